@@ -1,0 +1,75 @@
+import type { Database, Queryable } from './database.ts'
+
+/**
+ * What the chain says of one half of a payment.
+ *
+ * - `settled`: the authorization was used and the Transfer paired with it is the one that was accepted
+ * - `diverted`: the nonce was used by another authorization, or before the payment was accepted
+ * - `cancelled`: the payer cancelled it (`authorizationState` is true then, too)
+ * - `open`: neither is indexed
+ */
+export type HalfState = 'settled' | 'diverted' | 'cancelled' | 'open'
+
+export type Half = {
+  paymentId: string
+  /** 0: provider, 1: platform fee. */
+  half: 0 | 1
+  state: HalfState
+  txHash: string | null
+  logIndex: number | null
+  blockNumber: bigint | null
+  blockHash: string | null
+  /** Unix seconds. */
+  blockTime: bigint | null
+}
+
+/**
+ * The settled query: signed authorizations joined with what Ponder indexed, or else with evidence that the keeper found.
+ * The only place that says what counts as paid.
+ *
+ * A fragment for a `from` clause, with the columns of {@link Half} in snake_case; restrict it by `payment_id`.
+ *
+ * @param indexerSchema Ponder's `--views-schema`. Read as text on every call: Ponder drops and creates its views anew
+ *   when it deploys, so nothing of ours may depend on them.
+ */
+export function halves(sql: Queryable, indexerSchema: string) {
+  return sql`(
+    select a.payment_id, a.half, a.chain_id, a.token, a.authorizer, a.recipient, a.value,
+      a.valid_after, a.valid_before, a.nonce,
+      case
+        when seen.state is null then 'open'
+        when seen.state = 'cancelled' then 'cancelled'
+        when seen.recipient = a.recipient and seen.value = a.value
+          and (a.accepted_block is null or seen.block_number > a.accepted_block) then 'settled'
+        else 'diverted'
+      end as state,
+      seen.tx_hash, seen.log_index, seen.block_number, seen.block_hash, seen.block_time
+    from signed_authorization a
+    left join lateral (
+      select 0 as source, i.state, i.recipient, i.value, i.tx_hash, i.log_index, i.block_number, i.block_hash,
+        i.block_time
+      from ${sql(indexerSchema)}.authorization i
+      where i.chain_id = a.chain_id and i.token = a.token and i.authorizer = a.authorizer and i.nonce = a.nonce
+      union all
+      select 1, e.state, e.recipient, e.value, e.tx_hash, e.log_index, e.block_number, e.block_hash, e.block_time
+      from evidence e
+      where e.chain_id = a.chain_id and e.token = a.token and e.authorizer = a.authorizer and e.nonce = a.nonce
+      order by source
+      limit 1
+    ) seen on true
+  )`
+}
+
+/** The halves of one payment, provider's first; empty for an unknown id. */
+export async function halvesOfPayment(
+  sql: Database,
+  indexerSchema: string,
+  paymentId: string,
+): Promise<Half[]> {
+  return sql<Half[]>`
+    select payment_id as "paymentId", half, state, tx_hash as "txHash", log_index as "logIndex",
+      block_number as "blockNumber", block_hash as "blockHash", block_time as "blockTime"
+    from ${halves(sql, indexerSchema)} h
+    where payment_id = ${paymentId}
+    order by half`
+}
