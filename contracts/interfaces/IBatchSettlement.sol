@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+/// @title Settles many EIP-3009 authorizations in one transaction
+/// @notice Anyone may call it. It holds no money, no allowance, no storage and has no owner: it can only do what the
+/// buyers signed, which is to move their own tokens to the recipients they named. One bad item never stops the others.
+/// @dev A payment is up to two authorizations of one buyer: the provider's, then the platform's fee. The events below
+/// can be produced by anyone, with any token: only the token's own logs prove that money moved.
+interface IBatchSettlement {
+    /// @param token The EIP-3009 token; its code must exist.
+    /// @param feeRecipient Recipient of every fee authorization in this batch, as the buyers signed it.
+    /// @param batchId The keeper's own label, only echoed in the events.
+    /// @param trigger Why the keeper settled now, only echoed: 0 amount, 1 count, 2 time, 3 high_value, 4 expiry, 5 direct.
+    /// @param callGasLimit Most gas that one authorization may use; raised to `MIN_CALL_GAS` where it is below.
+    struct Batch {
+        address token;
+        address feeRecipient;
+        bytes32 batchId;
+        uint8 trigger;
+        uint64 callGasLimit;
+    }
+
+    /// @param head `from << 96 | payeeIndex (16 bits) << 80 | validAfter (40 bits) << 40 | validBefore (40 bits)`.
+    /// @param values `amount << 128 | fee`; fee 0 means that there is no fee authorization.
+    /// @param nonce Nonce of the provider's authorization.
+    /// @param feeNonce Nonce of the fee's authorization; 0 stands for `keccak256(nonce)`.
+    /// @param r ECDSA r of the provider's authorization; where s is 0, the position of its bytes in `signatures`.
+    /// @param vs EIP-2098: the parity bit, then s.
+    /// @param feeR As `r`, for the fee's authorization.
+    /// @param feeVs As `vs`, for the fee's authorization.
+    struct Payment {
+        uint256 head;
+        uint256 values;
+        bytes32 nonce;
+        bytes32 feeNonce;
+        bytes32 r;
+        bytes32 vs;
+        bytes32 feeR;
+        bytes32 feeVs;
+    }
+
+    /// @notice At least one authorization of the batch was settled.
+    /// @param batchId As the caller gave it; not unique.
+    /// @param keeper The caller.
+    /// @param token The token that was called.
+    /// @param trigger As the caller gave it.
+    /// @param authorizations How many authorizations settled.
+    /// @param providerTotal Sum of the provider amounts that settled.
+    /// @param feeTotal Sum of the fees that settled.
+    /// @param outcomes As `settle` returns them.
+    event BatchSettled(
+        bytes32 indexed batchId,
+        address indexed keeper,
+        address indexed token,
+        uint8 trigger,
+        uint256 authorizations,
+        uint256 providerTotal,
+        uint256 feeTotal,
+        bytes outcomes
+    );
+
+    /// @notice The token refused an authorization that is neither used nor cancelled.
+    /// @param batchId As the caller gave it.
+    /// @param from The buyer.
+    /// @param nonce The authorization's nonce; it tells the provider's from the fee's.
+    /// @param index Position of the payment in the batch.
+    /// @param reason What the token answered, at most its first 132 bytes; empty if it ran out of gas.
+    event AuthorizationFailed(
+        bytes32 indexed batchId, address indexed from, bytes32 indexed nonce, uint256 index, bytes reason
+    );
+
+    /// @notice `batch.token` has no code.
+    error InvalidToken();
+    /// @notice A payment's payeeIndex is not in `payees`.
+    error InvalidPayee();
+    /// @notice A payment with s == 0 points outside `signatures`.
+    error InvalidSignatureIndex();
+    /// @notice No authorization of the batch could be settled; nothing changed.
+    error NothingSettled();
+
+    /// @notice Least gas offered to each authorization, so that no caller can starve a good one into a failure.
+    function MIN_CALL_GAS() external pure returns (uint256);
+
+    /// @notice Tries each payment's provider authorization and, unless it failed, its fee authorization.
+    /// @param batch What all payments have in common.
+    /// @param payees The distinct provider recipients that `head` points into.
+    /// @param payments The payments, in the order in which they are tried.
+    /// @param signatures ERC-1271 signatures, passed on verbatim; empty if all buyers are plain accounts.
+    /// @return outcomes A byte a payment, the provider's nibble above the fee's: 0 not tried (too little gas was left,
+    /// or there is no fee), 1 settled, 2 already used or cancelled, 3 failed, 4 skipped because the provider's failed.
+    function settle(
+        Batch calldata batch,
+        address[] calldata payees,
+        Payment[] calldata payments,
+        bytes[] calldata signatures
+    ) external returns (bytes memory outcomes);
+}
