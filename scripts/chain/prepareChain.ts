@@ -1,0 +1,163 @@
+import {
+  type Address,
+  createPublicClient,
+  createTestClient,
+  defineChain,
+  encodeFunctionData,
+  type Hash,
+  type Hex,
+  http,
+  maxUint256,
+  multicall3Abi,
+  pad,
+  parseAbi,
+  parseEther,
+  publicActions,
+  walletActions,
+} from 'viem'
+import { type NetworkName, networks } from '#protocol/networks'
+import {
+  create2Address,
+  create2Data,
+  create2Factory,
+  create2FactoryDeployer,
+  create2FactoryTransaction,
+  create2GasLimit,
+} from '../deploy/create2.ts'
+import { creationCode } from '../deploy/generated/batchSettlement.ts'
+import { adminAccountIndex, devAccount } from './accounts.ts'
+import { fiatToken, proxySlots } from './fiatToken.ts'
+import { multicall3RuntimeCode, priceFeedRuntimeCode } from './generated/predeploys.ts'
+
+export const multicall3Address: Address = '0xcA11bde05977b3631167028862bE2a173976CA11'
+
+const priceFeedAbi = parseAbi(['function setAnswer(int256 answer)'])
+
+/** A mint writes two storage slots and two logs: 250 of them stay under the 2^24 gas that a transaction may use. */
+const mintsPerTransaction = 250
+
+export type LocalDeployments = {
+  [network: string]: { batchSettlement: Address; usdc: Address; startBlock: number }
+}
+
+export type PrepareOptions = { rpcUrl: string; network?: NetworkName; bare?: boolean; ethUsd?: number }
+
+export type PreparedChain = {
+  deployments: LocalDeployments
+  /** Mints `amount` base units to each address, 250 a transaction; resolves once they are mined. */
+  mintUsdc: (addresses: readonly Address[], amount: bigint) => Promise<void>
+  /** 0: a block a transaction, at once. Else a block every `blockTimeMs`. */
+  setMining: (blockTimeMs: number) => Promise<void>
+  setEthUsd: (usd: number) => Promise<void>
+}
+
+/**
+ * Gives an empty development node what a real network has. What is there already stays, so it can run twice.
+ * On localhost USDC is deployed to an address of its own, the same on each chain; where the chain plays another network
+ * the same token stands at that network's real address.
+ */
+export async function prepareChain(options: PrepareOptions): Promise<PreparedChain> {
+  const name = options.network ?? 'localhost'
+  const network = networks[name]
+  const client = await createClient(options.rpcUrl)
+  const token = fiatToken()
+  const usdc = network.usdc ?? token.address
+
+  const hasCode = async (address: Address) => (await client.getCode({ address })) !== undefined
+  const waitFor = async (hash: Hash) => {
+    const { status, to } = await client.waitForTransactionReceipt({ hash, pollingInterval: 20 })
+    if (status !== 'success') throw new Error(`a set-up transaction to ${to} reverted: ${hash}`)
+  }
+  const send = async (to: Address, data: Hex, gas?: bigint) =>
+    waitFor(await client.sendTransaction({ to, data, ...(gas === undefined ? {} : { gas }) }))
+  const deploy = async (code: Hex) => {
+    if (await hasCode(create2Address(code))) return
+    await send(create2Factory, create2Data(code), create2GasLimit(code))
+  }
+
+  const setMining = async (blockTimeMs: number) => {
+    await client.setAutomine(blockTimeMs === 0)
+    await client.request({ method: 'evm_setIntervalMining', params: [blockTimeMs] } as never)
+  }
+
+  const setEthUsd = async (usd: number) => {
+    if (network.ethUsdFeed === undefined) return
+    const answer = BigInt(Math.round(usd * 1e8))
+    const data = encodeFunctionData({ abi: priceFeedAbi, functionName: 'setAnswer', args: [answer] })
+    await send(network.ethUsdFeed, data)
+  }
+
+  const mintUsdc = async (addresses: readonly Address[], amount: bigint) => {
+    const hashes: Hash[] = []
+    for (let start = 0; start < addresses.length; start += mintsPerTransaction) {
+      const calls = addresses.slice(start, start + mintsPerTransaction).map((address) => ({
+        target: usdc,
+        allowFailure: false,
+        callData: encodeFunctionData({ abi: token.abi, functionName: 'mint', args: [address, amount] }),
+      }))
+      const data = encodeFunctionData({ abi: multicall3Abi, functionName: 'aggregate3', args: [calls] })
+      const gas = 100_000n + 64_000n * BigInt(calls.length)
+      hashes.push(await client.sendTransaction({ to: multicall3Address, data, gas }))
+    }
+    for (const hash of hashes) await waitFor(hash)
+  }
+
+  const deployUsdc = async () => {
+    if (await hasCode(usdc)) return
+    for (const code of token.creationCodes) await deploy(code)
+    if (usdc !== token.address) {
+      const code = await client.getCode({ address: token.address })
+      await client.setCode({ address: usdc, bytecode: code ?? '0x' })
+      for (const index of [proxySlots.implementation, proxySlots.admin]) {
+        const value = await client.getStorageAt({ address: token.address, slot: index })
+        await client.setStorageAt({ address: usdc, index, value: value ?? pad('0x') })
+      }
+    }
+    const admin = client.account.address
+    const call = (functionName: string, args: unknown[]) =>
+      send(usdc, encodeFunctionData({ abi: token.abi, functionName, args }))
+    // As Circle did on Base, but for the roles (masterMinter, pauser, blacklister, owner), which are all the admin's.
+    await call('initialize', [network.eip712.name, 'USDC', 'USD', 6, admin, admin, admin, admin])
+    await call('initializeV2', [network.eip712.name])
+    await call('initializeV2_1', [admin])
+    await call('initializeV2_2', [[], 'USDC'])
+    // Multicall3 may mint, so that many buyers are funded in one transaction.
+    await call('configureMinter', [multicall3Address, maxUint256])
+  }
+
+  if (!options.bare) {
+    if (!(await hasCode(create2Factory))) {
+      await client.setBalance({ address: create2FactoryDeployer, value: parseEther('0.01') })
+      await client.sendRawTransaction({ serializedTransaction: create2FactoryTransaction })
+    }
+    if (!(await hasCode(multicall3Address))) {
+      await client.setCode({ address: multicall3Address, bytecode: multicall3RuntimeCode })
+    }
+    await deployUsdc()
+    await deploy(creationCode)
+    if (network.ethUsdFeed !== undefined) {
+      await client.setCode({ address: network.ethUsdFeed, bytecode: priceFeedRuntimeCode })
+      await setEthUsd(options.ethUsd ?? 3000)
+    }
+  }
+  const batchSettlement = create2Address(creationCode).toLowerCase() as Address
+  return {
+    deployments: { [name]: { batchSettlement, usdc: usdc.toLowerCase() as Address, startBlock: 0 } },
+    mintUsdc,
+    setMining,
+    setEthUsd,
+  }
+}
+
+async function createClient(rpcUrl: string) {
+  const transport = http(rpcUrl)
+  const chain = defineChain({
+    id: await createPublicClient({ transport }).getChainId(),
+    name: 'local chain',
+    nativeCurrency: { name: 'Ether', symbol: 'ETH', decimals: 18 },
+    rpcUrls: { default: { http: [rpcUrl] } },
+  })
+  return createTestClient({ mode: 'hardhat', account: devAccount(adminAccountIndex), chain, transport })
+    .extend(publicActions)
+    .extend(walletActions)
+}

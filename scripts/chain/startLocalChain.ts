@@ -1,0 +1,107 @@
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { type NetworkName, networks } from '#protocol/networks'
+import type { NodeOptions } from './node.ts'
+import { type LocalDeployments, type PreparedChain, prepareChain } from './prepareChain.ts'
+
+export type LocalChainOptions = {
+  /** Which network the chain plays: its chain id, USDC address and EIP-712 name. Default `localhost`. */
+  network?: NetworkName
+  /** 0, the default, takes a free one. */
+  port?: number
+  /** Default: the network's own. Another one makes a chain that deploy and config checks must refuse. */
+  chainId?: number
+  /** A block every so often, in milliseconds, once the chain is prepared. 0 mines a block a transaction. Default 1000. */
+  blockTimeMs?: number
+  /** How many funded dev accounts (accounts.ts). Default 20. */
+  accounts?: number
+  /** Of the first block, in wei. Default 1,000,000 (0.001 gwei), as on Base. */
+  baseFeePerGas?: bigint
+  /** USD an ETH by the price feed, where the network has one. Default 3000. */
+  ethUsd?: number
+  /** Leave the chain empty: no USDC, no CREATE2 factory, a block a transaction. Default false. */
+  bare?: boolean
+}
+
+export type LocalChain = {
+  url: string
+  port: number
+  chainId: number
+  network: NetworkName
+  pid: number
+  /** What DEPLOYMENTS_FILE is to hold where the chain plays another network than localhost. */
+  deployments: LocalDeployments
+  mintUsdc: PreparedChain['mintUsdc']
+  setMining: PreparedChain['setMining']
+  setEthUsd: PreparedChain['setEthUsd']
+  close: () => Promise<void>
+  [Symbol.asyncDispose]: () => Promise<void>
+}
+
+/**
+ * Starts a real Hardhat node as a child process on loopback and puts on it what a real network has: the CREATE2
+ * factory, Multicall3, USDC, BatchSettlement.
+ */
+export async function startLocalChain(options: LocalChainOptions = {}): Promise<LocalChain> {
+  const network = options.network ?? 'localhost'
+  const chainId = options.chainId ?? networks[network].chainId
+  const { node, port } = await startNode({
+    port: options.port ?? 0,
+    chainId,
+    isOpStack: networks[network].isOpStack,
+    accounts: options.accounts ?? 20,
+    baseFeePerGas: String(options.baseFeePerGas ?? 1_000_000n),
+  })
+  const close = () => stopNode(node)
+  const url = `http://127.0.0.1:${port}`
+  try {
+    const prepared = await prepareChain({
+      rpcUrl: url,
+      network,
+      bare: options.bare ?? false,
+      ethUsd: options.ethUsd ?? 3000,
+    })
+    if (!options.bare) await prepared.setMining(options.blockTimeMs ?? 1000)
+    return {
+      ...prepared,
+      url,
+      port,
+      chainId,
+      network,
+      pid: node.pid ?? 0,
+      close,
+      [Symbol.asyncDispose]: close,
+    }
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+async function startNode(options: NodeOptions): Promise<{ node: ChildProcess; port: number }> {
+  const node = fork(join(import.meta.dirname, 'node.ts'), [JSON.stringify(options)], {
+    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+    execArgv: [],
+  })
+  let stderr = ''
+  node.stderr?.on('data', (chunk) => {
+    stderr = (stderr + chunk).slice(-4000)
+  })
+  const message = once(node, 'message').then(([answer]) => answer as { port?: number; error?: string })
+  const exit = once(node, 'exit').then(() => ({ port: undefined, error: stderr }))
+  const { port, error } = await Promise.race([message, exit])
+  if (port === undefined) {
+    await stopNode(node)
+    const where = options.port === 0 ? '' : ` on port ${options.port}`
+    throw new Error(`the local chain didn't start${where}: ${error || 'no output'}`)
+  }
+  return { node, port }
+}
+
+async function stopNode(node: ChildProcess): Promise<void> {
+  if (node.exitCode !== null || node.signalCode !== null) return
+  const exit = once(node, 'exit')
+  node.kill('SIGTERM')
+  await exit
+}
