@@ -1,0 +1,61 @@
+import { ProtocolError } from './errors.ts'
+
+/** USDC has 6 decimals on every network: 1,000,000 base units are 1 USDC. */
+const decimals = 6
+const unit = 1_000_000n
+
+/** The largest amount that BatchSettlement's packed `values` and our tables are used for. */
+export const maxAmount = 2n ** 64n - 1n
+
+const decimalPattern = /^(0|[1-9]\d{0,13})(?:\.(\d+))?$/
+
+/**
+ * Reads a decimal USDC amount into base units.
+ *
+ * A JSON number is read by its shortest decimal form. Signs, exponents, leading zeros and more than 6 decimals are
+ * refused: rounding is never silent.
+ *
+ * @throws {ProtocolError} `invalid_field`
+ * @example
+ * parseUsdc('0.05') // 50000n
+ */
+export function parseUsdc(decimal: string | number): bigint {
+  const match = decimalPattern.exec(String(decimal))
+  if (!match) {
+    throw new ProtocolError(
+      'invalid_field',
+      `Expected a decimal USDC amount like "0.05", got ${quote(decimal)}`,
+    )
+  }
+  const fraction = match[2] ?? ''
+  if (fraction.length > decimals) {
+    throw new ProtocolError('invalid_field', `USDC has ${decimals} decimals, got ${quote(decimal)}`)
+  }
+  return BigInt(match[1] ?? '0') * unit + BigInt(fraction.padEnd(decimals, '0'))
+}
+
+/**
+ * Writes base units as decimal USDC, always with 6 decimals.
+ *
+ * @example
+ * formatUsdc(50_000n) // '0.050000'
+ */
+export function formatUsdc(amount: bigint): string {
+  const magnitude = amount < 0n ? -amount : amount
+  const fraction = (magnitude % unit).toString().padStart(decimals, '0')
+  return `${amount < 0n ? '-' : ''}${magnitude / unit}.${fraction}`
+}
+
+/** Division of non-negative amounts that rounds up. */
+export function ceilDiv(dividend: bigint, divisor: bigint): bigint {
+  return (dividend + divisor - 1n) / divisor
+}
+
+/** Division of non-negative amounts that rounds down. */
+export function floorDiv(dividend: bigint, divisor: bigint): bigint {
+  return dividend / divisor
+}
+
+function quote(value: unknown): string {
+  return JSON.stringify(String(value).slice(0, 80))
+}

@@ -1,0 +1,201 @@
+import { type Address, type Hex, keccak256, stringToBytes } from 'viem'
+import { hexToBytes } from './bytes.ts'
+import { ProtocolError } from './errors.ts'
+import type { Network } from './networks.ts'
+import type { Tier } from './tier.ts'
+
+/** An element of `accepts` (SPEC 2.2), with the further fields of x402 v1. */
+export type PaymentRequirements = {
+  scheme: 'exact'
+  network: string
+  /** USDC base units, decimal. */
+  maxAmountRequired: string
+  /** Full URL of the protected resource. */
+  resource: string
+  description: string
+  mimeType: string
+  outputSchema: null
+  payTo: Address
+  /** For how long the SDK signs: `validBefore` = now + this. */
+  maxTimeoutSeconds: number
+  asset: Address
+  /** EIP-712 domain name and version of `asset`. */
+  extra: { name: string; version: string }
+}
+
+/** Body of a 402 and of the answer to `/challenge` (SPEC 2.1). */
+export type Challenge = {
+  x402Version: 1
+  /** The provider's payment, then the platform's fee. Both are to be signed. */
+  accepts: [PaymentRequirements, PaymentRequirements]
+  macaroon: string
+  providerId: string
+  endpointId: string
+  requestId: string
+  /** The gateway's public URL; a buyer's SDK holds it against its `gatewayUrl`, and it is bound into the nonces. */
+  issuer: string
+  /** Why there is a 402: x402 v1's text for people. */
+  error?: string
+  /** Why there is a 402, where a payment was presented: a stable code. */
+  code?: string
+}
+
+/**
+ * 26 hours: a payment waits up to one hour, and its retries run for 24 and some.
+ */
+export const maxTimeoutSeconds = 93_600
+
+export type ChallengeTerms = {
+  issuer: string
+  requestId: string
+  providerId: string
+  endpointId: string
+  macaroon: string
+  network: Pick<Network, 'name' | 'eip712'>
+  asset: Address
+  resource: string
+  description: string
+  mimeType?: string
+  payTo: Address
+  feePayTo: Address
+  /** Base units for the provider. */
+  amount: bigint
+  /** Base units for the platform. */
+  feeAmount: bigint
+  tier: Tier
+}
+
+/** Puts a challenge together. Only the macaroon is signed; the rest repeats its terms for the buyer to read. */
+export function createChallenge(terms: ChallengeTerms): Challenge {
+  const { network, asset, resource, mimeType = 'application/json' } = terms
+  const requirements = (payTo: Address, amount: bigint, description: string): PaymentRequirements => ({
+    scheme: 'exact',
+    network: network.name,
+    maxAmountRequired: amount.toString(),
+    resource,
+    description,
+    mimeType,
+    outputSchema: null,
+    payTo,
+    maxTimeoutSeconds,
+    asset,
+    extra: { name: network.eip712.name, version: network.eip712.version },
+  })
+  return {
+    x402Version: 1,
+    accepts: [
+      requirements(terms.payTo, terms.amount, terms.description || 'Provider payment'),
+      requirements(terms.feePayTo, terms.feeAmount, `Platform fee (${terms.tier})`),
+    ],
+    macaroon: terms.macaroon,
+    providerId: terms.providerId,
+    endpointId: terms.endpointId,
+    requestId: terms.requestId,
+    issuer: terms.issuer,
+  }
+}
+
+/**
+ * The provider authorization's nonce that our SDK signs: keccak256 of UTF-8 `x402:{issuer}:{requestId}`.
+ *
+ * Signing the same challenge twice gives the same nonce, so it can never be charged twice; another gateway's challenge
+ * gives another nonce.
+ */
+export function boundNonce(issuer: string, requestId: string): Hex {
+  return keccak256(stringToBytes(`x402:${issuer}:${requestId}`))
+}
+
+/** The fee authorization's nonce, derived from the provider's; the contract derives it the same way. */
+export function feeNonce(nonce: Hex): Hex {
+  return keccak256(hexToBytes(nonce))
+}
+
+/**
+ * Reads a challenge from parsed JSON.
+ *
+ * Checks its form only: exactly two entries, one network, one asset, one resource. What a buyer should pay for is the
+ * client's business.
+ *
+ * @throws {ProtocolError} `invalid_challenge`, with `details.field`.
+ */
+export function parseChallenge(json: unknown): Challenge {
+  const body = object(json, 'challenge')
+  if (body.x402Version !== 1) throw invalid('x402Version', `1, got ${JSON.stringify(body.x402Version)}`)
+  const { accepts } = body
+  if (!Array.isArray(accepts) || accepts.length !== 2) {
+    throw invalid(
+      'accepts',
+      `exactly two entries, got ${Array.isArray(accepts) ? accepts.length : typeof accepts}`,
+    )
+  }
+  const provider = parseRequirements(accepts[0], 'accepts[0]')
+  const fee = parseRequirements(accepts[1], 'accepts[1]')
+  for (const field of ['network', 'asset', 'resource'] as const) {
+    if (provider[field] !== fee[field])
+      throw invalid(`accepts[1].${field}`, `the same as accepts[0].${field}`)
+  }
+  return {
+    x402Version: 1,
+    accepts: [provider, fee],
+    macaroon: string(body, 'macaroon', /^[A-Za-z0-9_-]{1,4096}$/),
+    providerId: string(body, 'providerId'),
+    endpointId: string(body, 'endpointId'),
+    requestId: string(body, 'requestId'),
+    issuer: string(body, 'issuer'),
+    ...(typeof body.error === 'string' && { error: body.error }),
+    ...(typeof body.code === 'string' && { code: body.code }),
+  }
+}
+
+function parseRequirements(json: unknown, path: string): PaymentRequirements {
+  const entry = object(json, path)
+  if (entry.scheme !== 'exact') throw invalid(`${path}.scheme`, '"exact"')
+  const extra = object(entry.extra, `${path}.extra`)
+  const timeout = entry.maxTimeoutSeconds
+  if (typeof timeout !== 'number' || !Number.isSafeInteger(timeout) || timeout <= 0 || timeout > 2 ** 31) {
+    throw invalid(`${path}.maxTimeoutSeconds`, 'a positive whole number')
+  }
+  return {
+    scheme: 'exact',
+    network: string(entry, 'network', undefined, path),
+    maxAmountRequired: string(entry, 'maxAmountRequired', /^[1-9]\d{0,19}$/, path),
+    resource: string(entry, 'resource', undefined, path),
+    description: typeof entry.description === 'string' ? entry.description : '',
+    mimeType: typeof entry.mimeType === 'string' ? entry.mimeType : '',
+    outputSchema: null,
+    payTo: address(entry, 'payTo', path),
+    maxTimeoutSeconds: timeout,
+    asset: address(entry, 'asset', path),
+    extra: {
+      name: string(extra, 'name', undefined, `${path}.extra`),
+      version: string(extra, 'version', undefined, `${path}.extra`),
+    },
+  }
+}
+
+function object(value: unknown, path: string): Record<string, unknown> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalid(path, 'an object')
+  return value as Record<string, unknown>
+}
+
+function string(
+  parent: Record<string, unknown>,
+  field: string,
+  pattern = /^.{1,2048}$/s,
+  path?: string,
+): string {
+  const value = parent[field]
+  const at = path ? `${path}.${field}` : field
+  if (typeof value !== 'string' || !pattern.test(value)) throw invalid(at, `a string like ${pattern}`)
+  return value
+}
+
+function address(parent: Record<string, unknown>, field: string, path: string): Address {
+  return string(parent, field, /^0x[0-9a-fA-F]{40}$/, path).toLowerCase() as Address
+}
+
+function invalid(field: string, expected: string): ProtocolError {
+  return new ProtocolError('invalid_challenge', `Challenge: ${field} must be ${expected}`, {
+    details: { field },
+  })
+}

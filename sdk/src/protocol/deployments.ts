@@ -1,0 +1,60 @@
+import type { Address } from 'viem'
+import committed from './deployments.json' with { type: 'json' }
+import { isNetworkName, type NetworkName, networkNames } from './networks.ts'
+
+/** Where our contract stands on a network. Addresses are lower-case. */
+export type Deployment = {
+  batchSettlement: Address
+  usdc: Address
+  /** The block that the contract was created in: nothing of ours happened earlier. */
+  startBlock: number
+}
+
+export type Deployments = Partial<Record<NetworkName, Deployment>>
+
+const addressPattern = /^0x[0-9a-fA-F]{40}$/
+
+/**
+ * Reads a deployments file: `{ "<network>": { "batchSettlement": "0x…", "usdc": "0x…", "startBlock": 123 } }`.
+ *
+ * A network whose `startBlock` is null has an address reserved (CREATE2 gives the same everywhere) and no contract yet:
+ * it is left out. Further fields are allowed and dropped.
+ *
+ * @throws {TypeError} naming the network and field that is wrong.
+ */
+export function parseDeployments(json: unknown): Deployments {
+  if (typeof json !== 'object' || json === null)
+    throw new TypeError('Deployments: expected an object by network')
+  const deployments: Deployments = {}
+  for (const [name, entry] of Object.entries(json)) {
+    if (!isNetworkName(name))
+      throw new TypeError(`Deployments: ${name} is none of ${networkNames.join(', ')}`)
+    const deployment = parseDeployment(name, entry)
+    if (deployment) deployments[name] = deployment
+  }
+  return deployments
+}
+
+/** The deployments that are committed with this version. Read in a process, not in a browser. */
+export const committedDeployments: Deployments = parseDeployments(committed)
+
+function parseDeployment(name: string, entry: unknown): Deployment | undefined {
+  const { batchSettlement, usdc, startBlock } = (entry ?? {}) as Record<string, unknown>
+  const address = (field: string, value: unknown): Address => {
+    if (typeof value !== 'string' || !addressPattern.test(value)) {
+      throw new TypeError(`Deployments: ${name}.${field} must be an address, got ${JSON.stringify(value)}`)
+    }
+    return value.toLowerCase() as Address
+  }
+  if (startBlock === null) return undefined
+  if (typeof startBlock !== 'number' || !Number.isSafeInteger(startBlock) || startBlock < 0) {
+    throw new TypeError(
+      `Deployments: ${name}.startBlock must be a block number, got ${JSON.stringify(startBlock)}`,
+    )
+  }
+  return {
+    batchSettlement: address('batchSettlement', batchSettlement),
+    usdc: address('usdc', usdc),
+    startBlock,
+  }
+}

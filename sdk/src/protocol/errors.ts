@@ -1,0 +1,117 @@
+/** What a stable code stands for: its HTTP status, the problem's title, and whether trying again can help. */
+type ErrorEntry = { status: number; title: string; retryable?: true }
+
+/**
+ * Every stable error code of the protocol, the gateway and the facilitator.
+ *
+ * A code never changes its meaning. The HTTP status is what the api, the keeper and the middleware answer with
+ * (RFC 9457 problem+json); 402 means that a payment was presented and refused.
+ */
+export const errorCodes = {
+  // 400: malformed
+  invalid_json: { status: 400, title: 'Body is not valid JSON' },
+  invalid_request: { status: 400, title: 'Request is malformed' },
+  invalid_payload: { status: 400, title: 'Payment payload is malformed' },
+  invalid_authorization_header: { status: 400, title: 'Authorization header is malformed' },
+  invalid_cursor: { status: 400, title: 'Cursor is malformed' },
+  // 401, 403: who is asking
+  unauthorized: { status: 401, title: 'API key is missing or wrong' },
+  forbidden: { status: 403, title: 'Not yours' },
+  // 402: the payment was refused
+  macaroon_invalid: { status: 402, title: 'Macaroon is not valid' },
+  macaroon_expired: { status: 402, title: 'Macaroon has expired' },
+  caveat_mismatch: { status: 402, title: 'A caveat of the macaroon is not met' },
+  unknown_caveat: { status: 402, title: 'Macaroon carries an unknown caveat' },
+  challenge_price_too_low: { status: 402, title: 'Challenge was minted below the price asked for now' },
+  amount_too_low: { status: 402, title: 'Signed amount is below the required one' },
+  amount_too_high: { status: 402, title: 'Signed amount is over what can be settled' },
+  payees_mismatch: { status: 402, title: 'Payload pays somebody else than the challenge asked for' },
+  payer_mismatch: { status: 402, title: 'Both payloads must come from one payer' },
+  nonce_reused: { status: 402, title: 'Both payloads carry the same nonce' },
+  authorization_not_yet_valid: { status: 402, title: 'Authorization is not valid yet' },
+  authorization_expired: { status: 402, title: 'Authorization has expired' },
+  authorization_expires_too_soon: { status: 402, title: 'Authorization expires before it can be settled' },
+  authorization_cancelled: { status: 402, title: 'Authorization was cancelled on chain' },
+  invalid_signature: { status: 402, title: 'Signature does not match the payer' },
+  insufficient_balance: { status: 402, title: 'Insufficient USDC balance' },
+  payer_limit_exceeded: { status: 402, title: 'Payer has too much unsettled' },
+  mock_mode_off: { status: 402, title: 'Mock payments are not accepted here' },
+  // 404: unknown
+  not_found: { status: 404, title: 'No such route' },
+  unknown_provider: { status: 404, title: 'No such provider' },
+  unknown_endpoint: { status: 404, title: 'No such endpoint' },
+  unknown_wallet: { status: 404, title: 'No such wallet' },
+  unknown_payment: { status: 404, title: 'No such payment' },
+  unknown_batch: { status: 404, title: 'No such batch' },
+  // 405 to 415
+  method_not_allowed: { status: 405, title: 'Method is not allowed here' },
+  request_timeout: { status: 408, title: 'Request took too long to arrive', retryable: true },
+  payload_too_large: { status: 413, title: 'Body is too large' },
+  unsupported_media_type: { status: 415, title: 'Body must be application/json' },
+  // 409: it already happened
+  payment_replayed: { status: 409, title: 'Challenge or authorization was already used' },
+  authorization_used: { status: 409, title: 'Authorization was already used on chain' },
+  payment_claimed: { status: 409, title: 'Payment is being settled or was published' },
+  payment_voided: { status: 409, title: 'Payment was voided' },
+  payment_not_requeueable: { status: 409, title: 'Payment cannot be queued again' },
+  wallet_exists: { status: 409, title: 'Wallet is registered already' },
+  endpoint_exists: { status: 409, title: 'Endpoint is registered already' },
+  // 422: well formed, but breaks a rule
+  invalid_field: { status: 422, title: 'A field has a value that is not accepted' },
+  invalid_date_range: { status: 422, title: 'Date range is reversed' },
+  unknown_network: { status: 422, title: 'No such network' },
+  network_not_served: { status: 422, title: 'Network is not served here' },
+  price_below_minimum: { status: 422, title: 'Price is below the minimum' },
+  price_below_registered: { status: 422, title: 'Price is below the registered one' },
+  payee_refused: { status: 422, title: 'This address cannot be paid' },
+  idempotency_key_reused: { status: 422, title: 'Idempotency-Key was used with another body' },
+  settlement_failed: { status: 422, title: 'Settlement failed' },
+  // 429, 5xx
+  rate_limited: { status: 429, title: 'Too many requests', retryable: true },
+  internal_error: { status: 500, title: 'Internal error', retryable: true },
+  invalid_challenge: { status: 502, title: 'Challenge is malformed' },
+  invalid_receipt: { status: 502, title: 'Receipt is not valid' },
+  dependency_unavailable: { status: 503, title: 'A dependency is unavailable', retryable: true },
+  index_behind: { status: 503, title: 'The index is behind the chain', retryable: true },
+  insufficient_gas_funds: { status: 503, title: 'Insufficient ETH for gas', retryable: true },
+  provider_limit_exceeded: { status: 503, title: 'Provider has too much unsettled', retryable: true },
+} as const satisfies Record<string, ErrorEntry>
+
+export type ErrorCode = keyof typeof errorCodes
+
+export type ErrorOptions = {
+  /** Facts for the caller: what was expected, what came. Goes into the answer, so never a secret. */
+  details?: Record<string, unknown>
+  cause?: unknown
+}
+
+/** An error with a stable `code`. `retryable` says whether the same request can succeed later. */
+export class BaseError extends Error {
+  override readonly name: string = 'BaseError'
+  readonly code: ErrorCode
+  readonly retryable: boolean
+  readonly details: Record<string, unknown>
+
+  constructor(code: ErrorCode, message?: string, options: ErrorOptions = {}) {
+    const entry: ErrorEntry = errorCodes[code]
+    super(message ?? entry.title, options.cause === undefined ? undefined : { cause: options.cause })
+    this.code = code
+    this.retryable = entry.retryable ?? false
+    this.details = options.details ?? {}
+  }
+
+  /** The HTTP status that goes with the code. */
+  get status(): number {
+    return errorCodes[this.code].status
+  }
+}
+
+/** Something that the other side sent breaks the protocol. */
+export class ProtocolError extends BaseError {
+  override readonly name = 'ProtocolError'
+}
+
+/** Narrows a string from the wire to a code that this version knows. */
+export function isErrorCode(code: unknown): code is ErrorCode {
+  return typeof code === 'string' && Object.hasOwn(errorCodes, code)
+}

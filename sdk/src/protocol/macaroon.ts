@@ -1,0 +1,410 @@
+import type { Address, Hex } from 'viem'
+import {
+  bytesToHex,
+  concatBytes,
+  decodeBase64url,
+  encodeBase64url,
+  equalBytes,
+  readUint,
+  writeHex,
+  writeUint,
+} from './bytes.ts'
+import { ProtocolError } from './errors.ts'
+
+/*
+ * Macaroons in the V2 binary format of libmacaroons (https://github.com/rescrv/libmacaroons/blob/master/doc/format.txt),
+ * first-party caveats only, without location fields, base64url. Exactly one text stands for one macaroon: everything
+ * else is refused, so that no byte of it can be changed unnoticed.
+ */
+
+/** HMAC-SHA-256. Injected, because the native one is faster and differs by platform. */
+export type Hmac = (key: Uint8Array, data: Uint8Array) => Uint8Array
+
+export type MacaroonSecret = {
+  /** Key id, 1 to 32 characters of `[A-Za-z0-9._-]`; stands in the macaroon. */
+  kid: string
+  /** At least 32 bytes. */
+  key: Uint8Array
+}
+
+/** The price terms of a challenge, in the macaroon's identifier and so under its signature. */
+export type MacaroonTerms = {
+  version: 1
+  kid: string
+  /** Unix seconds. */
+  mintedAt: number
+  requestId: string
+  chainId: number
+  asset: Address
+  payTo: Address
+  feePayTo: Address
+  /** Base units for the provider. */
+  amount: bigint
+  /** Base units for the platform. */
+  feeAmount: bigint
+}
+
+/** What a gateway's macaroon is bound to when it is minted. */
+export type MintedCaveats = {
+  providerId: string
+  endpointId: string
+  /** Unix seconds, whole. */
+  expiry: number
+}
+
+/** What a holder may narrow further. */
+export type HolderCaveats = {
+  /** Unix seconds, whole; counts only if it is sooner. */
+  expiry?: number
+  /** Only this payer may use it. */
+  payer?: Address
+  /** Provider's payment and fee together may not be over this. */
+  maxAmount?: bigint
+}
+
+/** All caveats of a macaroon together: the narrowest of each. */
+export type Caveats = MintedCaveats & HolderCaveats
+
+/** What a macaroon is presented for. */
+export type MacaroonRequest = {
+  providerId: string
+  endpointId: string
+  payer: Address
+  /** Sum of both signed values. */
+  amount: bigint
+}
+
+/** A macaroon taken apart; nothing in it is verified yet. */
+export type ParsedMacaroon = {
+  terms: MacaroonTerms
+  /** The caveats' text, in order. */
+  caveats: string[]
+  identifier: Uint8Array
+  caveatBytes: Uint8Array[]
+  signature: Uint8Array
+}
+
+const formatVersion = 2
+const endOfSection = 0
+const identifierField = 2
+const signatureField = 6
+const signatureLength = 32
+const maxCaveats = 32
+const maxTextLength = 4096
+
+const termsVersion = 1
+/** mintedAt 5, requestId 16, chainId 8, three addresses, two amounts of 8. */
+const fixedTermsLength = 5 + 16 + 8 + 3 * 20 + 2 * 8
+
+const utf8 = new TextEncoder()
+const strictUtf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+/** libmacaroons turns every root key into an HMAC key with this one. */
+const keyGenerator = utf8.encode('macaroons-key-generator')
+
+const kidPattern = /^[A-Za-z0-9._-]{1,32}$/
+const requestIdPattern = /^req_[0-9a-f]{32}$/
+const idPattern = /^[A-Za-z0-9_-]{1,64}$/
+const isoTimePattern = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,3})?Z$/
+const addressPattern = /^0x[0-9a-f]{40}$/
+const amountPattern = /^(?:0|[1-9]\d{0,19})$/
+
+/** Mints a macaroon for one challenge. */
+export function mintMacaroon({
+  secret,
+  terms,
+  caveats,
+  hmac,
+}: {
+  secret: MacaroonSecret
+  terms: Omit<MacaroonTerms, 'version' | 'kid'>
+  caveats: MintedCaveats
+  hmac: Hmac
+}): string {
+  const identifier = encodeTerms({ ...terms, version: termsVersion, kid: secret.kid })
+  const caveatBytes = [
+    `provider-id = ${caveats.providerId}`,
+    `endpoint-id = ${caveats.endpointId}`,
+    `expiry = ${formatTime(caveats.expiry)}`,
+  ].map((caveat) => utf8.encode(caveat))
+  const signature = signChain(rootSignature(secret, identifier, hmac), caveatBytes, hmac)
+  return encodeMacaroon(identifier, caveatBytes, signature)
+}
+
+/**
+ * Narrows a macaroon. Needs no secret: caveats can be added by whoever holds it, and never removed.
+ *
+ * @throws {ProtocolError} `macaroon_invalid`
+ */
+export function attenuateMacaroon(text: string, caveats: HolderCaveats, hmac: Hmac): string {
+  const { identifier, caveatBytes, signature } = parseMacaroon(text)
+  const added: string[] = []
+  if (caveats.expiry !== undefined) added.push(`expiry = ${formatTime(caveats.expiry)}`)
+  if (caveats.payer !== undefined) added.push(`payer = ${caveats.payer.toLowerCase()}`)
+  if (caveats.maxAmount !== undefined) added.push(`max-amount = ${caveats.maxAmount}`)
+  const addedBytes = added.map((caveat) => utf8.encode(caveat))
+  return encodeMacaroon(identifier, [...caveatBytes, ...addedBytes], signChain(signature, addedBytes, hmac))
+}
+
+/**
+ * Takes a macaroon apart without verifying it.
+ *
+ * @throws {ProtocolError} `macaroon_invalid` for everything but the one strict form; `unknown_caveat` for a third-party
+ * caveat.
+ */
+export function parseMacaroon(text: string): ParsedMacaroon {
+  if (text.length > maxTextLength) throw invalid(`it has over ${maxTextLength} characters`)
+  const bytes = decodeBase64url(text)
+  if (!bytes) throw invalid('it is not base64url without padding')
+  const reader = new Reader(bytes)
+  if (reader.byte() !== formatVersion) throw invalid('it is not of libmacaroons format V2')
+  const identifier = reader.field(identifierField)
+  reader.expect(endOfSection)
+  const caveatBytes: Uint8Array[] = []
+  while (reader.peek() !== endOfSection) {
+    if (caveatBytes.length === maxCaveats) throw invalid(`it has over ${maxCaveats} caveats`)
+    caveatBytes.push(reader.field(identifierField))
+    if (reader.byte() !== endOfSection) {
+      throw new ProtocolError('unknown_caveat', 'Macaroon: third-party caveats are not accepted')
+    }
+  }
+  reader.expect(endOfSection)
+  const signature = reader.field(signatureField)
+  if (signature.length !== signatureLength || !reader.atEnd())
+    throw invalid('its signature is not the last 32 bytes')
+  return {
+    terms: decodeTerms(identifier),
+    caveats: caveatBytes.map(decodeText),
+    identifier,
+    caveatBytes,
+    signature,
+  }
+}
+
+/**
+ * Verifies a macaroon and everything that it is bound to.
+ *
+ * @param options.secrets the current secret and those still accepted.
+ * @param options.now Unix seconds.
+ * @param options.notBefore Unix seconds: what was minted earlier is refused (after a database restore).
+ * @param options.request what it is presented for.
+ * @returns the terms that the price is verified against, and the narrowest of each caveat.
+ * @throws {ProtocolError} `macaroon_invalid`, `macaroon_expired`, `caveat_mismatch`, `unknown_caveat`
+ */
+export function verifyMacaroon(
+  text: string,
+  options: {
+    secrets: readonly MacaroonSecret[]
+    hmac: Hmac
+    now: number
+    notBefore?: number
+    request: MacaroonRequest
+  },
+): { terms: MacaroonTerms; caveats: Caveats } {
+  const { secrets, hmac, now, notBefore = 0, request } = options
+  const macaroon = parseMacaroon(text)
+  const { terms } = macaroon
+  const secret = secrets.find(({ kid }) => kid === terms.kid)
+  if (!secret) throw invalid('it was not minted with a secret of this gateway')
+  const signature = signChain(rootSignature(secret, macaroon.identifier, hmac), macaroon.caveatBytes, hmac)
+  if (!equalBytes(signature, macaroon.signature)) throw invalid('its signature does not match')
+  if (terms.mintedAt < notBefore) throw invalid('it was minted before this gateway was restored')
+  const caveats = checkCaveats(macaroon.caveats, request)
+  if (now >= caveats.expiry) {
+    throw new ProtocolError('macaroon_expired', `Macaroon expired at ${formatTime(caveats.expiry)}`, {
+      details: { expiry: formatTime(caveats.expiry) },
+    })
+  }
+  return { terms, caveats }
+}
+
+/** Reads every caveat and holds it against the request. One that can't be read is refused, never skipped. */
+function checkCaveats(texts: readonly string[], request: MacaroonRequest): Caveats {
+  const caveats: Partial<Caveats> = {}
+  for (const text of texts) {
+    const separator = text.indexOf(' = ')
+    const name = text.slice(0, separator)
+    const value = text.slice(separator + 3)
+    if (name === 'provider-id' && idPattern.test(value)) {
+      if (value !== request.providerId) throw mismatch(name)
+      caveats.providerId = value
+    } else if (name === 'endpoint-id' && idPattern.test(value)) {
+      if (value !== request.endpointId) throw mismatch(name)
+      caveats.endpointId = value
+    } else if (name === 'expiry' && isoTimePattern.test(value)) {
+      const expiry = Date.parse(value) / 1000
+      if (Number.isNaN(expiry)) throw unknownCaveat(text)
+      caveats.expiry = Math.min(caveats.expiry ?? Number.POSITIVE_INFINITY, expiry)
+    } else if (name === 'payer' && addressPattern.test(value)) {
+      if (value !== request.payer.toLowerCase()) throw mismatch(name)
+      caveats.payer = value as Address
+    } else if (name === 'max-amount' && amountPattern.test(value)) {
+      const maximum = BigInt(value)
+      if (request.amount > maximum) throw mismatch(name)
+      if (caveats.maxAmount === undefined || maximum < caveats.maxAmount) caveats.maxAmount = maximum
+    } else {
+      throw unknownCaveat(text)
+    }
+  }
+  const { providerId, endpointId, expiry } = caveats
+  if (providerId === undefined || endpointId === undefined || expiry === undefined) {
+    throw invalid('it lacks one of the caveats provider-id, endpoint-id and expiry')
+  }
+  return { ...caveats, providerId, endpointId, expiry }
+}
+
+function rootSignature(secret: MacaroonSecret, identifier: Uint8Array, hmac: Hmac): Uint8Array {
+  const rootKey = hmac(secret.key, identifier)
+  return hmac(hmac(keyGenerator, rootKey), identifier)
+}
+
+function signChain(start: Uint8Array, caveats: readonly Uint8Array[], hmac: Hmac): Uint8Array {
+  let signature = start
+  for (const caveat of caveats) signature = hmac(signature, caveat)
+  return signature
+}
+
+function encodeMacaroon(
+  identifier: Uint8Array,
+  caveats: readonly Uint8Array[],
+  signature: Uint8Array,
+): string {
+  const end = Uint8Array.of(endOfSection)
+  const text = encodeBase64url(
+    concatBytes(
+      Uint8Array.of(formatVersion),
+      encodeField(identifierField, identifier),
+      end,
+      ...caveats.flatMap((caveat) => [encodeField(identifierField, caveat), end]),
+      end,
+      encodeField(signatureField, signature),
+    ),
+  )
+  if (text.length > maxTextLength) throw invalid(`it would have over ${maxTextLength} characters`)
+  return text
+}
+
+function encodeField(type: number, data: Uint8Array): Uint8Array {
+  // Two bytes of varint reach 16,383, which is more than a whole macaroon may have.
+  const header =
+    data.length < 0x80
+      ? Uint8Array.of(type, data.length)
+      : Uint8Array.of(type, (data.length & 0x7f) | 0x80, data.length >> 7)
+  return concatBytes(header, data)
+}
+
+function encodeTerms(terms: MacaroonTerms): Uint8Array {
+  if (!kidPattern.test(terms.kid)) throw new TypeError(`kid must be like ${kidPattern}`)
+  if (!requestIdPattern.test(terms.requestId))
+    throw new TypeError(`requestId must be like ${requestIdPattern}`)
+  const bytes = new Uint8Array(2 + terms.kid.length + fixedTermsLength)
+  bytes[0] = termsVersion
+  bytes[1] = terms.kid.length
+  bytes.set(utf8.encode(terms.kid), 2)
+  let at = 2 + terms.kid.length
+  writeUint(bytes, at, 5, BigInt(terms.mintedAt))
+  at = writeHex(bytes, at + 5, `0x${terms.requestId.slice(4)}`)
+  writeUint(bytes, at, 8, BigInt(terms.chainId))
+  at = writeHex(bytes, at + 8, terms.asset)
+  at = writeHex(bytes, at, terms.payTo)
+  at = writeHex(bytes, at, terms.feePayTo)
+  writeUint(bytes, at, 8, terms.amount)
+  writeUint(bytes, at + 8, 8, terms.feeAmount)
+  return bytes
+}
+
+function decodeTerms(identifier: Uint8Array): MacaroonTerms {
+  const kidLength = identifier[1] ?? 0
+  if (identifier[0] !== termsVersion || identifier.length !== 2 + kidLength + fixedTermsLength) {
+    throw invalid('its identifier is not one of ours')
+  }
+  const kid = decodeText(identifier.subarray(2, 2 + kidLength))
+  if (!kidPattern.test(kid)) throw invalid('its key id is not one of ours')
+  const at = 2 + kidLength
+  const hexAt = (offset: number, size: number): Hex =>
+    bytesToHex(identifier.subarray(at + offset, at + offset + size))
+  return {
+    version: termsVersion,
+    kid,
+    mintedAt: Number(readUint(identifier, at, 5)),
+    requestId: `req_${hexAt(5, 16).slice(2)}`,
+    chainId: Number(readUint(identifier, at + 21, 8)),
+    asset: hexAt(29, 20),
+    payTo: hexAt(49, 20),
+    feePayTo: hexAt(69, 20),
+    amount: readUint(identifier, at + 89, 8),
+    feeAmount: readUint(identifier, at + 97, 8),
+  }
+}
+
+function decodeText(bytes: Uint8Array): string {
+  try {
+    return strictUtf8.decode(bytes)
+  } catch {
+    throw invalid('it holds bytes that are not UTF-8')
+  }
+}
+
+function formatTime(seconds: number): string {
+  return new Date(seconds * 1000).toISOString()
+}
+
+function invalid(reason: string): ProtocolError {
+  return new ProtocolError('macaroon_invalid', `Macaroon is not valid: ${reason}`)
+}
+
+function mismatch(caveat: string): ProtocolError {
+  return new ProtocolError('caveat_mismatch', `Macaroon: the caveat ${caveat} is not met by this request`, {
+    details: { caveat },
+  })
+}
+
+function unknownCaveat(text: string): ProtocolError {
+  return new ProtocolError('unknown_caveat', `Macaroon: unknown caveat ${JSON.stringify(text.slice(0, 80))}`)
+}
+
+/** Reads bytes in order and refuses to go past the end. */
+class Reader {
+  readonly #bytes: Uint8Array
+  #at = 0
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes
+  }
+
+  atEnd(): boolean {
+    return this.#at === this.#bytes.length
+  }
+
+  peek(): number {
+    const byte = this.#bytes[this.#at]
+    if (byte === undefined) throw invalid('it is cut short')
+    return byte
+  }
+
+  byte(): number {
+    const byte = this.peek()
+    this.#at++
+    return byte
+  }
+
+  expect(byte: number): void {
+    if (this.byte() !== byte) throw invalid('its sections are not as in format V2')
+  }
+
+  field(type: number): Uint8Array {
+    this.expect(type)
+    const length = this.#length()
+    if (length > this.#bytes.length - this.#at) throw invalid('it is cut short')
+    this.#at += length
+    return this.#bytes.subarray(this.#at - length, this.#at)
+  }
+
+  /** A varint of at most two bytes, in its shortest form. */
+  #length(): number {
+    const low = this.byte()
+    if (low < 0x80) return low
+    const high = this.byte()
+    if (high === 0 || high >= 0x80) throw invalid('a length in it is not in its shortest form')
+    return (high << 7) | (low & 0x7f)
+  }
+}

@@ -1,0 +1,130 @@
+import { type Address, checksumAddress, type Hex } from 'viem'
+import { maxAmount } from './amount.ts'
+import { ProtocolError } from './errors.ts'
+
+/** One EIP-3009 `transferWithAuthorization` with the payer's signature. Addresses and hex are lower-case. */
+export type SignedAuthorization = {
+  from: Address
+  to: Address
+  /** USDC base units. */
+  value: bigint
+  /** Unix seconds: valid strictly after. */
+  validAfter: bigint
+  /** Unix seconds: valid strictly before. */
+  validBefore: bigint
+  /** 32 bytes. */
+  nonce: Hex
+  /** 65 bytes r, s, v for a key of its own; up to 1,024 bytes for a contract wallet (ERC-1271). */
+  signature: Hex
+}
+
+/** Times are packed into 40 bits on their way to the contract. */
+export const maxTime = 2n ** 40n - 1n
+
+/** Bytes of a signature, at most. */
+export const maxSignatureLength = 1024
+
+/** Characters of a payload, at most: the longest signature and every other field at its widest, rounded up. */
+const maxPayloadLength = 2 * maxSignatureLength + 2 + 400
+
+const addressPattern = /^0x[0-9a-fA-F]{40}$/
+const integerPattern = /^(?:0|[1-9][0-9]{0,77})$/
+const noncePattern = /^0x[0-9a-fA-F]{64}$/
+const signaturePattern = /^0x(?:[0-9a-fA-F]{2}){65,1024}$/
+
+const fields = ['from', 'to', 'value', 'validAfter', 'validBefore', 'nonce', 'signature'] as const
+type Field = (typeof fields)[number]
+
+/**
+ * Writes a payload: `from,to,value,validAfter,validBefore,nonce,signature` (SPEC 2.4), in lower-case.
+ *
+ * @example
+ * encodePayload({ from: '0x…', to: '0x…', value: 47500n, validAfter: 0n, validBefore: 1893456000n, nonce: '0x…', signature: '0x…' })
+ */
+export function encodePayload(authorization: SignedAuthorization): string {
+  const { from, to, value, validAfter, validBefore, nonce, signature } = authorization
+  return `${from},${to},${value},${validAfter},${validBefore},${nonce},${signature}`.toLowerCase()
+}
+
+/**
+ * Reads a payload. Addresses must be lower-case, upper-case or rightly checksummed (EIP-55); integers are plain
+ * decimals; nothing is trimmed.
+ *
+ * @returns addresses, nonce and signature in lower-case.
+ * @throws {ProtocolError} `invalid_payload`, with `details.field`.
+ */
+export function parsePayload(text: string): SignedAuthorization {
+  if (text.length > maxPayloadLength) {
+    throw invalid('signature', `A payload has at most ${maxPayloadLength} characters, got ${text.length}`)
+  }
+  const parts = text.split(',')
+  if (parts.length !== fields.length) {
+    throw new ProtocolError(
+      'invalid_payload',
+      `A payload has 7 comma-separated parts (${fields.join(',')}), got ${parts.length}`,
+      { details: { expected: fields.length, parts: parts.length } },
+    )
+  }
+  const [from, to, value, validAfter, validBefore, nonce, signature] = parts as [
+    string,
+    string,
+    string,
+    string,
+    string,
+    string,
+    string,
+  ]
+  return {
+    from: parseAddress('from', from),
+    to: parseAddress('to', to),
+    value: parseInteger('value', value, maxAmount, '2^64'),
+    validAfter: parseInteger('validAfter', validAfter, maxTime, '2^40'),
+    validBefore: parseInteger('validBefore', validBefore, maxTime, '2^40'),
+    nonce: parseHex('nonce', nonce, noncePattern, '0x and 64 hex digits'),
+    signature: parseHex(
+      'signature',
+      signature,
+      signaturePattern,
+      `0x and 65 to ${maxSignatureLength} hex bytes`,
+    ),
+  }
+}
+
+function parseAddress(field: Field, text: string): Address {
+  if (!addressPattern.test(text))
+    throw invalid(field, `${field} must be 0x and 40 hex digits, got ${quote(text)}`)
+  const lower = text.toLowerCase() as Address
+  // EIP-55: one case throughout carries no checksum.
+  if (text === lower || text.slice(2) === text.slice(2).toUpperCase()) return lower
+  if (checksumAddress(lower) !== text) {
+    throw invalid(field, `${field} ${text} has a wrong EIP-55 checksum: a digit may be mistyped`)
+  }
+  return lower
+}
+
+function parseInteger(field: Field, text: string, maximum: bigint, bound: string): bigint {
+  if (!integerPattern.test(text)) {
+    throw invalid(
+      field,
+      `${field} must be a decimal integer without sign or leading zero, got ${quote(text)}`,
+    )
+  }
+  const value = BigInt(text)
+  if (value > maximum) throw invalid(field, `${field} must be below ${bound}, got ${text}`)
+  return value
+}
+
+function parseHex(field: Field, text: string, pattern: RegExp, expected: string): Hex {
+  if (!pattern.test(text)) {
+    throw invalid(field, `${field} must be ${expected}, got ${text.length} characters`)
+  }
+  return text.toLowerCase() as Hex
+}
+
+function invalid(field: Field, message: string): ProtocolError {
+  return new ProtocolError('invalid_payload', message, { details: { field } })
+}
+
+function quote(text: string): string {
+  return JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text)
+}

@@ -1,0 +1,130 @@
+import type { Address, Hash, Hex } from 'viem'
+import { ProtocolError } from './errors.ts'
+import { isPaymentStatus, type PaymentStatus } from './paymentStatus.ts'
+
+/** Stands for "no transaction yet" in a receipt. */
+export const zeroHash: Hash = `0x${'0'.repeat(64)}`
+
+/** One half of the payment as the buyer signed it. */
+export type ReceiptAuthorization = {
+  to: Address
+  /** USDC base units, decimal. */
+  value: string
+  nonce: Hex
+}
+
+/** Payload of a receipt's JWS: SPEC 2.5's ten fields, and what an auditor needs to find the payment on chain. */
+export type ReceiptClaims = {
+  paymentId: string
+  providerId: string
+  endpointId: string
+  /** USDC base units, decimal, as signed: `providerUsdc + platformUsdc`. */
+  totalUsdc: string
+  providerUsdc: string
+  platformUsdc: string
+  /** By the price; an overpayment does not change it. */
+  tier: string
+  /** Fee as a decimal fraction of the price. */
+  effectiveRate: string
+  /** Acceptance, ISO 8601 UTC. */
+  timestamp: string
+  /** 32 zero bytes until the settlement has its confirmations. */
+  transactionHash: Hash
+
+  /** The gateway's public URL. */
+  iss: string
+  /** Unix seconds of this signature. */
+  iat: number
+  status: PaymentStatus
+  network: string
+  asset: Address
+  payer: Address
+  resource: string
+  /** Unix seconds, decimal: the sooner of the two authorizations' ends. */
+  validBefore: string
+  /** Provider's, then platform's. */
+  authorizations: [ReceiptAuthorization, ReceiptAuthorization]
+  /** Block of `transactionHash`, once settled. */
+  blockHash?: Hash
+}
+
+const amountPattern = /^(?:0|[1-9]\d{0,19})$/
+const timePattern = /^(?:0|[1-9]\d{0,12})$/
+const addressPattern = /^0x[0-9a-f]{40}$/
+const hashPattern = /^0x[0-9a-f]{64}$/
+const isoTimePattern = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
+const ratePattern = /^\d(?:\.\d{1,6})?$/
+const textPattern = /^.{1,4096}$/s
+
+/**
+ * Reads the claims of a receipt whose signature was verified, and checks that they agree with each other.
+ *
+ * Unknown further claims are dropped.
+ *
+ * @throws {ProtocolError} `invalid_receipt`, with `details.field`.
+ */
+export function parseReceiptClaims(payload: unknown): ReceiptClaims {
+  const claims = object(payload, 'receipt')
+  const { iat, status, authorizations, blockHash } = claims
+  if (typeof iat !== 'number' || !Number.isSafeInteger(iat) || iat < 0) throw invalid('iat', 'Unix seconds')
+  if (!isPaymentStatus(status)) throw invalid('status', 'a payment status')
+  if (!Array.isArray(authorizations) || authorizations.length !== 2) {
+    throw invalid('authorizations', 'exactly two entries')
+  }
+  const receipt: ReceiptClaims = {
+    paymentId: text(claims, 'paymentId'),
+    providerId: text(claims, 'providerId'),
+    endpointId: text(claims, 'endpointId'),
+    totalUsdc: text(claims, 'totalUsdc', amountPattern),
+    providerUsdc: text(claims, 'providerUsdc', amountPattern),
+    platformUsdc: text(claims, 'platformUsdc', amountPattern),
+    tier: text(claims, 'tier'),
+    effectiveRate: text(claims, 'effectiveRate', ratePattern),
+    timestamp: text(claims, 'timestamp', isoTimePattern),
+    transactionHash: text(claims, 'transactionHash', hashPattern) as Hash,
+    iss: text(claims, 'iss'),
+    iat,
+    status,
+    network: text(claims, 'network'),
+    asset: text(claims, 'asset', addressPattern) as Address,
+    payer: text(claims, 'payer', addressPattern) as Address,
+    resource: text(claims, 'resource'),
+    validBefore: text(claims, 'validBefore', timePattern),
+    authorizations: [parseAuthorization(authorizations[0], 0), parseAuthorization(authorizations[1], 1)],
+    ...(blockHash !== undefined && { blockHash: text(claims, 'blockHash', hashPattern) as Hash }),
+  }
+  if (BigInt(receipt.providerUsdc) + BigInt(receipt.platformUsdc) !== BigInt(receipt.totalUsdc)) {
+    throw invalid('totalUsdc', 'providerUsdc + platformUsdc')
+  }
+  const [provider, platform] = receipt.authorizations
+  if (provider.value !== receipt.providerUsdc) throw invalid('authorizations[0].value', 'providerUsdc')
+  if (platform.value !== receipt.platformUsdc) throw invalid('authorizations[1].value', 'platformUsdc')
+  return receipt
+}
+
+function parseAuthorization(json: unknown, index: number): ReceiptAuthorization {
+  const path = `authorizations[${index}]`
+  const entry = object(json, path)
+  return {
+    to: text(entry, 'to', addressPattern, path) as Address,
+    value: text(entry, 'value', amountPattern, path),
+    nonce: text(entry, 'nonce', hashPattern, path) as Hex,
+  }
+}
+
+function object(value: unknown, path: string): Record<string, unknown> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalid(path, 'an object')
+  return value as Record<string, unknown>
+}
+
+function text(parent: Record<string, unknown>, field: string, pattern = textPattern, path?: string): string {
+  const value = parent[field]
+  if (typeof value !== 'string' || !pattern.test(value)) {
+    throw invalid(path ? `${path}.${field}` : field, `a string like ${pattern}`)
+  }
+  return value
+}
+
+function invalid(field: string, expected: string): ProtocolError {
+  return new ProtocolError('invalid_receipt', `Receipt: ${field} must be ${expected}`, { details: { field } })
+}

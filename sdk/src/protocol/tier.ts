@@ -1,0 +1,76 @@
+import { floorDiv } from './amount.ts'
+import { ProtocolError } from './errors.ts'
+
+/** Size class of a price (SPEC 2.9). */
+export type Tier = 'ultra-micro' | 'micropayment' | 'standard' | 'large'
+
+/** `tiered` is SPEC 2.9's table; `flat` is the 98/2 split that other passages of SPEC state. */
+export type FeeSchedule = 'tiered' | 'flat'
+
+type TierRow = { tier: Tier; below: bigint | null; basisPoints: bigint; fixed: bigint }
+
+/** Base units. The fee is `price * basisPoints / 10000`, rounded down, plus `fixed`. */
+const tiers: readonly TierRow[] = [
+  { tier: 'ultra-micro', below: 10_000n, basisPoints: 1000n, fixed: 0n },
+  { tier: 'micropayment', below: 1_000_000n, basisPoints: 500n, fixed: 0n },
+  { tier: 'standard', below: 10_000_000n, basisPoints: 300n, fixed: 50_000n },
+  { tier: 'large', below: null, basisPoints: 250n, fixed: 50_000n },
+]
+
+const flatBasisPoints = 200n
+
+/** 0.005 USDC: SPEC 2.9 has no tier below it. A network may ask for more. */
+export const minimumPrice = 5_000n
+
+export type Split = {
+  tier: Tier
+  price: bigint
+  /** What the provider receives: `price - feeAmount`. */
+  providerAmount: bigint
+  /** What the platform receives, rounded down. */
+  feeAmount: bigint
+}
+
+/**
+ * Splits a price into the provider's part and the platform's fee. Both are base units and sum to the price.
+ *
+ * @throws {ProtocolError} `price_below_minimum` below 5,000 (0.005 USDC).
+ * @example
+ * splitPrice(50_000n) // { tier: 'micropayment', price: 50000n, providerAmount: 47500n, feeAmount: 2500n }
+ */
+export function splitPrice(price: bigint, schedule: FeeSchedule = 'tiered'): Split {
+  if (price < minimumPrice) {
+    throw new ProtocolError(
+      'price_below_minimum',
+      `The least price is ${minimumPrice} base units, got ${price}`,
+      {
+        details: { minimum: minimumPrice.toString(), price: price.toString() },
+      },
+    )
+  }
+  const { tier, basisPoints, fixed } = rowOf(price)
+  const feeAmount =
+    schedule === 'flat'
+      ? floorDiv(price * flatBasisPoints, 10_000n)
+      : floorDiv(price * basisPoints, 10_000n) + fixed
+  return { tier, price, providerAmount: price - feeAmount, feeAmount }
+}
+
+/**
+ * The fee as a decimal fraction of the price: 6 decimals, truncated, no trailing zeros.
+ *
+ * @example
+ * effectiveRate(50_000n, 2_500n) // '0.05'
+ */
+export function effectiveRate(price: bigint, feeAmount: bigint): string {
+  const millionths = floorDiv(feeAmount * 1_000_000n, price)
+  const fraction = (millionths % 1_000_000n).toString().padStart(6, '0').replace(/0+$/, '')
+  const whole = (millionths / 1_000_000n).toString()
+  return fraction === '' ? whole : `${whole}.${fraction}`
+}
+
+function rowOf(price: bigint): TierRow {
+  const row = tiers.find(({ below }) => below === null || price < below)
+  if (!row) throw new Error('The last tier must be open')
+  return row
+}
