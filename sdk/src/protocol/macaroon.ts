@@ -17,7 +17,10 @@ import { ProtocolError } from './errors.ts'
  * else is refused, so that no byte of it can be changed unnoticed.
  */
 
-/** HMAC-SHA-256. Injected, because the native one is faster and differs by platform. */
+/**
+ * HMAC-SHA-256. Injected, because the fastest one differs by platform: in Node 24 two one-shot `crypto.hash` calls over
+ * the padded keys take 1.9 µs, pure JavaScript (`@noble/hashes`) 3.3 µs, `createHmac` 9.7 µs.
+ */
 export type Hmac = (key: Uint8Array, data: Uint8Array) => Uint8Array
 
 export type MacaroonSecret = {

@@ -1,0 +1,16 @@
+/** The part of npm `macaroon` that the vectors are cross-checked with; the package has no types. */
+declare module 'macaroon' {
+  export interface Macaroon {
+    addFirstPartyCaveat(caveat: string | Uint8Array): void
+    addThirdPartyCaveat(rootKey: Uint8Array, caveatId: string, location: string): void
+    exportBinary(): Uint8Array
+    verify(rootKey: Uint8Array, check: (caveat: string) => string | null, discharges?: Macaroon[]): void
+  }
+  export function newMacaroon(options: {
+    identifier: Uint8Array
+    location?: string
+    rootKey: Uint8Array
+    version: 1 | 2
+  }): Macaroon
+  export function importMacaroon(binary: Uint8Array): Macaroon
+}
