@@ -1,0 +1,138 @@
+import postgres from 'postgres'
+import { createPublicClient, http } from 'viem'
+import type { NetworkSettings } from '#keeper/chain/networkSettings'
+
+// Ponder takes two things for granted that a development chain doesn't keep: that a chain id always means the same
+// chain, and that no reorg is deeper than its finality. Both leave rows behind that no restart heals.
+
+export type Misfit = { network: NetworkSettings['network']; schema: string; detail: string }
+
+/**
+ * Compares what Ponder holds as final with the chain itself.
+ *
+ * @param schema of the index
+ * @returns one entry for each place whose rows are of another chain, or of blocks that are no longer canonical.
+ */
+export async function findMisfits(
+  databaseUrl: string,
+  schema: string,
+  networks: readonly NetworkSettings[],
+): Promise<Misfit[]> {
+  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
+  try {
+    const misfits: Misfit[] = []
+    for (const { network, rpcUrls } of networks) {
+      const chain = createPublicClient({ transport: http(rpcUrls[0]) })
+      const blockAt = (blockNumber: bigint) => chain.getBlock({ blockNumber }).catch(nullIfMissing)
+
+      for (const { number, hash } of await readFetched(sql, network.chainId)) {
+        const block = await blockAt(number)
+        if (block?.hash === hash) continue
+        const found = block ? `is ${block.hash}` : 'is missing'
+        misfits.push({
+          network,
+          schema: syncSchema,
+          detail: `block ${number} was ${hash}, on the chain it ${found}`,
+        })
+      }
+      for (const { number, time } of await readFinalized(sql, schema, network.chainId)) {
+        const block = await blockAt(number)
+        if (block?.timestamp === time) continue
+        const found = block ? `has ${block.timestamp}` : 'is missing'
+        misfits.push({
+          network,
+          schema,
+          detail: `block ${number} had the time ${time}, on the chain it ${found}`,
+        })
+      }
+    }
+    return misfits
+  } finally {
+    await sql.end()
+  }
+}
+
+/** Ponder's cache of blocks, logs, transactions and RPC answers, shared by all schemas. */
+const syncSchema = 'ponder_sync'
+
+/**
+ * Removes an index, and Ponder's cache of the chains named, so that the next start reads them anew.
+ *
+ * @throws if a running Ponder holds the schema.
+ */
+export async function dropIndex(
+  databaseUrl: string,
+  schema: string,
+  chainIds: readonly number[],
+): Promise<void> {
+  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
+  try {
+    if (await isInUse(sql, schema)) {
+      throw new Error(`${schema} is in use by a running indexer: stop it first`)
+    }
+    await sql.begin(async (transaction) => {
+      for (const table of await tablesByChain(transaction)) {
+        await transaction`delete from ${transaction(syncSchema)}.${transaction(table)}
+          where chain_id in ${transaction([...chainIds])}`
+      }
+      // The views of readers go with it; Ponder makes them anew.
+      await transaction`drop schema if exists ${transaction(schema)} cascade`
+    })
+  } finally {
+    await sql.end()
+  }
+}
+
+type Queryable = postgres.Sql | postgres.TransactionSql
+
+async function isInUse(sql: Queryable, schema: string): Promise<boolean> {
+  if (!(await exists(sql, schema, '_ponder_meta'))) return false
+  const heartbeatTimeoutMs = 25_000 // Ponder's own
+  const [row] = await sql<{ isInUse: boolean }[]>`
+    select (value ->> 'is_locked')::integer = 1
+      and (value ->> 'heartbeat_at')::numeric > ${Date.now() - heartbeatTimeoutMs} as "isInUse"
+    from ${sql(schema)}._ponder_meta where key = 'app'`
+  return row?.isInUse ?? false
+}
+
+/** The newest block that was fetched, or none. */
+async function readFetched(sql: Queryable, chainId: number): Promise<{ number: bigint; hash: string }[]> {
+  if (!(await exists(sql, syncSchema, 'blocks'))) return []
+  const rows = await sql<{ number: string; hash: string }[]>`
+    select number, hash from ${sql(syncSchema)}.blocks where chain_id = ${chainId} order by number desc limit 1`
+  return rows.map(({ number, hash }) => ({ number: BigInt(number), hash }))
+}
+
+/** The block up to which the index is final, or none. */
+async function readFinalized(
+  sql: Queryable,
+  schema: string,
+  chainId: number,
+): Promise<{ number: bigint; time: bigint }[]> {
+  if (!(await exists(sql, schema, '_ponder_checkpoint'))) return []
+  // 10 digits of block time, 16 of chain id, 16 of block number, then positions within the block.
+  return sql<{ number: bigint; time: bigint }[]>`
+    select substring(finalized_checkpoint, 27, 16) as number, substring(finalized_checkpoint, 1, 10) as time
+    from ${sql(schema)}._ponder_checkpoint where chain_id = ${chainId}`.then((rows) =>
+    rows.map(({ number, time }) => ({ number: BigInt(number), time: BigInt(time) })),
+  )
+}
+
+async function exists(sql: Queryable, schema: string, table: string): Promise<boolean> {
+  const [row] = await sql<{ found: boolean }[]>`
+    select exists (select from information_schema.tables
+      where table_schema = ${schema} and table_name = ${table}) as found`
+  return row?.found ?? false
+}
+
+async function tablesByChain(sql: Queryable): Promise<string[]> {
+  const rows = await sql<{ name: string }[]>`
+    select table_name as name from information_schema.columns
+    where table_schema = ${syncSchema} and column_name = 'chain_id'`
+  return rows.map(({ name }) => name)
+}
+
+function nullIfMissing(error: unknown): null {
+  if (error instanceof Error && error.name === 'BlockNotFoundError') return null
+  throw error
+}

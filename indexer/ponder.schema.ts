@@ -1,0 +1,218 @@
+import { index, onchainTable, primaryKey, relations } from 'ponder'
+
+// What the chain says, as raw values: addresses, hashes and nonces lower-case, amounts in USDC base units,
+// times in Unix seconds, days as `YYYY-MM-DD` in UTC. Every table starts its key with the chain, so that one
+// instance serves several. docs/indexer.md describes each table for its readers.
+
+/** An EIP-3009 authorization that USDC's own logs prove to be used or cancelled. */
+export const authorization = onchainTable(
+  'authorization',
+  (t) => ({
+    chainId: t.integer().notNull(),
+    token: t.hex().notNull(),
+    authorizer: t.hex().notNull(),
+    nonce: t.hex().notNull(),
+    state: t.text({ enum: ['used', 'cancelled'] }).notNull(),
+    recipient: t.hex(), // null when cancelled
+    value: t.bigint(), // null when cancelled
+    txHash: t.hex().notNull(),
+    logIndex: t.integer().notNull(), // of AuthorizationUsed or AuthorizationCanceled
+    blockNumber: t.bigint().notNull(),
+    blockHash: t.hex().notNull(),
+    blockTime: t.bigint().notNull(),
+    batchLogIndex: t.integer(), // of the BatchSettled that settled it; null: sent straight to USDC
+  }),
+  (table) => ({
+    pk: primaryKey({ columns: [table.chainId, table.token, table.authorizer, table.nonce] }),
+    byBatch: index().on(table.chainId, table.txHash, table.batchLogIndex),
+    byRecipient: index().on(table.chainId, table.recipient, table.blockNumber.desc()),
+  }),
+)
+
+/** A BatchSettled of the known token. */
+export const batch = onchainTable(
+  'batch',
+  (t) => ({
+    chainId: t.integer().notNull(),
+    txHash: t.hex().notNull(),
+    logIndex: t.integer().notNull(),
+    sequence: t.integer().notNull(), // 1, 2, 3 … among the chain's BatchSettled of the known token
+    batchId: t.hex().notNull(), // as its sender chose it, not unique
+    keeper: t.hex().notNull(),
+    token: t.hex().notNull(),
+    trigger: t.integer().notNull(),
+    authorizations: t.integer().notNull(), // counted in USDC's logs
+    paymentCount: t.integer().notNull(), // payments of which this batch moved at least one half
+    providerTotal: t.bigint().notNull(), // summed over USDC's logs
+    feeTotal: t.bigint().notNull(),
+    outcomes: t.hex().notNull(),
+    blockNumber: t.bigint().notNull(),
+    blockHash: t.hex().notNull(),
+    blockTime: t.bigint().notNull(),
+    gasUsed: t.bigint().notNull(), // of the whole transaction
+    effectiveGasPrice: t.bigint().notNull(),
+    l1Fee: t.bigint(), // OP stack only
+  }),
+  (table) => ({
+    pk: primaryKey({ columns: [table.chainId, table.txHash, table.logIndex] }),
+    bySequence: index().on(table.chainId, table.sequence.desc()),
+    byTime: index().on(table.chainId, table.blockTime.desc()),
+    byBatchId: index().on(table.batchId),
+    byKeeper: index().on(table.chainId, table.keeper, table.sequence.desc()),
+  }),
+)
+
+/** What one wallet received in one batch. */
+export const batchRecipient = onchainTable(
+  'batch_recipient',
+  (t) => ({
+    chainId: t.integer().notNull(),
+    txHash: t.hex().notNull(),
+    logIndex: t.integer().notNull(), // of BatchSettled
+    recipient: t.hex().notNull(),
+    sequence: t.integer().notNull(),
+    paymentCount: t.integer().notNull(),
+    total: t.bigint().notNull(),
+    blockNumber: t.bigint().notNull(),
+    blockTime: t.bigint().notNull(),
+  }),
+  (table) => ({
+    pk: primaryKey({ columns: [table.chainId, table.txHash, table.logIndex, table.recipient] }),
+    byRecipient: index().on(table.chainId, table.recipient, table.sequence.desc()),
+    byRecipientTime: index().on(table.chainId, table.recipient, table.blockTime.desc()),
+  }),
+)
+
+/** What a wallet received, ever. */
+export const wallet = onchainTable(
+  'wallet',
+  (t) => ({
+    chainId: t.integer().notNull(),
+    address: t.hex().notNull(),
+    paymentCount: t.integer().notNull(), // transfers by authorization, in batches or not
+    total: t.bigint().notNull(),
+    batchCount: t.integer().notNull(),
+    firstBlockTime: t.bigint().notNull(),
+    lastBlockTime: t.bigint().notNull(),
+  }),
+  (table) => ({ pk: primaryKey({ columns: [table.chainId, table.address] }) }),
+)
+
+/** What a wallet received on one day: a year is 366 rows. */
+export const walletDay = onchainTable(
+  'wallet_day',
+  (t) => ({
+    chainId: t.integer().notNull(),
+    address: t.hex().notNull(),
+    day: t.text().notNull(),
+    paymentCount: t.integer().notNull(),
+    total: t.bigint().notNull(),
+    batchCount: t.integer().notNull(),
+  }),
+  (table) => ({ pk: primaryKey({ columns: [table.chainId, table.address, table.day] }) }),
+)
+
+/** Who settles: the sender of `settle`, which is a contract where one stands in front. */
+export const keeper = onchainTable(
+  'keeper',
+  (t) => ({
+    chainId: t.integer().notNull(),
+    address: t.hex().notNull(),
+    batchCount: t.integer().notNull(),
+    authorizations: t.integer().notNull(),
+    paymentCount: t.integer().notNull(),
+    gasUsed: t.bigint().notNull(),
+    gasCost: t.bigint().notNull(), // wei, L1 fee included; a transaction of several batches counts once
+    firstBlockTime: t.bigint().notNull(),
+    lastBlockTime: t.bigint().notNull(),
+  }),
+  (table) => ({ pk: primaryKey({ columns: [table.chainId, table.address] }) }),
+)
+
+export const dailyTotal = onchainTable(
+  'daily_total',
+  (t) => ({
+    chainId: t.integer().notNull(),
+    day: t.text().notNull(),
+    batchCount: t.integer().notNull(),
+    authorizations: t.integer().notNull(),
+    paymentCount: t.integer().notNull(),
+    providerTotal: t.bigint().notNull(),
+    feeTotal: t.bigint().notNull(),
+    directCount: t.integer().notNull(), // authorizations that were sent straight to USDC
+    directTotal: t.bigint().notNull(),
+    gasUsed: t.bigint().notNull(),
+    gasCost: t.bigint().notNull(),
+  }),
+  (table) => ({ pk: primaryKey({ columns: [table.chainId, table.day] }) }),
+)
+
+/** Every USDC Transfer to a platform wallet, whatever caused it. */
+export const platformTransfer = onchainTable(
+  'platform_transfer',
+  (t) => ({
+    chainId: t.integer().notNull(),
+    txHash: t.hex().notNull(),
+    logIndex: t.integer().notNull(),
+    token: t.hex().notNull(),
+    sender: t.hex().notNull(),
+    recipient: t.hex().notNull(),
+    value: t.bigint().notNull(),
+    blockNumber: t.bigint().notNull(),
+    blockHash: t.hex().notNull(),
+    blockTime: t.bigint().notNull(),
+  }),
+  (table) => ({
+    pk: primaryKey({ columns: [table.chainId, table.txHash, table.logIndex] }),
+    byRecipient: index().on(table.chainId, table.recipient, table.blockTime.desc()),
+  }),
+)
+
+/** A log that couldn't be read for what it claims to be. Nothing here counts as paid; the keeper's evidence may. */
+export const quarantine = onchainTable(
+  'quarantine',
+  (t) => ({
+    chainId: t.integer().notNull(),
+    txHash: t.hex().notNull(),
+    logIndex: t.integer().notNull(),
+    reason: t
+      .text({ enum: ['receipt_unavailable', 'unpaired_authorization', 'outcomes_mismatch'] })
+      .notNull(),
+    detail: t.text().notNull(),
+    blockNumber: t.bigint().notNull(),
+    blockHash: t.hex().notNull(),
+    blockTime: t.bigint().notNull(),
+  }),
+  (table) => ({ pk: primaryKey({ columns: [table.chainId, table.txHash, table.logIndex, table.reason] }) }),
+)
+
+/** How many batches a chain has had: the next sequence. A row, so that a reorg takes it back by itself. */
+export const batchCounter = onchainTable('batch_counter', (t) => ({
+  chainId: t.integer().primaryKey(),
+  batches: t.integer().notNull(),
+}))
+
+export const batchRelations = relations(batch, ({ many }) => ({
+  items: many(authorization),
+  recipients: many(batchRecipient),
+}))
+
+export const authorizationRelations = relations(authorization, ({ one }) => ({
+  batch: one(batch, {
+    fields: [authorization.chainId, authorization.txHash, authorization.batchLogIndex],
+    references: [batch.chainId, batch.txHash, batch.logIndex],
+  }),
+}))
+
+export const batchRecipientRelations = relations(batchRecipient, ({ one }) => ({
+  batch: one(batch, {
+    fields: [batchRecipient.chainId, batchRecipient.txHash, batchRecipient.logIndex],
+    references: [batch.chainId, batch.txHash, batch.logIndex],
+  }),
+  wallet: one(wallet, {
+    fields: [batchRecipient.chainId, batchRecipient.recipient],
+    references: [wallet.chainId, wallet.address],
+  }),
+}))
+
+export const walletRelations = relations(wallet, ({ many }) => ({ batches: many(batchRecipient) }))

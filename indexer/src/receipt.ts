@@ -1,0 +1,157 @@
+import { decodeAbiParameters, type Hex, hexToBigInt, hexToNumber, parseAbiParameters, size } from 'viem'
+
+// Topics: keccak256 of the event's signature.
+const authorizationUsed = '0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5'
+const authorizationCanceled = '0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81'
+const transfer = '0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef'
+const batchSettled = '0x3e7d7699b20e4c25099ef9830c59d478e9ce596cfca9fe9334ef927c7bd51e63'
+
+const batchSettledData = parseAbiParameters(
+  'uint8 trigger, uint256 authorizations, uint256 providerTotal, uint256 feeTotal, bytes outcomes',
+)
+
+const settled = 1 // a nibble of `outcomes`
+
+/** As the node answers it; `l1Fee` only on the OP stack. */
+export type Receipt = {
+  transactionHash: Hex
+  blockHash: Hex
+  gasUsed: Hex
+  effectiveGasPrice: Hex
+  l1Fee?: Hex | null | undefined
+  logs: readonly ReceiptLog[]
+}
+
+export type ReceiptLog = { address: Hex; topics: readonly Hex[]; data: Hex; logIndex: Hex }
+
+/** The addresses that give a receipt its meaning, lower-case. */
+export type Addresses = { settlement: Hex; token: Hex }
+
+/** An authorization as USDC's own logs show it. */
+export type AuthorizationEntry = {
+  authorizer: Hex
+  nonce: Hex
+  logIndex: number
+  /** The BatchSettled that settled it; null: sent straight to USDC. */
+  batchLogIndex: number | null
+} & (
+  | { state: 'used'; recipient: Hex; value: bigint; half: 'provider' | 'fee' | null }
+  | { state: 'cancelled'; recipient: null; value: null; half: null }
+)
+
+export type Unreadable = {
+  logIndex: number
+  reason: 'unpaired_authorization' | 'outcomes_mismatch'
+  detail: string
+}
+
+/**
+ * Reads the authorizations out of a receipt.
+ *
+ * Only the token's own logs count: an AuthorizationUsed at log i with the token's Transfer at i + 1 and the same
+ * `from`. Which batch settled one follows from the order of the logs: `settle` emits BatchSettled last, with one
+ * outcome for each half it tried, so the n settled halves of a batch are the last n uses before it and after the
+ * previous BatchSettled. Calldata is never decoded: a wrapper's would mean something else.
+ */
+export function readReceipt(
+  logs: readonly ReceiptLog[],
+  { settlement, token }: Addresses,
+): { entries: AuthorizationEntry[]; unreadable: Unreadable[] } {
+  const entries: AuthorizationEntry[] = []
+  const unreadable: Unreadable[] = []
+  let intervalStart = 0 // the first entry after the previous BatchSettled
+
+  for (const [position, log] of logs.entries()) {
+    const [topic, first, second, third] = log.topics
+    const logIndex = hexToNumber(log.logIndex)
+    if (log.address === token && topic === authorizationUsed && first && second) {
+      const next = logs[position + 1]
+      const isPaired =
+        next?.address === token &&
+        next.topics[0] === transfer &&
+        next.topics[1] === first &&
+        hexToNumber(next.logIndex) === logIndex + 1
+      const recipient = next?.topics[2]
+      if (!isPaired || recipient === undefined) {
+        unreadable.push({
+          logIndex,
+          reason: 'unpaired_authorization',
+          detail: `expected the token's Transfer from ${toAddress(first)} at log ${logIndex + 1}`,
+        })
+        continue
+      }
+      entries.push({
+        state: 'used',
+        authorizer: toAddress(first),
+        nonce: second,
+        recipient: toAddress(recipient),
+        value: hexToBigInt(next.data),
+        logIndex,
+        batchLogIndex: null,
+        half: null,
+      })
+    } else if (log.address === token && topic === authorizationCanceled && first && second) {
+      entries.push({
+        state: 'cancelled',
+        authorizer: toAddress(first),
+        nonce: second,
+        recipient: null,
+        value: null,
+        logIndex,
+        batchLogIndex: null,
+        half: null,
+      })
+    } else if (log.address === settlement && topic === batchSettled && third) {
+      if (toAddress(third) === token) {
+        const used = entries.slice(intervalStart).filter((entry) => entry.state === 'used')
+        const halves = readHalves(log.data)
+        const isExplained = halves !== null && halves.length <= used.length
+        if (!isExplained) {
+          unreadable.push({
+            logIndex,
+            reason: 'outcomes_mismatch',
+            detail: `outcomes name ${halves?.length ?? 'no'} settled halves, the token's logs show ${used.length}`,
+          })
+        }
+        const first = isExplained ? used.length - halves.length : 0
+        for (const [i, entry] of used.slice(first).entries()) {
+          entry.batchLogIndex = logIndex
+          entry.half = isExplained ? (halves[i] ?? null) : null
+        }
+      }
+      intervalStart = entries.length
+    }
+  }
+  return { entries, unreadable }
+}
+
+/** Which half each settled authorization of a batch was, in the order in which they settled; null: unreadable. */
+function readHalves(data: Hex): ('provider' | 'fee')[] | null {
+  try {
+    const [, , , , outcomes] = decodeAbiParameters(batchSettledData, data)
+    return readOutcomes(outcomes).flatMap(({ provider, fee }) => [
+      ...(provider === settled ? (['provider'] as const) : []),
+      ...(fee === settled ? (['fee'] as const) : []),
+    ])
+  } catch {
+    return null
+  }
+}
+
+/** How many payments of a batch moved at least one half. */
+export function countPayments(outcomes: Hex): number {
+  return readOutcomes(outcomes).filter(({ provider, fee }) => provider === settled || fee === settled).length
+}
+
+/** A byte a payment: the provider's half in the high nibble, the fee's in the low one. */
+function readOutcomes(outcomes: Hex): { provider: number; fee: number }[] {
+  return Array.from({ length: size(outcomes) }, (_, i) => ({
+    provider: Number.parseInt(outcomes.charAt(2 + 2 * i), 16),
+    fee: Number.parseInt(outcomes.charAt(3 + 2 * i), 16),
+  }))
+}
+
+/** The address in a topic, lower-case as nodes answer it. */
+function toAddress(topic: Hex): Hex {
+  return `0x${topic.slice(26)}`
+}

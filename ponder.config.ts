@@ -1,0 +1,54 @@
+import { createConfig } from 'ponder'
+import type { NetworkSettings } from '#keeper/chain/networkSettings'
+import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
+import { usdcAbi } from '#protocol/abi/usdc'
+import type { NetworkName } from '#protocol/networks'
+import { parseIndexerConfig } from './indexer/config.ts'
+
+// Ponder keeps what it indexed only as long as the values of `contracts`, the schema and indexer/src stay the same;
+// it notices no other change. So whatever decides what is indexed stands in this object, and the handlers import
+// none of our code.
+
+const { databaseUrl, networks, platformWallets, rpcLanes } = parseIndexerConfig(process.env)
+
+/** The networks that are served, typed as all of them: Ponder calls a handler only for a chain it was given. */
+const perChain = <T>(value: (settings: NetworkSettings) => T) =>
+  Object.fromEntries(networks.map((settings) => [settings.network.name, value(settings)])) as Record<
+    NetworkName,
+    T
+  >
+
+export default createConfig({
+  database: { kind: 'postgres', connectionString: databaseUrl },
+  ordering: 'multichain',
+  chains: perChain(({ network, rpcUrls }) => ({
+    id: network.chainId,
+    rpc: rpcUrls.flatMap((url) => Array<string>(rpcLanes).fill(url)),
+    pollingInterval: rpcUrls.every(isLoopback) ? 200 : network.isOpStack ? 1_000 : 2_000,
+    // A local chain is thrown away and started anew under the same id: keep as little of it as possible.
+    disableCache: network.name === 'localhost',
+  })),
+  contracts: {
+    BatchSettlement: {
+      abi: batchSettlementAbi,
+      chain: perChain(({ deployment }) => ({
+        address: deployment.batchSettlement,
+        startBlock: deployment.startBlock,
+        // Anyone may settle any token; only USDC's logs mean anything to us.
+        filter: { event: 'BatchSettled' as const, args: { token: deployment.usdc } },
+      })),
+    },
+    Usdc: {
+      abi: usdcAbi,
+      chain: perChain(({ deployment }) => ({
+        address: deployment.usdc,
+        startBlock: deployment.startBlock,
+        filter: { event: 'Transfer' as const, args: { to: platformWallets } },
+      })),
+    },
+  },
+})
+
+function isLoopback(url: string): boolean {
+  return ['127.0.0.1', 'localhost', '[::1]'].includes(new URL(url).hostname)
+}
