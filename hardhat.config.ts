@@ -15,7 +15,8 @@ export default defineConfig({
         settings: {
           viaIR: true,
           evmVersion: 'cancun',
-          optimizer: { enabled: true, runs: 1_000_000 },
+          // Measured, gas a payment and bytes of code: 200 runs 86,150 and 2,318; 10,000 86,068 and 2,805; 1,000,000 86,071 and 2,985.
+          optimizer: { enabled: true, runs: 10_000 },
           // Reproducible: nothing of the source's path or comments gets into the bytecode, nor into its CREATE2 address.
           metadata: { bytecodeHash: 'none', appendCBOR: false },
         },

@@ -8,10 +8,12 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import hre from 'hardhat'
-import { type AbiItem, formatAbiItem } from 'viem/utils'
+import type { Abi } from 'viem'
+import { formatAbiItem } from 'viem/utils'
 import { fiatToken, readFiatTokenArtifact } from './chain/fiatToken.ts'
 import { create2Address } from './deploy/create2.ts'
 
+type AbiItem = Abi[number]
 type Hex = `0x${string}`
 type Deployment = { batchSettlement: string; usdc: string; startBlock: number | null }
 

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+/// @notice What the token's own calls cost inside one transaction, with nothing around them: the floor that no batch
+/// contract can get below.
+contract GasFloor {
+    /// @return total Gas of the calls alone, without the transaction's base cost, calldata or any loop.
+    function measure(address token, bytes[] calldata calls) external returns (uint256 total) {
+        for (uint256 i; i < calls.length; ++i) {
+            bytes memory data = calls[i];
+            bool success;
+            assembly ("memory-safe") {
+                let start := gas()
+                success := call(gas(), token, 0, add(data, 0x20), mload(data), 0, 0)
+                total := add(total, sub(start, gas()))
+            }
+            require(success, "a call failed");
+        }
+    }
+}
