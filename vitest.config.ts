@@ -14,7 +14,7 @@ export default defineConfig({
       {
         test: {
           name: 'unit',
-          include: ['{sdk,api,keeper,indexer,scripts,examples,test/vectors}/**/*.test.ts'],
+          include: ['{sdk,api,keeper,indexer,cli,scripts,examples,test/support,test/vectors}/**/*.test.ts'],
           exclude: ['**/node_modules/**', 'sdk/dist/**'],
           globalSetup: ['test/support/globalSetup.ts'],
           pool: 'forks',

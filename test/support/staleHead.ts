@@ -1,0 +1,45 @@
+import { type Hex, numberToHex } from 'viem'
+
+export type Call = { jsonrpc: '2.0'; id: number | string; method: string; params?: unknown[] }
+export type Reply = {
+  jsonrpc: '2.0'
+  id: number | string
+  result?: unknown
+  error?: { code: number; message: string }
+}
+
+/** What a node whose head is still `head` answers, made of what an up-to-date one answers. */
+export async function askStaleNode(
+  call: Call,
+  head: bigint,
+  send: (call: Call) => Promise<Reply>,
+): Promise<Reply> {
+  const instead = (result: unknown): Reply => ({ jsonrpc: '2.0', id: call.id, result })
+  if (call.method === 'eth_blockNumber') return instead(numberToHex(head))
+  if (call.method === 'eth_getLogs') {
+    const { fromBlock, toBlock, blockHash, ...filter } = (call.params?.[0] ?? {}) as LogFilter
+    if (blockHash !== undefined) return send(call)
+    if (isLater(fromBlock, head)) return instead([])
+    const end = isLater(toBlock, head) ? numberToHex(head) : toBlock
+    return send({
+      ...call,
+      params: [{ ...filter, fromBlock: atHead(fromBlock, head), toBlock: atHead(end, head) }],
+    })
+  }
+  const params = (call.params ?? []).map((param) => (typeof param === 'string' ? atHead(param, head) : param))
+  const reply = await send({ ...call, params })
+  const { blockNumber, number } = (reply.result ?? {}) as { blockNumber?: Hex | null; number?: Hex }
+  return isLater(blockNumber ?? number, head) ? instead(null) : reply
+}
+
+type LogFilter = { fromBlock?: string; toBlock?: string; blockHash?: Hex }
+
+const tags = ['latest', 'pending', 'safe', 'finalized']
+
+function atHead(block: string | undefined, head: bigint): string {
+  return block === undefined || tags.includes(block) ? numberToHex(head) : block
+}
+
+function isLater(block: string | undefined, head: bigint): boolean {
+  return block?.startsWith('0x') === true && BigInt(block) > head
+}
