@@ -1,0 +1,124 @@
+import { lookup } from 'node:dns/promises'
+import type { LookupFunction } from 'node:net'
+import ipaddr from 'ipaddr.js'
+
+export type ResolvedAddress = { address: string; family: number }
+
+/** Resolves a host name to all its addresses. */
+export type Resolve = (hostname: string) => Promise<ResolvedAddress[]>
+
+/** Keeps requests to URLs that strangers chose away from everything that is not the public internet. */
+export type AddressGuard = {
+  /**
+   * Looks at a URL when it is registered, so that its owner hears of it at once.
+   *
+   * @throws {AddressRefusedError}
+   */
+  check(url: URL): Promise<void>
+  /**
+   * Looks again when a connection is made, and connects to just the addresses that it looked at: a name that resolved
+   * to a public address at registration may resolve to a private one now (DNS rebinding).
+   *
+   * For a request's `lookup`; Node doesn't call it for a literal address, which {@link AddressGuard.checkLiteral} does.
+   */
+  lookup: LookupFunction
+  /** @throws {AddressRefusedError} */
+  checkLiteral(url: URL): void
+}
+
+export class AddressRefusedError extends Error {
+  override readonly name = 'AddressRefusedError'
+}
+
+// Public by its number, but answers from inside every Azure machine.
+const azureWireServer = '168.63.129.16'
+
+// RFC 4291 section 2.4: all global unicast that is assigned.
+const globalUnicast = ipaddr.IPv6.parseCIDR('2000::/3')
+
+/** Whether an IP address is one that anybody on the internet can reach. */
+export function isPublicAddress(address: string): boolean {
+  // A zone (fe80::1%eth0) names an interface of this machine.
+  if (address.includes('%') || !ipaddr.isValid(address)) return false
+  const parsed = ipaddr.process(address) // takes an IPv4-mapped IPv6 address for the IPv4 address it is
+  if (parsed instanceof ipaddr.IPv6) return parsed.range() === 'unicast' && parsed.match(globalUnicast)
+  return parsed.range() === 'unicast' && parsed.toString() !== azureWireServer
+}
+
+export type AddressGuardOptions = {
+  /** Lets everything through, `http:` as well: for local development. */
+  allowPrivate: boolean
+  /** Default: the system's resolver. */
+  resolve?: Resolve
+}
+
+export function createAddressGuard({
+  allowPrivate,
+  resolve = resolveAll,
+}: AddressGuardOptions): AddressGuard {
+  function requirePublic(hostname: string, addresses: string[]): void {
+    if (allowPrivate) return
+    // One private address among public ones is no accident.
+    // Which one isn't said: that would read our name server out to strangers.
+    if (!addresses.every(isPublicAddress)) {
+      throw new AddressRefusedError(`${hostname} is not a public address, or resolves to one that is not`)
+    }
+  }
+
+  async function resolvePublic(hostname: string): Promise<ResolvedAddress[]> {
+    const addresses = await resolve(hostname)
+    if (addresses.length === 0) throw new AddressRefusedError(`${hostname} has no address`)
+    requirePublic(
+      hostname,
+      addresses.map(({ address }) => address),
+    )
+    return addresses
+  }
+
+  function checkLiteral(url: URL): void {
+    if (url.protocol !== 'https:' && !(allowPrivate && url.protocol === 'http:')) {
+      throw new AddressRefusedError(`expected an https: URL, got ${url.protocol}`)
+    }
+    if (url.username !== '' || url.password !== '') {
+      throw new AddressRefusedError('a URL with a user name or password is refused')
+    }
+    const hostname = hostnameOf(url)
+    if (ipaddr.isValid(hostname)) requirePublic(hostname, [hostname])
+  }
+
+  return {
+    checkLiteral,
+    async check(url) {
+      checkLiteral(url)
+      const hostname = hostnameOf(url)
+      if (ipaddr.isValid(hostname)) return
+      await resolvePublic(hostname).catch((error: unknown) => {
+        if (error instanceof AddressRefusedError) throw error
+        throw new AddressRefusedError(`${hostname} could not be resolved`, { cause: error })
+      })
+    },
+    lookup(hostname, options, callback) {
+      resolvePublic(hostname).then(
+        (addresses) => {
+          if (options.all) return callback(null, addresses)
+          const wanted = options.family === 'IPv4' ? 4 : options.family === 'IPv6' ? 6 : options.family
+          const fitting = addresses.find(({ family }) => !wanted || family === wanted)
+          if (fitting === undefined) {
+            return callback(new AddressRefusedError(`${hostname} has no IPv${wanted} address`), '')
+          }
+          callback(null, fitting.address, fitting.family)
+        },
+        (error: Error) => callback(error, ''),
+      )
+    },
+  }
+}
+
+// The URL parser has normalised it already: 0x7f.1, 2130706433 and 127.1 all arrive as 127.0.0.1.
+function hostnameOf(url: URL): string {
+  return url.hostname.startsWith('[') ? url.hostname.slice(1, -1) : url.hostname
+}
+
+function resolveAll(hostname: string): Promise<ResolvedAddress[]> {
+  return lookup(hostname, { all: true, verbatim: true })
+}

@@ -1,0 +1,181 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Logger } from 'pino'
+import { Webhook } from 'standardwebhooks'
+import type { Database } from '#keeper/store/database'
+import type { AddressGuard } from './addressGuard.ts'
+import { decideRedelivery } from './backoff.ts'
+import {
+  type ClaimedDelivery,
+  claimDeliveries,
+  disableWebhook,
+  dispatchOutbox,
+  recordAttempt,
+} from './deliveries.ts'
+import { type SendResult, send } from './send.ts'
+
+export type DeliveryLoopOptions = {
+  database: Database
+  guard: AddressGuard
+  log: Logger
+  now?: () => Date
+  /** In [0, 1); spreads retries. */
+  random?: () => number
+  /** How long to rest when nothing is due. */
+  pollIntervalMs?: number
+  /** Messages under way at once. */
+  concurrency?: number
+  /** And to one receiver. */
+  perWebhook?: number
+  /** For one sending. */
+  timeoutMs?: number
+  /** Called with what came of each sending. */
+  onAttempt?: (outcome: 'delivered' | 'failed' | 'exhausted') => void
+}
+
+export type DeliveryLoop = {
+  start(): void
+  /** Sends all that is due now; for tests, and for callers with a schedule of their own. @returns how many were sent */
+  deliverDue(): Promise<number>
+  /** Takes up nothing new and waits for what is under way. */
+  close(): Promise<void>
+}
+
+// What a sender needs, beyond the exchange itself, to write its result down.
+const leaseMarginMs = 30_000
+
+/**
+ * Sends what the outbox holds to the receivers that providers registered.
+ *
+ * At least once: a message is claimed for a while, sent, and its result written down; where the last step doesn't
+ * happen it is sent again. Any number of processes share the work.
+ */
+export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
+  const { database, guard, log, onAttempt } = options
+  const { now = () => new Date(), random = Math.random } = options
+  const { pollIntervalMs = 1_000, concurrency = 16, perWebhook = 4, timeoutMs = 10_000 } = options
+  const underWay = new Map<Promise<void>, string>()
+  const stop = new AbortController()
+  let running: Promise<void> | undefined
+
+  async function startDue(): Promise<number> {
+    while ((await dispatchOutbox(database, { now: now(), limit: 500 })) === 500);
+    const counts = Map.groupBy(underWay.values(), (webhookId) => webhookId)
+    const claimed = await claimDeliveries(database, {
+      now: now(),
+      leaseMs: timeoutMs + leaseMarginMs,
+      limit: concurrency - underWay.size,
+      perWebhook,
+      busyWebhooks: [...counts]
+        .filter(([, list]) => list.length >= perWebhook)
+        .map(([webhookId]) => webhookId),
+    })
+    for (const delivery of claimed) {
+      const sending = deliver(delivery)
+        .catch((error: unknown) =>
+          log.error({ err: error, deliveryId: delivery.id }, 'webhook result not recorded'),
+        )
+        .finally(() => underWay.delete(sending))
+      underWay.set(sending, delivery.webhookId)
+    }
+    return claimed.length
+  }
+
+  async function deliver(delivery: ClaimedDelivery): Promise<void> {
+    const { headers, body } = signMessage(delivery, now())
+    const result = await send({ url: delivery.url, headers, body, guard, timeoutMs })
+    const failure = failureOf(result)
+    const endedAt = now()
+    const retryAfterMs = result.status === 'answered' ? result.retryAfterMs : 0
+    const delayMs =
+      failure === null
+        ? null
+        : decideRedelivery({ attempts: delivery.attempt, retryAfterMs, random: random() })
+    await recordAttempt(
+      database,
+      delivery,
+      {
+        endedAt,
+        failure,
+        httpStatus: result.status === 'answered' ? result.httpStatus : null,
+        detail: result.status === 'unanswered' ? result.detail : null,
+        // Postgres keeps no NUL in text.
+        response: result.status === 'answered' ? result.body.slice(0, 1_000).replaceAll('\0', '') : null,
+      },
+      delayMs === null ? null : new Date(endedAt.getTime() + delayMs),
+    )
+    if (failure === 'gone') await disableWebhook(database, delivery.webhookId, endedAt)
+    onAttempt?.(failure === null ? 'delivered' : delayMs === null ? 'exhausted' : 'failed')
+    const { id, attempt, webhookId, messageId } = delivery
+    log.info({ deliveryId: id, webhookId, messageId, attempt, failure }, 'webhook sent')
+  }
+
+  async function run(): Promise<void> {
+    while (!stop.signal.aborted) {
+      try {
+        const started = await startDue()
+        if (underWay.size >= concurrency) await Promise.race(underWay.keys())
+        else if (started === 0) await rest()
+      } catch (error) {
+        log.error({ err: error }, 'webhooks can not be sent for now')
+        await rest()
+      }
+    }
+  }
+
+  function rest(): Promise<void> {
+    return sleep(pollIntervalMs, undefined, { signal: stop.signal }).catch(() => {})
+  }
+
+  return {
+    start() {
+      running ??= run()
+    },
+    async deliverDue() {
+      let sent = 0
+      for (;;) {
+        const started = await startDue()
+        await Promise.all(underWay.keys())
+        if (started === 0) return sent
+        sent += started
+      }
+    },
+    async close() {
+      stop.abort()
+      await running
+      await Promise.all(underWay.keys())
+    },
+  }
+}
+
+/** The message as Standard Webhooks has it on the wire. */
+function signMessage(
+  delivery: ClaimedDelivery,
+  timestamp: Date,
+): { headers: Record<string, string>; body: string } {
+  const { messageId, event, createdAt, paymentId, txHash, data } = delivery
+  const body = JSON.stringify({
+    type: event,
+    timestamp: createdAt.toISOString(),
+    data: { ...data, paymentId, txHash },
+  })
+  const signatures = delivery.secrets.map((secret) => new Webhook(secret).sign(messageId, timestamp, body))
+  return {
+    body,
+    headers: {
+      'content-type': 'application/json',
+      'user-agent': 'Tollkeeper-Webhooks/1',
+      'webhook-id': messageId,
+      'webhook-timestamp': String(Math.floor(timestamp.getTime() / 1000)),
+      'webhook-signature': signatures.join(' '),
+    },
+  }
+}
+
+function failureOf(result: SendResult): string | null {
+  if (result.status === 'unanswered') return result.failure
+  if (result.httpStatus >= 200 && result.httpStatus < 300) return null
+  if (result.httpStatus === 410) return 'gone'
+  return result.httpStatus >= 300 && result.httpStatus < 400
+    ? 'redirect_refused'
+    : `http_${result.httpStatus}`
+}

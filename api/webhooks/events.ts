@@ -1,0 +1,10 @@
+/** What a provider can be told of; the keeper writes each into the outbox in the transaction that causes it. */
+export const webhookEvents = [
+  'payment.settled',
+  'payment.reverted',
+  'batch.confirmed',
+  'settlement.failing',
+  'settlement.failed',
+] as const
+
+export type WebhookEvent = (typeof webhookEvents)[number]
