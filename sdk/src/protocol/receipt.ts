@@ -1,4 +1,5 @@
 import type { Address, Hash, Hex } from 'viem'
+import { decodeBase64url } from './bytes.ts'
 import { ProtocolError } from './errors.ts'
 import { isPaymentStatus, type PaymentStatus } from './paymentStatus.ts'
 
@@ -100,6 +101,22 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
   if (provider.value !== receipt.providerUsdc) throw invalid('authorizations[0].value', 'providerUsdc')
   if (platform.value !== receipt.platformUsdc) throw invalid('authorizations[1].value', 'platformUsdc')
   return receipt
+}
+
+/**
+ * Reads a receipt's claims WITHOUT verifying its signature, for showing them. Whoever relies on a receipt uses
+ * `verifyReceipt`.
+ *
+ * @returns undefined for anything that is not a receipt.
+ */
+export function decodeReceipt(jws: string): ReceiptClaims | undefined {
+  const payload = decodeBase64url(jws.split('.')[1] ?? '')
+  if (!payload) return undefined
+  try {
+    return parseReceiptClaims(JSON.parse(new TextDecoder().decode(payload)))
+  } catch {
+    return undefined
+  }
 }
 
 function parseAuthorization(json: unknown, index: number): ReceiptAuthorization {

@@ -1,0 +1,84 @@
+import {
+  compactVerify,
+  createLocalJWKSet,
+  createRemoteJWKSet,
+  errors,
+  type JSONWebKeySet,
+  type JWTVerifyGetKey,
+} from 'jose'
+import { ProtocolError } from '../protocol/errors.ts'
+import { parseReceiptClaims, type ReceiptClaims } from '../protocol/receipt.ts'
+
+/** The gateway's public keys: a JWKS object, or the URL that serves one (`/.well-known/jwks.json`). */
+export type ReceiptKeys = JSONWebKeySet | URL | string
+
+export type VerifiedReceipt = ReceiptClaims & {
+  /** Key that signed it. */
+  kid: string
+}
+
+const decoder = new TextDecoder('utf-8', { fatal: true })
+const remoteKeys = new Map<string, JWTVerifyGetKey>()
+
+/**
+ * Verifies a receipt's signature (ES256 only) and that its claims agree with each other.
+ *
+ * It proves that the gateway accepted the payment, not that money moved: that is on the chain.
+ *
+ * @param options.issuer the gateway's public URL; a receipt of another `iss` is refused.
+ * @throws {ProtocolError} `invalid_receipt`; `dependency_unavailable` where the keys can't be fetched.
+ * @example
+ * const receipt = await verifyReceipt(jws, 'https://gateway.example/.well-known/jwks.json')
+ */
+export async function verifyReceipt(
+  jws: string,
+  keys: ReceiptKeys,
+  options: { issuer?: string } = {},
+): Promise<VerifiedReceipt> {
+  const { payload, protectedHeader } = await compactVerify(jws, keySet(keys), {
+    algorithms: ['ES256'],
+  }).catch((error: unknown) => {
+    throw translate(error)
+  })
+  const claims = parseReceiptClaims(parse(payload))
+  if (options.issuer !== undefined && claims.iss !== options.issuer) {
+    throw new ProtocolError('invalid_receipt', `Receipt: iss must be ${options.issuer}, got ${claims.iss}`)
+  }
+  if (typeof protectedHeader.kid !== 'string') {
+    throw new ProtocolError('invalid_receipt', 'Receipt: its header names no key (kid)')
+  }
+  return { ...claims, kid: protectedHeader.kid }
+}
+
+function keySet(keys: ReceiptKeys): JWTVerifyGetKey {
+  if (typeof keys !== 'string' && !(keys instanceof URL)) return createLocalJWKSet(keys)
+  const url = new URL(keys)
+  let remote = remoteKeys.get(url.href)
+  if (!remote) {
+    // Fetches once, and again for a key id it does not know: a rotation needs no restart.
+    remote = createRemoteJWKSet(url)
+    remoteKeys.set(url.href, remote)
+  }
+  return remote
+}
+
+function parse(payload: Uint8Array): unknown {
+  try {
+    return JSON.parse(decoder.decode(payload))
+  } catch (error) {
+    throw new ProtocolError('invalid_receipt', 'Receipt: its payload is not JSON', { cause: error })
+  }
+}
+
+function translate(error: unknown): unknown {
+  if (
+    error instanceof errors.JWKSTimeout ||
+    !(error instanceof errors.JOSEError) ||
+    error.code === 'ERR_JOSE_GENERIC'
+  ) {
+    return new ProtocolError('dependency_unavailable', 'The keys for receipts could not be fetched', {
+      cause: error,
+    })
+  }
+  return new ProtocolError('invalid_receipt', `Receipt is not valid: ${error.message}`, { cause: error })
+}

@@ -1,0 +1,262 @@
+import type { Address, Hash, Hex } from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
+import { parseUsdc } from '../protocol/amount.ts'
+import { encodeAuthorizationHeader, mockAuthorizationHeader } from '../protocol/authorizationHeader.ts'
+import { parseChallenge } from '../protocol/challenge.ts'
+import { type NetworkName, networkByName } from '../protocol/networks.ts'
+import { decodeReceipt, zeroHash } from '../protocol/receipt.ts'
+import {
+  ChallengeRefusedError,
+  type ClientError,
+  HttpError,
+  InsufficientBalanceError,
+  NetworkError,
+  PaymentReplayedError,
+  PaymentVerificationError,
+  readProblem,
+} from './errors.ts'
+import { checkChallenge, type Payer, type SignedPayment, signPayment } from './payment.ts'
+import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'
+import { type Answer, type Deadline, pause, send, startDeadline } from './transport.ts'
+
+export type ClientOptions = {
+  /** Public URL of the gateway whose challenges are paid. */
+  gatewayUrl: string
+  /** Key of the paying wallet, 0x and 64 hex digits. Never logged, never sent. */
+  walletPrivateKey?: Hex | string
+  /** Instead of a key: anything that signs typed data, like a viem account. */
+  account?: Payer
+  /** Network to pay on. Challenges for another one are refused. */
+  network: NetworkName
+  /** Verbose log of the payment flow through `console.debug`. Default false. */
+  debug?: boolean
+  /** A facilitator for {@link Client.settleNow}. */
+  facilitatorUrl?: string
+  /** Milliseconds for a whole request, payment included. Default 30,000. */
+  timeout?: number
+  /** Where relative paths lead. Default: `gatewayUrl`. */
+  baseUrl?: string
+  /** The most that one request may cost, both payments together, in decimal USDC. Default: no limit. */
+  maxPaymentUsdc?: string | number
+  /** USDC's address, where the network's table has none (`localhost`) or a test chain plays a network. */
+  usdcAddress?: Address
+  /** Answer challenges with `x402 mock:mock` and sign nothing. For providers in mock mode only. Default false. */
+  mockPayments?: boolean
+  /** Instead of the global `fetch`. */
+  fetch?: typeof globalThis.fetch
+}
+
+export type RequestOptions = {
+  method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
+  /** An object is sent as JSON. A stream is not accepted: the body is sent twice. */
+  body?: object | string
+  headers?: Record<string, string>
+  /** Milliseconds for this request. */
+  timeout?: number
+  signal?: AbortSignal
+  /** A payment that an earlier attempt of this very request signed ({@link ClientError.payment}): present it again. */
+  payment?: SignedPayment
+}
+
+export type PaidResponse<Data = unknown> = {
+  /** Parsed JSON, text as a string, anything else as bytes; null without a body. */
+  data: Data
+  status: number
+  headers: Headers
+  /** The gateway's receipt (JWS compact); undefined where nothing had to be paid. */
+  receipt: string | undefined
+  /** Transaction that settled the payment; undefined until then, see {@link Client.waitForSettlement}. */
+  paymentTxHash: Hash | undefined
+  paymentId: string | undefined
+  /** What was signed; undefined where nothing had to be paid. */
+  payment: SignedPayment | undefined
+}
+
+export type Client = {
+  /** The paying wallet. */
+  address: Address
+  /**
+   * Requests a resource, and pays for it if it answers 402.
+   *
+   * @param path an absolute URL, or a path on `baseUrl`.
+   * @throws {ClientError} with a stable `code`; see `errors.ts` for its classes.
+   */
+  request<Data = unknown>(path: string, options?: RequestOptions): Promise<PaidResponse<Data>>
+  /**
+   * Waits until a payment is settled and confirmed on chain.
+   *
+   * @throws {SettlementError} where it failed for good or was voided.
+   * @throws {RequestTimeoutError}
+   */
+  waitForSettlement(
+    paymentId: string,
+    options?: { timeoutMs?: number; pollMs?: number; signal?: AbortSignal },
+  ): Promise<Settlement>
+  /**
+   * Has a payment settled at once through `facilitatorUrl`, instead of with the gateway's next batch.
+   *
+   * @throws {InsufficientGasError}
+   */
+  settleNow(
+    payment: SignedPayment,
+    options?: { timeout?: number; signal?: AbortSignal },
+  ): Promise<{ paymentTxHash: Hash }>
+}
+
+/** Times that a paid request is sent again after the connection failed, always with the same authorization. */
+const resends = 2
+const resendDelayMs = 250
+
+/**
+ * Creates a client that pays for HTTP requests in USDC (SPEC 4.6).
+ *
+ * @example
+ * const client = createClient({ gatewayUrl, walletPrivateKey, network: 'base', maxPaymentUsdc: '0.10' })
+ * const { data, receipt, paymentId } = await client.request('https://api.example.com/weather')
+ */
+export function createClient(options: ClientOptions): Client {
+  const { gatewayUrl, facilitatorUrl, baseUrl = gatewayUrl, mockPayments = false } = options
+  const fetch = options.fetch ?? globalThis.fetch.bind(globalThis)
+  const network = networkByName(options.network)
+  const usdc = (options.usdcAddress ?? network.usdc)?.toLowerCase() as Address | undefined
+  const payer = options.account ?? payerOfKey(options.walletPrivateKey)
+  const maxPayment = options.maxPaymentUsdc === undefined ? undefined : parseUsdc(options.maxPaymentUsdc)
+  const defaultTimeoutMs = options.timeout ?? 30_000
+  const log = options.debug ? (message: string) => console.debug(`[tollkeeper] ${message}`) : () => {}
+  if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
+  if (!usdc && !mockPayments) throw new TypeError(`usdcAddress must be given for the network ${network.name}`)
+
+  async function request<Data>(
+    path: string,
+    requestOptions: RequestOptions = {},
+  ): Promise<PaidResponse<Data>> {
+    const url = new URL(path, baseUrl).href
+    const init = toRequestInit(requestOptions)
+    const deadline = startDeadline(requestOptions.timeout ?? defaultTimeoutMs, requestOptions.signal)
+    let { payment } = requestOptions
+    if (!payment) {
+      log(`${init.method} ${url}`)
+      const answer = await send(fetch, url, init, deadline)
+      if (answer.status !== 402) return toResponse<Data>(answer, undefined)
+      log(`402: payment required`)
+      if (mockPayments) {
+        log('presenting mock credentials')
+        return toResponse<Data>(
+          await send(fetch, url, withAuthorization(init, mockAuthorizationHeader), deadline),
+          undefined,
+        )
+      }
+      payment = await pay(url, answer)
+    }
+    return toResponse<Data>(await sendPaid(url, init, payment, { ...deadline, payment }), payment)
+  }
+
+  async function pay(url: string, answer: Answer): Promise<SignedPayment> {
+    if (!usdc) throw new TypeError('Only a client in mock mode can do without a USDC address')
+    const challenge = readChallenge(answer)
+    checkChallenge(challenge, { url, gatewayUrl, network, usdc, maxPayment })
+    const payment = await signPayment(challenge, { payer, network, usdc, now: Date.now() / 1000 })
+    log(`signed ${payment.amount} base units for ${payment.requestId} as ${payer.address}`)
+    return payment
+  }
+
+  /** Sends a signed payment; a broken connection repeats the same one, so that it can be charged once at most. */
+  async function sendPaid(
+    url: string,
+    init: RequestInit,
+    payment: SignedPayment,
+    deadline: Deadline,
+  ): Promise<Answer> {
+    const paidInit = withAuthorization(init, encodeAuthorizationHeader(payment))
+    for (let attempt = 0; ; attempt++) {
+      try {
+        const answer = await send(fetch, url, paidInit, deadline)
+        log(`answer to the paid request: ${answer.status}`)
+        return answer
+      } catch (error) {
+        if (!(error instanceof NetworkError) || attempt === resends) throw error
+        log('connection failed, presenting the same payment again')
+        await pause(resendDelayMs * 2 ** attempt, deadline)
+      }
+    }
+  }
+
+  const gateway = { fetch, log, defaultTimeoutMs }
+  return {
+    address: payer.address,
+    request,
+    waitForSettlement: (paymentId, waitOptions = {}) =>
+      waitForSettlement(gatewayUrl, paymentId, waitOptions, gateway),
+    settleNow: (payment, settleOptions = {}) => {
+      if (!facilitatorUrl) throw new TypeError('settleNow needs the option facilitatorUrl')
+      return settleNow(facilitatorUrl, payment, settleOptions, gateway)
+    },
+  }
+}
+
+function payerOfKey(privateKey: string | undefined): Payer {
+  // viem's own error would repeat the key.
+  if (!privateKey || !/^0x[0-9a-fA-F]{64}$/.test(privateKey)) {
+    throw new TypeError('walletPrivateKey must be 0x and 64 hex digits, or account must be given')
+  }
+  return privateKeyToAccount(privateKey as Hex)
+}
+
+function toRequestInit({ method, body, headers }: RequestOptions): RequestInit & { headers: Headers } {
+  const init = { method: method ?? (body === undefined ? 'GET' : 'POST'), headers: new Headers(headers) }
+  if (body === undefined) return init
+  if (typeof body === 'string') return { ...init, body }
+  if (!init.headers.has('content-type')) init.headers.set('content-type', 'application/json')
+  return { ...init, body: JSON.stringify(body) }
+}
+
+function withAuthorization(init: RequestInit, value: string): RequestInit {
+  const headers = new Headers(init.headers)
+  headers.set('authorization', value)
+  return { ...init, headers }
+}
+
+function readChallenge(answer: Answer) {
+  try {
+    return parseChallenge(answer.body)
+  } catch (error) {
+    throw new ChallengeRefusedError(error instanceof Error ? error.message : 'it can not be read', {
+      cause: error,
+      body: answer.body,
+    })
+  }
+}
+
+function toResponse<Data>(answer: Answer, payment: SignedPayment | undefined): PaidResponse<Data> {
+  if (answer.status < 200 || answer.status > 299) throw toError(answer, payment)
+  const receipt = answer.headers.get('service-receipt') ?? undefined
+  const claims = receipt === undefined ? undefined : decodeReceipt(receipt)
+  return {
+    data: answer.body as Data,
+    status: answer.status,
+    headers: answer.headers,
+    receipt,
+    paymentTxHash: claims && claims.transactionHash !== zeroHash ? claims.transactionHash : undefined,
+    paymentId: claims?.paymentId,
+    payment,
+  }
+}
+
+function toError(answer: Answer, payment: SignedPayment | undefined): ClientError {
+  const { status, body } = answer
+  const { code, detail, paymentId: named } = readProblem(status, body)
+  const paymentId = named ?? answer.headers.get('service-payment-id') ?? undefined
+  const options = { status, body, ...(payment && { payment }), ...(paymentId && { paymentId }) }
+  if (status === 402) {
+    return code === 'insufficient_balance'
+      ? new InsufficientBalanceError(detail, options)
+      : new PaymentVerificationError(code ?? 'payment_refused', detail, options)
+  }
+  if (status === 409 && code === 'payment_replayed') return new PaymentReplayedError(detail, options)
+  const isVoided = answer.headers.get('service-payment-status') === 'voided'
+  return new HttpError(
+    code ?? 'http_error',
+    `Request failed with status ${status}: ${detail}${isVoided ? ' (the payment was voided)' : ''}`,
+    options,
+  )
+}

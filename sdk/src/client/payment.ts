@@ -1,0 +1,133 @@
+import type { Address, Hex, TypedDataDefinition } from 'viem'
+import { formatUsdc } from '../protocol/amount.ts'
+import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '../protocol/challenge.ts'
+import { type Authorization, eip712Domain, transferWithAuthorizationTypes } from '../protocol/eip3009.ts'
+import type { Network } from '../protocol/networks.ts'
+import { encodePayload } from '../protocol/payload.ts'
+import { ChallengeRefusedError } from './errors.ts'
+
+/** Whatever can sign EIP-712 typed data for its address: viem's local accounts, smart accounts, a wallet's wrapper. */
+export type Payer = {
+  address: Address
+  signTypedData(typedData: TransferTypedData): Promise<Hex>
+}
+
+type TransferTypedData = TypedDataDefinition<
+  typeof transferWithAuthorizationTypes,
+  'TransferWithAuthorization'
+>
+
+/** A challenge that was signed: enough to present it again or to have it settled at once. Holds no secret. */
+export type SignedPayment = {
+  requestId: string
+  network: string
+  macaroon: string
+  /** Provider's payload, then the platform's. */
+  payloads: [string, string]
+  /** Base units, both together. */
+  amount: bigint
+}
+
+/** What a challenge is held against before anything is signed. */
+export type PaymentPolicy = {
+  /** URL that was asked for. */
+  url: string
+  gatewayUrl: string
+  network: Network
+  usdc: Address
+  /** Base units, both payments together. */
+  maxPayment: bigint | undefined
+}
+
+/**
+ * Refuses a challenge that asks for something else than the caller wanted to pay for.
+ *
+ * @throws {ChallengeRefusedError}
+ */
+export function checkChallenge(challenge: Challenge, policy: PaymentPolicy): void {
+  const { network, usdc, maxPayment } = policy
+  const [provider, fee] = challenge.accepts
+  const origin = new URL(policy.url).origin
+  if (originOf(provider.resource) !== origin) {
+    throw new ChallengeRefusedError(`it is for ${provider.resource}, not for ${origin}`)
+  }
+  if (provider.network !== network.name) {
+    throw new ChallengeRefusedError(
+      `it is for the network ${provider.network}, this client pays on ${network.name}`,
+    )
+  }
+  if (provider.asset !== usdc) {
+    throw new ChallengeRefusedError(
+      `it asks for the token ${provider.asset}, USDC on ${network.name} is ${usdc}`,
+    )
+  }
+  if (canonicalUrl(challenge.issuer) !== canonicalUrl(policy.gatewayUrl)) {
+    throw new ChallengeRefusedError(
+      `it comes from the gateway ${challenge.issuer}, not from ${policy.gatewayUrl}`,
+    )
+  }
+  const amount = BigInt(provider.maxAmountRequired) + BigInt(fee.maxAmountRequired)
+  if (maxPayment !== undefined && amount > maxPayment) {
+    throw new ChallengeRefusedError(
+      `it asks for ${formatUsdc(amount)} USDC, maxPaymentUsdc is ${formatUsdc(maxPayment)}`,
+    )
+  }
+}
+
+/**
+ * Signs both payments of a checked challenge, the provider's first.
+ *
+ * The nonces follow from the challenge: signing it again can never make a second chargeable authorization.
+ *
+ * @param now Unix seconds.
+ */
+export async function signPayment(
+  challenge: Challenge,
+  { payer, network, usdc, now }: { payer: Payer; network: Network; usdc: Address; now: number },
+): Promise<SignedPayment> {
+  const domain = eip712Domain(network, usdc)
+  const nonce = boundNonce(challenge.issuer, challenge.requestId)
+  const sign = async (index: 0 | 1, authorizationNonce: Hex): Promise<string> => {
+    const { payTo, maxAmountRequired, maxTimeoutSeconds: asked } = challenge.accepts[index]
+    const authorization: Authorization = {
+      from: payer.address,
+      to: payTo,
+      value: BigInt(maxAmountRequired),
+      validAfter: 0n,
+      validBefore: BigInt(Math.floor(now) + Math.min(asked, maxTimeoutSeconds)),
+      nonce: authorizationNonce,
+    }
+    const signature = await payer.signTypedData({
+      domain,
+      types: transferWithAuthorizationTypes,
+      primaryType: 'TransferWithAuthorization',
+      message: authorization,
+    })
+    return encodePayload({ ...authorization, signature: normalizeRecovery(signature) })
+  }
+  const payloads: [string, string] = [await sign(0, nonce), await sign(1, feeNonce(nonce))]
+  const [provider, fee] = challenge.accepts
+  return {
+    requestId: challenge.requestId,
+    network: network.name,
+    macaroon: challenge.macaroon,
+    payloads,
+    amount: BigInt(provider.maxAmountRequired) + BigInt(fee.maxAmountRequired),
+  }
+}
+
+/** Some wallets write v as 0 or 1; USDC takes 27 or 28 only. */
+function normalizeRecovery(signature: Hex): Hex {
+  if (signature.length !== 132) return signature
+  const v = Number.parseInt(signature.slice(130), 16)
+  return v < 2 ? `0x${signature.slice(2, 130)}${(v + 27).toString(16)}` : signature
+}
+
+/** A URL without what does not change where it points: default port, case of the host, trailing slashes. */
+function canonicalUrl(url: string): string {
+  return URL.canParse(url) ? new URL(url).href.replace(/\/+$/, '') : url
+}
+
+function originOf(url: string): string | undefined {
+  return URL.canParse(url) ? new URL(url).origin : undefined
+}

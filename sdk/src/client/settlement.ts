@@ -1,0 +1,114 @@
+import type { Hash } from 'viem'
+import type { PaymentStatus } from '../protocol/paymentStatus.ts'
+import { isPaymentStatus } from '../protocol/paymentStatus.ts'
+import { decodeReceipt, zeroHash } from '../protocol/receipt.ts'
+import { HttpError, InsufficientGasError, NetworkError, readProblem, SettlementError } from './errors.ts'
+import type { SignedPayment } from './payment.ts'
+import { type Answer, type Deadline, pause, send, startDeadline } from './transport.ts'
+
+/** A payment that is settled and confirmed. */
+export type Settlement = {
+  paymentId: string
+  status: PaymentStatus
+  /** Transaction that moved the provider's money. */
+  paymentTxHash: Hash
+  /** The receipt, signed anew with the transaction. */
+  receipt: string
+}
+
+type Gateway = {
+  fetch: typeof globalThis.fetch
+  log: (message: string) => void
+  defaultTimeoutMs: number
+}
+
+/** SPEC 8.1: no payment waits longer than an hour; some more for the chain. */
+const defaultWaitMs = 65 * 60 * 1000
+const defaultPollMs = 2000
+
+/** Asks the gateway until the payment's receipt names its transaction. A failed look-up is tried again. */
+export async function waitForSettlement(
+  gatewayUrl: string,
+  paymentId: string,
+  options: { timeoutMs?: number; pollMs?: number; signal?: AbortSignal },
+  gateway: Gateway,
+): Promise<Settlement> {
+  const deadline = startDeadline(options.timeoutMs ?? defaultWaitMs, options.signal)
+  for (;;) {
+    const settlement = await lookUp(gatewayUrl, paymentId, gateway, deadline)
+    if (settlement) return settlement
+    await pause(options.pollMs ?? defaultPollMs, deadline)
+  }
+}
+
+/** Hands both transfers to a facilitator (SPEC 4.2). The same transfers again give the same hash. */
+export async function settleNow(
+  facilitatorUrl: string,
+  payment: SignedPayment,
+  options: { timeout?: number; signal?: AbortSignal },
+  { fetch, log, defaultTimeoutMs }: Gateway,
+): Promise<{ paymentTxHash: Hash }> {
+  const deadline = startDeadline(options.timeout ?? defaultTimeoutMs, options.signal)
+  const init = {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ network: payment.network, transfers: payment.payloads }),
+  }
+  const answer = await send(fetch, urlOf(facilitatorUrl, 'submit'), init, deadline)
+  const { status, body } = answer
+  const { code, detail } = readProblem(status, body)
+  if (code === 'insufficient_gas_funds') throw new InsufficientGasError(detail, { status, body, payment })
+  const { txHash } = (body ?? {}) as { txHash?: unknown }
+  if (status !== 200 || typeof txHash !== 'string' || !/^0x[0-9a-f]{64}$/i.test(txHash)) {
+    throw new HttpError(code ?? 'http_error', `Settlement failed with status ${status}: ${detail}`, {
+      status,
+      body,
+      payment,
+    })
+  }
+  log(`settled by ${txHash}`)
+  return { paymentTxHash: txHash as Hash }
+}
+
+async function lookUp(
+  gatewayUrl: string,
+  paymentId: string,
+  gateway: Gateway,
+  deadline: Deadline,
+): Promise<Settlement | undefined> {
+  const payment = await get(urlOf(gatewayUrl, `payments/${encodeURIComponent(paymentId)}`), gateway, deadline)
+  const status = (payment?.body as { payment_status?: unknown } | undefined)?.payment_status
+  if (!payment || !isPaymentStatus(status)) return undefined
+  gateway.log(`${paymentId} is ${status}`)
+  if (status === 'failed' || status === 'voided') {
+    const code = status === 'failed' ? 'settlement_failed' : 'payment_voided'
+    throw new SettlementError(code, `Payment ${paymentId} is ${status}`, { paymentId, body: payment.body })
+  }
+  if (status !== 'settled') return undefined
+  const answer = await get(urlOf(gatewayUrl, `receipts/${encodeURIComponent(paymentId)}`), gateway, deadline)
+  const receipt = (answer?.body as { receipt?: unknown } | undefined)?.receipt
+  if (typeof receipt !== 'string') return undefined
+  const claims = decodeReceipt(receipt)
+  // Mined, but not yet as deep as the network's confirmations.
+  if (!claims || claims.transactionHash === zeroHash) return undefined
+  return { paymentId, status, paymentTxHash: claims.transactionHash, receipt }
+}
+
+/** Undefined where trying again later may help; a definite refusal is thrown. */
+async function get(url: string, { fetch }: Gateway, deadline: Deadline): Promise<Answer | undefined> {
+  let answer: Answer
+  try {
+    answer = await send(fetch, url, { headers: { accept: 'application/json' } }, deadline)
+  } catch (error) {
+    if (error instanceof NetworkError) return undefined
+    throw error
+  }
+  if (answer.status === 200) return answer
+  if (answer.status === 429 || answer.status >= 500) return undefined
+  const { code, detail } = readProblem(answer.status, answer.body)
+  throw new HttpError(code ?? 'http_error', `Look-up failed with status ${answer.status}: ${detail}`, answer)
+}
+
+function urlOf(base: string, path: string): string {
+  return `${base.replace(/\/+$/, '')}/${path}`
+}

@@ -1,0 +1,95 @@
+import { NetworkError, RequestTimeoutError } from './errors.ts'
+import type { SignedPayment } from './payment.ts'
+
+/** One deadline over all HTTP calls of one operation. */
+export type Deadline = {
+  timeoutMs: number
+  /** Fires at the deadline, or when the caller gave up. */
+  signal: AbortSignal
+  /** What is on its way, for the errors to carry. */
+  payment?: SignedPayment
+}
+
+export function startDeadline(timeoutMs: number, callerSignal?: AbortSignal): Deadline {
+  const timer = AbortSignal.timeout(timeoutMs)
+  return { timeoutMs, signal: callerSignal ? AbortSignal.any([timer, callerSignal]) : timer }
+}
+
+/** An answer that arrived whole. */
+export type Answer = {
+  status: number
+  headers: Headers
+  /** JSON parsed, text as a string, anything else as bytes; null without a body. */
+  body: unknown
+}
+
+/**
+ * Sends a request and reads the whole answer.
+ *
+ * @throws {RequestTimeoutError} at the deadline
+ * @throws {NetworkError} where the connection failed before the answer was whole
+ * @throws the caller's own abort reason
+ */
+export async function send(
+  fetch: typeof globalThis.fetch,
+  url: string,
+  init: RequestInit,
+  deadline: Deadline,
+): Promise<Answer> {
+  try {
+    const response = await fetch(url, { ...init, signal: deadline.signal })
+    return { status: response.status, headers: response.headers, body: await readBody(response) }
+  } catch (error) {
+    throw translate(error, url, deadline)
+  }
+}
+
+/** Waits, but not past the deadline. */
+export async function pause(ms: number, deadline: Deadline): Promise<void> {
+  const { signal } = deadline
+  await new Promise<void>((resolve, reject) => {
+    const stop = () => {
+      clearTimeout(timer)
+      reject(abortError(deadline))
+    }
+    const timer = setTimeout(() => {
+      signal.removeEventListener('abort', stop)
+      resolve()
+    }, ms)
+    if (signal.aborted) stop()
+    else signal.addEventListener('abort', stop, { once: true })
+  })
+}
+
+async function readBody(response: Response): Promise<unknown> {
+  const bytes = new Uint8Array(await response.arrayBuffer())
+  if (bytes.length === 0) return null
+  const type = response.headers.get('content-type') ?? ''
+  if (/^application\/(?:[\w.+-]+\+)?json\b/i.test(type)) {
+    const text = new TextDecoder().decode(bytes)
+    try {
+      return JSON.parse(text)
+    } catch {
+      return text
+    }
+  }
+  return /^text\//i.test(type) ? new TextDecoder().decode(bytes) : bytes
+}
+
+function translate(error: unknown, url: string, deadline: Deadline): unknown {
+  if (deadline.signal.aborted) return abortError(deadline)
+  return new NetworkError(url, { cause: error, ...sent(deadline) })
+}
+
+/** Our own error where the time is up, the caller's reason where the caller gave up. */
+function abortError(deadline: Deadline): unknown {
+  const { reason } = deadline.signal
+  const isTimeout = reason instanceof DOMException && reason.name === 'TimeoutError'
+  return isTimeout
+    ? new RequestTimeoutError(deadline.timeoutMs, { cause: reason, ...sent(deadline) })
+    : reason
+}
+
+function sent({ payment }: Deadline): { payment?: SignedPayment } {
+  return payment ? { payment } : {}
+}

@@ -1,0 +1,274 @@
+import { parseUsdc } from '../protocol/amount.ts'
+import { type AuthorizationHeader, parseAuthorizationHeader } from '../protocol/authorizationHeader.ts'
+import { parseChallenge } from '../protocol/challenge.ts'
+import { BaseError, type ErrorCode, errorCodes, isErrorCode } from '../protocol/errors.ts'
+import { splitPrice } from '../protocol/tier.ts'
+import { type GatewayAnswer, postToGateway, sleep } from './gatewayClient.ts'
+import { mockChallenge, mockPayment } from './mock.ts'
+
+export type GateOptions = {
+  /** The gateway's URL. */
+  gatewayUrl: string
+  providerId: string
+  /** Price of one request in decimal USDC. The gateway refuses a challenge minted below it. */
+  pricing: { usdcPerUnit: string | number }
+  /** No gateway, no chain, no money: for tests only (SPEC 4.5). Default false. */
+  mockPayments?: boolean
+  /** Default: the provider's registered endpoint that matches the request's method and path. */
+  endpointId?: string
+  /** The provider's key. Needed to void payments of requests that failed, and for a price below the registered one. */
+  apiKey?: string
+  /** Milliseconds for each call to the gateway, its repetitions included. Default 10,000. */
+  timeout?: number
+  /** Origin that buyers use, where the server sees another one (behind a proxy). */
+  publicUrl?: string
+}
+
+/** What the handler gets. */
+export type VerifiedPayment = {
+  verified: true
+  /** The gateway's receipt, JWS compact. */
+  receipt: string
+  paymentId: string
+}
+
+export type GateRequest = {
+  method: string
+  /** Full URL as the server sees it. */
+  url: string
+  authorization: string | null | undefined
+}
+
+/** An answer instead of the handler's. */
+export type GateAnswer = { status: number; headers: Record<string, string>; body: string }
+
+export type GateDecision =
+  | { kind: 'serve'; payment: VerifiedPayment }
+  | { kind: 'answer'; answer: GateAnswer }
+
+export type Gate = {
+  /** Asks for payment, or verifies the one presented. Never throws for what a caller or the gateway can cause. */
+  check(request: GateRequest): Promise<GateDecision>
+  /**
+   * Takes a payment back because the handler failed.
+   *
+   * @returns false where the payment stands: it is being settled already, no `apiKey` is set, or the gateway is gone.
+   */
+  void(payment: VerifiedPayment): Promise<boolean>
+}
+
+/** Header that carries the receipt to the buyer (SPEC 4.3). */
+export const receiptHeader = 'Service-Receipt'
+/** Headers that say what became of a payment whose request failed. */
+export const paymentIdHeader = 'Service-Payment-Id'
+export const paymentStatusHeader = 'Service-Payment-Status'
+
+const endpointTtlMs = 60_000
+const maxCachedEndpoints = 1000
+/** Delays before asking again for a verification whose answer never came, to void what it may have accepted. */
+const recoveryDelaysMs = [1000, 4000, 16_000, 60_000]
+
+/**
+ * The middleware without a framework: what to answer, or whether to serve.
+ *
+ * It fails closed: without a verdict of the gateway nothing is served.
+ *
+ * @throws {ProtocolError} for a price that is not a USDC amount or below the minimum.
+ */
+export function createGate(options: GateOptions): Gate {
+  const { providerId, gatewayUrl, apiKey, timeout = 10_000, mockPayments = false } = options
+  const pricing = { usdcPerUnit: String(options.pricing.usdcPerUnit) }
+  const split = splitPrice(parseUsdc(pricing.usdcPerUnit))
+  const gateway = { gatewayUrl, apiKey, timeoutMs: timeout }
+  const endpoints = new Map<string, { endpointId: string; expiresAt: number }>()
+
+  async function check(request: GateRequest): Promise<GateDecision> {
+    const resource = publicUrlOf(request.url, options.publicUrl)
+    let header: AuthorizationHeader
+    try {
+      header = parseAuthorizationHeader(request.authorization)
+    } catch (error) {
+      if (!(error instanceof BaseError)) throw error
+      return refuse(error.code, error.message)
+    }
+    if (mockPayments) return checkMock(header, resource)
+    if (header.kind === 'absent') return demand(request, resource)
+    if (header.kind === 'mock') return demand(request, resource, 'mock_mode_off')
+    return verify(request, resource, header)
+  }
+
+  function checkMock(header: AuthorizationHeader, resource: string): GateDecision {
+    const terms = { gatewayUrl, providerId, endpointId: options.endpointId ?? 'ep_mock', resource, split }
+    if (header.kind === 'mock') return { kind: 'serve', payment: mockPayment(terms) }
+    return json(402, { ...mockChallenge(terms), error: 'Payment required (mock mode)' })
+  }
+
+  /** A 402 with a fresh challenge, and with the reason where a payment was presented. */
+  async function demand(
+    request: GateRequest,
+    resource: string,
+    code?: ErrorCode,
+    detail?: string,
+  ): Promise<GateDecision> {
+    const answer = await challenge(request, resource)
+    if (answer?.status !== 200) return refuseChallenge(answer)
+    const error = detail ?? (code ? errorCodes[code].title : 'Payment required')
+    return json(402, { ...(answer.body as object), error, ...(code && { code, verified: false }) })
+  }
+
+  /** Also remembers which endpoint the route is, for the verification that follows. */
+  async function challenge(request: GateRequest, resource: string): Promise<GatewayAnswer | undefined> {
+    const { endpointId } = options
+    const answer = await postToGateway(gateway, {
+      path: '/challenge',
+      body: { providerId, ...(endpointId && { endpointId }), method: request.method, resource, pricing },
+    })
+    if (answer?.status !== 200) return answer
+    try {
+      rememberEndpoint(routeOf(request), parseChallenge(answer.body).endpointId)
+      return answer
+    } catch {
+      return undefined
+    }
+  }
+
+  async function verify(
+    request: GateRequest,
+    resource: string,
+    { macaroon, payloads }: Extract<AuthorizationHeader, { kind: 'payment' }>,
+  ): Promise<GateDecision> {
+    const route = routeOf(request)
+    let endpointId = options.endpointId ?? cachedEndpoint(route)
+    if (!endpointId) {
+      // Never from the macaroon: a buyer would choose the endpoint that it was bought for.
+      const answer = await challenge(request, resource)
+      endpointId = cachedEndpoint(route)
+      if (!endpointId) return refuseChallenge(answer)
+    }
+    const call = {
+      path: '/verify',
+      body: { macaroon, payloads, providerId, endpointId, pricing },
+      idempotencyKey: crypto.randomUUID(),
+    }
+    const answer = await postToGateway(gateway, call)
+    if (!answer) {
+      void voidLost(call)
+      return unavailable('The gateway did not answer')
+    }
+    const { verified, receipt, paymentId, code, detail } = (answer.body ?? {}) as Record<string, unknown>
+    if (answer.status === 200) {
+      if (verified !== true || typeof receipt !== 'string' || typeof paymentId !== 'string') {
+        return unavailable('The gateway answered without a receipt')
+      }
+      return { kind: 'serve', payment: { verified, receipt, paymentId } }
+    }
+    endpoints.delete(route)
+    if (answer.status === 402) {
+      return demand(
+        request,
+        resource,
+        isErrorCode(code) ? code : 'invalid_signature',
+        typeof detail === 'string' ? detail : undefined,
+      )
+    }
+    return [400, 409, 413, 422, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
+  }
+
+  async function voidPayment({ paymentId }: VerifiedPayment): Promise<boolean> {
+    if (mockPayments) return true
+    if (!apiKey) return false
+    const path = `/payments/${encodeURIComponent(paymentId)}/void`
+    const answer = await postToGateway(gateway, { path, body: {} })
+    return answer !== undefined && answer.status >= 200 && answer.status < 300
+  }
+
+  /**
+   * The verification may have been accepted without us hearing of it. Nothing was served, so nothing may be charged:
+   * the same call gives the same answer, and what it accepted is voided.
+   */
+  async function voidLost(call: Parameters<typeof postToGateway>[1]): Promise<void> {
+    if (!apiKey) return
+    for (const delay of recoveryDelaysMs) {
+      await sleep(delay)
+      const answer = await postToGateway(gateway, call)
+      if (!answer) continue
+      const { paymentId } = (answer.body ?? {}) as { paymentId?: unknown }
+      if (answer.status !== 200 || typeof paymentId !== 'string') return
+      if (await voidPayment({ verified: true, receipt: '', paymentId })) return
+    }
+  }
+
+  function cachedEndpoint(route: string): string | undefined {
+    const cached = endpoints.get(route)
+    return cached && cached.expiresAt > Date.now() ? cached.endpointId : undefined
+  }
+
+  function rememberEndpoint(route: string, endpointId: string): void {
+    // Only routes that the gateway knows get here; the bound is for wildcards.
+    if (endpoints.size >= maxCachedEndpoints) endpoints.clear()
+    endpoints.set(route, { endpointId, expiresAt: Date.now() + endpointTtlMs })
+  }
+
+  return { check, void: voidPayment }
+}
+
+function routeOf({ method, url }: GateRequest): string {
+  return `${method} ${new URL(url).pathname}`
+}
+
+function publicUrlOf(url: string, publicUrl: string | undefined): string {
+  if (!publicUrl) return url
+  const { pathname, search } = new URL(url)
+  return new URL(pathname + search, publicUrl).href
+}
+
+/** No challenge could be had: what concerns the buyer passes, the rest is ours to put right. */
+function refuseChallenge(answer: GatewayAnswer | undefined): GateDecision {
+  if (!answer || answer.status === 200) return unavailable('The gateway gave no challenge')
+  return answer.status === 429 || answer.status === 503 ? passOn(answer) : misconfigured(answer)
+}
+
+/** The gateway's own problem+json, with the headers that tell when to come back. */
+function passOn(answer: GatewayAnswer): GateDecision {
+  const headers: Record<string, string> = {
+    'Content-Type': answer.headers.get('content-type') ?? 'application/problem+json',
+    'Cache-Control': 'no-store',
+  }
+  for (const name of [
+    'retry-after',
+    'ratelimit',
+    'ratelimit-policy',
+    'ratelimit-limit',
+    'ratelimit-remaining',
+    'ratelimit-reset',
+  ]) {
+    const value = answer.headers.get(name)
+    if (value !== null) headers[name] = value
+  }
+  return { kind: 'answer', answer: { status: answer.status, headers, body: answer.text } }
+}
+
+/** The gateway refused the provider, not the buyer: a wrong key, an unknown endpoint. The buyer can only come back. */
+function misconfigured(answer: GatewayAnswer): GateDecision {
+  const { code } = (answer.body ?? {}) as { code?: unknown }
+  const reason = isErrorCode(code) ? code : `status ${answer.status}`
+  return unavailable(`The gateway refused this provider's request: ${reason}`)
+}
+
+function unavailable(detail: string): GateDecision {
+  const decision = refuse('dependency_unavailable', detail)
+  decision.answer.headers['Retry-After'] = '1'
+  return decision
+}
+
+function refuse(code: ErrorCode, detail: string): Extract<GateDecision, { kind: 'answer' }> {
+  const { status, title } = errorCodes[code]
+  const decision = json(status, { type: 'about:blank', title, status, detail, code })
+  decision.answer.headers['Content-Type'] = 'application/problem+json'
+  return decision
+}
+
+function json(status: number, body: object): Extract<GateDecision, { kind: 'answer' }> {
+  const headers = { 'Content-Type': 'application/json', 'Cache-Control': 'no-store' }
+  return { kind: 'answer', answer: { status, headers, body: JSON.stringify(body) } }
+}

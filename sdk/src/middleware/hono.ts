@@ -1,0 +1,55 @@
+import type { Context, MiddlewareHandler } from 'hono'
+import {
+  createGate,
+  type GateOptions,
+  paymentIdHeader,
+  paymentStatusHeader,
+  receiptHeader,
+  type VerifiedPayment,
+} from './gate.ts'
+
+export type { GateOptions, VerifiedPayment } from './gate.ts'
+
+/** What the middleware adds to Hono's context: `c.get('payment')`. */
+export type PaymentVariables = { payment: VerifiedPayment }
+
+/**
+ * Hono middleware that serves a route only to those who paid (SPEC 4.3).
+ *
+ * A handler that throws or answers 5xx gets the payment voided, and the response carries no receipt.
+ *
+ * @example
+ * app.get('/weather', requirePayment({ gatewayUrl, providerId, apiKey, pricing: { usdcPerUnit: '0.05' } }), (c) =>
+ *   c.json({ sunny: true, paid: c.get('payment').paymentId }),
+ * )
+ */
+export function requirePayment(options: GateOptions): MiddlewareHandler<{ Variables: PaymentVariables }> {
+  const gate = createGate(options)
+  return async (c, next) => {
+    const decision = await gate.check({
+      method: c.req.method,
+      url: c.req.url,
+      authorization: c.req.header('authorization'),
+    })
+    if (decision.kind === 'answer') {
+      const { status, headers, body } = decision.answer
+      return new Response(body, { status, headers })
+    }
+    const { payment } = decision
+    c.set('payment', payment)
+    await next()
+    c.header(paymentIdHeader, payment.paymentId)
+    if (hasFailed(c) && (await gate.void(payment))) {
+      c.header(paymentStatusHeader, 'voided')
+      c.header(receiptHeader, undefined)
+    } else {
+      c.header(paymentStatusHeader, 'verified')
+      c.header(receiptHeader, payment.receipt)
+    }
+  }
+}
+
+/** Hono turns a thrown error into a response before it comes back here, and keeps it in `c.error`. */
+function hasFailed(c: Context): boolean {
+  return c.error !== undefined || c.res.status >= 500
+}

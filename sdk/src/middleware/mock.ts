@@ -1,0 +1,88 @@
+import { zeroAddress } from 'viem'
+import { encodeBase64url } from '../protocol/bytes.ts'
+import { type Challenge, createChallenge, maxTimeoutSeconds } from '../protocol/challenge.ts'
+import { networks } from '../protocol/networks.ts'
+import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import { effectiveRate, type Split } from '../protocol/tier.ts'
+import type { VerifiedPayment } from './gate.ts'
+
+/*
+ * Mock mode (SPEC 4.5): the same shapes without a gateway, a signature or a chain. Nothing here can be mistaken for
+ * money: the token is the zero address, which every client refuses to sign for, and the receipt's JWS says `alg: none`.
+ */
+
+export type MockTerms = {
+  gatewayUrl: string
+  providerId: string
+  endpointId: string
+  resource: string
+  split: Split
+}
+
+const network = networks['base-sepolia']
+const utf8 = new TextEncoder()
+
+export function mockChallenge({ gatewayUrl, providerId, endpointId, resource, split }: MockTerms): Challenge {
+  return createChallenge({
+    issuer: gatewayUrl,
+    requestId: `req_${randomHex()}`,
+    providerId,
+    endpointId,
+    macaroon: 'mock',
+    network,
+    asset: zeroAddress,
+    resource,
+    description: 'Mock payment: answer with "Authorization: x402 mock:mock"',
+    payTo: zeroAddress,
+    feePayTo: zeroAddress,
+    amount: split.providerAmount,
+    feeAmount: split.feeAmount,
+    tier: split.tier,
+  })
+}
+
+export function mockPayment({
+  gatewayUrl,
+  providerId,
+  endpointId,
+  resource,
+  split,
+}: MockTerms): VerifiedPayment {
+  const now = Date.now()
+  const iat = Math.floor(now / 1000)
+  const paymentId = `pay_mock${randomHex()}`
+  const claims: ReceiptClaims & { mock: true } = {
+    mock: true,
+    paymentId,
+    providerId,
+    endpointId,
+    totalUsdc: split.price.toString(),
+    providerUsdc: split.providerAmount.toString(),
+    platformUsdc: split.feeAmount.toString(),
+    tier: split.tier,
+    effectiveRate: effectiveRate(split.price, split.feeAmount),
+    timestamp: new Date(now).toISOString(),
+    transactionHash: zeroHash,
+    iss: gatewayUrl,
+    iat,
+    status: 'verified',
+    network: network.name,
+    asset: zeroAddress,
+    payer: zeroAddress,
+    resource,
+    validBefore: String(iat + maxTimeoutSeconds),
+    authorizations: [
+      { to: zeroAddress, value: split.providerAmount.toString(), nonce: zeroHash },
+      { to: zeroAddress, value: split.feeAmount.toString(), nonce: zeroHash },
+    ],
+  }
+  const header = { alg: 'none', typ: 'JWT', kid: 'mock' }
+  const receipt = [JSON.stringify(header), JSON.stringify(claims), 'mock']
+    .map((part) => encodeBase64url(utf8.encode(part)))
+    .join('.')
+  return { verified: true, receipt, paymentId }
+}
+
+function randomHex(): string {
+  return crypto.randomUUID().replaceAll('-', '')
+}
