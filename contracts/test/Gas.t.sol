@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
+import {SettlementTest} from "./support/SettlementTest.sol";
+
+/// @notice What a batch costs, with every slot cold as at the start of a transaction. The numbers are committed in
+/// snapshots/ and checked in CI. They are the call's own gas: a transaction adds 21,000 and its calldata.
+contract GasTest is SettlementTest {
+    /// EIP-7825.
+    uint256 private constant TRANSACTION_GAS_CAP = 1 << 24;
+
+    function setUp() public override {
+        super.setUp();
+        for (uint256 i; i < 200; ++i) _fund(_terms(i));
+    }
+
+    function _payments(uint256 count, bool oneBuyer) private view returns (IBatchSettlement.Payment[] memory payments) {
+        payments = new IBatchSettlement.Payment[](count);
+        for (uint256 i; i < count; ++i) {
+            Terms memory terms = _terms(i);
+            if (oneBuyer) (terms.key, terms.from) = (_key(0), _buyer(0));
+            payments[i] = _pack(terms);
+        }
+    }
+
+    function _coolAll() private {
+        vm.cool(address(usdc));
+        for (uint256 i; i < 200; ++i) vm.cool(_buyer(i));
+    }
+
+    function _intrinsicGas(bytes memory data) private pure returns (uint256 gas) {
+        gas = 21_000;
+        for (uint256 i; i < data.length; ++i) gas += data[i] == 0 ? 4 : 16;
+    }
+
+    /// Sends the batch as a transaction at the cap would: with what the cap leaves after the base cost and calldata.
+    function _measure(IBatchSettlement.Payment[] memory payments, string memory name) private returns (bytes memory) {
+        bytes memory data = abi.encodeCall(settlement.settle, (_batch(), payees, payments, new bytes[](0)));
+        uint256 limit = TRANSACTION_GAS_CAP - _intrinsicGas(data);
+        _coolAll();
+        (bool success, bytes memory answer) = address(settlement).call{gas: limit}(data);
+        if (bytes(name).length > 0) vm.snapshotGasLastCall("settle", name);
+        vm.assertTrue(success, "settle");
+        return abi.decode(answer, (bytes));
+    }
+
+    function test_gas_differentBuyers() public {
+        vm.assertEq(_measure(_payments(100, false), "100 payments, different buyers"), _repeat(0x11, 100), "outcomes");
+    }
+
+    function test_gas_oneBuyer() public {
+        usdc.mint(_buyer(0), 100 * 50_000);
+        vm.assertEq(_measure(_payments(100, true), "100 payments, one buyer"), _repeat(0x11, 100), "outcomes");
+    }
+
+    function test_gas_onePayment() public {
+        vm.assertEq(_measure(_payments(1, false), "1 payment"), hex"11", "outcomes");
+    }
+
+    function test_gas_lostRace() public {
+        IBatchSettlement.Payment[] memory payments = _payments(100, false);
+        _settle(payments);
+        bytes memory data = abi.encodeCall(settlement.settle, (_batch(), payees, payments, new bytes[](0)));
+        _coolAll();
+        uint256 gasBefore = gasleft();
+        (bool success,) = address(settlement).call(data);
+        uint256 gasUsed = gasBefore - gasleft();
+        vm.assertTrue(!success, "a lost race reverts");
+        vm.snapshotValue("settle", "lost race of 100, with base cost and calldata", gasUsed + _intrinsicGas(data));
+        vm.assertLe(gasUsed + _intrinsicGas(data), 1_250_000, "the gas of a lost race");
+    }
+
+    function test_gas_150NewProviders() public {
+        delete payees;
+        IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](150);
+        for (uint256 i; i < 150; ++i) {
+            payees.push(address(uint160(0xCAFE0000 + i)));
+            Terms memory terms = _terms(i);
+            terms.payeeIndex = i;
+            payments[i] = _pack(terms);
+        }
+        vm.assertEq(_measure(payments, "150 payments, new providers"), _repeat(0x11, 150), "outcomes");
+    }
+
+    /// As many as fit settle; the rest stays untried, and nothing is lost.
+    function test_gas_mostPaymentsThatFit() public {
+        bytes memory outcomes = _measure(_payments(200, false), "");
+        uint256 most;
+        while (outcomes[most] == 0x11) ++most;
+        vm.snapshotValue("settle", "most payments that fit when 200 are sent", most);
+        for (uint256 i = most + 1; i < 200; ++i) vm.assertTrue(outcomes[i] == 0, "the rest is untried");
+    }
+
+    function test_gas_193PaymentsFit() public {
+        vm.assertEq(_measure(_payments(193, false), ""), _repeat(0x11, 193), "outcomes");
+    }
+
+    function test_gas_bytecodeSize() public {
+        vm.snapshotValue("settle", "bytes of code", address(settlement).code.length);
+    }
+}

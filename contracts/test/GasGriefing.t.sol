@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
+import {Attack, HostileWallet} from "./mocks/Wallets.sol";
+import {SettlementTest} from "./support/SettlementTest.sol";
+
+/// @notice Whoever sends too little gas: what wasn't tried is reported 0 and settles later, nothing good is ever
+/// reported as failed, and what was reached stays settled.
+contract GasGriefingTest is SettlementTest {
+    uint256 private constant COUNT = 8;
+
+    /// Settles with `gasLimit` and checks that the good payments among the items are a settled prefix, the rest untouched.
+    function _settleWith(
+        IBatchSettlement.Payment[] memory payments,
+        bytes[] memory signatures,
+        bytes memory expected,
+        uint256 gasLimit
+    ) private returns (uint256 reached) {
+        uint256 supply = usdc.balanceOf(PROVIDER) + usdc.balanceOf(PLATFORM);
+        (bool success, bytes memory answer) = address(settlement).call{gas: gasLimit}(
+            abi.encodeCall(settlement.settle, (_batch(), payees, payments, signatures))
+        );
+        if (!success) {
+            vm.assertEq(usdc.balanceOf(PROVIDER) + usdc.balanceOf(PLATFORM), supply, "a revert moves nothing");
+            return 0;
+        }
+        bytes memory outcomes = abi.decode(answer, (bytes));
+        bool stopped;
+        for (uint256 half; half < 2 * outcomes.length; ++half) {
+            uint256 shift = half % 2 == 0 ? 4 : 0;
+            uint256 outcome = uint8(outcomes[half / 2]) >> shift & 0x0f;
+            if (outcome == 0) stopped = true;
+            if (stopped) {
+                vm.assertEq(outcome, 0, "after the first that wasn't tried, none is");
+            } else {
+                vm.assertEq(outcome, uint8(expected[half / 2]) >> shift & 0x0f, "what was tried ends as it should");
+                ++reached;
+            }
+        }
+        vm.assertTrue(reached > 0, "a batch in which nothing was tried reverts");
+    }
+
+    function test_fuzz_anyGasLimit(uint256 gasLimit) public {
+        IBatchSettlement.Payment[] memory payments = _goodPayments(0, COUNT);
+        uint256 reached = _settleWith(payments, new bytes[](0), _repeat(0x11, COUNT), 30_000 + gasLimit % 900_000);
+        if (reached == 2 * COUNT) return;
+        bytes memory outcomes = _settle(payments);
+        for (uint256 half; half < 2 * COUNT; ++half) {
+            uint256 outcome = uint8(outcomes[half / 2]) >> (half % 2 == 0 ? 4 : 0) & 0x0f;
+            vm.assertEq(outcome, half < reached ? 2 : 1, "the rest settles later, each half once");
+        }
+        vm.assertEq(usdc.balanceOf(PROVIDER), 1 + COUNT * 47_500, "what the provider received");
+        vm.assertEq(usdc.balanceOf(PLATFORM), 1 + COUNT * 2_500, "what the platform received");
+    }
+
+    function test_fuzz_anyGasLimitWithABurner(uint256 gasLimit) public {
+        IBatchSettlement.Payment[] memory payments = _goodPayments(0, COUNT);
+        Terms memory burner = _terms(COUNT);
+        burner.from = address(new HostileWallet(Attack.BURN_ALL_GAS, address(0), ""));
+        payments[2] = _pack(burner);
+        (payments[2].r, payments[2].vs) = (0, 0);
+        bytes memory expected = _repeat(0x11, COUNT);
+        expected[2] = 0x34;
+        _settleWith(payments, new bytes[](1), expected, 30_000 + gasLimit % 1_100_000);
+    }
+
+    /// Looking at used items must not run the batch dry: the ones that settled before them would be reverted.
+    function test_fuzz_anyGasLimitWithUsedItems(uint256 gasLimit) public {
+        IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](40);
+        bytes memory expected = _repeat(0x22, 40);
+        for (uint256 i; i < 40; ++i) {
+            Terms memory terms = _terms(i);
+            _fund(terms);
+            payments[i] = _pack(terms);
+            if (i > 0) {
+                _submit(terms, _provider(terms));
+                _submit(terms, _fee(terms));
+            }
+        }
+        expected[0] = 0x11;
+        // From where the first payment is tried on, the transaction never reverts.
+        uint256 reached = _settleWith(payments, new bytes[](0), expected, 350_000 + gasLimit % 400_000);
+        vm.assertTrue(reached >= 2, "the first payment stays settled");
+    }
+
+    function test_args_noCallGas() public {
+        IBatchSettlement.Batch memory batch = _batch();
+        batch.callGasLimit = 0;
+        IBatchSettlement.Payment[] memory payments = _goodPayments(0, 3);
+        vm.assertEq(settlement.settle(batch, payees, payments, new bytes[](0)), hex"111111", "outcomes");
+    }
+
+    function test_args_moreCallGasThanThereIs() public {
+        IBatchSettlement.Batch memory batch = _batch();
+        batch.callGasLimit = type(uint64).max;
+        IBatchSettlement.Payment[] memory payments = _goodPayments(0, 3);
+        vm.expectRevert(IBatchSettlement.NothingSettled.selector);
+        settlement.settle(batch, payees, payments, new bytes[](0));
+    }
+
+    /// The least gas that anyone can make a plain account's authorization run with is enough for the dearest one.
+    function test_behavior_minCallGasIsEnough() public {
+        Terms memory terms = _terms(0);
+        payees.push(address(0xCAFE));
+        terms.payeeIndex = 1;
+        _fund(terms);
+        Half memory half = _provider(terms);
+        bytes memory signature = _sign(terms, half);
+        vm.cool(address(usdc));
+        vm.cool(terms.from);
+        uint256 gasBefore = gasleft();
+        usdc.transferWithAuthorization(
+            terms.from, half.to, half.value, terms.validAfter, terms.validBefore, half.nonce, signature
+        );
+        vm.assertLe(gasBefore - gasleft(), settlement.MIN_CALL_GAS(), "the gas of one authorization");
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
+import {Attack, HostileWallet} from "./mocks/Wallets.sol";
+import {SettlementTest} from "./support/SettlementTest.sol";
+
+/// @notice ERC-1271 wallets that attack the batch they are in: they fail alone, at no more than the call's gas limit.
+contract HostileWalletsTest is SettlementTest {
+    function test_behavior_burnAllGas() public {
+        _attack(Attack.BURN_ALL_GAS, CALL_GAS);
+    }
+
+    function test_behavior_invalidOpcode() public {
+        _attack(Attack.INVALID_OPCODE, CALL_GAS);
+    }
+
+    function test_behavior_returnBomb() public {
+        _attack(Attack.RETURN_BOMB, CALL_GAS);
+    }
+
+    function test_behavior_revertBomb() public {
+        _attack(Attack.REVERT_BOMB, CALL_GAS);
+    }
+
+    function test_behavior_reenter() public {
+        _attack(Attack.REENTER, CALL_GAS);
+    }
+
+    function test_behavior_noAnswer() public {
+        _attack(Attack.NO_ANSWER, CALL_GAS);
+    }
+
+    function test_behavior_attacksWithinALargeLimit() public {
+        _attack(Attack.BURN_ALL_GAS, 3_000_000);
+        _attack(Attack.RETURN_BOMB, 3_000_000);
+        _attack(Attack.REVERT_BOMB, 3_000_000);
+        _attack(Attack.REENTER, 3_000_000);
+    }
+
+    uint256 private _next;
+
+    function _attack(Attack attack, uint64 callGasLimit) private {
+        IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](3);
+        payments[0] = _goodPayments(_next++, 1)[0];
+        payments[2] = _goodPayments(_next++, 1)[0];
+        Terms memory own = _terms(_next++);
+        _fund(own);
+        // What the wallet re-enters with is a batch that settles when anyone else sends it.
+        bytes memory reentrance = abi.encodeCall(settlement.settle, (_batch(), payees, _one(own), new bytes[](0)));
+        Terms memory terms = _terms(_next++);
+        terms.from = address(new HostileWallet(attack, address(settlement), reentrance));
+        _fund(terms);
+        payments[1] = _pack(terms);
+        (payments[1].r, payments[1].vs) = (0, 0);
+        bytes[] memory signatures = new bytes[](1);
+        signatures[0] = "hostile";
+        IBatchSettlement.Batch memory batch = _batch();
+        batch.callGasLimit = callGasLimit;
+
+        uint256 gasBefore = gasleft();
+        bytes memory outcomes = settlement.settle(batch, payees, payments, signatures);
+        uint256 gasUsed = gasBefore - gasleft();
+
+        vm.assertEq(outcomes, hex"113411", "outcomes");
+        vm.assertEq(usdc.balanceOf(terms.from), terms.amount + terms.fee, "what the wallet still has");
+        vm.assertTrue(!usdc.authorizationState(own.from, own.nonce), "what the wallet re-entered with");
+        // Two good payments cost less than 250,000 here; telling a failure at most 25,000.
+        vm.assertLe(gasUsed, 275_000 + callGasLimit, "the gas of all");
+    }
+
+    /// Every item burns its whole limit, but for the last: the batch goes on to it.
+    function test_behavior_manyBurners() public {
+        IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](21);
+        for (uint256 i; i < 20; ++i) {
+            Terms memory terms = _terms(i);
+            terms.from = address(new HostileWallet(Attack.BURN_ALL_GAS, address(0), ""));
+            payments[i] = _pack(terms);
+            (payments[i].r, payments[i].vs) = (0, 0);
+        }
+        payments[20] = _goodPayments(20, 1)[0];
+        bytes memory outcomes = settlement.settle(_batch(), payees, payments, new bytes[](1));
+        vm.assertEq(outcomes, bytes.concat(_repeat(0x34, 20), hex"11"), "outcomes");
+    }
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IERC1271} from "@openzeppelin/contracts/interfaces/IERC1271.sol";
+import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
+import {IFiatToken} from "./support/IFiatToken.sol";
+import {SettlementTest} from "./support/SettlementTest.sol";
+
+/// @notice test/vectors/payments.json, which the SDK's tests read too: what TypeScript signs and packs, settles here.
+contract VectorsTest is SettlementTest {
+    string private _json;
+
+    function setUp() public override {
+        super.setUp();
+        _json = vm.readFile("test/vectors/payments.json");
+    }
+
+    function _key(string memory list, uint256 index, string memory field) private pure returns (string memory) {
+        return string.concat(".", list, "[", vm.toString(index), "].", field);
+    }
+
+    function _count(string memory list) private view returns (uint256 count) {
+        while (vm.keyExistsJson(_json, string.concat(".", list, "[", vm.toString(count), "]"))) ++count;
+    }
+
+    function _uint(uint256 index, string memory field) private view returns (uint256) {
+        return vm.parseJsonUint(_json, _key("payments", index, field));
+    }
+
+    function _address(uint256 index, string memory field) private view returns (address) {
+        return vm.parseJsonAddress(_json, _key("payments", index, field));
+    }
+
+    function _word(uint256 index, string memory field) private view returns (bytes32) {
+        return vm.parseJsonBytes32(_json, _key("payments", index, field));
+    }
+
+    function _hasFee(uint256 index) private view returns (bool) {
+        return vm.keyExistsJson(_json, _key("payments", index, "fee.from"));
+    }
+
+    function _packed(uint256 index) private view returns (IBatchSettlement.Payment memory) {
+        return IBatchSettlement.Payment({
+            head: uint256(_word(index, "packed.head")),
+            values: uint256(_word(index, "packed.values")),
+            nonce: _word(index, "packed.nonce"),
+            feeNonce: _word(index, "packed.feeNonce"),
+            r: _word(index, "packed.r"),
+            vs: _word(index, "packed.vs"),
+            feeR: _word(index, "packed.feeR"),
+            feeVs: _word(index, "packed.feeVs")
+        });
+    }
+
+    function _vectorTerms(uint256 index) private view returns (Terms memory terms) {
+        terms.from = _address(index, "authorization.from");
+        terms.amount = _uint(index, "authorization.value");
+        terms.fee = _hasFee(index) ? _uint(index, "fee.value") : 0;
+        terms.validAfter = _uint(index, "authorization.validAfter");
+        terms.validBefore = _uint(index, "authorization.validBefore");
+        terms.nonce = _word(index, "authorization.nonce");
+        bytes32 feeNonce = _hasFee(index) ? _word(index, "fee.nonce") : bytes32(0);
+        terms.feeNonce = feeNonce == keccak256(abi.encode(terms.nonce)) ? bytes32(0) : feeNonce;
+    }
+
+    function test_default_packing() public view {
+        uint256 count = _count("payments");
+        vm.assertGe(count, 10, "vectors");
+        for (uint256 i; i < count; ++i) {
+            string memory name = vm.parseJsonString(_json, _key("payments", i, "name"));
+            Terms memory terms = _vectorTerms(i);
+            IBatchSettlement.Payment memory payment = _packed(i);
+            vm.assertEq(address(uint160(payment.head >> 96)), terms.from, name);
+            vm.assertEq(uint16(payment.head >> 80), 0, name);
+            vm.assertEq(uint40(payment.head >> 40), terms.validAfter, name);
+            vm.assertEq(uint40(payment.head), terms.validBefore, name);
+            vm.assertEq(payment.values >> 128, terms.amount, name);
+            vm.assertEq(uint128(payment.values), terms.fee, name);
+            vm.assertEq(payment.nonce, terms.nonce, name);
+            vm.assertEq(payment.feeNonce, terms.feeNonce, name);
+        }
+    }
+
+    function test_default_digestsAndSettlement() public {
+        uint256 count = _count("payments");
+        for (uint256 i; i < count; ++i) _settleVector(i);
+    }
+
+    /// Puts the token where and as the vector's domain has it, and settles the vector's packed payment.
+    function _settleVector(uint256 i) private {
+        string memory name = vm.parseJsonString(_json, _key("payments", i, "name"));
+        vm.chainId(_uint(i, "domain.chainId"));
+        address token = _address(i, "domain.verifyingContract");
+        usdc = IFiatToken(token);
+        if (token.code.length == 0) {
+            _placeUsdc(token, vm.parseJsonString(_json, _key("payments", i, "domain.name")));
+        }
+        vm.assertEq(usdc.DOMAIN_SEPARATOR(), _word(i, "domainSeparator"), name);
+
+        Terms memory terms = _vectorTerms(i);
+        payees[0] = _address(i, "authorization.to");
+        Half memory provider = _provider(terms);
+        vm.assertEq(_digest(terms, provider), _word(i, "authorization.digest"), name);
+        IBatchSettlement.Batch memory batch = _batch();
+        if (_hasFee(i)) {
+            batch.feeRecipient = _address(i, "fee.to");
+            Half memory fee = Half(batch.feeRecipient, terms.fee, _word(i, "fee.nonce"));
+            vm.assertEq(_digest(terms, fee), _word(i, "fee.digest"), name);
+        }
+
+        if (terms.validBefore - terms.validAfter < 2) return _expectNothing(batch, i);
+        vm.warp(terms.validAfter > NOW ? terms.validAfter + 1 : terms.validBefore > NOW ? NOW : terms.validBefore - 1);
+        bytes[] memory signatures = vm.parseJsonBytesArray(_json, _key("payments", i, "signatures"));
+        if (signatures.length > 0) vm.etch(terms.from, address(new VectorWallet()).code);
+        _fund(terms);
+        IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](1);
+        payments[0] = _packed(i);
+        vm.assertEq(
+            settlement.settle(batch, payees, payments, signatures),
+            terms.fee == 0 ? bytes(hex"10") : bytes(hex"11"),
+            name
+        );
+        // The next vector may have the same buyer as a plain account.
+        vm.etch(terms.from, "");
+        vm.warp(NOW);
+    }
+
+    /// A window that holds no second: what is packed can be no more than refused.
+    function _expectNothing(IBatchSettlement.Batch memory batch, uint256 i) private {
+        IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](1);
+        payments[0] = _packed(i);
+        vm.expectRevert(IBatchSettlement.NothingSettled.selector);
+        settlement.settle(batch, payees, payments, new bytes[](0));
+    }
+
+    function test_default_batchCalldata() public view {
+        uint256 count = _count("batches");
+        vm.assertGe(count, 1, "vectors");
+        for (uint256 i; i < count; ++i) {
+            string[] memory names = vm.parseJsonStringArray(_json, _key("batches", i, "payments"));
+            address[] memory batchPayees = vm.parseJsonAddressArray(_json, _key("batches", i, "payees"));
+            IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](names.length);
+            uint256 signatureIndex;
+            for (uint256 k; k < names.length; ++k) {
+                uint256 vector = _find(names[k]);
+                payments[k] = _packed(vector);
+                payments[k].head |= _indexOf(batchPayees, _address(vector, "authorization.to")) << 80;
+                // A vector's own signature positions start at 0; a batch numbers them on.
+                if (payments[k].vs == 0) payments[k].r = bytes32(signatureIndex++);
+                if (payments[k].feeVs == 0 && uint128(payments[k].values) != 0) {
+                    payments[k].feeR = bytes32(signatureIndex++);
+                }
+            }
+            bytes memory data = abi.encodeCall(
+                IBatchSettlement.settle,
+                (
+                    IBatchSettlement.Batch({
+                        token: vm.parseJsonAddress(_json, _key("batches", i, "batch.token")),
+                        feeRecipient: vm.parseJsonAddress(_json, _key("batches", i, "batch.feeRecipient")),
+                        batchId: vm.parseJsonBytes32(_json, _key("batches", i, "batch.batchId")),
+                        trigger: uint8(vm.parseJsonUint(_json, _key("batches", i, "batch.trigger"))),
+                        callGasLimit: uint64(vm.parseJsonUint(_json, _key("batches", i, "batch.callGasLimit")))
+                    }),
+                    batchPayees,
+                    payments,
+                    vm.parseJsonBytesArray(_json, _key("batches", i, "signatures"))
+                )
+            );
+            vm.assertEq(data, vm.parseJsonBytes(_json, _key("batches", i, "calldata")), "calldata");
+        }
+    }
+
+    function _find(string memory name) private view returns (uint256 index) {
+        bytes32 wanted = keccak256(bytes(name));
+        while (keccak256(bytes(vm.parseJsonString(_json, _key("payments", index, "name")))) != wanted) ++index;
+    }
+
+    function _indexOf(address[] memory list, address item) private pure returns (uint256 index) {
+        while (list[index] != item) ++index;
+    }
+}
+
+/// @notice Takes the vectors' long signatures for good; they are over 65 bytes, and nothing else is.
+contract VectorWallet {
+    function isValidSignature(bytes32, bytes calldata signature) external pure returns (bytes4) {
+        return signature.length > 65 ? IERC1271.isValidSignature.selector : bytes4(0);
+    }
+}

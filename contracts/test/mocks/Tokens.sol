@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IBatchSettlement} from "../../interfaces/IBatchSettlement.sol";
+
+/// @notice Says yes to every authorization and moves nothing.
+contract YesToken {
+    fallback() external {}
+}
+
+/// @notice Refuses everything, at length, and doesn't know authorizationState.
+contract NoToken {
+    fallback() external {
+        assembly {
+            revert(0, 100000)
+        }
+    }
+}
+
+/// @notice Says that every authorization is used, by something else than the word 1.
+contract OddToken {
+    function authorizationState(address, bytes32) external pure returns (uint256) {
+        return 2;
+    }
+
+    fallback() external {}
+}
+
+/// @notice Settles a batch of the real token inside its own transferWithAuthorization.
+contract ReentrantToken {
+    address private immutable SETTLEMENT;
+    bytes private _inner;
+
+    constructor(address settlement, bytes memory inner) {
+        (SETTLEMENT, _inner) = (settlement, inner);
+    }
+
+    function authorizationState(address, bytes32) external pure returns (bool) {
+        return false;
+    }
+
+    fallback() external {
+        (bool success,) = SETTLEMENT.call(_inner);
+        require(success, "the inner batch failed");
+    }
+}
+
+/// @notice Settles two batches in one transaction.
+contract Twice {
+    function settle(IBatchSettlement settlement, bytes calldata first, bytes calldata second)
+        external
+        returns (bytes memory firstOutcomes, bytes memory secondOutcomes)
+    {
+        firstOutcomes = _call(settlement, first);
+        secondOutcomes = _call(settlement, second);
+    }
+
+    function _call(IBatchSettlement settlement, bytes calldata data) private returns (bytes memory) {
+        (bool success, bytes memory answer) = address(settlement).call(data);
+        require(success, "a batch failed");
+        return abi.decode(answer, (bytes));
+    }
+}
