@@ -16,6 +16,8 @@ export type Postgres = {
   port: number
   /** @returns the new database's URL */
   createDatabase: (name: string) => Promise<string>
+  /** Resolves when the server has ended, for whatever reason. */
+  exited: Promise<void>
   /** Stops the server and removes its files. */
   close: () => Promise<void>
 }
@@ -52,6 +54,7 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
     return {
       url: urlOf('postgres'),
       port: server.port,
+      exited: server.exited,
       createDatabase: async (name) => {
         await createDatabase(urlOf('postgres'), name)
         return urlOf(name)
@@ -145,7 +148,7 @@ async function initialise(cluster: {
   if (code !== 0) throw new Error(`initdb ended with status ${code}:\n${output.trim()}`)
 }
 
-type Server = { port: number; stop: () => Promise<void> }
+type Server = { port: number; exited: Promise<void>; stop: () => Promise<void> }
 
 async function serve(
   options: PostgresOptions & { binary: string; dataDir: string; account: Account | undefined },
@@ -204,6 +207,7 @@ async function tryServe(
   if (child.stderr instanceof Socket) child.stderr.unref()
   return {
     port,
+    exited,
     stop: async () => {
       child.ref()
       // Fast shutdown: ends sessions, writes everything, exits.

@@ -35,6 +35,8 @@ export type LocalChain = {
   mintUsdc: PreparedChain['mintUsdc']
   setMining: PreparedChain['setMining']
   setEthUsd: PreparedChain['setEthUsd']
+  /** Resolves when the node has ended, for whatever reason. */
+  exited: Promise<void>
   close: () => Promise<void>
   [Symbol.asyncDispose]: () => Promise<void>
 }
@@ -54,6 +56,7 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
     baseFeePerGas: String(options.baseFeePerGas ?? 1_000_000n),
   })
   const close = () => stopNode(node)
+  const exited = once(node, 'exit').then(() => {})
   const url = `http://127.0.0.1:${port}`
   try {
     const prepared = await prepareChain({
@@ -70,6 +73,7 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
       chainId,
       network,
       pid: node.pid ?? 0,
+      exited,
       close,
       [Symbol.asyncDispose]: close,
     }

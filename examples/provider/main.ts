@@ -1,0 +1,31 @@
+/** A weather API that charges for its forecast. Twelve lines of it are about money. */
+import { serve } from '@hono/node-server'
+import { type PaymentVariables, requirePayment } from '@tollkeeper/sdk/hono'
+import { Hono } from 'hono'
+
+const { GATEWAY_URL, PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, PRICE_USDC, MOCK_PAYMENTS } = process.env
+if (!GATEWAY_URL) throw new Error("GATEWAY_URL: expected the gateway's URL, but it is not set")
+if (!PROVIDER_ID)
+  throw new Error('PROVIDER_ID: expected the id that POST /providers answered, but it is not set')
+
+const paid = requirePayment({
+  gatewayUrl: GATEWAY_URL,
+  providerId: PROVIDER_ID,
+  pricing: { usdcPerUnit: PRICE_USDC ?? '0.01' },
+  mockPayments: MOCK_PAYMENTS === 'true',
+  ...(PROVIDER_API_KEY && { apiKey: PROVIDER_API_KEY }),
+})
+
+const app = new Hono<{ Variables: PaymentVariables }>()
+
+app.get('/', (c) => c.json({ name: 'Sample weather API', paid: ['/forecast'] }))
+
+app.get('/forecast', paid, (c) => {
+  const { paymentId } = c.get('payment')
+  return c.json({ city: 'Lisbon', celsius: 19, sky: 'clear', paymentId })
+})
+
+const server = serve({ fetch: app.fetch, hostname: '127.0.0.1', port: Number(PROVIDER_PORT ?? 4030) })
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(signal, () => server.close(() => process.exit(0)))
+}

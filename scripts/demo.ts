@@ -1,0 +1,88 @@
+/** `npm run demo`: real buyers pay real APIs on a whole stack of its own, and every account is held against the chain. */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
+import { createProgress } from './demo/progress.ts'
+import { toJson, toText } from './demo/report.ts'
+import { runDemo } from './demo/runDemo.ts'
+import { type Stack, startStack } from './stack/stack.ts'
+import { interruptedStatus, onStopSignal } from './stack/stopSignals.ts'
+
+const usage = `Usage: npm run demo -- [--payments N] [--json]
+
+Starts the whole stack on free ports, has buyers pay three providers (and one in mock mode), waits until everything is
+settled, and compares receipts, views and balances with the chain. Exits with 0 only if all of it holds.
+
+  --payments N  micropayments, 0 to 10,000 (default 120); one high-value payment comes on top
+  --json        print one JSON object as the last line; progress goes to stderr
+  --help        this text`
+
+const started = performance.now()
+const options = readOptions()
+const progress = createProgress(options.json ? process.stderr : process.stdout)
+const logFolder = await mkdtemp(join(tmpdir(), 'tollkeeper-demo-logs-'))
+
+let stack: Stack | undefined
+let interrupted = false
+const startup = new AbortController()
+const death = Promise.withResolvers<never>()
+death.promise.catch(() => {})
+onStopSignal((urgent) => {
+  interrupted = true
+  startup.abort()
+  death.reject(new Error('interrupted'))
+  void stack?.close({ force: urgent })
+})
+
+try {
+  progress.say('Starting Postgres, the chain, indexer, keeper and api')
+  // A high count of payments must not run into the short time trigger before it is reached.
+  const timeTriggerSeconds = Math.max(30, Math.ceil(options.payments / 5))
+  stack = await startStack({
+    logFolder,
+    signal: startup.signal,
+    // Settling 150 payments costs a quarter of a cent here, so that the thresholds aren't the raised ones.
+    chain: { blockTimeMs: 500, baseFeePerGas: 50_000n, ethUsd: 3000 },
+    env: { keeper: { TRIGGER_TIME_SECONDS: String(timeTriggerSeconds) } },
+    onReady: (name, url) => progress.say(`  ${name.padEnd(8)} ${url}`),
+    onDeath: (_, reason) => death.reject(new Error(reason)),
+  })
+  const result = await Promise.race([runDemo(stack, options.payments, progress), death.promise])
+  await stack.close()
+  const elapsedMs = Math.round(performance.now() - started)
+  if (options.json) for (const problem of result.problems) progress.say(`✗ ${problem}`)
+  process.stdout.write(`${options.json ? toJson(result, elapsedMs) : toText(result, elapsedMs)}\n`)
+  process.exitCode = result.problems.length === 0 ? 0 : 1
+} catch (error) {
+  await stack?.close({ force: true })
+  if (!interrupted) console.error(`The demo failed: ${error instanceof Error ? error.message : error}`)
+  process.exitCode = interrupted ? interruptedStatus : 1
+}
+if (process.exitCode === 0 || interrupted) await rm(logFolder, { recursive: true, force: true })
+else console.error(`Logs of all processes: ${logFolder}`)
+// A step that was cut off may still have requests under way.
+process.exit()
+
+function readOptions(): { payments: number; json: boolean } {
+  try {
+    const { values } = parseArgs({
+      options: {
+        payments: { type: 'string', default: '120' },
+        json: { type: 'boolean', default: false },
+        help: { type: 'boolean', short: 'h', default: false },
+      },
+    })
+    if (values.help) {
+      console.log(usage)
+      process.exit(0)
+    }
+    if (!/^\d{1,5}$/.test(values.payments) || Number(values.payments) > 10_000) {
+      throw new Error(`--payments: expected a whole number from 0 to 10000, got ${values.payments}`)
+    }
+    return { payments: Number(values.payments), json: values.json }
+  } catch (error) {
+    console.error(`${(error as Error).message}\n\n${usage}`)
+    process.exit(2)
+  }
+}

@@ -1,0 +1,26 @@
+import { expect, test } from 'vitest'
+import { planPayments } from './plan.ts'
+
+test('default: 100 by count, 20 by amount, one of high value', () => {
+  const plan = planPayments(120)
+  expect(plan.micropayments.map(({ price, count }) => [price, count])).toEqual([
+    [5_000n, 100],
+    [60_000n, 20],
+  ])
+  expect(plan.highValue).toMatchObject({ price: 12_000_000n, count: 1 })
+  expect(plan.total).toBe(121)
+  expect(plan.expected.sort()).toEqual(['amount', 'count', 'high_value'])
+})
+
+test.each([
+  [0, [0, 0], ['high_value']],
+  [1, [1, 0], ['high_value']],
+  [12, [10, 2], ['high_value']],
+  [107, [90, 17], ['high_value']],
+  [108, [90, 18], ['amount', 'high_value']],
+  [500, [480, 20], ['amount', 'count', 'high_value']],
+])('args: %i micropayments', (count, split, expected) => {
+  const plan = planPayments(count)
+  expect(plan.micropayments.map((purchase) => purchase.count)).toEqual(split)
+  expect(plan.expected.sort()).toEqual(expected)
+})

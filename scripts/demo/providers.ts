@@ -1,0 +1,79 @@
+import { once } from 'node:events'
+import type { Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { serve } from '@hono/node-server'
+import { Hono } from 'hono'
+import type { Address } from 'viem'
+import { formatUsdc } from '#protocol/amount'
+import type { NetworkName } from '#protocol/networks'
+import { type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
+import { freePort, loopback } from '../stack/port.ts'
+import { registerProvider } from '../stack/registerProvider.ts'
+
+export type DemoProvider = {
+  name: string
+  /** Who is paid; undefined in mock mode. */
+  address: Address | undefined
+  /** The protected resource. */
+  url: string
+  /** How often the handler behind the middleware ran. */
+  served: () => number
+  close: () => Promise<void>
+}
+
+/** A provider's API as its owner would write it: registered at the gateway, one route behind the middleware. */
+export async function openProvider(options: {
+  gatewayUrl: string
+  name: string
+  network: NetworkName
+  address: Address
+  price: bigint
+}): Promise<DemoProvider> {
+  const { gatewayUrl, name, network, address } = options
+  const usdcPerUnit = formatUsdc(options.price)
+  const port = await freePort()
+  const url = `http://${loopback}:${port}/data`
+  const { providerId, apiKey } = await registerProvider({
+    gatewayUrl,
+    name,
+    network,
+    address,
+    endpoints: [{ url, usdcPerUnit }],
+  })
+  const protect = requirePayment({ gatewayUrl, providerId, apiKey, pricing: { usdcPerUnit } })
+  return { name, address, url, ...(await listen(port, protect)) }
+}
+
+/** A provider in mock mode. Its gateway is an address that nothing answers at: it mustn't be asked. */
+export async function openMockProvider(): Promise<DemoProvider & { gatewayUrl: string }> {
+  const gatewayUrl = `http://${loopback}:${await freePort()}`
+  const port = await freePort()
+  const protect = requirePayment({
+    gatewayUrl,
+    providerId: 'prov_mock',
+    pricing: { usdcPerUnit: '0.01' },
+    mockPayments: true,
+  })
+  const url = `http://${loopback}:${port}/data`
+  return { name: 'Mock', address: undefined, url, gatewayUrl, ...(await listen(port, protect)) }
+}
+
+async function listen(port: number, protect: ReturnType<typeof requirePayment>) {
+  let served = 0
+  const app = new Hono<{ Variables: PaymentVariables }>()
+  app.get('/data', protect, (c) => {
+    served++
+    return c.json({ answer: 42, paymentId: c.get('payment').paymentId })
+  })
+  const server = serve({ fetch: app.fetch, port, hostname: loopback }) as Server
+  await once(server, 'listening')
+  return {
+    port: (server.address() as AddressInfo).port,
+    served: () => served,
+    close: async () => {
+      server.closeAllConnections()
+      server.close()
+      await once(server, 'close')
+    },
+  }
+}

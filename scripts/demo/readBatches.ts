@@ -1,0 +1,30 @@
+import { type Address, type Hash, type PublicClient, parseEventLogs, type TransactionReceipt } from 'viem'
+import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
+
+/** By their number in BatchSettled. */
+const triggerNames = ['amount', 'count', 'time', 'high_value', 'expiry', 'direct'] as const
+export type TriggerName = (typeof triggerNames)[number]
+
+export type Batch = {
+  txHash: Hash
+  trigger: TriggerName
+  /** A byte a payment in the contract's outcomes. */
+  payments: number
+  gasUsed: bigint
+  receipt: TransactionReceipt
+}
+
+/** Every settlement transaction that stands on the chain, oldest first, read from the chain alone. */
+export async function readBatches(client: PublicClient, contract: Address): Promise<Batch[]> {
+  const logs = await client.getLogs({ address: contract, fromBlock: 0n })
+  const settled = parseEventLogs({ abi: batchSettlementAbi, eventName: 'BatchSettled', logs })
+  return Promise.all(
+    settled.map(async ({ args, transactionHash }) => {
+      const trigger = triggerNames[args.trigger]
+      if (trigger === undefined) throw new Error(`${transactionHash}: no trigger has number ${args.trigger}`)
+      const receipt = await client.getTransactionReceipt({ hash: transactionHash })
+      const payments = (args.outcomes.length - 2) / 2
+      return { txHash: transactionHash, trigger, payments, gasUsed: receipt.gasUsed, receipt }
+    }),
+  )
+}

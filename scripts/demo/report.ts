@@ -1,0 +1,88 @@
+import { formatUsdc } from '#protocol/amount'
+import type { DemoResult } from './runDemo.ts'
+
+/** The last line of `npm run demo -- --json`. */
+export function toJson(result: DemoResult, elapsedMs: number): string {
+  const triggers: Record<string, number> = {}
+  for (const { trigger } of result.batches) triggers[trigger] = (triggers[trigger] ?? 0) + 1
+  return JSON.stringify({
+    payments: result.payments,
+    settled: result.settled,
+    batches: result.batches.length,
+    triggers,
+    receiptsVerified: result.receiptsVerified,
+    reconciled: result.reconciled,
+    providerAmount: result.providerAmount.toString(),
+    platformAmount: result.platformAmount.toString(),
+    gasPerPayment: gasPerPayment(result),
+    conserved: result.conserved,
+    elapsedMs,
+  })
+}
+
+/** What a person reads at the end. */
+export function toText(result: DemoResult, elapsedMs: number): string {
+  const isWhole = (count: number) => count === result.payments
+  const checks: [boolean, string][] = [
+    [isWhole(result.settled), `${result.settled} of ${result.payments} payments settled`],
+    [
+      isWhole(result.receiptsVerified),
+      `${result.receiptsVerified} receipts verified against the gateway's JWKS`,
+    ],
+    [isWhole(result.reconciled), `${result.reconciled} receipts reconciled with USDC's own logs`],
+    [result.conserved, 'USDC conserved to the unit'],
+    ...result.problems.map((problem): [boolean, string] => [false, problem]),
+  ]
+  return [
+    '',
+    table(
+      ['provider', 'price', 'payments', 'paid by buyers', 'to the provider'],
+      result.sales.map(({ purchase, paymentIds, provider }) => [
+        provider.name,
+        formatUsdc(purchase.price),
+        String(paymentIds.length),
+        formatUsdc(purchase.price * BigInt(paymentIds.length)),
+        formatUsdc(result.providerAmounts.get(provider.name) ?? 0n),
+      ]),
+    ),
+    '',
+    table(
+      ['batch', 'trigger', 'payments', 'gas', 'gas a payment', 'transaction'],
+      result.batches.map(({ trigger, payments, gasUsed, txHash }, index) => [
+        String(index + 1),
+        trigger,
+        String(payments),
+        gasUsed.toLocaleString('en'),
+        Math.round(Number(gasUsed) / Math.max(payments, 1)).toLocaleString('en'),
+        `${txHash.slice(0, 10)}…${txHash.slice(-8)}`,
+      ]),
+    ),
+    '',
+    `Providers received ${formatUsdc(result.providerAmount)} USDC, the platform ${formatUsdc(result.platformAmount)} USDC;`,
+    `${gasPerPayment(result).toLocaleString('en')} gas a payment in ${result.batches.length} transactions.`,
+    '',
+    ...checks.map(([holds, text]) => `${holds ? '✓' : '✗'} ${text}`),
+    '',
+    `${result.problems.length === 0 ? 'All of it holds' : 'Not all of it holds'}, after ${(elapsedMs / 1000).toFixed(1)} s.`,
+  ].join('\n')
+}
+
+function gasPerPayment({ gasUsed, settled }: DemoResult): number {
+  return settled === 0 ? 0 : Math.round(Number(gasUsed) / settled)
+}
+
+/** The first column to the left, numbers to the right. */
+function table(head: string[], rows: string[][]): string {
+  const isNumber = head.map((_, column) => rows.every((row) => /^[\d.,]+$/.test(row[column] ?? '')))
+  const widths = head.map((title, column) =>
+    Math.max(title.length, ...rows.map((row) => (row[column] ?? '').length)),
+  )
+  const line = (cells: string[]) =>
+    cells
+      .map((cell, column) =>
+        isNumber[column] ? cell.padStart(widths[column] ?? 0) : cell.padEnd(widths[column] ?? 0),
+      )
+      .join('  ')
+      .trimEnd()
+  return [line(head), widths.map((width) => '─'.repeat(width)).join('──'), ...rows.map(line)].join('\n')
+}

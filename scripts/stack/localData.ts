@@ -1,0 +1,31 @@
+import postgres from 'postgres'
+import { schema } from '#keeper/store/database'
+
+const mark = 'tollkeeper: of a local chain that is gone when its process ends'
+
+/**
+ * Empties a database of what an earlier `npm start` left, and marks it as one that may be emptied.
+ *
+ * The local chain starts anew each time with the same chain id and addresses, so rows of the last one would be taken for
+ * its own. A database without the mark is somebody's gateway: it's refused.
+ */
+export async function clearLocalChainData(databaseUrl: string): Promise<void> {
+  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
+  try {
+    const [found] = await sql<{ mark: string | null }[]>`
+      select obj_description(oid, 'pg_namespace') as mark from pg_namespace where nspname = ${schema}`
+    if (found && found.mark !== mark) {
+      throw new Error(
+        `DATABASE_URL: expected an empty database, since the local chain is a new one each time; this one holds the data of a gateway (schema ${schema})`,
+      )
+    }
+    const stale = await sql<{ name: string }[]>`
+      select nspname as name from pg_namespace
+      where ${found !== undefined} and (nspname in (${schema}, 'ponder_sync') or nspname ~ '^indexer(_[0-9a-f]+)?$')`
+    for (const { name } of stale) await sql`drop schema ${sql(name)} cascade`
+    await sql`create schema ${sql(schema)}`
+    await sql.unsafe(`comment on schema ${schema} is '${mark}'`)
+  } finally {
+    await sql.end()
+  }
+}

@@ -1,0 +1,168 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createWriteStream } from 'node:fs'
+import { createInterface } from 'node:readline'
+import { reapWithUs } from './reaper.ts'
+
+export type ServiceOptions = {
+  name: string
+  /** The program and its arguments after `node`. */
+  program: readonly string[]
+  env: Record<string, string | undefined>
+  /** Where it answers, once `readyPath` answers 200. */
+  url: string
+  readyPath: string
+  logFile: string
+  /** Each line that it writes. */
+  onLine?: (line: string) => void
+  /** It ended by itself after it was ready. */
+  onDeath?: (reason: string) => void
+}
+
+const startDeadlineMs = 120_000
+const stopDeadlineMs = 15_000
+
+/** One of our processes, run as anybody would run it: `node <program>` with an environment. */
+export class Service {
+  readonly name: string
+  readonly url: string
+  readonly #options: ServiceOptions
+  #child: ChildProcess | undefined
+  #exited: Promise<void> = Promise.resolve()
+  #lastLines: string[] = []
+  #isExpectedToEnd = false
+
+  constructor(options: ServiceOptions) {
+    this.name = options.name
+    this.url = options.url
+    this.#options = options
+  }
+
+  get pid(): number | undefined {
+    return this.isRunning ? this.#child?.pid : undefined
+  }
+
+  get isRunning(): boolean {
+    return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null
+  }
+
+  /** The end of what it wrote, for a report. */
+  get lastLines(): readonly string[] {
+    return this.#lastLines
+  }
+
+  /** Starts it and waits until it's ready. Also starts it anew after `stop` or `kill`. */
+  async start(env: Record<string, string | undefined> = {}): Promise<void> {
+    this.#spawn(env)
+    const deadline = AbortSignal.timeout(startDeadlineMs)
+    const gone = this.#exited.then(() => false)
+    while (!(await this.#answers(deadline))) {
+      if (deadline.aborted) {
+        await this.kill()
+        throw new Error(`${this.name} wasn't ready after ${startDeadlineMs / 1000} s:\n${this.#report()}`)
+      }
+      const isAlive = await Promise.race([
+        gone,
+        new Promise<boolean>((resolve) => setTimeout(resolve, 50, true)),
+      ])
+      if (!isAlive) throw new Error(`${this.name} ended at its start (${this.#ending()}):\n${this.#report()}`)
+    }
+    this.#isExpectedToEnd = false
+  }
+
+  /** Asks it to end, waits for that, and ends it if it won't. */
+  async stop(): Promise<void> {
+    if (!this.isRunning) return
+    this.#isExpectedToEnd = true
+    this.#signal('SIGTERM')
+    const force = setTimeout(() => this.#signal('SIGKILL'), stopDeadlineMs)
+    await this.#exited
+    clearTimeout(force)
+  }
+
+  /** Ends it at once, as a crash would. */
+  async kill(): Promise<void> {
+    if (!this.isRunning) return
+    this.#isExpectedToEnd = true
+    this.#signal('SIGKILL')
+    await this.#exited
+  }
+
+  async restart(env: Record<string, string | undefined> = {}): Promise<void> {
+    await this.stop()
+    await this.start(env)
+  }
+
+  #spawn(env: Record<string, string | undefined>): void {
+    if (this.isRunning) throw new Error(`${this.name} runs already`)
+    this.#lastLines = []
+    this.#isExpectedToEnd = true // until it's ready; before that, start() reports its end
+    const child = spawn(process.execPath, [...this.#options.program], {
+      env: definedOnly({ ...process.env, ...this.#options.env, ...env }),
+      // A group of its own: a terminal's Ctrl-C reaches only the supervisor, which knows the order.
+      detached: true,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+    this.#child = child
+    const forget = child.pid === undefined ? () => {} : reapWithUs(child.pid)
+    const log = createWriteStream(this.#options.logFile, { flags: 'a' })
+    const lines = [child.stdout, child.stderr].map((input) => {
+      const reader = createInterface({ input })
+      reader.on('line', (line) => {
+        log.write(`${line}\n`)
+        this.#lastLines.push(line)
+        if (this.#lastLines.length > 30) this.#lastLines.shift()
+        this.#options.onLine?.(line)
+      })
+      return once(reader, 'close')
+    })
+    const ended = new Promise<void>((resolve) => {
+      child.once('error', (error) => {
+        this.#lastLines.push(String(error))
+        resolve()
+      })
+      child.once('exit', () => resolve())
+    })
+    this.#exited = ended.then(async () => {
+      await Promise.all(lines)
+      log.end()
+      forget()
+      if (!this.#isExpectedToEnd)
+        this.#options.onDeath?.(`${this.name} ended (${this.#ending()}):\n${this.#report()}`)
+    })
+  }
+
+  #signal(signal: NodeJS.Signals): void {
+    const pid = this.#child?.pid
+    if (pid === undefined) return
+    try {
+      // The whole group, so that nothing it started stays behind.
+      process.kill(-pid, signal)
+    } catch {
+      // It ended meanwhile.
+    }
+  }
+
+  async #answers(deadline: AbortSignal): Promise<boolean> {
+    const answer = await fetch(new URL(this.#options.readyPath, this.url), { signal: deadline }).catch(
+      () => undefined,
+    )
+    await answer?.body?.cancel()
+    return answer?.ok ?? false
+  }
+
+  #ending(): string {
+    return this.#child?.signalCode ?? `status ${this.#child?.exitCode}`
+  }
+
+  #report(): string {
+    const text = this.#lastLines.join('\n') || '(it wrote nothing)'
+    return `${text}\nThe whole log: ${this.#options.logFile}`
+  }
+}
+
+function definedOnly(env: Record<string, string | undefined>): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(env).filter((entry): entry is [string, string] => entry[1] !== undefined),
+  )
+}

@@ -1,0 +1,312 @@
+import { randomBytes } from 'node:crypto'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import type { Address } from 'viem'
+import { rpcUrlVariable } from '#keeper/chain/networkSettings'
+import { openDatabase } from '#keeper/store/database'
+import { migrate } from '#keeper/store/migrate'
+import { type Indexer, startIndexer } from '../../indexer/launch.ts'
+import { devAccount, devPrivateKey } from '../chain/accounts.ts'
+import { type LocalChain, type LocalChainOptions, startLocalChain } from '../chain/startLocalChain.ts'
+import { type Postgres, startPostgres } from '../postgres.ts'
+import { clearLocalChainData } from './localData.ts'
+import { freePort, loopback } from './port.ts'
+import { removeWithUs } from './reaper.ts'
+import { registerProvider } from './registerProvider.ts'
+import { Service } from './service.ts'
+
+export type ServiceName = 'postgres' | 'chain' | 'indexer' | 'keeper' | 'api' | 'provider'
+export type StackPorts = { [name in ServiceName]?: number | undefined }
+type Environment = Record<string, string | undefined>
+
+export type StackOptions = {
+  /** Free ones where none is given. */
+  ports?: StackPorts
+  /** An external Postgres; without it one is started for this stack and goes with it. */
+  databaseUrl?: string | undefined
+  /** Gives durability up for speed: for tests. */
+  fastPostgres?: boolean
+  chain?: Omit<LocalChainOptions, 'port' | 'bare'>
+  /** Further variables of each process. */
+  env?: { api?: Environment; keeper?: Environment; indexer?: { logLevel?: string } }
+  /** Start the sample protected API, too. */
+  provider?: boolean
+  /** Gives the start up; what was started is stopped. */
+  signal?: AbortSignal
+  /** Default: a temporary one, removed when the stack is closed. */
+  logFolder?: string | undefined
+  onStarting?: (name: ServiceName) => void
+  onReady?: (name: ServiceName, url: string) => void
+  /** Each line that one of our processes writes. */
+  onLine?: (name: ServiceName, line: string) => void
+  /** A process ended that nobody stopped. */
+  onDeath?: (name: ServiceName, reason: string) => void
+}
+
+/** What every test, the demo and `npm start` run: the real thing, each part in a process of its own. */
+export type Stack = {
+  chain: LocalChain
+  databaseUrl: string
+  indexer: Indexer
+  keeper: Service
+  api: Service
+  provider: Service | undefined
+  platformWallet: Address
+  logFolder: string
+  /** What all of our processes have in common in their environment. */
+  env: Environment
+  /** Another process of ours, not started yet: a second keeper, a second api. */
+  createService: (name: 'keeper' | 'api', env?: Environment) => Promise<Service>
+  /** Ends the indexer and starts it again. */
+  restartIndexer: () => Promise<void>
+  /** Stops everything in order; with `force`, at once. */
+  close: (options?: { force?: boolean }) => Promise<void>
+}
+
+/** Dev accounts by what the stack uses them for; 0 is the token's administrator, from 10 on they are free. */
+const accounts = { keeper: 1, platform: 2, provider: 3 }
+
+const root = fileURLToPath(new URL('../../', import.meta.url))
+
+/**
+ * Brings up Postgres, a chain, the migrations, the indexer, the keeper, the api and the sample API, in that order.
+ * Whatever fails, what was started is stopped again.
+ */
+export async function startStack(options: StackOptions = {}): Promise<Stack> {
+  const started = new Started()
+  const close: Stack['close'] = ({ force = false } = {}) => started.close(force)
+  try {
+    return await bringUp(options, started, close)
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+/** What is to be undone, the last first. */
+class Started {
+  readonly #undo: (() => Promise<void>)[] = []
+  readonly #services: Service[] = []
+  #closing: Promise<void> | undefined
+
+  add(undo: () => Promise<void>): void {
+    this.#undo.push(undo)
+  }
+
+  addService(service: Service): void {
+    this.#services.push(service)
+    this.#undo.push(() => service.stop())
+  }
+
+  get isClosing(): boolean {
+    return this.#closing !== undefined
+  }
+
+  async close(force: boolean): Promise<void> {
+    this.#closing ??= this.#close()
+    // What the orderly way is waiting for ends, and the rest of it has nothing to wait for.
+    if (force) await Promise.all(this.#services.map((service) => service.kill()))
+    await this.#closing
+  }
+
+  async #close(): Promise<void> {
+    const errors: unknown[] = []
+    for (let undo = this.#undo.pop(); undo; undo = this.#undo.pop()) {
+      await undo().catch((error) => errors.push(error))
+    }
+    if (errors.length > 0) throw new AggregateError(errors, 'not everything could be stopped')
+  }
+}
+
+async function bringUp(options: StackOptions, started: Started, close: Stack['close']): Promise<Stack> {
+  const { ports = {} } = options
+  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-stack-'))
+  removeWithUs(folder)
+  started.add(() => rm(folder, { recursive: true, force: true }))
+  const logFolder = options.logFolder ?? folder
+  await mkdir(logFolder, { recursive: true })
+
+  options.onStarting?.('postgres')
+  const databaseUrl = options.databaseUrl ?? (await startOwnPostgres(options, started))
+  options.onReady?.('postgres', withoutPassword(databaseUrl))
+
+  options.signal?.throwIfAborted()
+  options.onStarting?.('chain')
+  const chain = await startLocalChain({ ...options.chain, port: ports.chain ?? 0 })
+  void chain.exited.then(() => {
+    if (!started.isClosing) options.onDeath?.('chain', 'the local chain ended')
+  })
+  started.add(() => chain.close())
+  options.onReady?.('chain', chain.url)
+  const deploymentsFile = join(folder, 'deployments.json')
+  await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
+
+  // The chain is new; what is known of an earlier one is no longer true.
+  await clearLocalChainData(databaseUrl)
+  const database = openDatabase({ url: databaseUrl, max: 1, applicationName: 'tollkeeper-migrate' })
+  await migrate(database).finally(() => database.end())
+
+  const platformWallet = devAccount(accounts.platform).address
+  const env: Environment = {
+    DATABASE_URL: databaseUrl,
+    NETWORKS: chain.network,
+    [rpcUrlVariable(chain.network)]: chain.url,
+    DEPLOYMENTS_FILE: deploymentsFile,
+    INDEXER_SCHEMA: 'indexer',
+    PLATFORM_WALLET: platformWallet,
+    LOG_LEVEL: 'info',
+  }
+
+  options.signal?.throwIfAborted()
+  options.onStarting?.('indexer')
+  const openIndexer = async () => {
+    const launched = await startIndexer({
+      databaseUrl,
+      rpcUrls: { [chain.network]: chain.url },
+      platformWallets: [platformWallet],
+      deploymentsFile,
+      port: ports.indexer ?? (await freePort()),
+      viewsSchema: 'indexer',
+      logLevel: options.env?.indexer?.logLevel,
+      onLog: (line) => options.onLine?.('indexer', line),
+    })
+    void launched.exited.then((status) => {
+      const isOurDoing = started.isClosing || launched !== indexer
+      if (!isOurDoing) options.onDeath?.('indexer', `indexer ended (status ${status})`)
+    })
+    return launched
+  }
+  let indexer: Indexer | undefined
+  started.add(async () => indexer?.close())
+  indexer = await openIndexer()
+  await Promise.race([indexer.ready, aborted(options.signal)])
+  options.onReady?.('indexer', `${indexer.url}/graphql`)
+
+  const service = async (name: 'keeper' | 'api', own: Environment = {}, port = 0): Promise<Service> => {
+    const chosen = port || (await freePort())
+    const url = `http://${loopback}:${chosen}`
+    const specific: Environment =
+      name === 'keeper'
+        ? {
+            KEEPER_HOST: loopback,
+            KEEPER_PORT: String(chosen),
+            KEEPER_PRIVATE_KEYS: devPrivateKey(accounts.keeper),
+            ETH_USD: '3000',
+          }
+        : { API_HOST: loopback, API_PORT: String(chosen), PUBLIC_URL: url, ...apiSecrets }
+    const created = new Service({
+      name,
+      program: [join(root, name, 'main.ts')],
+      env: { ...env, ...specific, ...options.env?.[name], ...own },
+      url,
+      readyPath: '/readyz',
+      logFile: join(logFolder, `${name}.log`),
+      onLine: (line) => options.onLine?.(name, line),
+      onDeath: (reason) => options.onDeath?.(name, reason),
+    })
+    started.addService(created)
+    return created
+  }
+  const apiSecrets: Environment = {
+    MACAROON_SECRETS: `local:${randomBytes(32).toString('hex')}`,
+    RECEIPT_KEY_FILE: join(folder, 'receipt-key.json'),
+  }
+
+  const keeper = await service('keeper', {}, ports.keeper)
+  const api = await service('api', {}, ports.api)
+  for (const each of [keeper, api]) options.onStarting?.(each.name as ServiceName)
+  await Promise.all(
+    [keeper, api].map(async (each) => {
+      await Promise.race([each.start(), aborted(options.signal)])
+      options.onReady?.(each.name as ServiceName, each.url)
+    }),
+  )
+
+  const stack: Stack = {
+    chain,
+    databaseUrl,
+    get indexer() {
+      return indexer as Indexer
+    },
+    keeper,
+    api,
+    provider: undefined,
+    platformWallet,
+    logFolder,
+    env,
+    createService: (name, own) => service(name, own),
+    restartIndexer: async () => {
+      const before = indexer
+      indexer = undefined
+      await before?.close()
+      indexer = await openIndexer()
+      await indexer.ready
+    },
+    close,
+  }
+  if (options.provider) {
+    options.onStarting?.('provider')
+    stack.provider = await startSampleProvider(stack, options, started)
+    options.onReady?.('provider', stack.provider.url)
+  }
+  return stack
+}
+
+async function startOwnPostgres(options: StackOptions, started: Started): Promise<string> {
+  const port = options.ports?.postgres
+  const server: Postgres = await startPostgres({
+    fast: options.fastPostgres ?? false,
+    ...(port ? { port } : {}),
+  })
+  started.add(() => server.close())
+  void server.exited.then(() => {
+    if (!started.isClosing) options.onDeath?.('postgres', 'Postgres ended')
+  })
+  return server.createDatabase('tollkeeper')
+}
+
+async function startSampleProvider(stack: Stack, options: StackOptions, started: Started): Promise<Service> {
+  const port = options.ports?.provider || (await freePort())
+  const url = `http://${loopback}:${port}`
+  const registered = await registerProvider({
+    gatewayUrl: stack.api.url,
+    name: 'Sample weather API',
+    network: stack.chain.network,
+    address: devAccount(accounts.provider).address,
+    endpoints: [{ url: `${url}/forecast`, usdcPerUnit: '0.01' }],
+  })
+  const provider = new Service({
+    name: 'provider',
+    program: [join(root, 'examples', 'provider', 'main.ts')],
+    env: {
+      GATEWAY_URL: stack.api.url,
+      PROVIDER_ID: registered.providerId,
+      PROVIDER_API_KEY: registered.apiKey,
+      PROVIDER_PORT: String(port),
+    },
+    url,
+    readyPath: '/',
+    logFile: join(stack.logFolder, 'provider.log'),
+    onLine: (line) => options.onLine?.('provider', line),
+    onDeath: (reason) => options.onDeath?.('provider', reason),
+  })
+  started.addService(provider)
+  await Promise.race([provider.start(), aborted(options.signal)])
+  return provider
+}
+
+/** Rejects when the start is given up; without a signal, never. */
+function aborted(signal: AbortSignal | undefined): Promise<never> {
+  return new Promise((_, reject) => {
+    signal?.throwIfAborted()
+    signal?.addEventListener('abort', () => reject(signal.reason), { once: true })
+  })
+}
+
+function withoutPassword(url: string): string {
+  const shown = new URL(url)
+  shown.password = ''
+  return shown.href
+}

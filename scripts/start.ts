@@ -1,0 +1,116 @@
+/** `npm start`: the whole system on a local chain, with a sample API to pay for, until Ctrl-C. */
+import { mkdir, rm } from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+import { devAccount, devPrivateKey } from './chain/accounts.ts'
+import { describeLine } from './stack/feed.ts'
+import { isPortFree } from './stack/port.ts'
+import { type ServiceName, type Stack, type StackPorts, startStack } from './stack/stack.ts'
+import { interruptedStatus, onStopSignal } from './stack/stopSignals.ts'
+
+const ports: { name: ServiceName; variable: string; default: number; title: string }[] = [
+  { name: 'postgres', variable: 'POSTGRES_PORT', default: 0, title: 'Postgres' },
+  { name: 'chain', variable: 'CHAIN_PORT', default: 8545, title: 'local chain' },
+  { name: 'indexer', variable: 'INDEXER_PORT', default: 42069, title: 'indexer (GraphQL)' },
+  { name: 'keeper', variable: 'KEEPER_PORT', default: 4021, title: 'keeper' },
+  { name: 'api', variable: 'API_PORT', default: 4020, title: 'gateway' },
+  { name: 'provider', variable: 'PROVIDER_PORT', default: 4030, title: 'sample API' },
+]
+
+const usage = `Usage: npm start
+
+Starts a local chain with the real USDC, Postgres (or uses DATABASE_URL), the indexer, the keeper, the gateway and a sample
+API that charges for its forecast. Ctrl-C stops everything; the chain and its data go with it.
+
+Ports, 0 for a free one:
+${ports.map((port) => `  ${port.variable.padEnd(14)} ${port.title} (default ${port.default === 0 ? 'a free one' : port.default})`).join('\n')}`
+
+const buyerAccount = 10
+const buyerFunds = 1_000_000_000n
+
+let stack: Stack | undefined
+let isStopping = false
+const startup = new AbortController()
+const stopped = Promise.withResolvers<number>()
+
+try {
+  const { values } = parseArgs({ options: { help: { type: 'boolean', short: 'h', default: false } } })
+  if (values.help) {
+    console.log(usage)
+    process.exit(0)
+  }
+  const chosen = await choosePorts()
+  const logFolder = fileURLToPath(new URL('../data/logs', import.meta.url))
+  await rm(logFolder, { recursive: true, force: true })
+  await mkdir(logFolder, { recursive: true })
+
+  onStopSignal((urgent) => {
+    if (!isStopping) console.log('\nStopping; Ctrl-C again to stop at once')
+    isStopping = true
+    stopped.resolve(interruptedStatus)
+    startup.abort()
+    if (urgent) void stack?.close({ force: true })
+  })
+
+  const begun = performance.now()
+  stack = await startStack({
+    ports: chosen,
+    databaseUrl: process.env.DATABASE_URL || undefined,
+    provider: true,
+    signal: startup.signal,
+    logFolder,
+    onReady: (name, url) => {
+      const title = ports.find((port) => port.name === name)?.title ?? name
+      console.log(`  ${title.padEnd(18)} ${url}`)
+    },
+    onLine: (name, line) => {
+      const news = describeLine(name, line)
+      if (news !== undefined && !isStopping) console.log(`${new Date().toLocaleTimeString('en-GB')}  ${news}`)
+    },
+    onDeath: (_, reason) => {
+      if (isStopping) return
+      console.error(`\n${reason}`)
+      stopped.resolve(1)
+    },
+  })
+  if (!isStopping) await invite(stack, (performance.now() - begun) / 1000)
+  process.exitCode = await stopped.promise
+} catch (error) {
+  if (!isStopping) console.error(error instanceof Error ? error.message : error)
+  process.exitCode = isStopping ? interruptedStatus : 1
+}
+isStopping = true
+await stack?.close()
+process.exit()
+
+async function choosePorts(): Promise<StackPorts> {
+  const chosen: StackPorts = {}
+  const taken: string[] = []
+  for (const { name, variable, default: fallback, title } of ports) {
+    const text = process.env[variable] || String(fallback)
+    const port = Number(text)
+    if (!/^\d{1,5}$/.test(text) || port > 65_535)
+      throw new Error(`${variable}: expected a port number, got ${text}`)
+    chosen[name] = port
+    if (port !== 0 && !(await isPortFree(port))) {
+      taken.push(
+        `Port ${port} of the ${title} is taken: set ${variable} to another one, for example ${variable}=${port + 100} npm start`,
+      )
+    }
+  }
+  if (taken.length > 0) throw new Error(taken.join('\n'))
+  return chosen
+}
+
+async function invite({ chain, logFolder, provider }: Stack, seconds: number): Promise<void> {
+  const buyer = devAccount(buyerAccount)
+  await chain.mintUsdc([buyer.address], buyerFunds)
+  const usdc = chain.deployments[chain.network]?.usdc
+  console.log(`
+Ready after ${seconds.toFixed(1)} s. A buyer with 1,000 USDC can pay for the sample API now, in another terminal:
+
+  WALLET_PRIVATE_KEY=${devPrivateKey(buyerAccount)} USDC_ADDRESS=${usdc} npm run buy -- ${provider?.url}/forecast
+
+Logs: ${logFolder}. Ctrl-C stops everything.
+`)
+}
