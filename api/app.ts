@@ -1,0 +1,106 @@
+import { OpenAPIHono } from '@hono/zod-openapi'
+import { bodyLimit } from 'hono/body-limit'
+import { cors } from 'hono/cors'
+import { createGateway, type GatewayDeps } from './gateway.ts'
+import { authenticate } from './middleware/authenticate.ts'
+import { answerProblem, toCodedError } from './problem.ts'
+import { Refusal } from './refusal.ts'
+import { addChallengeRoutes } from './routes/challenge.ts'
+import { addHealthRoutes } from './routes/health.ts'
+import { addPaymentRoutes } from './routes/payments.ts'
+import { addProviderRoutes } from './routes/providers.ts'
+import { addReceiptRoutes } from './routes/receipts.ts'
+import { addSettlementRoutes } from './routes/settlements.ts'
+import { addVerifyRoute } from './routes/verify.ts'
+
+export type GatewayEnv = {
+  Variables: {
+    /** The provider whose API key came along. */
+    caller: string | undefined
+  }
+}
+
+export type App = OpenAPIHono<GatewayEnv>
+
+/**
+ * The gateway's HTTP interface, without a server: `app.fetch` and `app.request` answer requests.
+ *
+ * Nothing is read from the environment and nothing is started.
+ */
+export function createApp(deps: GatewayDeps): App {
+  const gateway = createGateway(deps)
+  const { log, settings } = gateway
+
+  const app: App = new OpenAPIHono<GatewayEnv>({
+    defaultHook: (result) => {
+      if (!result.success) throw invalidRequest(result.target, result.error.issues)
+    },
+  })
+
+  app.onError((error, c) => {
+    const coded = toCodedError(error)
+    if (coded.code === 'internal_error' || coded.code === 'dependency_unavailable') {
+      log.error({ err: coded.cause ?? coded, method: c.req.method, path: c.req.path }, coded.message)
+    } else {
+      log.debug({ code: coded.code, method: c.req.method, path: c.req.path }, coded.message)
+    }
+    // SPEC 2.6: a verification that fails says so in its own field, too.
+    return answerProblem(c, coded, c.req.path === '/verify' ? { verified: false } : {})
+  })
+  app.notFound((c) => answerProblem(c, new Refusal('not_found', `No route for ${c.req.method} ${c.req.path}`)))
+
+  // What anyone may read from a browser. Nothing here looks at cookies, so any origin may.
+  const publicReads = cors({ origin: '*', allowMethods: ['GET', 'POST'], maxAge: 86_400 })
+  for (const path of ['/challenge', '/receipts/*', '/payments/:paymentId', '/settlements/*', '/.well-known/*']) {
+    app.use(path, publicReads)
+  }
+  app.use(
+    bodyLimit({
+      maxSize: settings.maxBodyBytes,
+      onError: () => {
+        throw new Refusal('payload_too_large', `A body has at most ${settings.maxBodyBytes} bytes`)
+      },
+    }),
+  )
+  app.use(authenticate(gateway))
+
+  addProviderRoutes(app, gateway)
+  addChallengeRoutes(app, gateway)
+  addVerifyRoute(app, gateway)
+  addPaymentRoutes(app, gateway)
+  addReceiptRoutes(app, gateway)
+  addSettlementRoutes(app, gateway)
+  addHealthRoutes(app, gateway)
+
+  app.openAPIRegistry.registerComponent('securitySchemes', 'apiKey', {
+    type: 'http',
+    scheme: 'bearer',
+    description: 'A provider\'s API key, "tk_…"',
+  })
+  app.doc31('/openapi.json', {
+    openapi: '3.1.0',
+    info: {
+      title: 'Tollkeeper gateway',
+      version: '1',
+      description: 'Challenges, verification, receipts and settlement views. Problems are RFC 9457 with a stable `code`.',
+    },
+    servers: [{ url: settings.issuer }],
+  })
+  return app
+}
+
+type Issue = { code?: string; path: PropertyKey[]; message: string }
+
+/** Of these zod issues, the value had the wrong form; of all others, it is well formed and not accepted. */
+const malformed = new Set(['invalid_type', 'invalid_format', 'invalid_union', 'unrecognized_keys'])
+
+function invalidRequest(target: string, issues: Issue[]): Refusal {
+  const errors = issues.slice(0, 10).map(({ path, message }) => ({ field: path.map(String).join('.'), message }))
+  const isMalformed = issues.some(({ code }) => code === undefined || malformed.has(code))
+  const [first] = errors
+  return new Refusal(
+    isMalformed ? 'invalid_request' : 'invalid_field',
+    first === undefined ? undefined : `${target === 'json' ? 'body' : target}: ${first.field || 'it'}: ${first.message}`,
+    { details: { errors } },
+  )
+}

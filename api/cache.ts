@@ -1,0 +1,75 @@
+/** A bounded map of loaded values with one load at a time a key. */
+export type Cache<K, V> = {
+  /** The cached value, or the one that `load` gives. A value past `refreshAfterMs` is served and renewed behind. */
+  get(key: K): V | Promise<V>
+  /** Loads anew, unless what is cached is younger than `minAgeMs`. */
+  refresh(key: K, minAgeMs?: number): V | Promise<V>
+  delete(key: K): void
+}
+
+export type CacheOptions<K, V> = {
+  load: (key: K) => Promise<V>
+  /** Milliseconds after which a value is no longer served. */
+  ttlMs: number
+  /** Milliseconds after which a value is renewed while it's still served; default: never before `ttlMs`. */
+  refreshAfterMs?: number
+  /** Entries at most; the oldest give way. */
+  max: number
+  now: () => number
+}
+
+type Entry<V> = { value: V; loadedAt: number }
+
+export function createCache<K, V>({
+  load,
+  ttlMs,
+  refreshAfterMs = ttlMs,
+  max,
+  now,
+}: CacheOptions<K, V>): Cache<K, V> {
+  const entries = new Map<K, Entry<V>>()
+  const loading = new Map<K, Promise<V>>()
+
+  function start(key: K): Promise<V> {
+    const under = loading.get(key)
+    if (under !== undefined) return under
+    // The moment before the load counts: a value is never younger than what it shows.
+    const loadedAt = now()
+    const promise = load(key)
+      .then((value) => {
+        // Deleted meanwhile: whoever asked gets it, nobody later does.
+        if (loading.get(key) === promise) {
+          entries.delete(key)
+          entries.set(key, { value, loadedAt })
+          if (entries.size > max) entries.delete(entries.keys().next().value as K)
+        }
+        return value
+      })
+      .finally(() => {
+        if (loading.get(key) === promise) loading.delete(key)
+      })
+    loading.set(key, promise)
+    return promise
+  }
+
+  return {
+    get(key) {
+      const entry = entries.get(key)
+      if (entry === undefined) return start(key)
+      const age = now() - entry.loadedAt
+      if (age >= ttlMs) return start(key)
+      // A failed renewal shows itself once the value has run out.
+      if (age >= refreshAfterMs) start(key).catch(() => {})
+      return entry.value
+    },
+    refresh(key, minAgeMs = 0) {
+      const entry = entries.get(key)
+      if (entry !== undefined && now() - entry.loadedAt < minAgeMs) return entry.value
+      return start(key)
+    },
+    delete(key) {
+      entries.delete(key)
+      loading.delete(key)
+    },
+  }
+}

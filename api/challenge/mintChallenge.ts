@@ -1,0 +1,52 @@
+import type { Address } from 'viem'
+import { type Challenge, createChallenge } from '#protocol/challenge'
+import { mintMacaroon } from '#protocol/macaroon'
+import { splitPrice } from '#protocol/tier'
+import type { Gateway, GatewayNetwork } from '../gateway.ts'
+import { hmacSha256 } from '../hmac.ts'
+import { newId } from '../identifiers.ts'
+import type { Offer } from '../registry/offers.ts'
+
+/** SPEC 2.3: 5 minutes. */
+export const macaroonLifetimeSeconds = 300
+
+export type MintRequest = {
+  offer: Offer
+  network: GatewayNetwork
+  payTo: Address
+  /** USDC base units, provider's part and fee together. */
+  price: bigint
+  /** The full URL asked for. */
+  resource: string
+}
+
+/** Mints a challenge. Nothing of it is stored: what a verification needs is in the macaroon. */
+export function mintChallenge(gateway: Gateway, { offer, network, payTo, price, resource }: MintRequest): Challenge {
+  const { issuer, platformWallet, feeSchedule, macaroonSecrets } = gateway.settings
+  const [secret] = macaroonSecrets
+  if (secret === undefined) throw new TypeError('A gateway needs a macaroon secret')
+  const { served } = network
+  const { providerId, endpointId, description, mimeType } = offer
+  const { tier, providerAmount, feeAmount } = splitPrice(price, feeSchedule)
+  const requestId = newId('req')
+  const mintedAt = Math.floor(gateway.now() / 1000)
+  const terms = { requestId, payTo, feePayTo: platformWallet, amount: providerAmount, feeAmount, asset: served.token }
+  const macaroon = mintMacaroon({
+    secret,
+    terms: { ...terms, mintedAt, chainId: served.network.chainId },
+    caveats: { providerId, endpointId, expiry: mintedAt + macaroonLifetimeSeconds },
+    hmac: hmacSha256,
+  })
+  return createChallenge({
+    ...terms,
+    issuer,
+    providerId,
+    endpointId,
+    macaroon,
+    network: served.network,
+    resource,
+    description,
+    mimeType,
+    tier,
+  })
+}

@@ -1,0 +1,39 @@
+import { formatUsdc, parseUsdc } from '#protocol/amount'
+import type { Network } from '#protocol/networks'
+import type { GatewaySettings } from '../gateway.ts'
+import { Refusal } from '../refusal.ts'
+
+/** The least price on a network, USDC base units: its own, or a higher one by config. */
+export function minimumPriceOn({ minimumPrices }: Pick<GatewaySettings, 'minimumPrices'>, network: Network): bigint {
+  const configured = minimumPrices[network.name] ?? 0n
+  return configured > network.minimumPrice ? configured : network.minimumPrice
+}
+
+export type PriceQuestion = {
+  /** `pricing.usdcPerUnit` of the request. */
+  asked: string | number | undefined
+  /** USDC base units. */
+  registered: bigint
+  minimum: bigint
+  /** Only the provider itself may ask for less than it registered. */
+  isProvider: boolean
+}
+
+/**
+ * What a challenge is minted for, USDC base units.
+ *
+ * @throws {Refusal} `price_below_registered`, `price_below_minimum`; or `invalid_field` for what is no amount.
+ */
+export function choosePrice({ asked, registered, minimum, isProvider }: PriceQuestion): bigint {
+  const price = asked === undefined ? registered : parseUsdc(asked)
+  if (price < minimum) {
+    throw new Refusal('price_below_minimum', `The least price is ${formatUsdc(minimum)} USDC, got ${formatUsdc(price)}`)
+  }
+  if (price < registered && !isProvider) {
+    throw new Refusal(
+      'price_below_registered',
+      `${formatUsdc(registered)} USDC is registered, got ${formatUsdc(price)}: less needs the provider's API key`,
+    )
+  }
+  return price
+}

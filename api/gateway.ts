@@ -1,0 +1,148 @@
+import type { Address } from 'viem'
+import type { ServedNetwork } from '#keeper/chain/servedNetworks'
+import type { TriggerSettings } from '#keeper/domain/triggers'
+import type { Database } from '#keeper/store/database'
+import type { MacaroonSecret } from '#protocol/macaroon'
+import { isNetworkName, type NetworkName, networkNames } from '#protocol/networks'
+import type { FeeSchedule } from '#protocol/tier'
+import type { Logger } from './log.ts'
+import type { ReceiptKeys } from './receipts/keys.ts'
+import { Refusal } from './refusal.ts'
+import { findKeyOwner } from './registry/apiKeys.ts'
+import { createKeyOwners, type KeyOwners } from './registry/keyOwners.ts'
+import { createOffers, type Offers } from './registry/offers.ts'
+import { createPayees, type Payees } from './registry/payees.ts'
+import { createPayers, type PayerCaps, type Payers } from './verification/payers.ts'
+import { createVerifyPayment, type VerifyAnswer, type VerifyRequest } from './verification/verifyPayment.ts'
+
+/** What the gateway is told; config.ts reads it from the environment. */
+export type GatewaySettings = {
+  /** The gateway's public URL, without a slash at the end. */
+  issuer: string
+  /** Where every fee goes, lower-case. */
+  platformWallet: Address
+  indexerSchema: string
+  feeSchedule: FeeSchedule
+  /** USDC base units, where it is above the network's own. */
+  minimumPrices: Partial<Record<NetworkName, bigint>>
+  /** The first one mints; all of them verify. */
+  macaroonSecrets: readonly MacaroonSecret[]
+  /** Unix seconds: what was minted earlier is refused. */
+  macaroonNotBefore: number
+  checkBalance: boolean
+  balanceTtlMs: number
+  payerCaps: PayerCaps
+  /** USDC base units that may be unsettled for a provider; null: any. */
+  providerCap: bigint | null
+  contractTimeoutMs: number
+  /** Thresholds of the keeper, for the estimates in the settlement views. */
+  triggers: TriggerSettings
+  /** USDC base units for 10^18 wei, where there is no price feed. */
+  gasTokenUsd: bigint
+  /** Bytes of a request's body, at most. */
+  maxBodyBytes: number
+}
+
+export type GatewayDeps = {
+  database: Database
+  /** The first one is the default where a request names none. */
+  networks: ServedNetwork[]
+  settings: GatewaySettings
+  receiptKeys: ReceiptKeys
+  log: Logger
+  now?: () => number
+}
+
+export type GatewayNetwork = { served: ServedNetwork; payees: Payees; payers: Payers }
+
+/** What the routes share: dependencies, and the caches over them. */
+export type Gateway = {
+  database: Database
+  settings: GatewaySettings
+  receiptKeys: ReceiptKeys
+  log: Logger
+  now: () => number
+  networks: ReadonlyMap<number, GatewayNetwork>
+  defaultNetwork: GatewayNetwork
+  offers: Offers
+  keyOwners: KeyOwners
+  verifyPayment: (request: VerifyRequest) => Promise<VerifyAnswer>
+}
+
+/** For how long what another process registered or revoked may go unseen here. */
+const registryTtlMs = 2_000
+
+export function createGateway({
+  database,
+  networks: servedNetworks,
+  settings,
+  receiptKeys,
+  log,
+  now = Date.now,
+}: GatewayDeps): Gateway {
+  const networks = new Map(
+    servedNetworks.map((served): [number, GatewayNetwork] => [
+      served.network.chainId,
+      {
+        served,
+        payees: createPayees(served, settings.platformWallet, now),
+        payers: createPayers(served, {
+          database,
+          indexerSchema: settings.indexerSchema,
+          checkBalance: settings.checkBalance,
+          caps: settings.payerCaps,
+          balanceTtlMs: settings.balanceTtlMs,
+          now,
+        }),
+      },
+    ]),
+  )
+  const [defaultNetwork] = networks.values()
+  if (defaultNetwork === undefined) throw new TypeError('A gateway needs at least one network')
+
+  const offers = createOffers({ database, ttlMs: registryTtlMs, now })
+  return {
+    database,
+    settings,
+    receiptKeys,
+    log,
+    now,
+    networks,
+    defaultNetwork,
+    offers,
+    keyOwners: createKeyOwners((key) => findKeyOwner(database, key), registryTtlMs, now),
+    verifyPayment: createVerifyPayment({
+      database,
+      networks,
+      offers,
+      issuer: settings.issuer,
+      macaroonSecrets: settings.macaroonSecrets,
+      macaroonNotBefore: settings.macaroonNotBefore,
+      receiptKeys,
+      feeSchedule: settings.feeSchedule,
+      contractTimeoutMs: settings.contractTimeoutMs,
+      now,
+    }),
+  }
+}
+
+/**
+ * The served network of a name; the default one without a name.
+ *
+ * @throws {Refusal} `unknown_network`, `network_not_served`
+ */
+export function networkOf({ networks, defaultNetwork }: Gateway, name: string | undefined): GatewayNetwork {
+  if (name === undefined) return defaultNetwork
+  if (!isNetworkName(name)) {
+    throw new Refusal('unknown_network', `Expected one of ${networkNames.join(', ')}, got "${name.slice(0, 80)}"`)
+  }
+  for (const network of networks.values()) if (network.served.network.name === name) return network
+  throw new Refusal('network_not_served', `${name} is not served by this gateway`)
+}
+
+/** A chain id that stands in our tables as a network's name; it may have been served once and be so no longer. */
+export function requireNetwork({ networks }: Gateway, chainId: number): GatewayNetwork {
+  const network = networks.get(chainId)
+  if (network === undefined) throw new Refusal('network_not_served', `Chain ${chainId} is not served any more`)
+  return network
+}

@@ -1,0 +1,14 @@
+import { randomBytes } from 'node:crypto'
+
+/** Prefixes of the public identifiers. */
+export type IdPrefix = 'prov' | 'ep' | 'wal' | 'req' | 'pay' | 'key' | 'wh' | 'whd'
+
+/** Makes an unguessable identifier: the prefix, an underscore and 128 random bits in hex. */
+export function newId<P extends IdPrefix>(prefix: P): `${P}_${string}` {
+  return `${prefix}_${randomBytes(16).toString('hex')}`
+}
+
+/** Whether `text` has the form of an identifier with this prefix; nothing else can be in the database. */
+export function isId(prefix: IdPrefix, text: string): boolean {
+  return text.length === prefix.length + 33 && text.startsWith(`${prefix}_`) && /^[0-9a-f]{32}$/.test(text.slice(-32))
+}

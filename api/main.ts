@@ -1,0 +1,41 @@
+import { openServedNetworks } from '#keeper/chain/servedNetworks'
+import { openDatabase } from '#keeper/store/database'
+import { migrate } from '#keeper/store/migrate'
+import { createApp } from './app.ts'
+import { readConfig } from './config.ts'
+import { createLogger } from './log.ts'
+import { loadReceiptKeys } from './receipts/keys.ts'
+import { serveApp } from './server.ts'
+
+async function main(): Promise<void> {
+  const config = readConfig(process.env)
+  const log = createLogger('api', config.logLevel)
+  const database = openDatabase({ url: config.databaseUrl, max: config.databasePool, applicationName: 'tollkeeper-api' })
+
+  const [networks, receiptKeys] = await Promise.all([
+    openServedNetworks(config.networks),
+    loadReceiptKeys(config.receiptKeyFile, config.createReceiptKeys),
+    migrate(database),
+  ])
+  const app = createApp({ database, networks, settings: config.gateway, receiptKeys, log })
+  const server = await serveApp(app, config)
+  log.info(
+    { url: `http://${config.host}:${server.port}`, networks: networks.map(({ network }) => network.name) },
+    'api is listening',
+  )
+
+  async function stop(signal: string): Promise<void> {
+    log.info({ signal }, 'api is stopping')
+    await server.close()
+    await database.end({ timeout: 2 })
+    process.exit(0)
+  }
+  process.once('SIGTERM', stop)
+  process.once('SIGINT', stop)
+}
+
+main().catch((error: unknown) => {
+  // To the terminal, not the log: it is for whoever starts the process, and the log may not be set up yet.
+  process.stderr.write(`api: ${error instanceof Error ? error.message : String(error)}\n`)
+  process.exit(1)
+})

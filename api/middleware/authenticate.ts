@@ -1,0 +1,41 @@
+import type { MiddlewareHandler } from 'hono'
+import type { GatewayEnv } from '../app.ts'
+import type { Gateway } from '../gateway.ts'
+import { Refusal } from '../refusal.ts'
+
+const bearerPattern = /^Bearer +(\S+) *$/i
+
+/**
+ * Sets `caller` to the provider whose API key came as `Authorization: Bearer …`.
+ *
+ * A wrong key is refused everywhere, also where none is needed: a caller that sends one means it.
+ */
+export function authenticate({ keyOwners }: Gateway): MiddlewareHandler<GatewayEnv> {
+  return async (c, next) => {
+    const header = c.req.header('authorization')
+    const key = header === undefined ? undefined : bearerPattern.exec(header)?.[1]
+    if (key !== undefined) {
+      const owner = await keyOwners.ownerOf(key)
+      if (owner === undefined) throw new Refusal('unauthorized', 'This API key is not in force')
+      c.set('caller', owner)
+    }
+    await next()
+  }
+}
+
+/** Lets only the provider of the path's `{id}` through. */
+export const requireOwner: MiddlewareHandler<GatewayEnv> = async (c, next) => {
+  requireCaller(c.get('caller'), c.req.param('id') ?? '')
+  await next()
+}
+
+/**
+ * @throws {Refusal} `unauthorized` without a key, `forbidden` with another provider's, whether or not what was asked
+ * for exists: a key tells nothing about others.
+ */
+export function requireCaller(caller: string | undefined, providerId: string): void {
+  if (caller === undefined) {
+    throw new Refusal('unauthorized', 'This needs the provider\'s API key: Authorization: Bearer tk_…')
+  }
+  if (caller !== providerId) throw new Refusal('forbidden')
+}

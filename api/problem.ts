@@ -1,0 +1,57 @@
+import type { Context } from 'hono'
+import { HTTPException } from 'hono/http-exception'
+import type { ContentfulStatusCode } from 'hono/utils/http-status'
+import { BaseError, type ErrorCode, errorCodes } from '#protocol/errors'
+import { failedDependency } from './dependencies.ts'
+import { Refusal } from './refusal.ts'
+
+/** RFC 9457 problem details, with our stable `code`. */
+export type Problem = {
+  type: string
+  title: string
+  status: number
+  detail: string
+  code: ErrorCode
+  [extension: string]: unknown
+}
+
+const mediaType = 'application/problem+json'
+
+export function toProblem(error: BaseError): Problem {
+  const { status, title } = errorCodes[error.code]
+  return {
+    ...error.details,
+    type: `urn:tollkeeper:problem:${error.code}`,
+    title,
+    status,
+    detail: error.message,
+    code: error.code,
+  }
+}
+
+/** Answers with a problem; `extensions` go to its top level. */
+export function answerProblem(c: Context, error: BaseError, extensions: Record<string, unknown> = {}): Response {
+  const problem = { ...extensions, ...toProblem(error) }
+  return c.body(JSON.stringify(problem), problem.status as ContentfulStatusCode, { 'content-type': mediaType })
+}
+
+const codeOfStatus: Partial<Record<number, ErrorCode>> = {
+  400: 'invalid_json', // what hono's validator throws where a body is no JSON
+  404: 'not_found',
+  408: 'request_timeout',
+  413: 'payload_too_large',
+  415: 'unsupported_media_type',
+}
+
+/** Turns anything thrown into an error with a code. What is nobody's fault but ours becomes `internal_error`. */
+export function toCodedError(error: unknown): BaseError {
+  if (error instanceof BaseError) return error
+  if (error instanceof HTTPException) {
+    return new Refusal(codeOfStatus[error.status] ?? 'invalid_request', undefined, { cause: error })
+  }
+  const dependency = failedDependency(error)
+  if (dependency !== undefined) {
+    return new Refusal('dependency_unavailable', undefined, { details: { dependency }, cause: error })
+  }
+  return new Refusal('internal_error', undefined, { cause: error })
+}

@@ -1,0 +1,115 @@
+import type { Address, Hash, Hex } from 'viem'
+import { paymentStatus } from '#keeper/domain/paymentStatus'
+import type { Database } from '#keeper/store/database'
+import { halves, type HalfState } from '#keeper/store/halves'
+import type { PaymentStatus } from '#protocol/paymentStatus'
+
+export type PaymentHalf = {
+  state: HalfState
+  recipient: Address
+  value: bigint
+  validBefore: bigint
+  nonce: Hex
+  txHash: Hash | null
+  logIndex: number | null
+  blockNumber: bigint | null
+  blockHash: Hash | null
+}
+
+/** A payment as it stands: what was accepted, and what the index says of its halves. */
+export type PaymentRecord = {
+  paymentId: string
+  requestId: string
+  providerId: string
+  endpointId: string
+  chainId: number
+  token: Address
+  payer: Address
+  resource: string
+  tier: string
+  effectiveRate: string
+  acceptedAt: Date
+  attempts: number
+  nextAttemptAt: Date | null
+  failureCode: string | null
+  failedAt: Date | null
+  voidedAt: Date | null
+  isSettling: boolean
+  provider: PaymentHalf
+  fee: PaymentHalf
+  status: PaymentStatus
+}
+
+type Row = Omit<PaymentRecord, 'provider' | 'fee' | 'status'>
+
+/** @param now decides whether an authorization that nobody used has run out. */
+export async function findPayment(
+  database: Database,
+  indexerSchema: string,
+  paymentId: string,
+  now: Date,
+): Promise<PaymentRecord | undefined> {
+  const [[row], found] = await Promise.all([
+    database<Row[]>`
+      select id as "paymentId", request_id as "requestId", provider_id as "providerId", endpoint_id as "endpointId",
+        chain_id as "chainId", token, payer, resource, tier, effective_rate as "effectiveRate",
+        accepted_at as "acceptedAt", attempts, next_attempt_at as "nextAttemptAt", failure_code as "failureCode",
+        failed_at as "failedAt", voided_at as "voidedAt",
+        exists (
+          select from batch_item item join batch on batch.id = item.batch_id
+          where item.payment_id = payment.id and item.active and batch.state not in ('claimed', 'closed')
+        ) as "isSettling"
+      from payment
+      where id = ${paymentId}`,
+    database<(PaymentHalf & { half: 0 | 1 })[]>`
+      select half, state, recipient, value, valid_before as "validBefore", nonce, tx_hash as "txHash",
+        log_index as "logIndex", block_number as "blockNumber", block_hash as "blockHash"
+      from ${halves(database, indexerSchema)} h
+      where payment_id = ${paymentId}`,
+  ])
+  const provider = found.find(({ half }) => half === 0)
+  const fee = found.find(({ half }) => half === 1)
+  if (row === undefined || provider === undefined || fee === undefined) return undefined
+
+  const validBefore = provider.validBefore < fee.validBefore ? provider.validBefore : fee.validBefore
+  const isExpired = Number(validBefore) * 1000 <= now.getTime()
+  const status = paymentStatus({
+    provider: provider.state,
+    fee: fee.state,
+    isSettling: row.isSettling,
+    attempts: row.attempts,
+    isFailed: row.failedAt !== null || isExpired,
+    isVoided: row.voidedAt !== null,
+  })
+  return { ...row, provider, fee, status }
+}
+
+export type VoidOutcome = 'voided' | 'unknown' | 'forbidden' | 'claimed'
+
+/**
+ * Voids a payment, unless a batch has claimed it, it was published, or a half of it moved. Voiding it again is fine.
+ *
+ * The keeper claims under the same row lock, so one of the two comes first and the other sees it.
+ */
+export async function voidPayment(
+  database: Database,
+  indexerSchema: string,
+  { paymentId, providerId, now }: { paymentId: string; providerId: string; now: Date },
+): Promise<VoidOutcome> {
+  return database.begin(async (sql): Promise<VoidOutcome> => {
+    const [payment] = await sql<{ providerId: string; voidedAt: Date | null; publishedAt: Date | null }[]>`
+      select provider_id as "providerId", voided_at as "voidedAt", published_at as "publishedAt"
+      from payment where id = ${paymentId} for update`
+    if (payment === undefined) return 'unknown'
+    if (payment.providerId !== providerId) return 'forbidden'
+    if (payment.voidedAt !== null) return 'voided'
+    const [claim] = await sql`
+      select from batch_item where payment_id = ${paymentId} and active
+      union all
+      select from ${halves(sql, indexerSchema)} h where payment_id = ${paymentId} and state <> 'open'
+      limit 1`
+    if (claim !== undefined || payment.publishedAt !== null) return 'claimed'
+    await sql`update payment set voided_at = ${now} where id = ${paymentId}`
+    return 'voided'
+  }) as Promise<VoidOutcome>
+}

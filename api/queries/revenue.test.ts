@@ -1,0 +1,214 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { type Database, openDatabase } from '#keeper/store/database'
+import { migrate } from '#keeper/store/migrate'
+import { createTestDatabase } from '../../test/support/database.ts'
+import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
+import {
+  type SeedProvider,
+  seedChainId,
+  seedPayment,
+  seedProvider,
+  seedSettlement,
+} from '../../test/support/seedPayments.ts'
+import { summarisePayments } from '../revenue/summarise.ts'
+import { findRevenue, type RevenueQuery } from './revenue.ts'
+import { findTopPayers } from './topPayers.ts'
+
+let database: Database
+let provider: SeedProvider
+const indexerSchema = 'index'
+const day = new Date('2026-11-21T00:00:00Z')
+const at = (hours: number) => new Date(day.getTime() + hours * 3_600_000)
+const chainTime = (hours: number) => at(hours).getTime() / 1000
+
+beforeAll(async () => {
+  database = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
+  await migrate(database)
+  await createIndexTables(database, indexerSchema)
+})
+beforeEach(async () => {
+  provider = await seedProvider(database, 2)
+  await setIndexedHead(database, indexerSchema, {
+    chainId: seedChainId,
+    blockNumber: 200,
+    blockTime: chainTime(12),
+  })
+})
+afterAll(() => database.end())
+
+const revenue = (query: Partial<RevenueQuery> = {}) =>
+  findRevenue(database, indexerSchema, {
+    providerId: provider.providerId,
+    interval: 'total',
+    groupBy: 'none',
+    from: at(-24 * 400),
+    to: at(24),
+    after: null,
+    limit: 100,
+    ...query,
+  })
+
+const summarise = () => summarisePayments(database, { indexerSchema, limit: 1_000 })
+const conclude = (paymentId: string) =>
+  database`update payment set concluded_at = now() where id = ${paymentId}`
+
+/** One of each kind: settled, waiting, failed, voided, and one of which only the fee is missing. */
+async function seedMix() {
+  const settled = await seedPayment(database, { provider, acceptedAt: at(1) })
+  await seedSettlement(database, indexerSchema, settled)
+  const waiting = await seedPayment(database, { provider, acceptedAt: at(1.5) })
+  const failed = await seedPayment(database, { provider, acceptedAt: at(2), validBefore: chainTime(3) })
+  await database`update payment set failed_at = now() where id = ${failed.paymentId}`
+  const voided = await seedPayment(database, { provider, acceptedAt: at(2.5), validBefore: chainTime(3) })
+  await database`update payment set voided_at = now() where id = ${voided.paymentId}`
+  const partial = await seedPayment(database, { provider, acceptedAt: at(3), validBefore: chainTime(4) })
+  await seedSettlement(database, indexerSchema, partial, { halves: [0] })
+  return { settled, waiting, failed, voided, partial }
+}
+
+const mixTotal = {
+  startsAt: null,
+  endpointId: null,
+  chainId: null,
+  wallet: null,
+  payments: 4,
+  voidedPayments: 1,
+  settledPayments: 2,
+  failedPayments: 1,
+  gross: 200_000n,
+  fee: 10_000n,
+  settledNet: 95_000n,
+  settledFee: 2_500n,
+  failedNet: 47_500n,
+}
+
+test('default', async () => {
+  await seedMix()
+  expect(await revenue()).toEqual([mixTotal])
+})
+
+test('behavior: moving concluded payments into the sums changes no figure', async () => {
+  const { settled, failed, voided, partial } = await seedMix()
+  for (const { paymentId } of [settled, failed, voided, partial]) {
+    await conclude(paymentId)
+    expect(await summarise()).toBe(1)
+    expect(await revenue()).toEqual([mixTotal])
+  }
+  expect(await summarise()).toBe(0)
+  const [{ open }] = await database<[{ open: number }]>`
+    select count(*)::int as open from payment where provider_id = ${provider.providerId} and summarised is null`
+  expect(open).toBe(1)
+  expect(await revenue({ interval: 'hour' })).toMatchObject([
+    { startsAt: at(3), settledNet: 47_500n, settledFee: 0n },
+    { startsAt: at(2), payments: 1, voidedPayments: 1, failedNet: 47_500n },
+    { startsAt: at(1), payments: 2, settledNet: 47_500n },
+  ])
+})
+
+test('behavior: a payment that is opened again leaves the sums', async () => {
+  const { settled } = await seedMix()
+  await conclude(settled.paymentId)
+  await summarise()
+  // A reorg below what was taken for final.
+  await database`delete from ${database(indexerSchema)}.authorization where nonce = ${settled.nonces[0]}`
+  expect(await revenue()).toMatchObject([{ settledNet: 95_000n }])
+  await database`update payment set concluded_at = null where id = ${settled.paymentId}`
+  expect(await revenue()).toMatchObject([
+    { payments: 4, settledPayments: 1, settledNet: 47_500n, gross: 200_000n },
+  ])
+})
+
+test('behavior: a reorg shows at once', async () => {
+  const { settled } = await seedMix()
+  await database`delete from ${database(indexerSchema)}.authorization where authorizer = ${settled.payer}`
+  expect(await revenue()).toMatchObject([{ settledPayments: 1, settledNet: 47_500n, settledFee: 0n }])
+})
+
+test('behavior: an empty index turns no concluded payment into a failed one', async () => {
+  const payment = await seedPayment(database, { provider, acceptedAt: at(1), validBefore: chainTime(30) })
+  await conclude(payment.paymentId)
+  expect(await summarise()).toBe(0)
+  await seedSettlement(database, indexerSchema, payment)
+  expect(await summarise()).toBe(1)
+  expect(await revenue()).toMatchObject([{ settledPayments: 1, failedPayments: 0 }])
+})
+
+test('behavior: two processes summarise each payment once', async () => {
+  for (let i = 0; i < 30; i++) {
+    const payment = await seedPayment(database, { provider, acceptedAt: at(1) })
+    await seedSettlement(database, indexerSchema, payment)
+    await conclude(payment.paymentId)
+  }
+  const results = await Promise.all([summarise(), summarise(), summarise()])
+  expect(results.reduce((sum, count) => sum + count, 0)).toBe(30)
+  expect(await revenue()).toMatchObject([{ settledPayments: 30, settledNet: 30n * 47_500n }])
+})
+
+test('args: interval, groupBy, limit, after', async () => {
+  const [first = '', second = ''] = provider.endpointIds
+  await seedPayment(database, { provider, endpointId: first, acceptedAt: at(1) })
+  const concluded = await seedPayment(database, { provider, endpointId: second, acceptedAt: at(2) })
+  await seedSettlement(database, indexerSchema, concluded)
+  await conclude(concluded.paymentId)
+  await summarise()
+  await seedPayment(database, { provider, endpointId: first, acceptedAt: at(-24) })
+  await seedPayment(database, { provider, endpointId: first, acceptedAt: at(-24 * 21) })
+  expect(await revenue({ interval: 'month' })).toMatchObject([
+    { startsAt: new Date('2026-11-01T00:00:00Z'), payments: 3 },
+    { startsAt: new Date('2026-10-01T00:00:00Z'), payments: 1 },
+  ])
+  const days = await revenue({ interval: 'day', groupBy: 'endpoint' })
+  expect(days.map(({ startsAt, payments }) => [startsAt, payments])).toEqual([
+    [at(0), 1],
+    [at(0), 1],
+    [at(-24), 1],
+    [at(-24 * 21), 1],
+  ])
+  const pages = []
+  for (let after: RevenueQuery['after'] = null; ; ) {
+    const [row] = await revenue({ interval: 'day', groupBy: 'endpoint', limit: 1, after })
+    if (!row) break
+    pages.push(row)
+    after = { startsAt: row.startsAt, group: row.endpointId ?? '' }
+  }
+  expect(pages).toEqual(days)
+  expect(await revenue({ groupBy: 'wallet' })).toMatchObject([
+    { chainId: seedChainId, wallet: provider.wallet, payments: 4 },
+  ])
+  expect(await revenue({ groupBy: 'network' })).toMatchObject([{ chainId: seedChainId, wallet: null }])
+  expect(await revenue({ endpointId: second })).toMatchObject([{ payments: 1, settledPayments: 1 }])
+  expect(await revenue({ chainId: 1 })).toEqual([])
+})
+
+test('behavior: top payers, in the sums or not', async () => {
+  const big = await seedPayment(database, { provider, providerAmount: 9_000_000n, acceptedAt: at(1) })
+  await seedSettlement(database, indexerSchema, big)
+  await conclude(big.paymentId)
+  await summarise()
+  const small = await seedPayment(database, { provider, acceptedAt: at(2) })
+  const again = await seedPayment(database, { provider, payer: big.payer, acceptedAt: at(3) })
+  const voided = await seedPayment(database, { provider, providerAmount: 99_000_000n, acceptedAt: at(3) })
+  await database`update payment set voided_at = now() where id = ${voided.paymentId}`
+  expect(again.payer).toBe(big.payer)
+  const top = await findTopPayers(database, indexerSchema, { providerId: provider.providerId, limit: 10 })
+  expect(top).toEqual([
+    {
+      chainId: seedChainId,
+      payer: big.payer,
+      payments: 2,
+      gross: 9_052_500n,
+      settledNet: 9_000_000n,
+      lastAcceptedAt: at(3),
+    },
+    {
+      chainId: seedChainId,
+      payer: small.payer,
+      payments: 1,
+      gross: 50_000n,
+      settledNet: 0n,
+      lastAcceptedAt: at(2),
+    },
+  ])
+  const [first] = await findTopPayers(database, indexerSchema, { providerId: provider.providerId, limit: 1 })
+  expect(first?.payer).toBe(big.payer)
+})

@@ -1,0 +1,155 @@
+import type { Address } from 'viem'
+import type { Database, Queryable } from '#keeper/store/database'
+import { halves } from '#keeper/store/halves'
+
+export const revenueIntervals = ['hour', 'day', 'month', 'total'] as const
+export type RevenueInterval = (typeof revenueIntervals)[number]
+
+export const revenueGroups = ['none', 'endpoint', 'wallet', 'network'] as const
+export type RevenueGroup = (typeof revenueGroups)[number]
+
+/** Sums over payments by when they were accepted; amounts in base units. `gross = net + fee`. */
+export type RevenueSums = {
+  /** Accepted, without voided ones. */
+  payments: number
+  voidedPayments: number
+  settledPayments: number
+  failedPayments: number
+  gross: bigint
+  /** The platform's part. */
+  fee: bigint
+  /** Of the provider's part, what has arrived, and what will not: the rest of it is outstanding. */
+  settledNet: bigint
+  failedNet: bigint
+  /** Of the platform's part, what has arrived. */
+  settledFee: bigint
+}
+
+export type RevenueRow = RevenueSums & {
+  /** Start of the hour, day or month, UTC; null with `total`. */
+  startsAt: Date | null
+  endpointId: string | null
+  chainId: number | null
+  wallet: Address | null
+}
+
+export type RevenueQuery = {
+  providerId: string
+  interval: RevenueInterval
+  groupBy: RevenueGroup
+  /** Whole intervals of payments accepted in [from, to). */
+  from: Date
+  to: Date
+  endpointId?: string | undefined
+  chainId?: number | undefined
+  wallet?: Address | undefined
+  after: RevenuePosition | null
+  limit: number
+}
+
+/** Where a page ended: newest interval first, then by what it is grouped by. */
+export type RevenuePosition = { startsAt: Date | null; group: string }
+
+/** A row's place among those of its interval. */
+export function groupKey({ endpointId, chainId, wallet }: RevenueRow): string {
+  return endpointId ?? (chainId === null ? '' : wallet === null ? String(chainId) : `${chainId}:${wallet}`)
+}
+
+function grouping(sql: Queryable, groupBy: RevenueGroup) {
+  const none = {
+    endpointId: sql`null::text`,
+    chainId: sql`null::integer`,
+    wallet: sql`null::text`,
+    key: sql`''`,
+  }
+  if (groupBy === 'endpoint') return { ...none, endpointId: sql`endpoint_id`, key: sql`endpoint_id` }
+  if (groupBy === 'network') return { ...none, chainId: sql`chain_id`, key: sql`chain_id::text` }
+  if (groupBy === 'wallet') {
+    return { ...none, chainId: sql`chain_id`, wallet: sql`payee::text`, key: sql`chain_id || ':' || payee` }
+  }
+  return none
+}
+
+/**
+ * A provider's revenue: the sums of what is concluded, and the rest from the indexed chain as it is now.
+ *
+ * One statement, so one snapshot: a payment that is being moved into the sums is seen in just one of the two.
+ */
+export async function findRevenue(
+  sql: Database,
+  indexerSchema: string,
+  { providerId, interval, groupBy, from, to, endpointId, chainId, wallet, after, limit }: RevenueQuery,
+): Promise<RevenueRow[]> {
+  const period = interval === 'hour' ? 'hour' : 'day'
+  const group = grouping(sql, groupBy)
+  const bucket =
+    interval === 'total' ? sql`null::timestamptz` : sql`date_trunc(${interval}, starts_at, 'UTC')`
+  const filters = sql`
+    ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
+    ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
+    ${wallet === undefined ? sql`` : sql`and payee = ${wallet}`}`
+  return sql<RevenueRow[]>`
+    with part as (
+      select starts_at, endpoint_id, chain_id, payee, payments, voided_payments, settled_payments, failed_payments,
+        gross, fee, settled_net, settled_fee, failed_net
+      from revenue
+      where provider_id = ${providerId} and period = ${period} and starts_at >= ${from} and starts_at < ${to} ${filters}
+      union all
+      select date_trunc(${period}, accepted_at, 'UTC'), endpoint_id, chain_id, payee, payments, voided_payments,
+        settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net
+      from ${openRevenue(sql, indexerSchema, { providerId, from, to })} open
+      where true ${filters}
+    ), summed as (
+      select ${bucket} as starts_at, ${group.endpointId} as endpoint_id, ${group.chainId} as chain_id,
+        ${group.wallet} as wallet, ${group.key} as key, sum(payments)::int as payments,
+        sum(voided_payments)::int as voided, sum(settled_payments)::int as settled,
+        sum(failed_payments)::int as failed, sum(gross) as gross, sum(fee) as fee, sum(settled_net) as settled_net,
+        sum(settled_fee) as settled_fee, sum(failed_net) as failed_net
+      from part group by 1, 2, 3, 4, 5
+    )
+    select starts_at as "startsAt", endpoint_id as "endpointId", chain_id as "chainId", wallet, payments,
+      voided as "voidedPayments", settled as "settledPayments", failed as "failedPayments", gross, fee,
+      settled_net as "settledNet", settled_fee as "settledFee", failed_net as "failedNet"
+    from summed
+    where payments + voided > 0
+      ${after === null ? sql`` : sql`and ${isAfter(sql, after)}`}
+    order by starts_at desc, key
+    limit ${limit}`
+}
+
+function isAfter(sql: Queryable, { startsAt, group }: RevenuePosition) {
+  return startsAt === null
+    ? sql`key > ${group}`
+    : sql`(starts_at < ${startsAt} or (starts_at = ${startsAt} and key > ${group}))`
+}
+
+/** What payments that are not in the sums yet would add to them now: the counterpart of `revenue_share` in SQL. */
+function openRevenue(
+  sql: Queryable,
+  indexerSchema: string,
+  { providerId, from, to }: Pick<RevenueQuery, 'providerId' | 'from' | 'to'>,
+) {
+  return sql`(
+    select p.accepted_at, p.endpoint_id, p.chain_id, p.payee, share.*,
+      -- It will not arrive: it was used otherwise, or nothing tries any more.
+      case when share.settled_payments = 0 and not share.is_voided
+        and (p.failed_at is not null or provider.state in ('cancelled', 'diverted')) then 1 else 0 end
+        as failed_payments,
+      case when share.settled_payments = 0 and not share.is_voided
+        and (p.failed_at is not null or provider.state in ('cancelled', 'diverted')) then p.provider_amount else 0 end
+        as failed_net
+    from payment p
+    cross join lateral (
+      select state from ${halves(sql, indexerSchema)} h where h.payment_id = p.id and h.half = 0
+    ) provider
+    left join lateral (
+      select state from ${halves(sql, indexerSchema)} h where h.payment_id = p.id and h.half = 1
+    ) fee on true
+    cross join lateral (
+      select is_voided, payments, voided_payments, settled_payments, gross, fee, settled_net, settled_fee
+      from revenue_share(p, (case when provider.state = 'settled' then 1 else 0 end)
+        + (case when fee.state = 'settled' then 2 else 0 end) + (case when p.voided_at is null then 0 else 4 end))
+    ) share
+    where p.provider_id = ${providerId} and p.summarised is null and p.accepted_at >= ${from} and p.accepted_at < ${to}
+  )`
+}

@@ -1,0 +1,49 @@
+import type { Address } from 'viem'
+import type { WalletQueue } from '#keeper/domain/triggers'
+import type { Database } from '#keeper/store/database'
+import { halves } from '#keeper/store/halves'
+
+export type QueueQuestion = {
+  chainId: number
+  token: Address
+  wallet: Address
+  /** 0: provider wallets wait for their part; 1: the platform's for its fees. */
+  half: 0 | 1
+  now: Date
+}
+
+/**
+ * What a wallet waits for: its halves that were accepted, are wanted, and have not moved. Those in an open batch are
+ * among them until the index shows that they moved.
+ */
+export async function readWalletQueue(
+  database: Database,
+  indexerSchema: string,
+  { chainId, token, wallet, half, now }: QueueQuestion,
+): Promise<WalletQueue> {
+  const recipient = half === 0 ? database`payee` : database`fee_recipient`
+  const [row] = await database<[WalletQueue]>`
+    select ${wallet} as payee, count(*)::int as "paymentCount", coalesce(sum(h.value), 0) as amount,
+      coalesce(max(p.provider_amount + p.fee_amount), 0) as "largestPayment", min(p.accepted_at) as "firstQueuedAt",
+      min(h.valid_before) as "firstValidBefore",
+      coalesce(bool_or(p.attempts > 0 and p.next_attempt_at <= ${now}), false) as "retryDue"
+    from payment p
+    join ${halves(database, indexerSchema)} h on h.payment_id = p.id and h.half = ${half}
+    where p.chain_id = ${chainId} and p.token = ${token} and p.${recipient} = ${wallet}
+      and p.concluded_at is null and p.failed_at is null and p.voided_at is null
+      and h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz)`
+  return row
+}
+
+/** Whether a wallet was ever registered or paid: an empty queue of another one is a mistyped address. */
+export async function isKnownWallet(
+  database: Database,
+  indexerSchema: string,
+  { chainId, wallet }: { chainId: number; wallet: Address },
+): Promise<boolean> {
+  const [row] = await database<[{ known: boolean }]>`
+    select exists (select from wallet where chain_id = ${chainId} and address = ${wallet})
+      or exists (select from ${database(indexerSchema)}.batch_recipient
+        where chain_id = ${chainId} and recipient = ${wallet}) as known`
+  return row.known
+}

@@ -1,0 +1,39 @@
+import { hash } from 'node:crypto'
+import { createCache } from '../cache.ts'
+
+/** Who presents an API key. */
+export type KeyOwners = {
+  /** @returns the provider's id, undefined for a key that is not in force. */
+  ownerOf(apiKey: string): Promise<string | undefined>
+}
+
+/**
+ * Remembers for a short time whose a key is, by the key's hash: a memory dump shows none.
+ *
+ * A revoked key may be accepted for `ttlMs` longer.
+ */
+export function createKeyOwners(
+  find: (apiKey: string) => Promise<string | undefined>,
+  ttlMs: number,
+  now: () => number,
+): KeyOwners {
+  const keys = new Map<string, string>()
+  const owners = createCache<string, string | undefined>({
+    load: async (digest) => find(keys.get(digest) as string),
+    ttlMs,
+    max: 10_000,
+    now,
+  })
+  return {
+    async ownerOf(apiKey) {
+      const digest = hash('sha256', apiKey, 'base64url')
+      // Only while the look-up is under way does the key itself stand here.
+      keys.set(digest, apiKey)
+      try {
+        return await owners.get(digest)
+      } finally {
+        keys.delete(digest)
+      }
+    },
+  }
+}

@@ -1,0 +1,44 @@
+import { type Address, zeroAddress } from 'viem'
+import type { ServedNetwork } from '#keeper/chain/servedNetworks'
+import { usdcAbi } from '#protocol/abi/usdc'
+import { createCache } from '../cache.ts'
+import { Refusal } from '../refusal.ts'
+
+/** Tells which addresses can't be paid on one network. */
+export type Payees = {
+  /** @throws {Refusal} `payee_refused`, with the reason. */
+  requirePayable(address: Address): Promise<void>
+}
+
+const blacklistTtlMs = 60_000
+
+export function createPayees(served: ServedNetwork, platformWallet: Address, now: () => number): Payees {
+  const { client, deployment, token, network } = served
+
+  const reasons = new Map<Address, string>([
+    [zeroAddress, 'it is the zero address'],
+    [token, 'it is the USDC contract'],
+    [deployment.batchSettlement.toLowerCase() as Address, 'it is the BatchSettlement contract'],
+    [platformWallet, "it is the platform's own wallet"],
+  ])
+
+  const blacklisted = createCache<Address, boolean>({
+    load: (address) =>
+      client.readContract({ address: token, abi: usdcAbi, functionName: 'isBlacklisted', args: [address] }),
+    ttlMs: blacklistTtlMs,
+    refreshAfterMs: blacklistTtlMs / 2,
+    max: 50_000,
+    now,
+  })
+
+  return {
+    async requirePayable(address) {
+      const reason =
+        reasons.get(address) ?? ((await blacklisted.get(address)) ? 'USDC has blacklisted it' : undefined)
+      if (reason === undefined) return
+      throw new Refusal('payee_refused', `${address} cannot be paid on ${network.name}: ${reason}`, {
+        details: { network: network.name, address },
+      })
+    },
+  }
+}

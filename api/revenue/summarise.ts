@@ -1,0 +1,116 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Logger } from 'pino'
+import type { Database, Queryable } from '#keeper/store/database'
+import { halves } from '#keeper/store/halves'
+
+/**
+ * Whether a half can still move, as far as the index has come: not used, and not expired at the indexed head. Whoever
+ * concluded the payment knew better, but an index that is empty or behind (it was deployed anew) must not turn settled
+ * payments into failed ones here, where nobody would look again.
+ */
+function isUndecided(sql: Queryable, indexerSchema: string) {
+  return sql`h.state = 'open' and h.valid_before > coalesce((
+    select left(latest_checkpoint, 10)::bigint from ${sql(indexerSchema)}._ponder_checkpoint c
+    where c.chain_id = h.chain_id), 0)`
+}
+
+/**
+ * Adds payments that were concluded since to the sums that providers look at.
+ *
+ * Any number of processes may do it at once: each takes rows that no other has locked.
+ *
+ * @returns how many were added, at most `limit`
+ */
+export async function summarisePayments(
+  database: Database,
+  { indexerSchema, limit }: { indexerSchema: string; limit: number },
+): Promise<number> {
+  return database.begin(async (sql) => {
+    // Locked and read by two statements: the second one's snapshot is as young as the lock.
+    const taken = await sql<{ id: string }[]>`
+      select p.id from payment p where p.summarised is null and p.concluded_at is not null
+        and not exists (
+          select from ${halves(sql, indexerSchema)} h
+          where h.payment_id = p.id and ${isUndecided(sql, indexerSchema)}
+        )
+      order by p.concluded_at limit ${limit} for update of p skip locked`
+    if (taken.length === 0) return 0
+    await sql`
+      with concluded as (
+        select p.id, coalesce(sum(case when h.state = 'settled' then 1 << h.half else 0 end), 0)
+          + case when p.voided_at is null then 0 else 4 end as bits
+        from payment p left join ${halves(sql, indexerSchema)} h on h.payment_id = p.id
+        where p.id = any(${taken.map(({ id }) => id)})
+        group by p.id
+        having not bool_or(${isUndecided(sql, indexerSchema)})
+      ), added as (
+        update payment p set summarised = c.bits from concluded c where p.id = c.id
+        returning p.provider_id, p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer,
+          (revenue_share(p, p.summarised)).*
+      ), by_payer as (
+        insert into payer_revenue as r
+          (provider_id, chain_id, payer, payments, gross, settled_net, last_accepted_at)
+        select provider_id, chain_id, payer, sum(payments), sum(gross), sum(settled_net), max(accepted_at)
+        from added group by provider_id, chain_id, payer
+        order by provider_id, chain_id, payer
+        on conflict (provider_id, chain_id, payer) do update set
+          payments = r.payments + excluded.payments, gross = r.gross + excluded.gross,
+          settled_net = r.settled_net + excluded.settled_net,
+          last_accepted_at = greatest(r.last_accepted_at, excluded.last_accepted_at)
+      )
+      insert into revenue as r (provider_id, period, starts_at, endpoint_id, chain_id, payee, payments,
+        voided_payments, settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net)
+      select provider_id, period, date_trunc(period, accepted_at, 'UTC') as starts_at, endpoint_id, chain_id, payee,
+        sum(payments), sum(voided_payments), sum(settled_payments), sum(failed_payments), sum(gross), sum(fee),
+        sum(settled_net), sum(settled_fee), sum(failed_net)
+      from added cross join (values ('hour'), ('day')) as periods (period)
+      group by 1, 2, 3, 4, 5, 6
+      order by 1, 2, 3, 4, 5, 6
+      on conflict (provider_id, period, starts_at, endpoint_id, chain_id, payee) do update set
+        payments = r.payments + excluded.payments, voided_payments = r.voided_payments + excluded.voided_payments,
+        settled_payments = r.settled_payments + excluded.settled_payments,
+        failed_payments = r.failed_payments + excluded.failed_payments,
+        gross = r.gross + excluded.gross, fee = r.fee + excluded.fee,
+        settled_net = r.settled_net + excluded.settled_net, settled_fee = r.settled_fee + excluded.settled_fee,
+        failed_net = r.failed_net + excluded.failed_net`
+    return taken.length
+  })
+}
+
+export type SummaryLoop = { start(): void; close(): Promise<void> }
+
+/** Keeps the sums up to date, in the background of an api process. */
+export function createSummaryLoop(options: {
+  database: Database
+  indexerSchema: string
+  log: Logger
+  pollIntervalMs?: number
+  onError?: () => void
+}): SummaryLoop {
+  const { database, indexerSchema, log, pollIntervalMs = 5_000, onError } = options
+  const limit = 2_000
+  const stop = new AbortController()
+  let running: Promise<void> | undefined
+
+  async function run(): Promise<void> {
+    while (!stop.signal.aborted) {
+      const added = await summarisePayments(database, { indexerSchema, limit }).catch((error: unknown) => {
+        // Until then the views sum from the chain what is missing here: slower, not wrong.
+        log.warn({ err: error }, 'payments can not be summarised for now')
+        onError?.()
+        return 0
+      })
+      if (added < limit) await sleep(pollIntervalMs, undefined, { signal: stop.signal }).catch(() => {})
+    }
+  }
+
+  return {
+    start() {
+      running ??= run()
+    },
+    async close() {
+      stop.abort()
+      await running
+    },
+  }
+}

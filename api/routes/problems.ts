@@ -1,0 +1,35 @@
+import { problem } from './schemas.ts'
+
+const descriptions = {
+  400: 'Malformed',
+  401: 'No API key, or a wrong one',
+  402: 'The payment was refused; the body says `verified: false` and why',
+  403: 'Not yours',
+  404: 'Unknown',
+  409: 'It already happened',
+  413: 'The body is too large',
+  415: 'The body is not application/json',
+  422: 'Well formed, but it breaks a rule',
+  429: 'Too many requests',
+  503: 'A dependency is down, or the index is behind',
+} as const
+
+export type ProblemStatus = keyof typeof descriptions
+
+/** The `responses` entries of a route's problems, for the OpenAPI document. */
+export function problems<S extends ProblemStatus>(...statuses: S[]) {
+  const content = { 'application/problem+json': { schema: problem } }
+  const responses = {} as Record<S, { description: string; content: typeof content }>
+  for (const status of statuses) responses[status] = { description: descriptions[status], content }
+  return responses
+}
+
+/** A JSON body in a route's `request`. */
+export function jsonBody<T>(schema: T) {
+  return { required: true, content: { 'application/json': { schema } } } as const
+}
+
+/** A JSON answer in a route's `responses`. */
+export function jsonAnswer<T>(description: string, schema: T) {
+  return { description, content: { 'application/json': { schema } } } as const
+}

@@ -1,0 +1,216 @@
+import { createRoute } from '@hono/zod-openapi'
+import type { Address } from 'viem'
+import { weiToUsd } from '#keeper/chain/settlementCost'
+import { estimatedSettlement, firedTrigger } from '#keeper/domain/triggers'
+import type { IndexedHead } from '#keeper/store/indexedHead'
+import { formatUsdc } from '#protocol/amount'
+import { triggerOfCode } from '#protocol/settlement'
+import type { App } from '../app.ts'
+import { type Gateway, type GatewayNetwork, networkOf } from '../gateway.ts'
+import { type BatchFilter, type BatchPage, type BatchRow, listBatches } from '../queries/batches.ts'
+import { readBlockFacts } from '../queries/blockFacts.ts'
+import { fromIndex, requireIndexedHead } from '../queries/indexedHead.ts'
+import { isKnownWallet, readWalletQueue } from '../queries/settlementQueue.ts'
+import { Refusal } from '../refusal.ts'
+import { decodeCursor, encodeCursor } from './cursor.ts'
+import { jsonAnswer, problems } from './problems.ts'
+import * as schemas from './schemas.ts'
+
+const getStatus = createRoute({
+  method: 'get',
+  path: '/settlements/status',
+  summary: 'What a wallet waits for',
+  tags: ['Settlements'],
+  request: { query: schemas.settlementStatusQuery },
+  responses: { 200: jsonAnswer('The queue', schemas.settlementStatus), ...problems(400, 404, 422, 429, 503) },
+})
+
+const getBatches = createRoute({
+  method: 'get',
+  path: '/settlements/batches',
+  summary: 'Settled batches, the newest first',
+  description: "With `wallet`, counts and sums are that wallet's own; with `tx_hash` alone, all provider wallets'.",
+  tags: ['Settlements'],
+  request: { query: schemas.batchesQuery },
+  responses: { 200: jsonAnswer('The batches', schemas.batches), ...problems(400, 404, 422, 429, 503) },
+})
+
+const getExport = createRoute({
+  method: 'get',
+  path: '/settlements/export',
+  summary: "A wallet's batches of some days as CSV, the oldest first",
+  description: '`start` and `end` are UTC dates, both inclusive.',
+  tags: ['Settlements'],
+  request: { query: schemas.exportQuery },
+  responses: {
+    200: { description: 'The CSV', content: { 'text/csv': { schema: { type: 'string' as const } } } },
+    ...problems(400, 404, 422, 429, 503),
+  },
+})
+
+const defaultLimit = 20
+const exportPage = 500
+const daySeconds = 86_400
+
+const columns = [
+  'batch_id',
+  'payment_count',
+  'total_usdc',
+  'gas_cost_usdc',
+  'tx_hash',
+  'trigger_type',
+  'created_at',
+  'confirmed_at',
+] as const
+
+export function addSettlementRoutes(app: App, gateway: Gateway): void {
+  const { database, settings } = gateway
+  const { indexerSchema } = settings
+
+  async function requireWallet(network: GatewayNetwork, wallet: Address): Promise<void> {
+    const { chainId } = network.served.network
+    if (wallet === settings.platformWallet) return
+    if (await fromIndex(isKnownWallet(database, indexerSchema, { chainId, wallet }))) return
+    throw new Refusal('unknown_wallet', `Nothing is registered for or was paid to ${wallet} here`)
+  }
+
+  async function readPage(network: GatewayNetwork, head: IndexedHead, filter: BatchFilter, page: BatchPage) {
+    const rows = await fromIndex(listBatches(database, indexerSchema, filter, page))
+    const facts = await readBlockFacts(database, network.served, {
+      blocks: rows,
+      indexedBlock: head.blockNumber,
+      gasTokenUsd: settings.gasTokenUsd,
+    })
+    return rows.map((row) => {
+      const fact = facts.get(row.blockHash)
+      return toBatch(row, fact?.confirmedAt ?? null, fact?.gasTokenUsd ?? settings.gasTokenUsd)
+    })
+  }
+
+  app.openapi(getStatus, async (c) => {
+    const { wallet, network: name } = c.req.valid('query')
+    const network = networkOf(gateway, name)
+    const { chainId } = network.served.network
+    const now = new Date(gateway.now())
+    const [head] = await Promise.all([
+      requireIndexedHead(database, indexerSchema, chainId),
+      requireWallet(network, wallet),
+    ])
+    const queue = await fromIndex(
+      readWalletQueue(database, indexerSchema, {
+        chainId,
+        token: network.served.token,
+        wallet,
+        half: wallet === settings.platformWallet ? 1 : 0,
+        now,
+      }),
+    )
+    const isEmpty = queue.paymentCount === 0
+    // Whether gas is dear just now is the keeper's to find out; the plain thresholds make the better estimate.
+    const estimate =
+      firedTrigger(queue, settings.triggers, 0n, now) === null ? estimatedSettlement(queue, settings.triggers) : now
+    return c.json(
+      {
+        wallet_address: wallet,
+        accumulated_usdc: formatUsdc(queue.amount),
+        payment_count: queue.paymentCount,
+        first_payment_at: isEmpty ? null : queue.firstQueuedAt.toISOString(),
+        age_seconds: isEmpty ? 0 : Math.max(0, Math.floor((now.getTime() - queue.firstQueuedAt.getTime()) / 1000)),
+        estimated_settlement: isEmpty ? null : estimate.toISOString(),
+        network: network.served.network.name,
+        indexedBlock: Number(head.blockNumber),
+      },
+      200,
+    )
+  })
+
+  app.openapi(getBatches, async (c) => {
+    const { wallet, tx_hash: txHash, limit = defaultLimit, cursor, network: name } = c.req.valid('query')
+    if (wallet === undefined && txHash === undefined) {
+      throw new Refusal('invalid_request', 'query: wallet or tx_hash is needed')
+    }
+    const network = networkOf(gateway, name)
+    const { chainId } = network.served.network
+    const after = cursor === undefined ? undefined : decodeCursor(cursor, chainId)
+    const head = await requireIndexedHead(database, indexerSchema, chainId)
+    if (wallet !== undefined) await requireWallet(network, wallet)
+
+    const filter = { chainId, ...(wallet !== undefined && { wallet }), ...(txHash !== undefined && { txHash }) }
+    // One more than asked for tells whether there is a further page.
+    const page = { order: 'desc', limit: limit + 1, ...(after !== undefined && { after }) } as const
+    const batches = await readPage(network, head, filter, page)
+    const shown = batches.slice(0, limit)
+    const last = shown.at(-1)
+    return c.json(
+      {
+        batches: shown,
+        cursor: batches.length > limit && last !== undefined ? encodeCursor(chainId, last.batch_id) : null,
+        network: network.served.network.name,
+        indexedBlock: Number(head.blockNumber),
+      },
+      200,
+    )
+  })
+
+  app.openapi(getExport, async (c) => {
+    const { wallet, start, end, network: name } = c.req.valid('query')
+    const from = Date.parse(`${start}T00:00:00Z`) / 1000
+    const to = Date.parse(`${end}T00:00:00Z`) / 1000 + daySeconds
+    if (from >= to) throw new Refusal('invalid_date_range', `start ${start} is after end ${end}`)
+    const network = networkOf(gateway, name)
+    const { chainId } = network.served.network
+    const head = await requireIndexedHead(database, indexerSchema, chainId)
+    await requireWallet(network, wallet)
+
+    const filter = { chainId, wallet, from, to }
+    const page = { order: 'asc', limit: exportPage } as const
+    // The first page before the headers: what fails here still gets an honest status.
+    const first = await readPage(network, head, filter, page)
+    return c.body(
+      streamCsv(first, (after) => readPage(network, head, filter, { ...page, after })),
+      200,
+      {
+        'content-type': 'text/csv; charset=utf-8; header=present',
+        'content-disposition': `attachment; filename="settlements-${start}-${end}.csv"`,
+        'indexed-block': head.blockNumber.toString(),
+      },
+    )
+  })
+}
+
+type Batch = ReturnType<typeof toBatch>
+
+function toBatch(row: BatchRow, confirmedAt: Date | null, gasTokenUsd: bigint) {
+  return {
+    batch_id: row.sequence,
+    payment_count: row.paymentCount,
+    total_usdc: formatUsdc(row.total),
+    gas_cost_usdc: formatUsdc(weiToUsd(row.gasCost, gasTokenUsd)),
+    tx_hash: row.txHash,
+    trigger_type: triggerOfCode(row.triggerCode) ?? 'unknown',
+    created_at: new Date(Number(row.blockTime) * 1000).toISOString(),
+    confirmed_at: confirmedAt?.toISOString() ?? null,
+  }
+}
+
+/** Writes pages as they are read by the client: a slow one holds one page in memory, not the whole export. */
+function streamCsv(first: Batch[], next: (after: number) => Promise<Batch[]>): ReadableStream<Uint8Array> {
+  const encoder = new TextEncoder()
+  let page: Batch[] | undefined = first
+  return new ReadableStream({
+    start(controller) {
+      controller.enqueue(encoder.encode(`${columns.join(',')}\r\n`))
+    },
+    async pull(controller) {
+      const last = page?.at(-1)
+      if (page === undefined || last === undefined) return controller.close()
+      controller.enqueue(encoder.encode(page.map(toLine).join('')))
+      page = page.length === exportPage ? await next(last.batch_id) : undefined
+    },
+  })
+}
+
+/** RFC 4180. No value holds a comma, a quote or a line break: all are numbers, hashes, times and our own words. */
+function toLine(batch: Batch): string {
+  return `${columns.map((column) => batch[column] ?? '').join(',')}\r\n`
+}

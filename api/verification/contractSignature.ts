@@ -1,0 +1,48 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { encodeFunctionData, type Hex, parseAbi } from 'viem'
+import type { ServedNetwork } from '#keeper/chain/servedNetworks'
+import { authorizationDigest } from '#protocol/eip3009'
+import type { SignedAuthorization } from '#protocol/payload'
+import { isUnreachable } from '../dependencies.ts'
+import { Refusal } from '../refusal.ts'
+
+const erc1271Abi = parseAbi(['function isValidSignature(bytes32 hash, bytes signature) view returns (bytes4)'])
+
+/** `isValidSignature`'s selector, as the ABI pads it. */
+const magicWord: Hex = `0x1626ba7e${'0'.repeat(56)}`
+
+/** On chain a transfer of such a payer has 300,000 (keeper/domain/gas.ts): what of it is left for the wallet's answer. */
+const gasLimit = 260_000n
+
+/**
+ * Whether the payer's contract accepts the signature (ERC-1271), as USDC will ask it on chain: `from` has code, so its
+ * answer alone counts. The signature is passed on verbatim.
+ *
+ * @throws {Refusal} `dependency_unavailable` where it does not answer within `timeoutMs`.
+ */
+export async function isSignedByContract(
+  served: ServedNetwork,
+  authorization: SignedAuthorization,
+  timeoutMs: number,
+): Promise<boolean> {
+  const data = encodeFunctionData({
+    abi: erc1271Abi,
+    functionName: 'isValidSignature',
+    args: [authorizationDigest(served.domainSeparator, authorization), authorization.signature],
+  })
+  const answered = new AbortController()
+  try {
+    const answer = await Promise.race([
+      served.client.call({ to: authorization.from, data, gas: gasLimit }).catch((error: unknown) => {
+        if (isUnreachable(error)) throw error
+        return { data: undefined } // it reverted or ran out of gas
+      }),
+      sleep(timeoutMs, undefined, { signal: answered.signal, ref: false }).then(() => {
+        throw new Refusal('dependency_unavailable', 'The wallet contract took too long to answer')
+      }),
+    ])
+    return answer.data === magicWord
+  } finally {
+    answered.abort()
+  }
+}

@@ -1,0 +1,82 @@
+import type { Address } from 'viem'
+import type { ServedNetwork } from '#keeper/chain/servedNetworks'
+import type { Database } from '#keeper/store/database'
+import { halves } from '#keeper/store/halves'
+import { isMissingIndex } from '../queries/indexedHead.ts'
+
+/** What a payer owes, in USDC base units. */
+export type Exposure = {
+  /** All that was ever accepted of it. */
+  acceptedTotal: bigint
+  /** What of it can still move, and had not by the block that was asked for. */
+  unsettled: bigint
+  /** Whether anything accepted of it ever settled. */
+  everSettled: boolean
+  /** Whether the index could be read; without it, everything accepted counts as unsettled. */
+  isIndexed: boolean
+}
+
+export type ExposureQuestion = {
+  payers: Address[]
+  /** What moved after it counts as unsettled: a balance read at this block still holds that money. */
+  block: bigint
+  /** Unix seconds. */
+  now: number
+}
+
+/** Chain clocks may lag ours: so long after `validBefore`, an authorization still counts as usable. */
+const graceSeconds = 120
+
+type Row = { address: Address; acceptedTotal: bigint; unsettled: bigint; everSettled: boolean }
+
+/**
+ * What each payer has accepted and not settled, both from one snapshot.
+ *
+ * Voided payments, expired and cancelled authorizations don't count: they can't move any more, or are not to.
+ */
+export async function readExposures(
+  database: Database,
+  indexerSchema: string,
+  { network, token }: Pick<ServedNetwork, 'network' | 'token'>,
+  { payers, block, now }: ExposureQuestion,
+): Promise<Map<Address, Exposure>> {
+  const { chainId } = network
+
+  const read = (isIndexed: boolean) => database<Row[]>`
+    select asked.address, coalesce(payer.accepted_total, 0) as "acceptedTotal",
+      coalesce(owed.unsettled, 0) as unsettled,
+      ${
+        isIndexed
+          ? database`exists (
+              select from signed_authorization own
+              join ${database(indexerSchema)}.authorization used using (chain_id, token, authorizer, nonce)
+              where own.chain_id = ${chainId} and own.token = ${token} and own.authorizer = asked.address
+                and used.state = 'used'
+            )`
+          : database`false`
+      } as "everSettled"
+    from unnest(${payers}::text[]) as asked (address)
+    left join payer on payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = asked.address
+    left join lateral (
+      select sum(h.value) filter (
+        where h.state = 'open' or (h.state in ('settled', 'diverted') and h.block_number > ${block})
+      ) as unsettled
+      from ${
+        isIndexed
+          ? halves(database, indexerSchema)
+          : database`(select *, 'open' as state, null::bigint as block_number from signed_authorization)`
+      } h
+      join payment on payment.id = h.payment_id and payment.voided_at is null
+      where h.chain_id = ${chainId} and h.token = ${token} and h.authorizer = asked.address
+        and h.valid_before > ${now - graceSeconds}
+    ) owed on true`
+
+  const [rows, isIndexed] = await read(true).then(
+    (found) => [found, true] as const,
+    async (error) => {
+      if (!isMissingIndex(error)) throw error
+      return [await read(false), false] as const
+    },
+  )
+  return new Map(rows.map(({ address, ...exposure }) => [address, { ...exposure, isIndexed }]))
+}

@@ -1,0 +1,75 @@
+export type GroupCommit<T, R> = {
+  /** Queues one item and answers with its own result. */
+  submit(item: T): Promise<R>
+}
+
+export type GroupCommitOptions<T, R> = {
+  /** Does a group's work in one transaction and gives one result an item, in order. */
+  commit: (items: T[]) => Promise<R[]>
+  /** Items a group, at most. */
+  maxItems: number
+  /** Groups under way at a time: while one waits for the disk, the next is prepared. */
+  concurrency: number
+  /** Whether one item may be the cause of the error. If not, as when the database is gone, all of the group fail. */
+  isItemFault: (error: unknown) => boolean
+}
+
+type Waiting<T, R> = { item: T; resolve: (result: R) => void; reject: (error: unknown) => void }
+
+/**
+ * Collects items while a transaction is under way and commits them together: one round trip and one flush to disk for
+ * many. A group that fails by one item's fault is done again item by item, so that a bad one fails alone.
+ */
+export function createGroupCommit<T, R>({
+  commit,
+  maxItems,
+  concurrency,
+  isItemFault,
+}: GroupCommitOptions<T, R>): GroupCommit<T, R> {
+  let waiting: Waiting<T, R>[] = []
+  let active = 0
+  let scheduled = false
+
+  async function run(group: Waiting<T, R>[]): Promise<void> {
+    try {
+      const results = await commit(group.map(({ item }) => item))
+      group.forEach(({ resolve }, index) => {
+        resolve(results[index] as R)
+      })
+    } catch (error) {
+      if (group.length > 1 && isItemFault(error)) {
+        for (const one of group) await run([one])
+      } else {
+        for (const { reject } of group) reject(error)
+      }
+    }
+  }
+
+  function start(): void {
+    scheduled = false
+    while (active < concurrency && waiting.length > 0) {
+      const group = waiting.slice(0, maxItems)
+      waiting = waiting.slice(maxItems)
+      active += 1
+      run(group).finally(() => {
+        active -= 1
+        schedule()
+      })
+    }
+  }
+
+  // Once the current turn of the event loop is over, so that requests read in one turn go together.
+  function schedule(): void {
+    if (scheduled || waiting.length === 0 || active >= concurrency) return
+    scheduled = true
+    setImmediate(start)
+  }
+
+  return {
+    submit: (item) =>
+      new Promise((resolve, reject) => {
+        waiting.push({ item, resolve, reject })
+        schedule()
+      }),
+  }
+}

@@ -1,0 +1,148 @@
+import type { Address } from 'viem'
+import type { ServedNetwork } from '#keeper/chain/servedNetworks'
+import type { Database } from '#keeper/store/database'
+import { usdcAbi } from '#protocol/abi/usdc'
+import { createCache } from '../cache.ts'
+import { type Exposure, readExposures } from './exposure.ts'
+
+/** What may be unsettled at a time, USDC base units; null: as much as there is balance for. */
+export type PayerCaps = {
+  payer: bigint | null
+  /** Of a payer of which nothing ever settled here. */
+  newPayer: bigint | null
+}
+
+export type PayersOptions = {
+  database: Database
+  indexerSchema: string
+  /** Whether a payer's balance must cover what it has unsettled. */
+  checkBalance: boolean
+  caps: PayerCaps
+  /** How long a balance is relied on. */
+  balanceTtlMs: number
+  now: () => number
+}
+
+/** What a payer may still do. */
+export type Allowance = {
+  /**
+   * What `payer.accepted_total` may reach; null: nothing limits it.
+   *
+   * Balance (or cap), plus all that was accepted and is no longer owed. A settlement lowers the balance by what it adds
+   * to the rest, so the limit stays true while it's cached, and the database holds the payer's total against it without
+   * looking at the index again.
+   */
+  limit: bigint | null
+  /** What the limit comes from. */
+  by: 'balance' | 'cap'
+  /** USDC base units, at the block that the limit was computed for. */
+  available: bigint
+  /** USDC base units. */
+  unsettled: bigint
+  /** False: the index can't be read, settled payments count as owed, and a refusal may be wrong. */
+  isIndexed: boolean
+}
+
+/** What the gateway knows about the payers of one network, cached. */
+export type Payers = {
+  /** Whether the account has code (a contract wallet, or an EIP-7702 delegation), as of the last minute. */
+  hasCode(payer: Address): boolean | Promise<boolean>
+  allowance(payer: Address): Allowance | Promise<Allowance>
+  /** The allowance as of now, where the cached one did not suffice. */
+  freshAllowance(payer: Address): Allowance | Promise<Allowance>
+  /** Forgets the payer's allowance: something of it was voided here. */
+  forget(payer: Address): void
+}
+
+const maxPayers = 200_000
+const codeTtlMs = 60_000
+// A buyer without money can't make us read the chain more often than this.
+const minRefreshMs = 100
+
+const unlimited: Allowance = { limit: null, by: 'balance', available: 0n, unsettled: 0n, isIndexed: true }
+
+export function createPayers(served: ServedNetwork, options: PayersOptions): Payers {
+  const { client, token } = served
+  const { checkBalance, caps, now } = options
+
+  const codes = createCache<Address, boolean>({
+    load: async (address) => (await client.getCode({ address })) !== undefined,
+    ttlMs: codeTtlMs,
+    refreshAfterMs: codeTtlMs / 2,
+    max: maxPayers,
+    now,
+  })
+
+  function readBalances(payers: Address[], blockNumber: bigint): Promise<bigint[]> {
+    return Promise.all(
+      payers.map((payer) =>
+        client.readContract({
+          address: token,
+          abi: usdcAbi,
+          functionName: 'balanceOf',
+          args: [payer],
+          blockNumber,
+        }),
+      ),
+    )
+  }
+
+  async function readAllowances(payers: Address[]): Promise<Map<Address, Allowance>> {
+    const block = await client.getBlockNumber()
+    const question = { payers, block, now: Math.floor(now() / 1000) }
+    const [exposures, balances] = await Promise.all([
+      readExposures(options.database, options.indexerSchema, served, question),
+      checkBalance ? readBalances(payers, block) : [],
+    ])
+    return new Map(
+      payers.map((payer, index) => [
+        payer,
+        toAllowance(exposures.get(payer) as Exposure, balances[index] ?? null, caps),
+      ]),
+    )
+  }
+
+  const allowances = createCache<Address, Allowance>({
+    load: collectTick(readAllowances),
+    ttlMs: options.balanceTtlMs,
+    refreshAfterMs: options.balanceTtlMs / 2,
+    max: maxPayers,
+    now,
+  })
+
+  const isLimited = checkBalance || caps.payer !== null || caps.newPayer !== null
+  return {
+    hasCode: (payer) => codes.get(payer),
+    allowance: (payer) => (isLimited ? allowances.get(payer) : unlimited),
+    freshAllowance: (payer) => (isLimited ? allowances.refresh(payer, minRefreshMs) : unlimited),
+    forget: (payer) => allowances.delete(payer),
+  }
+}
+
+function toAllowance(exposure: Exposure, balance: bigint | null, caps: PayerCaps): Allowance {
+  const { acceptedTotal, unsettled, everSettled, isIndexed } = exposure
+  const cap = everSettled ? caps.payer : (caps.newPayer ?? caps.payer)
+  const by = cap !== null && (balance === null || cap < balance) ? 'cap' : 'balance'
+  const available = by === 'cap' ? cap : balance
+  if (available === null) return unlimited
+  return { limit: available + acceptedTotal - unsettled, by, available, unsettled, isIndexed }
+}
+
+/** Collects the keys asked for in one turn of the event loop, so that one query and one block serve them all. */
+function collectTick<K, V>(load: (keys: K[]) => Promise<Map<K, V>>): (key: K) => Promise<V> {
+  let open: { keys: Set<K>; values: Promise<Map<K, V>> } | undefined
+
+  return async (key) => {
+    if (open === undefined) {
+      const keys = new Set<K>()
+      const values = new Promise((resolve) => setImmediate(resolve)).then(() => {
+        open = undefined
+        return load([...keys])
+      })
+      open = { keys, values }
+    }
+    const { keys, values } = open
+    keys.add(key)
+    return (await values).get(key) as V
+  }
+}

@@ -1,0 +1,46 @@
+import type { Address, Hex } from 'viem'
+import type { Database } from '#keeper/store/database'
+
+/** What is needed to answer a request that was answered before. */
+export type StoredPayment = {
+  paymentId: string
+  requestId: string
+  receipt: string
+  idempotencyKey: string | null
+  /** SHA-256 in hex. */
+  requestHash: string
+}
+
+const columns = (database: Database) => database`
+  id as "paymentId", request_id as "requestId", receipt, idempotency_key as "idempotencyKey",
+  encode(request_hash, 'hex') as "requestHash"`
+
+/** The payment that used this challenge. */
+export async function findPaymentOfRequest(
+  database: Database,
+  requestId: string,
+): Promise<StoredPayment | undefined> {
+  const [row] = await database<StoredPayment[]>`
+    select ${columns(database)} from payment where request_id = ${requestId}`
+  return row
+}
+
+/** A payment that holds one of these authorizations, on any of these tokens. */
+export async function findStoredPayment(
+  database: Database,
+  used: { tokens: { chainId: number; token: Address }[]; payer: Address; nonces: Hex[] },
+): Promise<StoredPayment | undefined> {
+  const chainIds = used.tokens.map(({ chainId }) => chainId)
+  const tokens = used.tokens.map(({ token }) => token)
+  const [row] = await database<StoredPayment[]>`
+    select ${columns(database)}
+    from payment
+    where id in (
+      select payment_id
+      from unnest(${chainIds}::int[], ${tokens}::text[]) as served (chain_id, token)
+      join signed_authorization using (chain_id, token)
+      where authorizer = ${used.payer} and nonce in ${database(used.nonces)}
+    )
+    limit 1`
+  return row
+}

@@ -1,0 +1,323 @@
+import { hash } from 'node:crypto'
+import type { Address } from 'viem'
+import type { ServedNetwork } from '#keeper/chain/servedNetworks'
+import type { Database } from '#keeper/store/database'
+import { usdcAbi } from '#protocol/abi/usdc'
+import { formatUsdc, maxAmount } from '#protocol/amount'
+import { BaseError, type ErrorCode } from '#protocol/errors'
+import { type MacaroonSecret, verifyMacaroon } from '#protocol/macaroon'
+import { parsePayload, type SignedAuthorization } from '#protocol/payload'
+import { effectiveRate, type FeeSchedule, splitPrice } from '#protocol/tier'
+import { isRowFault } from '../dependencies.ts'
+import { hmacSha256 } from '../hmac.ts'
+import { newId } from '../identifiers.ts'
+import type { ReceiptKeys } from '../receipts/keys.ts'
+import { receiptClaims } from '../receipts/receiptClaims.ts'
+import { signReceipt } from '../receipts/signReceipt.ts'
+import { Refusal } from '../refusal.ts'
+import type { Offers } from '../registry/offers.ts'
+import { type AcceptedHalf, acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
+import { boundNonces, checkPayment, type Presented } from './checkPayment.ts'
+import { isSignedByContract } from './contractSignature.ts'
+import { createGroupCommit } from './groupCommit.ts'
+import type { Allowance, Payers } from './payers.ts'
+import { isSignedByPayer } from './recoverPayer.ts'
+import { findPaymentOfRequest, findStoredPayment, type StoredPayment } from './storedPayment.ts'
+
+export type VerifyRequest = {
+  macaroon: string
+  payloads: [provider: string, fee: string]
+  providerId: string
+  endpointId: string
+  /** What the provider's middleware asks for now, USDC base units. */
+  price: bigint | undefined
+  idempotencyKey: string | undefined
+  /** The provider whose API key came along. */
+  caller: string | undefined
+}
+
+export type VerifyAnswer = { paymentId: string; requestId: string; receipt: string }
+
+export type VerifyNetwork = { served: ServedNetwork; payers: Payers }
+
+export type VerifyDeps = {
+  database: Database
+  networks: ReadonlyMap<number, VerifyNetwork>
+  offers: Offers
+  /** The gateway's public URL: bound into nonces, and the receipts' `iss`. */
+  issuer: string
+  macaroonSecrets: readonly MacaroonSecret[]
+  /** Unix seconds: macaroons minted earlier are refused. */
+  macaroonNotBefore: number
+  receiptKeys: ReceiptKeys
+  feeSchedule: FeeSchedule
+  /** How long a contract wallet may take to answer. */
+  contractTimeoutMs: number
+  now: () => number
+}
+
+const maxGroup = 128
+// One group prepares while another waits for the disk.
+const groupsInFlight = 2
+
+/** Builds the function behind `POST /verify`: the checks in order, the reservation, the receipt. */
+export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) => Promise<VerifyAnswer> {
+  const { database, networks, offers, issuer, receiptKeys, now } = deps
+
+  const acceptance = createGroupCommit<Candidate, Verdict>({
+    commit: (candidates) => acceptPayments(database, candidates),
+    maxItems: maxGroup,
+    concurrency: groupsInFlight,
+    isItemFault: isRowFault,
+  })
+
+  async function accept(candidate: Candidate, payers: Payers): Promise<Verdict> {
+    const cached = await payers.allowance(candidate.payer)
+    const verdict = await acceptance.submit({ ...candidate, limit: cached.limit })
+    if (verdict !== 'over_limit') return verdict
+    const fresh = await payers.freshAllowance(candidate.payer)
+    const again = await acceptance.submit({ ...candidate, limit: fresh.limit })
+    if (again === 'over_limit') throw overLimit(fresh, candidate)
+    return again
+  }
+
+  async function verify(request: VerifyRequest, presented: Presented): Promise<VerifyAnswer> {
+    const { provider, fee } = presented
+    const acceptedAt = now()
+    const seconds = Math.floor(acceptedAt / 1000)
+    const total = provider.value + fee.value
+    if (total > maxAmount) throw new Refusal('amount_too_high')
+
+    const { terms } = verifyMacaroon(request.macaroon, {
+      secrets: deps.macaroonSecrets,
+      hmac: hmacSha256,
+      now: seconds,
+      notBefore: deps.macaroonNotBefore,
+      request: { providerId: request.providerId, endpointId: request.endpointId, payer: provider.from, amount: total },
+    })
+    const network = networks.get(terms.chainId)
+    if (network === undefined || network.served.token !== terms.asset) throw new Refusal('network_not_served')
+    const { served, payers } = network
+
+    const price = terms.amount + terms.feeAmount
+    if (request.price !== undefined && price < request.price) {
+      throw new Refusal('challenge_price_too_low', undefined, {
+        details: { asked: request.price.toString(), challenged: price.toString() },
+      })
+    }
+    checkPayment(presented, terms, seconds)
+
+    const offer = await offers.ofEndpoint(request.endpointId)
+    if (offer?.requiresKey && request.caller !== request.providerId) {
+      throw new Refusal(
+        request.caller === undefined ? 'unauthorized' : 'forbidden',
+        'This provider wants its API key with every verification',
+      )
+    }
+
+    const hasCode = await checkSignatures(presented, network, deps.contractTimeoutMs)
+    const acceptedBlocks = await checkNonces(presented, served, issuer, terms.requestId)
+
+    const { tier } = splitPrice(price, deps.feeSchedule)
+    const rate = effectiveRate(price, terms.feeAmount)
+    const paymentId = newId('pay')
+    const resource = offer?.url ?? ''
+    const claims = receiptClaims(
+      {
+        paymentId,
+        providerId: request.providerId,
+        endpointId: request.endpointId,
+        tier,
+        effectiveRate: rate,
+        acceptedAt,
+        network: served.network.name,
+        token: served.token,
+        payer: provider.from,
+        resource,
+        provider: toFacts(provider),
+        fee: toFacts(fee),
+      },
+      { issuer, signedAt: acceptedAt, status: 'verified' },
+    )
+    const receipt = signReceipt(claims, receiptKeys.current)
+
+    const verdict = await accept(
+      {
+        id: paymentId,
+        requestId: terms.requestId,
+        providerId: request.providerId,
+        endpointId: request.endpointId,
+        chainId: terms.chainId,
+        token: served.token,
+        payer: provider.from,
+        payerHasCode: hasCode,
+        halves: [toHalf(provider, acceptedBlocks[0]), toHalf(fee, acceptedBlocks[1])],
+        price,
+        tier,
+        effectiveRate: rate,
+        resource,
+        receipt,
+        idempotencyKey: request.idempotencyKey ?? null,
+        requestHash: hashRequest(request),
+        challengedAt: terms.mintedAt * 1000,
+        acceptedAt,
+        limit: null,
+      },
+      payers,
+    )
+    if (verdict === 'accepted') return { paymentId, requestId: terms.requestId, receipt }
+    const stored = (await findPaymentOfRequest(database, terms.requestId)) ?? (await findByAuthorization(presented))
+    // Whatever held it was rolled back since.
+    if (stored === undefined) throw new Refusal('dependency_unavailable', 'A concurrent request was undone: try again')
+    return answerAgain(stored, request)
+  }
+
+  /** What a used challenge or authorization gets: its stored answer if it's the same request again, else 409. */
+  function answerAgain(stored: StoredPayment, request: VerifyRequest): VerifyAnswer {
+    if (isSameRequest(stored, request)) {
+      return { paymentId: stored.paymentId, requestId: stored.requestId, receipt: stored.receipt }
+    }
+    throw new Refusal('payment_replayed', undefined, { details: { paymentId: stored.paymentId } })
+  }
+
+  return async (request) => {
+    const presented = { provider: parsePayload(request.payloads[0]), fee: parsePayload(request.payloads[1]) }
+    try {
+      return await verify(request, presented)
+    } catch (error) {
+      // What was good the first time may be refused the second: expired, used on chain, its balance promised to itself.
+      const isDoubtful = error instanceof BaseError && (request.idempotencyKey !== undefined || ages.has(error.code))
+      const stored = isDoubtful ? await findByAuthorization(presented) : undefined
+      if (stored === undefined) throw error
+      return answerAgain(stored, request)
+    }
+  }
+
+  async function findByAuthorization({ provider, fee }: Presented): Promise<StoredPayment | undefined> {
+    return findStoredPayment(database, {
+      tokens: [...networks.values()].map(({ served }) => ({ chainId: served.network.chainId, token: served.token })),
+      payer: provider.from,
+      nonces: [provider.nonce, fee.nonce],
+    })
+  }
+}
+
+/** Refusals that a request may get although it was accepted before. */
+const ages: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'macaroon_expired',
+  'authorization_expired',
+  'authorization_expires_too_soon',
+  'authorization_used',
+  'insufficient_balance',
+  'payer_limit_exceeded',
+])
+
+/** @returns whether the payer has code. */
+async function checkSignatures(
+  { provider, fee }: Presented,
+  { served, payers }: VerifyNetwork,
+  timeoutMs: number,
+): Promise<boolean> {
+  // Asked for early: a payer that is new here costs one round trip for its code and its balance together.
+  const isSigned = isSignedByPayer(served.domainSeparator, provider) && isSignedByPayer(served.domainSeparator, fee)
+  if (isSigned) Promise.resolve(payers.allowance(provider.from)).catch(() => {})
+  if (await payers.hasCode(provider.from)) {
+    const [first, second] = await Promise.all([
+      isSignedByContract(served, provider, timeoutMs),
+      isSignedByContract(served, fee, timeoutMs),
+    ])
+    if (!first || !second) throw badSignature(first ? 'payloads[1]' : 'payloads[0]', 'its contract says no (ERC-1271)')
+    return true
+  }
+  if (!isSigned) {
+    const isFirst = !isSignedByPayer(served.domainSeparator, provider)
+    throw badSignature(
+      isFirst ? 'payloads[0]' : 'payloads[1]',
+      `expected 65 bytes with a low s that recover to ${provider.from} on ${served.network.name}`,
+    )
+  }
+  return false
+}
+
+function badSignature(payload: string, reason: string): Refusal {
+  return new Refusal('invalid_signature', `Signature of ${payload} is not the payer's: ${reason}`, {
+    details: { payload },
+  })
+}
+
+/** @returns for each half the block at which an unbound nonce was unused, null for a bound one. */
+async function checkNonces(
+  presented: Presented,
+  served: ServedNetwork,
+  issuer: string,
+  requestId: string,
+): Promise<[bigint | null, bigint | null]> {
+  const [isProviderBound, isFeeBound] = boundNonces(presented, issuer, requestId)
+  if (isProviderBound && isFeeBound) return [null, null]
+  const block = await served.client.getBlockNumber()
+  const unused = async (isBound: boolean, payload: string, { from, nonce }: SignedAuthorization) => {
+    if (isBound) return null
+    const isUsed = await served.client.readContract({
+      address: served.token,
+      abi: usdcAbi,
+      functionName: 'authorizationState',
+      args: [from, nonce],
+      blockNumber: block,
+    })
+    if (isUsed) {
+      throw new Refusal('authorization_used', `The nonce of ${payload} was used or cancelled on chain`, {
+        details: { payload, nonce },
+      })
+    }
+    return block
+  }
+  return Promise.all([
+    unused(isProviderBound, 'payloads[0]', presented.provider),
+    unused(isFeeBound, 'payloads[1]', presented.fee),
+  ])
+}
+
+function overLimit({ by, available, unsettled, isIndexed }: Allowance, { halves }: Candidate): Refusal {
+  const needed = halves[0].value + halves[1].value
+  // Without the index, what settled long ago counts as owed: only a balance that is too low by itself is certain.
+  if (!isIndexed && needed <= available) return new Refusal('index_behind')
+  const details = {
+    needed: needed.toString(),
+    [by === 'cap' ? 'cap' : 'balance']: available.toString(),
+    unsettled: unsettled.toString(),
+  }
+  if (by === 'cap') return new Refusal('payer_limit_exceeded', undefined, { details })
+  return new Refusal(
+    'insufficient_balance',
+    `Insufficient USDC balance: ${formatUsdc(available)} USDC there, ${formatUsdc(unsettled)} of it promised, ` +
+      `${formatUsdc(needed)} needed`,
+    { details },
+  )
+}
+
+function toHalf(authorization: SignedAuthorization, acceptedBlock: bigint | null): AcceptedHalf {
+  const { to, value, validAfter, validBefore, nonce, signature } = authorization
+  return { recipient: to, value, validAfter, validBefore, nonce, signature, acceptedBlock }
+}
+
+function toFacts({ to, value, nonce, validBefore }: SignedAuthorization): {
+  recipient: Address
+  value: bigint
+  nonce: SignedAuthorization['nonce']
+  validBefore: bigint
+} {
+  return { recipient: to, value, nonce, validBefore }
+}
+
+/** What makes two requests the same: everything in them that decides what is charged, and for what. */
+function hashRequest({ macaroon, payloads, providerId, endpointId, price }: VerifyRequest): string {
+  return hash('sha256', JSON.stringify([macaroon, payloads, providerId, endpointId, price?.toString() ?? null]))
+}
+
+function isSameRequest(stored: StoredPayment, request: VerifyRequest): boolean {
+  return (
+    request.idempotencyKey !== undefined &&
+    stored.idempotencyKey === request.idempotencyKey &&
+    stored.requestHash === hashRequest(request)
+  )
+}
