@@ -1,3 +1,4 @@
+import type { Address, Hex } from 'viem'
 import type { Database, Queryable } from './database.ts'
 
 /**
@@ -14,6 +15,8 @@ export type Half = {
   paymentId: string
   /** 0: provider, 1: platform fee. */
   half: 0 | 1
+  authorizer: Address
+  nonce: Hex
   state: HalfState
   txHash: string | null
   logIndex: number | null
@@ -24,8 +27,38 @@ export type Half = {
 }
 
 /**
- * The settled query: signed authorizations joined with what Ponder indexed, or else with evidence that the keeper found.
- * The only place that says what counts as paid.
+ * The use or cancellation of the authorization `a` that is indexed, or else that the keeper found evidence of: a lateral
+ * subquery of at most one row, to be named `seen`.
+ */
+export function seenUse(sql: Queryable, indexerSchema: string) {
+  return sql`(
+    select 0 as source, i.state, i.recipient, i.value, i.tx_hash, i.log_index, i.block_number, i.block_hash,
+      i.block_time
+    from ${sql(indexerSchema)}.authorization i
+    where i.chain_id = a.chain_id and i.token = a.token and i.authorizer = a.authorizer and i.nonce = a.nonce
+    union all
+    select 1, e.state, e.recipient, e.value, e.tx_hash, e.log_index, e.block_number, e.block_hash, e.block_time
+    from evidence e
+    where e.chain_id = a.chain_id and e.token = a.token and e.authorizer = a.authorizer and e.nonce = a.nonce
+    order by source
+    limit 1
+  )`
+}
+
+/** {@link HalfState} of the authorization `a`, given the {@link seenUse} of it. The only place that says what is paid. */
+export function halfState(sql: Queryable) {
+  return sql`
+    case
+      when seen.state is null then 'open'
+      when seen.state = 'cancelled' then 'cancelled'
+      when seen.recipient = a.recipient and seen.value = a.value
+        and (a.accepted_block is null or seen.block_number > a.accepted_block) then 'settled'
+      else 'diverted'
+    end`
+}
+
+/**
+ * The settled query: signed authorizations joined with what the chain shows of them.
  *
  * A fragment for a `from` clause, with the columns of {@link Half} in snake_case; restrict it by `payment_id`.
  *
@@ -35,28 +68,10 @@ export type Half = {
 export function halves(sql: Queryable, indexerSchema: string) {
   return sql`(
     select a.payment_id, a.half, a.chain_id, a.token, a.authorizer, a.recipient, a.value,
-      a.valid_after, a.valid_before, a.nonce,
-      case
-        when seen.state is null then 'open'
-        when seen.state = 'cancelled' then 'cancelled'
-        when seen.recipient = a.recipient and seen.value = a.value
-          and (a.accepted_block is null or seen.block_number > a.accepted_block) then 'settled'
-        else 'diverted'
-      end as state,
+      a.valid_after, a.valid_before, a.nonce, ${halfState(sql)} as state,
       seen.tx_hash, seen.log_index, seen.block_number, seen.block_hash, seen.block_time
     from signed_authorization a
-    left join lateral (
-      select 0 as source, i.state, i.recipient, i.value, i.tx_hash, i.log_index, i.block_number, i.block_hash,
-        i.block_time
-      from ${sql(indexerSchema)}.authorization i
-      where i.chain_id = a.chain_id and i.token = a.token and i.authorizer = a.authorizer and i.nonce = a.nonce
-      union all
-      select 1, e.state, e.recipient, e.value, e.tx_hash, e.log_index, e.block_number, e.block_hash, e.block_time
-      from evidence e
-      where e.chain_id = a.chain_id and e.token = a.token and e.authorizer = a.authorizer and e.nonce = a.nonce
-      order by source
-      limit 1
-    ) seen on true
+    left join lateral ${seenUse(sql, indexerSchema)} seen on true
   )`
 }
 
@@ -67,7 +82,7 @@ export async function halvesOfPayment(
   paymentId: string,
 ): Promise<Half[]> {
   return sql<Half[]>`
-    select payment_id as "paymentId", half, state, tx_hash as "txHash", log_index as "logIndex",
+    select payment_id as "paymentId", half, authorizer, nonce, state, tx_hash as "txHash", log_index as "logIndex",
       block_number as "blockNumber", block_hash as "blockHash", block_time as "blockTime"
     from ${halves(sql, indexerSchema)} h
     where payment_id = ${paymentId}

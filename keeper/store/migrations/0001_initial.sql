@@ -12,6 +12,8 @@ create table provider (
   id text primary key check (id ~ '^prov_[0-9a-f]{32}$'),
   name text not null check (length(name) between 1 and 200),
   contact text,
+  requires_key boolean not null default false, -- /verify for its endpoints takes its API key only
+  void_violations integer not null default 0, -- payments it voided and then settled all the same
   created_at timestamptz not null default now()
 );
 
@@ -57,6 +59,7 @@ create table payer (
   chain_id integer not null,
   token address not null,
   address address not null,
+  accepted_total numeric(78, 0) not null default 0, -- all that was ever accepted of it, both halves; only grows
   first_seen_at timestamptz not null default now(),
   primary key (chain_id, token, address)
 );
@@ -72,6 +75,10 @@ create table payment (
   payee address not null,         -- provider wallet as signed
   fee_recipient address not null, -- platform wallet as signed
   price usdc_amount not null,     -- what the challenge asked for, provider's part and fee together
+  provider_amount usdc_amount not null, -- both as signed, as in signed_authorization: here for the queue's index
+  fee_amount usdc_amount not null,
+  valid_before bigint not null,   -- the sooner of the two, Unix seconds
+  payer_has_code boolean not null default false, -- such payers are settled in batches of their own
   tier text not null,
   effective_rate text not null,
   resource text not null,
@@ -88,9 +95,18 @@ create table payment (
   failure_code text,
   voided_at timestamptz,          -- service was not rendered
   published_at timestamptz,       -- committed before its signatures leave through /settlements/pending
+  sought_at timestamptz,          -- a half is used on chain but not indexed: the evidence loop is to find out by whom
+  concluded_at timestamptz,       -- nothing is left to do: no half is open, and the chain can't take that back any more
   foreign key (chain_id, token, payer) references payer,
   check (voided_at is null or published_at is null)
 );
+-- The queue: what is, or may become, the keeper's work.
+create index payment_queue on payment (chain_id, token, fee_recipient, payee, accepted_at)
+  where concluded_at is null and failed_at is null and voided_at is null;
+create index payment_expiry on payment (chain_id, valid_before)
+  where concluded_at is null and failed_at is null and voided_at is null;
+create index payment_sought on payment (chain_id, sought_at) where sought_at is not null;
+create index payment_voided on payment (chain_id, valid_before) where voided_at is not null;
 create index payment_provider on payment (provider_id, accepted_at desc, id desc);
 create index payment_payee on payment (chain_id, payee, accepted_at desc);
 create index payment_payer on payment (chain_id, token, payer, accepted_at desc);
@@ -130,9 +146,12 @@ create table evidence (
   block_hash bytes32 not null,
   block_time bigint not null,
   checked_at timestamptz not null default now(),
+  is_final boolean not null default false, -- too deep for a reorg: not looked at again
   primary key (chain_id, token, authorizer, nonce),
   check (state = 'cancelled' or (recipient is not null and value is not null))
 );
+
+create index evidence_unsure on evidence (chain_id, token) where not is_final;
 
 -- Settlement attempts ------------------------------------------------------------------------------------------------
 
@@ -142,9 +161,46 @@ create table wallet_lease (
   holder text not null,
   fence bigint not null default 1, -- grows with every new holder; every write of a holder names the one it was given
   expires_at timestamptz not null,
+  paused_until timestamptz,        -- out of gas money, or its transactions revert: looked at again then
   paused_reason text,
   primary key (chain_id, address)
 );
+
+-- What POST /submit was asked to settle at once, kept until a wallet takes it up.
+create table submission (
+  id bigint generated always as identity primary key,
+  key bytes32 not null unique, -- of the authorizations asked for: the same ones again are the same submission
+  chain_id integer not null,
+  token address not null,
+  created_at timestamptz not null default now(),
+  batch_id bigint,             -- null while it waits
+  failure_code text            -- why it was given up; asking again revives it
+);
+create index submission_waiting on submission (chain_id, id) where batch_id is null and failure_code is null;
+
+create table submission_payment (
+  submission_id bigint not null references submission,
+  payment_id text not null references payment,
+  primary key (submission_id, payment_id)
+);
+
+-- Authorizations that came through POST /submit and belong to no payment of this gateway.
+create table transfer (
+  id bigint generated always as identity primary key,
+  submission_id bigint not null references submission,
+  fee_of bigint references transfer, -- the transfer that this one is the platform fee of
+  chain_id integer not null,
+  token address not null,
+  authorizer address not null,
+  recipient address not null,
+  value usdc_amount not null,
+  valid_after bigint not null check (valid_after >= 0 and valid_after < 1099511627776),
+  valid_before bigint not null check (valid_before > valid_after and valid_before < 1099511627776),
+  nonce bytes32 not null,
+  signature bytea not null check (length(signature) between 65 and 1024),
+  unique (chain_id, token, authorizer, nonce)
+);
+create index transfer_submission on transfer (submission_id);
 
 create table batch (
   id bigint generated always as identity primary key,
@@ -153,32 +209,44 @@ create table batch (
   token address not null,
   fee_recipient address not null,
   trigger text not null check (trigger in ('amount', 'count', 'time', 'high_value', 'expiry', 'direct')),
-  wallet address not null,
+  wallet address not null,          -- the zero address: handed over to another facilitator
   fence bigint not null,
-  state text not null default 'claimed' check (state in ('claimed', 'broadcast', 'mined', 'closed')),
-  outcome text check (outcome in ('settled', 'nothing_left', 'released', 'lost', 'handed_over')), -- why it was closed
+  -- claimed: nothing is signed yet. broadcast: a transaction is stored, and may be out. mined: waits for its depth.
+  -- displaced: was mined, and a reorg dropped it. handed_over: another facilitator has it.
+  state text not null default 'claimed'
+    check (state in ('claimed', 'broadcast', 'mined', 'displaced', 'handed_over', 'closed')),
+  outcome text check (outcome in ('settled', 'nothing_left', 'released', 'reverted', 'lost')), -- why it was closed
+  remote_hash bytes32,              -- what the other facilitator answered
   created_at timestamptz not null default now(),
   closed_at timestamptz,
   check ((state = 'closed') = (closed_at is not null)),
   check ((state = 'closed') = (outcome is not null))
 );
+create unique index batch_in_flight on batch (chain_id, wallet) where state in ('claimed', 'broadcast'); -- one open nonce
 create index batch_open on batch (chain_id, wallet) where state <> 'closed';
+
+alter table submission add foreign key (batch_id) references batch;
 
 create table batch_item (
   batch_id bigint not null references batch on delete cascade,
-  payment_id text not null references payment,
-  position integer not null, -- its place in the calldata
-  active boolean not null default true,
-  outcome smallint,          -- the contract's byte, as our own transaction reported it
-  primary key (batch_id, payment_id)
+  position integer not null, -- most urgent first
+  payment_id text references payment,
+  transfer_id bigint references transfer,
+  active boolean not null default true, -- until the batch is over for it: for a settled one, deep enough on chain
+  provider_outcome smallint,            -- the contract's digits, as our own transaction reported them
+  fee_outcome smallint,
+  primary key (batch_id, position),
+  check ((payment_id is null) <> (transfer_id is null))
 );
 create unique index batch_item_active on batch_item (payment_id) where active; -- one open batch a payment
+create unique index batch_item_transfer_active on batch_item (transfer_id) where active;
 create index batch_item_payment on batch_item (payment_id);
+create index batch_item_transfer on batch_item (transfer_id);
 
 -- Every signed transaction, stored and committed before its broadcast: first sends, replacements, cancellations.
 create table transaction (
   hash bytes32 primary key,
-  batch_id bigint references batch, -- null: a cancellation that belongs to no batch
+  batch_id bigint not null references batch,
   chain_id integer not null,
   wallet address not null,
   nonce bigint not null,
@@ -188,10 +256,12 @@ create table transaction (
   max_fee_per_gas numeric(78, 0) not null,
   max_priority_fee_per_gas numeric(78, 0) not null,
   created_at timestamptz not null default now(),
-  broadcast_at timestamptz,
+  broadcast_at timestamptz, -- when a node last took it
+  broadcasts integer not null default 0,
   mined_block bigint,
   mined_block_hash bytes32,
-  resolved_at timestamptz -- this nonce is over: this one or another transaction of it was mined
+  succeeded boolean,        -- its receipt's status
+  resolved_at timestamptz   -- this nonce is over: this one or another transaction of it is deep enough on chain
 );
 create unique index transaction_slot on transaction (chain_id, wallet, nonce, max_fee_per_gas);
 create index transaction_batch on transaction (batch_id);
@@ -219,10 +289,19 @@ create table confirmation (
   primary key (chain_id, block_hash)
 );
 
+-- USD price of a chain's gas token at a block, as its price feed said there; like the above, of no use after a reorg.
+create table gas_token_price (
+  chain_id integer not null,
+  block_hash bytes32 not null,
+  usd numeric(78, 0) not null, -- USDC base units for 10^18 wei
+  primary key (chain_id, block_hash)
+);
+
 -- The highest block that a decision of ours relied on: an index below it is behind, whatever it says.
 create table acted_block (
   chain_id integer primary key,
-  block_number bigint not null
+  block_number bigint not null,
+  swept_block bigint not null default 0 -- payments settled up to here are concluded
 );
 
 -- Events for providers, written in the transaction that causes them; delivery is another process's work.
@@ -234,6 +313,6 @@ create table outbox (
   tx_hash bytes32,
   data jsonb not null,
   created_at timestamptz not null default now(),
-  delivered_at timestamptz
+  dispatched_at timestamptz -- when it was made into deliveries, one a receiver
 );
 create unique index outbox_once on outbox (event, payment_id, coalesce(tx_hash, '')) where payment_id is not null;

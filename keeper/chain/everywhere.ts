@@ -1,0 +1,35 @@
+/** A question that only counts when every RPC has answered it wasn't answered by all. */
+export class ChainUnavailable extends Error {
+  override name = 'ChainUnavailable'
+}
+
+/**
+ * Asks every RPC. Nothing may be concluded from an absence while one of them failed to answer.
+ *
+ * @throws {ChainUnavailable} if any call failed, with the first cause.
+ */
+export async function askEverywhere<Client, Answer>(
+  clients: readonly Client[],
+  ask: (client: Client) => Promise<Answer>,
+): Promise<Answer[]> {
+  const settled = await Promise.allSettled(clients.map(ask))
+  const failed = settled.filter((result) => result.status === 'rejected')
+  if (failed[0]) {
+    throw new ChainUnavailable(`${failed.length} of ${clients.length} RPCs did not answer`, {
+      cause: failed[0].reason,
+    })
+  }
+  return settled.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
+}
+
+/** Asks every RPC and takes what comes; throws only if none answered. */
+export async function askAny<Client, Answer>(
+  clients: readonly Client[],
+  ask: (client: Client) => Promise<Answer>,
+): Promise<Answer[]> {
+  const settled = await Promise.allSettled(clients.map(ask))
+  const answers = settled.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
+  if (answers.length > 0) return answers
+  const first = settled.find((result) => result.status === 'rejected')
+  throw new ChainUnavailable('no RPC answered', { cause: first?.reason })
+}

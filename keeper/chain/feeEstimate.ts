@@ -1,0 +1,15 @@
+import type { PublicClient } from 'viem'
+import { type Fees, initialFees } from '../domain/fees.ts'
+
+/** What a transaction should offer now. */
+export async function estimateFees(
+  client: PublicClient,
+  settings: { priorityFeePerGas: bigint | null; maxFeePerGas: bigint },
+): Promise<Fees & { baseFeePerGas: bigint }> {
+  const [block, priority] = await Promise.all([
+    client.getBlock({ blockTag: 'latest' }),
+    settings.priorityFeePerGas ?? client.estimateMaxPriorityFeePerGas(),
+  ])
+  const baseFeePerGas = block.baseFeePerGas ?? 0n
+  return { ...initialFees(baseFeePerGas, priority, settings.maxFeePerGas), baseFeePerGas }
+}

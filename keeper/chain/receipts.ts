@@ -1,0 +1,62 @@
+import {
+  type Address,
+  type Hex,
+  type PublicClient,
+  type TransactionReceipt,
+  TransactionReceiptNotFoundError,
+} from 'viem'
+import { askAny, askEverywhere } from './everywhere.ts'
+
+export type Mined = { hash: Hex; receipt: TransactionReceipt }
+
+/** One node's receipt of a transaction, if it stands in a block that this node holds to be canonical. */
+async function canonicalReceipt(client: PublicClient, hash: Hex): Promise<Mined | null> {
+  const receipt = await client.getTransactionReceipt({ hash }).catch((error: unknown) => {
+    if (error instanceof TransactionReceiptNotFoundError) return null
+    throw error
+  })
+  if (!receipt) return null
+  const block = await client.getBlock({ blockNumber: receipt.blockNumber })
+  return block.hash === receipt.blockHash ? { hash, receipt } : null
+}
+
+/**
+ * Looks for a mined one among transactions of one nonce, on every RPC.
+ *
+ * @returns null only if every RPC answered, and none has a receipt of any.
+ * @throws {ChainUnavailable} if there is none, but an RPC failed to answer.
+ */
+export async function findMined(
+  clients: readonly PublicClient[],
+  hashes: readonly Hex[],
+): Promise<Mined | null> {
+  const look = async (client: PublicClient) => {
+    const found = await Promise.all(hashes.map((hash) => canonicalReceipt(client, hash)))
+    return found.find((mined) => mined !== null) ?? null
+  }
+  const found = await askAny(clients, look).catch(() => [])
+  const mined = found.find((one) => one !== null)
+  if (mined) return mined
+  const all = await askEverywhere(clients, look)
+  return all.find((one) => one !== null) ?? null
+}
+
+/** The wallet's next nonce by the most advanced RPC: one that lags behind would make us sign a used one. */
+export async function readNonce(clients: readonly PublicClient[], address: Address): Promise<number> {
+  const nonces = await askAny(clients, (client) =>
+    client.getTransactionCount({ address, blockTag: 'latest' }),
+  )
+  return Math.max(...nonces)
+}
+
+/** Whether a block that was seen is still part of the chain; null where the node doesn't have that height. */
+export async function isCanonical(
+  client: PublicClient,
+  blockNumber: bigint,
+  blockHash: string,
+): Promise<boolean | null> {
+  const head = await client.getBlockNumber({ cacheTime: 0 })
+  if (head < blockNumber) return null
+  const block = await client.getBlock({ blockNumber })
+  return block.hash === blockHash
+}

@@ -1,0 +1,88 @@
+import { type Address, type Hex, keccak256, type PublicClient, parseAbi } from 'viem'
+import { estimateL1Fee } from 'viem/op-stack'
+import type { Network } from '#protocol/networks'
+import { type BatchShape, estimateBatchGas } from '../domain/gas.ts'
+
+const aggregatorAbi = parseAbi([
+  'function decimals() view returns (uint8)',
+  'function latestRoundData() view returns (uint80 roundId, int256 answer, uint256 startedAt, uint256 updatedAt, uint80 answeredInRound)',
+])
+
+/** A price older than this is refused; the slowest of the feeds reports every hour. */
+const maxPriceAgeSeconds = 7_200n
+
+export type GasPrice = {
+  /** USDC base units for one whole gas token (10^18 wei). */
+  usdPerToken: bigint
+  /** `feed`: read on chain. `configured`: there is no feed, or it is stale. */
+  source: 'feed' | 'configured'
+}
+
+/**
+ * USD price of the chain's gas token: its Chainlink feed's, or else the configured one.
+ *
+ * @param blockNumber as of this block; default the latest.
+ */
+export async function readGasTokenPrice(
+  client: PublicClient,
+  feed: Address | undefined,
+  configured: bigint,
+  blockNumber?: bigint,
+): Promise<GasPrice> {
+  if (!feed) return { usdPerToken: configured, source: 'configured' }
+  const at = blockNumber === undefined ? { blockTag: 'latest' as const } : { blockNumber }
+  const [decimals, [, answer, , updatedAt], block] = await Promise.all([
+    client.readContract({ address: feed, abi: aggregatorAbi, functionName: 'decimals' }),
+    client.readContract({ address: feed, abi: aggregatorAbi, functionName: 'latestRoundData', ...at }),
+    client.getBlock(at),
+  ])
+  if (answer <= 0n || block.timestamp - updatedAt > maxPriceAgeSeconds) {
+    return { usdPerToken: configured, source: 'configured' }
+  }
+  return { usdPerToken: (answer * 1_000_000n) / 10n ** BigInt(decimals), source: 'feed' }
+}
+
+/** What `wei` cost, in USDC base units, rounded up. */
+export function weiToUsd(wei: bigint, usdPerToken: bigint): bigint {
+  return (wei * usdPerToken + 10n ** 18n - 1n) / 10n ** 18n
+}
+
+// A payment's eight words in the calldata; signatures don't compress, so the sample is as random as they are.
+const bytesOfPayment = 256
+
+function sampleCalldata(paymentCount: number): Hex {
+  let word: Hex = keccak256('0x01')
+  const words: string[] = []
+  for (let i = 0; i < (paymentCount * bytesOfPayment) / 32; i++) {
+    word = keccak256(word)
+    words.push(word.slice(2))
+  }
+  return `0x${words.join('')}`
+}
+
+/**
+ * What settling a batch of this shape would cost now, in USDC base units: execution at the current price, and on an
+ * OP-stack chain the fee for its data.
+ */
+export async function estimateSettlementCost(
+  client: PublicClient,
+  options: {
+    network: Network
+    contract: Address
+    from: Address
+    shape: BatchShape
+    gasPrice: bigint
+    usdPerToken: bigint
+  },
+): Promise<bigint> {
+  const { network, contract, from, shape, gasPrice, usdPerToken } = options
+  const l1Fee = network.isOpStack
+    ? await estimateL1Fee(client, {
+        account: from,
+        to: contract,
+        data: sampleCalldata(shape.pairs + shape.singles),
+        chain: null,
+      })
+    : 0n
+  return weiToUsd(estimateBatchGas(shape) * gasPrice + l1Fee, usdPerToken)
+}

@@ -1,0 +1,106 @@
+import {
+  type Address,
+  BaseError,
+  decodeFunctionResult,
+  encodeErrorResult,
+  encodeFunctionData,
+  type Hex,
+  type PublicClient,
+} from 'viem'
+import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
+import { usdcAbi } from '#protocol/abi/usdc'
+import type { SignedAuthorization } from '#protocol/payload'
+import { decodeOutcomes, type PaymentOutcome } from '#protocol/settlement'
+import { classifyRevert, type Failure } from '../domain/failures.ts'
+
+const nothingSettled = encodeErrorResult({ abi: batchSettlementAbi, errorName: 'NothingSettled' })
+
+export type Simulation =
+  | { status: 'outcomes'; outcomes: PaymentOutcome[] }
+  | { status: 'nothing_settled' }
+  | { status: 'reverted'; reason: string }
+
+/** The data that a call reverted with; null if the error is no revert (an RPC that failed, say). */
+export function revertData(error: unknown): Hex | null {
+  let revertedWithout = false
+  for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
+    const data = 'data' in cause ? cause.data : undefined
+    const hex = typeof data === 'string' ? data : undefined
+    if (hex?.startsWith('0x')) return hex as Hex
+    if (typeof data === 'object' && data !== null && 'data' in data && typeof data.data === 'string') {
+      return data.data as Hex
+    }
+    if (
+      cause.name === 'ExecutionRevertedError' ||
+      /execution reverted|reverted without a reason/i.test(cause.message)
+    ) {
+      revertedWithout = true
+    }
+  }
+  return revertedWithout ? '0x' : null
+}
+
+/** Runs a whole batch on the latest block. The contract returns what would become of each payment. */
+export async function simulateBatch(
+  client: PublicClient,
+  call: { from: Address; to: Address; calldata: Hex; gas: bigint },
+): Promise<Simulation> {
+  try {
+    const { data = '0x' } = await client.call({
+      account: call.from,
+      to: call.to,
+      data: call.calldata,
+      gas: call.gas,
+      blockTag: 'latest',
+    })
+    const returned = decodeFunctionResult({ abi: batchSettlementAbi, functionName: 'settle', data })
+    return { status: 'outcomes', outcomes: decodeOutcomes(returned) }
+  } catch (error) {
+    const data = revertData(error)
+    if (data === null) throw error
+    if (data.startsWith(nothingSettled)) return { status: 'nothing_settled' }
+    return { status: 'reverted', reason: error instanceof BaseError ? error.shortMessage : data.slice(0, 10) }
+  }
+}
+
+/** Whether the token has recorded the nonce: used *or* cancelled. */
+export async function isNonceSpent(
+  client: PublicClient,
+  token: Address,
+  authorization: Pick<SignedAuthorization, 'from' | 'nonce'>,
+): Promise<boolean> {
+  return client.readContract({
+    address: token,
+    abi: usdcAbi,
+    functionName: 'authorizationState',
+    args: [authorization.from, authorization.nonce],
+    blockTag: 'latest',
+  })
+}
+
+/** Why the token refuses an authorization on the latest block; null if alone it would go through. */
+export async function diagnose(
+  client: PublicClient,
+  token: Address,
+  from: Address,
+  authorization: SignedAuthorization,
+): Promise<Failure | null> {
+  const { from: payer, to, value, validAfter, validBefore, nonce, signature } = authorization
+  try {
+    await client.call({
+      account: from,
+      to: token,
+      data: encodeFunctionData({
+        abi: usdcAbi,
+        functionName: 'transferWithAuthorization',
+        args: [payer, to, value, validAfter, validBefore, nonce, signature],
+      }),
+      blockTag: 'latest',
+    })
+    return null
+  } catch (error) {
+    const data = revertData(error)
+    if (data === null) throw error
+    return classifyRevert(data)
+  }
+}

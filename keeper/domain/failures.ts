@@ -1,0 +1,40 @@
+import { type Hex, hexToBytes } from 'viem'
+
+/**
+ * Whose fault it is that an authorization didn't go through.
+ *
+ * - `payment`: the buyer's or provider's own; counts as an attempt
+ * - `token`: nothing of this token moves at the moment; counts for nobody
+ * - `race`: it was used or cancelled meanwhile; the chain says by whom
+ */
+export type Failure = { owner: 'payment' | 'token' | 'race'; code: string; detail: string }
+
+// FiatTokenV2_2's own words: centrehq/centre-tokens, contracts/v2/EIP3009.sol, v1/FiatTokenV1.sol, v1/Blacklistable.sol
+const known: [RegExp, Failure['owner'], string][] = [
+  [/authorization is used or canceled/, 'race', 'authorization_used'],
+  [/authorization is expired/, 'payment', 'authorization_expired'],
+  [/authorization is not yet valid/, 'payment', 'authorization_not_yet_valid'],
+  [/transfer amount exceeds balance/, 'payment', 'insufficient_balance'],
+  [/invalid signature/i, 'payment', 'invalid_signature'],
+  [/account is blacklisted/, 'payment', 'account_blacklisted'],
+  [/Pausable: paused/, 'token', 'token_paused'],
+]
+
+/** The text of an `Error(string)`, also where the contract cut it short; empty for anything else. */
+export function revertText(data: Hex): string {
+  if (!data.startsWith('0x08c379a0')) return ''
+  const bytes = hexToBytes(data)
+  // selector, offset, length, text
+  const length = Number(bytes[67] ?? 0) + 256 * Number(bytes[66] ?? 0)
+  return new TextDecoder().decode(bytes.subarray(68, 68 + length))
+}
+
+/** Reads what the token answered to a transfer that failed. */
+export function classifyRevert(data: Hex): Failure {
+  const text = revertText(data)
+  const match = known.find(([pattern]) => pattern.test(text))
+  if (match) return { owner: match[1], code: match[2], detail: text }
+  // Without a reason: a wallet's own signature check reverted or burned its gas.
+  if (text === '') return { owner: 'payment', code: 'invalid_signature', detail: data.slice(0, 74) }
+  return { owner: 'payment', code: 'transfer_refused', detail: text }
+}

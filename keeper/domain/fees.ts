@@ -1,0 +1,37 @@
+export type Fees = { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint }
+
+/** Nodes replace a transaction only if both fields rise by this much, in percent (geth's `--txpool.pricebump`). */
+const requiredBump = 10n
+const ourBump = 13n
+
+function raise(value: bigint, percent: bigint): bigint {
+  return (value * (100n + percent) + 99n) / 100n
+}
+
+/** What a first transaction offers: room for the base fee to double before it is mined. */
+export function initialFees(baseFeePerGas: bigint, priorityFee: bigint, maxFeeCap: bigint): Fees {
+  const wanted = baseFeePerGas * 2n + priorityFee
+  const maxFeePerGas = wanted < maxFeeCap ? wanted : maxFeeCap
+  return { maxFeePerGas, maxPriorityFeePerGas: priorityFee < maxFeePerGas ? priorityFee : maxFeePerGas }
+}
+
+/**
+ * Fees of a replacement: both fields over the stored attempt, and not below what is asked for now.
+ *
+ * @returns null where the cap doesn't allow what nodes require: the stored attempt is rebroadcast instead.
+ */
+export function bumpFees(stored: Fees, current: Fees, maxFeeCap: bigint): Fees | null {
+  const bump = (previous: bigint, now: bigint) => {
+    // A field of 0 must rise as well.
+    const wanted = [raise(previous, ourBump), previous + 1n, now].reduce((a, b) => (a > b ? a : b))
+    const capped = wanted < maxFeeCap ? wanted : maxFeeCap
+    return capped < raise(previous, requiredBump) || capped === previous ? null : capped
+  }
+  const maxFeePerGas = bump(stored.maxFeePerGas, current.maxFeePerGas)
+  const maxPriorityFeePerGas = bump(stored.maxPriorityFeePerGas, current.maxPriorityFeePerGas)
+  if (maxFeePerGas === null || maxPriorityFeePerGas === null) return null
+  return {
+    maxFeePerGas: maxFeePerGas > maxPriorityFeePerGas ? maxFeePerGas : maxPriorityFeePerGas,
+    maxPriorityFeePerGas,
+  }
+}

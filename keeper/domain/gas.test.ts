@@ -1,0 +1,48 @@
+import { describe, expect, test } from 'vitest'
+import {
+  batchGasCut,
+  batchGasLimit,
+  calldataFloor,
+  countThatFit,
+  estimateBatchGas,
+  transactionGasCap,
+} from './gas.ts'
+
+const pairs = (count: number, payee = (index: number) => `payee${index % 3}`) =>
+  Array.from({ length: count }, (_, index) => ({ isPair: true, payee: payee(index) }))
+
+describe('countThatFit', () => {
+  test('behavior: 150 payments always fit', () => {
+    expect(countThatFit(pairs(150), false)).toBe(150)
+  })
+
+  test('behavior: cuts where the model passes the cut', () => {
+    const fit = countThatFit(pairs(400), false)
+    const shape = { singles: 0, payees: 3, hasCode: false }
+    expect(estimateBatchGas({ ...shape, pairs: fit })).toBeLessThanOrEqual(batchGasCut)
+    expect(estimateBatchGas({ ...shape, pairs: fit + 1 })).toBeGreaterThan(batchGasCut)
+  })
+
+  test('behavior: many new payees fit fewer, payers with code far fewer, one always', () => {
+    expect(countThatFit(pairs(400, String), false)).toBeLessThan(countThatFit(pairs(400), false))
+    expect(countThatFit(pairs(400), true)).toBeLessThan(30)
+    expect(countThatFit(pairs(3), false, 1n)).toBe(1)
+    expect(countThatFit([], false)).toBe(0)
+  })
+})
+
+describe('batchGasLimit', () => {
+  test('behavior: never over the cap, never under the calldata floor', () => {
+    expect(batchGasLimit({ pairs: 400, singles: 0, payees: 1, hasCode: false }, new Uint8Array(0))).toBe(
+      transactionGasCap,
+    )
+    const long = new Uint8Array(20_000).fill(1)
+    expect(calldataFloor(long)).toBe(21_000n + 40n * 20_000n)
+    expect(batchGasLimit({ pairs: 1, singles: 0, payees: 1, hasCode: false }, long)).toBe(calldataFloor(long))
+  })
+
+  test('behavior: a full batch keeps what the contract wants to see before its last call', () => {
+    const shape = { pairs: countThatFit(pairs(400), false), singles: 0, payees: 3, hasCode: false }
+    expect(batchGasLimit(shape, new Uint8Array(0)) - estimateBatchGas(shape)).toBeGreaterThan(180_000n)
+  })
+})

@@ -1,0 +1,84 @@
+/** Most gas a transaction may have (EIP-7825). */
+export const transactionGasCap = 2n ** 24n
+/** Where a batch is cut, by the model below. */
+export const batchGasCut = 15_500_000n
+
+// contracts/BatchSettlement.sol: what must be left before each call, so that one item can't revert the others.
+const minCallGas = 120_000n
+const tailGas = 60_000n
+const outcomeGas = 16n
+
+// Upper bounds, calldata included, measured on the real USDC (bench/gas): a pair of a new buyer 87,000, a single
+// authorization 52,000; a recipient that had no balance costs a storage slot more.
+const batchGas = 60_000n
+const pairGas = 90_000n
+const singleGas = 56_000n
+const newPayeeGas = 24_000n
+
+/** What one authorization of a payer with code may use; its signature check can burn all of it. */
+export const codeCallGas = 300_000n
+
+export type BatchShape = {
+  /** Payments with two authorizations. */
+  pairs: number
+  /** Payments with one. */
+  singles: number
+  /** Distinct provider recipients. */
+  payees: number
+  /** The payers have code: budgeted at their full cap. */
+  hasCode: boolean
+}
+
+/** Gas that a batch uses at most, by the model. */
+export function estimateBatchGas({ pairs, singles, payees, hasCode }: BatchShape): bigint {
+  const authorizations = BigInt(2 * pairs + singles)
+  const items = hasCode
+    ? authorizations * (codeCallGas + 20_000n)
+    : BigInt(pairs) * pairGas + BigInt(singles) * singleGas
+  return batchGas + items + BigInt(payees) * newPayeeGas
+}
+
+export function callGasLimit(hasCode: boolean): bigint {
+  return hasCode ? codeCallGas : minCallGas
+}
+
+/** EIP-7623: calldata has a floor of its own, whatever the execution costs. */
+export function calldataFloor(data: Uint8Array): bigint {
+  let tokens = 0n
+  for (const byte of data) tokens += byte === 0 ? 1n : 4n
+  return 21_000n + 10n * tokens
+}
+
+/**
+ * Gas limit of a batch's transaction: the model, and what the contract wants to see left before its last call. What
+ * isn't used isn't paid.
+ */
+export function batchGasLimit(shape: BatchShape, calldata: Uint8Array): bigint {
+  const callGas = callGasLimit(shape.hasCode)
+  const reserve = (callGas * 64n) / 63n + tailGas + outcomeGas * BigInt(shape.pairs + shape.singles)
+  const wanted = estimateBatchGas(shape) + reserve
+  const floor = calldataFloor(calldata)
+  const limit = wanted > floor ? wanted : floor
+  return limit < transactionGasCap ? limit : transactionGasCap
+}
+
+/** How many of `shapes`, taken in order, fit under the gas cut. At least one. */
+export function countThatFit(
+  items: { isPair: boolean; payee: string }[],
+  hasCode: boolean,
+  cut: bigint = batchGasCut,
+): number {
+  const payees = new Set<string>()
+  const shape = { pairs: 0, singles: 0, payees: 0, hasCode }
+  for (const [index, item] of items.entries()) {
+    payees.add(item.payee)
+    shape.payees = payees.size
+    if (item.isPair) shape.pairs += 1
+    else shape.singles += 1
+    if (index > 0 && estimateBatchGas(shape) > cut) return index
+  }
+  return items.length
+}
+
+/** No batch holds more payments than this, whatever their shape: as far as a claim has to look. */
+export const mostPayments = Number(batchGasCut / pairGas)

@@ -1,0 +1,81 @@
+import { describe, expect, test } from 'vitest'
+import {
+  defaultTriggers,
+  estimatedSettlement,
+  firedTrigger,
+  firstFired,
+  type WalletQueue,
+} from './triggers.ts'
+
+const now = new Date('2026-11-21T12:00:00Z')
+const seconds = BigInt(now.getTime() / 1000)
+const quiet: WalletQueue = {
+  payee: `0x${'11'.repeat(20)}`,
+  paymentCount: 1,
+  amount: 1n,
+  largestPayment: 1n,
+  firstQueuedAt: now,
+  firstValidBefore: seconds + 93_600n,
+  retryDue: false,
+}
+const cheap = 0n
+const atTheLine = 20_000n
+const dear = 20_001n
+const ago = (ms: number) => new Date(now.getTime() - ms)
+
+describe('firedTrigger', () => {
+  test.each([
+    ['nothing queued', { paymentCount: 0, amount: 5_000_000n }, cheap, null],
+    ['one small payment', {}, cheap, null],
+    ['one unit below 1.00 USD', { amount: 999_999n }, cheap, null],
+    ['1.00 USD', { amount: 1_000_000n }, cheap, 'amount'],
+    ['1.00 USD at a cost of exactly 0.02', { amount: 1_000_000n }, atTheLine, 'amount'],
+    ['1.00 USD while dear', { amount: 1_000_000n }, dear, null],
+    ['one unit below 2.00 USD while dear', { amount: 1_999_999n }, dear, null],
+    ['2.00 USD while dear', { amount: 2_000_000n }, dear, 'amount'],
+    ['99 payments', { paymentCount: 99 }, cheap, null],
+    ['100 payments', { paymentCount: 100 }, cheap, 'count'],
+    ['100 payments while dear', { paymentCount: 100 }, dear, null],
+    ['149 payments while dear', { paymentCount: 149 }, dear, null],
+    ['150 payments while dear', { paymentCount: 150 }, dear, 'count'],
+    ['a millisecond below an hour', { firstQueuedAt: ago(3_599_999) }, cheap, null],
+    ['an hour', { firstQueuedAt: ago(3_600_000) }, cheap, 'time'],
+    ['an hour while dear', { firstQueuedAt: ago(3_600_000) }, dear, 'time'],
+    ['one unit below 10 USD', { largestPayment: 9_999_999n }, cheap, null],
+    ['10 USD', { largestPayment: 10_000_000n }, cheap, 'high_value'],
+    ['10 USD while dear', { largestPayment: 10_000_000n }, dear, 'high_value'],
+    ['5 minutes and a second before expiry', { firstValidBefore: seconds + 301n }, cheap, null],
+    ['5 minutes before expiry', { firstValidBefore: seconds + 300n }, cheap, 'expiry'],
+    ['5 minutes before expiry while dear', { firstValidBefore: seconds + 300n }, dear, 'expiry'],
+    ['a retry that is due', { retryDue: true }, dear, 'time'],
+    ['amount and count', { amount: 1_000_000n, paymentCount: 100 }, cheap, 'amount'],
+    ['count and time', { paymentCount: 100, firstQueuedAt: ago(3_600_000) }, cheap, 'count'],
+    ['expiry and amount', { amount: 1_000_000n, firstValidBefore: seconds }, cheap, 'expiry'],
+    [
+      'high value and expiry',
+      { largestPayment: 10_000_000n, firstValidBefore: seconds },
+      cheap,
+      'high_value',
+    ],
+  ] as const)('args: %s', (_name, change, cost, expected) => {
+    expect(firedTrigger({ ...quiet, ...change }, defaultTriggers, cost, now)).toBe(expected)
+  })
+})
+
+test('behavior: the most pressing trigger of several wallets names the batch', () => {
+  const queues = [
+    { ...quiet, firstQueuedAt: ago(3_600_000) },
+    { ...quiet, paymentCount: 100 },
+    { ...quiet, amount: 1_000_000n },
+  ]
+  expect(firstFired(queues, defaultTriggers, cheap, now)).toBe('amount')
+  expect(firstFired([quiet], defaultTriggers, cheap, now)).toBe(null)
+  expect(firstFired([], defaultTriggers, cheap, now)).toBe(null)
+})
+
+test('behavior: settlement is estimated at the sooner of one hour and the first expiry', () => {
+  expect(estimatedSettlement(quiet, defaultTriggers)).toEqual(new Date('2026-11-21T13:00:00Z'))
+  expect(estimatedSettlement({ ...quiet, firstValidBefore: seconds + 1_800n }, defaultTriggers)).toEqual(
+    new Date('2026-11-21T12:25:00Z'),
+  )
+})

@@ -1,0 +1,92 @@
+import type { Trigger } from '#protocol/settlement'
+
+/** What waits for one provider wallet: payments that could be claimed now. */
+export type WalletQueue = {
+  payee: string
+  paymentCount: number
+  /** What the wallet will receive, USDC base units. */
+  amount: bigint
+  /** The greatest payment among them, both halves together, USDC base units. */
+  largestPayment: bigint
+  /** Acceptance of the oldest one. */
+  firstQueuedAt: Date
+  /** Unix seconds; the soonest `validBefore` among them. */
+  firstValidBefore: bigint
+  /** One of them failed before and its next attempt is due. */
+  retryDue: boolean
+}
+
+export type TriggerSettings = {
+  amount: bigint
+  count: number
+  /** The thresholds while settling is dear. */
+  raisedAmount: bigint
+  raisedCount: number
+  /** Cost of settling what is queued, USDC base units, above which the raised thresholds apply. */
+  raisedAboveCost: bigint
+  timeMs: number
+  highValue: bigint
+  /** How long before `validBefore` a payment must be on its way. */
+  expiryLeadMs: number
+}
+
+/** SPEC.md 8.1, and DESIGN.md section 4 for `expiry`. */
+export const defaultTriggers: TriggerSettings = {
+  amount: 1_000_000n,
+  count: 100,
+  raisedAmount: 2_000_000n,
+  raisedCount: 150,
+  raisedAboveCost: 20_000n,
+  timeMs: 3_600_000,
+  highValue: 10_000_000n,
+  expiryLeadMs: 300_000,
+}
+
+// Where several have fired, the batch is named after the first of these: what can't wait comes first, then what
+// SPEC.md 8.1 lists first.
+const precedence = ['high_value', 'expiry', 'amount', 'count', 'time'] as const
+
+/**
+ * The trigger that one wallet's queue has fired, or null.
+ *
+ * @param estimatedCost USDC base units that settling everything queued would cost now.
+ */
+export function firedTrigger(
+  queue: WalletQueue,
+  settings: TriggerSettings,
+  estimatedCost: bigint,
+  now: Date,
+): Trigger | null {
+  if (queue.paymentCount === 0) return null
+  const isRaised = estimatedCost > settings.raisedAboveCost
+  const fired: Record<(typeof precedence)[number], boolean> = {
+    high_value: queue.largestPayment >= settings.highValue,
+    expiry: Number(queue.firstValidBefore) * 1000 - settings.expiryLeadMs <= now.getTime(),
+    amount: queue.amount >= (isRaised ? settings.raisedAmount : settings.amount),
+    count: queue.paymentCount >= (isRaised ? settings.raisedCount : settings.count),
+    // A retry has waited out its own delay: it doesn't wait for the wallet's next batch as well.
+    time: queue.retryDue || now.getTime() - queue.firstQueuedAt.getTime() >= settings.timeMs,
+  }
+  return precedence.find((trigger) => fired[trigger]) ?? null
+}
+
+/** The most pressing trigger among several wallets that would share a batch, or null. */
+export function firstFired(
+  queues: WalletQueue[],
+  settings: TriggerSettings,
+  estimatedCost: bigint,
+  now: Date,
+): Trigger | null {
+  const fired = new Set(queues.map((queue) => firedTrigger(queue, settings, estimatedCost, now)))
+  return precedence.find((trigger) => fired.has(trigger)) ?? null
+}
+
+/** When a wallet's queue will settle at the latest, if nothing else is queued. */
+export function estimatedSettlement(queue: WalletQueue, settings: TriggerSettings): Date {
+  return new Date(
+    Math.min(
+      queue.firstQueuedAt.getTime() + settings.timeMs,
+      Number(queue.firstValidBefore) * 1000 - settings.expiryLeadMs,
+    ),
+  )
+}

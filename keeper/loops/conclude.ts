@@ -1,0 +1,315 @@
+import {
+  decodeEventLog,
+  decodeFunctionData,
+  type Hex,
+  parseTransaction,
+  type TransactionReceipt,
+  toEventSelector,
+} from 'viem'
+import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
+import { feeNonce } from '#protocol/challenge'
+import { decodeOutcomes, type Outcome, outcomes as outcomeNames } from '#protocol/settlement'
+import { ChainUnavailable } from '../chain/everywhere.ts'
+import { findMined, isCanonical } from '../chain/receipts.ts'
+import { readGasTokenPrice, weiToUsd } from '../chain/settlementCost.ts'
+import { classifyRevert, type Failure } from '../domain/failures.ts'
+import type { IndexState } from '../domain/indexState.ts'
+import {
+  type BatchRow,
+  closeBatch,
+  lockBatch,
+  readMinedBatches,
+  recordOutcome,
+  releaseItem,
+  setBatchState,
+} from '../store/batches.ts'
+import { concludeBatchPayments } from '../store/conclusions.ts'
+import type { Queryable } from '../store/database.ts'
+import { recordFailure } from '../store/failures.ts'
+import { raiseActedBlock } from '../store/indexedHead.ts'
+import { type BatchItem, readBatchItems } from '../store/items.ts'
+import { pauseWallet } from '../store/leases.ts'
+import { deferPayment, seekEvidence } from '../store/queue.ts'
+import { markMined, markUnmined, readTransactions, type TransactionRow } from '../store/transactions.ts'
+import type { Context } from './context.ts'
+
+/** The chain's word and the index's may differ for this long before a payment is looked at again. */
+const putOffMs = 5_000
+const outOfGasPauseMs = 60_000
+
+/**
+ * Goes through a network's mined batches: notices those that a reorg dropped, reads from the index what became of each
+ * payment, and closes what is too deep to be dropped.
+ */
+export async function concludeMined(context: Context, index: IndexState): Promise<void> {
+  const { sql, served, log, metrics } = context
+  const { chainId, name } = served.network
+  for (const batch of await readMinedBatches(sql, chainId)) {
+    try {
+      await concludeBatch(context, batch, index)
+    } catch (error) {
+      metrics.loopErrors.inc({ network: name, loop: 'conclude' })
+      log.warn({ err: error, batch: batch.batchId }, 'could not conclude the batch')
+    }
+  }
+}
+
+async function concludeBatch(context: Context, batch: BatchRow, index: IndexState): Promise<void> {
+  const { sql, served, settings } = context
+  const transactions = await readTransactions(sql, batch.id)
+  const mined = transactions.find((one) => one.minedBlock !== null)
+  if (!mined || mined.minedBlock === null || mined.minedBlockHash === null) {
+    throw new Error(`batch ${batch.batchId} is mined without a mined transaction`)
+  }
+
+  const canonical = await isCanonical(served.client, mined.minedBlock, mined.minedBlockHash)
+  if (canonical !== true) {
+    await followReorg(context, batch, transactions)
+    return
+  }
+  if (index.status !== 'current' || index.head.blockNumber < mined.minedBlock) return
+
+  if (!context.memory.settled.has(mined.hash)) await concludeItems(context, batch, mined)
+  if (index.head.blockNumber >= mined.minedBlock + context.finalityBlocks)
+    await closeDeep(context, batch, mined)
+}
+
+/** The block it was mined in is gone: it stands in another one, or waits to be mined again. */
+async function followReorg(context: Context, batch: BatchRow, transactions: TransactionRow[]): Promise<void> {
+  const { sql, served, log, metrics } = context
+  const found = await findMined(
+    served.clients,
+    transactions.map((one) => one.hash),
+  ).catch((error: unknown) => {
+    if (error instanceof ChainUnavailable) return undefined
+    throw error
+  })
+  for (const { hash } of transactions) context.memory.settled.delete(hash)
+  // An RPC failed: nothing can be concluded from not finding it.
+  if (found === undefined) return
+  await sql.begin(async (tx) => {
+    if (!(await lockBatch(tx, batch.id, 'mined'))) return
+    await markUnmined(tx, batch.id)
+    if (found) {
+      const { blockNumber, blockHash, status } = found.receipt
+      await markMined(tx, found.hash, { blockNumber, blockHash, succeeded: status === 'success' })
+      await raiseActedBlock(tx, served.network.chainId, blockNumber)
+    } else await setBatchState(tx, batch.id, 'displaced')
+  })
+  metrics.reorgs.inc({ network: served.network.name })
+  log.warn({ batch: batch.batchId, minedAgain: found?.hash ?? null }, 'a reorg dropped the block of a batch')
+}
+
+type Tried = { outcome: Outcome; reason: Hex | null }
+
+/** Lets go of every item that isn't settled in full, for the reason that our own transaction shows. */
+async function concludeItems(context: Context, batch: BatchRow, mined: TransactionRow): Promise<void> {
+  const { sql, served, now, checkpoint, log, metrics } = context
+  const items = await readBatchItems(sql, context.indexerSchema, batch.id)
+  const unsettled = items.filter((item) => !isOver(item))
+  const receipt = await served.client.getTransactionReceipt({ hash: mined.hash })
+  if (unsettled.length === 0) {
+    context.memory.settled.add(mined.hash)
+    metrics.attempts.inc({ network: served.network.name, result: 'settled' }, items.length)
+    await reportCost(context, receipt, items.length)
+    return
+  }
+
+  const tried = readOutcomes(served.deployment.batchSettlement, batch.batchId, mined, receipt)
+  const network = served.network.name
+  await checkpoint('before-conclusion')
+  await sql.begin(async (tx) => {
+    if (!(await lockBatch(tx, batch.id, 'mined'))) return
+    for (const item of unsettled) await concludeItem(context, tx, batch, item, tried)
+    if (!mined.succeeded || mined.kind === 'cancellation') {
+      await closeBatch(tx, batch.id, mined.kind === 'cancellation' ? 'nothing_left' : 'reverted', now())
+    }
+  })
+  if (!mined.succeeded) {
+    metrics.batches.inc({ network, trigger: batch.trigger, outcome: 'reverted' })
+    log.warn(
+      { batch: batch.batchId, hash: mined.hash, gasUsed: `${receipt.gasUsed}` },
+      'the batch reverted on chain',
+    )
+    if (receipt.gasUsed * 100n >= mined.gas * 97n) {
+      // The gas model is wrong about something: more of the same would burn the wallet's money.
+      const until = new Date(now().getTime() + outOfGasPauseMs)
+      await pauseWallet(sql, { chainId: batch.chainId, address: batch.wallet }, until, 'out_of_gas')
+      log.error({ wallet: batch.wallet, batch: batch.batchId }, 'a batch ran out of gas: wallet paused')
+    }
+  }
+  await checkpoint('after-conclusion')
+}
+
+function isOver(item: BatchItem): boolean {
+  return item.provider.state === 'settled' && (item.fee === null || item.fee.state === 'settled')
+}
+
+async function concludeItem(
+  context: Context,
+  tx: Queryable,
+  batch: BatchRow,
+  item: BatchItem,
+  tried: Map<string, Tried>,
+): Promise<void> {
+  const { now, settings, metrics, served, log } = context
+  const { position, paymentId } = item
+  const provider = outcomeOf(tried, item.provider)
+  const fee = item.fee ? outcomeOf(tried, item.fee) : null
+
+  // The transaction says settled and the index says open: one of them is wrong, and neither may be acted on.
+  const disagrees = [
+    [item.provider, provider],
+    [item.fee, fee],
+  ] as const
+  if (disagrees.some(([half, seen]) => half?.state === 'open' && seen?.outcome === 'settled')) {
+    log.warn({ batch: batch.batchId, payment: paymentId }, 'settled by its transaction, open by the index')
+    return
+  }
+
+  if (provider || fee) {
+    await recordOutcome(tx, batch.id, position, { provider: digitOf(provider), fee: digitOf(fee) })
+  }
+  if (!(await releaseItem(tx, batch.id, position)) || paymentId === null) return
+
+  const failure = failureOf(item, provider, fee)
+  if (failure) {
+    const { code, detail, isFinal } = failure
+    const attempts = await recordFailure(
+      tx,
+      { paymentId, batchId: batch.id, code, detail, isFinal },
+      { now: now(), leadMs: settings.triggers.expiryLeadMs },
+    )
+    metrics.attempts.inc({ network: served.network.name, result: code })
+    log.warn({ payment: paymentId, batch: batch.batchId, code, attempts }, 'settlement failed on chain')
+    return
+  }
+  if (provider?.outcome === 'used' || fee?.outcome === 'used') {
+    await seekEvidence(tx, paymentId, now())
+    await deferPayment(tx, paymentId, new Date(now().getTime() + putOffMs))
+  }
+}
+
+/** The failure that is the payment's own, if there is one. */
+function failureOf(
+  item: BatchItem,
+  provider: Tried | null,
+  fee: Tried | null,
+): (Pick<Failure, 'code' | 'detail'> & { isFinal: boolean }) | null {
+  const { state } = item.provider
+  if (state === 'cancelled')
+    return { code: 'authorization_cancelled', detail: 'cancelled by the payer', isFinal: true }
+  if (state === 'diverted')
+    return { code: 'authorization_used', detail: 'its nonce paid for something else', isFinal: true }
+  for (const tried of [provider, fee]) {
+    if (tried?.outcome !== 'failed') continue
+    const failure = classifyRevert(tried.reason ?? '0x')
+    if (failure.owner === 'payment') return { ...failure, isFinal: false }
+  }
+  return null
+}
+
+function digitOf(tried: Tried | null): number {
+  return tried ? outcomeNames.indexOf(tried.outcome) : 0
+}
+
+function outcomeOf(tried: Map<string, Tried>, half: NonNullable<BatchItem['fee']>): Tried | null {
+  return tried.get(keyOf(half.authorization.from, half.authorization.nonce)) ?? null
+}
+
+function keyOf(from: string, nonce: string): string {
+  return `${from.toLowerCase()}:${nonce}`
+}
+
+/**
+ * What our own transaction made of each authorization in it, by payer and nonce. Read from its stored calldata and its
+ * own receipt: events of anybody else's transaction can say what they like.
+ */
+function readOutcomes(
+  contract: string,
+  batchId: Hex,
+  mined: TransactionRow,
+  receipt: TransactionReceipt,
+): Map<string, Tried> {
+  const tried = new Map<string, Tried>()
+  if (!mined.succeeded || mined.kind === 'cancellation') return tried
+  const own = receipt.logs.filter((log) => log.address.toLowerCase() === contract)
+  const reasons = new Map<string, Hex>()
+  let packed: Hex | null = null
+  for (const log of own) {
+    if (log.topics[0] === settledTopic) {
+      const { args } = decodeEventLog({
+        abi: batchSettlementAbi,
+        eventName: 'BatchSettled',
+        ...topicsOf(log),
+      })
+      if (args.batchId === batchId) packed = args.outcomes
+    } else if (log.topics[0] === failedTopic) {
+      const { args } = decodeEventLog({
+        abi: batchSettlementAbi,
+        eventName: 'AuthorizationFailed',
+        ...topicsOf(log),
+      })
+      reasons.set(keyOf(args.from, args.nonce), args.reason)
+    }
+  }
+  if (packed === null) throw new Error(`the receipt of ${mined.hash} has no BatchSettled of its batch`)
+
+  const { data = '0x' } = parseTransaction(mined.raw)
+  const call = decodeFunctionData({ abi: batchSettlementAbi, data })
+  if (call.functionName !== 'settle') throw new Error(`${mined.hash} doesn't call settle`)
+  const payments = call.args[2]
+  for (const [index, outcome] of decodeOutcomes(packed).entries()) {
+    const payment = payments[index]
+    if (!payment) continue
+    const from = `0x${(payment.head >> 96n).toString(16).padStart(40, '0')}`
+    const key = keyOf(from, payment.nonce)
+    tried.set(key, { outcome: outcome.provider, reason: reasons.get(key) ?? null })
+    if ((payment.values & ((1n << 128n) - 1n)) === 0n) continue
+    const feeKey = keyOf(from, BigInt(payment.feeNonce) === 0n ? feeNonce(payment.nonce) : payment.feeNonce)
+    tried.set(feeKey, { outcome: outcome.fee, reason: reasons.get(feeKey) ?? null })
+  }
+  return tried
+}
+
+const [settledTopic, failedTopic] = ['BatchSettled', 'AuthorizationFailed'].map((name) => {
+  const event = batchSettlementAbi.find((entry) => entry.type === 'event' && entry.name === name)
+  if (event?.type !== 'event') throw new Error(`the contract has no event ${name}`)
+  return toEventSelector(event)
+})
+
+function topicsOf(log: TransactionReceipt['logs'][number]) {
+  return { topics: log.topics, data: log.data }
+}
+
+async function reportCost(context: Context, receipt: TransactionReceipt, payments: number): Promise<void> {
+  const { served, settings, metrics } = context
+  if (payments === 0) return
+  const network = served.network.name
+  const { usdPerToken } = await readGasTokenPrice(
+    served.client,
+    served.network.ethUsdFeed,
+    settings.gasTokenUsd,
+  )
+  const l1Fee = 'l1Fee' in receipt && typeof receipt.l1Fee === 'bigint' ? receipt.l1Fee : 0n
+  const usd = weiToUsd(receipt.gasUsed * receipt.effectiveGasPrice + l1Fee, usdPerToken)
+  metrics.gasPerPayment.observe({ network }, Number(receipt.gasUsed / BigInt(payments)))
+  metrics.usdPerPayment.observe({ network }, Number(usd) / 1_000_000 / payments)
+}
+
+/** Too deep for a reorg that we'd have to heal: its payments are concluded, its nonce is over. */
+async function closeDeep(context: Context, batch: BatchRow, mined: TransactionRow): Promise<void> {
+  const { sql, served, now, log, metrics, checkpoint } = context
+  const items = await readBatchItems(sql, context.indexerSchema, batch.id)
+  if (items.some((item) => !isOver(item))) return
+  await checkpoint('before-close')
+  await sql.begin(async (tx) => {
+    if (!(await lockBatch(tx, batch.id, 'mined'))) return
+    await concludeBatchPayments(tx, batch.id, now())
+    await closeBatch(tx, batch.id, 'settled', now())
+  })
+  context.memory.settled.delete(mined.hash)
+  metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome: 'settled' })
+  log.info({ batch: batch.batchId, hash: mined.hash }, 'batch closed')
+  await checkpoint('after-close')
+}

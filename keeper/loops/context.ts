@@ -1,0 +1,95 @@
+import type { Address, Hex } from 'viem'
+import type { PayersWithCode } from '../chain/payerCode.ts'
+import type { ServedNetwork } from '../chain/servedNetworks.ts'
+import type { TriggerSettings } from '../domain/triggers.ts'
+import type { Logger } from '../logger.ts'
+import type { Metrics } from '../metrics.ts'
+import type { Database } from '../store/database.ts'
+
+/**
+ * A named point of the settlement path; production does nothing at it, a crash test ends the process there.
+ * Every await that could be the last one of this process is followed or preceded by one.
+ */
+export type Checkpoint = (name: CheckpointName) => Promise<void> | void
+
+export const checkpoints = [
+  'before-claim',
+  'after-claim',
+  'before-simulation',
+  'after-simulation',
+  'before-write-ahead',
+  'after-write-ahead',
+  'before-broadcast',
+  'after-broadcast',
+  'after-broadcast-recorded',
+  'before-replacement-write-ahead',
+  'after-replacement-write-ahead',
+  'after-replacement-broadcast',
+  'before-mined-recorded',
+  'after-mined-recorded',
+  'before-conclusion',
+  'after-conclusion',
+  'before-close',
+  'after-close',
+  'before-handover',
+  'after-handover',
+] as const
+export type CheckpointName = (typeof checkpoints)[number]
+
+export type KeeperSettings = {
+  triggers: TriggerSettings
+  /** Pause between two looks at the queue, the chain and the index. */
+  pollMs: number
+  leaseMs: number
+  /** How far the index may be behind the chain. */
+  maxIndexLagBlocks: bigint
+  /** A stored transaction is sent again after this long. */
+  rebroadcastAfterMs: number
+  /** One that isn't mined after this long is replaced by a dearer one. */
+  replaceAfterMs: number
+  /** Wei; null: what the node suggests. */
+  priorityFeePerGas: bigint | null
+  /** Wei; no transaction offers more. */
+  maxFeePerGas: bigint
+  /** USDC base units an ETH (POL on Polygon), where there is no feed or it is stale. */
+  gasTokenUsd: bigint
+  facilitatorUrl: string | null
+  facilitatorKey: string | null
+}
+
+/** What the loops of one network work with. */
+export type Context = {
+  sql: Database
+  indexerSchema: string
+  served: ServedNetwork
+  settings: KeeperSettings
+  /** Blocks after which a batch is closed: Ponder's own finality. */
+  finalityBlocks: bigint
+  payersWithCode: PayersWithCode
+  now: () => Date
+  randomBytes32: () => Hex
+  checkpoint: Checkpoint
+  log: Logger
+  metrics: Metrics
+  memory: Memory
+}
+
+/** What may be forgotten at any time: a restart only looks again. */
+export type Memory = {
+  /** Batches whose nonce is used, but by none of their transactions, and since when (ms). */
+  missingSince: Map<Hex, number>
+  /** Hashes of mined batches of which every payment is settled: looked at again when they are deep. */
+  settled: Set<Hex>
+}
+
+export type SettlementWallet = { address: Address; sign: (transaction: SignableTransaction) => Promise<Hex> }
+
+export type SignableTransaction = {
+  chainId: number
+  to: Address
+  data: Hex
+  nonce: number
+  gas: bigint
+  maxFeePerGas: bigint
+  maxPriorityFeePerGas: bigint
+}

@@ -1,0 +1,106 @@
+import { findEvidence } from '../chain/evidence.ts'
+import { isNonceSpent } from '../chain/simulate.ts'
+import type { IndexState } from '../domain/indexState.ts'
+import {
+  deleteEvidence,
+  finishEvidence,
+  readSought,
+  readSpoiled,
+  readUnsureEvidence,
+  stopSeeking,
+  upsertEvidence,
+} from '../store/evidence.ts'
+import { recordFailure } from '../store/failures.ts'
+import { seekEvidence } from '../store/queue.ts'
+import { readVoidedHalves, unvoidPayments } from '../store/voids.ts'
+import type { Context } from './context.ts'
+
+const atOnce = 200
+// A block's clock may be a little behind ours.
+const clockSlackSeconds = 900n
+
+/** Finds out by whom a half was spent that the index doesn't explain. No attempt is counted for a stranger's doing. */
+export async function collectEvidence(context: Context): Promise<void> {
+  const { sql, served, indexerSchema, log, metrics, now, settings } = context
+  const { chainId, name } = served.network
+  const { token } = served
+  const sought = await readSought(sql, indexerSchema, chainId, atOnce)
+  const unexplained = new Set<string>()
+  for (const { paymentId, authorizer, nonce, acceptedAt } of sought) {
+    if (!(await isNonceSpent(served.client, token, { from: authorizer, nonce }))) continue
+    const since = BigInt(Math.floor(acceptedAt.getTime() / 1000)) - clockSlackSeconds
+    const evidence = await findEvidence(served.client, token, { from: authorizer, nonce }, since)
+    if (!evidence) {
+      unexplained.add(paymentId)
+      continue
+    }
+    await upsertEvidence(sql, { chainId, token, authorizer, nonce }, evidence)
+    metrics.foreignSettlements.inc({ network: name, state: evidence.state })
+    log.info(
+      { payment: paymentId, hash: evidence.txHash, state: evidence.state },
+      'a half was spent outside our batches',
+    )
+  }
+
+  const paymentIds = [...new Set(sought.map((one) => one.paymentId))].filter((id) => !unexplained.has(id))
+  if (paymentIds.length === 0) return
+  await sql.begin(async (tx) => {
+    for (const { paymentId, state } of await readSpoiled(tx, indexerSchema, chainId, paymentIds)) {
+      const code = state === 'cancelled' ? 'authorization_cancelled' : 'authorization_used'
+      const detail = state === 'cancelled' ? 'cancelled by the payer' : 'its nonce paid for something else'
+      await recordFailure(
+        tx,
+        { paymentId, batchId: null, code, detail, isFinal: true },
+        { now: now(), leadMs: settings.triggers.expiryLeadMs },
+      )
+      log.warn({ payment: paymentId, code }, 'the payment can not be settled any more')
+    }
+    await stopSeeking(tx, paymentIds)
+  })
+}
+
+/** Drops evidence whose block is no longer part of the chain, and lets rest what is too deep to be dropped. */
+export async function recheckEvidence(context: Context, index: IndexState): Promise<void> {
+  const { sql, served, indexerSchema, settings, log, now } = context
+  const { chainId } = served.network
+  const blocks = new Map<bigint, string>()
+  const head = await served.client.getBlockNumber({ cacheTime: 0 })
+  for (const row of await readUnsureEvidence(sql, chainId, served.token)) {
+    const key = { chainId, token: served.token, authorizer: row.authorizer, nonce: row.nonce }
+    // A node that hasn't come that far says nothing about the block.
+    if (row.blockNumber > head) continue
+    const hash =
+      blocks.get(row.blockNumber) ?? (await served.client.getBlock({ blockNumber: row.blockNumber })).hash
+    blocks.set(row.blockNumber, hash)
+    if (hash !== row.blockHash) {
+      await sql.begin((tx) => deleteEvidence(tx, key))
+      log.warn({ authorizer: row.authorizer, nonce: row.nonce }, 'a reorg dropped the evidence of a use')
+    } else if (index.status === 'current' && head - row.blockNumber >= context.finalityBlocks) {
+      await sql.begin((tx) => finishEvidence(tx, indexerSchema, key, now()))
+    }
+  }
+}
+
+/**
+ * Looks whether the provider's half of a voided payment was settled all the same: the provider saw the signatures. Then
+ * the payment is as good as any other, its fee is claimed, and the provider is marked.
+ */
+export async function recheckVoided(context: Context): Promise<void> {
+  const { sql, served, indexerSchema, log, now } = context
+  const { chainId } = served.network
+  const voided = await readVoidedHalves(sql, indexerSchema, chainId, now(), atOnce)
+  for (const { paymentId, authorizer, nonce, state } of voided) {
+    if (state === 'open' && (await isNonceSpent(served.client, served.token, { from: authorizer, nonce }))) {
+      await seekEvidence(sql, paymentId, now())
+    }
+  }
+  const taken = voided.filter((one) => one.state === 'settled').map((one) => one.paymentId)
+  if (taken.length === 0) return
+  await sql.begin((tx) => unvoidPayments(tx, taken))
+  for (const payment of taken) {
+    log.error(
+      { payment },
+      'a voided payment was settled by its provider: it counts again, its fee is claimed',
+    )
+  }
+}

@@ -1,0 +1,23 @@
+import { type IndexState, judgeIndex } from '../domain/indexState.ts'
+import { readActedBlock, readIndexedHead } from '../store/indexedHead.ts'
+import type { Context } from './context.ts'
+
+/** Whether the index may be believed now. Asked before everything that relies on an authorization being unsettled. */
+export async function readIndexState(context: Context): Promise<IndexState> {
+  const { sql, indexerSchema, served, settings, metrics } = context
+  const { chainId, name } = served.network
+  // The index first: read in the other order, a block in between would make it seem further behind than it is.
+  const indexed = await readIndexedHead(sql, indexerSchema, chainId)
+  const [acted, chainHead] = await Promise.all([
+    readActedBlock(sql, chainId),
+    served.client.getBlockNumber({ cacheTime: 0 }),
+  ])
+  const state = judgeIndex(indexed, acted, chainHead, settings.maxIndexLagBlocks)
+  for (const reason of ['missing', 'below_acted_block', 'stale']) {
+    metrics.indexBehind.set(
+      { network: name, reason },
+      state.status === 'behind' && state.reason === reason ? 1 : 0,
+    )
+  }
+  return state
+}

@@ -1,0 +1,52 @@
+import type { Hex } from 'viem'
+import { encodeSettle, type SettlementItem, settlementItems, triggerCodes } from '#protocol/settlement'
+import { type BatchShape, batchGasLimit, callGasLimit } from '../domain/gas.ts'
+import type { BatchRow } from '../store/batches.ts'
+import type { BatchItem } from '../store/items.ts'
+
+/** One entry of the contract's `payments`: both halves of an item that are still open, or one of them. */
+export type PlanEntry = { item: BatchItem; settlement: SettlementItem }
+
+export type Plan = { entries: PlanEntry[]; shape: BatchShape; calldata: Hex; gas: bigint }
+
+/**
+ * What settles the open halves of an item; null if nothing is to be settled.
+ *
+ * Two halves that can't share an entry (their windows differ, say) go one after the other: the fee is only sent for once
+ * the provider's half is known to have moved.
+ */
+export function planEntry(item: BatchItem, batch: Pick<BatchRow, 'feeRecipient'>): PlanEntry | null {
+  const { provider, fee } = item
+  if (provider.state === 'open') {
+    const shared =
+      fee?.state === 'open'
+        ? settlementItems(provider.authorization, fee.authorization, batch.feeRecipient)
+        : []
+    return {
+      item,
+      settlement: shared.length === 1 && shared[0] ? shared[0] : { authorization: provider.authorization },
+    }
+  }
+  // Whoever cancelled the provider's half owes no fee.
+  if (provider.state === 'settled' && fee?.state === 'open') {
+    return { item, settlement: { authorization: fee.authorization } }
+  }
+  return null
+}
+
+/** Packs entries into a transaction's calldata and gas limit. */
+export function buildPlan(batch: BatchRow, entries: PlanEntry[], hasCode: boolean): Plan {
+  const { calldata, payees } = encodeSettle(
+    {
+      token: batch.token,
+      feeRecipient: batch.feeRecipient,
+      batchId: batch.batchId,
+      trigger: triggerCodes[batch.trigger],
+      callGasLimit: callGasLimit(hasCode),
+    },
+    entries.map((entry) => entry.settlement),
+  )
+  const pairs = entries.filter((entry) => entry.settlement.fee).length
+  const shape = { pairs, singles: entries.length - pairs, payees: payees.length, hasCode }
+  return { entries, shape, calldata, gas: batchGasLimit(shape, Buffer.from(calldata.slice(2), 'hex')) }
+}

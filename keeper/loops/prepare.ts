@@ -1,0 +1,135 @@
+import type { Address } from 'viem'
+import { diagnose, isNonceSpent, simulateBatch } from '../chain/simulate.ts'
+import type { Failure } from '../domain/failures.ts'
+import { transactionGasCap } from '../domain/gas.ts'
+import type { BatchRow } from '../store/batches.ts'
+import { type BatchItem, readBatchItems } from '../store/items.ts'
+import type { Context } from './context.ts'
+import { buildPlan, type Plan, type PlanEntry, planEntry } from './plan.ts'
+
+/** Why an item can't be settled in this batch. */
+export type Drop =
+  | { item: BatchItem; reason: 'done' }
+  /** Spent on chain, and the index doesn't say by whom yet. */
+  | { item: BatchItem; reason: 'spent' }
+  /** Its payer has code, and the batch's others have none, or the other way round. */
+  | { item: BatchItem; reason: 'other_class'; hasCode: boolean }
+  | { item: BatchItem; reason: 'failed'; failure: Failure }
+  /** Not its fault: the batch ran out of gas before it, or the token is paused. */
+  | { item: BatchItem; reason: 'put_off' }
+
+export type Prepared = { plan: Plan | null; drops: Drop[] }
+
+/**
+ * Asks the chain, on its latest block, what a batch would do, and leaves out what would fail.
+ *
+ * Nothing is written. An RPC that fails throws: it says nothing about any payment.
+ */
+export async function prepareBatch(context: Context, batch: BatchRow, wallet: Address): Promise<Prepared> {
+  const { sql, served, checkpoint } = context
+  await checkpoint('before-simulation')
+  const items = await readBatchItems(sql, context.indexerSchema, batch.id)
+  const drops: Drop[] = []
+  const wanted: PlanEntry[] = []
+  for (const item of items) {
+    const entry = planEntry(item, batch)
+    if (entry) wanted.push(entry)
+    else drops.push({ item, reason: 'done' })
+  }
+
+  const withCode = await context.payersWithCode(wanted.map((entry) => entry.settlement.authorization.from))
+  const first = wanted[0]
+  if (!first) return { plan: null, drops }
+  // What was asked for together goes together, budgeted for the dearest of it.
+  const isDirect = batch.trigger === 'direct'
+  const hasCode = isDirect ? withCode.size > 0 : withCode.has(first.settlement.authorization.from)
+  const [same, others] = partition(
+    wanted,
+    (entry) => isDirect || withCode.has(entry.settlement.authorization.from) === hasCode,
+  )
+  drops.push(...others.map(({ item }): Drop => ({ item, reason: 'other_class', hasCode: !hasCode })))
+
+  let entries = same
+  // Each round drops at least one entry; two are the rule: what failed, and the rest going through.
+  while (entries.length > 0) {
+    const plan = buildPlan(batch, entries, hasCode)
+    const simulation = await simulateBatch(served.client, {
+      from: wallet,
+      to: served.deployment.batchSettlement,
+      calldata: plan.calldata,
+      gas: transactionGasCap,
+    })
+    if (simulation.status === 'reverted')
+      throw new Error(`the simulated batch reverted: ${simulation.reason}`)
+    const outcomes = simulation.status === 'outcomes' ? simulation.outcomes : null
+    const judged = await Promise.all(
+      entries.map(async (entry, index) => judge(context, wallet, entry, outcomes?.[index] ?? null)),
+    )
+    drops.push(...judged.flatMap((one) => one.drop ?? []))
+    const kept = judged.flatMap((one) => one.keep ?? [])
+    if (
+      outcomes &&
+      kept.length === entries.length &&
+      kept.every((entry, index) => entry === entries[index])
+    ) {
+      await checkpoint('after-simulation')
+      return { plan, drops }
+    }
+    entries = kept
+  }
+  await checkpoint('after-simulation')
+  return { plan: null, drops }
+}
+
+type Judged = { keep?: PlanEntry; drop?: Drop }
+
+/** What to do with one entry, given what the simulation made of it (null: the batch as a whole settled nothing). */
+async function judge(
+  context: Context,
+  wallet: Address,
+  entry: PlanEntry,
+  outcome: { provider: string; fee: string } | null,
+): Promise<Judged> {
+  const { item, settlement } = entry
+  const { authorization, fee } = settlement
+  if (outcome?.provider === 'settled' && (!fee || outcome.fee === 'settled')) return { keep: entry }
+  if (outcome?.provider === 'not_tried') return { drop: { item, reason: 'put_off' } }
+
+  // The provider's half goes through, the fee's doesn't: the provider isn't made to wait for it.
+  if (outcome?.provider === 'settled' && fee) {
+    const single = { item, settlement: { authorization } }
+    if (outcome.fee === 'not_tried') return { keep: single }
+    const drop = await explain(context, wallet, item, fee, outcome.fee)
+    return drop.reason === 'failed' ? { keep: single, drop } : { keep: single }
+  }
+  return { drop: await explain(context, wallet, item, authorization, outcome?.provider ?? 'unknown') }
+}
+
+async function explain(
+  context: Context,
+  wallet: Address,
+  item: BatchItem,
+  authorization: PlanEntry['settlement']['authorization'],
+  outcome: string,
+): Promise<Drop> {
+  const { client, token } = context.served
+  if (outcome === 'used' || (await isNonceSpent(client, token, authorization)))
+    return { item, reason: 'spent' }
+  const failure = await diagnose(client, token, wallet, authorization)
+  if (failure?.owner === 'race') return { item, reason: 'spent' }
+  if (failure?.owner === 'token') return { item, reason: 'put_off' }
+  if (failure) return { item, reason: 'failed', failure }
+  // Alone it would go through, and in the batch it failed: others of the same payer came first and took the balance.
+  if (outcome === 'failed') {
+    const detail = 'the balance does not cover what this payer owes in one batch'
+    return { item, reason: 'failed', failure: { owner: 'payment', code: 'insufficient_balance', detail } }
+  }
+  return { item, reason: 'put_off' }
+}
+
+function partition<Element>(
+  elements: Element[],
+  test: (element: Element) => boolean,
+): [Element[], Element[]] {
+  return [elements.filter(test), elements.filter((element) => !test(element))]
+}

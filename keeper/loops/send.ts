@@ -1,0 +1,36 @@
+import type { Hex } from 'viem'
+import { type BroadcastResult, broadcast } from '../chain/broadcast.ts'
+import { type Lease, requireLease } from '../store/leases.ts'
+import { markBroadcast } from '../store/transactions.ts'
+import type { Context } from './context.ts'
+
+/** Hands out a transaction that is stored already, for the first time or again. */
+export async function sendStored(
+  context: Context,
+  lease: Lease,
+  transaction: { hash: Hex; raw: Hex; kind: string },
+): Promise<BroadcastResult> {
+  const { sql, served, metrics, log, now, checkpoint } = context
+  const { hash, raw, kind } = transaction
+  await checkpoint('before-broadcast')
+  const result = await broadcast(served.clients, raw, hash)
+  await checkpoint('after-broadcast')
+  metrics.broadcasts.inc({
+    network: served.network.name,
+    kind,
+    result: result.status === 'rejected' ? result.code : result.status,
+  })
+  if (result.status === 'sent') {
+    await sql.begin(async (tx) => {
+      await requireLease(tx, lease)
+      await markBroadcast(tx, hash, now())
+    })
+    await checkpoint('after-broadcast-recorded')
+  } else {
+    log.warn(
+      { hash, wallet: lease.address, status: result.status, reason: result.reason },
+      'broadcast not confirmed',
+    )
+  }
+  return result
+}

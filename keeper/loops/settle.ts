@@ -1,0 +1,211 @@
+import { keccak256 } from 'viem'
+import { estimateFees } from '../chain/feeEstimate.ts'
+import { readNonce } from '../chain/receipts.ts'
+import type { Fees } from '../domain/fees.ts'
+import { type BatchRow, closeBatch, lockBatch, releaseItem, setBatchState } from '../store/batches.ts'
+import type { Queryable } from '../store/database.ts'
+import { recordFailure } from '../store/failures.ts'
+import { type Lease, pauseWallet, requireLease } from '../store/leases.ts'
+import { deferPayment, seekEvidence, setPayerHasCode } from '../store/queue.ts'
+import { failSubmission } from '../store/submissions.ts'
+import { insertTransaction, type NewTransaction } from '../store/transactions.ts'
+import type { Context, SettlementWallet } from './context.ts'
+import type { Plan } from './plan.ts'
+import { type Drop, prepareBatch } from './prepare.ts'
+import { sendStored } from './send.ts'
+
+/** How long a payment is put off when the chain and the index don't agree about it yet. */
+const putOffMs = 5_000
+/** How long a wallet without gas money waits before it looks at its balance again. */
+const emptyWalletPauseMs = 15_000
+
+/** A transaction was refused before it existed: nothing is stored, nothing is out. */
+export type Unaffordable = { status: 'unaffordable'; balance: bigint; needed: bigint }
+
+/**
+ * Takes a claimed batch, of which nothing is signed yet, to its first broadcast: asks the chain, drops what would fail,
+ * signs, stores the transaction, and only then sends it.
+ */
+export async function settleClaimed(
+  context: Context,
+  lease: Lease,
+  wallet: SettlementWallet,
+  batch: BatchRow,
+): Promise<void> {
+  const { sql, served, settings, now, log } = context
+  const { plan, drops } = await prepareBatch(context, batch, wallet.address)
+  // POST /submit has one hash to answer with: all that was asked for, or nothing.
+  const isIncomplete = batch.trigger === 'direct' && drops.some((drop) => drop.reason !== 'done')
+  if (!plan || isIncomplete) {
+    await abandon(context, lease, batch, drops)
+    return
+  }
+
+  const [nonce, fees] = await Promise.all([
+    readNonce(served.clients, wallet.address),
+    estimateFees(served.client, settings),
+  ])
+  const missing = await findMissingFunds(context, wallet, plan, fees)
+  if (missing) {
+    await sql.begin(async (tx) => {
+      await requireLease(tx, lease)
+      await pauseWallet(tx, lease, new Date(now().getTime() + emptyWalletPauseMs), 'insufficient_gas_funds')
+      await failSubmission(tx, batch.id, 'insufficient_gas_funds')
+      await closeBatch(tx, batch.id, 'released', now())
+    })
+    context.metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome: 'released' })
+    log.error(
+      {
+        wallet: wallet.address,
+        batch: batch.batchId,
+        balance: `${missing.balance}`,
+        needed: `${missing.needed}`,
+      },
+      'the wallet is out of gas money: paused',
+    )
+    return
+  }
+
+  const transaction = await signPlan(context, wallet, batch, plan, nonce, fees, 'settle')
+  await context.checkpoint('before-write-ahead')
+  await sql.begin(async (tx) => {
+    await requireLease(tx, lease)
+    if (!(await lockBatch(tx, batch.id, 'claimed')))
+      throw new Error(`batch ${batch.batchId} is not claimed any more`)
+    await applyDrops(context, tx, batch, drops, plan)
+    await insertTransaction(tx, transaction)
+    await setBatchState(tx, batch.id, 'broadcast')
+  })
+  await context.checkpoint('after-write-ahead')
+  log.info(
+    {
+      batch: batch.batchId,
+      trigger: batch.trigger,
+      wallet: wallet.address,
+      hash: transaction.hash,
+      payments: plan.entries.length,
+    },
+    'batch signed',
+  )
+  await sendStored(context, lease, transaction)
+  context.metrics.triggerToBroadcast.observe(
+    { network: served.network.name },
+    (now().getTime() - batch.createdAt.getTime()) / 1000,
+  )
+}
+
+/** Signs a plan; the hash is known from here on, before anybody else has seen the bytes. */
+export async function signPlan(
+  { served }: Context,
+  wallet: SettlementWallet,
+  batch: BatchRow,
+  plan: Plan,
+  nonce: number,
+  fees: Fees,
+  kind: NewTransaction['kind'],
+): Promise<NewTransaction> {
+  const { maxFeePerGas, maxPriorityFeePerGas } = fees
+  const raw = await wallet.sign({
+    chainId: served.network.chainId,
+    to: served.deployment.batchSettlement,
+    data: plan.calldata,
+    nonce,
+    gas: plan.gas,
+    maxFeePerGas,
+    maxPriorityFeePerGas,
+  })
+  return {
+    hash: keccak256(raw),
+    batchId: batch.id,
+    chainId: served.network.chainId,
+    wallet: wallet.address,
+    nonce,
+    kind,
+    raw,
+    gas: plan.gas,
+    maxFeePerGas,
+    maxPriorityFeePerGas,
+  }
+}
+
+/** What nodes ask for before they take a transaction; on an OP-stack chain the data's fee comes on top. */
+async function findMissingFunds(
+  { served, metrics }: Context,
+  wallet: SettlementWallet,
+  plan: Plan,
+  fees: Fees,
+): Promise<{ balance: bigint; needed: bigint } | null> {
+  const balance = await served.client.getBalance({ address: wallet.address })
+  const labels = { network: served.network.name, wallet: wallet.address }
+  metrics.walletBalance.set(labels, Number(balance / 10n ** 9n) / 1e9)
+  const needed = plan.gas * fees.maxFeePerGas
+  return balance < needed ? { balance, needed } : null
+}
+
+/** Ends a batch of which nothing can be settled now. */
+async function abandon(context: Context, lease: Lease, batch: BatchRow, drops: Drop[]): Promise<void> {
+  const { sql, now, log, metrics, served } = context
+  await sql.begin(async (tx) => {
+    await requireLease(tx, lease)
+    if (!(await lockBatch(tx, batch.id, 'claimed'))) return
+    await applyDrops(context, tx, batch, drops, null)
+    await failSubmission(tx, batch.id, failureOf(drops))
+    await closeBatch(tx, batch.id, 'nothing_left', now())
+  })
+  metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome: 'nothing_left' })
+  log.info({ batch: batch.batchId, dropped: drops.length }, 'nothing of the batch can be settled now')
+}
+
+function failureOf(drops: Drop[]): string {
+  const failed = drops.find((drop) => drop.reason === 'failed')
+  return failed
+    ? failed.failure.code
+    : drops.some((drop) => drop.reason === 'put_off')
+      ? 'put_off'
+      : 'authorization_used'
+}
+
+/** Lets go of what a plan leaves out, each for its reason. An item of which one half is still planned stays. */
+export async function applyDrops(
+  context: Context,
+  tx: Queryable,
+  batch: BatchRow,
+  drops: Drop[],
+  plan: Plan | null,
+): Promise<void> {
+  const { now, settings, metrics, served, log } = context
+  const planned = new Set(plan?.entries.map((entry) => entry.item.position))
+  const network = served.network.name
+  for (const drop of drops) {
+    const { position, paymentId } = drop.item
+    if (!planned.has(position)) await releaseItem(tx, batch.id, position)
+    if (paymentId === null) continue
+    switch (drop.reason) {
+      case 'done':
+        break
+      case 'spent':
+        await seekEvidence(tx, paymentId, now())
+        await deferPayment(tx, paymentId, new Date(now().getTime() + putOffMs))
+        break
+      case 'put_off':
+        await deferPayment(tx, paymentId, new Date(now().getTime() + putOffMs))
+        break
+      case 'other_class':
+        await setPayerHasCode(tx, paymentId, drop.hasCode)
+        break
+      case 'failed': {
+        const { code, detail } = drop.failure
+        const attempts = await recordFailure(
+          tx,
+          { paymentId, batchId: batch.id, code, detail, isFinal: false },
+          { now: now(), leadMs: settings.triggers.expiryLeadMs },
+        )
+        metrics.attempts.inc({ network, result: code })
+        log.warn(
+          { payment: paymentId, batch: batch.batchId, code, attempts },
+          'settlement failed in the simulation',
+        )
+      }
+    }
+  }
+}

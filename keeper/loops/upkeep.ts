@@ -1,0 +1,63 @@
+import { isNonceSpent } from '../chain/simulate.ts'
+import type { IndexState } from '../domain/indexState.ts'
+import { sweepSettled } from '../store/conclusions.ts'
+import { readExpired } from '../store/expiry.ts'
+import { recordFailure } from '../store/failures.ts'
+import { halvesOfPayment } from '../store/halves.ts'
+import { seekEvidence } from '../store/queue.ts'
+import { wipeVoidedSignatures } from '../store/voids.ts'
+import type { Context } from './context.ts'
+
+const atOnce = 200
+
+/** What needs no hurry: concludes what strangers settled, fails what ran out, wipes what nobody can use any more. */
+export async function keepUp(context: Context, index: IndexState): Promise<void> {
+  if (index.status !== 'current') return
+  const { sql, served, indexerSchema, settings, now, log } = context
+  const { chainId } = served.network
+  const { blockNumber, blockTime } = index.head
+
+  const safeBlock = blockNumber - context.finalityBlocks
+  if (safeBlock > 0n) await sql.begin((tx) => sweepSettled(tx, { chainId, indexerSchema }, safeBlock, now()))
+  await failExpired(context, blockTime)
+  const wiped = await sql.begin((tx) => wipeVoidedSignatures(tx, indexerSchema, chainId, blockTime, now()))
+  if (wiped > 0) log.info({ payments: wiped }, 'signatures of voided payments wiped')
+}
+
+async function failExpired(context: Context, blockTime: bigint): Promise<void> {
+  const { sql, served, indexerSchema, settings, now, log, metrics } = context
+  const { network, token, client } = served
+  const expired = await sql.begin((tx) => readExpired(tx, indexerSchema, network.chainId, blockTime, atOnce))
+  for (const paymentId of expired) {
+    // Spent on chain in the last moment, by whomever: that is for the evidence to tell.
+    const open = await readOpenHalves(context, paymentId)
+    const spent = await Promise.all(open.map((half) => isNonceSpent(client, token, half)))
+    await sql.begin(async (tx) => {
+      if (spent.includes(true)) {
+        await seekEvidence(tx, paymentId, now())
+        return
+      }
+      await recordFailure(
+        tx,
+        {
+          paymentId,
+          batchId: null,
+          code: 'authorization_expired',
+          detail: 'not settled before validBefore',
+          isFinal: true,
+        },
+        { now: now(), leadMs: settings.triggers.expiryLeadMs },
+      )
+      metrics.attempts.inc({ network: network.name, result: 'authorization_expired' })
+      log.error({ payment: paymentId }, 'the payment expired before it was settled')
+    })
+  }
+}
+
+async function readOpenHalves(context: Context, paymentId: string) {
+  const { sql, indexerSchema } = context
+  const all = await halvesOfPayment(sql, indexerSchema, paymentId)
+  return all
+    .filter((half) => half.state === 'open')
+    .map((half) => ({ from: half.authorizer, nonce: half.nonce }))
+}

@@ -1,0 +1,78 @@
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { hostname } from 'node:os'
+import { serve } from '@hono/node-server'
+import { privateKeyToAccount } from 'viem/accounts'
+import { openServedNetworks } from './chain/servedNetworks.ts'
+import { type KeeperConfig, parseKeeperConfig } from './config.ts'
+import { createKeeper } from './keeper.ts'
+import { createLogger } from './logger.ts'
+import { openDatabase } from './store/database.ts'
+import { migrate } from './store/migrate.ts'
+
+/** SIGTERM may take this long; what isn't finished then is picked up by the next start. */
+const drainMs = 9_000
+
+async function main(): Promise<void> {
+  const config = parseKeeperConfig(process.env)
+  const log = createLogger(config.logLevel)
+  const database = openDatabase({ url: config.databaseUrl, applicationName: 'tollkeeper-keeper' })
+  await migrate(database)
+  const networks = await openServedNetworks(config.networks)
+  const keeper = createKeeper({
+    database,
+    indexerSchema: config.indexerSchema,
+    networks,
+    accounts: config.privateKeys.map((key) => privateKeyToAccount(key)),
+    platformWallets: config.platformWallets,
+    settings: settingsOf(config),
+    submitTimeoutMs: config.submitTimeoutMs,
+    log,
+    now: () => new Date(),
+    randomBytes32: () => `0x${randomBytes(32).toString('hex')}`,
+    holder: `${hostname()}:${process.pid}:${randomBytes(4).toString('hex')}`,
+  })
+
+  const server = serve({ fetch: keeper.app.fetch, hostname: config.host, port: config.port })
+  await once(server, 'listening')
+  const address = server.address()
+  const port = typeof address === 'object' && address ? address.port : config.port
+  keeper.start()
+  log.info(
+    { port, networks: networks.map((one) => one.network.name) },
+    `listening on http://${config.host}:${port}`,
+  )
+
+  await Promise.race([once(process, 'SIGTERM'), once(process, 'SIGINT')])
+  log.info('stopping')
+  setTimeout(() => {
+    log.warn('not everything was finished in time: the next start goes on from what is stored')
+    process.exit(0)
+  }, drainMs).unref()
+  server.close()
+  await keeper.stop()
+  await database.end({ timeout: 1 })
+}
+
+function settingsOf(config: KeeperConfig) {
+  const { triggers, pollMs, leaseMs, maxIndexLagBlocks, rebroadcastAfterMs, replaceAfterMs } = config
+  const { priorityFeePerGas, maxFeePerGas, gasTokenUsd, facilitatorUrl, facilitatorKey } = config
+  return {
+    triggers,
+    pollMs,
+    leaseMs,
+    maxIndexLagBlocks,
+    rebroadcastAfterMs,
+    replaceAfterMs,
+    priorityFeePerGas,
+    maxFeePerGas,
+    gasTokenUsd,
+    facilitatorUrl,
+    facilitatorKey,
+  }
+}
+
+main().catch((error: unknown) => {
+  process.stderr.write(`keeper: ${error instanceof Error ? error.message : String(error)}\n`)
+  process.exitCode = 1
+})

@@ -1,0 +1,126 @@
+import type { Address, Hex } from 'viem'
+import type { Trigger } from '#protocol/settlement'
+import type { Queryable } from './database.ts'
+import type { Lease } from './leases.ts'
+
+export type BatchState = 'claimed' | 'broadcast' | 'mined' | 'displaced' | 'handed_over' | 'closed'
+export type BatchOutcome = 'settled' | 'nothing_left' | 'released' | 'reverted' | 'lost'
+
+export type BatchRow = {
+  id: bigint
+  batchId: Hex
+  chainId: number
+  token: Address
+  feeRecipient: Address
+  trigger: Trigger
+  wallet: Address
+  state: BatchState
+  remoteHash: Hex | null
+  createdAt: Date
+}
+
+function columns(sql: Queryable) {
+  return sql`id, batch_id as "batchId", chain_id as "chainId", token, fee_recipient as "feeRecipient", trigger, wallet,
+    state, remote_hash as "remoteHash", created_at as "createdAt"`
+}
+
+export type NewBatch = {
+  batchId: Hex
+  token: Address
+  feeRecipient: Address
+  trigger: Trigger
+  state?: 'claimed' | 'handed_over'
+}
+
+export async function insertBatch(
+  sql: Queryable,
+  lease: Lease,
+  batch: NewBatch,
+  items: ({ paymentId: string } | { transferId: bigint })[],
+): Promise<BatchRow> {
+  const [row] = await sql<BatchRow[]>`
+    insert into batch (batch_id, chain_id, token, fee_recipient, trigger, wallet, fence, state)
+    values (${batch.batchId}, ${lease.chainId}, ${batch.token}, ${batch.feeRecipient}, ${batch.trigger},
+      ${lease.address}, ${lease.fence}, ${batch.state ?? 'claimed'})
+    returning ${columns(sql)}`
+  if (!row) throw new Error('insert into batch returned no row')
+  await sql`
+    insert into batch_item ${sql(
+      items.map((item, position) => ({
+        batch_id: row.id,
+        position,
+        payment_id: 'paymentId' in item ? item.paymentId : null,
+        transfer_id: 'transferId' in item ? item.transferId : null,
+      })),
+    )}`
+  return row
+}
+
+/** A wallet's batches that still need its attention, the lowest nonce first. */
+export async function readWalletBatches(
+  sql: Queryable,
+  chainId: number,
+  wallet: Address,
+): Promise<BatchRow[]> {
+  return sql<BatchRow[]>`
+    select ${columns(sql)} from batch
+    where chain_id = ${chainId} and wallet = ${wallet} and state in ('claimed', 'broadcast', 'displaced', 'handed_over')
+    order by (select min(t.nonce) from transaction t where t.batch_id = batch.id) nulls last, id`
+}
+
+/** The batches that are on chain, as far as we know, and not deep enough yet. */
+export async function readMinedBatches(sql: Queryable, chainId: number): Promise<BatchRow[]> {
+  return sql<BatchRow[]>`
+    select ${columns(sql)} from batch where chain_id = ${chainId} and state = 'mined' order by id`
+}
+
+/** Locks a batch; null if it has left that state meanwhile. */
+export async function lockBatch(sql: Queryable, id: bigint, state: BatchState): Promise<BatchRow | null> {
+  const [row] = await sql<BatchRow[]>`
+    select ${columns(sql)} from batch where id = ${id} and state = ${state} for update`
+  return row ?? null
+}
+
+export async function setBatchState(
+  sql: Queryable,
+  id: bigint,
+  state: Exclude<BatchState, 'closed'>,
+): Promise<void> {
+  await sql`update batch set state = ${state} where id = ${id} and state <> 'closed'`
+}
+
+export async function setRemoteHash(sql: Queryable, id: bigint, hash: Hex): Promise<void> {
+  await sql`update batch set remote_hash = ${hash} where id = ${id}`
+}
+
+/** Ends a batch: what is still active in it can be claimed again, its nonce is over. */
+export async function closeBatch(
+  sql: Queryable,
+  id: bigint,
+  outcome: BatchOutcome,
+  now: Date,
+): Promise<void> {
+  await sql`update batch set state = 'closed', outcome = ${outcome}, closed_at = ${now} where id = ${id} and state <> 'closed'`
+  await sql`update batch_item set active = false where batch_id = ${id} and active`
+  await sql`update transaction set resolved_at = ${now} where batch_id = ${id} and resolved_at is null`
+}
+
+/** Lets one item go; false if it had been let go before. */
+export async function releaseItem(sql: Queryable, batchId: bigint, position: number): Promise<boolean> {
+  const rows = await sql`
+    update batch_item set active = false
+    where batch_id = ${batchId} and position = ${position} and active
+    returning position`
+  return rows.length > 0
+}
+
+export async function recordOutcome(
+  sql: Queryable,
+  batchId: bigint,
+  position: number,
+  outcome: { provider: number; fee: number },
+): Promise<void> {
+  await sql`
+    update batch_item set provider_outcome = ${outcome.provider}, fee_outcome = ${outcome.fee}
+    where batch_id = ${batchId} and position = ${position}`
+}

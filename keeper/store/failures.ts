@@ -1,0 +1,60 @@
+import { decideRetry, notifyAfterAttempts } from '../domain/retry.ts'
+import type { Queryable } from './database.ts'
+
+export type PaymentFailure = {
+  paymentId: string
+  batchId: bigint | null
+  code: string
+  detail: string
+  /** No later attempt can succeed: cancelled, or used by another authorization. */
+  isFinal: boolean
+}
+
+/**
+ * Counts a failed attempt that is the payment's own fault, sets what follows, and tells the provider where it must.
+ *
+ * @returns the attempts so far, null if the payment is not ours to fail any more.
+ */
+export async function recordFailure(
+  sql: Queryable,
+  failure: PaymentFailure,
+  { now, leadMs }: { now: Date; leadMs: number },
+): Promise<number | null> {
+  const { paymentId, batchId, code, detail } = failure
+  const [payment] = await sql<
+    { attempts: number; firstFailedAt: Date | null; validBefore: bigint; providerId: string }[]
+  >`
+    select attempts, first_failed_at as "firstFailedAt", valid_before as "validBefore", provider_id as "providerId"
+    from payment where id = ${paymentId} and failed_at is null and concluded_at is null
+    for update`
+  if (!payment) return null
+  const attempts = Math.min(payment.attempts + 1, 6)
+  const firstFailedAt = payment.firstFailedAt ?? now
+  const decision = failure.isFinal
+    ? ({ status: 'failed' } as const)
+    : decideRetry({ attempts, firstFailedAt, validBefore: payment.validBefore, leadMs, now })
+  const nextAttemptAt = decision.status === 'retry' ? decision.at : null
+  await sql`
+    update payment set attempts = ${attempts}, first_failed_at = ${firstFailedAt}, failure_code = ${code},
+      next_attempt_at = ${nextAttemptAt}, failed_at = ${nextAttemptAt ? null : now}
+    where id = ${paymentId}`
+  await sql`
+    insert into settlement_failure (payment_id, attempt, batch_id, code, detail, failed_at, next_attempt_at)
+    values (${paymentId}, ${attempts}, ${batchId}, ${code}, ${detail.slice(0, 500)}, ${now}, ${nextAttemptAt})
+    on conflict (payment_id, attempt) do update set batch_id = excluded.batch_id, code = excluded.code,
+      detail = excluded.detail, failed_at = excluded.failed_at, next_attempt_at = excluded.next_attempt_at`
+  const event =
+    nextAttemptAt === null
+      ? 'settlement.failed'
+      : attempts === notifyAfterAttempts
+        ? 'settlement.failing'
+        : null
+  if (event) {
+    await sql`
+      insert into outbox (event, provider_id, payment_id, data)
+      values (${event}, ${payment.providerId}, ${paymentId},
+        ${sql.json({ code, attempts, nextAttemptAt: nextAttemptAt?.toISOString() ?? null })})
+      on conflict do nothing`
+  }
+  return attempts
+}

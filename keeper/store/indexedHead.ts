@@ -1,0 +1,51 @@
+import type { Database, Queryable } from './database.ts'
+
+export type IndexedHead = { blockNumber: bigint /** Unix seconds. */; blockTime: bigint }
+
+// Ponder's checkpoint: block time (10 digits), chain id (16), block number (16), and what orders events inside a block.
+const timeDigits = 10
+const chainDigits = 16
+const blockDigits = 16
+
+/** Reads Ponder's checkpoint text. */
+export function parseCheckpoint(checkpoint: string): IndexedHead {
+  const from = timeDigits + chainDigits
+  return {
+    blockTime: BigInt(checkpoint.slice(0, timeDigits)),
+    blockNumber: BigInt(checkpoint.slice(from, from + blockDigits)),
+  }
+}
+
+const undefinedTable = '42P01'
+const invalidSchema = '3F000'
+
+/** How far the index has come; null where there is none: it was never started, or is being rebuilt. */
+export async function readIndexedHead(
+  sql: Database,
+  indexerSchema: string,
+  chainId: number,
+): Promise<IndexedHead | null> {
+  try {
+    const [row] = await sql<{ checkpoint: string | null }[]>`
+      select latest_checkpoint as checkpoint from ${sql(indexerSchema)}._ponder_checkpoint
+      where chain_id = ${chainId}`
+    return row?.checkpoint ? parseCheckpoint(row.checkpoint) : null
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? error.code : undefined
+    if (code === undefinedTable || code === invalidSchema) return null
+    throw error
+  }
+}
+
+/** The highest block that a decision of ours relied on; 0 before the first. */
+export async function readActedBlock(sql: Queryable, chainId: number): Promise<bigint> {
+  const [row] = await sql<{ blockNumber: bigint }[]>`
+    select block_number as "blockNumber" from acted_block where chain_id = ${chainId}`
+  return row?.blockNumber ?? 0n
+}
+
+export async function raiseActedBlock(sql: Queryable, chainId: number, blockNumber: bigint): Promise<void> {
+  await sql`
+    insert into acted_block as acted (chain_id, block_number) values (${chainId}, ${blockNumber})
+    on conflict (chain_id) do update set block_number = greatest(acted.block_number, excluded.block_number)`
+}

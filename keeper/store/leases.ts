@@ -1,0 +1,73 @@
+import type { Address } from 'viem'
+import type { Queryable } from './database.ts'
+
+export type WalletId = { chainId: number; address: Address }
+
+/** The right to use a wallet, for a short while. Every write of its holder is fenced by {@link requireLease}. */
+export type Lease = WalletId & { holder: string; fence: bigint }
+
+export type LeaseState = Lease & { pausedUntil: Date | null; pausedReason: string | null }
+
+/** Somebody else holds the wallet now: nothing that this process wanted to write may be written. */
+export class LeaseLost extends Error {
+  override name = 'LeaseLost'
+
+  constructor(lease: Lease) {
+    super(`the lease of wallet ${lease.address} on chain ${lease.chainId} with fence ${lease.fence} is lost`)
+  }
+}
+
+// Leases run on the database's clock: the only one that all holders share.
+
+/** Takes or renews a wallet's lease; null while another process holds it. The fence grows with every new holder. */
+export async function acquireLease(
+  sql: Queryable,
+  wanted: { chainId: number; address: Address; holder: string; ttlMs: number },
+): Promise<LeaseState | null> {
+  const { chainId, address, holder, ttlMs } = wanted
+  const [row] = await sql<{ fence: bigint; pausedUntil: Date | null; pausedReason: string | null }[]>`
+    insert into wallet_lease as lease (chain_id, address, holder, expires_at)
+    values (${chainId}, ${address}, ${holder}, clock_timestamp() + ${ttlMs} * interval '1 millisecond')
+    on conflict (chain_id, address) do update set
+      holder = excluded.holder,
+      fence = lease.fence + case when lease.holder = excluded.holder then 0 else 1 end,
+      expires_at = excluded.expires_at
+    where lease.holder = excluded.holder or lease.expires_at <= clock_timestamp()
+    returning fence, paused_until as "pausedUntil", paused_reason as "pausedReason"`
+  return row ? { chainId, address, holder, ...row } : null
+}
+
+/** Locks the lease row until the transaction ends, so that nobody can take the wallet over in between. */
+export async function requireLease(sql: Queryable, lease: Lease): Promise<void> {
+  const rows = await sql`
+    select from wallet_lease
+    where chain_id = ${lease.chainId} and address = ${lease.address} and holder = ${lease.holder}
+      and fence = ${lease.fence} and expires_at > clock_timestamp()
+    for share`
+  if (rows.length === 0) throw new LeaseLost(lease)
+}
+
+export async function releaseLease(sql: Queryable, lease: Lease): Promise<void> {
+  await sql`
+    update wallet_lease set expires_at = clock_timestamp()
+    where chain_id = ${lease.chainId} and address = ${lease.address} and holder = ${lease.holder}
+      and fence = ${lease.fence}`
+}
+
+/** Keeps the wallet from starting anything new until then. No payment's attempt is spent. */
+export async function pauseWallet(
+  sql: Queryable,
+  wallet: WalletId,
+  until: Date,
+  reason: string,
+): Promise<void> {
+  await sql`
+    update wallet_lease set paused_until = ${until}, paused_reason = ${reason}
+    where chain_id = ${wallet.chainId} and address = ${wallet.address}`
+}
+
+export async function resumeWallet(sql: Queryable, wallet: WalletId): Promise<void> {
+  await sql`
+    update wallet_lease set paused_until = null, paused_reason = null
+    where chain_id = ${wallet.chainId} and address = ${wallet.address}`
+}

@@ -1,0 +1,155 @@
+import type { Address, Hex } from 'viem'
+import type { SignedAuthorization } from '#protocol/payload'
+import { type BatchRow, insertBatch } from './batches.ts'
+import type { Queryable } from './database.ts'
+import type { Lease } from './leases.ts'
+
+export type SubmissionState = {
+  id: bigint
+  batchId: bigint | null
+  failureCode: string | null
+  /** Of the transaction that is mined, or else of the dearest one that is out. */
+  txHash: Hex | null
+}
+
+/** What became of a submission; null if there is none of this key. */
+export async function readSubmission(sql: Queryable, key: Hex): Promise<SubmissionState | null> {
+  const [row] = await sql<SubmissionState[]>`
+    select s.id, s.batch_id as "batchId", s.failure_code as "failureCode", coalesce(t.hash, b.remote_hash) as "txHash"
+    from submission s
+    left join batch b on b.id = s.batch_id
+    left join lateral (
+      select hash from transaction
+      where batch_id = s.batch_id and kind <> 'cancellation' and (broadcast_at is not null or mined_block is not null)
+      order by mined_block nulls last, max_fee_per_gas desc
+      limit 1
+    ) t on true
+    where s.key = ${key}`
+  return row ?? null
+}
+
+/** A transfer of a submission, and where it belongs: to a payment of this gateway, or to nothing that we know of. */
+export type SubmittedTransfer = {
+  authorization: SignedAuthorization
+  paymentId: string | null
+  /** Position, in the submission, of the transfer that this one is the fee of. */
+  feeOf: number | null
+}
+
+export type KnownAuthorization = { paymentId: string; recipient: Address; value: bigint; isVoided: boolean }
+
+/** The payments of this gateway that these authorizations belong to, by `payer:nonce`. */
+export async function findPayments(
+  sql: Queryable,
+  scope: { chainId: number; token: Address },
+  authorizations: readonly Pick<SignedAuthorization, 'from' | 'nonce'>[],
+): Promise<Map<string, KnownAuthorization>> {
+  const rows = await sql<(KnownAuthorization & { name: string })[]>`
+    select a.authorizer || ':' || a.nonce as name, a.payment_id as "paymentId", a.recipient, a.value,
+      p.voided_at is not null as "isVoided"
+    from signed_authorization a
+    join payment p on p.id = a.payment_id
+    join unnest(${authorizations.map((one) => one.from)}::text[], ${authorizations.map((one) => one.nonce)}::text[])
+      as asked (authorizer, nonce) on asked.authorizer = a.authorizer and asked.nonce = a.nonce
+    where a.chain_id = ${scope.chainId} and a.token = ${scope.token}`
+  return new Map(rows.map(({ name, ...rest }) => [name, rest]))
+}
+
+/** Keeps a submission until a wallet takes it up. Asking again for the same one changes nothing, but revives it. */
+export async function insertSubmission(
+  sql: Queryable,
+  submission: { key: Hex; chainId: number; token: Address; transfers: readonly SubmittedTransfer[] },
+): Promise<void> {
+  const { key, chainId, token, transfers } = submission
+  const [row] = await sql<{ id: bigint; isNew: boolean }[]>`
+    insert into submission (key, chain_id, token) values (${key}, ${chainId}, ${token})
+    on conflict (key) do update set failure_code = null,
+      batch_id = case when submission.failure_code is null then submission.batch_id end
+    returning id, xmax = 0 as "isNew"`
+  if (!row) throw new Error('insert into submission returned no row')
+  if (!row.isNew) return
+
+  const paymentIds = new Set(transfers.flatMap(({ paymentId }) => paymentId ?? []))
+  for (const paymentId of paymentIds) {
+    await sql`insert into submission_payment (submission_id, payment_id) values (${row.id}, ${paymentId})`
+  }
+  const inserted = new Map<number, bigint>()
+  for (const [position, { authorization, paymentId, feeOf }] of transfers.entries()) {
+    if (paymentId !== null) continue
+    const [transfer] = await sql<{ id: bigint }[]>`
+      insert into transfer ${sql({
+        submission_id: row.id,
+        fee_of: feeOf === null ? null : (inserted.get(feeOf) ?? null),
+        chain_id: chainId,
+        token,
+        authorizer: authorization.from,
+        recipient: authorization.to,
+        value: authorization.value,
+        valid_after: authorization.validAfter,
+        valid_before: authorization.validBefore,
+        nonce: authorization.nonce,
+        signature: Buffer.from(authorization.signature.slice(2), 'hex'),
+      })}
+      returning id`
+    if (transfer) inserted.set(position, transfer.id)
+  }
+}
+
+/**
+ * Takes up the oldest submission that waits, as a batch of its own with trigger `direct`. One whose payments are all in
+ * an open batch already is that batch's.
+ */
+export async function claimSubmission(
+  sql: Queryable,
+  lease: Lease,
+  { token, batchId }: { token: Address; batchId: Hex },
+): Promise<BatchRow | null> {
+  const [waiting] = await sql<{ id: bigint }[]>`
+    select id from submission
+    where chain_id = ${lease.chainId} and token = ${token} and batch_id is null and failure_code is null
+    order by id limit 1
+    for update skip locked`
+  if (!waiting) return null
+
+  const payments = await sql<{ paymentId: string; feeRecipient: Address; openBatch: bigint | null }[]>`
+    select p.id as "paymentId", p.fee_recipient as "feeRecipient",
+      (select i.batch_id from batch_item i where i.payment_id = p.id and i.active) as "openBatch"
+    from submission_payment s
+    join payment p on p.id = s.payment_id
+    where s.submission_id = ${waiting.id}
+    order by p.accepted_at, p.id
+    for update of p`
+  const transfers = await sql<
+    { transferId: bigint; feeRecipient: Address | null; openBatch: bigint | null }[]
+  >`
+    select t.id as "transferId", (select f.recipient from transfer f where f.fee_of = t.id) as "feeRecipient",
+      (select i.batch_id from batch_item i where i.transfer_id = t.id and i.active) as "openBatch"
+    from transfer t
+    where t.submission_id = ${waiting.id} and t.fee_of is null
+    order by t.id`
+  const all = [...payments, ...transfers]
+  const free = all.filter((one) => one.openBatch === null)
+  if (free.length === 0) {
+    const openBatch = all[0]?.openBatch ?? null
+    await sql`
+      update submission set batch_id = ${openBatch}, failure_code = ${openBatch === null ? 'authorization_used' : null}
+      where id = ${waiting.id}`
+    return null
+  }
+
+  // One batch has one fee recipient: a fee that goes to another one is settled as a transfer of its own.
+  const feeRecipient = all.find((one) => one.feeRecipient !== null)?.feeRecipient ?? lease.address
+  const batch = await insertBatch(
+    sql,
+    lease,
+    { batchId, token, feeRecipient, trigger: 'direct' },
+    free.map((one) => ('paymentId' in one ? { paymentId: one.paymentId } : { transferId: one.transferId })),
+  )
+  await sql`update submission set batch_id = ${batch.id} where id = ${waiting.id}`
+  return batch
+}
+
+/** Gives up on whatever a batch was submitted for, with the reason; asking again starts over. */
+export async function failSubmission(sql: Queryable, batchId: bigint, code: string): Promise<void> {
+  await sql`update submission set failure_code = ${code} where batch_id = ${batchId}`
+}

@@ -1,0 +1,79 @@
+import type { Address, Hex } from 'viem'
+import type { Queryable } from './database.ts'
+
+export type TransactionRow = {
+  hash: Hex
+  batchId: bigint
+  nonce: number
+  kind: 'settle' | 'replacement' | 'cancellation'
+  raw: Hex
+  gas: bigint
+  maxFeePerGas: bigint
+  maxPriorityFeePerGas: bigint
+  createdAt: Date
+  broadcastAt: Date | null
+  broadcasts: number
+  minedBlock: bigint | null
+  minedBlockHash: Hex | null
+  succeeded: boolean | null
+}
+
+export type NewTransaction = Pick<
+  TransactionRow,
+  'hash' | 'batchId' | 'nonce' | 'kind' | 'raw' | 'gas' | 'maxFeePerGas' | 'maxPriorityFeePerGas'
+> & { chainId: number; wallet: Address }
+
+/** The write-ahead: committed before the first byte goes out. */
+export async function insertTransaction(sql: Queryable, transaction: NewTransaction): Promise<void> {
+  await sql`
+    insert into transaction ${sql({
+      hash: transaction.hash,
+      batch_id: transaction.batchId,
+      chain_id: transaction.chainId,
+      wallet: transaction.wallet,
+      nonce: transaction.nonce,
+      kind: transaction.kind,
+      raw: Buffer.from(transaction.raw.slice(2), 'hex'),
+      gas: transaction.gas,
+      max_fee_per_gas: transaction.maxFeePerGas,
+      max_priority_fee_per_gas: transaction.maxPriorityFeePerGas,
+    })}`
+}
+
+/** Every transaction of a batch, the dearest (the one that counts) first. */
+export async function readTransactions(sql: Queryable, batchId: bigint): Promise<TransactionRow[]> {
+  const rows = await sql<(Omit<TransactionRow, 'raw' | 'nonce'> & { raw: Uint8Array; nonce: bigint })[]>`
+    select hash, batch_id as "batchId", nonce, kind, raw, gas, max_fee_per_gas as "maxFeePerGas",
+      max_priority_fee_per_gas as "maxPriorityFeePerGas", created_at as "createdAt",
+      broadcast_at as "broadcastAt", broadcasts, mined_block as "minedBlock",
+      mined_block_hash as "minedBlockHash", succeeded
+    from transaction where batch_id = ${batchId}
+    order by max_fee_per_gas desc, created_at desc`
+  return rows.map((row) => ({
+    ...row,
+    nonce: Number(row.nonce),
+    raw: `0x${Buffer.from(row.raw).toString('hex')}`,
+  }))
+}
+
+export async function markBroadcast(sql: Queryable, hash: Hex, at: Date): Promise<void> {
+  await sql`update transaction set broadcast_at = ${at}, broadcasts = broadcasts + 1 where hash = ${hash}`
+}
+
+export async function markMined(
+  sql: Queryable,
+  hash: Hex,
+  mined: { blockNumber: bigint; blockHash: Hex; succeeded: boolean },
+): Promise<void> {
+  await sql`
+    update transaction set mined_block = ${mined.blockNumber}, mined_block_hash = ${mined.blockHash},
+      succeeded = ${mined.succeeded}
+    where hash = ${hash}`
+}
+
+/** A reorg dropped whatever of this batch was mined. */
+export async function markUnmined(sql: Queryable, batchId: bigint): Promise<void> {
+  await sql`
+    update transaction set mined_block = null, mined_block_hash = null, succeeded = null
+    where batch_id = ${batchId} and mined_block is not null`
+}
