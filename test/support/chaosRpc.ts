@@ -62,6 +62,8 @@ export type ChaosRpcOptions = {
   delayMs?: number
   /** How many blocks behind `stale-head` is. Default 3. */
   staleBlocks?: number
+  /** Most blocks that one eth_getLogs may ask for, as public providers limit it. Default: any number. */
+  logRangeLimit?: number
 }
 
 export type ChaosRpc = {
@@ -138,7 +140,10 @@ export async function startChaosRpc(options: ChaosRpcOptions): Promise<ChaosRpc>
     })
     return response.json()
   }
-  const sendOne = async (call: Call) => (await send(call)) as Reply
+  const sendOne = async (call: Call): Promise<Reply> => {
+    const refusal = refuseRange(call, options.logRangeLimit)
+    return refusal ?? ((await send(call)) as Reply)
+  }
 
   const answer = async (call: Call, fault: Fault | undefined): Promise<Reply> => {
     if (fault === undefined || fault === 'drop-reply') return sendOne(call)
@@ -188,7 +193,10 @@ export async function startChaosRpc(options: ChaosRpcOptions): Promise<ChaosRpc>
         const retryAfter = breaking === '429' ? { 'retry-after': '0' } : {}
         return void response.writeHead(Number(breaking), retryAfter).end(breaking)
       }
-      const healthy = faulty.filter(({ fault }) => fault === undefined || fault === 'drop-reply')
+      const healthy = faulty.filter(
+        ({ call, fault }) =>
+          (fault === undefined || fault === 'drop-reply') && !refuseRange(call, options.logRangeLimit),
+      )
       const [together, ...apart] = await Promise.all([
         healthy.length === 0 ? [] : (send(healthy.map(({ call }) => call)) as Promise<Reply[]>),
         ...faulty.filter((one) => !healthy.includes(one)).map(({ call, fault }) => answer(call, fault)),
@@ -249,6 +257,14 @@ export async function startChaosRpc(options: ChaosRpcOptions): Promise<ChaosRpc>
     close,
     [Symbol.asyncDispose]: close,
   }
+}
+
+/** What a provider that limits the range of eth_getLogs answers to one that is longer. */
+function refuseRange({ id, method, params }: Call, limit: number | undefined): Reply | undefined {
+  if (limit === undefined || method !== 'eth_getLogs') return undefined
+  const { fromBlock, toBlock } = (params?.[0] ?? {}) as { fromBlock?: string; toBlock?: string }
+  if (Number(toBlock) - Number(fromBlock) < limit) return undefined
+  return { jsonrpc: '2.0', id, error: { code: -32602, message: `block range is over ${limit}` } }
 }
 
 /** Numbers in [0, 1) that depend on the text alone: FNV-1a into mulberry32. */

@@ -19,6 +19,8 @@ export type VerifiedReceipt = ReceiptClaims & {
 
 const decoder = new TextDecoder('utf-8', { fatal: true })
 const remoteKeys = new Map<string, JWTVerifyGetKey>()
+// A key set keeps the keys that it has imported: ten thousand receipts import each once.
+const localKeys = new WeakMap<JSONWebKeySet, JWTVerifyGetKey>()
 
 /**
  * Verifies a receipt's signature (ES256 only) and that its claims agree with each other.
@@ -51,7 +53,11 @@ export async function verifyReceipt(
 }
 
 function keySet(keys: ReceiptKeys): JWTVerifyGetKey {
-  if (typeof keys !== 'string' && !(keys instanceof URL)) return createLocalJWKSet(keys)
+  if (typeof keys !== 'string' && !(keys instanceof URL)) {
+    const local = localKeys.get(keys) ?? createLocalJWKSet(keys)
+    localKeys.set(keys, local)
+    return local
+  }
   const url = new URL(keys)
   let remote = remoteKeys.get(url.href)
   if (!remote) {

@@ -1,0 +1,314 @@
+import { type Address, createPublicClient, http, type PublicClient } from 'viem'
+import type { Deployments } from '../protocol/deployments.ts'
+import { BaseError, ProtocolError } from '../protocol/errors.ts'
+import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import { type ChainReader, openChainReader } from './chainReader.ts'
+import { mapLimited } from './concurrency.ts'
+import { type EvidenceByNonce, findEvidence, type Wanted } from './evidence.ts'
+import { explain } from './explain.ts'
+import { judge, type Verdict } from './judge.ts'
+import type { AuditedReceipt, AuditReason, AuditReport, UnreceiptedTransfer, WalletAudit } from './report.ts'
+import { countStates, sumByBatch, sumByProvider } from './totals.ts'
+import { type ReceiptKeys, verifyReceipt } from './verifyReceipt.ts'
+import { findWalletTransfers } from './walletTransfers.ts'
+
+/** Signatures under way at once. */
+const signaturesAtOnce = 64
+
+/** RFC 7515, 7.1. */
+const compactPattern = /^[\w-]+\.[\w-]+\.[\w-]+$/
+
+export type AuditProgress = {
+  /** Signatures checked, authorizations found on chain, transfers of a wallet found. */
+  step: 'signatures' | 'chain' | 'wallet'
+  done: number
+  /** Absent where nobody can know. */
+  total?: number
+}
+
+export type AuditOptions = {
+  /** Receipts as JWS compact, in any order; the same payment signed anew may be among them. */
+  receipts: readonly string[]
+  /** The gateway's keys, current and retired, or the URL that serves them. */
+  jwks: ReceiptKeys
+  /** One node a network that the receipts are on. What they answer is believed: use one of your own. */
+  rpcUrls?: readonly string[]
+  /** Instead of, or beside, `rpcUrls`. */
+  clients?: readonly PublicClient[]
+  /** Only receipts of this gateway (the claim `iss`); others are `forged`. Default: whatever the keys sign. */
+  issuer?: string
+  /** Also look for transfers to and from these wallets that no receipt accounts for. */
+  wallets?: readonly Address[]
+  /** Unix seconds, inclusive: the time for `wallets`. Default: from the first block looked at to the head. */
+  from?: bigint
+  to?: bigint
+  /** Where a chain's USDC isn't in our table (a local chain). Default: those of this version. */
+  deployments?: Deployments
+  /** Look at no block before this one. Default: where BatchSettlement was deployed. */
+  fromBlock?: bigint
+  /** Blocks on top of a settlement before it counts. Default: the network's. */
+  confirmations?: number
+  onProgress?: (progress: AuditProgress) => void
+}
+
+/**
+ * Compares receipts with the chain, trusting nobody but the keys and the nodes it is given.
+ *
+ * Each receipt's signature is checked; each of its two authorizations is looked for in USDC's own logs:
+ * AuthorizationUsed with the Transfer right after it, in a canonical block. Neither the gateway nor any contract of ours
+ * is asked. Fails rather than conclude anything from a call that failed.
+ *
+ * @throws {BaseError} `unknown_network` for a receipt on a chain that no node was given for; `dependency_unavailable`
+ * where a chain can't be read.
+ * @example
+ * const report = await audit({ receipts, jwks, rpcUrls: ['http://127.0.0.1:8545'] })
+ * console.log(report.reconciled, report.states)
+ */
+export async function audit(options: AuditOptions): Promise<AuditReport> {
+  const { wallets = [], onProgress = () => {} } = options
+  const readers = await openReaders(options)
+  const read = await readReceipts(options, onProgress)
+  const genuine = read.filter((one): one is Genuine => one.claims !== undefined)
+  refuseUnreadable(genuine, readers)
+
+  const evidence = await findAllEvidence(genuine, readers, onProgress)
+  const owners = findOwners(genuine)
+  const receipts = read.map((one): AuditedReceipt => {
+    if (!one.claims) return { ...one, state: 'forged', reconciled: false }
+    const reader = readers.get(one.claims.network)
+    if (!reader) throw new TypeError(`no reader of ${one.claims.network}`)
+    const { network, token, head } = reader
+    const confirmations = options.confirmations ?? network.confirmations
+    const verdict = judge(one.claims, evidence.get(network.name) ?? new Map(), { token, confirmations, head })
+    return describeReceipt(one, verdict, owners)
+  })
+
+  const walletAudits: WalletAudit[] = []
+  for (const wallet of wallets) {
+    for (const reader of readers.values()) {
+      walletAudits.push(await auditWallet(wallet, reader, genuine, options))
+    }
+  }
+  const distinct = leaveOutSignedAnew(receipts, genuine)
+  return {
+    reconciled:
+      receipts.every(({ reconciled }) => reconciled) &&
+      walletAudits.every(({ unreceipted }) => unreceipted.length === 0),
+    receipts,
+    states: countStates(receipts),
+    providers: sumByProvider(distinct),
+    batches: sumByBatch(distinct),
+    wallets: walletAudits,
+    heads: [...readers.values()].map(({ network, head }) => ({
+      network: network.name,
+      blockNumber: head.number,
+      blockHash: head.hash,
+      blockTime: head.time,
+    })),
+  }
+}
+
+type Genuine = { position: number; claims: ReceiptClaims }
+type Forged = { position: number; claims?: undefined; reason: AuditReason; detail: string }
+
+async function openReaders(options: AuditOptions): Promise<Map<string, ChainReader>> {
+  const { rpcUrls = [], clients = [] } = options
+  const made = rpcUrls.map((url) =>
+    createPublicClient({ transport: http(url, { batch: { batchSize: 100, wait: 0 }, timeout: 30_000 }) }),
+  )
+  const readers = new Map<string, ChainReader>()
+  for (const client of [...clients, ...made]) {
+    const reader = await openChainReader(client, options).catch((error: unknown) => {
+      if (error instanceof BaseError) throw error
+      const reason = error instanceof Error && 'shortMessage' in error ? error.shortMessage : String(error)
+      throw new ProtocolError('dependency_unavailable', `The chain can't be read: ${reason}`, {
+        cause: error,
+      })
+    })
+    readers.set(reader.network.name, reader)
+  }
+  return readers
+}
+
+async function readReceipts(
+  { receipts, jwks, issuer }: AuditOptions,
+  onProgress: (progress: AuditProgress) => void,
+): Promise<(Genuine | Forged)[]> {
+  const read: (Genuine | Forged)[] = []
+  const total = receipts.length
+  const positions = receipts.map((_, position) => position)
+  await mapLimited(positions, signaturesAtOnce, async (position) => {
+    read[position] = await readReceipt(receipts[position] ?? '', position, jwks, issuer)
+    if (position % signaturesAtOnce === 0) onProgress({ step: 'signatures', done: position, total })
+  })
+  onProgress({ step: 'signatures', done: total, total })
+  return read
+}
+
+async function readReceipt(
+  jws: string,
+  position: number,
+  jwks: ReceiptKeys,
+  issuer: string | undefined,
+): Promise<Genuine | Forged> {
+  if (!compactPattern.test(jws)) {
+    return { position, reason: 'not_a_jws', detail: 'Not a JWS in compact form' }
+  }
+  try {
+    const claims = await verifyReceipt(jws, jwks)
+    if (issuer !== undefined && claims.iss !== issuer) {
+      return { position, reason: 'other_issuer', detail: `Signed for ${claims.iss}, not for ${issuer}` }
+    }
+    return { position, claims }
+  } catch (error) {
+    if (!(error instanceof ProtocolError) || error.code !== 'invalid_receipt') throw error
+    const reason = 'field' in error.details ? 'bad_claims' : 'bad_signature'
+    return { position, reason, detail: error.message }
+  }
+}
+
+function refuseUnreadable(genuine: readonly Genuine[], readers: ReadonlyMap<string, ChainReader>): void {
+  const unread = new Set(genuine.map(({ claims }) => claims.network).filter((name) => !readers.has(name)))
+  if (unread.size === 0) return
+  const given = [...readers.keys()].join(', ') || 'none'
+  throw new ProtocolError(
+    'unknown_network',
+    `There are receipts on ${[...unread].join(', ')}: give an RPC URL of each (got ${given})`,
+  )
+}
+
+async function findAllEvidence(
+  genuine: readonly Genuine[],
+  readers: ReadonlyMap<string, ChainReader>,
+  onProgress: (progress: AuditProgress) => void,
+): Promise<Map<string, EvidenceByNonce>> {
+  const wanted = new Map<string, Map<string, Wanted>>()
+  for (const { claims } of genuine) {
+    const ofNetwork = wanted.get(claims.network) ?? new Map<string, Wanted>()
+    for (const one of wantedOf(claims)) {
+      const key = `${one.payer} ${one.nonce}`
+      // Of a payment that was signed anew, the receipt that names a transaction knows more.
+      if (one.hint || !ofNetwork.has(key)) ofNetwork.set(key, one)
+    }
+    wanted.set(claims.network, ofNetwork)
+  }
+  const total = [...wanted.values()].reduce((sum, { size }) => sum + size, 0)
+  const evidence = new Map<string, EvidenceByNonce>()
+  let finished = 0
+  for (const [name, ofNetwork] of wanted) {
+    const reader = readers.get(name)
+    if (!reader) continue
+    const onFound = (count: number) => onProgress({ step: 'chain', done: finished + count, total })
+    evidence.set(name, await findEvidence(reader, [...ofNetwork.values()], onFound))
+    finished += ofNetwork.size
+    onFound(0)
+  }
+  return evidence
+}
+
+function wantedOf(claims: ReceiptClaims): Wanted[] {
+  return claims.authorizations.map(({ nonce }) => ({
+    payer: claims.payer,
+    nonce,
+    acceptedAt: BigInt(Math.floor(Date.parse(claims.timestamp) / 1000)),
+    validBefore: BigInt(claims.validBefore),
+    ...(claims.transactionHash !== zeroHash && { hint: claims.transactionHash }),
+  }))
+}
+
+/** Which payment had each authorization first. */
+function findOwners(genuine: readonly Genuine[]): Map<string, string> {
+  const owners = new Map<string, string>()
+  const inTime = [...genuine].sort(
+    (a, b) =>
+      Date.parse(a.claims.timestamp) - Date.parse(b.claims.timestamp) ||
+      a.claims.iat - b.claims.iat ||
+      a.position - b.position,
+  )
+  for (const { claims } of inTime) {
+    for (const key of authorizationKeys(claims)) {
+      if (!owners.has(key)) owners.set(key, claims.paymentId)
+    }
+  }
+  return owners
+}
+
+function authorizationKeys({ network, payer, authorizations }: ReceiptClaims): string[] {
+  return authorizations.map(({ nonce }) => `${network} ${payer} ${nonce}`)
+}
+
+function describeReceipt(
+  { position, claims }: Genuine,
+  verdict: Verdict,
+  owners: ReadonlyMap<string, string>,
+): AuditedReceipt {
+  const { halves, isSuperseded } = verdict
+  const described = {
+    position,
+    payment: {
+      paymentId: claims.paymentId,
+      providerId: claims.providerId,
+      endpointId: claims.endpointId,
+      network: claims.network,
+      payer: claims.payer,
+      timestamp: claims.timestamp,
+      providerAmount: BigInt(claims.providerUsdc),
+      platformAmount: BigInt(claims.platformUsdc),
+      transactionHash: claims.transactionHash,
+    },
+    halves,
+    ...(isSuperseded && { isSuperseded }),
+  }
+  const duplicateOf = authorizationKeys(claims)
+    .map((key) => owners.get(key))
+    .find((owner) => owner !== claims.paymentId)
+  if (duplicateOf !== undefined) {
+    const detail = `Shares an authorization with payment ${duplicateOf}, which had it first`
+    const verdictOfShared = { state: 'duplicate', reason: 'authorization_shared', reconciled: false } as const
+    return { ...described, ...verdictOfShared, detail, duplicateOf }
+  }
+  const { state, reason, reconciled } = verdict
+  return { ...described, state, ...(reason && { reason }), reconciled, detail: explain(verdict) }
+}
+
+/** One receipt a payment: the one that was signed last. */
+function leaveOutSignedAnew(
+  receipts: readonly AuditedReceipt[],
+  genuine: readonly Genuine[],
+): AuditedReceipt[] {
+  const last = new Map<string, Genuine>()
+  for (const one of genuine) {
+    const key = `${one.claims.paymentId} ${authorizationKeys(one.claims).join(' ')}`
+    const known = last.get(key)
+    if (!known || one.claims.iat >= known.claims.iat) last.set(key, one)
+  }
+  return [...last.values()].flatMap(({ position }) => receipts[position] ?? [])
+}
+
+async function auditWallet(
+  address: Address,
+  reader: ChainReader,
+  genuine: readonly Genuine[],
+  { from = 0n, to, onProgress = () => {} }: AuditOptions,
+): Promise<WalletAudit> {
+  const wallet = address.toLowerCase() as Address
+  const network = reader.network.name
+  const until = to ?? reader.head.time
+  const found = await findWalletTransfers(reader, wallet, from, until, (done) =>
+    onProgress({ step: 'wallet', done }),
+  )
+  const known = new Set(genuine.flatMap(({ claims }) => authorizationKeys(claims)))
+  const unreceipted = found.authorized.flatMap((evidence): UnreceiptedTransfer[] => {
+    const { authorizer, nonce, transfer, transactionHash, blockNumber, blockTime, logIndex } = evidence
+    if (!transfer || known.has(`${network} ${authorizer} ${nonce}`)) return []
+    const direction = transfer.to === wallet ? 'in' : 'out'
+    const where = { transactionHash, blockNumber, blockTime, logIndex }
+    return [{ network, direction, from: authorizer, ...transfer, nonce, ...where }]
+  })
+  return {
+    ...{ wallet, network, from, to: until },
+    transfers: found.authorized.length,
+    plainTransfers: found.plain,
+    unreceipted,
+  }
+}

@@ -1,0 +1,177 @@
+import {
+  type Address,
+  encodeFunctionData,
+  type Hash,
+  type Hex,
+  numberToHex,
+  type PublicClient,
+  type RpcLog,
+  type RpcTransactionReceipt,
+  toEventSelector,
+} from 'viem'
+import { usdcAbi } from '../protocol/abi/usdc.ts'
+import { committedDeployments, type Deployments } from '../protocol/deployments.ts'
+import { ProtocolError } from '../protocol/errors.ts'
+import { type Network, networkByChainId } from '../protocol/networks.ts'
+import { largest, smallest } from './bigints.ts'
+import { chunk, mapLimited } from './concurrency.ts'
+import { createLogSearch, type LogSearch } from './logSearch.ts'
+
+/** A block as the chain had it when it was read. */
+export type BlockSeen = {
+  number: bigint
+  hash: Hash
+  /** Unix seconds. */
+  time: bigint
+}
+
+export const topics = {
+  used: toEventSelector('AuthorizationUsed(address,bytes32)'),
+  cancelled: toEventSelector('AuthorizationCanceled(address,bytes32)'),
+  transfer: toEventSelector('Transfer(address,address,uint256)'),
+}
+
+/** One chain, read up to a head that stays the same for the whole audit. */
+export type ChainReader = {
+  network: Network
+  /** USDC as our table or the deployments have it, never as a receipt says. */
+  token: Address
+  head: BlockSeen
+  /** No block before it is looked at. */
+  fromBlock: bigint
+  searchLogs: LogSearch
+  /** USDC's logs of the transactions that are there, by hash. */
+  getTokenLogs: (hashes: readonly Hash[]) => Promise<Map<Hash, RpcLog[]>>
+  getBlocks: (numbers: readonly bigint[]) => Promise<Map<bigint, BlockSeen>>
+  /** Whether each (payer, nonce) was used or cancelled, by USDC's own storage at the head. */
+  getAuthorizationStates: (pairs: readonly { payer: Address; nonce: Hex }[]) => Promise<boolean[]>
+  /** A block not later than a time (Unix seconds), and at most about two hours earlier. */
+  findBlockBefore: (time: bigint) => Promise<bigint>
+}
+
+export type ChainReaderOptions = {
+  deployments?: Deployments
+  /** Default: the block that BatchSettlement was deployed in. */
+  fromBlock?: bigint
+}
+
+/** Calls under way at once, so that a transport with JSON-RPC batching sends them as one request. */
+const callsAtOnce = 100
+/** A receipt of a whole batch carries some 600 logs. */
+const receiptsAtOnce = 16
+
+const searchSlackSeconds = 3600n
+
+/**
+ * Looks at a chain's id and head.
+ *
+ * @throws {ProtocolError} `unknown_network` where the chain, or its USDC, is none that we know.
+ */
+export async function openChainReader(
+  client: PublicClient,
+  { deployments = committedDeployments, fromBlock }: ChainReaderOptions = {},
+): Promise<ChainReader> {
+  const network = networkByChainId(await client.getChainId())
+  const deployment = deployments[network.name]
+  const token = network.usdc ?? deployment?.usdc
+  if (!token) {
+    throw new ProtocolError(
+      'unknown_network',
+      `The USDC address of ${network.name} is not known: give deployments`,
+    )
+  }
+  const first = fromBlock ?? BigInt(deployment?.startBlock ?? 0)
+  const { number, hash, timestamp } = await client.getBlock()
+  const head: BlockSeen = { number, hash, time: timestamp }
+  const blocks = new Map([[number, head]])
+
+  const getBlocks: ChainReader['getBlocks'] = async (numbers) => {
+    const unique = [...new Set(numbers)]
+    const found = new Map<bigint, BlockSeen>()
+    await mapLimited(unique, callsAtOnce, async (blockNumber) => {
+      const block = await client.request({
+        method: 'eth_getBlockByNumber',
+        params: [numberToHex(blockNumber), false],
+      })
+      if (!block?.hash) return
+      found.set(blockNumber, { number: blockNumber, hash: block.hash, time: BigInt(block.timestamp) })
+    })
+    return found
+  }
+
+  const getBlock = async (blockNumber: bigint): Promise<BlockSeen> => {
+    const known = blocks.get(blockNumber) ?? (await getBlocks([blockNumber])).get(blockNumber)
+    if (!known) throw new ProtocolError('dependency_unavailable', `The node has no block ${blockNumber}`)
+    blocks.set(blockNumber, known)
+    return known
+  }
+
+  return {
+    network,
+    token,
+    head,
+    fromBlock: first,
+    searchLogs: createLogSearch(client, token),
+    getBlocks,
+
+    async getTokenLogs(hashes) {
+      const found = new Map<Hash, RpcLog[]>()
+      await mapLimited([...new Set(hashes)], receiptsAtOnce, async (transactionHash) => {
+        const receipt: RpcTransactionReceipt | null = await client.request({
+          method: 'eth_getTransactionReceipt',
+          params: [transactionHash],
+        })
+        if (receipt?.status !== '0x1' || BigInt(receipt.blockNumber) > number) return
+        found.set(
+          transactionHash,
+          receipt.logs.filter((log) => log.address.toLowerCase() === token),
+        )
+      })
+      return found
+    },
+
+    async getAuthorizationStates(pairs) {
+      const states: boolean[] = []
+      for (const part of chunk(pairs, callsAtOnce)) {
+        const words = await Promise.all(
+          part.map(({ payer, nonce }) =>
+            client.request({
+              method: 'eth_call',
+              params: [
+                {
+                  to: token,
+                  data: encodeFunctionData({
+                    abi: usdcAbi,
+                    functionName: 'authorizationState',
+                    args: [payer, nonce],
+                  }),
+                },
+                numberToHex(number),
+              ],
+            }),
+          ),
+        )
+        states.push(...words.map((word) => BigInt(word) !== 0n))
+      }
+      return states
+    },
+
+    async findBlockBefore(time) {
+      let low = await getBlock(smallest(first, number))
+      let high = head
+      if (time >= high.time) return high.number
+      for (let step = 0; low.time < time - 2n * searchSlackSeconds && high.number - low.number > 1n; step++) {
+        const length = high.number - low.number
+        // Block times are all but constant, so interpolation takes a few steps; halving in between bounds the rest.
+        const offset =
+          step % 2 === 0
+            ? (length * (time - searchSlackSeconds - low.time)) / (high.time - low.time)
+            : length / 2n
+        const middle = await getBlock(low.number + largest(1n, smallest(offset, length - 1n)))
+        if (middle.time <= time) low = middle
+        else high = middle
+      }
+      return low.number
+    },
+  }
+}

@@ -1,0 +1,15 @@
+/** Splits a list into parts of at most `size`. */
+export function chunk<Item>(items: readonly Item[], size: number): Item[][] {
+  const parts: Item[][] = []
+  for (let start = 0; start < items.length; start += size) parts.push(items.slice(start, start + size))
+  return parts
+}
+
+/** Does something with each item, at most `limit` at a time, in groups that start together. */
+export async function mapLimited<Item>(
+  items: readonly Item[],
+  limit: number,
+  act: (item: Item) => Promise<void>,
+): Promise<void> {
+  for (const part of chunk(items, limit)) await Promise.all(part.map(act))
+}

@@ -1,0 +1,178 @@
+import { type Address, type Hash, type Hex, pad, type RpcLog } from 'viem'
+import { ProtocolError } from '../protocol/errors.ts'
+import { largest, smallest } from './bigints.ts'
+import { type ChainReader, topics } from './chainReader.ts'
+import { chunk } from './concurrency.ts'
+
+/** USDC's own logs about one authorization. */
+export type Evidence = {
+  kind: 'used' | 'cancelled'
+  authorizer: Address
+  nonce: Hex
+  /** The Transfer right after AuthorizationUsed, from the same address. */
+  transfer?: { to: Address; value: bigint }
+  transactionHash: Hash
+  blockNumber: bigint
+  blockHash: Hash
+  /** Unix seconds. */
+  blockTime: bigint
+  /** Of AuthorizationUsed or AuthorizationCanceled. */
+  logIndex: number
+}
+
+/** An authorization to look for, and what its receipt says of when and where. */
+export type Wanted = {
+  payer: Address
+  nonce: Hex
+  /** Unix seconds. */
+  acceptedAt: bigint
+  validBefore: bigint
+  /** The transaction that the receipt names. Only a hint: what counts is that transaction's logs. */
+  hint?: Hash
+}
+
+/** By nonce; more than one where somebody else used the same nonce, which anyone can. */
+export type EvidenceByNonce = Map<Hex, Evidence[]>
+
+/** Nonces in one filter. Nodes take 1,000 at most. */
+const noncesPerFilter = 250
+/** A chain of fewer blocks is searched whole. */
+const wholeRange = 10_000n
+const windowSlackSeconds = 3600n
+/** A reorg in the middle of the reading is seen and read again; a chain that never holds still isn't. */
+const attempts = 4
+
+/**
+ * Finds what the chain has on each authorization: first in the transactions that the receipts name, then by searching
+ * for the nonces.
+ *
+ * Nothing is concluded from a failure: if a call fails, so does this.
+ */
+export async function findEvidence(
+  reader: ChainReader,
+  wanted: readonly Wanted[],
+  onFound: (count: number) => void = () => {},
+): Promise<EvidenceByNonce> {
+  const evidence: EvidenceByNonce = new Map()
+  const nonces = new Set(wanted.map(({ nonce }) => nonce))
+  const isOpen = ({ payer, nonce }: Wanted) =>
+    !evidence.get(nonce)?.some(({ authorizer }) => authorizer === payer)
+
+  const readTransactions = async (hashes: readonly Hash[]) => {
+    for (const part of chunk([...new Set(hashes)], 50)) {
+      for (const found of await readAuthorizations(reader, part)) {
+        const known = evidence.get(found.nonce) ?? []
+        const isKnown = known.some(({ authorizer }) => authorizer === found.authorizer)
+        if (nonces.has(found.nonce) && !isKnown) evidence.set(found.nonce, [...known, found])
+      }
+      onFound(wanted.filter((one) => !isOpen(one)).length)
+    }
+  }
+
+  await readTransactions(wanted.flatMap(({ hint }) => hint ?? []))
+
+  const open = wanted.filter(isOpen).sort((a, b) => (a.acceptedAt < b.acceptedAt ? -1 : 1))
+  for (const part of chunk(open, noncesPerFilter)) {
+    const { from, to } = await chooseWindow(reader, part)
+    await readTransactions(await findTransactions(reader, part, from, to))
+    if (from === reader.fromBlock && to === reader.head.number) continue
+    // What was used earlier or later than its receipt makes one expect. USDC's own storage knows whether it was.
+    const left = part.filter(isOpen)
+    const states = await reader.getAuthorizationStates(left)
+    const astray = left.filter((_, i) => states[i])
+    if (astray.length === 0) continue
+    await readTransactions(await findTransactions(reader, astray, reader.fromBlock, reader.head.number))
+  }
+  return evidence
+}
+
+/** Every authorization that was used or cancelled in some transactions, in canonical blocks. */
+export async function readAuthorizations(reader: ChainReader, hashes: readonly Hash[]): Promise<Evidence[]> {
+  for (let attempt = 1; ; attempt++) {
+    const logs = await reader.getTokenLogs(hashes)
+    const found = [...logs.values()].flatMap(pairLogs)
+    const blocks = await reader.getBlocks(found.map(({ blockNumber }) => blockNumber))
+    const isCanonical = found.every((one) => blocks.get(one.blockNumber)?.hash === one.blockHash)
+    if (isCanonical) {
+      return found.map((one) => ({ ...one, blockTime: blocks.get(one.blockNumber)?.time ?? 0n }))
+    }
+    if (attempt === attempts) {
+      throw new ProtocolError(
+        'dependency_unavailable',
+        'The chain was reorganised again and again while it was read',
+      )
+    }
+  }
+}
+
+/** Pairs each AuthorizationUsed with the Transfer at the next log index, if that is of the same address. */
+export function pairLogs(logs: readonly RpcLog[]): Omit<Evidence, 'blockTime'>[] {
+  const transfers = new Map(
+    logs
+      .filter((log) => log.topics[0] === topics.transfer)
+      .map((log) => [Number(log.logIndex), log] as const),
+  )
+  return logs.flatMap((log) => {
+    const [topic, authorizer, nonce] = log.topics
+    const kind = topic === topics.used ? 'used' : topic === topics.cancelled ? 'cancelled' : undefined
+    if (!kind || !authorizer || !nonce || !log.transactionHash || !log.blockHash || !log.blockNumber)
+      return []
+    const logIndex = Number(log.logIndex)
+    const transfer = kind === 'used' ? transfers.get(logIndex + 1) : undefined
+    const recipient = transfer?.topics[1] === authorizer ? transfer.topics[2] : undefined
+    return {
+      kind,
+      authorizer: topicToAddress(authorizer),
+      nonce,
+      ...(transfer &&
+        recipient && { transfer: { to: topicToAddress(recipient), value: BigInt(transfer.data) } }),
+      transactionHash: log.transactionHash,
+      blockNumber: BigInt(log.blockNumber),
+      blockHash: log.blockHash,
+      logIndex,
+    }
+  })
+}
+
+export function addressToTopic(address: Address): Hex {
+  return pad(address, { size: 32 })
+}
+
+function topicToAddress(topic: Hex): Address {
+  return `0x${topic.slice(26)}`
+}
+
+/**
+ * Transactions in which any of the nonces was used or cancelled, by whomever: a receipt that names the wrong payer is
+ * to be told from one that was never paid.
+ */
+async function findTransactions(
+  reader: ChainReader,
+  wanted: readonly Wanted[],
+  from: bigint,
+  to: bigint,
+): Promise<Hash[]> {
+  const hashes = new Set<Hash>()
+  const left = new Set(wanted.map(({ payer, nonce }) => `${addressToTopic(payer)} ${nonce}`))
+  const nonces = wanted.map(({ nonce }) => nonce)
+  for await (const logs of reader.searchLogs([[topics.used, topics.cancelled], null, nonces], from, to)) {
+    for (const log of logs) {
+      if (log.transactionHash) hashes.add(log.transactionHash)
+      left.delete(`${log.topics[1]} ${log.topics[2]}`)
+    }
+    if (left.size === 0) break
+  }
+  return [...hashes]
+}
+
+/** From an hour before the first was accepted to an hour after the last runs out. */
+async function chooseWindow(reader: ChainReader, wanted: readonly Wanted[]) {
+  const { fromBlock, head } = reader
+  if (head.number - fromBlock < wholeRange) return { from: fromBlock, to: head.number }
+  const earliest = smallest(head.time, ...wanted.map(({ acceptedAt }) => acceptedAt))
+  const latest = largest(0n, ...wanted.map(({ validBefore }) => validBefore))
+  const from = await reader.findBlockBefore(earliest - windowSlackSeconds)
+  // findBlockBefore may be up to two hours early.
+  const to = await reader.findBlockBefore(latest + 3n * windowSlackSeconds)
+  return { from, to: largest(from, to) }
+}

@@ -1,0 +1,47 @@
+import { formatUsdc } from '../protocol/amount.ts'
+import type { Verdict } from './judge.ts'
+import type { AuditedHalf } from './report.ts'
+
+/** One sentence on a verdict, for a person. */
+export function explain({ halves, reason, isSuperseded }: Verdict): string {
+  if (reason === 'voided') return 'Voided by the provider, and nothing moved'
+  const [provider, platform] = halves
+  const isSame =
+    provider.state === platform.state &&
+    provider.reason === platform.reason &&
+    provider.onChain?.transactionHash === platform.onChain?.transactionHash
+  const text =
+    isSame && provider.reason !== 'recipient' && provider.reason !== 'amount'
+      ? `Both halves ${explainHalf(provider)}`
+      : `Provider's half ${explainHalf(provider)}; platform's ${explainHalf(platform)}`
+  return isSuperseded ? `${text}; the receipt names an earlier transaction` : text
+}
+
+function explainHalf({ reason, to, value, onChain }: AuditedHalf): string {
+  switch (reason) {
+    case 'confirming':
+      return `mined in ${onChain?.transactionHash}, not confirmed yet`
+    case 'waiting':
+      return 'not used on chain yet'
+    case 'expired':
+      return 'never used on chain, and expired'
+    case 'said_to_be_settled':
+      return 'said to be settled, but not on chain'
+    case 'payer':
+      return `paid by ${onChain?.from}, not by the payer named`
+    case 'recipient':
+      return `paid to ${onChain?.to} instead of ${to}`
+    case 'amount':
+      return `moved ${formatUsdc(onChain?.value ?? 0n)} USDC instead of ${formatUsdc(value)}`
+    case 'token':
+      return "in a token that isn't this network's USDC"
+    case 'no_transfer':
+      return `used in ${onChain?.transactionHash} without a transfer`
+    case 'same_nonce':
+      return 'carries the same nonce as the other'
+    case 'cancelled_on_chain':
+      return `cancelled by the payer in ${onChain?.transactionHash}`
+    default:
+      return `settled in ${onChain?.transactionHash}`
+  }
+}

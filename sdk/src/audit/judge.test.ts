@@ -1,0 +1,204 @@
+import fc from 'fast-check'
+import type { Address, Hash, Hex } from 'viem'
+import { describe, expect, test } from 'vitest'
+import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import type { Evidence, EvidenceByNonce } from './evidence.ts'
+import { explain } from './explain.ts'
+import { type ChainFacts, judge } from './judge.ts'
+
+const address = (digit: string) => `0x${digit.repeat(40)}` as Address
+const word = (digit: string) => `0x${digit.repeat(64)}` as Hex
+
+const payer = address('a')
+const stranger = address('b')
+const transaction = word('7') as Hash
+
+const claims: ReceiptClaims = {
+  paymentId: 'pay_1',
+  providerId: 'prov_1',
+  endpointId: 'ep_1',
+  totalUsdc: '10000',
+  providerUsdc: '9500',
+  platformUsdc: '500',
+  tier: 'micropayment',
+  effectiveRate: '0.05',
+  timestamp: '2026-11-21T12:00:00.000Z',
+  transactionHash: zeroHash,
+  iss: 'https://gateway.example',
+  iat: 1_795_262_400,
+  status: 'verified',
+  network: 'localhost',
+  asset: address('c'),
+  payer,
+  resource: 'https://provider.example/weather',
+  validBefore: '2000',
+  authorizations: [
+    { to: address('1'), value: '9500', nonce: word('1') },
+    { to: address('2'), value: '500', nonce: word('2') },
+  ],
+}
+
+const facts: ChainFacts = { token: address('c'), confirmations: 3, head: { number: 100n, time: 1000n } }
+
+const used = (half: 0 | 1, change: Partial<Evidence> = {}): Evidence => {
+  const { to, value, nonce } = claims.authorizations[half]
+  return {
+    kind: 'used',
+    authorizer: payer,
+    nonce,
+    transfer: { to, value: BigInt(value) },
+    transactionHash: transaction,
+    blockNumber: 90n,
+    blockHash: word('8') as Hash,
+    blockTime: 900n,
+    logIndex: 2 * half,
+    ...change,
+  }
+}
+
+const found = (...evidence: Evidence[]): EvidenceByNonce => {
+  const byNonce: EvidenceByNonce = new Map()
+  for (const one of evidence) byNonce.set(one.nonce, [...(byNonce.get(one.nonce) ?? []), one])
+  return byNonce
+}
+
+describe('judge', () => {
+  test('default: both transfers are there and deep enough', () => {
+    const verdict = judge(claims, found(used(0), used(1)), facts)
+    expect(verdict).toMatchObject({ state: 'settled', reconciled: true })
+    expect(explain(verdict)).toBe(`Both halves settled in ${transaction}`)
+  })
+
+  const cases: [
+    string,
+    Partial<ReceiptClaims>,
+    Evidence[],
+    Partial<ChainFacts>,
+    string,
+    string | undefined,
+  ][] = [
+    ['nothing yet', {}, [], {}, 'pending', 'waiting'],
+    ['one half only', {}, [used(0)], {}, 'pending', 'waiting'],
+    ['not deep enough', {}, [used(0, { blockNumber: 98n }), used(1)], {}, 'pending', 'confirming'],
+    ['just deep enough', {}, [used(0, { blockNumber: 97n }), used(1)], {}, 'settled', undefined],
+    ['expired', {}, [used(0)], { head: { number: 100n, time: 2000n } }, 'missing', 'expired'],
+    ['a second before', {}, [used(0)], { head: { number: 100n, time: 1999n } }, 'pending', 'waiting'],
+    ['said to be settled', { status: 'settled' }, [used(0)], {}, 'missing', 'said_to_be_settled'],
+    ['named a transaction', { transactionHash: transaction }, [], {}, 'missing', 'said_to_be_settled'],
+    ['partly, fee to come', { transactionHash: transaction }, [used(0)], {}, 'pending', 'waiting'],
+    ['cancelled', {}, [used(0), { ...used(1), kind: 'cancelled' }], {}, 'cancelled', 'cancelled_on_chain'],
+    ['voided', { status: 'voided' }, [], {}, 'cancelled', 'voided'],
+    ['voided, yet it moved', { status: 'voided' }, [used(0), used(1)], {}, 'settled', undefined],
+    [
+      'less',
+      {},
+      [used(0, { transfer: { to: address('1'), value: 9499n } }), used(1)],
+      {},
+      'mismatch',
+      'amount',
+    ],
+    [
+      'more',
+      {},
+      [used(0, { transfer: { to: address('1'), value: 9501n } }), used(1)],
+      {},
+      'mismatch',
+      'amount',
+    ],
+    [
+      'elsewhere',
+      {},
+      [used(0), used(1, { transfer: { to: stranger, value: 500n } })],
+      {},
+      'mismatch',
+      'recipient',
+    ],
+    ['another payer', {}, [used(0, { authorizer: stranger }), used(1)], {}, 'mismatch', 'payer'],
+    ['another token', { asset: address('d') }, [used(0), used(1)], {}, 'mismatch', 'token'],
+    [
+      'the gravest counts',
+      { asset: address('c') },
+      [used(0, { transfer: { to: stranger, value: 9500n } })],
+      {},
+      'mismatch',
+      'recipient',
+    ],
+  ]
+  test.each(cases)('behavior: %s', (_, changedClaims, evidence, changedFacts, state, reason) => {
+    const verdict = judge({ ...claims, ...changedClaims }, found(...evidence), { ...facts, ...changedFacts })
+    expect([verdict.state, verdict.reason]).toEqual([state, reason])
+    expect(verdict.reconciled).toBe(state === 'settled' || reason === 'voided')
+    expect(explain(verdict)).not.toMatch(/undefined/)
+  })
+
+  test('behavior: a use without its transfer proves nothing', () => {
+    const { transfer: _, ...unpaired } = used(0)
+    expect(judge(claims, found(unpaired, used(1)), facts)).toMatchObject({
+      state: 'mismatch',
+      reason: 'no_transfer',
+    })
+  })
+
+  test('behavior: one transfer does not prove two halves with one nonce', () => {
+    const [provider] = claims.authorizations
+    const greedy = { ...claims, authorizations: [provider, provider] } as ReceiptClaims
+    expect(judge(greedy, found(used(0)), facts)).toMatchObject({ state: 'mismatch', reason: 'same_nonce' })
+  })
+
+  test('behavior: another transaction than the receipt names is told, and settles all the same', () => {
+    const reorged = { ...claims, status: 'settled', transactionHash: word('9') } as ReceiptClaims
+    expect(judge(reorged, found(used(0), used(1)), facts)).toMatchObject({
+      state: 'settled',
+      isSuperseded: true,
+    })
+  })
+
+  const arbitraryEvidence = fc.record({
+    half: fc.constantFrom(0, 1) as fc.Arbitrary<0 | 1>,
+    kind: fc.constantFrom('used', 'cancelled') as fc.Arbitrary<Evidence['kind']>,
+    authorizer: fc.constantFrom(payer, stranger, address('1')),
+    to: fc.constantFrom(address('1'), address('2'), stranger, undefined),
+    value: fc.constantFrom(9500n, 500n, 0n, 9501n),
+    blockNumber: fc.bigInt(90n, 100n),
+  })
+
+  test('behavior: settled exactly if the payer made both promised transfers, deep enough', () => {
+    fc.assert(
+      fc.property(
+        fc.uniqueArray(arbitraryEvidence, { selector: (one) => `${one.half} ${one.authorizer}` }),
+        (many) => {
+          const evidence = many.map(({ half, to, value, ...change }): Evidence => {
+            const { transfer: _, ...one } = used(half, change)
+            return to ? { ...one, transfer: { to, value } } : one
+          })
+          const isProved = (half: 0 | 1) =>
+            many.some(
+              (one) =>
+                one.half === half &&
+                one.kind === 'used' &&
+                one.authorizer === payer &&
+                one.to === claims.authorizations[half].to &&
+                one.value === BigInt(claims.authorizations[half].value) &&
+                one.blockNumber <= 97n,
+            )
+          const { state, reconciled } = judge(claims, found(...evidence), facts)
+          expect(state === 'settled').toBe(isProved(0) && isProved(1))
+          expect(reconciled).toBe(state === 'settled')
+        },
+      ),
+      { numRuns: 2000 },
+    )
+  })
+
+  test('behavior: what strangers do with the same nonces changes no verdict but an open one', () => {
+    fc.assert(
+      fc.property(fc.array(arbitraryEvidence), (noise) => {
+        const others = noise.map(({ half, value, kind }) =>
+          used(half, { kind, authorizer: stranger, transfer: { to: stranger, value } }),
+        )
+        const quiet = judge(claims, found(used(0)), facts)
+        expect(judge(claims, found(...others, used(0)), facts)).toEqual(quiet)
+      }),
+    )
+  })
+})

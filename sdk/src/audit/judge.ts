@@ -1,0 +1,105 @@
+import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import type { Evidence, EvidenceByNonce } from './evidence.ts'
+import type { AuditedHalf, AuditReason, AuditState } from './report.ts'
+
+/** What judging needs to know of a chain. */
+export type ChainFacts = {
+  /** Lower-case. */
+  token: string
+  confirmations: number
+  head: { number: bigint; time: bigint }
+}
+
+export type Verdict = {
+  state: Exclude<AuditState, 'forged' | 'duplicate'>
+  reason?: AuditReason
+  reconciled: boolean
+  halves: [AuditedHalf, AuditedHalf]
+  isSuperseded?: true
+}
+
+/** The gravest first: a payment is as its worse half. */
+const gravity = ['mismatch', 'cancelled', 'missing', 'pending', 'settled'] as const
+
+/** Compares what a receipt promises with what the chain has. */
+export function judge(claims: ReceiptClaims, evidence: EvidenceByNonce, facts: ChainFacts): Verdict {
+  const [provider, platform] = claims.authorizations
+  const halves: [AuditedHalf, AuditedHalf] = [
+    judgeHalf('provider', claims, evidence, facts),
+    judgeHalf('platform', claims, evidence, facts),
+  ]
+  if (provider.nonce === platform.nonce) {
+    const { onChain: _, ...half } = halves[1]
+    halves[1] = { ...half, state: 'mismatch', reason: 'same_nonce' }
+  }
+  const isUntouched = halves.every(({ onChain }) => onChain === undefined)
+  if (claims.status === 'voided' && isUntouched) {
+    return { state: 'cancelled', reason: 'voided', reconciled: true, halves }
+  }
+  const worst = halves.reduce((a, b) => (gravity.indexOf(b.state) < gravity.indexOf(a.state) ? b : a))
+  const isNamed = halves.some(({ onChain }) => onChain?.transactionHash === claims.transactionHash)
+  const isSuperseded = claims.transactionHash !== zeroHash && !isUntouched && !isNamed
+  return {
+    state: worst.state,
+    ...(worst.reason && { reason: worst.reason }),
+    reconciled: worst.state === 'settled',
+    halves,
+    ...(isSuperseded && { isSuperseded }),
+  }
+}
+
+function judgeHalf(
+  half: AuditedHalf['half'],
+  claims: ReceiptClaims,
+  evidence: EvidenceByNonce,
+  facts: ChainFacts,
+): AuditedHalf {
+  const authorization = claims.authorizations[half === 'provider' ? 0 : 1]
+  const promised = {
+    half,
+    to: authorization.to,
+    value: BigInt(authorization.value),
+    nonce: authorization.nonce,
+  }
+  if (claims.asset !== facts.token) return { ...promised, state: 'mismatch', reason: 'token' }
+
+  const withNonce = evidence.get(authorization.nonce) ?? []
+  const own = withNonce.find(({ authorizer }) => authorizer === claims.payer)
+  if (own) return { ...promised, ...judgeOwn(own, promised, facts), onChain: describe(own) }
+
+  // Anyone can use a nonce that somebody else has used; only one who made this very transfer is taken for the payer.
+  const others = withNonce.find(
+    ({ transfer }) => transfer?.to === promised.to && transfer.value === promised.value,
+  )
+  if (others) return { ...promised, state: 'mismatch', reason: 'payer', onChain: describe(others) }
+
+  // The transaction that a receipt names moved the provider's half; a fee can be outstanding beside it.
+  const isSaidSettled =
+    claims.status === 'settled' || (half === 'provider' && claims.transactionHash !== zeroHash)
+  if (isSaidSettled) return { ...promised, state: 'missing', reason: 'said_to_be_settled' }
+  // EIP-3009: valid strictly before.
+  const isExpired = facts.head.time >= BigInt(claims.validBefore)
+  return isExpired
+    ? { ...promised, state: 'missing', reason: 'expired' }
+    : { ...promised, state: 'pending', reason: 'waiting' }
+}
+
+function judgeOwn(
+  own: Evidence,
+  promised: { to: string; value: bigint },
+  facts: ChainFacts,
+): Pick<AuditedHalf, 'state' | 'reason'> {
+  if (own.kind === 'cancelled') return { state: 'cancelled', reason: 'cancelled_on_chain' }
+  if (!own.transfer) return { state: 'mismatch', reason: 'no_transfer' }
+  if (own.transfer.to !== promised.to) return { state: 'mismatch', reason: 'recipient' }
+  if (own.transfer.value !== promised.value) return { state: 'mismatch', reason: 'amount' }
+  const depth = facts.head.number - own.blockNumber
+  return depth < BigInt(facts.confirmations)
+    ? { state: 'pending', reason: 'confirming' }
+    : { state: 'settled' }
+}
+
+function describe(evidence: Evidence): NonNullable<AuditedHalf['onChain']> {
+  const { authorizer, transfer, transactionHash, blockNumber, blockTime, logIndex } = evidence
+  return { from: authorizer, ...transfer, transactionHash, blockNumber, blockTime, logIndex }
+}

@@ -1,0 +1,58 @@
+import {
+  type Address,
+  BaseError,
+  type Hex,
+  HttpRequestError,
+  type LogTopic,
+  numberToHex,
+  type PublicClient,
+  type RpcLog,
+  TimeoutError,
+} from 'viem'
+
+/**
+ * Yields the token's logs that match the topics, in the order of the chain, range by range.
+ *
+ * A provider that refuses a range (too many blocks, results or bytes; each says so in words of its own) is asked for
+ * half of it, and not asked for more than that again.
+ */
+export type LogSearch = (topics: LogTopic[], fromBlock: bigint, toBlock: bigint) => AsyncGenerator<RpcLog[]>
+
+export function createLogSearch(client: PublicClient, token: Address): LogSearch {
+  let longestRange: bigint | undefined
+
+  return async function* search(topics, fromBlock, toBlock) {
+    let start = fromBlock
+    while (start <= toBlock) {
+      const wanted = toBlock - start + 1n
+      const length: bigint = longestRange !== undefined && longestRange < wanted ? longestRange : wanted
+      const range: { fromBlock: Hex; toBlock: Hex } = {
+        fromBlock: numberToHex(start),
+        toBlock: numberToHex(start + length - 1n),
+      }
+      let logs: RpcLog[]
+      try {
+        logs = await client.request({
+          method: 'eth_getLogs',
+          params: [{ address: token, topics, ...range }],
+        })
+      } catch (error) {
+        if (length === 1n || !isRefusal(error)) throw error
+        longestRange = length / 2n
+        continue
+      }
+      yield logs
+      start += length
+    }
+  }
+}
+
+/** Whether the provider answered and wouldn't, so that asking for less may help; not so if it can't be reached. */
+function isRefusal(error: unknown): boolean {
+  if (!(error instanceof BaseError)) return false
+  if (error.walk((cause) => cause instanceof TimeoutError)) return true
+  const http = error.walk((cause) => cause instanceof HttpRequestError)
+  if (http instanceof HttpRequestError) return http.status === 400 || http.status === 413
+  // A JSON-RPC error, of whatever code: providers don't agree on one.
+  return error.walk((cause) => typeof (cause as { code?: unknown }).code === 'number') !== null
+}

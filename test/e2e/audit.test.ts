@@ -1,0 +1,404 @@
+import { createPublicClient, encodeFunctionData, type Hash, type Hex, http, toHex } from 'viem'
+import { privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { usdcAbi } from '#protocol/abi/usdc'
+import type { ReceiptClaims } from '#protocol/receipt'
+import { type AuditOptions, audit } from '#sdk/audit/audit'
+import { devAccount, devPrivateKey } from '../../scripts/chain/accounts.ts'
+import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocalChain.ts'
+import { startChaosRpc } from '../support/chaosRpc.ts'
+import {
+  createPayment,
+  createTestIssuer,
+  createWallet,
+  settle,
+  type TestIssuer,
+  type TestPayment,
+  tokenOf,
+} from '../support/paidReceipts.ts'
+
+const provider = '0x1000000000000000000000000000000000000001'
+const otherProvider = '0x1000000000000000000000000000000000000002'
+const platform = '0x2000000000000000000000000000000000000001'
+const buyers = [3, 4, 5, 6].map(devPrivateKey)
+
+let chain: LocalChain
+let gateway: TestIssuer
+let count = 0
+
+beforeAll(async () => {
+  // The auditor knows Base's USDC by itself: nothing about the chain need be told.
+  chain = await startLocalChain({ network: 'base', blockTimeMs: 0 })
+  gateway = await createTestIssuer()
+  await chain.mintUsdc(buyers.map(privateKeyToAddress), 1_000_000_000n)
+})
+afterAll(() => chain.close())
+
+const now = () => Math.floor(Date.now() / 1000)
+
+function pay(terms: Partial<Parameters<typeof createPayment>[1]> = {}): TestPayment {
+  count += 1
+  const buyer = buyers[count % buyers.length] as Hex
+  const paymentId = `pay_${count}`
+  return createPayment(chain, { buyer, payTo: provider, platform, paymentId, acceptedAt: now(), ...terms })
+}
+
+const sign = ({ claims }: TestPayment, change: Partial<ReceiptClaims> = {}) =>
+  gateway.sign({ ...claims, ...change })
+
+const settled = (transactionHash: Hash): Partial<ReceiptClaims> => ({ status: 'settled', transactionHash })
+
+/** Audits with `confirmations` 0, since the local chain stands still. */
+const run = async (receipts: (string | Promise<string>)[], options: Partial<AuditOptions> = {}) =>
+  audit({
+    receipts: await Promise.all(receipts),
+    jwks: gateway.jwks,
+    ...(!options.rpcUrls && !options.clients && { rpcUrls: [chain.url] }),
+    deployments: chain.deployments,
+    confirmations: 0,
+    ...options,
+  })
+
+const verdicts = (report: Awaited<ReturnType<typeof run>>) =>
+  report.receipts.map(({ state, reason }) => (reason ? `${state}: ${reason}` : state))
+
+async function settleAll(...payments: TestPayment[]): Promise<Hash> {
+  return settle(
+    chain,
+    payments.map(({ item }) => item),
+  )
+}
+
+/** A call of USDC's own by a buyer, or by a stranger. */
+async function callUsdc(data: Hex, account = devAccount(7)): Promise<Hash> {
+  const wallet = createWallet(chain, account)
+  const hash = await wallet.sendTransaction({ to: tokenOf(chain), data, gas: 200_000n })
+  const { status } = await wallet.waitForTransactionReceipt({ hash, pollingInterval: 20 })
+  if (status !== 'success') throw new Error('reverted')
+  return hash
+}
+
+function transferStraight({
+  from,
+  to,
+  value,
+  validAfter,
+  validBefore,
+  nonce,
+  signature,
+}: TestPayment['item']['fee']) {
+  const args = [from, to, value, validAfter, validBefore, nonce, signature] as const
+  return callUsdc(encodeFunctionData({ abi: usdcAbi, functionName: 'transferWithAuthorization', args }))
+}
+
+describe('audit', () => {
+  test('default: receipts of real batches reconcile, with and without a hash to go by', async () => {
+    const payments = Array.from({ length: 30 }, (_, i) =>
+      pay({ payTo: i < 20 ? provider : otherProvider, providerId: i < 20 ? 'prov_a' : 'prov_b' }),
+    )
+    const first = await settleAll(...payments.slice(0, 10))
+    const second = await settleAll(...payments.slice(10))
+    const report = await run(payments.map((one, i) => sign(one, i < 5 ? settled(first) : {})))
+    expect(report.reconciled).toBe(true)
+    expect(report.states).toMatchObject({ settled: 30, pending: 0 })
+    expect(report.providers).toMatchObject([
+      { providerId: 'prov_a', payments: 20, settled: 20, providerAmount: 190_000n, platformAmount: 10_000n },
+      { providerId: 'prov_b', payments: 10, settled: 10, providerAmount: 95_000n, platformAmount: 5_000n },
+    ])
+    expect(report.batches).toMatchObject([
+      { transactionHash: first, payments: 10, authorizations: 20, providerAmount: 95_000n },
+      { transactionHash: second, payments: 20, authorizations: 40, providerAmount: 190_000n },
+    ])
+  })
+
+  test('behavior: a half that somebody sent straight to USDC counts; the other is still to come', async () => {
+    const payment = pay()
+    const fee = await transferStraight(payment.item.fee)
+    const half = await run([sign(payment)])
+    expect(verdicts(half)).toEqual(['pending: waiting'])
+    expect(half.receipts[0]?.halves?.map(({ state }) => state)).toEqual(['pending', 'settled'])
+    const rest = await settleAll(payment)
+    const whole = await run([sign(payment, settled(rest))])
+    expect(verdicts(whole)).toEqual(['settled'])
+    expect(whole.receipts[0]?.halves?.map(({ onChain }) => onChain?.transactionHash)).toEqual([rest, fee])
+  })
+
+  test('behavior: pending while it can come, missing once it has expired or is said to have come', async () => {
+    const open = pay()
+    const expired = pay({ acceptedAt: now() - 7200, validSeconds: 3600 })
+    const report = await run([sign(open), sign(expired), sign(open, settled(`0x${'5'.repeat(64)}`))])
+    expect(verdicts(report)).toEqual(['pending: waiting', 'missing: expired', 'missing: said_to_be_settled'])
+    expect(report.reconciled).toBe(false)
+  })
+
+  test('behavior: not settled before its confirmations', async () => {
+    const payment = pay()
+    await settleAll(payment)
+    expect(verdicts(await run([sign(payment)], { confirmations: 1 }))).toEqual(['pending: confirming'])
+    await settleAll(pay())
+    expect(verdicts(await run([sign(payment)], { confirmations: 1 }))).toEqual(['settled'])
+  })
+
+  test('behavior: mismatch, whatever a gateway with its own keys signs that did not move', async () => {
+    const payment = pay()
+    const hash = await settleAll(payment)
+    const { claims } = payment
+    const [half, fee] = claims.authorizations
+    const changes: Partial<ReceiptClaims>[] = [
+      { totalUsdc: '10001', providerUsdc: '9501', authorizations: [{ ...half, value: '9501' }, fee] },
+      { authorizations: [{ ...half, to: otherProvider }, fee] },
+      { authorizations: [half, { ...fee, to: otherProvider }] },
+      { payer: privateKeyToAddress(buyers[(count + 1) % 4] as Hex).toLowerCase() as Hex },
+      { asset: '0x036cbd53842c5426634e7929541ec2318f3dcf7e' },
+    ]
+    const reasons = ['amount', 'recipient', 'recipient', 'payer', 'token'].map(
+      (reason) => `mismatch: ${reason}`,
+    )
+    expect(verdicts(await run(changes.map((change) => sign(payment, change))))).toEqual(reasons)
+    const named = changes.map((change) => sign(payment, { ...change, ...settled(hash) }))
+    expect(verdicts(await run(named))).toEqual(reasons)
+  })
+
+  test('behavior: an authorization that was used to pay someone else is a mismatch, by its logs alone', async () => {
+    // The buyer signs the same nonce twice and has the other one settled.
+    const nonce = toHex(7n, { size: 32 })
+    const buyer = buyers[0] as Hex
+    const promised = pay({ buyer, nonce })
+    await settleAll(pay({ buyer, nonce, payTo: otherProvider, price: 20_000n }))
+    const report = await run([sign(promised)])
+    expect(verdicts(report)).toEqual(['mismatch: recipient'])
+    expect(report.receipts[0]?.detail).toMatch(otherProvider)
+  })
+
+  test('behavior: cancelled by its payer, or voided with nothing moved', async () => {
+    const buyer = buyers[1] as Hex
+    const cancelled = pay({ buyer })
+    const { from, nonce } = cancelled.item.authorization
+    const account = privateKeyToAccount(buyer)
+    const signature = await account.signTypedData({
+      domain: { name: 'USD Coin', version: '2', chainId: chain.chainId, verifyingContract: tokenOf(chain) },
+      types: {
+        CancelAuthorization: [
+          { name: 'authorizer', type: 'address' },
+          { name: 'nonce', type: 'bytes32' },
+        ],
+      },
+      primaryType: 'CancelAuthorization',
+      message: { authorizer: from, nonce },
+    })
+    // usdcAbi holds what the product calls; nobody of ours cancels.
+    const abi = [
+      {
+        type: 'function',
+        name: 'cancelAuthorization',
+        stateMutability: 'nonpayable',
+        inputs: ['address', 'bytes32', 'bytes'].map((type) => ({ type, name: '' })),
+        outputs: [],
+      },
+    ] as const
+    await callUsdc(encodeFunctionData({ abi, args: [from, nonce, signature] }))
+    const report = await run([sign(cancelled), sign(pay(), { status: 'voided' })])
+    expect(verdicts(report)).toEqual(['cancelled: cancelled_on_chain', 'cancelled: voided'])
+    expect(report.receipts.map(({ reconciled }) => reconciled)).toEqual([false, true])
+  })
+
+  test('behavior: forged is what no key of the gateway signed', async () => {
+    const payment = pay()
+    await settleAll(payment)
+    const impostor = await createTestIssuer()
+    const genuine = await sign(payment)
+    const [header = '', body = '', signature = ''] = genuine.split('.')
+    const altered = Buffer.from(body, 'base64url').toString().replace('pay_', 'pay_x')
+    const unsigned = Buffer.from(JSON.stringify({ alg: 'none' })).toString('base64url')
+    const report = await run([
+      impostor.sign(payment.claims),
+      `${header}.${Buffer.from(altered).toString('base64url')}.${signature}`,
+      `${unsigned}.${body}.x`,
+      'not a receipt',
+      sign(payment, { totalUsdc: '1' }),
+      genuine,
+    ])
+    expect(verdicts(report)).toEqual([
+      'forged: bad_signature',
+      'forged: bad_signature',
+      'forged: bad_signature',
+      'forged: not_a_jws',
+      'forged: bad_claims',
+      'settled',
+    ])
+    expect(verdicts(await run([genuine], { issuer: 'https://other.example' }))).toEqual([
+      'forged: other_issuer',
+    ])
+  })
+
+  test('behavior: duplicate is a second payment on one authorization, not a receipt signed anew', async () => {
+    const payment = pay()
+    const hash = await settleAll(payment)
+    const report = await run([
+      sign(payment),
+      sign(payment, { ...settled(hash), iat: payment.claims.iat + 60 }),
+      sign(payment, { paymentId: 'pay_again', timestamp: new Date((now() + 5) * 1000).toISOString() }),
+    ])
+    expect(verdicts(report)).toEqual(['settled', 'settled', 'duplicate: authorization_shared'])
+    expect(report.receipts[2]).toMatchObject({ duplicateOf: payment.claims.paymentId, reconciled: false })
+    // The money is counted once.
+    expect(report.providers[0]).toMatchObject({ payments: 2, settled: 1, failing: 1, providerAmount: 9500n })
+    expect(report.batches[0]).toMatchObject({ payments: 1, authorizations: 2 })
+  })
+
+  test('behavior: a wallet shows what moved to or from it without a receipt', async () => {
+    const payTo = '0x1000000000000000000000000000000000000009'
+    const buyer = devPrivateKey(8)
+    await chain.mintUsdc([privateKeyToAddress(buyer)], 1_000_000n)
+    const payments = [pay({ payTo, buyer }), pay({ payTo, buyer })] as const
+    const hash = await settleAll(...payments)
+    await callUsdc(
+      encodeFunctionData({ abi: usdcAbi, functionName: 'transfer', args: [payTo, 1n] }),
+      devAccount(8),
+    )
+    const known = sign(payments[0])
+    const [, unreceipted] = payments
+    const incoming = await run([known], { wallets: [payTo] })
+    expect(incoming.reconciled).toBe(false)
+    expect(incoming.wallets).toMatchObject([
+      {
+        transfers: 2,
+        plainTransfers: 1,
+        unreceipted: [
+          {
+            direction: 'in',
+            value: 9500n,
+            nonce: unreceipted.item.authorization.nonce,
+            transactionHash: hash,
+          },
+        ],
+      },
+    ])
+    // From the buyer's side both halves are out. Its mint is a plain transfer.
+    const outgoing = await run([known], { wallets: [privateKeyToAddress(buyer)] })
+    expect(outgoing.wallets[0]?.unreceipted.map(({ direction, value }) => [direction, value])).toEqual([
+      ['out', 9500n],
+      ['out', 500n],
+    ])
+    const all = await run([known, sign(unreceipted)], { wallets: [payTo] })
+    expect(all).toMatchObject({ reconciled: true, wallets: [{ unreceipted: [] }] })
+    const before = await run([known], { wallets: [payTo], to: BigInt(now() - 3600) })
+    expect(before).toMatchObject({ reconciled: true, wallets: [{ transfers: 0 }] })
+  })
+
+  test('behavior: a reorg un-settles', async () => {
+    const payment = pay()
+    const request = createPublicClient({ transport: http(chain.url) }).request as (call: {
+      method: string
+      params: unknown[]
+    }) => Promise<unknown>
+    const snapshot = await request({ method: 'evm_snapshot', params: [] })
+    const receipt = await sign(payment, settled(await settleAll(payment)))
+    expect(verdicts(await run([receipt]))).toEqual(['settled'])
+    await request({ method: 'evm_revert', params: [snapshot] })
+    await request({ method: 'hardhat_mine', params: ['0x5'] })
+    expect(verdicts(await run([receipt, sign(payment)]))).toEqual([
+      'missing: said_to_be_settled',
+      'pending: waiting',
+    ])
+    await settleAll(payment)
+    const again = await run([receipt])
+    expect(again.receipts[0]).toMatchObject({ state: 'settled', isSuperseded: true })
+  })
+
+  test('args: onProgress, step by step to the end', async () => {
+    const payments = [pay(), pay()]
+    await settleAll(...payments)
+    const steps: string[] = []
+    await run(
+      payments.map((one) => sign(one)),
+      {
+        wallets: [provider],
+        onProgress: ({ step, done, total }) =>
+          steps.push(`${step} ${step === 'wallet' ? '' : `${done}/${total}`}`),
+      },
+    )
+    expect(steps).toContain('signatures 2/2')
+    expect(steps).toContain('chain 4/4')
+    expect(steps.at(-1)).toBe('wallet ')
+  })
+
+  test('error: a receipt on a chain that no node was given for', async () => {
+    const receipts = [sign(pay(), { network: 'polygon' })]
+    await expect(run(receipts)).rejects.toMatchObject({
+      code: 'unknown_network',
+      message: /polygon.*got base/,
+    })
+  })
+
+  test('error: a chain that cannot be read concludes nothing', async () => {
+    const receipts = [sign(pay())]
+    await using chaos = await startChaosRpc({ target: chain.url })
+    chaos.always('eth_getLogs', 'refuse')
+    await expect(run(receipts, { rpcUrls: [chaos.url] })).rejects.toThrow()
+    const gone = run(receipts, { rpcUrls: ['http://127.0.0.1:9'] })
+    await expect(gone).rejects.toMatchObject({ code: 'dependency_unavailable' })
+  })
+
+  test('behavior: a node that fails now and then changes no verdict', async () => {
+    const payments = Array.from({ length: 12 }, () => pay())
+    const hash = await settleAll(...payments.slice(0, 8))
+    const receipts = payments.map((one, i) => sign(one, i < 4 ? settled(hash) : {}))
+    const calm = verdicts(await run(receipts))
+    await using chaos = await startChaosRpc({ target: chain.url, delayMs: 20 })
+    chaos.random({ seed: 6, rate: 0.15, faults: ['drop-reply', '429', '500', 'delay'] })
+    expect(verdicts(await run(receipts, { rpcUrls: [chaos.url] }))).toEqual(calm)
+    expect(chaos.calls.some(({ fault }) => fault !== undefined)).toBe(true)
+  })
+})
+
+describe('audit on a long chain', () => {
+  test('behavior: a provider that limits eth_getLogs is asked for windows around the receipts', async () => {
+    await using long = await startLocalChain({ network: 'ethereum-sepolia', blockTimeMs: 0 })
+    const test = createPublicClient({ transport: http(long.url) })
+    const mine = (blocks: number) =>
+      test.request({ method: 'hardhat_mine', params: [toHex(blocks), toHex(2)] } as never)
+    await long.mintUsdc(buyers.map(privateKeyToAddress), 1_000_000_000n)
+    const at = async () => Number((await test.getBlock()).timestamp)
+    const accept = async (paymentId: string, earlierSeconds = 0) =>
+      createPayment(long, {
+        buyer: buyers[0] as Hex,
+        payTo: provider,
+        platform,
+        paymentId,
+        acceptedAt: (await at()) - earlierSeconds,
+        validSeconds: 93_600 + earlierSeconds,
+      })
+    await mine(30_000)
+    const early = await accept('early')
+    await settle(long, [early.item])
+    await mine(60_000)
+    const late = await accept('late')
+    await settle(long, [late.item])
+    await mine(60_000)
+    // Its receipt says that it was accepted, and had run out, a day before it moved.
+    const astray = await accept('astray')
+    await settle(long, [astray.item])
+    await mine(20)
+
+    await using chaos = await startChaosRpc({ target: long.url, logRangeLimit: 2_000 })
+    const claims = [early, late].map((one) => one.claims)
+    const wrong = {
+      ...astray.claims,
+      timestamp: new Date(Date.parse(early.claims.timestamp) - 20_000_000).toISOString(),
+      validBefore: String(BigInt(early.claims.validBefore) - 90_000n),
+    }
+    const options = { jwks: gateway.jwks, rpcUrls: [chaos.url] }
+    const receipts = await Promise.all(claims.map((one) => gateway.sign(one)))
+    const report = await audit({ ...options, receipts: receipts.slice(1) })
+    expect(report.states.settled).toBe(1)
+    const calls = chaos.calls.filter(({ method }) => method === 'eth_getLogs').length
+    // Three hours of slack are 5,400 blocks; the whole chain would be 75 calls.
+    expect(calls).toBeLessThan(20)
+
+    const both = await audit({ ...options, receipts: [...receipts, await gateway.sign(wrong)] })
+    expect(both.receipts.map(({ state }) => state)).toEqual(['settled', 'settled', 'settled'])
+    const narrow = await audit({ ...options, receipts: receipts.slice(0, 1), fromBlock: 100_000n })
+    expect(narrow.receipts[0]?.state).toBe('missing')
+  })
+})

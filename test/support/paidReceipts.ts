@@ -1,0 +1,169 @@
+import { exportJWK, generateKeyPair, type JSONWebKeySet, SignJWT } from 'jose'
+import secp256k1 from 'secp256k1'
+import {
+  type Address,
+  createWalletClient,
+  defineChain,
+  type Hash,
+  type Hex,
+  http,
+  publicActions,
+  toHex,
+} from 'viem'
+import { privateKeyToAddress } from 'viem/accounts'
+import { feeNonce } from '#protocol/challenge'
+import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
+import { networks } from '#protocol/networks'
+import type { SignedAuthorization } from '#protocol/payload'
+import { type ReceiptClaims, zeroHash } from '#protocol/receipt'
+import { encodeSettle, type SettlementItem, triggerCodes } from '#protocol/settlement'
+import { splitPrice } from '#protocol/tier'
+import { devAccount } from '../../scripts/chain/accounts.ts'
+import type { LocalChain } from '../../scripts/chain/startLocalChain.ts'
+
+/** A gateway's signing key and JWKS, without the gateway. */
+export type TestIssuer = {
+  issuer: string
+  jwks: JSONWebKeySet
+  sign: (claims: ReceiptClaims) => Promise<string>
+}
+
+export async function createTestIssuer(
+  issuer = 'https://gateway.example',
+  kid = 'test',
+): Promise<TestIssuer> {
+  const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true })
+  return {
+    issuer,
+    jwks: { keys: [{ ...(await exportJWK(publicKey)), kid, alg: 'ES256', use: 'sig' }] },
+    sign: (claims) =>
+      new SignJWT({ ...claims, iss: issuer })
+        .setProtectedHeader({ alg: 'ES256', kid, typ: 'JWT' })
+        .sign(privateKey),
+  }
+}
+
+export type TestPayment = { item: SettlementItem & { fee: SignedAuthorization }; claims: ReceiptClaims }
+
+export type PaymentTerms = {
+  buyer: Hex
+  payTo: Address
+  platform: Address
+  price?: bigint
+  paymentId: string
+  providerId?: string
+  /** Unix seconds of acceptance. */
+  acceptedAt: number
+  validSeconds?: number
+  nonce?: Hex
+}
+
+/** Two authorizations that a buyer really signed, and the receipt that a gateway gives for them. */
+export function createPayment(chain: LocalChain, terms: PaymentTerms): TestPayment {
+  const { buyer, payTo, platform, price = 10_000n, paymentId, acceptedAt, validSeconds = 93_600 } = terms
+  const network = networks[chain.network]
+  const usdc = tokenOf(chain)
+  const separator = domainSeparator(eip712Domain(network, usdc))
+  const { tier, providerAmount, feeAmount } = splitPrice(price)
+  const nonce = terms.nonce ?? toHex(crypto.getRandomValues(new Uint8Array(32)))
+  const sign = (to: Address, value: bigint, ownNonce: Hex): SignedAuthorization => {
+    const unsigned = {
+      from: lower(privateKeyToAddressOnce(buyer)),
+      to: lower(to),
+      value,
+      validAfter: 0n,
+      validBefore: BigInt(acceptedAt + validSeconds),
+      nonce: ownNonce,
+    }
+    const digest = hashAuthorization(separator, unsigned)
+    const { signature, recid } = secp256k1.ecdsaSign(digest, Buffer.from(buyer.slice(2), 'hex'))
+    return { ...unsigned, signature: `${toHex(signature)}${recid === 0 ? '1b' : '1c'}` }
+  }
+  const authorization = sign(payTo, providerAmount, nonce)
+  const fee = sign(platform, feeAmount, feeNonce(nonce))
+  return {
+    item: { authorization, fee },
+    claims: {
+      paymentId,
+      providerId: terms.providerId ?? 'prov_test',
+      endpointId: 'ep_test',
+      totalUsdc: price.toString(),
+      providerUsdc: providerAmount.toString(),
+      platformUsdc: feeAmount.toString(),
+      tier,
+      effectiveRate: '0.05',
+      timestamp: new Date(acceptedAt * 1000).toISOString(),
+      transactionHash: zeroHash,
+      iss: 'https://gateway.example',
+      iat: acceptedAt,
+      status: 'verified',
+      network: chain.network,
+      asset: usdc,
+      payer: authorization.from,
+      resource: 'https://provider.example/weather',
+      validBefore: authorization.validBefore.toString(),
+      authorizations: [authorization, fee].map(({ to, value, nonce }) => ({
+        to,
+        value: value.toString(),
+        nonce,
+      })) as ReceiptClaims['authorizations'],
+    },
+  }
+}
+
+/** A keeper's wallet on a chain, reading and writing. */
+export function createWallet(chain: LocalChain, account = devAccount(1)) {
+  const local = defineChain({
+    id: chain.chainId,
+    name: 'local chain',
+    nativeCurrency: { name: 'Ether', symbol: 'ETH', decimals: 18 },
+    rpcUrls: { default: { http: [chain.url] } },
+  })
+  return createWalletClient({ account, chain: local, transport: http(chain.url) }).extend(publicActions)
+}
+
+/** Settles payments in one transaction of BatchSettlement. */
+export async function settle(
+  chain: LocalChain,
+  items: readonly SettlementItem[],
+  account = devAccount(1),
+): Promise<Hash> {
+  const wallet = createWallet(chain, account)
+  const feeRecipient = items.find(({ fee }) => fee)?.fee?.to ?? items[0]?.authorization.to
+  if (!feeRecipient) throw new Error('nothing to settle')
+  const { calldata } = encodeSettle(
+    {
+      token: tokenOf(chain),
+      feeRecipient,
+      batchId: toHex(crypto.getRandomValues(new Uint8Array(32))),
+      trigger: triggerCodes.count,
+      callGasLimit: 200_000n,
+    },
+    items,
+  )
+  const to = chain.deployments[chain.network]?.batchSettlement
+  if (!to) throw new Error('no BatchSettlement')
+  const hash = await wallet.sendTransaction({ to, data: calldata, gas: 15_500_000n })
+  const { status } = await wallet.waitForTransactionReceipt({ hash, pollingInterval: 20 })
+  if (status !== 'success') throw new Error(`settle reverted: ${hash}`)
+  return hash
+}
+
+export function tokenOf(chain: LocalChain): Address {
+  const usdc = chain.deployments[chain.network]?.usdc
+  if (!usdc) throw new Error('no USDC')
+  return usdc
+}
+
+const addresses = new Map<Hex, Address>()
+
+// A thousand buyers sign ten payments each; viem's derivation is the slow part.
+function privateKeyToAddressOnce(key: Hex): Address {
+  const address = addresses.get(key) ?? privateKeyToAddress(key)
+  addresses.set(key, address)
+  return address
+}
+
+function lower(address: Address): Address {
+  return address.toLowerCase() as Address
+}
