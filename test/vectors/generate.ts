@@ -1,10 +1,18 @@
 import { writeFile } from 'node:fs/promises'
+import { generateMacaroons } from './macaroons.ts'
+import { generatePayloads } from './payloads.ts'
 import { generatePayments } from './payments.ts'
+import { generateReceipts } from './receipts.ts'
+import { generateTiers } from './tiers.ts'
 
 // `node test/vectors/generate.ts` writes the vector files anew. A test compares them with what is committed.
 
-export const generators = {
+export const generators: Record<string, () => unknown> = {
+  'macaroons.json': generateMacaroons,
+  'payloads.json': generatePayloads,
   'payments.json': generatePayments,
+  'receipts.json': generateReceipts,
+  'tiers.json': generateTiers,
 }
 
 if (import.meta.main) {

@@ -2,8 +2,10 @@
 declare module 'macaroon' {
   export interface Macaroon {
     addFirstPartyCaveat(caveat: string | Uint8Array): void
-    addThirdPartyCaveat(rootKey: Uint8Array, caveatId: string, location: string): void
-    exportBinary(): Uint8Array
+    readonly identifier: Uint8Array
+    readonly location: string | undefined
+    readonly caveats: { identifier: Uint8Array; location?: string; vid?: Uint8Array }[]
+    readonly signature: Uint8Array
     verify(rootKey: Uint8Array, check: (caveat: string) => string | null, discharges?: Macaroon[]): void
   }
   export function newMacaroon(options: {

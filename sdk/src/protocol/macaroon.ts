@@ -89,6 +89,7 @@ export type ParsedMacaroon = {
 
 const formatVersion = 2
 const endOfSection = 0
+const locationField = 1
 const identifierField = 2
 const signatureField = 6
 const signatureLength = 32
@@ -165,10 +166,9 @@ export function parseMacaroon(text: string): ParsedMacaroon {
   const caveatBytes: Uint8Array[] = []
   while (reader.peek() !== endOfSection) {
     if (caveatBytes.length === maxCaveats) throw invalid(`it has over ${maxCaveats} caveats`)
+    if (reader.peek() === locationField) throw thirdParty()
     caveatBytes.push(reader.field(identifierField))
-    if (reader.byte() !== endOfSection) {
-      throw new ProtocolError('unknown_caveat', 'Macaroon: third-party caveats are not accepted')
-    }
+    if (reader.byte() !== endOfSection) throw thirdParty()
   }
   reader.expect(endOfSection)
   const signature = reader.field(signatureField)
@@ -359,6 +359,10 @@ function mismatch(caveat: string): ProtocolError {
   return new ProtocolError('caveat_mismatch', `Macaroon: the caveat ${caveat} is not met by this request`, {
     details: { caveat },
   })
+}
+
+function thirdParty(): ProtocolError {
+  return new ProtocolError('unknown_caveat', 'Macaroon: third-party caveats are not accepted')
 }
 
 function unknownCaveat(text: string): ProtocolError {

@@ -1,0 +1,86 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import payments from '../../../test/vectors/payments.json' with { type: 'json' }
+import {
+  encodeAuthorizationHeader,
+  mockAuthorizationHeader,
+  parseAuthorizationHeader,
+} from './authorizationHeader.ts'
+
+const payment = { macaroon: 'AgEA_-', payloads: ['a,b', 'c,d'] as [string, string] }
+
+describe('parseAuthorizationHeader', () => {
+  test('default', () => {
+    expect(parseAuthorizationHeader('x402 AgEA_-:a,b:c,d')).toEqual({ kind: 'payment', ...payment })
+  })
+
+  test.each(['X402', 'Tollkeeper', 'tollkeeper', 'the service', 'The Service', 'x402 '])(
+    'args: scheme %j',
+    (scheme) => {
+      expect(parseAuthorizationHeader(`${scheme} AgEA_-:a,b:c,d`)).toEqual({ kind: 'payment', ...payment })
+    },
+  )
+
+  test.each([
+    undefined,
+    null,
+    '',
+    'Bearer abc',
+    'Basic eDQwMg==',
+    'x4021 a:b:c',
+    'the services a:b:c',
+    ' x402 a:b:c',
+  ])('behavior: %j is no payment', (value) => {
+    expect(parseAuthorizationHeader(value)).toEqual({ kind: 'absent' })
+  })
+
+  test('behavior: mock credentials', () => {
+    expect(parseAuthorizationHeader(mockAuthorizationHeader)).toEqual({ kind: 'mock' })
+    expect(parseAuthorizationHeader('Tollkeeper mock:mock')).toEqual({ kind: 'mock' })
+  })
+
+  test.each([
+    'x402',
+    'x402 ',
+    'x402 a',
+    'x402 a:b',
+    'x402 a:b:c:d',
+    'x402 :b:c',
+    'x402 a::c',
+    'x402 a:b:',
+    'x402 a=:b:c',
+    'x402 a b:c:d',
+    'x402 mock:mock:',
+    `x402 a:b:${'c'.repeat(8192)}`,
+  ])('error: %.30s', (value) => {
+    expect(() => parseAuthorizationHeader(value)).toThrow(
+      expect.objectContaining({ code: 'invalid_authorization_header' }),
+    )
+  })
+
+  test('behavior: two signatures of the greatest length fit', () => {
+    const long =
+      payments.payments[4]?.authorization.payload.replace(/0x[0-9a-f]*$/, `0x${'ab'.repeat(1024)}`) ?? ''
+    const header = encodeAuthorizationHeader({ macaroon: 'a'.repeat(600), payloads: [long, long] })
+    expect(parseAuthorizationHeader(header)).toMatchObject({ payloads: [long, long] })
+  })
+
+  test('behavior: never throws anything else, whatever comes', () => {
+    fc.assert(
+      fc.property(fc.string(), fc.constantFrom('', 'x402 ', 'the service '), (text, scheme) => {
+        try {
+          parseAuthorizationHeader(scheme + text)
+        } catch (error) {
+          expect(error).toMatchObject({ code: 'invalid_authorization_header' })
+        }
+      }),
+    )
+  })
+})
+
+test('behavior: encode and parse are inverse', () => {
+  expect(parseAuthorizationHeader(encodeAuthorizationHeader(payment))).toEqual({
+    kind: 'payment',
+    ...payment,
+  })
+})

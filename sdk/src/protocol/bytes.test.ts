@@ -1,0 +1,83 @@
+import fc from 'fast-check'
+import { toHex } from 'viem'
+import { describe, expect, test } from 'vitest'
+import {
+  bytesToHex,
+  concatBytes,
+  decodeBase64url,
+  encodeBase64url,
+  equalBytes,
+  hexToBytes,
+  readUint,
+  writeUint,
+} from './bytes.ts'
+
+const bytes = fc.uint8Array({ maxLength: 200 })
+
+describe('hex', () => {
+  test('behavior: agrees with viem, and back', () => {
+    fc.assert(
+      fc.property(bytes, (value) => {
+        expect(bytesToHex(value)).toBe(toHex(value))
+        expect(hexToBytes(toHex(value))).toEqual(new Uint8Array(value))
+      }),
+    )
+  })
+
+  test('args: upper-case digits', () => {
+    expect(hexToBytes('0xABCDEF')).toEqual(Uint8Array.of(0xab, 0xcd, 0xef))
+  })
+})
+
+describe('base64url', () => {
+  test('behavior: agrees with Node, and back', () => {
+    fc.assert(
+      fc.property(bytes, (value) => {
+        const text = encodeBase64url(value)
+        expect(text).toBe(Buffer.from(value).toString('base64url'))
+        expect(decodeBase64url(text)).toEqual(new Uint8Array(value))
+      }),
+    )
+  })
+
+  test('behavior: what decodes has one spelling only', () => {
+    fc.assert(
+      fc.property(fc.string({ unit: fc.constantFrom(...'ABab01-_=+/ é') }), (text) => {
+        const decoded = decodeBase64url(text)
+        if (decoded) expect(encodeBase64url(decoded)).toBe(text)
+      }),
+    )
+  })
+
+  test.each(['A', 'AAAAA', 'AA==', 'AB', 'AAB', 'A+', 'A/', 'A A', 'AAA\n', 'éA'])('error: %j', (text) => {
+    expect(decodeBase64url(text)).toBeUndefined()
+  })
+})
+
+describe('uint', () => {
+  test('behavior: reads back what was written', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 8 }), fc.bigInt(0n, 2n ** 64n - 1n), (size, any) => {
+        const value = BigInt.asUintN(size * 8, any)
+        const target = new Uint8Array(size + 2)
+        writeUint(target, 1, size, value)
+        expect(readUint(target, 1, size)).toBe(value)
+        expect([target[0], target.at(-1)]).toEqual([0, 0])
+      }),
+    )
+  })
+
+  test('args: a word', () => {
+    const word = new Uint8Array(32)
+    writeUint(word, 0, 32, 2n ** 64n - 1n)
+    expect(bytesToHex(word)).toBe(toHex(2n ** 64n - 1n, { size: 32 }))
+  })
+})
+
+test('behavior: concatBytes and equalBytes', () => {
+  const whole = concatBytes(Uint8Array.of(1), new Uint8Array(), Uint8Array.of(2, 3))
+  expect(whole).toEqual(Uint8Array.of(1, 2, 3))
+  expect(equalBytes(whole, Uint8Array.of(1, 2, 3))).toBe(true)
+  expect(equalBytes(whole, Uint8Array.of(1, 2, 4))).toBe(false)
+  expect(equalBytes(whole, Uint8Array.of(1, 2))).toBe(false)
+})

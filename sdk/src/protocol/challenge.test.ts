@@ -1,0 +1,112 @@
+import type { Hex } from 'viem'
+import { describe, expect, test } from 'vitest'
+import vectors from '../../../test/vectors/payments.json' with { type: 'json' }
+import { boundNonce, type Challenge, createChallenge, feeNonce, parseChallenge } from './challenge.ts'
+import { networks } from './networks.ts'
+
+const challenge = createChallenge({
+  issuer: 'https://gateway.example',
+  requestId: `req_${'0'.repeat(32)}`,
+  providerId: `prov_${'1'.repeat(32)}`,
+  endpointId: `ep_${'2'.repeat(32)}`,
+  macaroon: 'AgEA',
+  network: networks['base-sepolia'],
+  asset: '0x036cbd53842c5426634e7929541ec2318f3dcf7e',
+  resource: 'https://api.example/weather',
+  description: 'Weather',
+  payTo: `0x${'b'.repeat(40)}`,
+  feePayTo: `0x${'c'.repeat(40)}`,
+  amount: 47_500n,
+  feeAmount: 2_500n,
+  tier: 'micropayment',
+})
+
+test('default', () => {
+  expect(challenge).toEqual({
+    x402Version: 1,
+    accepts: [
+      {
+        scheme: 'exact',
+        network: 'base-sepolia',
+        maxAmountRequired: '47500',
+        resource: 'https://api.example/weather',
+        description: 'Weather',
+        mimeType: 'application/json',
+        outputSchema: null,
+        payTo: `0x${'b'.repeat(40)}`,
+        maxTimeoutSeconds: 93_600,
+        asset: '0x036cbd53842c5426634e7929541ec2318f3dcf7e',
+        extra: { name: 'USDC', version: '2' },
+      },
+      expect.objectContaining({
+        maxAmountRequired: '2500',
+        description: 'Platform fee (micropayment)',
+        payTo: `0x${'c'.repeat(40)}`,
+      }),
+    ],
+    macaroon: 'AgEA',
+    providerId: `prov_${'1'.repeat(32)}`,
+    endpointId: `ep_${'2'.repeat(32)}`,
+    requestId: `req_${'0'.repeat(32)}`,
+    issuer: 'https://gateway.example',
+  })
+})
+
+describe('parseChallenge', () => {
+  test('default', () => {
+    expect(parseChallenge(JSON.parse(JSON.stringify(challenge)))).toEqual(challenge)
+  })
+
+  test('behavior: keeps error and code, drops what it does not know', () => {
+    const body = { ...challenge, error: 'expired', code: 'macaroon_expired', further: 1 }
+    expect(parseChallenge(body)).toEqual({ ...challenge, error: 'expired', code: 'macaroon_expired' })
+  })
+
+  const [provider, fee] = challenge.accepts
+  const accepts = (...entries: unknown[]): Partial<Record<keyof Challenge, unknown>> => ({ accepts: entries })
+  test.each([
+    ['version 2', { x402Version: 2 }, 'x402Version'],
+    ['no entry', accepts(), 'accepts'],
+    ['one entry', accepts(provider), 'accepts'],
+    ['three entries', accepts(provider, fee, fee), 'accepts'],
+    ['entries that are no list', { accepts: {} }, 'accepts'],
+    ['another scheme', accepts({ ...provider, scheme: 'upto' }, fee), 'accepts[0].scheme'],
+    ['two networks', accepts(provider, { ...fee, network: 'base' }), 'accepts[1].network'],
+    ['two tokens', accepts(provider, { ...fee, asset: `0x${'1'.repeat(40)}` }), 'accepts[1].asset'],
+    ['two resources', accepts(provider, { ...fee, resource: 'https://b.example' }), 'accepts[1].resource'],
+    [
+      'amount that is a number',
+      accepts({ ...provider, maxAmountRequired: 1 }, fee),
+      'accepts[0].maxAmountRequired',
+    ],
+    ['amount of zero', accepts({ ...provider, maxAmountRequired: '0' }, fee), 'accepts[0].maxAmountRequired'],
+    [
+      'negative amount',
+      accepts({ ...provider, maxAmountRequired: '-1' }, fee),
+      'accepts[0].maxAmountRequired',
+    ],
+    ['no address', accepts({ ...provider, payTo: '0x1' }, fee), 'accepts[0].payTo'],
+    ['timeout of zero', accepts({ ...provider, maxTimeoutSeconds: 0 }, fee), 'accepts[0].maxTimeoutSeconds'],
+    ['no domain', accepts({ ...provider, extra: undefined }, fee), 'accepts[0].extra'],
+    ['macaroon that breaks the header', { macaroon: 'a:b' }, 'macaroon'],
+    ['no macaroon', { macaroon: undefined }, 'macaroon'],
+    ['no issuer', { issuer: undefined }, 'issuer'],
+    ['no requestId', { requestId: 7 }, 'requestId'],
+  ])('error: %s', (_, change, field) => {
+    expect(() => parseChallenge({ ...challenge, ...change })).toThrow(
+      expect.objectContaining({ code: 'invalid_challenge', details: { field } }),
+    )
+  })
+
+  test.each([undefined, null, 'x', 1, []])('error: %j is no challenge', (body) => {
+    expect(() => parseChallenge(body)).toThrow(expect.objectContaining({ code: 'invalid_challenge' }))
+  })
+})
+
+test.each(vectors.payments.filter(({ requestId }) => requestId))(
+  'behavior: nonces bound to the challenge, $name',
+  ({ issuer, requestId, authorization, fee }) => {
+    expect(boundNonce(issuer as string, requestId as string)).toBe(authorization.nonce)
+    expect(feeNonce(authorization.nonce as Hex)).toBe(fee?.nonce)
+  },
+)

@@ -1,0 +1,32 @@
+import { describe, expect, test } from 'vitest'
+import { committedDeployments, parseDeployments } from './deployments.ts'
+
+const entry = { batchSettlement: `0x${'Ab'.repeat(20)}`, usdc: `0x${'cd'.repeat(20)}`, startBlock: 12 }
+
+describe('parseDeployments', () => {
+  test('default', () => {
+    expect(parseDeployments({ base: { ...entry, transactionHash: '0x' } })).toEqual({
+      base: { batchSettlement: `0x${'ab'.repeat(20)}`, usdc: `0x${'cd'.repeat(20)}`, startBlock: 12 },
+    })
+  })
+
+  test('behavior: an address that is reserved, but not deployed, is left out', () => {
+    expect(parseDeployments({ base: { ...entry, startBlock: null } })).toEqual({})
+  })
+
+  test.each([
+    ['network', { solana: entry }, /solana/],
+    ['address', { base: { ...entry, usdc: '0x1' } }, /base\.usdc/],
+    ['start block', { base: { ...entry, startBlock: -1 } }, /base\.startBlock/],
+    ['missing start block', { base: { ...entry, startBlock: undefined } }, /base\.startBlock/],
+    ['entry', { base: null }, /base\.startBlock/],
+    ['file', null, /object/],
+  ])('error: %s', (_, json, message) => {
+    expect(() => parseDeployments(json)).toThrow(message)
+  })
+})
+
+test('behavior: the committed file names one contract address for every network', () => {
+  const addresses = new Set(Object.values(committedDeployments).map(({ batchSettlement }) => batchSettlement))
+  expect(addresses.size).toBe(1)
+})

@@ -1,0 +1,40 @@
+import { expect, test } from 'vitest'
+import { BaseError, errorCodes, isErrorCode, ProtocolError } from './errors.ts'
+
+test('default', () => {
+  const cause = new Error('why')
+  const error = new ProtocolError('macaroon_expired', 'It expired', { details: { expiry: 'then' }, cause })
+  expect(error).toBeInstanceOf(BaseError)
+  expect(error).toMatchObject({
+    name: 'ProtocolError',
+    code: 'macaroon_expired',
+    message: 'It expired',
+    status: 402,
+    retryable: false,
+    details: { expiry: 'then' },
+    cause,
+  })
+})
+
+test('args: the title stands in for a message', () => {
+  expect(new BaseError('rate_limited')).toMatchObject({
+    message: 'Too many requests',
+    retryable: true,
+    status: 429,
+  })
+})
+
+test.each(Object.entries(errorCodes))(
+  'behavior: %s is a snake_case code with an HTTP status',
+  (code, { status, title }) => {
+    expect(code).toMatch(/^[a-z]+(?:_[a-z]+)*$/)
+    expect([400, 401, 402, 403, 404, 405, 408, 409, 413, 415, 422, 429, 500, 502, 503]).toContain(status)
+    expect(title).not.toBe('')
+  },
+)
+
+test('behavior: isErrorCode knows the table and nothing inherited', () => {
+  expect(isErrorCode('payment_replayed')).toBe(true)
+  expect(isErrorCode('toString')).toBe(false)
+  expect(isErrorCode(402)).toBe(false)
+})

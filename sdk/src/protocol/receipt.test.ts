@@ -1,0 +1,63 @@
+import { describe, expect, test } from 'vitest'
+import vectors from '../../../test/vectors/receipts.json' with { type: 'json' }
+import { decodeReceipt, parseReceiptClaims, zeroHash } from './receipt.ts'
+
+const claims = vectors.receipts[0]?.claims as Record<string, unknown>
+
+test('default', () => {
+  expect(parseReceiptClaims(claims)).toEqual(claims)
+})
+
+test('behavior: drops what it does not know, keeps a block hash', () => {
+  const blockHash = `0x${'7'.repeat(64)}`
+  expect(parseReceiptClaims({ ...claims, blockHash, further: 1 })).toEqual({ ...claims, blockHash })
+})
+
+const [provider, platform] = claims.authorizations as [object, object]
+
+test.each([
+  ['iat', { iat: '1800000000' }],
+  ['iat', { iat: -1 }],
+  ['status', { status: 'done' }],
+  ['totalUsdc', { totalUsdc: '50001' }],
+  ['totalUsdc', { totalUsdc: '0.05' }],
+  ['totalUsdc', { totalUsdc: 50_000 }],
+  ['effectiveRate', { effectiveRate: '5%' }],
+  ['timestamp', { timestamp: '2027-01-15' }],
+  ['transactionHash', { transactionHash: '0x0' }],
+  ['asset', { asset: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913' }],
+  ['payer', { payer: undefined }],
+  ['validBefore', { validBefore: 1_800_093_600 }],
+  ['blockHash', { blockHash: '' }],
+  ['authorizations', { authorizations: [provider] }],
+  ['authorizations', { authorizations: undefined }],
+  ['authorizations[0].value', { authorizations: [{ ...provider, value: '47501' }, platform] }],
+  ['authorizations[1].value', { authorizations: [provider, { ...platform, value: '2501' }] }],
+  ['authorizations[1].nonce', { authorizations: [provider, { ...platform, nonce: '0x1' }] }],
+  ['paymentId', { paymentId: '' }],
+])('error: %s', (field, change) => {
+  expect(() => parseReceiptClaims({ ...claims, ...change })).toThrow(
+    expect.objectContaining({ code: 'invalid_receipt', details: { field } }),
+  )
+})
+
+test.each([undefined, null, 'x', []])('error: %j is no receipt', (payload) => {
+  expect(() => parseReceiptClaims(payload)).toThrow(expect.objectContaining({ code: 'invalid_receipt' }))
+})
+
+describe('decodeReceipt', () => {
+  test('default', () => {
+    expect(decodeReceipt(vectors.receipts[0]?.jws ?? '')).toEqual(claims)
+  })
+
+  test.each(['', 'a', 'a.b.c', `a.${Buffer.from('{}').toString('base64url')}.c`, 'a.!!.c'])(
+    'behavior: %j is none',
+    (jws) => {
+      expect(decodeReceipt(jws)).toBeUndefined()
+    },
+  )
+})
+
+test('behavior: zeroHash is 32 zero bytes', () => {
+  expect(zeroHash).toMatch(/^0x0{64}$/)
+})
