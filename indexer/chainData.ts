@@ -83,6 +83,22 @@ export async function dropIndex(
   }
 }
 
+/**
+ * Lets the checkpoint say no more than what a start of Ponder leaves standing.
+ *
+ * A start takes back every block that isn't final and reads it anew, but leaves the checkpoint as it was: until it has
+ * caught up, a reader would see rows missing at a block that claims to be indexed, and take paid for unpaid.
+ */
+export async function lowerCheckpoint(databaseUrl: string, schema: string): Promise<void> {
+  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
+  try {
+    if (!(await exists(sql, schema, '_ponder_checkpoint')) || (await isInUse(sql, schema))) return
+    await sql`update ${sql(schema)}._ponder_checkpoint set latest_checkpoint = safe_checkpoint`
+  } finally {
+    await sql.end()
+  }
+}
+
 type Queryable = postgres.Sql | postgres.TransactionSql
 
 async function isInUse(sql: Queryable, schema: string): Promise<boolean> {

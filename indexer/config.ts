@@ -1,5 +1,6 @@
 import { getAddress, isAddress } from 'viem'
 import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#keeper/chain/networkSettings'
+import type { IndexerOptions } from './launch.ts'
 
 /** What the environment says; read by Ponder (ponder.config.ts) and by what starts it (launch.ts). */
 export type IndexerConfig = {
@@ -26,6 +27,23 @@ export function parseIndexerConfig(env: Record<string, string | undefined>): Ind
   }
 }
 
+/** What `npm run indexer` and the rebuild script are told by the environment. */
+export function parseIndexerOptions(env: Record<string, string | undefined>): IndexerOptions {
+  const { databaseUrl, networks, platformWallets, rpcLanes } = parseIndexerConfig(env)
+  return {
+    databaseUrl,
+    rpcUrls: Object.fromEntries(networks.map(({ network, rpcUrls }) => [network.name, rpcUrls.join(',')])),
+    platformWallets,
+    deploymentsFile: env.DEPLOYMENTS_FILE,
+    host: env.INDEXER_HOST || undefined,
+    port: parsePort(env.INDEXER_PORT),
+    schema: parseSchema(env, 'DATABASE_SCHEMA'),
+    viewsSchema: parseSchema(env, 'INDEXER_SCHEMA'),
+    rpcLanes,
+    logLevel: parseLogLevel(env.LOG_LEVEL),
+  }
+}
+
 function parsePlatformWallets(env: Record<string, string | undefined>): `0x${string}`[] {
   const variable = env.PLATFORM_WALLETS ? 'PLATFORM_WALLETS' : 'PLATFORM_WALLET'
   const wallets = (env[variable] ?? '')
@@ -49,4 +67,31 @@ function parseRpcLanes(text: string | undefined): number {
     throw new ConfigError('INDEXER_RPC_LANES', 'an integer from 1 to 32', text)
   }
   return Number(text)
+}
+
+function parsePort(text = '42069'): number {
+  if (!/^\d{1,5}$/.test(text) || Number(text) > 65_535) {
+    throw new ConfigError('INDEXER_PORT', 'a port number (0: any free one)', text)
+  }
+  return Number(text)
+}
+
+function parseSchema(env: Record<string, string | undefined>, variable: string): string | undefined {
+  const name = env[variable]
+  if (name === undefined || name === '') return undefined
+  // Ponder's own limit, which leaves room for the names that it derives.
+  if (!/^[a-z_][a-z0-9_]{0,44}$/.test(name)) {
+    throw new ConfigError(
+      variable,
+      'a schema name of at most 45 lower-case letters, digits and underscores',
+      name,
+    )
+  }
+  return name
+}
+
+function parseLogLevel(text = 'info'): string {
+  const levels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']
+  if (!levels.includes(text)) throw new ConfigError('LOG_LEVEL', `one of ${levels.join(', ')}`, text)
+  return text
 }

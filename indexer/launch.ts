@@ -11,7 +11,7 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import type { NetworkName } from '#protocol/networks'
 import { freePort, isPortFree, loopback } from '../scripts/stack/port.ts'
 import { reapWithUs } from '../scripts/stack/reaper.ts'
-import { dropIndex, findMisfits } from './chainData.ts'
+import { dropIndex, findMisfits, lowerCheckpoint } from './chainData.ts'
 import { type IndexerConfig, parseIndexerConfig } from './config.ts'
 
 export type IndexerOptions = {
@@ -70,6 +70,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const schema = options.schema ?? (await deriveSchema(config))
   const viewsSchema = options.viewsSchema ?? 'indexer'
   await removeMisfits(config, schema)
+  await lowerCheckpoint(config.databaseUrl, schema)
 
   const child = spawn(
     process.execPath,
@@ -88,7 +89,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
       stdio: ['ignore', 'pipe', 'pipe'],
     },
   )
-  const forget = child.pid === undefined ? () => {} : reapWithUs(child.pid)
+  const forget = child.pid === undefined ? () => {} : reapWithUs(child.pid, 'INT')
   const lastLines: string[] = []
   for (const stream of [child.stdout, child.stderr]) {
     createInterface({ input: stream }).on('line', (line) => {
@@ -122,7 +123,9 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
     ready,
     exited,
     close: async () => {
-      child.kill('SIGTERM')
+      // Not SIGTERM: the vite in Ponder answers that by exiting before Ponder has let go of its schema, and the next
+      // start would wait 25 seconds for the lock to expire.
+      child.kill('SIGINT')
       const force = setTimeout(() => child.kill('SIGKILL'), 10_000)
       await exited
       clearTimeout(force)

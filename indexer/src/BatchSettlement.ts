@@ -24,7 +24,7 @@ ponder.on('BatchSettlement:BatchSettled', async ({ event, context }) => {
     .values({ chainId: place.chainId, batches: 1 })
     .onConflictDoUpdate((row) => ({ batches: row.batches + 1 }))
 
-  const receipt = await fetchReceipt(context.client, { ...place, transactionHash: place.txHash })
+  const receipt = await fetchReceipt(context, { ...place, transactionHash: place.txHash })
   if (receipt === null) {
     const detail = `batch ${sequence}: no node had the receipt in block ${place.blockHash}`
     await setAside(db, place, { logIndex: log.logIndex, reason: 'receipt_unavailable', detail })

@@ -34,7 +34,7 @@ ponder.on('Usdc:Transfer', async ({ event, context }) => {
   const settlement = lowerCase(address)
   if (transaction.to !== null && lowerCase(transaction.to) === settlement) return
 
-  const receipt = await fetchReceipt(context.client, { ...place, transactionHash: place.txHash })
+  const receipt = await fetchReceipt(context, { ...place, transactionHash: place.txHash })
   if (receipt === null) {
     const detail = `transfer to the platform: no node had the receipt in block ${place.blockHash}`
     await setAside(db, place, { logIndex: log.logIndex, reason: 'receipt_unavailable', detail })

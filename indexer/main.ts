@@ -1,0 +1,29 @@
+import { parseIndexerOptions } from './config.ts'
+import { type Indexer, startIndexer } from './launch.ts'
+
+// `npm run indexer`: Ponder by itself, against the services that the environment names.
+
+let indexer: Indexer | undefined
+let isStopping = false
+
+function stop(): void {
+  if (isStopping) return
+  isStopping = true
+  if (indexer === undefined) process.exit(0)
+  void indexer.close().then(() => process.exit(0))
+}
+process.on('SIGTERM', stop)
+process.on('SIGINT', stop)
+
+try {
+  indexer = await startIndexer({
+    ...parseIndexerOptions(process.env),
+    onLog: (line) => process.stdout.write(`${line}\n`),
+  })
+  console.log(`indexer: ${indexer.url}/graphql, tables in ${indexer.schema}, views in ${indexer.viewsSchema}`)
+  const code = await indexer.exited
+  if (!isStopping) process.exit(code ?? 1)
+} catch (error) {
+  console.error(error instanceof Error ? error.message : error)
+  process.exit(1)
+}

@@ -1,0 +1,63 @@
+import { readdir, readFile } from 'node:fs/promises'
+import { describe, expect, test } from 'vitest'
+import { parseIndexerConfig } from '../config.ts'
+
+const env = {
+  DATABASE_URL: 'postgres://user:secret@127.0.0.1/db',
+  RPC_URL_LOCALHOST: 'http://127.0.0.1:8545',
+  PLATFORM_WALLET: '0x00000000000000000000000000000000000fee00',
+}
+
+test('default: the networks with an RPC URL, and the platform wallet', () => {
+  const config = parseIndexerConfig(env)
+  expect(config.networks.map(({ network }) => network.name)).toEqual(['localhost'])
+  expect(config.platformWallets).toEqual([env.PLATFORM_WALLET])
+  expect(config.rpcLanes).toBe(1)
+})
+
+test('args: several platform wallets, in any order and case, are the same set', () => {
+  const upper = '0xFB6916095CA1DF60BB79CE92CE3EA74C37C5D359'.toLowerCase()
+  const one = parseIndexerConfig({ ...env, PLATFORM_WALLETS: `${upper}, ${env.PLATFORM_WALLET}` })
+  const two = parseIndexerConfig({
+    ...env,
+    PLATFORM_WALLETS: `${env.PLATFORM_WALLET},${upper},${env.PLATFORM_WALLET}`,
+  })
+  expect(one.platformWallets).toEqual(two.platformWallets)
+  expect(one.platformWallets).toHaveLength(2)
+})
+
+describe('error: the message names the variable', () => {
+  test.each([
+    ['DATABASE_URL', {}],
+    ['DATABASE_URL', { DATABASE_URL: 'mysql://user:secret@host/db' }],
+    ['PLATFORM_WALLET', { PLATFORM_WALLET: '' }],
+    ['PLATFORM_WALLET', { PLATFORM_WALLET: '0x1234' }],
+    ['PLATFORM_WALLET', { PLATFORM_WALLET: '0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d358' }], // wrong checksum
+    ['PLATFORM_WALLETS', { PLATFORM_WALLETS: 'x' }],
+    ['NETWORKS', { NETWORKS: 'mars' }],
+    ['INDEXER_RPC_LANES', { INDEXER_RPC_LANES: '0' }],
+    ['INDEXER_RPC_LANES', { INDEXER_RPC_LANES: '33' }],
+  ] as [string, Record<string, string>][])('%s %j', (variable, change) => {
+    const broken =
+      Object.keys(change).length === 0 ? { ...env, [variable]: undefined } : { ...env, ...change }
+    expect(() => parseIndexerConfig(broken)).toThrow(new RegExp(`^${variable}: expected`))
+    try {
+      parseIndexerConfig(broken)
+    } catch (error) {
+      expect(String(error)).not.toContain('secret')
+    }
+  })
+})
+
+test('behavior: handlers import nothing of ours from outside indexer/src, for Ponder would not notice its change', async () => {
+  const folder = new URL('../src/', import.meta.url)
+  const files = (await readdir(folder, { recursive: true })).filter((name) => name.endsWith('.ts'))
+  expect(files.length).toBeGreaterThan(3)
+  const allowed = /^(ponder|ponder:(registry|schema|api)|viem|hono|\.\/[A-Za-z]+\.ts)$/
+  for (const file of files) {
+    const source = await readFile(new URL(file, folder), 'utf8')
+    for (const [, specifier] of source.matchAll(/(?:from|import) '([^']+)'/g)) {
+      expect([file, specifier]).toEqual([file, expect.stringMatching(allowed)])
+    }
+  }
+})

@@ -1,0 +1,222 @@
+import { randomBytes } from 'node:crypto'
+import { mkdtemp, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import postgres from 'postgres'
+import {
+  type Address,
+  createTestClient,
+  defineChain,
+  encodeFunctionData,
+  type Hex,
+  http,
+  publicActions,
+  type TransactionReceipt,
+  toHex,
+  walletActions,
+} from 'viem'
+import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import { usdcAbi } from '#protocol/abi/usdc'
+import { feeNonce } from '#protocol/challenge'
+import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
+import { networks } from '#protocol/networks'
+import type { SignedAuthorization } from '#protocol/payload'
+import { encodeSettle, type SettlementItem, triggerCodes } from '#protocol/settlement'
+import { devAccount } from '../../scripts/chain/accounts.ts'
+import type { LocalDeployments } from '../../scripts/chain/prepareChain.ts'
+import {
+  type LocalChain,
+  type LocalChainOptions,
+  startLocalChain,
+} from '../../scripts/chain/startLocalChain.ts'
+import { removeWithUs } from '../../scripts/stack/reaper.ts'
+import { type Indexer, type IndexerOptions, startIndexer } from '../launch.ts'
+
+export const platformWallet: Address = '0x00000000000000000000000000000000000fee00'
+export const providerA: Address = '0x000000000000000000000000000000000000a000'
+export const providerB: Address = '0x000000000000000000000000000000000000b000'
+
+/** Sends what a keeper, a stranger or a wrapper would. */
+export type TestChain = Awaited<ReturnType<typeof startTestChain>>
+
+export async function startTestChain(options: LocalChainOptions = {}) {
+  const chain: LocalChain = await startLocalChain({ blockTimeMs: 0, ...options })
+  const deployment = chain.deployments[chain.network]
+  if (deployment === undefined) throw new Error('the chain has no deployment')
+  const { batchSettlement, usdc } = deployment
+  const sender = devAccount(1)
+  const client = createTestClient({
+    mode: 'hardhat',
+    account: sender,
+    chain: defineChain({
+      id: chain.chainId,
+      name: chain.network,
+      nativeCurrency: { name: 'Ether', symbol: 'ETH', decimals: 18 },
+      rpcUrls: { default: { http: [chain.url] } },
+    }),
+    transport: http(chain.url),
+    pollingInterval: 20,
+    cacheTime: 0,
+  })
+    .extend(publicActions)
+    .extend(walletActions)
+  const domain = eip712Domain(networks[chain.network], usdc)
+
+  const send = async (to: Address, data: Hex): Promise<TransactionReceipt> => {
+    const hash = await client.sendTransaction({ to, data, gas: 10_000_000n })
+    const receipt = await client.waitForTransactionReceipt({ hash })
+    if (receipt.status !== 'success') throw new Error(`the transaction reverted: ${hash}`)
+    return receipt
+  }
+
+  const sign = async (
+    buyer: PrivateKeyAccount,
+    to: Address,
+    value: bigint,
+    nonce: Hex,
+  ): Promise<SignedAuthorization> => {
+    const message = {
+      from: buyer.address.toLowerCase() as Address,
+      to,
+      value,
+      validAfter: 0n,
+      validBefore: 4_000_000_000n,
+      nonce,
+    }
+    const signature = await buyer.signTypedData({
+      domain,
+      types: transferWithAuthorizationTypes,
+      primaryType: 'TransferWithAuthorization',
+      message,
+    })
+    return { ...message, signature }
+  }
+
+  return {
+    ...chain,
+    client,
+    usdc,
+    batchSettlement,
+    sender: sender.address.toLowerCase() as Address,
+    send,
+    /** Writes what DEPLOYMENTS_FILE is to hold. */
+    writeDeployments: () => writeDeployments(chain.deployments),
+    /** A new buyer with 1,000 USDC. */
+    createBuyer: async (): Promise<PrivateKeyAccount> => {
+      const buyer = privateKeyToAccount(generatePrivateKey())
+      await chain.mintUsdc([buyer.address], 1_000_000_000n)
+      return buyer
+    },
+    /** Both authorizations of a payment, as our SDK signs them. */
+    signPayment: async (
+      buyer: PrivateKeyAccount,
+      payee: Address,
+      amount: bigint,
+      fee: bigint,
+    ): Promise<Required<SettlementItem>> => {
+      const nonce = toHex(randomBytes(32))
+      return {
+        authorization: await sign(buyer, payee, amount, nonce),
+        fee: await sign(buyer, platformWallet, fee, feeNonce(nonce)),
+      }
+    },
+    encodeSettle: (items: readonly SettlementItem[], token: Address = usdc): Hex =>
+      encodeSettle(
+        {
+          token,
+          feeRecipient: platformWallet,
+          batchId: toHex(randomBytes(32)),
+          trigger: triggerCodes.count,
+          callGasLimit: 200_000n,
+        },
+        items,
+      ).calldata,
+    settle(items: readonly SettlementItem[]): Promise<TransactionReceipt> {
+      return send(batchSettlement, this.encodeSettle(items))
+    },
+    encodeTransfer: ({ from, to, value, validAfter, validBefore, nonce, signature }: SignedAuthorization) =>
+      encodeFunctionData({
+        abi: usdcAbi,
+        functionName: 'transferWithAuthorization',
+        args: [from, to, value, validAfter, validBefore, nonce, signature],
+      }),
+    cancel: async (buyer: PrivateKeyAccount, nonce: Hex): Promise<Hex> => {
+      const signature = await buyer.signTypedData({
+        domain,
+        types: {
+          CancelAuthorization: [
+            { name: 'authorizer', type: 'address' },
+            { name: 'nonce', type: 'bytes32' },
+          ],
+        },
+        primaryType: 'CancelAuthorization',
+        message: { authorizer: buyer.address, nonce },
+      })
+      return encodeFunctionData({
+        abi: usdcAbi,
+        functionName: 'cancelAuthorization',
+        args: [buyer.address, nonce, signature],
+      })
+    },
+  }
+}
+
+async function writeDeployments(deployments: LocalDeployments): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-indexer-'))
+  removeWithUs(folder)
+  const path = join(folder, 'deployments.json')
+  await writeFile(path, JSON.stringify(deployments))
+  return path
+}
+
+export type TestIndex = Indexer & {
+  sql: postgres.Sql<{ bigint: bigint }>
+  /** Resolves once the views show the block, or a later one. */
+  untilIndexed: (chainId: number, blockNumber: bigint) => Promise<void>
+}
+
+/** Starts an indexer over the chains given and waits until it's ready. */
+export async function startTestIndexer(
+  databaseUrl: string,
+  chains: readonly TestChain[],
+  options: Partial<IndexerOptions> = {},
+): Promise<TestIndex> {
+  const indexer = await startIndexer({
+    databaseUrl,
+    rpcUrls: Object.fromEntries(chains.map(({ network, url }) => [network, url])),
+    platformWallets: [platformWallet],
+    deploymentsFile: await writeDeployments(Object.assign({}, ...chains.map((chain) => chain.deployments))),
+    ...options,
+  })
+  const sql = postgres(databaseUrl, {
+    max: 2,
+    onnotice: () => {},
+    types: { bigint: { to: 20, from: [20, 1700], serialize: String, parse: BigInt } },
+  })
+  await indexer.ready.catch(async (error) => {
+    await sql.end()
+    throw error
+  })
+  return {
+    ...indexer,
+    sql,
+    untilIndexed: async (chainId, blockNumber) => {
+      await until(async () => (await indexedBlock(sql, chainId)) >= blockNumber)
+    },
+    close: async () => {
+      await sql.end()
+      await indexer.close()
+    },
+  }
+}
+
+export async function indexedBlock(sql: postgres.Sql<{ bigint: bigint }>, chainId: number): Promise<bigint> {
+  const [row] = await sql<{ checkpoint: string }[]>`
+    select latest_checkpoint as checkpoint from indexer._ponder_checkpoint where chain_id = ${chainId}`
+  return BigInt(row?.checkpoint.slice(26, 42) ?? 0)
+}
+
+/** Asks again until the answer is true. The test's own time limit ends it. */
+export async function until(isTrue: () => Promise<boolean>): Promise<void> {
+  while (!(await isTrue())) await new Promise((resolve) => setTimeout(resolve, 20))
+}

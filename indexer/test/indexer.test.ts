@@ -1,0 +1,390 @@
+import {
+  encodeFunctionData,
+  type Hex,
+  keccak256,
+  multicall3Abi,
+  parseAbi,
+  type TransactionReceipt,
+} from 'viem'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { devAccount } from '../../scripts/chain/accounts.ts'
+import { multicall3Address } from '../../scripts/chain/prepareChain.ts'
+import { createTestDatabase } from '../../test/support/database.ts'
+import {
+  indexedBlock,
+  platformWallet,
+  providerA,
+  providerB,
+  startTestChain,
+  startTestIndexer,
+  type TestChain,
+  type TestIndex,
+  until,
+} from './harness.ts'
+
+let chain: TestChain
+let index: TestIndex
+
+beforeAll(async () => {
+  chain = await startTestChain()
+  index = await startTestIndexer(await createTestDatabase(), [chain])
+})
+
+afterAll(async () => {
+  await index?.close()
+  await chain?.close()
+})
+
+const chainId = 31337
+
+/** The index of a transaction, as readers see it. */
+async function readTransaction({ transactionHash, blockNumber }: TransactionReceipt) {
+  await index.untilIndexed(chainId, blockNumber)
+  const { sql } = index
+  return {
+    authorizations: await sql`
+      select * from indexer.authorization where tx_hash = ${transactionHash} order by log_index`,
+    batches: await sql`select * from indexer.batch where tx_hash = ${transactionHash} order by log_index`,
+    recipients: await sql`
+      select * from indexer.batch_recipient where tx_hash = ${transactionHash} order by log_index, recipient`,
+    transfers: await sql`
+      select * from indexer.platform_transfer where tx_hash = ${transactionHash} order by log_index`,
+    quarantine: await sql`select * from indexer.quarantine where tx_hash = ${transactionHash}`,
+  }
+}
+
+async function walletOf(address: string) {
+  const [row] = await index.sql`
+    select payment_count, total, batch_count from indexer.wallet where address = ${address}`
+  return row ?? { payment_count: 0, total: 0n, batch_count: 0 }
+}
+
+function throughMulticall(calls: readonly { target: Hex; callData: Hex }[]): Promise<TransactionReceipt> {
+  return chain.send(
+    multicall3Address,
+    encodeFunctionData({
+      abi: multicall3Abi,
+      functionName: 'aggregate3',
+      args: [calls.map((call) => ({ ...call, allowFailure: false }))],
+    }),
+  )
+}
+
+test('default: a batch, its authorizations and what each wallet received', async () => {
+  const buyer = await chain.createBuyer()
+  const before = { a: await walletOf(providerA), b: await walletOf(providerB) }
+  const items = [
+    await chain.signPayment(buyer, providerA, 9_500n, 500n),
+    await chain.signPayment(buyer, providerB, 19_000n, 1_000n),
+    await chain.signPayment(buyer, providerA, 4_500n, 500n),
+  ]
+  const receipt = await chain.settle(items)
+  const { authorizations, batches, recipients, transfers, quarantine } = await readTransaction(receipt)
+
+  const block = await chain.client.getBlock({ blockHash: receipt.blockHash })
+  const place = {
+    chain_id: chainId,
+    tx_hash: receipt.transactionHash,
+    block_number: receipt.blockNumber,
+    block_time: block.timestamp,
+  }
+  const batchLogIndex = receipt.logs.at(-1)?.logIndex
+  expect(authorizations).toEqual(
+    items
+      .flatMap(({ authorization, fee }) => [authorization, fee])
+      .map(({ from, to, value, nonce }, i) => ({
+        ...place,
+        block_hash: receipt.blockHash,
+        token: chain.usdc,
+        authorizer: from,
+        nonce,
+        state: 'used',
+        recipient: to,
+        value,
+        log_index: 2 * i,
+        batch_log_index: batchLogIndex,
+      })),
+  )
+  expect(batches).toEqual([
+    {
+      ...place,
+      block_hash: receipt.blockHash,
+      log_index: batchLogIndex,
+      sequence: 1,
+      batch_id: receipt.logs.at(-1)?.topics[1],
+      keeper: chain.sender,
+      token: chain.usdc,
+      trigger: 1,
+      authorizations: 6,
+      payment_count: 3,
+      provider_total: 33_000n,
+      fee_total: 2_000n,
+      outcomes: '0x111111',
+      gas_used: receipt.gasUsed,
+      effective_gas_price: receipt.effectiveGasPrice,
+      l1_fee: null,
+    },
+  ])
+  const ofBatch = { ...place, log_index: batchLogIndex, sequence: 1 }
+  expect(recipients).toEqual([
+    { ...ofBatch, recipient: providerA, payment_count: 2, total: 14_000n },
+    { ...ofBatch, recipient: providerB, payment_count: 1, total: 19_000n },
+    { ...ofBatch, recipient: platformWallet, payment_count: 3, total: 2_000n },
+  ])
+  expect(transfers).toHaveLength(3)
+  expect(quarantine).toEqual([])
+
+  expect(await walletOf(providerA)).toEqual({
+    payment_count: before.a.payment_count + 2,
+    total: before.a.total + 14_000n,
+    batch_count: before.a.batch_count + 1,
+  })
+  expect(await walletOf(providerB)).toMatchObject({ total: before.b.total + 19_000n })
+
+  const day = new Date(Number(block.timestamp) * 1000).toISOString().slice(0, 10)
+  const [walletDay] = await index.sql`select * from indexer.wallet_day where address = ${providerB}`
+  expect(walletDay).toMatchObject({ day, payment_count: 1, total: 19_000n, batch_count: 1 })
+  const [total] = await index.sql`select * from indexer.daily_total`
+  const gasCost = receipt.gasUsed * receipt.effectiveGasPrice
+  expect(total).toMatchObject({
+    day,
+    batch_count: 1,
+    authorizations: 6,
+    fee_total: 2_000n,
+    gas_cost: gasCost,
+  })
+  const [keeper] = await index.sql`select * from indexer.keeper where address = ${chain.sender}`
+  expect(keeper).toMatchObject({ batch_count: 1, payment_count: 3, gas_cost: gasCost })
+})
+
+test('default: GraphQL pages through batches and reaches what is in them', async () => {
+  const buyer = await chain.createBuyer()
+  for (const amount of [100n, 200n, 300n]) {
+    const receipt = await chain.settle([await chain.signPayment(buyer, providerA, amount, 10n)])
+    await index.untilIndexed(chainId, receipt.blockNumber)
+  }
+  const ask = async (after: string | null) => {
+    const response = await fetch(`${index.url}/graphql`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({
+        query: `query ($after: String) {
+          batchs(orderBy: "sequence", orderDirection: "desc", limit: 2, after: $after) {
+            items { sequence providerTotal items { items { authorizer value } } }
+            pageInfo { hasNextPage endCursor }
+          }
+        }`,
+        variables: { after },
+      }),
+    })
+    const { data } = (await response.json()) as {
+      data: {
+        batchs: {
+          items: { sequence: number; providerTotal: string; items: { items: unknown[] } }[]
+          pageInfo: { hasNextPage: boolean; endCursor: string }
+        }
+      }
+    }
+    return data.batchs
+  }
+  const first = await ask(null)
+  const second = await ask(first.pageInfo.endCursor)
+  expect(first.items.map(({ providerTotal }) => providerTotal)).toEqual(['300', '200'])
+  expect(first.items[0]?.items.items).toHaveLength(2)
+  expect(second.items[0]?.providerTotal).toBe('100')
+})
+
+describe('behavior: what a stranger sends', () => {
+  test('a fee straight to USDC is found by its transfer to the platform, the provider half by the keeper', async () => {
+    const buyer = await chain.createBuyer()
+    const { authorization, fee } = await chain.signPayment(buyer, providerA, 9_500n, 500n)
+    const halves = [
+      await chain.send(chain.usdc, chain.encodeTransfer(authorization)),
+      await chain.send(chain.usdc, chain.encodeTransfer(fee)),
+    ] as const
+    expect((await readTransaction(halves[0])).authorizations).toEqual([])
+    const { authorizations, batches, transfers } = await readTransaction(halves[1])
+    expect(authorizations).toMatchObject([
+      { nonce: fee.nonce, recipient: platformWallet, value: 500n, batch_log_index: null },
+    ])
+    expect(transfers).toMatchObject([{ value: 500n }])
+    expect(batches).toEqual([])
+  })
+
+  test('both halves in one transaction of a wrapper are both recorded, once, and counted once', async () => {
+    const buyer = await chain.createBuyer()
+    const before = await walletOf(providerB)
+    const items = [
+      await chain.signPayment(buyer, providerB, 9_500n, 500n),
+      await chain.signPayment(buyer, providerB, 95n, 5n),
+    ]
+    const receipt = await throughMulticall(
+      items
+        .flatMap(({ authorization, fee }) => [authorization, fee])
+        .map((half) => ({ target: chain.usdc, callData: chain.encodeTransfer(half) })),
+    )
+    const { authorizations } = await readTransaction(receipt)
+    expect(authorizations.map((row) => row.batch_log_index)).toEqual([null, null, null, null])
+    const after = await walletOf(providerB)
+    expect(after.total - before.total).toBe(9_595n)
+    expect(after.payment_count - before.payment_count).toBe(2)
+  })
+
+  test('two batches, another token and direct halves in one transaction are told apart', async () => {
+    const buyer = await chain.createBuyer()
+    const pay = (amount: bigint) => chain.signPayment(buyer, providerA, amount, 1n)
+    const [direct, one, two, other, last] = await Promise.all([pay(1n), pay(2n), pay(3n), pay(4n), pay(5n)])
+    const before = await walletOf(providerA)
+
+    // A "token" that accepts everything and moves nothing: it STOPs.
+    const token: Hex = '0x00000000000000000000000000000000000070ce'
+    await chain.client.setCode({ address: token, bytecode: '0x00' })
+
+    const receipt = await throughMulticall([
+      { target: chain.usdc, callData: chain.encodeTransfer(direct.authorization) },
+      { target: chain.batchSettlement, callData: chain.encodeSettle([one]) },
+      { target: chain.usdc, callData: chain.encodeTransfer(last.fee) },
+      { target: chain.batchSettlement, callData: chain.encodeSettle([other], token) },
+      { target: chain.batchSettlement, callData: chain.encodeSettle([two]) },
+      { target: chain.usdc, callData: chain.encodeTransfer(last.authorization) },
+    ])
+    const { authorizations, batches, recipients, quarantine } = await readTransaction(receipt)
+    const [first, second] = batches
+    expect(batches).toHaveLength(2)
+    expect(authorizations.map((row) => [row.value, row.batch_log_index])).toEqual([
+      [1n, null],
+      [2n, first?.log_index],
+      [1n, first?.log_index],
+      [1n, null],
+      [3n, second?.log_index],
+      [1n, second?.log_index],
+      [5n, null],
+    ])
+    expect(batches).toMatchObject([
+      { authorizations: 2, payment_count: 1, provider_total: 2n, fee_total: 1n },
+      { authorizations: 2, payment_count: 1, provider_total: 3n, fee_total: 1n },
+    ])
+    expect(second?.sequence).toBe(first?.sequence + 1)
+    expect(recipients).toHaveLength(4)
+    expect(quarantine).toEqual([])
+    expect((await walletOf(providerA)).total - before.total).toBe(11n)
+
+    // The gas of the transaction is counted once, though it holds two batches.
+    const [keeper] =
+      await index.sql`select * from indexer.keeper where address = ${multicall3Address.toLowerCase()}`
+    expect(keeper).toMatchObject({ batch_count: 2, gas_used: receipt.gasUsed })
+  })
+
+  test('a half that was used before is not this batch’s', async () => {
+    const buyer = await chain.createBuyer()
+    const item = await chain.signPayment(buyer, providerA, 9_500n, 500n)
+    await chain.send(chain.usdc, chain.encodeTransfer(item.authorization))
+    const receipt = await chain.settle([item])
+    const { authorizations, batches, recipients } = await readTransaction(receipt)
+    expect(batches).toMatchObject([
+      { outcomes: '0x21', authorizations: 1, payment_count: 1, provider_total: 0n, fee_total: 500n },
+    ])
+    expect(authorizations).toMatchObject([{ nonce: item.fee.nonce }])
+    expect(recipients).toMatchObject([{ recipient: platformWallet, total: 500n }])
+  })
+
+  test('a cancellation beside a fee is recorded as one, and nothing is paid by it', async () => {
+    const buyer = await chain.createBuyer()
+    const { authorization, fee } = await chain.signPayment(buyer, providerA, 9_500n, 500n)
+    const receipt = await throughMulticall([
+      { target: chain.usdc, callData: await chain.cancel(buyer, authorization.nonce) },
+      { target: chain.usdc, callData: chain.encodeTransfer(fee) },
+    ])
+    const { authorizations } = await readTransaction(receipt)
+    expect(authorizations).toMatchObject([
+      { nonce: authorization.nonce, state: 'cancelled', recipient: null, value: null },
+      { nonce: fee.nonce, state: 'used' },
+    ])
+  })
+
+  test('an ordinary transfer to the platform wallet is kept and proves no payment', async () => {
+    const buyer = await chain.createBuyer()
+    const [{ authorization }] = [await chain.signPayment(buyer, chain.sender, 1_000n, 1n)]
+    await chain.send(chain.usdc, chain.encodeTransfer(authorization))
+    const receipt = await chain.send(
+      chain.usdc,
+      encodeFunctionData({
+        abi: parseAbi(['function transfer(address to, uint256 value)']),
+        args: [platformWallet, 700n],
+      }),
+    )
+    const { authorizations, transfers } = await readTransaction(receipt)
+    expect(transfers).toMatchObject([{ sender: chain.sender, recipient: platformWallet, value: 700n }])
+    expect(authorizations).toEqual([])
+  })
+})
+
+describe('behavior: the index follows the chain', () => {
+  test('the checkpoint moves with every block, also with an empty one', async () => {
+    for (let i = 0; i < 3; i++) {
+      await chain.client.mine({ blocks: 1 })
+      const head = await chain.client.getBlockNumber()
+      await until(async () => (await indexedBlock(index.sql, chainId)) === head)
+    }
+  })
+
+  test('a reorg takes a batch back; mined again in another block, it returns with that block', async () => {
+    const buyer = await chain.createBuyer()
+    const item = await chain.signPayment(buyer, providerA, 9_500n, 500n)
+    const kept = await chain.settle([await chain.signPayment(buyer, providerA, 1n, 1n)])
+    const sequence = (await readTransaction(kept)).batches[0]?.sequence
+    const before = await walletOf(providerA)
+
+    const request = await chain.client.prepareTransactionRequest({
+      to: chain.batchSettlement,
+      data: chain.encodeSettle([item]),
+      gas: 1_000_000n,
+    })
+    const raw = await chain.client.signTransaction(request)
+    const snapshot = await chain.client.snapshot()
+    await chain.client.sendRawTransaction({ serializedTransaction: raw })
+    const gone = await chain.client.waitForTransactionReceipt({ hash: keccak256(raw) })
+    expect((await readTransaction(gone)).batches).toMatchObject([{ sequence: sequence + 1 }])
+
+    await chain.client.revert({ id: snapshot })
+    await chain.client.mine({ blocks: 1 })
+    await chain.client.mine({ blocks: 1 })
+    await until(async () => (await readTransaction(gone)).batches.length === 0)
+    expect(await walletOf(providerA)).toEqual(before)
+
+    // The same bytes again, behind another transaction: the same hash, but other log positions. Whatever is cached
+    // by the hash is wrong now.
+    await chain.client.setAutomine(false)
+    const other = await chain.signPayment(buyer, providerB, 1n, 1n)
+    const otherHash = await chain.client.sendTransaction({
+      account: devAccount(2),
+      to: chain.usdc,
+      data: chain.encodeTransfer(other.authorization),
+      gas: 1_000_000n,
+      maxPriorityFeePerGas: 10n ** 11n, // first in its block
+    })
+    await chain.client.sendRawTransaction({ serializedTransaction: raw })
+    await chain.client.mine({ blocks: 1 })
+    await chain.client.setAutomine(true)
+    const again = await chain.client.waitForTransactionReceipt({ hash: gone.transactionHash })
+    const ahead = await chain.client.waitForTransactionReceipt({ hash: otherHash })
+    expect([ahead.blockHash, ahead.transactionIndex]).toEqual([again.blockHash, 0])
+    expect(again.blockHash).not.toBe(gone.blockHash)
+    const { authorizations, batches, quarantine } = await readTransaction(again)
+    const batchLogIndex = again.logs.at(-1)?.logIndex
+    expect(batches).toMatchObject([
+      {
+        sequence: sequence + 1,
+        log_index: batchLogIndex,
+        block_hash: again.blockHash,
+        authorizations: 2,
+        effective_gas_price: again.effectiveGasPrice,
+      },
+    ])
+    expect(authorizations).toMatchObject([
+      { nonce: item.authorization.nonce, block_hash: again.blockHash, batch_log_index: batchLogIndex },
+      { nonce: item.fee.nonce, block_hash: again.blockHash, batch_log_index: batchLogIndex },
+    ])
+    expect(quarantine).toEqual([])
+  })
+})

@@ -1,0 +1,231 @@
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
+import type { Hex } from 'viem'
+import { afterEach, describe, expect, test } from 'vitest'
+import { createTestDatabase } from '../../test/support/database.ts'
+import {
+  providerA,
+  startTestChain,
+  startTestIndexer,
+  type TestChain,
+  type TestIndex,
+  until,
+} from './harness.ts'
+
+const running: { close: () => Promise<void> }[] = []
+
+afterEach(async () => {
+  for (const each of running.splice(0).reverse()) await each.close()
+})
+
+const track = async <T extends { close: () => Promise<void> }>(starting: Promise<T>): Promise<T> => {
+  const started = await starting
+  running.push(started)
+  return started
+}
+
+/** Ponder drops and makes its views anew while a reader reads them: Postgres may end either with a deadlock. */
+function ignoreNewViews(error: { code?: string }): never[] {
+  if (error.code === '40P01' || error.code === '42P01') return []
+  throw error
+}
+
+/** Ends it now instead of after the test. */
+const end = async (each: { close: () => Promise<void> }) => {
+  running.splice(running.indexOf(each), 1)
+  await each.close()
+}
+
+async function settleOne(chain: TestChain, amount: bigint) {
+  return chain.settle([await chain.signPayment(await chain.createBuyer(), providerA, amount, 1n)])
+}
+
+async function readBatches({ sql }: TestIndex) {
+  return sql`select chain_id, sequence, provider_total from indexer.batch order by chain_id, sequence`
+}
+
+describe('behavior: restarts', () => {
+  test('what was settled while it was down is found, and nothing is counted twice', async () => {
+    const chain = await track(startTestChain())
+    const databaseUrl = await createTestDatabase()
+    const first = await track(startTestIndexer(databaseUrl, [chain]))
+    const { blockNumber } = await settleOne(chain, 100n)
+    await first.untilIndexed(31337, blockNumber)
+    await end(first)
+    expect(await first.exited).toBe(0)
+
+    const missed = await settleOne(chain, 200n)
+    const second = await track(startTestIndexer(databaseUrl, [chain]))
+    expect(second.schema).toBe(first.schema)
+    await second.untilIndexed(31337, missed.blockNumber)
+    expect(await readBatches(second)).toEqual([
+      { chain_id: 31337, sequence: 1, provider_total: 100n },
+      { chain_id: 31337, sequence: 2, provider_total: 200n },
+    ])
+    const [wallet] = await second.sql`select * from indexer.wallet where address = ${providerA}`
+    expect(wallet).toMatchObject({ payment_count: 2, total: 300n, batch_count: 2 })
+  })
+
+  test('while it catches up, the checkpoint never claims a block whose rows are not there', async () => {
+    const chain = await track(startTestChain())
+    const databaseUrl = await createTestDatabase()
+    const first = await track(startTestIndexer(databaseUrl, [chain]))
+    const { blockNumber } = await settleOne(chain, 100n)
+    await first.untilIndexed(31337, blockNumber)
+    await end(first)
+
+    // A reader that looks all the time: both in one statement, so in one snapshot.
+    const { default: postgres } = await import('postgres')
+    const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
+    const claims: string[] = []
+    let isWatching = true
+    const watch = (async () => {
+      while (isWatching) {
+        const [row] = await sql<{ block: string; batches: string }[]>`
+          select substring(latest_checkpoint, 27, 16)::bigint as block, (select count(*) from indexer.batch) as batches
+          from indexer._ponder_checkpoint`.catch(ignoreNewViews)
+        if (row && BigInt(row.block) >= blockNumber && row.batches === '0') claims.push(row.block)
+      }
+    })()
+    const second = await track(startTestIndexer(databaseUrl, [chain]))
+    await second.untilIndexed(31337, blockNumber)
+    isWatching = false
+    await watch
+    await sql.end()
+    expect(claims).toEqual([])
+  })
+
+  test('a local chain started anew under the same id leaves no rows of the old one', async () => {
+    const databaseUrl = await createTestDatabase()
+    const old = await track(startTestChain())
+    const first = await track(startTestIndexer(databaseUrl, [old]))
+    await settleOne(old, 100n)
+    const { blockNumber } = await settleOne(old, 200n)
+    // Past Ponder's finality, so that it keeps what it has read.
+    for (let i = 0; i < 35; i++) await old.client.mine({ blocks: 1 })
+    await first.untilIndexed(31337, blockNumber + 35n)
+    await end(first)
+    const again = await track(startTestIndexer(databaseUrl, [old])) // reads the past, and caches it
+    await end(again)
+    await end(old)
+
+    const chain = await track(startTestChain())
+    for (let i = 0; i < 35; i++) await chain.client.mine({ blocks: 1 })
+    const second = await track(startTestIndexer(databaseUrl, [chain]))
+    expect(second.schema).not.toBe(first.schema)
+    expect(await readBatches(second)).toEqual([])
+    const receipt = await settleOne(chain, 300n)
+    await second.untilIndexed(31337, receipt.blockNumber)
+    expect(await readBatches(second)).toEqual([{ chain_id: 31337, sequence: 1, provider_total: 300n }])
+  })
+})
+
+describe('behavior: several chains', () => {
+  test('one instance indexes two, each with its own sequence, and the L1 fee where there is one', async () => {
+    const [local, base] = await Promise.all([
+      track(startTestChain()),
+      track(startTestChain({ network: 'base' })),
+    ])
+    const index = await track(startTestIndexer(await createTestDatabase(), [local, base]))
+    await settleOne(local, 100n)
+    const onBase = await settleOne(base, 200n)
+    const { blockNumber } = await settleOne(local, 300n)
+    await index.untilIndexed(31337, blockNumber)
+    await index.untilIndexed(8453, onBase.blockNumber)
+    expect(await readBatches(index)).toEqual([
+      { chain_id: 8453, sequence: 1, provider_total: 200n },
+      { chain_id: 31337, sequence: 1, provider_total: 100n },
+      { chain_id: 31337, sequence: 2, provider_total: 300n },
+    ])
+    const { l1Fee } = (await base.client.getTransactionReceipt({ hash: onBase.transactionHash })) as {
+      l1Fee?: Hex
+    }
+    const [row] = await index.sql`select l1_fee from indexer.batch where chain_id = 8453`
+    expect(row?.l1_fee).toBe(BigInt(l1Fee ?? -1))
+  })
+})
+
+describe('error: the chain is not the one that was indexed', () => {
+  test('on a real network it refuses to start, and a rebuild heals it', async () => {
+    const databaseUrl = await createTestDatabase()
+    const old = await track(startTestChain({ network: 'base' }))
+    await settleOne(old, 100n)
+    for (let i = 0; i < 35; i++) await old.client.mine({ blocks: 1 })
+    await end(await track(startTestIndexer(databaseUrl, [old])))
+    await end(old)
+
+    const chain = await track(startTestChain({ network: 'base' }))
+    for (let i = 0; i < 35; i++) await chain.client.mine({ blocks: 1 })
+    await expect(startTestIndexer(databaseUrl, [chain])).rejects.toThrow(
+      /base, ponder_sync: block \d+ was 0x/,
+    )
+
+    const { stdout } = await promisify(execFile)(
+      process.execPath,
+      ['indexer/rebuild.ts', '--network', 'base'],
+      {
+        env: {
+          ...process.env,
+          DATABASE_URL: databaseUrl,
+          RPC_URL_BASE: chain.url,
+          PLATFORM_WALLET: providerA,
+          DEPLOYMENTS_FILE: await chain.writeDeployments(),
+        },
+      },
+    )
+    expect(stdout).toContain('what was kept of base')
+    const index = await track(startTestIndexer(databaseUrl, [chain]))
+    expect(await readBatches(index)).toEqual([])
+  })
+
+  test('a running indexer keeps its schema', async () => {
+    const chain = await track(startTestChain())
+    const databaseUrl = await createTestDatabase()
+    const index = await track(startTestIndexer(databaseUrl, [chain]))
+    const { dropIndex } = await import('../chainData.ts')
+    await expect(dropIndex(databaseUrl, index.schema, [31337])).rejects.toThrow('in use by a running indexer')
+  })
+})
+
+describe('error: it can’t start', () => {
+  test('a taken port is named, with the variable that changes it', async () => {
+    const chain = await track(startTestChain())
+    const databaseUrl = await createTestDatabase()
+    await expect(startTestIndexer(databaseUrl, [chain], { port: chain.port })).rejects.toThrow(
+      `port ${chain.port} is in use: set INDEXER_PORT`,
+    )
+  })
+
+  test('Ponder’s own words come with the rejection', async () => {
+    const chain = await track(startTestChain())
+    await expect(
+      startTestIndexer('postgres://nobody:x@127.0.0.1:1/none', [chain], { schema: 'some' }),
+    ).rejects.toThrow(/ECONNREFUSED/)
+  })
+})
+
+test('behavior: npm run indexer ends on SIGTERM, at once, with nothing left', async () => {
+  const chain = await track(startTestChain())
+  const databaseUrl = await createTestDatabase()
+  const { spawn } = await import('node:child_process')
+  const child = spawn(process.execPath, ['indexer/main.ts'], {
+    env: {
+      ...process.env,
+      DATABASE_URL: databaseUrl,
+      RPC_URL_LOCALHOST: chain.url,
+      PLATFORM_WALLET: providerA,
+      INDEXER_PORT: '0',
+    },
+  })
+  let output = ''
+  child.stdout.on('data', (chunk) => {
+    output += chunk
+  })
+  await until(async () => output.includes('/graphql'))
+  const url = /http:\/\/127\.0\.0\.1:\d+/.exec(output)?.[0]
+  await until(async () => (await fetch(`${url}/ready`).catch(() => undefined))?.status === 200)
+  const exited = new Promise((resolve) => child.once('exit', resolve))
+  child.kill('SIGTERM')
+  expect(await exited).toBe(0)
+  await expect(fetch(`${url}/ready`)).rejects.toThrow()
+})

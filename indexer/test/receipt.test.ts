@@ -1,0 +1,163 @@
+import {
+  encodeAbiParameters,
+  encodeEventTopics,
+  type Hex,
+  numberToHex,
+  pad,
+  zeroAddress,
+  zeroHash,
+} from 'viem'
+import { describe, expect, test } from 'vitest'
+import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
+import { usdcAbi } from '#protocol/abi/usdc'
+import { countPayments, type ReceiptLog, readReceipt } from '../src/receipt.ts'
+
+const token: Hex = '0x00000000000000000000000000000000000000aa'
+const settlement: Hex = '0x00000000000000000000000000000000000000bb'
+const buyer: Hex = '0x00000000000000000000000000000000000000b1'
+const other: Hex = '0x00000000000000000000000000000000000000b2'
+const payee: Hex = '0x00000000000000000000000000000000000000c1'
+
+type Unplaced = Omit<ReceiptLog, 'logIndex'>
+
+/** Puts logs one after the other, as in a receipt whose transaction isn't the block's first. */
+const place = (logs: readonly Unplaced[]): ReceiptLog[] =>
+  logs.map((log, i) => ({ ...log, logIndex: numberToHex(7 + i) }))
+
+const nonce = (n: number): Hex => pad(numberToHex(n))
+
+const event = (
+  eventName: 'AuthorizationUsed' | 'AuthorizationCanceled',
+  n: number,
+  address: Hex = token,
+): Unplaced => ({
+  address,
+  topics: encodeEventTopics({
+    abi: usdcAbi,
+    eventName,
+    args: { authorizer: buyer, nonce: nonce(n) },
+  }) as Hex[],
+  data: '0x',
+})
+
+const used = (n: number, address?: Hex) => event('AuthorizationUsed', n, address)
+const cancelled = (n: number) => event('AuthorizationCanceled', n)
+
+const transfer = (value: bigint, from: Hex = buyer, address: Hex = token): Unplaced => ({
+  address,
+  topics: encodeEventTopics({ abi: usdcAbi, eventName: 'Transfer', args: { from, to: payee } }) as Hex[],
+  data: pad(numberToHex(value)),
+})
+
+const settled = (outcomes: Hex, ofToken: Hex = token): Unplaced => ({
+  address: settlement,
+  topics: encodeEventTopics({
+    abi: batchSettlementAbi,
+    eventName: 'BatchSettled',
+    args: { batchId: zeroHash, keeper: zeroAddress, token: ofToken },
+  }) as Hex[],
+  data: encodeAbiParameters(
+    [{ type: 'uint8' }, { type: 'uint256' }, { type: 'uint256' }, { type: 'uint256' }, { type: 'bytes' }],
+    [0, 0n, 0n, 0n, outcomes],
+  ),
+})
+
+const read = (...logs: Unplaced[]) => readReceipt(place(logs), { settlement, token })
+
+test('default: a use and its transfer are one entry', () => {
+  expect(read(used(1), transfer(5n))).toEqual({
+    entries: [
+      {
+        state: 'used',
+        authorizer: buyer,
+        nonce: nonce(1),
+        recipient: payee,
+        value: 5n,
+        logIndex: 7,
+        batchLogIndex: null,
+        half: null,
+      },
+    ],
+    unreadable: [],
+  })
+})
+
+test('default: the outcomes say which half each of a batch was', () => {
+  const explained = read(
+    used(1),
+    transfer(1n),
+    used(2),
+    transfer(2n),
+    used(3),
+    transfer(3n),
+    settled('0x1121'),
+  )
+  expect(explained.entries.map(({ half }) => half)).toEqual(['provider', 'fee', 'fee'])
+  expect(explained.unreadable).toEqual([])
+})
+
+describe('behavior: only the token’s own logs, in their order, prove anything', () => {
+  test.each([
+    ['no log follows', [used(1)]],
+    ['another log stands between', [used(1), settled('0x', other), transfer(5n)]],
+    ['the transfer is somebody else’s', [used(1), transfer(5n, other)]],
+    ['the transfer is another token’s', [used(1), transfer(5n, buyer, other)]],
+  ] as [string, Unplaced[]][])('%s: set aside', (_, logs) => {
+    expect(read(...logs)).toMatchObject({
+      entries: [],
+      unreadable: [{ logIndex: 7, reason: 'unpaired_authorization' }],
+    })
+  })
+
+  test('another token’s use is ignored', () => {
+    expect(read(used(1, other), transfer(5n, buyer, other))).toEqual({ entries: [], unreadable: [] })
+  })
+
+  test('a gap in the log positions parts a pair', () => {
+    const [first, second] = place([used(1), transfer(5n)])
+    if (!first || !second) throw new Error('two logs')
+    const logs = [first, { ...second, logIndex: numberToHex(20) }]
+    expect(readReceipt(logs, { settlement, token }).unreadable).toHaveLength(1)
+  })
+
+  test('a cancellation is an entry without money, and no batch’s', () => {
+    const { entries } = read(cancelled(1), used(2), transfer(5n), settled('0x10'))
+    expect(entries).toMatchObject([
+      { state: 'cancelled', nonce: nonce(1), recipient: null, value: null, batchLogIndex: null },
+      { state: 'used', nonce: nonce(2), batchLogIndex: 10 },
+    ])
+  })
+
+  test('what came before the previous batch, or before this one’s first half, is not this batch’s', () => {
+    const pair = (n: number) => [used(n), transfer(BigInt(n))]
+    const { entries } = read(
+      ...[...pair(1), ...pair(2), settled('0x10')],
+      ...[...pair(3), settled('0x10', other)],
+      ...[...pair(4), settled('0x10'), ...pair(5)],
+    )
+    expect(entries.map(({ batchLogIndex }) => batchLogIndex)).toEqual([null, 11, null, 17, null])
+  })
+
+  test('more outcomes than logs: the entries stay, what half they were is unknown, the batch is set aside', () => {
+    const { entries, unreadable } = read(used(1), transfer(1n), settled('0x11'))
+    expect(entries).toMatchObject([{ nonce: nonce(1), batchLogIndex: 9, half: null }])
+    expect(unreadable).toMatchObject([{ logIndex: 9, reason: 'outcomes_mismatch' }])
+  })
+
+  test('outcomes that can’t be decoded are no reason to stop', () => {
+    const { unreadable } = read(used(1), transfer(1n), { ...settled('0x11'), data: '0x1234' })
+    expect(unreadable).toMatchObject([{ logIndex: 9, reason: 'outcomes_mismatch' }])
+  })
+})
+
+test.each([
+  ['0x', 0],
+  ['0x11', 1],
+  ['0x10', 1],
+  ['0x21', 1],
+  ['0x34', 0],
+  ['0x112200', 1],
+  ['0x1121103400', 3],
+] as [Hex, number][])('default: outcomes %s hold %i payments that moved', (outcomes, count) => {
+  expect(countPayments(outcomes)).toBe(count)
+})
