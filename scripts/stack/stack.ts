@@ -194,6 +194,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
             KEEPER_PORT: String(chosen),
             KEEPER_PRIVATE_KEYS: devPrivateKey(accounts.keeper),
             ETH_USD: '3000',
+            PRIORITY_FEE_WEI: '1000',
           }
         : { API_HOST: loopback, API_PORT: String(chosen), PUBLIC_URL: url, ...apiSecrets }
     const created = new Service({

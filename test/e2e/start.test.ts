@@ -1,0 +1,151 @@
+import { createServer } from 'node:http'
+import { once } from 'node:events'
+import { readdir } from 'node:fs/promises'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { afterEach, expect, test } from 'vitest'
+import { isPortFree } from '../../scripts/stack/port.ts'
+import { createTestDatabase } from '../support/database.ts'
+import { type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
+
+const freePorts = {
+  POSTGRES_PORT: '0',
+  CHAIN_PORT: '0',
+  INDEXER_PORT: '0',
+  KEEPER_PORT: '0',
+  API_PORT: '0',
+  PROVIDER_PORT: '0',
+  DATABASE_URL: '',
+}
+
+let running: RunningCommand | undefined
+afterEach(async () => {
+  if (running?.child.exitCode === null) running.child.kill('SIGKILL')
+  if (running) await untilGone(running)
+})
+
+function start(env: Record<string, string> = {}): RunningCommand {
+  running = runCommand(['npm', 'start'], { ...freePorts, ...env })
+  return running
+}
+
+/** Ports of the URLs that it printed. */
+function printedPorts({ output }: RunningCommand): number[] {
+  return [...output().matchAll(/(?:http|postgres):\/\/[^\s/]*127\.0\.0\.1:(\d+)/g)].map(([, port]) => Number(port))
+}
+
+async function expectNothingLeft(command: RunningCommand, ports: number[], folders: string[]): Promise<void> {
+  expect(await command.survivors()).toEqual([])
+  for (const port of ports) expect(await isPortFree(port), `port ${port}`).toBe(true)
+  expect(await temporaryFolders()).toEqual(folders)
+}
+
+async function temporaryFolders(): Promise<string[]> {
+  return (await readdir(tmpdir())).filter((name) => /^tollkeeper-(stack|postgres)-/.test(name)).sort()
+}
+
+test('default: one line per service with its URL, and Ctrl-C stops everything', async () => {
+  const folders = await temporaryFolders()
+  const command = start()
+  await command.line(/Ctrl-C stops everything/)
+  for (const title of ['Postgres', 'local chain', 'indexer', 'keeper', 'gateway', 'sample API']) {
+    expect(command.output()).toMatch(new RegExp(`^ +${title}.* (http|postgres)://`, 'm'))
+  }
+  const ports = printedPorts(command)
+  const sample = command.output().match(/sample API +(http\S+)/)?.[1]
+  expect((await fetch(`${sample}/forecast`)).status).toBe(402)
+
+  process.kill(-(command.child.pid as number), 'SIGINT')
+  await command.exited
+  await expectNothingLeft(command, ports, folders)
+})
+
+test('behavior: npm passes SIGTERM on, and nothing is left either', async () => {
+  const folders = await temporaryFolders()
+  const command = start()
+  await command.line(/Ctrl-C stops everything/)
+  const ports = printedPorts(command)
+  command.child.kill('SIGTERM')
+  await command.exited
+  await untilGone(command)
+  await expectNothingLeft(command, ports, folders)
+})
+
+test('behavior: Ctrl-C twice stops at once', async () => {
+  const folders = await temporaryFolders()
+  const command = start()
+  await command.line(/Ctrl-C stops everything/)
+  const ports = printedPorts(command)
+  process.kill(-(command.child.pid as number), 'SIGINT')
+  await command.line(/Stopping/)
+  process.kill(-(command.child.pid as number), 'SIGINT')
+  await command.exited
+  await untilGone(command)
+  await expectNothingLeft(command, ports, folders)
+})
+
+test('behavior: Ctrl-C in the middle of the start', async () => {
+  const folders = await temporaryFolders()
+  const command = start()
+  await command.line(/local chain/)
+  process.kill(-(command.child.pid as number), 'SIGINT')
+  await command.exited
+  await expectNothingLeft(command, printedPorts(command), folders)
+})
+
+test('behavior: even a SIGKILL of all of npm start leaves nothing', async () => {
+  const folders = await temporaryFolders()
+  const command = start()
+  await command.line(/Ctrl-C stops everything/)
+  const ports = printedPorts(command)
+  process.kill(-(command.child.pid as number), 'SIGKILL')
+  await command.exited
+  await untilGone(command)
+  await expectNothingLeft(command, ports, folders)
+})
+
+test('args: DATABASE_URL: a second start on the same database begins anew', async () => {
+  const url = await createTestDatabase()
+  for (let round = 0; round < 2; round++) {
+    const command = start({ DATABASE_URL: url })
+    await command.line(/Ctrl-C stops everything/)
+    const gateway = command.output().match(/gateway +(http\S+)/)?.[1]
+    const answer = await fetch(`${gateway}/settlements/status?wallet=0x${'11'.repeat(20)}`)
+    expect(await answer.json()).toMatchObject({ payment_count: 0 })
+    process.kill(-(command.child.pid as number), 'SIGINT')
+    await command.exited
+    expect(await command.survivors()).toEqual([])
+  }
+})
+
+test('error: a taken port is named with the variable that changes it', async () => {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  for (const variable of ['API_PORT', 'CHAIN_PORT', 'POSTGRES_PORT']) {
+    const command = start({ [variable]: String(port) })
+    expect(await command.exited).toBe(1)
+    expect(command.output()).toContain(`Port ${port}`)
+    expect(command.output()).toContain(`set ${variable} to another one`)
+    expect(await command.survivors()).toEqual([])
+  }
+  server.close()
+})
+
+test.each([
+  ['API_PORT', 'eighty', 'API_PORT: expected a port number, got eighty'],
+  ['KEEPER_PORT', '70000', 'KEEPER_PORT: expected a port number, got 70000'],
+])('error: %s=%s', async (variable, value, message) => {
+  const command = start({ [variable]: value })
+  expect(await command.exited).toBe(1)
+  expect(command.output()).toContain(message)
+})
+
+test('error: a process that dies at its start is named, with what it said last', async () => {
+  const folders = await temporaryFolders()
+  const command = start({ TRIGGER_COUNT: 'many' })
+  expect(await command.exited).toBe(1)
+  expect(command.output()).toContain('keeper ended at its start')
+  expect(command.output()).toContain('TRIGGER_COUNT')
+  await expectNothingLeft(command, printedPorts(command), folders)
+})
