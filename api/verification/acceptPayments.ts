@@ -116,7 +116,7 @@ async function reserve(sql: Transaction, candidates: Candidate[]): Promise<Map<s
   const rows = await sql<{ chainId: number; token: Address; address: Address; total: bigint }[]>`
     insert into payer (chain_id, token, address, accepted_total)
     select chain_id, token, address, sum
-    from json_to_recordset(${sql.json(toRows(sums))}) as given (chain_id int, token text, address text, sum numeric)
+    from json_to_recordset(${JSON.stringify(toRows(sums))}::text::json) as given (chain_id int, token text, address text, sum numeric)
     order by chain_id, token, address
     on conflict (chain_id, token, address) do update
       set accepted_total = payer.accepted_total + excluded.accepted_total
@@ -133,7 +133,7 @@ async function insert(sql: Transaction, candidates: Candidate[]): Promise<Set<st
   if (candidates.length === 0) return new Set()
   const rows = await sql<{ id: string }[]>`
     with given as materialized (
-      select * from json_to_recordset(${sql.json(candidates.map(toRow))}) as given (
+      select * from json_to_recordset(${JSON.stringify(candidates.map(toRow))}::text::json) as given (
         id text, request_id text, provider_id text, endpoint_id text, chain_id int, token text, payer text,
         payer_has_code boolean, price numeric, tier text, effective_rate text, resource text, receipt text,
         idempotency_key text, request_hash text, challenged_at float8, accepted_at float8,
@@ -178,7 +178,7 @@ async function release(sql: Transaction, refused: Candidate[]): Promise<void> {
   await sql`
     update payer
     set accepted_total = payer.accepted_total - given.sum
-    from json_to_recordset(${sql.json(toRows(sumByPayer(refused)))})
+    from json_to_recordset(${JSON.stringify(toRows(sumByPayer(refused)))}::text::json)
       as given (chain_id int, token text, address text, sum numeric)
     where payer.chain_id = given.chain_id and payer.token = given.token and payer.address = given.address`
 }

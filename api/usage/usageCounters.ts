@@ -1,0 +1,87 @@
+import type { Logger } from 'pino'
+import type { Database } from '#keeper/store/database'
+
+/** What became of a call: a challenge was given, the payment was accepted, or the code of the refusal. */
+export type UsageOutcome = 'challenged' | 'paid' | (string & {})
+
+export type UsageCounters = {
+  /** Counts a call in memory; costs no I/O. */
+  count(endpoint: { providerId: string; endpointId: string }, outcome: UsageOutcome): void
+  /** Adds what was counted to the database. Counts that can't be written stay, for the next time. */
+  flush(): Promise<void>
+  start(): void
+  /** Flushes once more. */
+  close(): Promise<void>
+}
+
+export type UsageCountersOptions = {
+  database: Database
+  log: Logger
+  now?: () => Date
+  flushIntervalMs?: number
+  onError?: () => void
+}
+
+type Count = { providerId: string; endpointId: string; hour: Date; outcome: string; calls: number }
+
+const hourMs = 3_600_000
+
+/** Counts calls without a write a request. A crash loses what was counted since the last flush. */
+export function createUsageCounters(options: UsageCountersOptions): UsageCounters {
+  const { database, log, now = () => new Date(), flushIntervalMs = 5_000, onError } = options
+  let counts = new Map<string, Count>()
+  let timer: NodeJS.Timeout | undefined
+  let flushing: Promise<void> = Promise.resolve()
+
+  function add(count: Count): void {
+    const key = `${count.endpointId} ${count.hour.getTime()} ${count.outcome}`
+    const known = counts.get(key)
+    if (known) known.calls += count.calls
+    else counts.set(key, count)
+  }
+
+  async function flushNow(): Promise<void> {
+    if (counts.size === 0) return
+    const taken = [...counts.values()]
+    counts = new Map()
+    try {
+      // In the order of the key: processes that flush at once wait for each other instead of deadlocking.
+      await database`
+        insert into usage as u (provider_id, hour, endpoint_id, outcome, calls)
+        select provider_id, hour, endpoint_id, outcome, calls
+        from unnest(
+          ${taken.map(({ providerId }) => providerId)}::text[],
+          ${taken.map(({ hour }) => hour.toISOString())}::timestamptz[],
+          ${taken.map(({ endpointId }) => endpointId)}::text[],
+          ${taken.map(({ outcome }) => outcome)}::text[],
+          ${taken.map(({ calls }) => String(calls))}::bigint[]
+        ) as counted (provider_id, hour, endpoint_id, outcome, calls)
+        order by 1, 2, 3, 4
+        on conflict (provider_id, hour, endpoint_id, outcome) do update set calls = u.calls + excluded.calls`
+    } catch (error) {
+      for (const count of taken) add(count)
+      log.warn({ err: error, waiting: counts.size }, 'usage can not be written for now')
+      onError?.()
+    }
+  }
+
+  const flush = () => {
+    flushing = flushing.then(flushNow)
+    return flushing
+  }
+
+  return {
+    count({ providerId, endpointId }, outcome) {
+      const hour = new Date(Math.floor(now().getTime() / hourMs) * hourMs)
+      add({ providerId, endpointId, hour, outcome, calls: 1 })
+    },
+    flush,
+    start() {
+      timer ??= setInterval(flush, flushIntervalMs).unref()
+    },
+    async close() {
+      clearInterval(timer)
+      await flush()
+    },
+  }
+}

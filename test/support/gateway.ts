@@ -1,0 +1,242 @@
+import { type Address, type Hex, keccak256, toHex } from 'viem'
+import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import { type App, createApp } from '#api/app'
+import type { GatewaySettings } from '#api/gateway'
+import { createLogger } from '#api/log'
+import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
+import { openServedNetworks, type ServedNetwork } from '#keeper/chain/servedNetworks'
+import { defaultTriggers } from '#keeper/domain/triggers'
+import { type Database, openDatabase } from '#keeper/store/database'
+import { migrate } from '#keeper/store/migrate'
+import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
+import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
+import { type NetworkName, networks } from '#protocol/networks'
+import { encodePayload, type SignedAuthorization } from '#protocol/payload'
+import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocalChain.ts'
+import { createTestDatabase } from './database.ts'
+import { createIndexTables, setIndexedHead } from './indexTables.ts'
+
+export const gatewayIssuer = 'https://gateway.example'
+export const platformWallet: Address = '0x00000000000000000000000000000000000fee01'
+
+export type TestGateway = {
+  app: App
+  /** A further process on the same database and chain. */
+  another(overrides?: Partial<GatewaySettings>): App
+  database: Database
+  chain: LocalChain
+  served: ServedNetwork
+  settings: GatewaySettings
+  /** The time that the gateway sees, Unix milliseconds; null: the real one. */
+  setNow(now: number | null): void
+  /** Makes the index stand at the chain's head. */
+  index(): Promise<void>
+  /** A new account with USDC. */
+  buyer(usdc: bigint): Promise<PrivateKeyAccount>
+  close(): Promise<void>
+}
+
+/** The gateway on a real chain and a real database, called without a server. Its index tables are empty. */
+export async function startGateway(overrides: Partial<GatewaySettings> = {}): Promise<TestGateway> {
+  const chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
+  const database = openDatabase({ url: await createTestDatabase(), max: 10, applicationName: 'test' })
+  await migrate(database)
+  await createIndexTables(database, 'indexer')
+  const deployment = chain.deployments.localhost
+  if (deployment === undefined) throw new Error('the local chain has no deployment')
+  const [served] = await openServedNetworks([
+    { network: networks.localhost, deployment, rpcUrls: [chain.url] },
+  ])
+  if (served === undefined) throw new Error('the local chain is not served')
+
+  const settings: GatewaySettings = {
+    issuer: gatewayIssuer,
+    platformWallet,
+    indexerSchema: 'indexer',
+    feeSchedule: 'tiered',
+    minimumPrices: {},
+    macaroonSecrets: [{ kid: 'test', key: Buffer.alloc(32, 7) }],
+    macaroonNotBefore: 0,
+    checkBalance: true,
+    balanceTtlMs: 5_000,
+    payerCaps: { payer: null, newPayer: null },
+    providerCap: null,
+    contractTimeoutMs: 1_000,
+    triggers: defaultTriggers,
+    gasTokenUsd: 3_000_000_000n,
+    maxBodyBytes: 16_384,
+    ...overrides,
+  }
+  let frozen: number | null = null
+  const receiptKeys = toReceiptKeys(rotateReceiptKeys(undefined))
+  const another = (more: Partial<GatewaySettings> = {}) =>
+    createApp({
+      database,
+      networks: [served],
+      settings: { ...settings, ...more },
+      receiptKeys,
+      log: createLogger('test', 'error'),
+      now: () => frozen ?? Date.now(),
+    })
+
+  return {
+    app: another(),
+    another,
+    database,
+    chain,
+    served,
+    settings,
+    setNow: (now) => {
+      frozen = now
+    },
+    async index() {
+      const { number, timestamp } = await served.client.getBlock()
+      await setIndexedHead(database, 'indexer', {
+        chainId: served.network.chainId,
+        blockNumber: Number(number),
+        blockTime: Number(timestamp),
+      })
+    },
+    async buyer(usdc) {
+      const account = privateKeyToAccount(generatePrivateKey())
+      if (usdc > 0n) await chain.mintUsdc([account.address], usdc)
+      return account
+    },
+    async close() {
+      await database.end()
+      await chain.close()
+    },
+  }
+}
+
+export type Answer<T = Record<string, unknown>> = { status: number; headers: Headers; body: T }
+
+/** Sends a request and reads its JSON. */
+export async function call<T = Record<string, unknown>>(
+  app: App,
+  method: string,
+  path: string,
+  options: { json?: unknown; text?: string; headers?: Record<string, string>; key?: string } = {},
+): Promise<Answer<T>> {
+  const { json, text, headers = {}, key } = options
+  const body = text ?? (json === undefined ? undefined : JSON.stringify(json))
+  const response = await app.request(path, {
+    method,
+    headers: {
+      ...(body !== undefined && { 'content-type': 'application/json' }),
+      ...(key !== undefined && { authorization: `Bearer ${key}` }),
+      ...headers,
+    },
+    ...(body !== undefined && { body }),
+  })
+  const answer = await response.text()
+  const isJson = response.headers.get('content-type')?.includes('json')
+  return {
+    status: response.status,
+    headers: response.headers,
+    body: (isJson ? JSON.parse(answer) : answer) as T,
+  }
+}
+
+export type Shop = {
+  providerId: string
+  key: string
+  walletId: string
+  wallet: Address
+  endpointId: string
+  url: string
+}
+
+let shops = 0
+
+/** Registers a provider with a wallet and one endpoint, through the API. */
+export async function openShop(app: App, usdcPerUnit = '0.05', network?: NetworkName): Promise<Shop> {
+  const n = ++shops
+  const { body: provider } = await call<{ providerId: string; apiKey: string }>(app, 'POST', '/providers', {
+    json: { name: `Shop ${n}` },
+  })
+  const key = provider.apiKey
+  const wallet = `0x${keccak256(toHex(`shop ${n}`)).slice(26)}` as Address
+  const at = `/providers/${provider.providerId}`
+  const { body: registered } = await call<{ walletId: string }>(app, 'POST', `${at}/wallets`, {
+    json: { network: network ?? 'localhost', address: wallet },
+    key,
+  })
+  const url = `https://shop${n}.example/forecast`
+  const { body: endpoint } = await call<{ endpointId: string }>(app, 'POST', `${at}/endpoints`, {
+    json: { url, method: 'GET', pricing: { usdcPerUnit }, walletId: registered.walletId },
+    key,
+  })
+  return {
+    providerId: provider.providerId,
+    key,
+    walletId: registered.walletId,
+    wallet,
+    endpointId: endpoint.endpointId,
+    url,
+  }
+}
+
+export async function fetchChallenge(app: App, { providerId, endpointId }: Shop): Promise<Challenge> {
+  const { status, body } = await call<Challenge>(app, 'POST', '/challenge', {
+    json: { providerId, endpointId },
+  })
+  if (status !== 200) throw new Error(`no challenge: ${JSON.stringify(body)}`)
+  return body
+}
+
+export type Change = Partial<SignedAuthorization> & { signer?: PrivateKeyAccount }
+
+/** Signs one authorization of a challenge; `change` is applied before the signature, except for `signature` itself. */
+export async function sign(
+  served: ServedNetwork,
+  payer: PrivateKeyAccount,
+  challenge: Challenge,
+  half: 0 | 1,
+  { signer = payer, signature, ...change }: Change = {},
+): Promise<SignedAuthorization> {
+  const nonce = boundNonce(challenge.issuer, challenge.requestId)
+  const message = {
+    from: payer.address.toLowerCase() as Address,
+    to: challenge.accepts[half].payTo,
+    value: BigInt(challenge.accepts[half].maxAmountRequired),
+    validAfter: 0n,
+    validBefore: BigInt(Math.floor(Date.now() / 1000) + maxTimeoutSeconds),
+    nonce: half === 0 ? nonce : feeNonce(nonce),
+    ...change,
+  }
+  const signed = await signer.signTypedData({
+    domain: eip712Domain(served.network, served.token),
+    types: transferWithAuthorizationTypes,
+    primaryType: 'TransferWithAuthorization',
+    message,
+  })
+  return { ...message, signature: signature ?? (signed as Hex) }
+}
+
+export type VerifyBody = {
+  macaroon: string
+  payloads: [string, string]
+  providerId: string
+  endpointId: string
+}
+
+/** A challenge, signed, as the body of `/verify`. */
+export async function signedBody(
+  gateway: TestGateway,
+  shop: Shop,
+  payer: PrivateKeyAccount,
+  changes: [Change, Change] = [{}, {}],
+): Promise<VerifyBody> {
+  const challenge = await fetchChallenge(gateway.app, shop)
+  const halves = await Promise.all([
+    sign(gateway.served, payer, challenge, 0, changes[0]),
+    sign(gateway.served, payer, challenge, 1, changes[1]),
+  ])
+  return {
+    macaroon: challenge.macaroon,
+    payloads: [encodePayload(halves[0]), encodePayload(halves[1])],
+    providerId: shop.providerId,
+    endpointId: shop.endpointId,
+  }
+}
