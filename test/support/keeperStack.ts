@@ -1,0 +1,274 @@
+import { randomBytes } from 'node:crypto'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as wait } from 'node:timers/promises'
+import { type Address, type Hex, keccak256 } from 'viem'
+import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import { type ServedNetwork, openServedNetworks } from '#keeper/chain/servedNetworks'
+import { defaultTriggers } from '#keeper/domain/triggers'
+import { createKeeper, type Keeper, type KeeperDependencies } from '#keeper/keeper'
+import { createLogger } from '#keeper/logger'
+import type { KeeperSettings } from '#keeper/loops/context'
+import { type Database, openDatabase } from '#keeper/store/database'
+import { type Half, halvesOfPayment } from '#keeper/store/halves'
+import { migrate } from '#keeper/store/migrate'
+import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
+import { networks } from '#protocol/networks'
+import type { SignedAuthorization } from '#protocol/payload'
+import { splitPrice } from '#protocol/tier'
+import { type Indexer, startIndexer } from '../../indexer/launch.ts'
+import { devAccount } from '../../scripts/chain/accounts.ts'
+import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocalChain.ts'
+import { createTestDatabase } from './database.ts'
+
+export const platformWallet: Address = '0x00000000000000000000000000000000000fee01'
+
+export type QueuedPayment = { paymentId: string; provider: SignedAuthorization; fee: SignedAuthorization }
+
+export type QueueOptions = {
+  buyer: PrivateKeyAccount
+  /** USDC base units, both halves together. */
+  price: bigint
+  payee?: Address
+  acceptedAt?: Date
+  /** Seconds from now. */
+  validFor?: number
+  /** Changes what is signed, without changing what is stored of it. */
+  sign?: (authorization: SignedAuthorization) => SignedAuthorization
+}
+
+export type KeeperStack = {
+  chain: LocalChain
+  databaseUrl: string
+  deploymentsFile: string
+  database: Database
+  served: ServedNetwork
+  indexer: Indexer
+  settings: KeeperSettings
+  /** A keeper in this process; nothing runs before its `start`. */
+  keeper: (overrides?: Partial<KeeperDependencies>) => Keeper
+  /** New accounts with USDC. */
+  buyers: (count: number, usdc: bigint) => Promise<PrivateKeyAccount[]>
+  /** A payment as `/verify` leaves it, really signed. */
+  queue: (options: QueueOptions) => Promise<QueuedPayment>
+  halves: (payment: QueuedPayment) => Promise<Half[]>
+  isSettled: (payments: QueuedPayment[]) => Promise<boolean>
+  balanceOf: (address: Address) => Promise<bigint>
+  close: () => Promise<void>
+}
+
+/** Looks until it holds; says what was waited for when it doesn't. */
+export async function until(what: string, holds: () => Promise<boolean> | boolean, timeoutMs = 60_000): Promise<void> {
+  const end = Date.now() + timeoutMs
+  while (!(await holds())) {
+    if (Date.now() > end) throw new Error(`waited ${timeoutMs} ms in vain until ${what}`)
+    await wait(50)
+  }
+}
+
+export function randomHex(bytes: number): Hex {
+  return `0x${randomBytes(bytes).toString('hex')}`
+}
+
+/** A real chain with real USDC, a real Postgres and a real Ponder, for keepers to work on. */
+export async function startKeeperStack(overrides: Partial<KeeperSettings> = {}): Promise<KeeperStack> {
+  const chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
+  const databaseUrl = await createTestDatabase()
+  const database = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test' })
+  await migrate(database)
+  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-test-'))
+  const deploymentsFile = join(folder, 'deployments.json')
+  await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
+  const indexer = await startIndexer({
+    databaseUrl,
+    rpcUrls: { localhost: chain.url },
+    platformWallets: [platformWallet],
+    deploymentsFile,
+  })
+  const deployment = chain.deployments.localhost
+  if (!deployment) throw new Error('the local chain has no deployment')
+  const [served] = await openServedNetworks([
+    { network: networks.localhost, deployment, rpcUrls: [chain.url] },
+  ])
+  if (!served) throw new Error('the local chain is not served')
+  await indexer.ready
+
+  const settings: KeeperSettings = {
+    triggers: defaultTriggers,
+    pollMs: 50,
+    leaseMs: 3_000,
+    maxIndexLagBlocks: 20n,
+    rebroadcastAfterMs: 2_000,
+    replaceAfterMs: 5_000,
+    priorityFeePerGas: 0n,
+    maxFeePerGas: 100_000_000_000n,
+    gasTokenUsd: 500_000_000n,
+    facilitatorUrl: null,
+    facilitatorKey: null,
+    ...overrides,
+  }
+  const registry = await register(database)
+
+  return {
+    chain,
+    databaseUrl,
+    deploymentsFile,
+    database,
+    served,
+    indexer,
+    settings,
+    keeper: (more = {}) =>
+      createKeeper({
+        database,
+        indexerSchema: 'indexer',
+        networks: [served],
+        accounts: [walletAccount(0)],
+        platformWallets: [platformWallet],
+        settings,
+        submitTimeoutMs: 20_000,
+        log: createLogger(process.env['LOG_LEVEL'] ?? 'silent'),
+        now: () => new Date(),
+        randomBytes32: () => randomHex(32),
+        holder: randomHex(4),
+        ...more,
+      }),
+    async buyers(count, usdc) {
+      const accounts = Array.from({ length: count }, () => privateKeyToAccount(generatePrivateKey()))
+      if (usdc > 0n) await chain.mintUsdc(accounts.map((account) => account.address), usdc)
+      return accounts
+    },
+    queue: (options) => queuePayment(database, served, registry, options),
+    halves: ({ paymentId }) => halvesOfPayment(database, 'indexer', paymentId),
+    async isSettled(payments) {
+      const all = await Promise.all(
+        payments.map(({ paymentId }) => halvesOfPayment(database, 'indexer', paymentId)),
+      )
+      return all.flat().every((half) => half.state === 'settled')
+    },
+    balanceOf: (address) =>
+      served.client.readContract({
+        address: served.token,
+        abi: balanceAbi,
+        functionName: 'balanceOf',
+        args: [address],
+      }),
+    async close() {
+      await indexer.close()
+      await database.end({ timeout: 1 })
+      await chain.close()
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+const balanceAbi = [
+  {
+    type: 'function',
+    name: 'balanceOf',
+    stateMutability: 'view',
+    inputs: [{ name: 'account', type: 'address' }],
+    outputs: [{ name: '', type: 'uint256' }],
+  },
+] as const
+
+/** A funded account that settles; 0 of the dev accounts is the USDC's administrator. */
+export function walletAccount(index: number): PrivateKeyAccount {
+  const { privateKey } = devAccount(10 + index).getHdKey()
+  if (!privateKey) throw new Error(`dev account ${10 + index} has no private key`)
+  return privateKeyToAccount(`0x${Buffer.from(privateKey).toString('hex')}`)
+}
+
+type Registry = { providerId: string; endpointId: string; payee: Address }
+
+async function register(sql: Database): Promise<Registry> {
+  const id = (prefix: string) => `${prefix}_${randomBytes(16).toString('hex')}`
+  const [providerId, walletId, endpointId] = [id('prov'), id('wal'), id('ep')]
+  const payee = randomHex(20)
+  await sql`insert into provider (id, name) values (${providerId}, 'Weather')`
+  await sql`insert into wallet (id, provider_id, chain_id, address) values (${walletId}, ${providerId}, 31337, ${payee})`
+  await sql`
+    insert into endpoint (id, provider_id, wallet_id, method, url, path, price)
+    values (${endpointId}, ${providerId}, ${walletId}, 'GET', 'https://weather.example/', '/', 50000)`
+  return { providerId, endpointId, payee }
+}
+
+/** Signs a transfer of the local chain's USDC. */
+export async function signTransfer(
+  served: ServedNetwork,
+  buyer: PrivateKeyAccount,
+  transfer: Omit<SignedAuthorization, 'signature' | 'from'>,
+): Promise<SignedAuthorization> {
+  const authorization = { from: buyer.address.toLowerCase() as Address, ...transfer }
+  const signature = await buyer.signTypedData({
+    domain: eip712Domain(served.network, served.token),
+    types: transferWithAuthorizationTypes,
+    primaryType: 'TransferWithAuthorization',
+    message: authorization,
+  })
+  return { ...authorization, signature }
+}
+
+async function queuePayment(
+  sql: Database,
+  served: ServedNetwork,
+  registry: Registry,
+  options: QueueOptions,
+): Promise<QueuedPayment> {
+  const { buyer, price, payee = registry.payee, acceptedAt = new Date(), validFor = 93_600 } = options
+  const { sign = (authorization) => authorization } = options
+  const { tier, providerAmount, feeAmount } = splitPrice(price)
+  const nonce = randomHex(32)
+  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + validFor) }
+  const provider = sign(await signTransfer(served, buyer, { to: payee, value: providerAmount, ...window, nonce }))
+  const fee = sign(
+    await signTransfer(served, buyer, { to: platformWallet, value: feeAmount, ...window, nonce: keccak256(nonce) }),
+  )
+  const paymentId = `pay_${randomBytes(16).toString('hex')}`
+  const { chainId } = served.network
+  await sql.begin(async (tx) => {
+    await tx`
+      insert into payer (chain_id, token, address) values (${chainId}, ${served.token}, ${provider.from})
+      on conflict do nothing`
+    await tx`
+      insert into payment ${tx({
+        id: paymentId,
+        request_id: `req_${randomBytes(16).toString('hex')}`,
+        provider_id: registry.providerId,
+        endpoint_id: registry.endpointId,
+        chain_id: chainId,
+        token: served.token,
+        payer: provider.from,
+        payee,
+        fee_recipient: platformWallet,
+        price,
+        provider_amount: providerAmount,
+        fee_amount: feeAmount,
+        valid_before: window.validBefore,
+        tier,
+        effective_rate: '0.05',
+        resource: 'https://weather.example/',
+        receipt: 'a.b.c',
+        request_hash: Buffer.alloc(32),
+        challenged_at: acceptedAt,
+        accepted_at: acceptedAt,
+      })}`
+    for (const [half, authorization] of [provider, fee].entries()) {
+      await tx`
+        insert into signed_authorization ${tx({
+          payment_id: paymentId,
+          half,
+          chain_id: chainId,
+          token: served.token,
+          authorizer: authorization.from,
+          recipient: authorization.to,
+          value: authorization.value,
+          valid_after: authorization.validAfter,
+          valid_before: authorization.validBefore,
+          nonce: authorization.nonce,
+          signature: Buffer.from(authorization.signature.slice(2), 'hex'),
+        })}`
+    }
+  })
+  return { paymentId, provider, fee }
+}
