@@ -187,7 +187,7 @@ export function createClient(options: ClientOptions): Client {
     request,
     waitForSettlement: (paymentId, waitOptions = {}) =>
       waitForSettlement(gatewayUrl, paymentId, waitOptions, gateway),
-    settleNow: (payment, settleOptions = {}) => {
+    settleNow: async (payment, settleOptions = {}) => {
       if (!facilitatorUrl) throw new TypeError('settleNow needs the option facilitatorUrl')
       return settleNow(facilitatorUrl, payment, settleOptions, gateway)
     },

@@ -1,0 +1,515 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { recoverTypedDataAddress } from 'viem'
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
+import { describe, expect, test, vi } from 'vitest'
+import receipts from '../../../test/vectors/receipts.json' with { type: 'json' }
+import { closedPort, readBody, serve } from '../../test/serve.ts'
+import { parseAuthorizationHeader } from '../protocol/authorizationHeader.ts'
+import { boundNonce, type Challenge, createChallenge, feeNonce } from '../protocol/challenge.ts'
+import { eip712Domain, transferWithAuthorizationTypes } from '../protocol/eip3009.ts'
+import { networks } from '../protocol/networks.ts'
+import { parsePayload } from '../protocol/payload.ts'
+import { type ClientOptions, createClient } from './createClient.ts'
+import { ClientError, RequestTimeoutError } from './errors.ts'
+
+// What a provider's server does is played here, faults included. That the gateway accepts what the client signs is
+// shown by test/e2e, against the real one.
+
+const gatewayUrl = 'https://gateway.example'
+const walletPrivateKey = generatePrivateKey()
+const account = privateKeyToAccount(walletPrivateKey)
+const receipt = receipts.receipts[0]?.jws ?? ''
+const settledReceipt = receipts.receipts[1]?.jws ?? ''
+const usdc = networks.base.usdc as `0x${string}`
+
+type Handler = (request: IncomingMessage, response: ServerResponse, attempt: number) => void
+
+function challengeFor(resource: string, changes: Partial<Challenge> = {}): Challenge {
+  const challenge = createChallenge({
+    issuer: gatewayUrl,
+    requestId: `req_${'0'.repeat(32)}`,
+    providerId: `prov_${'1'.repeat(32)}`,
+    endpointId: `ep_${'2'.repeat(32)}`,
+    macaroon: 'AgEA',
+    network: networks.base,
+    asset: usdc,
+    resource,
+    description: '',
+    payTo: `0x${'b'.repeat(40)}`,
+    feePayTo: `0x${'c'.repeat(40)}`,
+    amount: 47_500n,
+    feeAmount: 2_500n,
+    tier: 'micropayment',
+  })
+  return { ...challenge, ...changes }
+}
+
+function answerJson(
+  response: ServerResponse,
+  status: number,
+  body: unknown,
+  headers: Record<string, string> = {},
+): void {
+  response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(body))
+}
+
+/** A provider that challenges what comes without payment and leaves the paid requests to the test. */
+async function playProvider(
+  paid: Handler,
+  change: (challenge: Challenge) => unknown = (challenge) => challenge,
+) {
+  const paidHeaders: string[] = []
+  let requests = 0
+  const url = await serve((request, response) => {
+    requests++
+    const { authorization } = request.headers
+    if (authorization === undefined) {
+      answerJson(response, 402, change(challengeFor(`http://${request.headers.host}${request.url}`)))
+      return
+    }
+    paidHeaders.push(authorization)
+    paid(request, response, paidHeaders.length)
+  })
+  return { url, paidHeaders, requests: () => requests }
+}
+
+const serveReceipt: Handler = (_, response) =>
+  answerJson(response, 200, { sunny: true }, { 'Service-Receipt': receipt })
+
+function clientOf(options: Partial<ClientOptions> = {}) {
+  return createClient({ gatewayUrl, walletPrivateKey, network: 'base', ...options })
+}
+
+async function errorOf(promise: Promise<unknown>): Promise<ClientError> {
+  const error = await promise.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  )
+  if (!(error instanceof ClientError)) throw new Error(`Expected a ClientError, got ${error}`)
+  return error
+}
+
+describe('request', () => {
+  test('default', async () => {
+    const { url, paidHeaders } = await playProvider(serveReceipt)
+    const result = await clientOf().request<{ sunny: boolean }>(`${url}/weather`)
+    expect(result).toMatchObject({
+      data: { sunny: true },
+      status: 200,
+      receipt,
+      paymentTxHash: undefined,
+      paymentId: receipts.receipts[0]?.claims.paymentId,
+      payment: { network: 'base', amount: 50_000n, requestId: `req_${'0'.repeat(32)}` },
+    })
+    expect(paidHeaders).toHaveLength(1)
+  })
+
+  test('behavior: signs the provider’s payment, then the platform’s, with the challenge’s nonces', async () => {
+    const { url, paidHeaders } = await playProvider(serveReceipt)
+    const before = BigInt(Math.floor(Date.now() / 1000))
+    await clientOf().request(`${url}/weather`)
+    const header = parseAuthorizationHeader(paidHeaders[0])
+    if (header.kind !== 'payment') throw new Error('Expected a payment')
+    const [provider, fee] = header.payloads.map(parsePayload)
+    const nonce = boundNonce(gatewayUrl, `req_${'0'.repeat(32)}`)
+    expect(header.macaroon).toBe('AgEA')
+    expect(provider).toMatchObject({ to: `0x${'b'.repeat(40)}`, value: 47_500n, validAfter: 0n, nonce })
+    expect(fee).toMatchObject({
+      to: `0x${'c'.repeat(40)}`,
+      value: 2_500n,
+      validAfter: 0n,
+      nonce: feeNonce(nonce),
+    })
+    for (const half of [provider, fee]) {
+      if (!half) throw new Error('Expected two payloads')
+      expect(half.validBefore - before).toBeGreaterThanOrEqual(93_600n)
+      expect(half.validBefore - before).toBeLessThan(93_700n)
+      const { signature, ...message } = half
+      expect(
+        await recoverTypedDataAddress({
+          domain: eip712Domain(networks.base),
+          types: transferWithAuthorizationTypes,
+          primaryType: 'TransferWithAuthorization',
+          message,
+          signature,
+        }),
+      ).toBe(account.address)
+    }
+  })
+
+  test('behavior: nothing to pay', async () => {
+    const url = await serve((_, response) => answerJson(response, 200, { free: true }))
+    expect(await clientOf().request(url)).toMatchObject({
+      data: { free: true },
+      receipt: undefined,
+      payment: undefined,
+    })
+  })
+
+  test('behavior: a receipt that names its transaction', async () => {
+    const { url } = await playProvider((_, response) =>
+      answerJson(response, 200, 1, { 'Service-Receipt': settledReceipt }),
+    )
+    expect((await clientOf().request(url)).paymentTxHash).toBe(`0x${'6'.repeat(64)}`)
+  })
+
+  test('args: baseUrl, method, body, headers', async () => {
+    const seen: unknown[] = []
+    const url = await serve(async (request, response) => {
+      seen.push([
+        request.method,
+        request.url,
+        request.headers['x-own'],
+        request.headers['content-type'],
+        await readBody(request),
+      ])
+      if (request.headers.authorization) serveReceipt(request, response, 1)
+      else answerJson(response, 402, challengeFor(`http://${request.headers.host}/`))
+    })
+    const client = clientOf({ baseUrl: url })
+    await client.request('/ask', { method: 'PUT', body: { question: 1 }, headers: { 'X-Own': 'kept' } })
+    const sent = ['PUT', '/ask', 'kept', 'application/json', '{"question":1}']
+    expect(seen).toEqual([sent, sent])
+    await client.request('/ask', { body: 'plain' })
+    expect(seen.at(-1)).toMatchObject(['POST', '/ask', undefined, 'text/plain;charset=UTF-8', 'plain'])
+  })
+
+  test('args: account instead of a key; v of 0 or 1 becomes 27 or 28', async () => {
+    const { url, paidHeaders } = await playProvider(serveReceipt)
+    const ledger = {
+      address: account.address,
+      signTypedData: async (typedData: Parameters<typeof account.signTypedData>[0]) => {
+        const signature = await account.signTypedData(typedData)
+        return `0x${signature.slice(2, 130)}0${Number.parseInt(signature.slice(130), 16) - 27}` as const
+      },
+    }
+    const client = createClient({ gatewayUrl, account: ledger, network: 'base' })
+    expect(client.address).toBe(account.address)
+    await client.request(url)
+    expect(paidHeaders[0]).toMatch(/(1b|1c)$/)
+  })
+
+  test('args: text, bytes, nothing', async () => {
+    const bodies: [string, string | Uint8Array][] = [
+      ['text/plain', 'hello'],
+      ['application/octet-stream', Uint8Array.of(1, 2)],
+      ['application/problem+json', '{"a":1}'],
+      ['application/json', '{broken'],
+      ['application/json', ''],
+    ]
+    const url = await serve((request, response) => {
+      const [type, body] = bodies[Number(request.url?.slice(1))] ?? ['', '']
+      response.writeHead(200, { 'content-type': type }).end(body)
+    })
+    const results = await Promise.all(bodies.map((_, index) => clientOf().request(`${url}/${index}`)))
+    expect(results.map(({ data }) => data)).toEqual(['hello', Uint8Array.of(1, 2), { a: 1 }, '{broken', null])
+  })
+
+  test('behavior: mock mode signs nothing', async () => {
+    const { url, paidHeaders } = await playProvider(serveReceipt)
+    await createClient({ gatewayUrl, account, network: 'localhost', mockPayments: true }).request(url)
+    expect(paidHeaders).toEqual(['x402 mock:mock'])
+  })
+})
+
+describe('guards', () => {
+  const [provider, fee] = challengeFor('https://x.example').accepts
+  const both = (change: object) => ({
+    accepts: [
+      { ...provider, ...change },
+      { ...fee, ...change },
+    ],
+  })
+  test.each([
+    [
+      'another origin',
+      (url: string) => ({ ...challengeFor(url), ...both({ resource: 'https://evil.example/' }) }),
+    ],
+    [
+      'another port',
+      (url: string) => ({
+        ...challengeFor(url),
+        ...both({ resource: `${new URL(url).protocol}//127.0.0.1/` }),
+      }),
+    ],
+    [
+      'resource that is no URL',
+      (url: string) => ({ ...challengeFor(url), ...both({ resource: '/weather' }) }),
+    ],
+    [
+      'another network',
+      (url: string) => ({ ...challengeFor(url), ...both({ resource: url, network: 'ethereum' }) }),
+    ],
+    [
+      'another token',
+      (url: string) => ({ ...challengeFor(url), ...both({ resource: url, asset: `0x${'e'.repeat(40)}` }) }),
+    ],
+    ['another gateway', (url: string) => ({ ...challengeFor(url), issuer: 'https://gateway.example.evil' })],
+    ['one entry', (url: string) => ({ ...challengeFor(url), accepts: [provider] })],
+    ['three entries', (url: string) => ({ ...challengeFor(url), accepts: [provider, fee, fee] })],
+    ['no challenge', () => 'Payment Required'],
+  ])('error: %s', async (_, change) => {
+    const { url, paidHeaders } = await playProvider(serveReceipt, (challenge) =>
+      change(challenge.accepts[0].resource),
+    )
+    const error = await errorOf(clientOf().request(url))
+    expect(error).toMatchObject({ name: 'ChallengeRefusedError', code: 'challenge_refused', status: 402 })
+    expect(error.message).toContain('402')
+    expect(paidHeaders).toEqual([])
+  })
+
+  test('args: maxPaymentUsdc counts both payments', async () => {
+    const { url, paidHeaders } = await playProvider(serveReceipt)
+    const error = await errorOf(clientOf({ maxPaymentUsdc: '0.049999' }).request(url))
+    expect(error).toMatchObject({ code: 'challenge_refused' })
+    expect(error.message).toContain('0.050000')
+    expect(paidHeaders).toEqual([])
+    await clientOf({ maxPaymentUsdc: '0.05' }).request(url)
+    expect(paidHeaders).toHaveLength(1)
+  })
+
+  test('behavior: the same gateway in another spelling', async () => {
+    const { url } = await playProvider(serveReceipt)
+    await clientOf({ gatewayUrl: 'https://GATEWAY.example:443/', baseUrl: url }).request('/')
+  })
+
+  test('behavior: signs for 26 hours at most, whatever is asked for', async () => {
+    const long = { maxTimeoutSeconds: 10 ** 9 }
+    const { url, paidHeaders } = await playProvider(serveReceipt, (challenge) => {
+      const [first, second] = challenge.accepts
+      return {
+        ...challenge,
+        accepts: [
+          { ...first, ...long },
+          { ...second, ...long },
+        ],
+      }
+    })
+    await clientOf().request(url)
+    const header = parseAuthorizationHeader(paidHeaders[0])
+    if (header.kind !== 'payment') throw new Error('Expected a payment')
+    expect(parsePayload(header.payloads[0]).validBefore).toBeLessThan(
+      BigInt(Math.ceil(Date.now() / 1000)) + 93_601n,
+    )
+  })
+})
+
+describe('refusals', () => {
+  const problem =
+    (status: number, code: string, further: object = {}): Handler =>
+    (_, response) =>
+      answerJson(response, status, { code, detail: 'because', ...further })
+
+  test.each([
+    [402, 'insufficient_balance', 'InsufficientBalanceError', 'Insufficient USDC balance'],
+    [402, 'macaroon_expired', 'PaymentVerificationError', 'Payment verification failed'],
+    [402, 'invalid_signature', 'PaymentVerificationError', 'Payment verification failed'],
+    [409, 'payment_replayed', 'PaymentReplayedError', 'already used'],
+    [422, 'network_not_served', 'HttpError', 'status 422'],
+    [503, 'dependency_unavailable', 'HttpError', 'status 503'],
+  ])('error: %i %s', async (status, code, name, message) => {
+    const provider = await playProvider(problem(status, code, { paymentId: 'pay_1' }))
+    const error = await errorOf(clientOf().request(provider.url))
+    expect(error).toMatchObject({ name, code, status, paymentId: 'pay_1', payment: { amount: 50_000n } })
+    expect(error.message).toContain(message)
+    expect(error.message).toContain('because')
+    if (status === 402) expect(error.message).toContain('402')
+    // Signed once, sent once: a refusal is never answered with a second payment.
+    expect(provider.requests()).toBe(2)
+  })
+
+  test('error: a refusal without a code', async () => {
+    const { url } = await playProvider((_, response) => response.writeHead(402).end())
+    expect(await errorOf(clientOf().request(url))).toMatchObject({ code: 'payment_refused', status: 402 })
+  })
+
+  test('error: the handler failed and the payment was voided', async () => {
+    const { url } = await playProvider((_, response) =>
+      answerJson(response, 500, {}, { 'Service-Payment-Id': 'pay_2', 'Service-Payment-Status': 'voided' }),
+    )
+    const error = await errorOf(clientOf().request(url))
+    expect(error).toMatchObject({ code: 'http_error', status: 500, paymentId: 'pay_2' })
+    expect(error.message).toContain('voided')
+  })
+
+  test('error: not found, before any payment', async () => {
+    const url = await serve((_, response) => response.writeHead(404).end('no'))
+    expect(await errorOf(clientOf().request(url))).toMatchObject({
+      code: 'http_error',
+      status: 404,
+      payment: undefined,
+    })
+  })
+})
+
+describe('faults', () => {
+  test('behavior: a connection that breaks after payment repeats the same authorization', async () => {
+    const { url, paidHeaders } = await playProvider((request, response, attempt) => {
+      if (attempt < 3) request.socket.destroy()
+      else serveReceipt(request, response, attempt)
+    })
+    expect((await clientOf().request(url)).receipt).toBe(receipt)
+    expect(paidHeaders).toHaveLength(3)
+    expect(new Set(paidHeaders).size).toBe(1)
+  })
+
+  test('behavior: an answer that breaks in its middle counts as none', async () => {
+    const { url, paidHeaders } = await playProvider((request, response, attempt) => {
+      if (attempt > 1) {
+        serveReceipt(request, response, attempt)
+        return
+      }
+      response.writeHead(200, { 'content-type': 'application/json', 'content-length': '100' })
+      response.write('{"sunny":', () => request.socket.destroy())
+    })
+    expect((await clientOf().request(url)).data).toEqual({ sunny: true })
+    expect(new Set(paidHeaders).size).toBe(1)
+  })
+
+  test('error: a connection that keeps breaking; the payment can be presented again', async () => {
+    let isBroken = true
+    const { url, paidHeaders } = await playProvider((request, response, attempt) => {
+      if (isBroken) request.socket.destroy()
+      else serveReceipt(request, response, attempt)
+    })
+    const client = clientOf()
+    const error = await errorOf(client.request(url))
+    expect(error).toMatchObject({ name: 'NetworkError', code: 'network_error' })
+    expect(error.message).toContain('network')
+    isBroken = false
+    if (!error.payment) throw new Error('The error must carry the payment')
+    expect((await client.request(url, { payment: error.payment })).receipt).toBe(receipt)
+    expect(paidHeaders).toHaveLength(4)
+    expect(new Set(paidHeaders).size).toBe(1)
+  })
+
+  test('error: a connection that breaks before payment is not repeated', async () => {
+    let requests = 0
+    const url = await serve((request) => {
+      requests++
+      request.socket.destroy()
+    })
+    expect(await errorOf(clientOf().request(url))).toMatchObject({
+      code: 'network_error',
+      payment: undefined,
+    })
+    expect(requests).toBe(1)
+  })
+
+  test('error: nobody listens', async () => {
+    const error = await errorOf(clientOf().request(await closedPort()))
+    expect(error).toMatchObject({ code: 'network_error' })
+    expect(error.message).toContain('ECONNREFUSED')
+  })
+
+  test('error: timeout, before and after payment', async () => {
+    const silent = await serve(() => {})
+    const early = await errorOf(clientOf({ timeout: 100 }).request(silent))
+    expect(early).toBeInstanceOf(RequestTimeoutError)
+    expect(early).toMatchObject({ code: 'timeout', payment: undefined })
+    expect(early.message).toMatch(/^Request timeout/)
+    const { url } = await playProvider(() => {})
+    const late = await errorOf(clientOf().request(url, { timeout: 300 }))
+    expect(late).toMatchObject({ code: 'timeout', payment: { amount: 50_000n } })
+  })
+
+  test('error: an answer that never ends', async () => {
+    const url = await serve((_, response) => {
+      response.writeHead(200, { 'content-type': 'text/plain' }).write('a')
+    })
+    expect(await errorOf(clientOf().request(url, { timeout: 200 }))).toMatchObject({ code: 'timeout' })
+  })
+
+  test('args: signal', async () => {
+    const { url } = await playProvider(() => {})
+    const controller = new AbortController()
+    const reason = new Error('changed my mind')
+    const request = clientOf().request(url, { signal: controller.signal })
+    controller.abort(reason)
+    await expect(request).rejects.toBe(reason)
+  })
+})
+
+describe('secrets', () => {
+  test('behavior: the debug log shows neither key nor signature', async () => {
+    const debug = vi.spyOn(console, 'debug').mockImplementation(() => {})
+    const { url, paidHeaders } = await playProvider(serveReceipt)
+    await clientOf({ debug: true }).request(url)
+    const log = debug.mock.calls.flat().join('\n')
+    debug.mockRestore()
+    expect(log).toContain('402')
+    expect(log).not.toContain(walletPrivateKey.slice(2))
+    for (const part of paidHeaders[0]?.split(/[:,]/).filter(({ length }) => length > 100) ?? []) {
+      expect(log).not.toContain(part)
+    }
+  })
+
+  test('error: a malformed key is not repeated', () => {
+    const wrong = `${walletPrivateKey}ff`
+    expect(() => clientOf({ walletPrivateKey: wrong })).toThrow(/walletPrivateKey/)
+    expect(() => clientOf({ walletPrivateKey: wrong })).not.toThrow(new RegExp(walletPrivateKey.slice(2)))
+  })
+
+  test('error: options that can’t work', () => {
+    expect(() => clientOf({ network: 'solana' as 'base' })).toThrow(/solana/)
+    expect(() => clientOf({ network: 'localhost' })).toThrow(/usdcAddress/)
+    expect(() => clientOf({ gatewayUrl: 'gateway' })).toThrow(/gatewayUrl/)
+    expect(() => clientOf({ maxPaymentUsdc: '0.0000001' })).toThrow(/decimals/)
+  })
+})
+
+describe('settleNow', () => {
+  test('default', async () => {
+    const { url } = await playProvider(serveReceipt)
+    let sent: unknown
+    const facilitatorUrl = await serve(async (request, response) => {
+      sent = [request.method, request.url, JSON.parse(await readBody(request))]
+      answerJson(response, 200, { txHash: `0x${'9'.repeat(64)}` })
+    })
+    const client = clientOf({ facilitatorUrl: `${facilitatorUrl}/` })
+    const { payment } = await client.request(url)
+    if (!payment) throw new Error('Expected a payment')
+    expect(await client.settleNow(payment)).toEqual({ paymentTxHash: `0x${'9'.repeat(64)}` })
+    expect(sent).toEqual(['POST', '/submit', { network: 'base', transfers: payment.payloads }])
+  })
+
+  const payment = {
+    requestId: '',
+    network: 'base',
+    macaroon: '',
+    payloads: ['a', 'b'] as [string, string],
+    amount: 1n,
+  }
+
+  test('error: the facilitator has no gas', async () => {
+    const facilitatorUrl = await serve((_, response) =>
+      answerJson(response, 503, { code: 'insufficient_gas_funds', detail: 'empty' }),
+    )
+    const error = await errorOf(clientOf({ facilitatorUrl }).settleNow(payment))
+    expect(error).toMatchObject({ name: 'InsufficientGasError', code: 'insufficient_gas_funds', payment })
+    expect(error.message).toContain('Insufficient ETH for gas')
+  })
+
+  test('error: an answer without a hash', async () => {
+    const facilitatorUrl = await serve((_, response) => answerJson(response, 200, { txHash: '0x1' }))
+    expect(await errorOf(clientOf({ facilitatorUrl }).settleNow(payment))).toMatchObject({
+      code: 'http_error',
+    })
+  })
+
+  test('error: no facilitatorUrl', async () => {
+    await expect(clientOf().settleNow(payment)).rejects.toThrow(/facilitatorUrl/)
+  })
+})
+
+test('error: waitForSettlement outlasts a gateway that is gone, until its timeout', async () => {
+  const client = clientOf({ gatewayUrl: await closedPort() })
+  const error = await errorOf(client.waitForSettlement('pay_1', { timeoutMs: 200, pollMs: 20 }))
+  expect(error).toMatchObject({ code: 'timeout' })
+})
+
+test('args: signal of waitForSettlement', async () => {
+  const client = clientOf({ gatewayUrl: await closedPort() })
+  const reason = new Error('enough')
+  await expect(client.waitForSettlement('pay_1', { signal: AbortSignal.abort(reason) })).rejects.toBe(reason)
+})

@@ -1,0 +1,180 @@
+import { describe, expect, test, vi } from 'vitest'
+import payments from '../../../test/vectors/payments.json' with { type: 'json' }
+import { closedPort, readBody, serve } from '../../test/serve.ts'
+import { verifyReceipt } from '../audit/verifyReceipt.ts'
+import { encodeAuthorizationHeader } from '../protocol/authorizationHeader.ts'
+import { parseChallenge } from '../protocol/challenge.ts'
+import { decodeReceipt, zeroHash } from '../protocol/receipt.ts'
+import { createGate, type GateDecision, type GateOptions } from './gate.ts'
+
+// Without a gateway there are mock mode and the faults of the network. What passes between the middleware and the real
+// gateway is shown by test/e2e.
+
+const base: GateOptions = {
+  gatewayUrl: 'https://gateway.example',
+  providerId: `prov_${'1'.repeat(32)}`,
+  pricing: { usdcPerUnit: '0.05' },
+}
+const request = { method: 'GET', url: 'https://api.example/weather?city=1', authorization: undefined }
+const [signed] = payments.payments
+const authorization = encodeAuthorizationHeader({
+  macaroon: 'AgEA',
+  payloads: [signed?.authorization.payload ?? '', signed?.fee?.payload ?? ''],
+})
+
+function answerOf(decision: GateDecision) {
+  if (decision.kind !== 'answer') throw new Error('Expected an answer')
+  return { ...decision.answer, body: JSON.parse(decision.answer.body) as Record<string, unknown> }
+}
+
+describe('mock mode', () => {
+  const mock = { ...base, mockPayments: true, endpointId: `ep_${'2'.repeat(32)}` }
+
+  test('default', async () => {
+    const decision = await createGate(mock).check({ ...request, authorization: 'x402 mock:mock' })
+    if (decision.kind !== 'serve') throw new Error('Expected to serve')
+    const { verified, receipt, paymentId } = decision.payment
+    expect(verified).toBe(true)
+    expect(decodeReceipt(receipt)).toMatchObject({
+      paymentId,
+      providerId: mock.providerId,
+      endpointId: mock.endpointId,
+      totalUsdc: '50000',
+      providerUsdc: '47500',
+      platformUsdc: '2500',
+      tier: 'micropayment',
+      effectiveRate: '0.05',
+      transactionHash: zeroHash,
+    })
+    expect(paymentId).toContain('mock')
+  })
+
+  test('behavior: a challenge of the right shape that no client signs for', async () => {
+    const { status, headers, body } = answerOf(await createGate(mock).check(request))
+    expect(status).toBe(402)
+    expect(headers['Content-Type']).toBe('application/json')
+    const challenge = parseChallenge(body)
+    expect(challenge.accepts.map(({ maxAmountRequired }) => maxAmountRequired)).toEqual(['47500', '2500'])
+    expect(challenge.accepts[0]).toMatchObject({ asset: `0x${'0'.repeat(40)}`, resource: request.url })
+  })
+
+  test('behavior: no network call at all', async () => {
+    const fetch = vi.spyOn(globalThis, 'fetch')
+    const gate = createGate(mock)
+    await gate.check(request)
+    const decision = await gate.check({ ...request, authorization: 'x402 mock:mock' })
+    if (decision.kind === 'serve') expect(await gate.void(decision.payment)).toBe(true)
+    expect(fetch).not.toHaveBeenCalled()
+    fetch.mockRestore()
+  })
+
+  test('behavior: its receipt verifies nowhere', async () => {
+    const decision = await createGate(mock).check({ ...request, authorization: 'x402 mock:mock' })
+    if (decision.kind !== 'serve') throw new Error('Expected to serve')
+    const verified = verifyReceipt(decision.payment.receipt, { keys: [] })
+    await expect(verified).rejects.toMatchObject({ code: 'invalid_receipt' })
+  })
+
+  test('error: real credentials are challenged', async () => {
+    expect(answerOf(await createGate(mock).check({ ...request, authorization })).status).toBe(402)
+  })
+})
+
+describe('fails closed', () => {
+  test.each([
+    ['without authorization', undefined],
+    ['with payment', authorization],
+    ['with mock credentials', 'x402 mock:mock'],
+    ['with another scheme', 'Bearer abc'],
+  ])('error: the gateway is gone, %s', async (_, header) => {
+    const gate = createGate({ ...base, gatewayUrl: await closedPort() })
+    const { status, headers, body } = answerOf(await gate.check({ ...request, authorization: header }))
+    expect({ status, body }).toMatchObject({
+      status: 503,
+      body: { code: 'dependency_unavailable', status: 503 },
+    })
+    expect(headers).toMatchObject({ 'Content-Type': 'application/problem+json', 'Retry-After': '1' })
+  })
+
+  test('error: the gateway never answers', async () => {
+    const gate = createGate({ ...base, gatewayUrl: await serve(() => {}), timeout: 200 })
+    expect(answerOf(await gate.check(request)).status).toBe(503)
+  })
+
+  test('error: something else answers in its place', async () => {
+    const url = await serve((_, response) =>
+      response.writeHead(200, { 'content-type': 'text/html' }).end('<h1>Hi</h1>'),
+    )
+    const gate = createGate({ ...base, gatewayUrl: url, endpointId: 'ep_1' })
+    expect(answerOf(await gate.check(request)).status).toBe(503)
+    expect(answerOf(await gate.check({ ...request, authorization })).status).toBe(503)
+  })
+
+  test('error: a redirect is not followed with the provider’s key', async () => {
+    const keys: unknown[] = []
+    const elsewhere = await serve((incoming, response) => {
+      keys.push(incoming.headers.authorization)
+      response.end()
+    })
+    const url = await serve((_, response) =>
+      response.writeHead(307, { location: `${elsewhere}/challenge` }).end(),
+    )
+    const gate = createGate({ ...base, gatewayUrl: url, apiKey: 'tk_secret' })
+    expect(answerOf(await gate.check(request)).status).toBe(503)
+    expect(keys).toEqual([])
+  })
+})
+
+test('behavior: a lost call is repeated with its Idempotency-Key, the next request has another', async () => {
+  const keys: unknown[] = []
+  const bodies = new Set<string>()
+  const url = await serve(async (incoming) => {
+    keys.push(incoming.headers['idempotency-key'])
+    bodies.add(await readBody(incoming))
+    incoming.socket.destroy()
+  })
+  const gate = createGate({ ...base, gatewayUrl: url, endpointId: 'ep_1' })
+  await gate.check({ ...request, authorization })
+  expect(keys).toHaveLength(3)
+  expect(new Set(keys).size).toBe(1)
+  await gate.check({ ...request, authorization })
+  expect(new Set(keys).size).toBe(2)
+  expect(bodies.size).toBe(1)
+  expect(JSON.parse([...bodies][0] ?? '')).toEqual({
+    macaroon: 'AgEA',
+    payloads: [signed?.authorization.payload, signed?.fee?.payload],
+    providerId: base.providerId,
+    endpointId: 'ep_1',
+    pricing: { usdcPerUnit: '0.05' },
+  })
+})
+
+test('args: publicUrl names the resource as buyers see it', async () => {
+  const gate = createGate({ ...base, mockPayments: true, publicUrl: 'https://shop.example' })
+  const { body } = answerOf(await gate.check({ ...request, url: 'http://10.0.0.7:3000/weather?city=1' }))
+  expect(parseChallenge(body).accepts[0].resource).toBe('https://shop.example/weather?city=1')
+})
+
+test('error: a malformed header, without asking anybody', async () => {
+  const fetch = vi.spyOn(globalThis, 'fetch')
+  const { status, body } = answerOf(await createGate(base).check({ ...request, authorization: 'x402 a:b' }))
+  expect({ status, body }).toMatchObject({ status: 400, body: { code: 'invalid_authorization_header' } })
+  expect(fetch).not.toHaveBeenCalled()
+  fetch.mockRestore()
+})
+
+test.each([
+  ['0.0000001', 'invalid_field'],
+  ['free', 'invalid_field'],
+  ['0.004999', 'price_below_minimum'],
+])('error: a price of %s is refused at once', (usdcPerUnit, code) => {
+  expect(() => createGate({ ...base, pricing: { usdcPerUnit } })).toThrow(expect.objectContaining({ code }))
+})
+
+test('behavior: a payment stands where it can’t be voided', async () => {
+  const payment = { verified: true, receipt: '', paymentId: 'pay_1' } as const
+  expect(await createGate(base).void(payment)).toBe(false)
+  expect(await createGate({ ...base, apiKey: 'tk_1', gatewayUrl: await closedPort() }).void(payment)).toBe(
+    false,
+  )
+})
