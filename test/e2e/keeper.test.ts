@@ -1,5 +1,14 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type KeeperStack, platformWallet, type QueuedPayment, randomHex, startKeeperStack, until } from '../support/keeperStack.ts'
+import type { Address } from 'viem'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Keeper } from '#keeper/keeper'
+import {
+  type KeeperStack,
+  platformWallet,
+  type QueuedPayment,
+  randomHex,
+  startKeeperStack,
+  until,
+} from '../support/keeperStack.ts'
 
 let stack: KeeperStack
 beforeAll(async () => {
@@ -7,26 +16,180 @@ beforeAll(async () => {
 })
 afterAll(() => stack?.close())
 
-async function batches() {
-  return stack.database<{ trigger: string; state: string; outcome: string | null; items: number }[]>`
-    select trigger, state, outcome, (select count(*)::int from batch_item i where i.batch_id = b.id) as items
-    from batch b order by id`
+const minute = 60_000
+const later = (ms: number) => () => new Date(Date.now() + ms)
+
+async function whileRunning(keeper: Keeper, task: () => Promise<void>): Promise<void> {
+  keeper.start()
+  try {
+    await task()
+  } finally {
+    await keeper.stop()
+  }
 }
 
-test('default: 100 payments fire `count`, settle in one transaction, and leave the queue', async () => {
-  const keeper = stack.keeper()
-  const payee = randomHex(20)
-  const buyers = await stack.buyers(3, 1_000_000n)
+/** The batches that held any of these payments. */
+async function batchesOf(payments: QueuedPayment[]) {
+  return stack.database<{ trigger: string; outcome: string | null; items: number }[]>`
+    select trigger, outcome, (select count(*)::int from batch_item i where i.batch_id = b.id) as items
+    from batch b
+    where id in (
+      select batch_id from batch_item where payment_id in ${stack.database(payments.map((one) => one.paymentId))}
+    )
+    order by id`
+}
+
+async function paymentRow({ paymentId }: QueuedPayment) {
+  const [row] = await stack.database<
+    { attempts: number; failureCode: string | null; failedAt: Date | null; nextAttemptAt: Date | null }[]
+  >`
+    select attempts, failure_code as "failureCode", failed_at as "failedAt", next_attempt_at as "nextAttemptAt"
+    from payment where id = ${paymentId}`
+  if (!row) throw new Error(`no payment ${paymentId}`)
+  return row
+}
+
+async function queueMany(count: number, price: bigint, payee: Address): Promise<QueuedPayment[]> {
+  const buyers = await stack.buyers(3, BigInt(count) * price)
   const payments: QueuedPayment[] = []
-  for (let i = 0; i < 100; i++) {
+  for (let i = 0; i < count; i++) {
     const buyer = buyers[i % buyers.length]
-    if (buyer) payments.push(await stack.queue({ buyer, payee, price: 5_000n }))
+    if (buyer) payments.push(await stack.queue({ buyer, payee, price }))
   }
-  keeper.start()
-  await until('all are settled', () => stack.isSettled(payments))
-  await until('the batch is mined', async () => (await batches())[0]?.state === 'mined')
-  await keeper.stop()
-  expect(await batches()).toEqual([{ trigger: 'count', state: 'mined', outcome: null, items: 100 }])
-  expect(await stack.balanceOf(payee)).toBe(450_000n)
-  expect(await stack.balanceOf(platformWallet)).toBe(50_000n)
+  return payments
+}
+
+describe('triggers', () => {
+  test('default: 100 payments fire `count` and settle in one transaction', async () => {
+    const payee = randomHex(20)
+    const before = await stack.balanceOf(platformWallet)
+    const payments = await queueMany(100, 5_000n, payee)
+    await whileRunning(stack.keeper(), () => until('all are settled', () => stack.isSettled(payments)))
+    expect(await batchesOf(payments)).toEqual([{ trigger: 'count', outcome: null, items: 100 }])
+    expect(await stack.balanceOf(payee)).toBe(450_000n)
+    expect((await stack.balanceOf(platformWallet)) - before).toBe(50_000n)
+  })
+
+  test('behavior: 1.00 USD for one wallet fires `amount`; another wallet rides along', async () => {
+    const [rider] = await queueMany(1, 5_000n, randomHex(20))
+    const payments = await queueMany(18, 60_000n, randomHex(20))
+    await whileRunning(stack.keeper(), () => until('all are settled', () => stack.isSettled(payments)))
+    expect(await batchesOf(payments)).toEqual([{ trigger: 'amount', outcome: null, items: 19 }])
+    expect(rider && (await stack.isSettled([rider]))).toBe(true)
+  })
+
+  test('behavior: 10 USD settle at once and alone; what is small waits', async () => {
+    const waiting = await queueMany(2, 5_000n, randomHex(20))
+    const [large] = await queueMany(1, 12_000_000n, randomHex(20))
+    if (!large) throw new Error('nothing queued')
+    await whileRunning(stack.keeper(), () => until('it is settled', () => stack.isSettled([large])))
+    expect(await batchesOf([large])).toEqual([{ trigger: 'high_value', outcome: null, items: 1 }])
+    expect(await batchesOf(waiting)).toEqual([])
+    await whileRunning(stack.keeper({ now: later(60 * minute) }), () =>
+      until('the rest is settled', () => stack.isSettled(waiting)),
+    )
+    expect(await batchesOf(waiting)).toEqual([{ trigger: 'time', outcome: null, items: 2 }])
+  })
+
+  test('behavior: what would expire within 5 minutes fires `expiry`', async () => {
+    const [buyer] = await stack.buyers(1, 5_000n)
+    if (!buyer) throw new Error('no buyer')
+    const payment = await stack.queue({ buyer, price: 5_000n, validFor: 290 })
+    await whileRunning(stack.keeper(), () => until('it is settled', () => stack.isSettled([payment])))
+    expect(await batchesOf([payment])).toEqual([{ trigger: 'expiry', outcome: null, items: 1 }])
+  })
+})
+
+describe('failures', () => {
+  test('behavior: a short balance costs an attempt, and only its own payment', async () => {
+    const payee = randomHex(20)
+    const good = await queueMany(2, 5_000n, payee)
+    const [poor] = await stack.buyers(1, 0n)
+    if (!poor) throw new Error('no buyer')
+    const bad = await stack.queue({ buyer: poor, payee, price: 5_000n })
+    const hourAgo = new Date(Date.now() - 60 * minute)
+    await stack.database`update payment set accepted_at = ${hourAgo} where id = ${bad.paymentId}`
+
+    await whileRunning(stack.keeper(), async () => {
+      await until('the good ones are settled', () => stack.isSettled(good))
+      await until('the bad one failed', async () => (await paymentRow(bad)).attempts === 1)
+    })
+    const row = await paymentRow(bad)
+    expect(row).toMatchObject({ attempts: 1, failureCode: 'insufficient_balance', failedAt: null })
+    expect(Math.abs((row.nextAttemptAt?.getTime() ?? 0) - Date.now() - minute)).toBeLessThan(10_000)
+
+    // The money arrives before the retry.
+    await stack.chain.mintUsdc([poor.address], 5_000n)
+    await whileRunning(stack.keeper({ now: later(2 * minute) }), () =>
+      until('the retry settles it', () => stack.isSettled([bad])),
+    )
+    expect((await batchesOf([bad])).map((batch) => batch.trigger)).toEqual(['time', 'time'])
+  })
+
+  test('behavior: the sixth failed attempt is the last; the provider hears of the third and of the end', async () => {
+    const [poor] = await stack.buyers(1, 0n)
+    if (!poor) throw new Error('no buyer')
+    const payment = await stack.queue({
+      buyer: poor,
+      price: 5_000n,
+      acceptedAt: new Date(Date.now() - 60 * minute),
+    })
+    let offset = 0
+    await whileRunning(stack.keeper({ now: () => new Date(Date.now() + offset) }), async () => {
+      for (const [index, wait] of [0, 1, 5, 15, 60, 24 * 60].entries()) {
+        offset = wait * minute + 5_000
+        await until(
+          `attempt ${index + 1} failed`,
+          async () => (await paymentRow(payment)).attempts === index + 1,
+        )
+      }
+    })
+    expect(await paymentRow(payment)).toMatchObject({
+      attempts: 6,
+      failureCode: 'insufficient_balance',
+      nextAttemptAt: null,
+    })
+    expect((await paymentRow(payment)).failedAt).not.toBeNull()
+    const events = await stack.database<{ event: string }[]>`
+      select event from outbox where payment_id = ${payment.paymentId} order by id`
+    expect(events.map(({ event }) => event)).toEqual(['settlement.failing', 'settlement.failed'])
+  })
+
+  test('behavior: an ill-signed authorization never reaches the chain', async () => {
+    const [buyer] = await stack.buyers(1, 5_000n)
+    if (!buyer) throw new Error('no buyer')
+    const payment = await stack.queue({
+      buyer,
+      price: 5_000n,
+      acceptedAt: new Date(Date.now() - 60 * minute),
+      sign: (authorization) => ({ ...authorization, value: authorization.value - 1n }),
+    })
+    await whileRunning(stack.keeper(), () =>
+      until('it failed', async () => (await paymentRow(payment)).attempts === 1),
+    )
+    expect((await paymentRow(payment)).failureCode).toBe('invalid_signature')
+    expect(await batchesOf([payment])).toEqual([{ trigger: 'time', outcome: 'nothing_left', items: 1 }])
+    await stack.database`update payment set failed_at = now() where id = ${payment.paymentId}`
+  })
+
+  test('behavior: a wallet without gas money pauses, and no payment pays for it with an attempt', async () => {
+    const [buyer, empty] = await stack.buyers(2, 5_000n)
+    if (!buyer || !empty) throw new Error('no buyer')
+    const payment = await stack.queue({
+      buyer,
+      price: 5_000n,
+      acceptedAt: new Date(Date.now() - 60 * minute),
+    })
+    await whileRunning(stack.keeper({ accounts: [empty] }), () =>
+      until('the wallet is paused', async () => {
+        const [row] = await stack.database<{ reason: string | null }[]>`
+          select paused_reason as reason from wallet_lease where address = ${empty.address.toLowerCase()}`
+        return row?.reason === 'insufficient_gas_funds'
+      }),
+    )
+    expect(await paymentRow(payment)).toMatchObject({ attempts: 0, failureCode: null })
+    await whileRunning(stack.keeper(), () =>
+      until('another wallet settles it', () => stack.isSettled([payment])),
+    )
+  })
 })
