@@ -14,16 +14,22 @@ test('default: a payment is accepted, its receipt read back', async () => {
   const payer = await gateway.buyer(1_000_000n)
   const verified = await call(app, 'POST', '/verify', { json: await signedBody(gateway, shop, payer) })
   expect(verified.body).toMatchObject({ verified: true, paymentId: expect.stringMatching(/^pay_/) })
-  const payment = await call(app, 'GET', `/payments/${verified.body['paymentId']}`)
+  const payment = await call(app, 'GET', `/payments/${verified.body.paymentId}`)
   expect(payment.body).toMatchObject({ payment_status: 'verified' })
-  const receipt = await call(app, 'GET', `/receipts/${verified.body['paymentId']}`)
+  const receipt = await call(app, 'GET', `/receipts/${verified.body.paymentId}`)
   expect(receipt.status).toBe(200)
   const status = await call(app, 'GET', `/settlements/status?wallet=${shop.wallet}`)
   expect(status.body).toMatchObject({ accumulated_usdc: '0.047500', payment_count: 1 })
   const batches = await call(app, 'GET', `/settlements/batches?wallet=${shop.wallet}`)
   expect(batches.body).toMatchObject({ batches: [] })
-  const csv = await call<string>(app, 'GET', `/settlements/export?wallet=${shop.wallet}&start=2026-01-01&end=2026-01-02`)
-  expect(csv.body).toBe('batch_id,payment_count,total_usdc,gas_cost_usdc,tx_hash,trigger_type,created_at,confirmed_at\r\n')
+  const csv = await call<string>(
+    app,
+    'GET',
+    `/settlements/export?wallet=${shop.wallet}&start=2026-01-01&end=2026-01-02`,
+  )
+  expect(csv.body).toBe(
+    'batch_id,payment_count,total_usdc,gas_cost_usdc,tx_hash,trigger_type,created_at,confirmed_at\r\n',
+  )
   expect((await call(app, 'GET', '/readyz')).body).toMatchObject({ status: 'ready' })
   expect((await call(app, 'GET', '/openapi.json')).status).toBe(200)
 })

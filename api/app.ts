@@ -3,20 +3,29 @@ import { bodyLimit } from 'hono/body-limit'
 import { cors } from 'hono/cors'
 import { createGateway, type GatewayDeps } from './gateway.ts'
 import { authenticate } from './middleware/authenticate.ts'
+import { countCalls } from './middleware/countCalls.ts'
+import { measure } from './middleware/measure.ts'
 import { answerProblem, toCodedError } from './problem.ts'
 import { Refusal } from './refusal.ts'
 import { addChallengeRoutes } from './routes/challenge.ts'
 import { addHealthRoutes } from './routes/health.ts'
+import { addMetricsRoute } from './routes/metrics.ts'
 import { addPaymentRoutes } from './routes/payments.ts'
+import { addProviderPaymentRoutes } from './routes/providerPayments.ts'
 import { addProviderRoutes } from './routes/providers.ts'
 import { addReceiptRoutes } from './routes/receipts.ts'
+import { addRevenueRoutes } from './routes/revenue.ts'
 import { addSettlementRoutes } from './routes/settlements.ts'
+import { addUsageRoutes } from './routes/usage.ts'
 import { addVerifyRoute } from './routes/verify.ts'
+import { addWebhookRoutes } from './routes/webhooks.ts'
 
 export type GatewayEnv = {
   Variables: {
     /** The provider whose API key came along. */
     caller: string | undefined
+    /** The endpoint that a challenge or verification is for, once the route has read it: its calls are counted. */
+    called: { providerId: string; endpointId: string } | undefined
   }
 }
 
@@ -47,11 +56,23 @@ export function createApp(deps: GatewayDeps): App {
     // SPEC 2.6: a verification that fails says so in its own field, too.
     return answerProblem(c, coded, c.req.path === '/verify' ? { verified: false } : {})
   })
-  app.notFound((c) => answerProblem(c, new Refusal('not_found', `No route for ${c.req.method} ${c.req.path}`)))
+  app.notFound((c) =>
+    answerProblem(c, new Refusal('not_found', `No route for ${c.req.method} ${c.req.path}`)),
+  )
+
+  app.use(measure(gateway.metrics))
+  // Before the API keys: its own token is none.
+  addMetricsRoute(app, gateway)
 
   // What anyone may read from a browser. Nothing here looks at cookies, so any origin may.
   const publicReads = cors({ origin: '*', allowMethods: ['GET', 'POST'], maxAge: 86_400 })
-  for (const path of ['/challenge', '/receipts/*', '/payments/:paymentId', '/settlements/*', '/.well-known/*']) {
+  for (const path of [
+    '/challenge',
+    '/receipts/*',
+    '/payments/:paymentId',
+    '/settlements/*',
+    '/.well-known/*',
+  ]) {
     app.use(path, publicReads)
   }
   app.use(
@@ -63,8 +84,13 @@ export function createApp(deps: GatewayDeps): App {
     }),
   )
   app.use(authenticate(gateway))
+  app.on(['GET', 'POST'], ['/challenge', '/verify'], countCalls(gateway))
 
   addProviderRoutes(app, gateway)
+  addRevenueRoutes(app, gateway)
+  addProviderPaymentRoutes(app, gateway)
+  addUsageRoutes(app, gateway)
+  addWebhookRoutes(app, gateway)
   addChallengeRoutes(app, gateway)
   addVerifyRoute(app, gateway)
   addPaymentRoutes(app, gateway)
@@ -82,7 +108,8 @@ export function createApp(deps: GatewayDeps): App {
     info: {
       title: 'Tollkeeper gateway',
       version: '1',
-      description: 'Challenges, verification, receipts and settlement views. Problems are RFC 9457 with a stable `code`.',
+      description:
+        'Challenges, verification, receipts and settlement views. Problems are RFC 9457 with a stable `code`.',
     },
     servers: [{ url: settings.issuer }],
   })
@@ -95,12 +122,16 @@ type Issue = { code?: string; path: PropertyKey[]; message: string }
 const malformed = new Set(['invalid_type', 'invalid_format', 'invalid_union', 'unrecognized_keys'])
 
 function invalidRequest(target: string, issues: Issue[]): Refusal {
-  const errors = issues.slice(0, 10).map(({ path, message }) => ({ field: path.map(String).join('.'), message }))
+  const errors = issues
+    .slice(0, 10)
+    .map(({ path, message }) => ({ field: path.map(String).join('.'), message }))
   const isMalformed = issues.some(({ code }) => code === undefined || malformed.has(code))
   const [first] = errors
   return new Refusal(
     isMalformed ? 'invalid_request' : 'invalid_field',
-    first === undefined ? undefined : `${target === 'json' ? 'body' : target}: ${first.field || 'it'}: ${first.message}`,
+    first === undefined
+      ? undefined
+      : `${target === 'json' ? 'body' : target}: ${first.field || 'it'}: ${first.message}`,
     { details: { errors } },
   )
 }

@@ -1,6 +1,6 @@
 import { isAddress } from 'viem'
 import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#keeper/chain/networkSettings'
-import { defaultTriggers } from '#keeper/domain/triggers'
+import { parseTriggerSettings } from '#keeper/config'
 import { parseUsdc } from '#protocol/amount'
 import type { MacaroonSecret } from '#protocol/macaroon'
 import { type NetworkName, networkNames } from '#protocol/networks'
@@ -30,7 +30,7 @@ type Env = Record<string, string | undefined>
  * @throws {ConfigError} that names the variable, what was expected, and what came unless it is a secret.
  */
 export function readConfig(env: Env): ApiConfig {
-  const host = env['API_HOST'] || '127.0.0.1'
+  const host = env.API_HOST || '127.0.0.1'
   const port = readInteger(env, 'API_PORT', 4020, 0, 65_535)
   return {
     host,
@@ -39,12 +39,12 @@ export function readConfig(env: Env): ApiConfig {
     databasePool: readInteger(env, 'API_DATABASE_POOL', 10, 3, 1_000),
     logLevel: readChoice(env, 'LOG_LEVEL', logLevels, 'info'),
     networks: parseNetworkSettings(env),
-    receiptKeyFile: env['RECEIPT_KEY_FILE'] || '.tollkeeper/receipt-keys.json',
-    createReceiptKeys: env['NODE_ENV'] !== 'production',
+    receiptKeyFile: env.RECEIPT_KEY_FILE || '.tollkeeper/receipt-keys.json',
+    createReceiptKeys: env.NODE_ENV !== 'production',
     gateway: {
       issuer: readPublicUrl(env, `http://${host.includes(':') ? `[${host}]` : host}:${port}`),
       platformWallet: readAddress(env, 'PLATFORM_WALLET'),
-      indexerSchema: env['INDEXER_SCHEMA'] || 'indexer',
+      indexerSchema: env.INDEXER_SCHEMA || 'indexer',
       feeSchedule: readChoice(env, 'FEE_SCHEDULE', ['tiered', 'flat'] as const, 'tiered'),
       minimumPrices: readMinimumPrices(env),
       macaroonSecrets: readMacaroonSecrets(env),
@@ -57,9 +57,12 @@ export function readConfig(env: Env): ApiConfig {
       },
       providerCap: readAmount(env, 'PROVIDER_UNSETTLED_CAP_USDC'),
       contractTimeoutMs: readInteger(env, 'CONTRACT_WALLET_TIMEOUT_MS', 3_000, 100, 30_000),
-      triggers: defaultTriggers,
+      triggers: parseTriggerSettings(env),
       gasTokenUsd: readAmount(env, 'ETH_USD') ?? parseUsdc('3000'),
       maxBodyBytes: readInteger(env, 'API_MAX_BODY_BYTES', 16_384, 8_192, 1_048_576),
+      webhookAllowPrivate:
+        readChoice(env, 'WEBHOOK_ALLOW_PRIVATE', ['true', 'false'] as const, 'false') === 'true',
+      metricsToken: env.METRICS_TOKEN || null,
     },
   }
 }
@@ -74,7 +77,12 @@ function readInteger(env: Env, name: string, fallback: number, minimum: number, 
   return value
 }
 
-function readChoice<const T extends readonly string[]>(env: Env, name: string, choices: T, fallback: T[number]) {
+function readChoice<const T extends readonly string[]>(
+  env: Env,
+  name: string,
+  choices: T,
+  fallback: T[number],
+) {
   const text = env[name] || fallback
   const choice = choices.find((one) => one === text)
   if (choice === undefined) throw new ConfigError(name, `one of ${choices.join(', ')}`, JSON.stringify(text))
@@ -110,9 +118,10 @@ function readAddress(env: Env, name: string) {
 }
 
 function readDatabaseUrl(env: Env): string {
-  const text = env['DATABASE_URL']
+  const text = env.DATABASE_URL
   // The URL holds a password, so what came is not repeated.
-  if (text === undefined || text === '') throw new ConfigError('DATABASE_URL', 'postgres://user:password@host:port/name')
+  if (text === undefined || text === '')
+    throw new ConfigError('DATABASE_URL', 'postgres://user:password@host:port/name')
   if (!URL.canParse(text) || !/^postgres(?:ql)?:$/.test(new URL(text).protocol)) {
     throw new ConfigError('DATABASE_URL', 'postgres://user:password@host:port/name', 'something else')
   }
@@ -120,10 +129,14 @@ function readDatabaseUrl(env: Env): string {
 }
 
 function readPublicUrl(env: Env, fallback: string): string {
-  const text = env['PUBLIC_URL'] || fallback
+  const text = env.PUBLIC_URL || fallback
   const url = URL.canParse(text) ? new URL(text) : undefined
   if (url === undefined || !/^https?:$/.test(url.protocol) || url.search !== '' || url.hash !== '') {
-    throw new ConfigError('PUBLIC_URL', 'the http(s) URL that buyers and providers reach the gateway at', JSON.stringify(text))
+    throw new ConfigError(
+      'PUBLIC_URL',
+      'the http(s) URL that buyers and providers reach the gateway at',
+      JSON.stringify(text),
+    )
   }
   return url.href.replace(/\/+$/, '')
 }
@@ -142,7 +155,8 @@ const secretPattern = /^([A-Za-z0-9._-]{1,32}):([0-9a-fA-F]{64,128})$/
 
 function readMacaroonSecrets(env: Env): MacaroonSecret[] {
   const name = 'MACAROON_SECRETS'
-  const expected = 'kid:hex with at least 32 bytes, several with commas between, the one that mints first (npm run keys -- macaroon makes one)'
+  const expected =
+    'kid:hex with at least 32 bytes, several with commas between, the one that mints first (npm run keys -- macaroon makes one)'
   const text = env[name]
   if (text === undefined || text === '') throw new ConfigError(name, expected)
   const secrets = text.split(',').map((entry) => {

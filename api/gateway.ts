@@ -6,14 +6,17 @@ import type { MacaroonSecret } from '#protocol/macaroon'
 import { isNetworkName, type NetworkName, networkNames } from '#protocol/networks'
 import type { FeeSchedule } from '#protocol/tier'
 import type { Logger } from './log.ts'
+import { type ApiMetrics, createApiMetrics } from './metrics.ts'
 import type { ReceiptKeys } from './receipts/keys.ts'
 import { Refusal } from './refusal.ts'
 import { findKeyOwner } from './registry/apiKeys.ts'
 import { createKeyOwners, type KeyOwners } from './registry/keyOwners.ts'
 import { createOffers, type Offers } from './registry/offers.ts'
 import { createPayees, type Payees } from './registry/payees.ts'
+import { createUsageCounters, type UsageCounters } from './usage/usageCounters.ts'
 import { createPayers, type PayerCaps, type Payers } from './verification/payers.ts'
 import { createVerifyPayment, type VerifyAnswer, type VerifyRequest } from './verification/verifyPayment.ts'
+import { type AddressGuard, createAddressGuard } from './webhooks/addressGuard.ts'
 
 /** What the gateway is told; config.ts reads it from the environment. */
 export type GatewaySettings = {
@@ -41,6 +44,10 @@ export type GatewaySettings = {
   gasTokenUsd: bigint
   /** Bytes of a request's body, at most. */
   maxBodyBytes: number
+  /** Lets webhooks go to private addresses and by `http:`, for local development. */
+  webhookAllowPrivate: boolean
+  /** What Prometheus presents to read the metrics; null: anyone may. */
+  metricsToken: string | null
 }
 
 export type GatewayDeps = {
@@ -51,6 +58,12 @@ export type GatewayDeps = {
   receiptKeys: ReceiptKeys
   log: Logger
   now?: () => number
+  /** Default: by the settings, with the system's resolver. */
+  addressGuard?: AddressGuard
+  /** Default: counters that are flushed only when asked. */
+  usage?: UsageCounters
+  /** Default: a registry of its own. */
+  metrics?: ApiMetrics
 }
 
 export type GatewayNetwork = { served: ServedNetwork; payees: Payees; payers: Payers }
@@ -67,6 +80,9 @@ export type Gateway = {
   offers: Offers
   keyOwners: KeyOwners
   verifyPayment: (request: VerifyRequest) => Promise<VerifyAnswer>
+  addressGuard: AddressGuard
+  usage: UsageCounters
+  metrics: ApiMetrics
 }
 
 /** For how long what another process registered or revoked may go unseen here. */
@@ -79,6 +95,9 @@ export function createGateway({
   receiptKeys,
   log,
   now = Date.now,
+  addressGuard = createAddressGuard({ allowPrivate: settings.webhookAllowPrivate }),
+  usage = createUsageCounters({ database, log, now: () => new Date(now()) }),
+  metrics = createApiMetrics(),
 }: GatewayDeps): Gateway {
   const networks = new Map(
     servedNetworks.map((served): [number, GatewayNetwork] => [
@@ -110,6 +129,9 @@ export function createGateway({
     networks,
     defaultNetwork,
     offers,
+    addressGuard,
+    usage,
+    metrics,
     keyOwners: createKeyOwners((key) => findKeyOwner(database, key), registryTtlMs, now),
     verifyPayment: createVerifyPayment({
       database,
@@ -134,7 +156,10 @@ export function createGateway({
 export function networkOf({ networks, defaultNetwork }: Gateway, name: string | undefined): GatewayNetwork {
   if (name === undefined) return defaultNetwork
   if (!isNetworkName(name)) {
-    throw new Refusal('unknown_network', `Expected one of ${networkNames.join(', ')}, got "${name.slice(0, 80)}"`)
+    throw new Refusal(
+      'unknown_network',
+      `Expected one of ${networkNames.join(', ')}, got "${name.slice(0, 80)}"`,
+    )
   }
   for (const network of networks.values()) if (network.served.network.name === name) return network
   throw new Refusal('network_not_served', `${name} is not served by this gateway`)
@@ -143,6 +168,7 @@ export function networkOf({ networks, defaultNetwork }: Gateway, name: string | 
 /** A chain id that stands in our tables as a network's name; it may have been served once and be so no longer. */
 export function requireNetwork({ networks }: Gateway, chainId: number): GatewayNetwork {
   const network = networks.get(chainId)
-  if (network === undefined) throw new Refusal('network_not_served', `Chain ${chainId} is not served any more`)
+  if (network === undefined)
+    throw new Refusal('network_not_served', `Chain ${chainId} is not served any more`)
   return network
 }

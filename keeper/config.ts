@@ -53,17 +53,7 @@ export function parseKeeperConfig(env: Environment): KeeperConfig {
     host: env['KEEPER_HOST'] ?? '127.0.0.1',
     port: readInteger(env, 'KEEPER_PORT', 4021, 0, 65_535),
     logLevel: env['LOG_LEVEL'] ?? 'info',
-    triggers: {
-      amount: readUsdc(env, 'TRIGGER_AMOUNT_USDC', defaultTriggers.amount),
-      count: readInteger(env, 'TRIGGER_COUNT', defaultTriggers.count, 1),
-      raisedAmount: readUsdc(env, 'TRIGGER_RAISED_AMOUNT_USDC', defaultTriggers.raisedAmount),
-      raisedCount: readInteger(env, 'TRIGGER_RAISED_COUNT', defaultTriggers.raisedCount, 1),
-      raisedAboveCost: readUsdc(env, 'TRIGGER_RAISED_ABOVE_USD', defaultTriggers.raisedAboveCost),
-      timeMs: readInteger(env, 'TRIGGER_TIME_SECONDS', defaultTriggers.timeMs / 1000, 1, 3_600) * 1000,
-      highValue: readUsdc(env, 'TRIGGER_HIGH_VALUE_USDC', defaultTriggers.highValue),
-      expiryLeadMs:
-        readInteger(env, 'TRIGGER_EXPIRY_LEAD_SECONDS', defaultTriggers.expiryLeadMs / 1000, 1) * 1000,
-    },
+    triggers: parseTriggerSettings(env),
     pollMs: readInteger(env, 'KEEPER_POLL_MS', 250, 10),
     leaseMs: readInteger(env, 'KEEPER_LEASE_MS', 15_000, 1_000),
     maxIndexLagBlocks: BigInt(readInteger(env, 'INDEX_MAX_LAG_BLOCKS', 20, 1)),
@@ -76,6 +66,21 @@ export function parseKeeperConfig(env: Environment): KeeperConfig {
     submitTimeoutMs: readInteger(env, 'SUBMIT_TIMEOUT_MS', 25_000, 100),
     facilitatorUrl,
     facilitatorKey: env['FACILITATOR_API_KEY'] ?? null,
+  }
+}
+
+/** Thresholds of the triggers; the api reads them too, for its estimates. */
+export function parseTriggerSettings(env: Environment): TriggerSettings {
+  return {
+    amount: readUsdc(env, 'TRIGGER_AMOUNT_USDC', defaultTriggers.amount),
+    count: readInteger(env, 'TRIGGER_COUNT', defaultTriggers.count, 1),
+    raisedAmount: readUsdc(env, 'TRIGGER_RAISED_AMOUNT_USDC', defaultTriggers.raisedAmount),
+    raisedCount: readInteger(env, 'TRIGGER_RAISED_COUNT', defaultTriggers.raisedCount, 1),
+    raisedAboveCost: readUsdc(env, 'TRIGGER_RAISED_ABOVE_USD', defaultTriggers.raisedAboveCost),
+    timeMs: readInteger(env, 'TRIGGER_TIME_SECONDS', defaultTriggers.timeMs / 1000, 1, 3_600) * 1000,
+    highValue: readUsdc(env, 'TRIGGER_HIGH_VALUE_USDC', defaultTriggers.highValue),
+    expiryLeadMs:
+      readInteger(env, 'TRIGGER_EXPIRY_LEAD_SECONDS', defaultTriggers.expiryLeadMs / 1000, 1) * 1000,
   }
 }
 

@@ -21,7 +21,10 @@ export type MintRequest = {
 }
 
 /** Mints a challenge. Nothing of it is stored: what a verification needs is in the macaroon. */
-export function mintChallenge(gateway: Gateway, { offer, network, payTo, price, resource }: MintRequest): Challenge {
+export function mintChallenge(
+  gateway: Gateway,
+  { offer, network, payTo, price, resource }: MintRequest,
+): Challenge {
   const { issuer, platformWallet, feeSchedule, macaroonSecrets } = gateway.settings
   const [secret] = macaroonSecrets
   if (secret === undefined) throw new TypeError('A gateway needs a macaroon secret')
@@ -30,7 +33,14 @@ export function mintChallenge(gateway: Gateway, { offer, network, payTo, price, 
   const { tier, providerAmount, feeAmount } = splitPrice(price, feeSchedule)
   const requestId = newId('req')
   const mintedAt = Math.floor(gateway.now() / 1000)
-  const terms = { requestId, payTo, feePayTo: platformWallet, amount: providerAmount, feeAmount, asset: served.token }
+  const terms = {
+    requestId,
+    payTo,
+    feePayTo: platformWallet,
+    amount: providerAmount,
+    feeAmount,
+    asset: served.token,
+  }
   const macaroon = mintMacaroon({
     secret,
     terms: { ...terms, mintedAt, chainId: served.network.chainId },

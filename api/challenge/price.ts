@@ -4,7 +4,10 @@ import type { GatewaySettings } from '../gateway.ts'
 import { Refusal } from '../refusal.ts'
 
 /** The least price on a network, USDC base units: its own, or a higher one by config. */
-export function minimumPriceOn({ minimumPrices }: Pick<GatewaySettings, 'minimumPrices'>, network: Network): bigint {
+export function minimumPriceOn(
+  { minimumPrices }: Pick<GatewaySettings, 'minimumPrices'>,
+  network: Network,
+): bigint {
   const configured = minimumPrices[network.name] ?? 0n
   return configured > network.minimumPrice ? configured : network.minimumPrice
 }
@@ -27,7 +30,10 @@ export type PriceQuestion = {
 export function choosePrice({ asked, registered, minimum, isProvider }: PriceQuestion): bigint {
   const price = asked === undefined ? registered : parseUsdc(asked)
   if (price < minimum) {
-    throw new Refusal('price_below_minimum', `The least price is ${formatUsdc(minimum)} USDC, got ${formatUsdc(price)}`)
+    throw new Refusal(
+      'price_below_minimum',
+      `The least price is ${formatUsdc(minimum)} USDC, got ${formatUsdc(price)}`,
+    )
   }
   if (price < registered && !isProvider) {
     throw new Refusal(

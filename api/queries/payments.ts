@@ -1,8 +1,9 @@
 import type { Address, Hash, Hex } from 'viem'
 import { paymentStatus } from '#keeper/domain/paymentStatus'
 import type { Database } from '#keeper/store/database'
-import { halves, type HalfState } from '#keeper/store/halves'
+import { type HalfState, halves } from '#keeper/store/halves'
 import type { PaymentStatus } from '#protocol/paymentStatus'
+import { soonerOf } from '../receipts/receiptClaims.ts'
 
 export type PaymentHalf = {
   state: HalfState
@@ -71,7 +72,7 @@ export async function findPayment(
   const fee = found.find(({ half }) => half === 1)
   if (row === undefined || provider === undefined || fee === undefined) return undefined
 
-  const validBefore = provider.validBefore < fee.validBefore ? provider.validBefore : fee.validBefore
+  const validBefore = soonerOf(provider.validBefore, fee.validBefore)
   const isExpired = Number(validBefore) * 1000 <= now.getTime()
   const status = paymentStatus({
     provider: provider.state,

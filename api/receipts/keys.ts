@@ -1,4 +1,10 @@
-import { createPrivateKey, generateKeyPairSync, type JsonWebKey, type KeyObject, randomBytes } from 'node:crypto'
+import {
+  createPrivateKey,
+  generateKeyPairSync,
+  type JsonWebKey,
+  type KeyObject,
+  randomBytes,
+} from 'node:crypto'
 import { link, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { z } from 'zod'
@@ -60,9 +66,12 @@ export async function loadReceiptKeys(path: string, createIfMissing: boolean): P
   } catch (error) {
     const isMissing = error instanceof Error && 'code' in error && error.code === 'ENOENT'
     if (!isMissing || !createIfMissing) {
-      throw new Error(`RECEIPT_KEY_FILE: expected a readable JWK set at ${path}; npm run keys -- receipt makes one`, {
-        cause: error,
-      })
+      throw new Error(
+        `RECEIPT_KEY_FILE: expected a readable JWK set at ${path}; npm run keys -- receipt makes one`,
+        {
+          cause: error,
+        },
+      )
     }
     await createReceiptKeys(path)
     text = await readFile(path, 'utf8')
@@ -80,7 +89,9 @@ export function parseReceiptKeys(text: string, path: string): ReceiptKeyFile {
   const parsed = keyFile.safeParse(json)
   if (!parsed.success) {
     const [issue] = parsed.error.issues
-    throw new Error(`RECEIPT_KEY_FILE: ${path}: ${issue?.path.join('.')} is not as expected for an ES256 JWK set`)
+    throw new Error(
+      `RECEIPT_KEY_FILE: ${path}: ${issue?.path.join('.')} is not as expected for an ES256 JWK set`,
+    )
   }
   return parsed.data
 }
@@ -92,7 +103,9 @@ export function toReceiptKeys({ keys }: ReceiptKeyFile): ReceiptKeys {
     current: {
       kid: current.kid,
       privateKey: createPrivateKey({ key: current as JsonWebKey, format: 'jwk' }),
-      protectedHeader: Buffer.from(JSON.stringify({ alg: 'ES256', typ: 'JWT', kid: current.kid })).toString('base64url'),
+      protectedHeader: Buffer.from(JSON.stringify({ alg: 'ES256', typ: 'JWT', kid: current.kid })).toString(
+        'base64url',
+      ),
     },
     jwks: {
       keys: keys.map(({ kty, crv, x, y, kid }) => ({ kty, crv, x, y, kid, use: 'sig', alg: 'ES256' })),

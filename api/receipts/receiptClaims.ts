@@ -34,7 +34,7 @@ export function receiptClaims(
   },
 ): ReceiptClaims {
   const { provider, fee } = facts
-  const validBefore = provider.validBefore < fee.validBefore ? provider.validBefore : fee.validBefore
+  const validBefore = soonerOf(provider.validBefore, fee.validBefore)
   return {
     paymentId: facts.paymentId,
     providerId: facts.providerId,
@@ -57,6 +57,12 @@ export function receiptClaims(
     authorizations: [toAuthorization(provider), toAuthorization(fee)],
     ...(signing.settlement && { blockHash: signing.settlement.blockHash }),
   }
+}
+
+/** Of two Unix times. */
+export function soonerOf(first: bigint, second: bigint): bigint {
+  if (first < second) return first
+  return second
 }
 
 function toAuthorization({ recipient, value, nonce }: HalfFacts) {

@@ -83,8 +83,7 @@ export function createOffers({ database, ttlMs, now }: OffersOptions): Offers {
 
   return {
     ofEndpoint: async (endpointId) => present(endpoints, endpointId),
-    ofRoute: async (providerId, method, path) =>
-      present(routes, JSON.stringify([providerId, method, path])),
+    ofRoute: async (providerId, method, path) => present(routes, JSON.stringify([providerId, method, path])),
     walletOn: async (providerId, chainId) => present(wallets, JSON.stringify([providerId, chainId])),
   }
 }

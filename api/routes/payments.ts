@@ -3,6 +3,7 @@ import type { App } from '../app.ts'
 import { type Gateway, requireNetwork } from '../gateway.ts'
 import { fromIndex, requireIndexedHead } from '../queries/indexedHead.ts'
 import { findPayment, type PaymentHalf, type PaymentRecord, voidPayment } from '../queries/payments.ts'
+import { soonerOf } from '../receipts/receiptClaims.ts'
 import { Refusal } from '../refusal.ts'
 import { jsonAnswer, problems } from './problems.ts'
 import * as schemas from './schemas.ts'
@@ -59,7 +60,7 @@ export function addPaymentRoutes(app: App, gateway: Gateway): void {
 
 function toAnswer(gateway: Gateway, payment: PaymentRecord, indexedBlock: bigint) {
   const { provider, fee } = payment
-  const validBefore = provider.validBefore < fee.validBefore ? provider.validBefore : fee.validBefore
+  const validBefore = soonerOf(provider.validBefore, fee.validBefore)
   return {
     paymentId: payment.paymentId,
     requestId: payment.requestId,

@@ -60,9 +60,9 @@ export async function acceptPayments(database: Database, candidates: Candidate[]
 
     const verdicts = candidates.map((candidate): Verdict => {
       const total = totals.get(payerKey(candidate)) as Reservation
-      if (candidate.limit !== null && total.before + valueOf(candidate) > candidate.limit) return 'over_limit'
+      if (candidate.limit !== null && total.before + sumOf(candidate) > candidate.limit) return 'over_limit'
       // Counted even if the insert below finds it replayed: at worst, one of this group is told to try again.
-      total.before += valueOf(candidate)
+      total.before += sumOf(candidate)
       return 'accepted'
     })
 
@@ -85,7 +85,7 @@ function payerKey({ chainId, token, payer }: Candidate): string {
   return `${chainId}:${token}:${payer}`
 }
 
-function valueOf({ halves: [provider, fee] }: Candidate): bigint {
+function sumOf({ halves: [provider, fee] }: Candidate): bigint {
   return provider.value + fee.value
 }
 
@@ -95,7 +95,7 @@ function sumByPayer(candidates: Candidate[]): Map<string, Reservation> {
     const key = payerKey(candidate)
     const { chainId, token, payer: address } = candidate
     const entry = sums.get(key) ?? { chainId, token, address, sum: 0n, before: 0n }
-    entry.sum += valueOf(candidate)
+    entry.sum += sumOf(candidate)
     sums.set(key, entry)
   }
   return sums

@@ -6,7 +6,9 @@ import type { SignedAuthorization } from '#protocol/payload'
 import { isUnreachable } from '../dependencies.ts'
 import { Refusal } from '../refusal.ts'
 
-const erc1271Abi = parseAbi(['function isValidSignature(bytes32 hash, bytes signature) view returns (bytes4)'])
+const erc1271Abi = parseAbi([
+  'function isValidSignature(bytes32 hash, bytes signature) view returns (bytes4)',
+])
 
 /** `isValidSignature`'s selector, as the ABI pads it. */
 const magicWord: Hex = `0x1626ba7e${'0'.repeat(56)}`

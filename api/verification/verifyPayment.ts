@@ -72,13 +72,18 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
   })
 
   async function accept(candidate: Candidate, payers: Payers): Promise<Verdict> {
-    const cached = await payers.allowance(candidate.payer)
-    const verdict = await acceptance.submit({ ...candidate, limit: cached.limit })
-    if (verdict !== 'over_limit') return verdict
-    const fresh = await payers.freshAllowance(candidate.payer)
-    const again = await acceptance.submit({ ...candidate, limit: fresh.limit })
-    if (again === 'over_limit') throw overLimit(fresh, candidate)
-    return again
+    const needed = candidate.halves[0].value + candidate.halves[1].value
+    let allowance = await payers.allowance(candidate.payer)
+    // What can't fit is refused without a write; whether what fits still does is for the database to say.
+    if (covers(allowance, needed)) {
+      const verdict = await acceptance.submit({ ...candidate, limit: allowance.limit })
+      if (verdict !== 'over_limit') return verdict
+    }
+    allowance = await payers.freshAllowance(candidate.payer)
+    if (!covers(allowance, needed)) throw overLimit(allowance, needed)
+    const verdict = await acceptance.submit({ ...candidate, limit: allowance.limit })
+    if (verdict === 'over_limit') throw overLimit(allowance, needed)
+    return verdict
   }
 
   async function verify(request: VerifyRequest, presented: Presented): Promise<VerifyAnswer> {
@@ -93,7 +98,12 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
       hmac: hmacSha256,
       now: seconds,
       notBefore: deps.macaroonNotBefore,
-      request: { providerId: request.providerId, endpointId: request.endpointId, payer: provider.from, amount: total },
+      request: {
+        providerId: request.providerId,
+        endpointId: request.endpointId,
+        payer: provider.from,
+        amount: total,
+      },
     })
     const network = networks.get(terms.chainId)
     if (network === undefined || network.served.token !== terms.asset) throw new Refusal('network_not_served')
@@ -166,9 +176,11 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
       payers,
     )
     if (verdict === 'accepted') return { paymentId, requestId: terms.requestId, receipt }
-    const stored = (await findPaymentOfRequest(database, terms.requestId)) ?? (await findByAuthorization(presented))
+    const stored =
+      (await findPaymentOfRequest(database, terms.requestId)) ?? (await findByAuthorization(presented))
     // Whatever held it was rolled back since.
-    if (stored === undefined) throw new Refusal('dependency_unavailable', 'A concurrent request was undone: try again')
+    if (stored === undefined)
+      throw new Refusal('dependency_unavailable', 'A concurrent request was undone: try again')
     return answerAgain(stored, request)
   }
 
@@ -186,7 +198,8 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
       return await verify(request, presented)
     } catch (error) {
       // What was good the first time may be refused the second: expired, used on chain, its balance promised to itself.
-      const isDoubtful = error instanceof BaseError && (request.idempotencyKey !== undefined || ages.has(error.code))
+      const isDoubtful =
+        error instanceof BaseError && (request.idempotencyKey !== undefined || ages.has(error.code))
       const stored = isDoubtful ? await findByAuthorization(presented) : undefined
       if (stored === undefined) throw error
       return answerAgain(stored, request)
@@ -195,7 +208,10 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
 
   async function findByAuthorization({ provider, fee }: Presented): Promise<StoredPayment | undefined> {
     return findStoredPayment(database, {
-      tokens: [...networks.values()].map(({ served }) => ({ chainId: served.network.chainId, token: served.token })),
+      tokens: [...networks.values()].map(({ served }) => ({
+        chainId: served.network.chainId,
+        token: served.token,
+      })),
       payer: provider.from,
       nonces: [provider.nonce, fee.nonce],
     })
@@ -219,14 +235,16 @@ async function checkSignatures(
   timeoutMs: number,
 ): Promise<boolean> {
   // Asked for early: a payer that is new here costs one round trip for its code and its balance together.
-  const isSigned = isSignedByPayer(served.domainSeparator, provider) && isSignedByPayer(served.domainSeparator, fee)
+  const isSigned =
+    isSignedByPayer(served.domainSeparator, provider) && isSignedByPayer(served.domainSeparator, fee)
   if (isSigned) Promise.resolve(payers.allowance(provider.from)).catch(() => {})
   if (await payers.hasCode(provider.from)) {
     const [first, second] = await Promise.all([
       isSignedByContract(served, provider, timeoutMs),
       isSignedByContract(served, fee, timeoutMs),
     ])
-    if (!first || !second) throw badSignature(first ? 'payloads[1]' : 'payloads[0]', 'its contract says no (ERC-1271)')
+    if (!first || !second)
+      throw badSignature(first ? 'payloads[1]' : 'payloads[0]', 'its contract says no (ERC-1271)')
     return true
   }
   if (!isSigned) {
@@ -277,8 +295,12 @@ async function checkNonces(
   ])
 }
 
-function overLimit({ by, available, unsettled, isIndexed }: Allowance, { halves }: Candidate): Refusal {
-  const needed = halves[0].value + halves[1].value
+/** Whether an amount fits, as far as the allowance knew when it was read. */
+function covers({ limit, available, unsettled }: Allowance, needed: bigint): boolean {
+  return limit === null || unsettled + needed <= available
+}
+
+function overLimit({ by, available, unsettled, isIndexed }: Allowance, needed: bigint): Refusal {
   // Without the index, what settled long ago counts as owed: only a balance that is too low by itself is certain.
   if (!isIndexed && needed <= available) return new Refusal('index_behind')
   const details = {
@@ -311,7 +333,10 @@ function toFacts({ to, value, nonce, validBefore }: SignedAuthorization): {
 
 /** What makes two requests the same: everything in them that decides what is charged, and for what. */
 function hashRequest({ macaroon, payloads, providerId, endpointId, price }: VerifyRequest): string {
-  return hash('sha256', JSON.stringify([macaroon, payloads, providerId, endpointId, price?.toString() ?? null]))
+  return hash(
+    'sha256',
+    JSON.stringify([macaroon, payloads, providerId, endpointId, price?.toString() ?? null]),
+  )
 }
 
 function isSameRequest(stored: StoredPayment, request: VerifyRequest): boolean {

@@ -31,16 +31,15 @@ export function rpcUrlVariable(network: NetworkName): string {
  */
 export function parseNetworkSettings(env: Record<string, string | undefined>): NetworkSettings[] {
   const known = Object.keys(networks) as NetworkName[]
-  const named = env['NETWORKS']
-    ?.split(',')
+  const named = env.NETWORKS?.split(',')
     .map((name) => name.trim())
     .filter((name) => name !== '')
   const chosen = named ?? known.filter((name) => env[rpcUrlVariable(name)])
   if (chosen.length === 0) {
-    throw new ConfigError('NETWORKS', `a comma-separated list of ${known.join(', ')}`, env['NETWORKS'])
+    throw new ConfigError('NETWORKS', `a comma-separated list of ${known.join(', ')}`, env.NETWORKS)
   }
 
-  const deployments = parseDeployments(readDeployments(env['DEPLOYMENTS_FILE']))
+  const deployments = parseDeployments(readDeployments(env.DEPLOYMENTS_FILE))
   return [...new Set(chosen)].map((name) => {
     const network = known.includes(name as NetworkName) ? networks[name as NetworkName] : undefined
     if (network === undefined) throw new ConfigError('NETWORKS', `names among ${known.join(', ')}`, name)
@@ -48,7 +47,7 @@ export function parseNetworkSettings(env: Record<string, string | undefined>): N
     const deployment = deployments[network.name]
     if (deployment === undefined) {
       throw new ConfigError(
-        env['DEPLOYMENTS_FILE'] === undefined ? 'NETWORKS' : 'DEPLOYMENTS_FILE',
+        env.DEPLOYMENTS_FILE === undefined ? 'NETWORKS' : 'DEPLOYMENTS_FILE',
         `a BatchSettlement deployment for each served network (npm run deploy -- --network ${name})`,
         `none for ${name}`,
       )

@@ -65,6 +65,8 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
     triggers: defaultTriggers,
     gasTokenUsd: 3_000_000_000n,
     maxBodyBytes: 16_384,
+    webhookAllowPrivate: true,
+    metricsToken: null,
     ...overrides,
   }
   let frozen: number | null = null

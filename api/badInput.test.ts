@@ -1,0 +1,494 @@
+import { type Address, type Hex, toHex } from 'viem'
+import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { attenuateMacaroon, mintMacaroon, parseMacaroon } from '#protocol/macaroon'
+import {
+  call,
+  fetchChallenge,
+  openShop,
+  platformWallet,
+  type Shop,
+  signedBody,
+  startGateway,
+  type TestGateway,
+  type VerifyBody,
+} from '../test/support/gateway.ts'
+import { hmacSha256 } from './hmac.ts'
+
+let gateway: TestGateway
+let shop: Shop
+let other: Shop
+let payer: PrivateKeyAccount
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  await gateway.index()
+  shop = await openShop(gateway.app)
+  other = await openShop(gateway.app)
+  payer = await gateway.buyer(1_000_000_000n)
+})
+afterAll(() => gateway.close())
+
+const tables = [
+  'provider',
+  'api_key',
+  'wallet',
+  'endpoint',
+  'payer',
+  'payment',
+  'signed_authorization',
+  'outbox',
+]
+
+/** Everything in our tables that a request could have written. */
+async function written(): Promise<unknown> {
+  const { database } = gateway
+  const counts = await Promise.all(
+    tables.map(async (table) => {
+      const [row] = await database<{ count: bigint }[]>`select count(*) from ${database(table)}`
+      return [table, row?.count]
+    }),
+  )
+  const [totals] = await database`select coalesce(sum(accepted_total), 0) as total from payer`
+  return [...counts, totals]
+}
+
+let before: unknown
+beforeEach(async () => {
+  before = await written()
+})
+
+async function expectProblem(
+  request: {
+    method: string
+    path: string
+    json?: unknown
+    text?: string
+    headers?: Record<string, string>
+    key?: string
+  },
+  status: number,
+  code: string,
+): Promise<void> {
+  const { method, path, ...options } = request
+  const answer = await call(gateway.app, method, path, options)
+  expect({ status: answer.status, code: answer.body.code }).toEqual({ status, code })
+  expect(answer.headers.get('content-type')).toBe('application/problem+json')
+  expect(answer.body).toMatchObject({ status, title: expect.any(String), detail: expect.any(String) })
+  expect(JSON.stringify(answer.body)).not.toMatch(/\.ts:|node_modules|\bat \S+ \(/)
+  if (path === '/verify') expect(answer.body.verified).toBe(false)
+  expect(await written()).toEqual(before)
+}
+
+const verify = (json: unknown) => ({ method: 'POST', path: '/verify', json })
+
+/** Replaces one part of a payload. */
+function withPart(payload: string, index: number, value: string): string {
+  return payload.split(',').with(index, value).join(',')
+}
+
+describe('bodies', () => {
+  const routes = ['/providers', '/challenge', '/verify']
+  test.each(routes)('error: malformed JSON to %s', async (path) => {
+    await expectProblem({ method: 'POST', path, text: '{"name":' }, 400, 'invalid_json')
+  })
+  test.each(routes)('error: missing fields to %s', async (path) => {
+    await expectProblem({ method: 'POST', path, json: {} }, 400, 'invalid_request')
+  })
+  test.each(routes)('error: JSON that is no object to %s', async (path) => {
+    await expectProblem({ method: 'POST', path, json: [1] }, 400, 'invalid_request')
+  })
+  test.each(routes)('error: 1 MB to %s', async (path) => {
+    await expectProblem(
+      { method: 'POST', path, json: { name: 'x'.repeat(1_000_000) } },
+      413,
+      'payload_too_large',
+    )
+  })
+  test.each(routes)('error: another media type to %s', async (path) => {
+    await expectProblem(
+      { method: 'POST', path, text: 'name=x', headers: { 'content-type': 'text/plain' } },
+      415,
+      'unsupported_media_type',
+    )
+  })
+  test('error: 1 MB without a Content-Length', async () => {
+    const chunk = new TextEncoder().encode('x'.repeat(10_000))
+    let chunks = 0
+    const body = new ReadableStream({
+      pull: (controller) => (++chunks > 100 ? controller.close() : controller.enqueue(chunk)),
+    })
+    const init = { method: 'POST', body, duplex: 'half', headers: { 'content-type': 'application/json' } }
+    const response = await gateway.app.request('/verify', init as RequestInit)
+    expect(response.status).toBe(413)
+    expect(chunks).toBeLessThan(10)
+    expect(await written()).toEqual(before)
+  })
+  test('error: an unknown route', async () => {
+    await expectProblem({ method: 'GET', path: '/nothing' }, 404, 'not_found')
+  })
+})
+
+describe('payloads', () => {
+  const highS = (signature: string): string => {
+    const order = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n
+    const s = toHex(order - BigInt(`0x${signature.slice(66, 130)}`), { size: 32 }).slice(2)
+    return `${signature.slice(0, 66)}${s}${signature.endsWith('1b') ? '1c' : '1b'}`
+  }
+  const checksummed = (address: string) => privateKeyToAccountAddress(address)
+
+  const cases: [string, (payload: string) => string, number, string][] = [
+    ['six parts', (p) => p.split(',').slice(0, 6).join(','), 400, 'invalid_payload'],
+    ['eight parts', (p) => `${p},0`, 400, 'invalid_payload'],
+    [
+      'a wrong address checksum',
+      (p) => withPart(p, 0, checksummed(p.split(',')[0] as string)),
+      400,
+      'invalid_payload',
+    ],
+    ['a negative value', (p) => withPart(p, 2, '-1'), 400, 'invalid_payload'],
+    ['a fractional value', (p) => withPart(p, 2, '1.5'), 400, 'invalid_payload'],
+    ['a hex value', (p) => withPart(p, 2, '0xb98c'), 400, 'invalid_payload'],
+    ['a value over uint256', (p) => withPart(p, 2, (2n ** 256n).toString()), 400, 'invalid_payload'],
+    ['a value of 2^64', (p) => withPart(p, 2, (2n ** 64n).toString()), 400, 'invalid_payload'],
+    ['validAfter of 2^40', (p) => withPart(p, 3, (2n ** 40n).toString()), 400, 'invalid_payload'],
+    ['validBefore of 2^40', (p) => withPart(p, 4, (2n ** 40n).toString()), 400, 'invalid_payload'],
+    [
+      'an uppercase 0X',
+      (p) => withPart(p, 5, (p.split(',')[5] as string).replace('0x', '0X')),
+      400,
+      'invalid_payload',
+    ],
+    [
+      'a short nonce',
+      (p) => withPart(p, 5, (p.split(',')[5] as string).slice(0, -2)),
+      400,
+      'invalid_payload',
+    ],
+    ['a signature of 64 bytes', (p) => p.slice(0, -2), 400, 'invalid_payload'],
+    ['a signature of 66 bytes', (p) => `${p}00`, 402, 'invalid_signature'],
+    ['a high s', (p) => withPart(p, 6, highS(p.split(',')[6] as string)), 402, 'invalid_signature'],
+    ['v of 0', (p) => `${p.slice(0, -2)}00`, 402, 'invalid_signature'],
+    ['a signature of 1,025 bytes', (p) => withPart(p, 6, `0x${'ab'.repeat(1_025)}`), 400, 'invalid_payload'],
+    ['another value than signed', (p) => withPart(p, 2, '48000'), 402, 'invalid_signature'],
+    ['nothing', () => '', 400, 'invalid_payload'],
+  ]
+  test.each(cases)('error: %s in either payload', async (_, change, status, code) => {
+    for (const half of [0, 1] as const) {
+      const body = await signedBody(gateway, shop, payer)
+      await expectProblem(
+        verify({ ...body, payloads: body.payloads.with(half, change(body.payloads[half])) }),
+        status,
+        code,
+      )
+    }
+  })
+
+  test.each([1, 3])('error: %i payloads', async (count) => {
+    const body = await signedBody(gateway, shop, payer)
+    const payloads = [...body.payloads, body.payloads[0]].slice(0, count)
+    const answer = await call(gateway.app, 'POST', '/verify', { json: { ...body, payloads } })
+    expect([400, 422]).toContain(answer.status)
+    expect(await written()).toEqual(before)
+  })
+
+  test('error: payloads swapped', async () => {
+    const body = await signedBody(gateway, shop, payer)
+    await expectProblem(verify({ ...body, payloads: body.payloads.toReversed() }), 402, 'payees_mismatch')
+  })
+  test('error: two payers', async () => {
+    const second = await gateway.buyer(1_000_000n)
+    const from = second.address.toLowerCase() as Address
+    const body = await signedBody(gateway, shop, payer, [{}, { from, signer: second }])
+    await expectProblem(verify(body), 402, 'payer_mismatch')
+  })
+  test('error: the same nonce twice', async () => {
+    const nonce = toHex(7, { size: 32 })
+    await expectProblem(
+      verify(await signedBody(gateway, shop, payer, [{ nonce }, { nonce }])),
+      402,
+      'nonce_reused',
+    )
+  })
+  test("error: a stranger's signature", async () => {
+    const signer = privateKeyToAccount(generatePrivateKey())
+    await expectProblem(
+      verify(await signedBody(gateway, shop, payer, [{ signer }, {}])),
+      402,
+      'invalid_signature',
+    )
+    await expectProblem(
+      verify(await signedBody(gateway, shop, payer, [{}, { signer }])),
+      402,
+      'invalid_signature',
+    )
+  })
+  test.each([0, 1] as const)('error: payload %i one unit short', async (half) => {
+    const value = half === 0 ? 47_499n : 2_499n
+    const body = await signedBody(gateway, shop, payer, half === 0 ? [{ value }, {}] : [{}, { value }])
+    await expectProblem(verify(body), 402, 'amount_too_low')
+  })
+
+  const now = () => BigInt(Math.floor(Date.now() / 1000))
+  test.each([
+    ['expired', () => ({ validBefore: now() - 1n }), 'authorization_expired'],
+    ['too soon over', () => ({ validBefore: now() + 1_790n }), 'authorization_expires_too_soon'],
+    ['not yet valid', () => ({ validAfter: now() + 60n }), 'authorization_not_yet_valid'],
+  ])('error: a window that is %s', async (_, change, code) => {
+    await expectProblem(verify(await signedBody(gateway, shop, payer, [change(), {}])), 402, code)
+    await expectProblem(verify(await signedBody(gateway, shop, payer, [{}, change()])), 402, code)
+  })
+  test('error: insufficient balance', async () => {
+    const poor = await gateway.buyer(49_999n)
+    await expectProblem(verify(await signedBody(gateway, shop, poor)), 402, 'insufficient_balance')
+  })
+})
+
+/** The same digits with the case of one letter flipped against its EIP-55 checksum. */
+function privateKeyToAccountAddress(address: string): string {
+  const upper = address.slice(2).toUpperCase()
+  const at = [...address.slice(2)].findIndex((digit) => /[a-f]/.test(digit))
+  const mixed = `${address.slice(2, 2 + at)}${upper.charAt(at)}${address.slice(3 + at)}`
+  // One upper-case letter alone is hardly ever the checksum; if it is, flip one more.
+  return `0x${mixed}`
+}
+
+describe('macaroons', () => {
+  test('error: expired', async () => {
+    const body = await signedBody(gateway, shop, payer)
+    gateway.setNow(Date.now() + 301_000)
+    try {
+      await expectProblem(verify(body), 402, 'macaroon_expired')
+    } finally {
+      gateway.setNow(null)
+    }
+  })
+  test('error: any one bit flipped', async () => {
+    const body = await signedBody(gateway, shop, payer)
+    const bytes = Buffer.from(body.macaroon, 'base64url')
+    for (let bit = 0; bit < bytes.length * 8; bit++) {
+      const flipped = Buffer.from(bytes)
+      flipped[bit >> 3] = (flipped[bit >> 3] as number) ^ (1 << (bit & 7))
+      const { status, body: problem } = await call(gateway.app, 'POST', '/verify', {
+        json: { ...body, macaroon: flipped.toString('base64url') },
+      })
+      expect([bit, status, problem.verified]).toEqual([bit, 402, false])
+    }
+    expect(await written()).toEqual(before)
+  })
+  test('error: caveats removed', async () => {
+    const body = await signedBody(gateway, shop, payer)
+    const bytes = Buffer.from(body.macaroon, 'base64url')
+    const { caveatBytes } = parseMacaroon(body.macaroon)
+    for (const caveat of caveatBytes) {
+      // identifier field: type, length, bytes, end of section
+      const at = bytes.indexOf(caveat) - 2
+      const without = Buffer.concat([bytes.subarray(0, at), bytes.subarray(at + caveat.length + 3)])
+      await expectProblem(
+        verify({ ...body, macaroon: without.toString('base64url') }),
+        402,
+        'macaroon_invalid',
+      )
+    }
+  })
+  test('error: an unknown caveat added', async () => {
+    const body = await signedBody(gateway, shop, payer)
+    const { identifier, caveatBytes, signature } = parseMacaroon(body.macaroon)
+    const caveat = Buffer.from('colour = blue')
+    const field = (type: number, data: Uint8Array) =>
+      data.length < 128
+        ? Buffer.from([type, data.length, ...data])
+        : Buffer.from([type, (data.length & 127) | 128, data.length >> 7, ...data])
+    const macaroon = Buffer.concat([
+      Buffer.from([2]),
+      field(2, identifier),
+      Buffer.from([0]),
+      ...[...caveatBytes, caveat].map((data) => Buffer.concat([field(2, data), Buffer.from([0])])),
+      Buffer.from([0]),
+      field(6, hmacSha256(signature, caveat)),
+    ]).toString('base64url')
+    await expectProblem(verify({ ...body, macaroon }), 402, 'unknown_caveat')
+  })
+  test('error: from another gateway', async () => {
+    const body = await signedBody(gateway, shop, payer)
+    const { terms } = parseMacaroon(body.macaroon)
+    const caveats = { providerId: shop.providerId, endpointId: shop.endpointId, expiry: terms.mintedAt + 300 }
+    for (const kid of ['test', 'theirs']) {
+      const secret = { kid, key: Buffer.alloc(32, 8) }
+      const macaroon = mintMacaroon({ secret, terms, caveats, hmac: hmacSha256 })
+      await expectProblem(verify({ ...body, macaroon }), 402, 'macaroon_invalid')
+    }
+  })
+  test("error: another provider's or endpoint's id", async () => {
+    const body = await signedBody(gateway, shop, payer)
+    await expectProblem(verify({ ...body, providerId: other.providerId }), 402, 'caveat_mismatch')
+    await expectProblem(verify({ ...body, endpointId: other.endpointId }), 402, 'caveat_mismatch')
+  })
+  test('error: attenuated beyond this payment', async () => {
+    const body = await signedBody(gateway, shop, payer)
+    const narrowed = (caveats: Parameters<typeof attenuateMacaroon>[1]): VerifyBody => ({
+      ...body,
+      macaroon: attenuateMacaroon(body.macaroon, caveats, hmacSha256),
+    })
+    await expectProblem(verify(narrowed({ payer: platformWallet })), 402, 'caveat_mismatch')
+    await expectProblem(verify(narrowed({ maxAmount: 49_999n })), 402, 'caveat_mismatch')
+    await expectProblem(
+      verify(narrowed({ expiry: Math.floor(Date.now() / 1000) - 1 })),
+      402,
+      'macaroon_expired',
+    )
+  })
+  test('error: a challenge below the price asked for now', async () => {
+    const body = await signedBody(gateway, shop, payer)
+    await expectProblem(
+      verify({ ...body, pricing: { usdcPerUnit: '0.050001' } }),
+      402,
+      'challenge_price_too_low',
+    )
+  })
+})
+
+describe('challenges', () => {
+  const challenge = (json: unknown) => ({ method: 'POST', path: '/challenge', json })
+  test('error: unknown provider or endpoint', async () => {
+    const { providerId, endpointId } = shop
+    const nobody = `prov_${'0'.repeat(32)}`
+    await expectProblem(challenge({ providerId: nobody, endpointId }), 404, 'unknown_provider')
+    await expectProblem(challenge({ providerId, endpointId: other.endpointId }), 404, 'unknown_endpoint')
+    await expectProblem(
+      { method: 'GET', path: `/challenge?providerId=${providerId}&endpointId=ep_x` },
+      404,
+      'unknown_endpoint',
+    )
+    await expectProblem(
+      { method: 'GET', path: `/challenge?providerId=${providerId}` },
+      400,
+      'invalid_request',
+    )
+  })
+  test.each([
+    ['0.049999', 'price_below_registered'],
+    [0.04, 'price_below_registered'],
+    ['0.004999', 'price_below_minimum'],
+    ['0.0500001', 'invalid_field'],
+    ['-1', 'invalid_field'],
+    [5e-7, 'invalid_field'],
+    ['1e3', 'invalid_field'],
+  ])('error: a price of %s', async (usdcPerUnit, code) => {
+    const { providerId, endpointId } = shop
+    await expectProblem(challenge({ providerId, endpointId, pricing: { usdcPerUnit } }), 422, code)
+  })
+  test('error: networks', async () => {
+    const { providerId, endpointId } = shop
+    await expectProblem(challenge({ providerId, endpointId, network: 'solana' }), 422, 'unknown_network')
+    await expectProblem(challenge({ providerId, endpointId, network: 'base' }), 422, 'network_not_served')
+  })
+  test('error: resources', async () => {
+    const { providerId } = shop
+    await expectProblem(challenge({ providerId }), 400, 'invalid_request')
+    await expectProblem(challenge({ providerId, resource: '/forecast' }), 422, 'invalid_field')
+    await expectProblem(
+      challenge({ providerId, resource: 'https://a.example/else' }),
+      404,
+      'unknown_endpoint',
+    )
+  })
+})
+
+describe('registration', () => {
+  const under = (path: string, json: unknown, key = shop.key) => ({
+    method: 'POST',
+    path: `/providers/${shop.providerId}${path}`,
+    json,
+    key,
+  })
+  test('error: keys', async () => {
+    const path = `/providers/${shop.providerId}`
+    await expectProblem({ method: 'GET', path }, 401, 'unauthorized')
+    await expectProblem(
+      { method: 'GET', path, key: `tk_${'0'.repeat(32)}_${'A'.repeat(43)}` },
+      401,
+      'unauthorized',
+    )
+    await expectProblem({ method: 'GET', path, key: `${shop.key.slice(0, -1)}~` }, 401, 'unauthorized')
+    await expectProblem({ method: 'GET', path, key: other.key }, 403, 'forbidden')
+  })
+  test('error: payees that cannot be paid', async () => {
+    const { token, deployment } = gateway.served
+    for (const address of [`0x${'0'.repeat(40)}`, token, deployment.batchSettlement, platformWallet]) {
+      await expectProblem(under('/wallets', { network: 'localhost', address }), 422, 'payee_refused')
+    }
+  })
+  test('error: wallets', async () => {
+    const address = shop.wallet
+    await expectProblem(under('/wallets', { network: 'localhost', address }), 409, 'wallet_exists')
+    await expectProblem(under('/wallets', { network: 'localhost', address: '0x12' }), 400, 'invalid_request')
+    await expectProblem(under('/wallets', { network: 'solana', address }), 422, 'unknown_network')
+  })
+  test('error: endpoints', async () => {
+    const good = { url: `${shop.url}/2`, pricing: { usdcPerUnit: '0.05' } }
+    await expectProblem(under('/endpoints', { ...good, walletId: other.walletId }), 404, 'unknown_wallet')
+    await expectProblem(under('/endpoints', { ...good, network: 'base' }), 422, 'network_not_served')
+    await expectProblem(under('/endpoints', { ...good, url: 'ftp://a.example' }), 422, 'invalid_field')
+    await expectProblem(under('/endpoints', { ...good, method: 'FETCH' }), 422, 'invalid_field')
+    await expectProblem(
+      under('/endpoints', { ...good, pricing: { usdcPerUnit: '0.0049' } }),
+      422,
+      'price_below_minimum',
+    )
+    await expectProblem(
+      under('/endpoints', { ...good, url: shop.url, method: 'GET' }),
+      409,
+      'endpoint_exists',
+    )
+  })
+})
+
+describe('views', () => {
+  const get = (path: string) => ({ method: 'GET', path })
+  const unknown = `0x${'12'.repeat(20)}`
+  test.each([
+    ['/settlements/status', 400, 'invalid_request'],
+    ['/settlements/status?wallet=0x12', 400, 'invalid_request'],
+    [`/settlements/status?wallet=${unknown}`, 404, 'unknown_wallet'],
+    ['/settlements/batches', 400, 'invalid_request'],
+    ['/settlements/batches?tx_hash=0x12', 400, 'invalid_request'],
+    [`/settlements/batches?wallet=${unknown}`, 404, 'unknown_wallet'],
+    [`/settlements/export?wallet=${unknown}&start=2026-01-01&end=2026-01-02`, 404, 'unknown_wallet'],
+    ['/payments/pay_1', 404, 'unknown_payment'],
+    ['/receipts/pay_1', 404, 'unknown_payment'],
+  ])('error: %s', async (path, status, code) => {
+    await expectProblem(get(path), status, code)
+  })
+  test.each([
+    ['limit=0', 422, 'invalid_field'],
+    ['limit=101', 422, 'invalid_field'],
+    ['limit=-1', 422, 'invalid_field'],
+    ['limit=abc', 400, 'invalid_request'],
+    ['limit=1.5', 400, 'invalid_request'],
+    ['cursor=abc', 400, 'invalid_cursor'],
+    ['network=solana', 422, 'unknown_network'],
+    ['network=base', 422, 'network_not_served'],
+  ])('error: batches with %s', async (query, status, code) => {
+    await expectProblem(get(`/settlements/batches?wallet=${shop.wallet}&${query}`), status, code)
+  })
+  test.each([
+    ['start=2026-01-02&end=2026-01-01', 422, 'invalid_date_range'],
+    ['start=2026-02-30&end=2026-03-01', 400, 'invalid_request'],
+    ['start=yesterday&end=2026-03-01', 400, 'invalid_request'],
+    ['start=2026-01-01', 400, 'invalid_request'],
+    ['start=2026-01-01&end=2026-01-02&format=pdf', 422, 'invalid_field'],
+  ])('error: an export of %s', async (query, status, code) => {
+    await expectProblem(get(`/settlements/export?wallet=${shop.wallet}&${query}`), status, code)
+  })
+})
+
+test('default: what none of these did wrong is accepted', async () => {
+  const challenge = await fetchChallenge(gateway.app, shop)
+  expect(challenge.accepts[0].payTo satisfies Hex).toBe(shop.wallet)
+  const { status } = await call(gateway.app, 'POST', '/verify', {
+    json: await signedBody(gateway, shop, payer),
+  })
+  expect(status).toBe(200)
+  expect(await written()).not.toEqual(before)
+})

@@ -1,0 +1,274 @@
+import { randomUUID } from 'node:crypto'
+import type { Address } from 'viem'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { usdcAbi } from '#protocol/abi/usdc'
+import { attenuateMacaroon } from '#protocol/macaroon'
+import { parsePayload } from '#protocol/payload'
+import {
+  call,
+  openShop,
+  type Shop,
+  signedBody,
+  startGateway,
+  type TestGateway,
+  type VerifyBody,
+} from '../../test/support/gateway.ts'
+import type { App } from '../app.ts'
+import { hmacSha256 } from '../hmac.ts'
+
+let gateway: TestGateway
+let shop: Shop
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  await gateway.index()
+  shop = await openShop(gateway.app)
+})
+afterAll(() => gateway.close())
+
+type Verified = { verified: boolean; paymentId?: string; receipt?: string; code?: string }
+
+function verify(body: VerifyBody, options: { app?: App; idempotencyKey?: string; key?: string } = {}) {
+  const { app = gateway.app, idempotencyKey, key } = options
+  return call<Verified>(app, 'POST', '/verify', {
+    json: body,
+    ...(idempotencyKey !== undefined && { headers: { 'idempotency-key': idempotencyKey } }),
+    ...(key !== undefined && { key }),
+  })
+}
+
+const codesOf = (answers: { body: Verified }[]) => answers.map(({ body }) => body.code ?? 'verified').sort()
+
+async function acceptedTotal(payer: Address): Promise<bigint> {
+  const [row] = await gateway.database<{ total: bigint }[]>`
+    select accepted_total as total from payer where address = ${payer.toLowerCase()}`
+  return row?.total ?? 0n
+}
+
+/** Sends one half straight to USDC, as any stranger may, and shows it in the index. */
+async function settleStraight(body: VerifyBody, half: 0 | 1): Promise<void> {
+  const { served, database } = gateway
+  const { from, to, value, validAfter, validBefore, nonce, signature } = parsePayload(body.payloads[half])
+  const { devAccount } = await import('../../scripts/chain/accounts.ts')
+  const { createWalletClient, http } = await import('viem')
+  const wallet = createWalletClient({ account: devAccount(5), transport: http(gateway.chain.url) })
+  const hash = await wallet.writeContract({
+    chain: null,
+    address: served.token,
+    abi: usdcAbi,
+    functionName: 'transferWithAuthorization',
+    args: [from, to, value, validAfter, validBefore, nonce, signature],
+  })
+  const { blockNumber, blockHash } = await served.client.waitForTransactionReceipt({ hash })
+  await database`
+    insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
+      block_number, block_hash, block_time)
+    values (${served.network.chainId}, ${served.token}, ${from}, ${nonce}, 'used', ${to}, ${value}, ${hash}, 0,
+      ${blockNumber}, ${blockHash}, 1)`
+  await gateway.index()
+}
+
+describe('replay', () => {
+  test('behavior: ten parallel copies of one request are one payment, also across two processes', async () => {
+    const payer = await gateway.buyer(50_000n)
+    const body = await signedBody(gateway, shop, payer)
+    const apps = [gateway.app, gateway.another()]
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, (_, i) => verify(body, { app: apps[i % 2] as App })),
+    )
+    expect(codesOf(answers)).toEqual([...Array(9).fill('payment_replayed'), 'verified'])
+    const accepted = answers.find(({ status }) => status === 200)
+    for (const { status, body: problem } of answers) {
+      if (status !== 200) expect([status, problem.paymentId]).toEqual([409, accepted?.body.paymentId])
+    }
+    expect(await acceptedTotal(payer.address)).toBe(50_000n)
+  })
+
+  test('behavior: the same Idempotency-Key and body get the same answer, at once and later', async () => {
+    const body = await signedBody(gateway, shop, await gateway.buyer(50_000n))
+    const idempotencyKey = randomUUID()
+    const answers = await Promise.all(Array.from({ length: 5 }, () => verify(body, { idempotencyKey })))
+    const receipts = new Set(answers.map(({ body: { receipt } }) => receipt))
+    expect([answers.map(({ status }) => status), receipts.size]).toEqual([Array(5).fill(200), 1])
+
+    // The macaroon has expired since, and the balance is promised to this very payment.
+    gateway.setNow(Date.now() + 600_000)
+    try {
+      const { status, body: late } = await verify(body, { idempotencyKey, app: gateway.another() })
+      expect([status, late.receipt]).toEqual([200, [...receipts][0]])
+      expect((await verify(body)).body.code).toBe('payment_replayed')
+    } finally {
+      gateway.setNow(null)
+    }
+  })
+
+  test('behavior: another key, or another body under the same key, is a replay', async () => {
+    const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+    const idempotencyKey = randomUUID()
+    await verify(body, { idempotencyKey })
+    expect((await verify(body, { idempotencyKey: randomUUID() })).body.code).toBe('payment_replayed')
+    const other = { ...body, macaroon: attenuateMacaroon(body.macaroon, { maxAmount: 60_000n }, hmacSha256) }
+    expect((await verify(other, { idempotencyKey })).body.code).toBe('payment_replayed')
+  })
+
+  test('behavior: one challenge buys once, whatever is signed for it', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const body = await signedBody(gateway, shop, payer)
+    await verify(body)
+    const second = await signedBody(gateway, shop, payer)
+    expect((await verify({ ...body, payloads: second.payloads })).body.code).toBe('payment_replayed')
+  })
+
+  test('behavior: an authorization that half overlaps with a stored one leaves nothing behind', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const nonce = `0x${'5'.repeat(64)}` as const
+    await verify(await signedBody(gateway, shop, payer, [{}, { nonce }]))
+    const answer = await verify(await signedBody(gateway, shop, payer, [{}, { nonce }]))
+    expect([answer.status, answer.body.code]).toEqual([409, 'payment_replayed'])
+    expect(await acceptedTotal(payer.address)).toBe(50_000n)
+    const rows = await gateway.database`select from payment where payer = ${payer.address.toLowerCase()}`
+    expect(rows.length).toBe(1)
+  })
+})
+
+describe('balance', () => {
+  test('behavior: ten authorizations in parallel on a balance for one, across two processes', async () => {
+    const payer = await gateway.buyer(50_000n)
+    const bodies = await Promise.all(Array.from({ length: 10 }, () => signedBody(gateway, shop, payer)))
+    const apps = [gateway.app, gateway.another()]
+    const answers = await Promise.all(bodies.map((body, i) => verify(body, { app: apps[i % 2] as App })))
+    expect(codesOf(answers)).toEqual([...Array(9).fill('insufficient_balance'), 'verified'])
+    expect(await acceptedTotal(payer.address)).toBe(50_000n)
+  })
+
+  test('behavior: every one of many within the balance is accepted', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const bodies = await Promise.all(Array.from({ length: 20 }, () => signedBody(gateway, shop, payer)))
+    const answers = await Promise.all(bodies.map((body) => verify(body)))
+    expect(codesOf(answers)).toEqual(Array(20).fill('verified'))
+    const last = await signedBody(gateway, shop, payer)
+    expect((await verify(last)).body.code).toBe('insufficient_balance')
+  })
+
+  test('behavior: a settlement after the cached balance does not free it twice', async () => {
+    const payer = await gateway.buyer(100_000n)
+    const first = await signedBody(gateway, shop, payer)
+    expect((await verify(first)).status).toBe(200)
+    await settleStraight(first, 0)
+    await settleStraight(first, 1)
+    // 50,000 are left. The cache still says 100,000, of which 50,000 are promised.
+    expect((await verify(await signedBody(gateway, shop, payer))).status).toBe(200)
+    expect((await verify(await signedBody(gateway, shop, payer))).body.code).toBe('insufficient_balance')
+    // Nor does a process that has nothing cached.
+    const fresh = gateway.another()
+    expect((await verify(await signedBody(gateway, shop, payer), { app: fresh })).body.code).toBe(
+      'insufficient_balance',
+    )
+  })
+
+  test('behavior: a top-up counts at once', async () => {
+    const payer = await gateway.buyer(50_000n)
+    await verify(await signedBody(gateway, shop, payer))
+    const body = await signedBody(gateway, shop, payer)
+    expect((await verify(body)).body.code).toBe('insufficient_balance')
+    await gateway.chain.mintUsdc([payer.address], 50_000n)
+    await expect.poll(async () => (await verify(body)).status, { timeout: 2_000, interval: 120 }).toBe(200)
+  })
+
+  test('behavior: a voided payment frees what it reserved', async () => {
+    const payer = await gateway.buyer(50_000n)
+    const { body: accepted } = await verify(await signedBody(gateway, shop, payer))
+    const voided = await call(gateway.app, 'POST', `/payments/${accepted.paymentId}/void`, { key: shop.key })
+    expect(voided.body).toMatchObject({ payment_status: 'voided' })
+    expect((await verify(await signedBody(gateway, shop, payer))).status).toBe(200)
+  })
+
+  test('behavior: caps hold for a payer, and a lower one for a payer that never settled', async () => {
+    const app = gateway.another({ payerCaps: { payer: 150_000n, newPayer: 50_000n } })
+    const payer = await gateway.buyer(10_000_000n)
+    const first = await signedBody(gateway, shop, payer)
+    expect((await verify(first, { app })).status).toBe(200)
+    const second = await signedBody(gateway, shop, payer)
+    const refused = await verify(second, { app })
+    expect([refused.status, refused.body.code]).toEqual([402, 'payer_limit_exceeded'])
+    await settleStraight(first, 0)
+    await settleStraight(first, 1)
+    const answers = []
+    for (let i = 0; i < 4; i++) answers.push(await verify(await signedBody(gateway, shop, payer), { app }))
+    expect(codesOf(answers)).toEqual(['payer_limit_exceeded', 'verified', 'verified', 'verified'])
+  })
+
+  test('behavior: with the index missing nothing that settled is freed, and doubt is no refusal', async () => {
+    const app = gateway.another({ indexerSchema: 'not_there' })
+    const payer = await gateway.buyer(50_000n)
+    expect((await verify(await signedBody(gateway, shop, payer), { app })).status).toBe(200)
+    const answer = await verify(await signedBody(gateway, shop, payer), { app })
+    expect([answer.status, answer.body.code]).toEqual([503, 'index_behind'])
+  })
+})
+
+describe('nonces', () => {
+  test('behavior: random nonces are accepted with the block they were unused at, bound ones without', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const random = () =>
+      `0x${Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString('hex')}` as const
+    const { body } = await verify(
+      await signedBody(gateway, shop, payer, [{ nonce: random() }, { nonce: random() }]),
+    )
+    const { body: bound } = await verify(await signedBody(gateway, shop, payer))
+    const blocks = (paymentId: string | undefined) => gateway.database<{ block: bigint | null }[]>`
+      select accepted_block as block from signed_authorization where payment_id = ${paymentId ?? ''}`
+    const head = await gateway.served.client.getBlockNumber()
+    expect((await blocks(body.paymentId)).map(({ block }) => block)).toEqual([head, head])
+    expect((await blocks(bound.paymentId)).map(({ block }) => block)).toEqual([null, null])
+  })
+
+  test('error: a random nonce that was used on chain before', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const nonce = `0x${'6'.repeat(64)}` as const
+    const body = await signedBody(gateway, shop, payer, [{ nonce }, {}])
+    await settleStraight(body, 0)
+    const answer = await verify(body)
+    expect([answer.status, answer.body.code]).toEqual([409, 'authorization_used'])
+  })
+})
+
+describe('prices and keys', () => {
+  test("behavior: the provider's key buys a challenge below the registered price, and overpaying is fine", async () => {
+    const { providerId, endpointId, key } = shop
+    const json = { providerId, endpointId, pricing: { usdcPerUnit: '0.01' } }
+    const { body: challenge } = await call(gateway.app, 'POST', '/challenge', { json, key })
+    expect(challenge).toMatchObject({
+      accepts: [{ maxAmountRequired: '9500' }, { maxAmountRequired: '500' }],
+    })
+    const payer = await gateway.buyer(1_000_000n)
+    const { body } = await verify(await signedBody(gateway, shop, payer, [{ value: 60_000n }, {}]))
+    const [payment] =
+      await gateway.database`select price, tier, provider_amount from payment where id = ${body.paymentId ?? ''}`
+    expect(payment).toEqual({ price: 50_000n, tier: 'micropayment', provider_amount: 60_000n })
+  })
+
+  test('behavior: a provider may demand its key for every verification', async () => {
+    const { body: made } = await call<{ providerId: string; apiKey: string }>(
+      gateway.app,
+      'POST',
+      '/providers',
+      {
+        json: { name: 'Careful', requiresKey: true },
+      },
+    )
+    const key = made.apiKey
+    const at = `/providers/${made.providerId}`
+    const address = `0x${'c1'.repeat(20)}`
+    await call(gateway.app, 'POST', `${at}/wallets`, { key, json: { network: 'localhost', address } })
+    const { body: endpoint } = await call<{ endpointId: string }>(gateway.app, 'POST', `${at}/endpoints`, {
+      key,
+      json: { url: 'https://careful.example/', pricing: { usdcPerUnit: '0.05' } },
+    })
+    const careful = { ...shop, providerId: made.providerId, endpointId: endpoint.endpointId, key }
+    const body = await signedBody(gateway, careful, await gateway.buyer(1_000_000n))
+    expect((await verify(body)).status).toBe(401)
+    expect((await verify(body, { key: shop.key })).status).toBe(403)
+    expect((await verify(body, { key })).status).toBe(200)
+  })
+})
