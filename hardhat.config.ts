@@ -1,11 +1,28 @@
 import { createRequire } from 'node:module'
 import hardhatViem from '@nomicfoundation/hardhat-viem'
-import { defineConfig } from 'hardhat/config'
+import { configVariable, defineConfig } from 'hardhat/config'
+import type { HttpNetworkUserConfig } from 'hardhat/types/config'
+import { networks } from '#protocol/networks'
 
 const require = createRequire(import.meta.url)
 
+/** The public networks, for `npm run deploy` and for Hardhat's own tasks (`hardhat console --network base`). */
+const publicNetworks = Object.values(networks)
+  .filter(({ name }) => name !== 'localhost')
+  .map(({ name, chainId, isOpStack }): [string, HttpNetworkUserConfig] => [
+    name,
+    {
+      type: 'http',
+      chainType: isOpStack ? 'op' : 'l1',
+      chainId,
+      url: configVariable(`RPC_URL_${name.toUpperCase().replaceAll('-', '_')}`),
+      accounts: [configVariable('DEPLOYER_PRIVATE_KEY')],
+    },
+  ])
+
 export default defineConfig({
   plugins: [hardhatViem],
+  networks: Object.fromEntries(publicNetworks),
   solidity: {
     compilers: [
       {

@@ -40,7 +40,13 @@ export type LocalDeployments = {
   [network: string]: { batchSettlement: Address; usdc: Address; startBlock: number }
 }
 
-export type PrepareOptions = { rpcUrl: string; network?: NetworkName; bare?: boolean; ethUsd?: number }
+export type PrepareOptions = {
+  rpcUrl: string
+  network?: NetworkName
+  bare?: boolean
+  withBatchSettlement?: boolean
+  ethUsd?: number
+}
 
 export type PreparedChain = {
   deployments: LocalDeployments
@@ -134,7 +140,7 @@ export async function prepareChain(options: PrepareOptions): Promise<PreparedCha
       await client.setCode({ address: multicall3Address, bytecode: multicall3RuntimeCode })
     }
     await deployUsdc()
-    await deploy(creationCode)
+    if (options.withBatchSettlement !== false) await deploy(creationCode)
     if (network.ethUsdFeed !== undefined) {
       await client.setCode({ address: network.ethUsdFeed, bytecode: priceFeedRuntimeCode })
       await setEthUsd(options.ethUsd ?? 3000)

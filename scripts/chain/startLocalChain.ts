@@ -22,6 +22,8 @@ export type LocalChainOptions = {
   ethUsd?: number
   /** Leave the chain empty: no USDC, no CREATE2 factory, a block a transaction. Default false. */
   bare?: boolean
+  /** False: all but BatchSettlement, for tests that deploy it. Default true. */
+  withBatchSettlement?: boolean
 }
 
 export type LocalChain = {
@@ -63,6 +65,7 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
       rpcUrl: url,
       network,
       bare: options.bare ?? false,
+      withBatchSettlement: options.withBatchSettlement ?? true,
       ethUsd: options.ethUsd ?? 3000,
     })
     if (!options.bare) await prepared.setMining(options.blockTimeMs ?? 1000)

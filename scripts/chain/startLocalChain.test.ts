@@ -1,0 +1,143 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { type Address, createPublicClient, http } from 'viem'
+import { publicActionsL2 } from 'viem/op-stack'
+import { expect, test } from 'vitest'
+import { usdcAbi } from '#protocol/abi/usdc'
+import { domainSeparator } from '#protocol/eip3009'
+import { networkNames, networks } from '#protocol/networks'
+import committed from '../../sdk/src/protocol/deployments.json' with { type: 'json' }
+import { runtimeCode } from '../deploy/generated/batchSettlement.ts'
+import { devAccount } from './accounts.ts'
+import { prepareChain } from './prepareChain.ts'
+import { type LocalChain, startLocalChain } from './startLocalChain.ts'
+
+const clientOf = (chain: LocalChain) =>
+  createPublicClient({ transport: http(chain.url), pollingInterval: 20 })
+
+function deploymentOf(chain: LocalChain) {
+  const deployment = chain.deployments[chain.network]
+  if (deployment === undefined) throw new Error('nothing is deployed')
+  return deployment
+}
+
+test.each(networkNames)('default: plays %s', async (network) => {
+  await using chain = await startLocalChain({ network })
+  const client = clientOf(chain)
+  const { usdc, batchSettlement } = deploymentOf(chain)
+  const chainId = await client.getChainId()
+
+  expect(chainId).toBe(networks[network].chainId)
+  expect(usdc).toBe(networks[network].usdc ?? committed.localhost.usdc)
+  expect(batchSettlement).toBe(committed[network].batchSettlement)
+  expect(await client.getCode({ address: batchSettlement })).toBe(runtimeCode)
+  const token = { address: usdc, abi: usdcAbi } as const
+  expect(await client.readContract({ ...token, functionName: 'decimals' })).toBe(6)
+  expect(await client.readContract({ ...token, functionName: 'symbol' })).toBe('USDC')
+  expect(await client.readContract({ ...token, functionName: 'DOMAIN_SEPARATOR' })).toBe(
+    domainSeparator({ ...networks[network].eip712, chainId, verifyingContract: usdc }),
+  )
+})
+
+test('behavior: 600 buyers are funded within a few blocks, and the clock stays', async () => {
+  await using chain = await startLocalChain({ blockTimeMs: 0 })
+  const client = clientOf(chain)
+  const buyers = Array.from(
+    { length: 600 },
+    (_, i): Address => `0x${(4096 + i).toString(16).padStart(40, '0')}`,
+  )
+  const before = await client.getBlockNumber()
+  await chain.mintUsdc(buyers, 5_000_000n)
+
+  expect((await client.getBlockNumber({ cacheTime: 0 })) - before).toBe(3n)
+  for (const buyer of [buyers[0], buyers[599]] as Address[]) {
+    const balance = await client.readContract({
+      ...{ address: deploymentOf(chain).usdc, abi: usdcAbi },
+      ...{ functionName: 'balanceOf', args: [buyer] },
+    })
+    expect(balance).toBe(5_000_000n)
+  }
+  const { timestamp } = await client.getBlock()
+  expect(Math.abs(Number(timestamp) - Date.now() / 1000)).toBeLessThan(2)
+})
+
+test('behavior: blocks come by themselves, or with each transaction', async () => {
+  await using chain = await startLocalChain({ blockTimeMs: 50 })
+  const client = clientOf(chain)
+  const start = await client.getBlockNumber({ cacheTime: 0 })
+  await new Promise<void>((resolve) => {
+    const unwatch = client.watchBlockNumber({
+      onBlockNumber: (block) => {
+        if (block < start + 3n) return
+        unwatch()
+        resolve()
+      },
+    })
+  })
+  await chain.setMining(0)
+  const stopped = await client.getBlockNumber({ cacheTime: 0 })
+  await chain.mintUsdc([devAccount(5).address], 1n)
+  expect(await client.getBlockNumber({ cacheTime: 0 })).toBe(stopped + 1n)
+})
+
+test('behavior: an OP Stack chain tells the L1 fee', async () => {
+  await using chain = await startLocalChain({ network: 'base', blockTimeMs: 0 })
+  const client = createPublicClient({ transport: http(chain.url) }).extend(publicActionsL2())
+  const { address } = devAccount(1)
+  const fee = await client.estimateL1Fee({ account: address, to: address, chain: null })
+  expect(fee).toBeTypeOf('bigint')
+})
+
+test('behavior: preparing a chain twice changes nothing', async () => {
+  await using chain = await startLocalChain({ blockTimeMs: 0 })
+  const client = clientOf(chain)
+  const before = await client.getBlockNumber({ cacheTime: 0 })
+  const again = await prepareChain({ rpcUrl: chain.url })
+  expect(again.deployments).toEqual(chain.deployments)
+  expect(await client.getBlockNumber({ cacheTime: 0 })).toBe(before)
+})
+
+test('behavior: close frees the port', async () => {
+  const first = await startLocalChain({ bare: true })
+  await first.close()
+  await first.close()
+  await using second = await startLocalChain({ bare: true, port: first.port })
+  expect(second.port).toBe(first.port)
+})
+
+test('behavior: the node dies with its parent, however that dies', async () => {
+  const script = `
+    import { startLocalChain } from ${JSON.stringify(join(import.meta.dirname, 'startLocalChain.ts'))}
+    const chain = await startLocalChain({ bare: true })
+    console.log(chain.pid)
+    setInterval(() => {}, 1000)`
+  const parent = spawn(process.execPath, ['--input-type=module-typescript', '--eval', script], {
+    cwd: join(import.meta.dirname, '../..'),
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  const [output] = await once(parent.stdout, 'data')
+  const pid = Number(output)
+  process.kill(pid, 0)
+  // The node holds the other end of no pipe of the parent's but its channel, so this closes when both are gone.
+  parent.kill('SIGKILL')
+  await expect.poll(() => isAlive(pid), { timeout: 5000 }).toBe(false)
+})
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch {
+    return false
+  }
+}
+
+test('error: a port that is taken', async () => {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as { port: number }
+  await expect(startLocalChain({ port })).rejects.toThrow(`the local chain didn't start on port ${port}`)
+  server.close()
+})

@@ -1,0 +1,178 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createPublicClient, createWalletClient, http, parseEther } from 'viem'
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type NetworkName, networks } from '#protocol/networks'
+import { devAccount, devPrivateKey } from './chain/accounts.ts'
+import { type LocalChainOptions, startLocalChain } from './chain/startLocalChain.ts'
+import { create2Address } from './deploy/create2.ts'
+import { creationCode, runtimeCode } from './deploy/generated/batchSettlement.ts'
+
+const address = create2Address(creationCode)
+let directory: string
+
+beforeAll(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'deploy-test-'))
+})
+
+afterAll(async () => {
+  await rm(directory, { recursive: true })
+})
+
+async function deploy(args: string[], env: Record<string, string> = {}) {
+  const deploying = spawn(process.execPath, [join(import.meta.dirname, 'deploy.ts'), ...args], {
+    env: { PATH: process.env.PATH ?? '', HOME: directory, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  let [stdout, stderr] = ['', '']
+  deploying.stdout.on('data', (chunk) => {
+    stdout += chunk
+  })
+  deploying.stderr.on('data', (chunk) => {
+    stderr += chunk
+  })
+  const [code] = await once(deploying, 'close')
+  return { code, stdout, stderr }
+}
+
+const variable = (network: string) => `RPC_URL_${network.toUpperCase().replaceAll('-', '_')}`
+
+/** A chain that plays the network, without BatchSettlement, and what `deploy` needs to reach it. */
+async function playNetwork(network: NetworkName, options: LocalChainOptions = {}) {
+  const chain = await startLocalChain({ network, withBatchSettlement: false, blockTimeMs: 0, ...options })
+  const file = join(directory, `${network}-${chain.port}.json`)
+  const args = ['--network', network, '--deployments-file', file]
+  const env = { [variable(network)]: chain.url, DEPLOYER_PRIVATE_KEY: devPrivateKey(1) }
+  const client = createPublicClient({ transport: http(chain.url) })
+  return { chain, file, args, env, client, [Symbol.asyncDispose]: chain.close }
+}
+
+const readJson = async (file: string) => JSON.parse(await readFile(file, 'utf8'))
+
+const publicNetworks = Object.values(networks).filter(({ name }) => name !== 'localhost')
+
+test.each(publicNetworks)('default: $name, then a second run that sends nothing', async ({ name, usdc }) => {
+  await using played = await playNetwork(name)
+  const first = await deploy(played.args, played.env)
+
+  expect(first).toMatchObject({ code: 0, stderr: '' })
+  expect(await played.client.getCode({ address })).toBe(runtimeCode)
+  const startBlock = Number(await played.client.getBlockNumber())
+  const recorded = { [name]: { batchSettlement: address.toLowerCase(), usdc, startBlock } }
+  expect(await readJson(played.file)).toEqual(recorded)
+
+  const nonce = () => played.client.getTransactionCount({ address: devAccount(1).address })
+  const sent = await nonce()
+  const second = await deploy(played.args, played.env)
+  expect(second).toMatchObject({ code: 0, stderr: '' })
+  expect(second.stdout).toContain(`already deployed in block ${startBlock}`)
+  expect(await nonce()).toBe(sent)
+  expect(await readJson(played.file)).toEqual(recorded)
+})
+
+test('behavior: the address is told before anything is sent', async () => {
+  await using played = await playNetwork('base-sepolia')
+  const { stdout } = await deploy(played.args, played.env)
+  expect(stdout.indexOf(address)).toBeGreaterThan(-1)
+  expect(stdout.indexOf(address)).toBeLessThan(stdout.indexOf('sent'))
+})
+
+test('behavior: the start block of a deployment that was never recorded is found', async () => {
+  await using played = await playNetwork('base')
+  await deploy(played.args, played.env)
+  const { base } = await readJson(played.file)
+  for (let i = 0; i < 5; i++) await played.chain.mintUsdc([address], 1n)
+  await rm(played.file)
+
+  await deploy(played.args, played.env)
+  expect(await readJson(played.file)).toEqual({ base })
+})
+
+test('behavior: other networks stay on record', async () => {
+  await using played = await playNetwork('polygon')
+  const other = { base: { batchSettlement: address, usdc: address, startBlock: 7 } }
+  await writeFile(played.file, JSON.stringify(other))
+  await deploy(played.args, played.env)
+  expect(await readJson(played.file)).toMatchObject({ ...other, polygon: { startBlock: expect.any(Number) } })
+})
+
+test('args: --help', async () => {
+  const { code, stdout } = await deploy(['--help'])
+  expect(code).toBe(0)
+  expect(stdout).toContain('npm run deploy -- --network <name>')
+})
+
+test.each([
+  ['no network', [], /^deploy: --network must be one of base, base-sepolia/],
+  ['an unknown network', ['--network', 'solana'], /got "solana"/],
+  ['an unknown option', ['--newtork', 'base'], /Unknown option '--newtork'.*Usage:/s],
+  ['no RPC', ['--network', 'base'], /^deploy: RPC_URL_BASE isn't set/],
+] as const)('error: %s', async (_, args, message) => {
+  const { code, stderr } = await deploy([...args])
+  expect(code).toBe(1)
+  expect(stderr).toMatch(message)
+})
+
+test('error: an RPC that is no URL, or that nobody serves; its URL is not repeated', async () => {
+  const env = { DEPLOYER_PRIVATE_KEY: devPrivateKey(1) }
+  const malformed = await deploy(['--network', 'base'], { ...env, RPC_URL_BASE: 'secret' })
+  expect(malformed).toMatchObject({
+    code: 1,
+    stderr: 'deploy: RPC_URL_BASE must be a URL such as https://…\n',
+  })
+  const dead = await deploy(['--network', 'base'], { ...env, RPC_URL_BASE: 'http://127.0.0.1:1/secret' })
+  expect(dead).toMatchObject({ code: 1, stderr: expect.stringContaining("the RPC of base doesn't answer") })
+  expect(dead.stderr).not.toContain('secret')
+})
+
+test('error: no key, or a malformed one, which is not repeated', async () => {
+  const env = { RPC_URL_BASE: 'http://127.0.0.1:1' }
+  const missing = await deploy(['--network', 'base'], env)
+  expect(missing).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining("DEPLOYER_PRIVATE_KEY isn't set"),
+  })
+  const malformed = await deploy(['--network', 'base'], { ...env, DEPLOYER_PRIVATE_KEY: '0xabcdef' })
+  expect(malformed.stderr).toBe('deploy: DEPLOYER_PRIVATE_KEY must be 0x and 64 hex digits\n')
+})
+
+test('error: an RPC of another chain', async () => {
+  await using played = await playNetwork('base-sepolia', { chainId: 8453 })
+  const { code, stderr } = await deploy(played.args, played.env)
+  expect(code).toBe(1)
+  expect(stderr).toBe(
+    'deploy: the RPC answers for chain id 8453, but base-sepolia is 84532; use an RPC of base-sepolia\n',
+  )
+})
+
+test('error: a chain without USDC', async () => {
+  await using played = await playNetwork('base', { bare: true })
+  const { code, stderr } = await deploy(played.args, played.env)
+  expect(code).toBe(1)
+  expect(stderr).toContain(`there is no USDC at ${networks.base.usdc}; is this RPC really base?`)
+})
+
+test('error: a deployer without money, or with too little', async () => {
+  await using played = await playNetwork('base')
+  const key = generatePrivateKey()
+  const env = { ...played.env, DEPLOYER_PRIVATE_KEY: key }
+  const empty = await deploy(played.args, env)
+  expect(empty).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('has nothing to pay gas with on base'),
+  })
+
+  const wallet = createWalletClient({ account: devAccount(1), transport: http(played.chain.url) })
+  await wallet.sendTransaction({
+    chain: null,
+    to: privateKeyToAccount(key).address,
+    value: parseEther('0.00000001'),
+  })
+  const poor = await deploy(played.args, env)
+  expect(poor).toMatchObject({ code: 1, stderr: expect.stringContaining('has too little to pay gas with') })
+  expect(await played.client.getCode({ address })).toBeUndefined()
+})

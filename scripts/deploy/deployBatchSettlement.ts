@@ -1,0 +1,178 @@
+import {
+  type Account,
+  type Address,
+  type Chain,
+  formatEther,
+  type Hash,
+  isAddressEqual,
+  type PublicClient,
+  parseEther,
+  type Transport,
+  type WalletClient,
+} from 'viem'
+import { usdcAbi } from '#protocol/abi/usdc'
+import { domainSeparator } from '#protocol/eip3009'
+import type { Network } from '#protocol/networks'
+import {
+  create2Address,
+  create2Data,
+  create2Factory,
+  create2FactoryDeployer,
+  create2FactoryTransaction,
+  create2GasLimit,
+} from './create2.ts'
+import { creationCode, runtimeCode } from './generated/batchSettlement.ts'
+
+/** Why a deployment can't go on; its message says what to do. */
+export class DeployError extends Error {
+  override name = 'DeployError'
+}
+
+export type DeployOptions = {
+  network: Network
+  /** The token on this network. */
+  usdc: Address
+  publicClient: PublicClient
+  walletClient: WalletClient<Transport, Chain | undefined, Account>
+  /** The block that an earlier run recorded, if any. */
+  recordedStartBlock: number | undefined
+  log: (line: string) => void
+}
+
+export type DeployResult = {
+  address: Address
+  /** The block in which the contract came to be. */
+  startBlock: number
+  /** Undefined where it was there already. */
+  transactionHash: Hash | undefined
+}
+
+/** What the keyless factory transaction costs: 100,000 gas at its fixed 100 gwei. */
+const factoryCost = parseEther('0.01')
+
+/**
+ * Deploys BatchSettlement through the CREATE2 factory, or verifies the one that is there: the code on chain must be
+ * the compiled code, byte for byte.
+ *
+ * @throws {DeployError} before anything is sent, if the chain, the token or the deployer isn't what it should be.
+ */
+export async function deployBatchSettlement(options: DeployOptions): Promise<DeployResult> {
+  const { network, publicClient, log } = options
+  const address = create2Address(creationCode)
+  await requireChain(options)
+  log(`network   ${network.name} (chain id ${network.chainId})`)
+  log(`contract  ${address} (CREATE2, the same on every network)`)
+
+  const existing = await publicClient.getCode({ address })
+  if (existing !== undefined) {
+    requireCode(address, existing)
+    const startBlock = options.recordedStartBlock ?? (await findStartBlock(publicClient, address))
+    log(`already deployed in block ${startBlock}, and its code is ours; nothing to send`)
+    return { address, startBlock, transactionHash: undefined }
+  }
+
+  await requireFunds(options)
+  await requireFactory(options)
+  const transactionHash = await options.walletClient.sendTransaction({
+    account: options.walletClient.account,
+    chain: null,
+    to: create2Factory,
+    data: create2Data(creationCode),
+    gas: create2GasLimit(creationCode),
+  })
+  log(`sent      ${transactionHash}`)
+  const receipt = await publicClient.waitForTransactionReceipt({ hash: transactionHash })
+  if (receipt.status !== 'success') {
+    throw new DeployError(`the deployment ${transactionHash} reverted; look at it in a block explorer`)
+  }
+  requireCode(address, await publicClient.getCode({ address }))
+  log(`deployed in block ${receipt.blockNumber} for ${receipt.gasUsed} gas; its code is ours`)
+  return { address, startBlock: Number(receipt.blockNumber), transactionHash }
+}
+
+async function requireChain({ network, usdc, publicClient }: DeployOptions): Promise<void> {
+  const chainId = await publicClient.getChainId()
+  if (chainId !== network.chainId) {
+    throw new DeployError(
+      `the RPC answers for chain id ${chainId}, but ${network.name} is ${network.chainId}; use an RPC of ${network.name}`,
+    )
+  }
+  if ((await publicClient.getCode({ address: usdc })) === undefined) {
+    throw new DeployError(`there is no USDC at ${usdc}; is this RPC really ${network.name}?`)
+  }
+  const expected = domainSeparator({ ...network.eip712, chainId, verifyingContract: usdc })
+  const actual = await publicClient.readContract({
+    address: usdc,
+    abi: usdcAbi,
+    functionName: 'DOMAIN_SEPARATOR',
+  })
+  if (actual !== expected) {
+    throw new DeployError(
+      `the token at ${usdc} has the EIP-712 domain ${actual}, but "${network.eip712.name}" version ${network.eip712.version} gives ${expected}; signatures made for ${network.name} wouldn't settle`,
+    )
+  }
+}
+
+function requireCode(address: Address, code: string | undefined): void {
+  if (code === runtimeCode) return
+  throw new DeployError(
+    `the code at ${address} isn't ours: ${code === undefined ? 'there is none' : 'it differs'}; build with the pinned compiler (npm ci) and try again`,
+  )
+}
+
+async function requireFunds({ network, publicClient, walletClient, log }: DeployOptions): Promise<void> {
+  const deployer = walletClient.account.address
+  const [balance, { maxFeePerGas }, factory] = await Promise.all([
+    publicClient.getBalance({ address: deployer }),
+    publicClient.estimateFeesPerGas(),
+    publicClient.getCode({ address: create2Factory }),
+  ])
+  const needed = create2GasLimit(creationCode) * maxFeePerGas + (factory === undefined ? factoryCost : 0n)
+  log(
+    `deployer  ${deployer} with ${formatEther(balance)} of the chain's coin; at most ${formatEther(needed)} needed`,
+  )
+  if (balance >= needed) return
+  throw new DeployError(
+    `the deployer ${deployer} has ${balance === 0n ? 'nothing' : 'too little'} to pay gas with on ${network.name}: ${formatEther(balance)} of at least ${formatEther(needed)}; send it some and try again`,
+  )
+}
+
+/** The factory is on all six networks. On a chain without it, its keyless deployer is funded and its transaction sent. */
+async function requireFactory({ publicClient, walletClient, log }: DeployOptions): Promise<void> {
+  if ((await publicClient.getCode({ address: create2Factory })) !== undefined) return
+  log(`the CREATE2 factory ${create2Factory} isn't here yet; deploying it for ${formatEther(factoryCost)}`)
+  const balance = await publicClient.getBalance({ address: create2FactoryDeployer })
+  if (balance < factoryCost) {
+    const hash = await walletClient.sendTransaction({
+      account: walletClient.account,
+      chain: null,
+      to: create2FactoryDeployer,
+      value: factoryCost - balance,
+    })
+    await publicClient.waitForTransactionReceipt({ hash })
+  }
+  const hash = await publicClient.sendRawTransaction({ serializedTransaction: create2FactoryTransaction })
+  const { status, contractAddress } = await publicClient.waitForTransactionReceipt({ hash })
+  if (status !== 'success' || !contractAddress || !isAddressEqual(contractAddress, create2Factory)) {
+    throw new DeployError(`the CREATE2 factory's transaction ${hash} didn't create it`)
+  }
+}
+
+/** Binary search for the first block in which the contract has code. */
+async function findStartBlock(publicClient: PublicClient, address: Address): Promise<number> {
+  let before = -1n
+  let at = await publicClient.getBlockNumber()
+  try {
+    while (at - before > 1n) {
+      const middle = before + (at - before) / 2n
+      const code = await publicClient.getCode({ address, blockNumber: middle })
+      if (code === undefined) before = middle
+      else at = middle
+    }
+  } catch (error) {
+    throw new DeployError(
+      `the RPC doesn't tell old code, so the start block can't be searched for; give it with --start-block (${error instanceof Error ? error.message.split('\n')[0] : error})`,
+    )
+  }
+  return Number(at)
+}

@@ -1,0 +1,35 @@
+import { readFile, rename, writeFile } from 'node:fs/promises'
+import type { NetworkName } from '#protocol/networks'
+
+/** A network's entry as the file has it; `startBlock` is null where the contract isn't deployed yet. */
+export type RecordedDeployment = { batchSettlement: string; usdc: string; startBlock: number | null }
+
+type DeploymentsFile = { [network: string]: RecordedDeployment }
+
+/** @returns `{}` where there is no such file. */
+export async function readDeploymentsFile(path: string): Promise<DeploymentsFile> {
+  let text: string
+  try {
+    text = await readFile(path, 'utf8')
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return {}
+    throw error
+  }
+  const json: unknown = JSON.parse(text)
+  if (typeof json !== 'object' || json === null || Array.isArray(json)) {
+    throw new Error(`${path} must hold a JSON object by network name`)
+  }
+  return json as DeploymentsFile
+}
+
+/** Replaces one network's entry and leaves the others; the file is never half written. */
+export async function recordDeployment(
+  path: string,
+  network: NetworkName,
+  deployment: RecordedDeployment,
+): Promise<void> {
+  const deployments = { ...(await readDeploymentsFile(path)), [network]: deployment }
+  const temporary = `${path}.${process.pid}.tmp`
+  await writeFile(temporary, `${JSON.stringify(deployments, null, 2)}\n`)
+  await rename(temporary, path)
+}
