@@ -3,7 +3,7 @@ import { mkdir, rm } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { devAccount, devPrivateKey } from './chain/accounts.ts'
-import { describeLine } from './stack/feed.ts'
+import { describeLine, watchDatabase } from './stack/feed.ts'
 import { isPortFree } from './stack/port.ts'
 import { type ServiceName, type Stack, type StackPorts, startStack } from './stack/stack.ts'
 import { interruptedStatus, onStopSignal } from './stack/stopSignals.ts'
@@ -30,6 +30,7 @@ const buyerFunds = 1_000_000_000n
 
 let stack: Stack | undefined
 let isStopping = false
+let stopWatching: (() => Promise<void>) | undefined
 const startup = new AbortController()
 const stopped = Promise.withResolvers<number>()
 
@@ -65,7 +66,7 @@ try {
     },
     onLine: (name, line) => {
       const news = describeLine(name, line)
-      if (news !== undefined && !isStopping) console.log(`${new Date().toLocaleTimeString('en-GB')}  ${news}`)
+      if (news !== undefined) tell(news)
     },
     onDeath: (_, reason) => {
       if (isStopping) return
@@ -74,14 +75,20 @@ try {
     },
   })
   if (!isStopping) await invite(stack, (performance.now() - begun) / 1000)
+  stopWatching = watchDatabase(stack.databaseUrl, tell)
   process.exitCode = await stopped.promise
 } catch (error) {
   if (!isStopping) console.error(error instanceof Error ? error.message : error)
   process.exitCode = isStopping ? interruptedStatus : 1
 }
 isStopping = true
+await stopWatching?.()
 await stack?.close()
 process.exit()
+
+function tell(news: string): void {
+  if (!isStopping) console.log(`${new Date().toLocaleTimeString('en-GB')}  ${news}`)
+}
 
 async function choosePorts(): Promise<StackPorts> {
   const chosen: StackPorts = {}

@@ -1,8 +1,83 @@
+import { openDatabase } from '#keeper/store/database'
+import { formatUsdc } from '#protocol/amount'
 import type { ServiceName } from './stack.ts'
 
-/** One line of news for a person, out of one line of a process's log; undefined where it is none. */
+const warning = 40
+const error = 50
+const lookMs = 400
+
+/** News for a person, out of one line of a process's log; undefined where it is none. */
 export function describeLine(name: ServiceName, line: string): string | undefined {
-  void name
-  void line
+  const entry = parseEntry(line)
+  if (!entry) return undefined
+  const { level, msg, hash, payments, trigger, block } = entry
+  if (name === 'keeper' && msg === 'batch signed') {
+    return `broadcast  ${payments} payment${payments === 1 ? '' : 's'}, trigger ${trigger}, transaction ${hash}`
+  }
+  if (name === 'keeper' && msg === 'batch mined') return `mined      transaction ${hash} in block ${block}`
+  if (typeof level === 'number' && level >= warning)
+    return `${level >= error ? 'ERROR' : 'warning'}    ${name}: ${msg}`
   return undefined
+}
+
+/** Tells of each payment that is accepted and each batch that the index shows, until it's stopped. */
+export function watchDatabase(databaseUrl: string, tell: (news: string) => void): () => Promise<void> {
+  const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'tollkeeper-start' })
+  const stopping = new AbortController()
+  let acceptedUntil = new Date(0)
+  let sequence = 0
+
+  const look = async () => {
+    const accepted = await sql<{ provider: string; count: number; price: bigint; last: Date }[]>`
+      select p.name as provider, count(*)::int as count, sum(a.price) as price, max(a.accepted_at) as last
+      from payment a join provider p on p.id = a.provider_id
+      where a.accepted_at > ${acceptedUntil}
+      group by p.name order by last`
+    for (const { provider, count, price, last } of accepted) {
+      tell(`accepted   ${count} payment${count === 1 ? '' : 's'} of ${formatUsdc(price)} USDC to ${provider}`)
+      if (last > acceptedUntil) acceptedUntil = last
+    }
+    const settled = await sql<Settled[]>`
+      select sequence, payment_count as payments, provider_total as "providerTotal", fee_total as "feeTotal", tx_hash as hash
+      from indexer.batch where sequence > ${sequence} order by sequence`
+    for (const batch of settled) {
+      const { payments, providerTotal, feeTotal, hash } = batch
+      tell(
+        `settled    ${payments} payment${payments === 1 ? '' : 's'}: ${formatUsdc(providerTotal)} USDC to providers, ${formatUsdc(feeTotal)} to the platform, transaction ${hash}`,
+      )
+      sequence = batch.sequence
+    }
+  }
+
+  const watching = (async () => {
+    while (!stopping.signal.aborted) {
+      // The views vanish for a moment while the indexer deploys; the next look sees what this one missed.
+      await look().catch(() => {})
+      await new Promise((resolve) => setTimeout(resolve, lookMs))
+    }
+  })()
+  return async () => {
+    stopping.abort()
+    await watching
+    await sql.end({ timeout: 1 })
+  }
+}
+
+type Settled = { sequence: number; payments: number; providerTotal: bigint; feeTotal: bigint; hash: string }
+type Entry = {
+  level?: unknown
+  msg?: unknown
+  hash?: unknown
+  payments?: unknown
+  trigger?: unknown
+  block?: unknown
+}
+
+function parseEntry(line: string): Entry | undefined {
+  if (!line.startsWith('{')) return undefined
+  try {
+    return JSON.parse(line)
+  } catch {
+    return undefined
+  }
 }

@@ -31,6 +31,7 @@ export class Service {
   #exited: Promise<void> = Promise.resolve()
   #lastLines: string[] = []
   #isExpectedToEnd = false
+  readonly #watchers = new Set<(line: string) => void>()
 
   constructor(options: ServiceOptions) {
     this.name = options.name
@@ -49,6 +50,18 @@ export class Service {
   /** The end of what it wrote, for a report. */
   get lastLines(): readonly string[] {
     return this.#lastLines
+  }
+
+  /** Resolves with the next line that it writes that matches. */
+  nextLine(pattern: RegExp): Promise<string> {
+    return new Promise((resolve) => {
+      const look = (line: string) => {
+        if (!pattern.test(line)) return
+        this.#watchers.delete(look)
+        resolve(line)
+      }
+      this.#watchers.add(look)
+    })
   }
 
   /** Starts it and waits until it's ready. Also starts it anew after `stop` or `kill`. */
@@ -113,6 +126,7 @@ export class Service {
         this.#lastLines.push(line)
         if (this.#lastLines.length > 30) this.#lastLines.shift()
         this.#options.onLine?.(line)
+        for (const look of this.#watchers) look(line)
       })
       return once(reader, 'close')
     })

@@ -1,6 +1,6 @@
-import { createServer } from 'node:http'
 import { once } from 'node:events'
 import { readdir } from 'node:fs/promises'
+import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { afterEach, expect, test } from 'vitest'
@@ -31,7 +31,9 @@ function start(env: Record<string, string> = {}): RunningCommand {
 
 /** Ports of the URLs that it printed. */
 function printedPorts({ output }: RunningCommand): number[] {
-  return [...output().matchAll(/(?:http|postgres):\/\/[^\s/]*127\.0\.0\.1:(\d+)/g)].map(([, port]) => Number(port))
+  return [...output().matchAll(/(?:http|postgres):\/\/[^\s/]*127\.0\.0\.1:(\d+)/g)].map(([, port]) =>
+    Number(port),
+  )
 }
 
 async function expectNothingLeft(command: RunningCommand, ports: number[], folders: string[]): Promise<void> {

@@ -1,0 +1,245 @@
+import { type Address, createTestClient, createWalletClient, http, publicActions } from 'viem'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Keeper } from '#keeper/keeper'
+import { usdcAbi } from '#protocol/abi/usdc'
+import type { SignedAuthorization } from '#protocol/payload'
+import {
+  type KeeperStack,
+  platformWallet,
+  type QueuedPayment,
+  startKeeperStack,
+  until,
+  walletAccount,
+} from '../support/keeperStack.ts'
+
+let stack: KeeperStack
+beforeAll(async () => {
+  stack = await startKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
+})
+afterAll(() => stack?.close())
+
+const hourAgo = () => new Date(Date.now() - 3_600_000)
+
+function testClient() {
+  return createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) }).extend(publicActions)
+}
+
+async function whileRunning(keepers: Keeper[], task: () => Promise<void>): Promise<void> {
+  for (const keeper of keepers) keeper.start()
+  try {
+    await task()
+  } finally {
+    await Promise.all(keepers.map((keeper) => keeper.stop()))
+  }
+}
+
+async function queueDue(count = 1, price = 50_000n): Promise<QueuedPayment[]> {
+  const buyers = await stack.buyers(count, price)
+  return Promise.all(buyers.map((buyer) => stack.queue({ buyer, price, acceptedAt: hourAgo() })))
+}
+
+/** Somebody else sends one half straight to USDC. */
+async function submitDirectly(authorization: SignedAuthorization): Promise<void> {
+  const stranger = createWalletClient({ account: walletAccount(8), transport: http(stack.chain.url) })
+  const { from, to, value, validAfter, validBefore, nonce, signature } = authorization
+  const hash = await stranger.writeContract({
+    address: stack.served.token,
+    abi: usdcAbi,
+    functionName: 'transferWithAuthorization',
+    args: [from, to, value, validAfter, validBefore, nonce, signature],
+    chain: null,
+  })
+  await stack.served.client.waitForTransactionReceipt({ hash })
+}
+
+async function transactionsOf({ paymentId }: QueuedPayment) {
+  return stack.database<
+    { hash: string; kind: string; nonce: bigint; maxFee: bigint; priority: bigint; mined: bigint | null; state: string }[]
+  >`
+    select t.hash, t.kind, t.nonce, t.max_fee_per_gas as "maxFee", t.max_priority_fee_per_gas as priority,
+      t.mined_block as mined, b.state
+    from transaction t join batch b on b.id = t.batch_id
+    where b.id in (select batch_id from batch_item where payment_id = ${paymentId})
+    order by t.max_fee_per_gas`
+}
+
+async function attemptsOf({ paymentId }: QueuedPayment): Promise<number> {
+  const [row] = await stack.database<{ attempts: number }[]>`select attempts from payment where id = ${paymentId}`
+  return row?.attempts ?? -1
+}
+
+describe('strangers', () => {
+  test.each(['provider', 'fee'] as const)('behavior: the %s half sent straight to USDC', async (half) => {
+    const [payment] = await queueDue()
+    if (!payment) throw new Error('nothing queued')
+    await submitDirectly(payment[half])
+    await whileRunning([stack.keeper()], () => until('both halves are settled', () => stack.isSettled([payment])))
+    expect(await attemptsOf(payment)).toBe(0)
+    expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
+  })
+
+  test('behavior: both halves sent straight to USDC: the keeper finds the evidence and sends nothing', async () => {
+    const [payment] = await queueDue()
+    if (!payment) throw new Error('nothing queued')
+    await submitDirectly(payment.provider)
+    await submitDirectly(payment.fee)
+    await whileRunning([stack.keeper()], () => until('both halves are settled', () => stack.isSettled([payment])))
+    expect(await transactionsOf(payment)).toEqual([])
+    expect(await attemptsOf(payment)).toBe(0)
+  })
+
+  test('behavior: a payer who cancels the provider half pays no fee; the payment fails with the reason', async () => {
+    const [buyer] = await stack.buyers(1, 50_000n)
+    if (!buyer) throw new Error('no buyer')
+    const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
+    const { served } = stack
+    const signature = await buyer.signTypedData({
+      domain: { name: 'USD Coin', version: '2', chainId: served.network.chainId, verifyingContract: served.token },
+      types: { CancelAuthorization: [{ name: 'authorizer', type: 'address' }, { name: 'nonce', type: 'bytes32' }] },
+      primaryType: 'CancelAuthorization',
+      message: { authorizer: payment.provider.from, nonce: payment.provider.nonce },
+    })
+    const wallet = createWalletClient({ account: walletAccount(8), transport: http(stack.chain.url) })
+    await wallet.writeContract({
+      address: served.token,
+      abi: cancelAbi,
+      functionName: 'cancelAuthorization',
+      args: [payment.provider.from, payment.provider.nonce, signature],
+      chain: null,
+    })
+    await whileRunning([stack.keeper()], () =>
+      until('it failed', async () => {
+        const [row] = await stack.database<{ code: string | null; failedAt: Date | null }[]>`
+          select failure_code as code, failed_at as "failedAt" from payment where id = ${payment.paymentId}`
+        return row?.code === 'authorization_cancelled' && row.failedAt !== null
+      }),
+    )
+    expect(await stack.balanceOf(payment.provider.from)).toBe(50_000n)
+  })
+})
+
+const cancelAbi = [
+  {
+    type: 'function',
+    name: 'cancelAuthorization',
+    stateMutability: 'nonpayable',
+    inputs: [
+      { name: 'authorizer', type: 'address' },
+      { name: 'nonce', type: 'bytes32' },
+      { name: 'signature', type: 'bytes' },
+    ],
+    outputs: [],
+  },
+] as const
+
+describe('transactions', () => {
+  test('behavior: one that nobody mines is sent again, then replaced by dearer ones; one of them is mined', async () => {
+    const [payment] = await queueDue()
+    if (!payment) throw new Error('nothing queued')
+    const chain = testClient()
+    await chain.setAutomine(false)
+    await whileRunning([stack.keeper()], async () => {
+      await until('two replacements are out', async () => (await transactionsOf(payment)).length >= 3)
+      await chain.setAutomine(true)
+      await chain.mine({ blocks: 1 })
+      await until('it is settled', () => stack.isSettled([payment]))
+    })
+    const all = await transactionsOf(payment)
+    expect(new Set(all.map((one) => one.nonce)).size).toBe(1)
+    for (const [index, { maxFee, priority }] of all.entries()) {
+      const before = all[index - 1]
+      if (!before) continue
+      expect(maxFee * 100n).toBeGreaterThanOrEqual(before.maxFee * 110n)
+      expect(priority).toBeGreaterThan(before.priority)
+    }
+    await until('the mined one is recorded', async () => {
+      return (await transactionsOf(payment)).filter((one) => one.mined !== null).length === 1
+    })
+  })
+
+  test('behavior: nothing is left of a stuck batch: its nonce is taken back', async () => {
+    const [payment] = await queueDue()
+    if (!payment) throw new Error('nothing queued')
+    const chain = testClient()
+    const stop = await stallBlocks()
+    await whileRunning([stack.keeper()], async () => {
+      await until('it is out', async () => (await transactionsOf(payment)).length > 0)
+      // A stranger's block settles both halves; the keeper's transaction is dropped from the mempool.
+      const [sent] = await transactionsOf(payment)
+      await chain.dropTransaction({ hash: sent?.hash as `0x${string}` })
+      await stop()
+      await submitDirectly(payment.provider)
+      await submitDirectly(payment.fee)
+      await until('it is settled', () => stack.isSettled([payment]))
+      await until('the batch is over', async () => {
+        const states = (await transactionsOf(payment)).map((one) => one.state)
+        return states.every((state) => state === 'closed')
+      })
+    })
+    expect(await attemptsOf(payment)).toBe(0)
+    expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
+  })
+
+  test('behavior: two wallets and two keepers share the work; every payment is settled once', async () => {
+    const payments = await queueDue(40, 60_000n)
+    const keepers = [
+      stack.keeper({ accounts: [walletAccount(1)] }),
+      stack.keeper({ accounts: [walletAccount(1), walletAccount(2)] }),
+    ]
+    const before = await stack.balanceOf(platformWallet)
+    await whileRunning(keepers, () => until('all are settled', () => stack.isSettled(payments)))
+    expect((await stack.balanceOf(platformWallet)) - before).toBe(40n * 3_000n)
+    for (const { provider } of payments) expect(await stack.balanceOf(provider.from)).toBe(0n)
+  })
+})
+
+describe('reorgs', () => {
+  test('behavior: a mined batch that a reorg drops is un-settled, and settled again', async () => {
+    const [payment] = await queueDue()
+    if (!payment) throw new Error('nothing queued')
+    const chain = testClient()
+    await stack.chain.mintUsdc([walletAccount(9).address as Address], 1n)
+    const snapshot = await chain.snapshot()
+    await whileRunning([stack.keeper()], async () => {
+      await until('it is settled', () => stack.isSettled([payment]))
+      const [first] = await stack.halves(payment)
+      await chain.revert({ id: snapshot })
+      await chain.setAutomine(true)
+      for (let i = 0; i < 4; i++) await chain.mine({ blocks: 1 })
+      await until('the views say so', async () => {
+        const [half] = await stack.halves(payment)
+        return half?.state === 'open' || half?.blockHash !== first?.blockHash
+      })
+      await until('it is settled again', async () => {
+        const [half] = await stack.halves(payment)
+        return half?.state === 'settled' && half.blockHash !== first?.blockHash
+      })
+    })
+    expect(await attemptsOf(payment)).toBe(0)
+    expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
+  })
+})
+
+describe('the index', () => {
+  test('behavior: without an index nothing is claimed and nothing fails', async () => {
+    const [payment] = await queueDue()
+    if (!payment) throw new Error('nothing queued')
+    const steps: string[] = []
+    const blind = stack.keeper({ indexerSchema: 'nowhere', checkpoint: (name) => void steps.push(name) })
+    await whileRunning([blind], async () => {
+      await until('it says that it is blind', async () => {
+        const response = await blind.app.request('/readyz')
+        return response.status === 503 && (await response.text()).includes('behind: missing')
+      })
+    })
+    expect(steps).toEqual([])
+    await whileRunning([stack.keeper()], () => until('it is settled', () => stack.isSettled([payment])))
+  })
+})
+
+/** Blocks stand still until the returned function is called. */
+async function stallBlocks(): Promise<() => Promise<void>> {
+  const chain = testClient()
+  await chain.setAutomine(false)
+  return () => chain.setAutomine(true)
+}

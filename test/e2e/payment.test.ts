@@ -1,0 +1,198 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
+import type { Challenge } from '#protocol/challenge'
+import { decodeReceipt, zeroHash } from '#protocol/receipt'
+import { verifyReceipt } from '#sdk/audit/verifyReceipt'
+import type { SignedPayment } from '#sdk/client/payment'
+import { freePort } from '../../scripts/stack/port.ts'
+import { newBuyer, openShop, present, signOnly } from '../support/shop.ts'
+import { startTestStack, type TestStack } from '../support/stack.ts'
+
+let stack: TestStack
+beforeAll(async () => {
+  stack = await startTestStack()
+})
+afterAll(() => stack?.close())
+
+test('default: 402, then payment, then the data with a receipt', async () => {
+  const shop = await openShop(stack, { usdcPerUnit: '0.05' })
+  const unpaid = await fetch(shop.url)
+  expect(unpaid.status).toBe(402)
+  expect(unpaid.headers.get('content-type')).toMatch(/^application\/json/)
+  const challenge = (await unpaid.json()) as Challenge
+  expect(challenge).toMatchObject({
+    x402Version: 1,
+    providerId: shop.providerId,
+    endpointId: shop.endpointIds[0],
+  })
+  expect(
+    challenge.accepts.map(({ scheme, network, maxAmountRequired, resource, payTo }) => ({
+      scheme,
+      network,
+      maxAmountRequired,
+      resource,
+      payTo,
+    })),
+  ).toEqual([
+    {
+      scheme: 'exact',
+      network: 'localhost',
+      maxAmountRequired: '47500',
+      resource: shop.url,
+      payTo: shop.address.toLowerCase(),
+    },
+    {
+      scheme: 'exact',
+      network: 'localhost',
+      maxAmountRequired: '2500',
+      resource: shop.url,
+      payTo: stack.platformWallet.toLowerCase(),
+    },
+  ])
+
+  const buyer = await newBuyer(stack, '1')
+  const { data, receipt, paymentTxHash, paymentId } = await buyer.client.request<{ verified: boolean }>(
+    shop.url,
+  )
+  expect(data).toEqual({ verified: true, receipt, paymentId })
+  expect(paymentTxHash).toBeUndefined()
+  const { body: jwks } = await stack.get('/.well-known/jwks.json')
+  const claims = await verifyReceipt(receipt as string, jwks as never)
+  expect(claims).toMatchObject({
+    paymentId,
+    providerId: shop.providerId,
+    totalUsdc: '50000',
+    providerUsdc: '47500',
+    platformUsdc: '2500',
+    tier: 'micropayment',
+    effectiveRate: '0.05',
+    transactionHash: zeroHash,
+    payer: buyer.address.toLowerCase(),
+    iss: stack.api.url,
+  })
+  expect((await stack.get(`/payments/${paymentId}`)).body).toMatchObject({ payment_status: 'verified' })
+  await shop.close()
+})
+
+test('behavior: a payment that was used buys nothing a second time', async () => {
+  const shop = await openShop(stack)
+  const buyer = await newBuyer(stack, '1')
+  const { payment, paymentId } = await buyer.client.request(shop.url)
+  const again = await present(shop, payment as SignedPayment)
+  expect(again.status).toBe(409)
+  expect(again.headers.get('content-type')).toMatch(/^application\/problem\+json/)
+  expect(await again.json()).toMatchObject({ code: 'payment_replayed', paymentId })
+  expect(shop.served()).toBe(1)
+  await shop.close()
+})
+
+test('behavior: of ten copies of one paid request at once, one is served', async () => {
+  const shop = await openShop(stack)
+  const buyer = await newBuyer(stack, '1')
+  const payment = await signOnly(stack, shop, buyer)
+  const answers = await Promise.all(Array.from({ length: 10 }, () => present(shop, payment)))
+  expect(answers.map(({ status }) => status).sort()).toEqual([200, ...Array(9).fill(409)])
+  expect(shop.served()).toBe(1)
+  await shop.close()
+})
+
+test.each([
+  ['answers 500', () => new Response('broken', { status: 500 })],
+  [
+    'throws',
+    () => {
+      throw new Error('broken')
+    },
+  ],
+])('behavior: a handler that %s voids the payment', async (_, handler) => {
+  const shop = await openShop(stack, { handler })
+  const buyer = await newBuyer(stack, '1')
+  const error = await buyer.client.request(shop.url).catch((reason) => reason)
+  expect(error).toMatchObject({ status: 500, message: expect.stringContaining('voided') })
+  expect((await stack.get(`/payments/${error.paymentId}`)).body).toMatchObject({ payment_status: 'voided' })
+  const again = await present(shop, error.payment)
+  expect(again.status).toBe(409)
+  expect(again.headers.get('service-receipt')).toBeNull()
+  await shop.close()
+})
+
+test.each(['Bearer abc', 'Basic dXNlcjpwYXNz'])(
+  'args: authorization %s counts as none',
+  async (authorization) => {
+    const shop = await openShop(stack)
+    const answer = await fetch(shop.url, { headers: { authorization } })
+    expect(answer.status).toBe(402)
+    const body = await answer.json()
+    expect(body).toHaveProperty('macaroon')
+    expect(body).not.toHaveProperty('code')
+    await shop.close()
+  },
+)
+
+test('error: a payment for one endpoint at another', async () => {
+  const [shop, other] = [await openShop(stack), await openShop(stack)]
+  const payment = await signOnly(stack, shop, await newBuyer(stack, '1'))
+  const answer = await present(other, payment)
+  expect(answer.status).toBe(402)
+  const body = await answer.json()
+  expect(body).toMatchObject({ code: 'caveat_mismatch' })
+  expect(body).toHaveProperty('macaroon')
+  expect(other.served()).toBe(0)
+  await Promise.all([shop.close(), other.close()])
+})
+
+test('args: mockPayments: fake challenge, fake receipt, and no call to a gateway', async () => {
+  // Nothing listens there: a call would fail.
+  const shop = await openShop(stack, {
+    gatewayUrl: `http://127.0.0.1:${await freePort()}`,
+    mockPayments: true,
+  })
+  const unpaid = await fetch(shop.url)
+  expect(unpaid.status).toBe(402)
+  expect(await unpaid.json()).toMatchObject({ x402Version: 1, accepts: [{}, {}] })
+  const paid = await fetch(shop.url, { headers: { authorization: 'x402 mock:mock' } })
+  expect(paid.status).toBe(200)
+  expect(await paid.json()).toMatchObject({ verified: true })
+  const receipt = paid.headers.get('service-receipt') as string
+  expect(decodeReceipt(receipt)).toMatchObject({ transactionHash: zeroHash })
+  const { body: jwks } = await stack.get('/.well-known/jwks.json')
+  await expect(verifyReceipt(receipt, jwks as never)).rejects.toMatchObject({ code: 'invalid_receipt' })
+  await shop.close()
+})
+
+test('error: mock:mock where mock mode is off', async () => {
+  const shop = await openShop(stack)
+  const answer = await fetch(shop.url, { headers: { authorization: 'x402 mock:mock' } })
+  expect(answer.status).toBe(402)
+  expect(await answer.json()).toMatchObject({ code: 'mock_mode_off' })
+  expect(shop.served()).toBe(0)
+  await shop.close()
+})
+
+test('error: a gateway that is down serves nobody', async () => {
+  const shop = await openShop(stack, { gatewayUrl: `http://127.0.0.1:${await freePort()}` })
+  const reachable = await openShop(stack)
+  const buyer = await newBuyer(stack, '1')
+  for (const headers of [
+    {},
+    { authorization: encodeAuthorizationHeader(await signOnly(stack, reachable, buyer)) },
+  ]) {
+    const answer = await fetch(shop.url, { headers })
+    expect(answer.status).toBe(503)
+    expect(answer.headers.get('retry-after')).not.toBeNull()
+    expect(await answer.json()).toMatchObject({ code: 'dependency_unavailable' })
+  }
+  expect(shop.served()).toBe(0)
+  await Promise.all([shop.close(), reachable.close()])
+})
+
+test('error: a wallet without enough USDC', async () => {
+  const shop = await openShop(stack)
+  const buyer = await newBuyer(stack, '0.009999')
+  await expect(buyer.client.request(shop.url)).rejects.toMatchObject({
+    status: 402,
+    message: expect.stringContaining('Insufficient USDC balance'),
+  })
+  expect(shop.served()).toBe(0)
+  await shop.close()
+})

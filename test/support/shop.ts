@@ -1,0 +1,122 @@
+import { once } from 'node:events'
+import type { Server } from 'node:http'
+import { serve } from '@hono/node-server'
+import { type Context, Hono } from 'hono'
+import type { Address, Hex } from 'viem'
+import { generatePrivateKey, privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
+import { parseUsdc } from '#protocol/amount'
+import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
+import { parseChallenge } from '#protocol/challenge'
+import { networks } from '#protocol/networks'
+import { type Client, createClient } from '#sdk/client/createClient'
+import { type SignedPayment, signPayment } from '#sdk/client/payment'
+import { type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
+import { freePort, loopback } from '../../scripts/stack/port.ts'
+import { type RegisteredProvider, registerProvider } from '../../scripts/stack/registerProvider.ts'
+import type { Stack } from '../../scripts/stack/stack.ts'
+
+export type Shop = RegisteredProvider & {
+  /** Who is paid. */
+  address: Address
+  /** The protected resource. */
+  url: string
+  /** How often the handler behind the middleware ran. */
+  served: () => number
+  close: () => Promise<void>
+}
+
+type Handler = (c: Context<{ Variables: PaymentVariables }>) => Response | Promise<Response>
+
+/** A provider's API on the stack: registered over HTTP, one route behind the real middleware. */
+export async function openShop(
+  stack: Stack,
+  options: {
+    usdcPerUnit?: string
+    handler?: Handler
+    /** Default: the stack's; another one for a gateway that can't be reached. */
+    gatewayUrl?: string
+    mockPayments?: boolean
+    /** The middleware knows the provider's key, so that it can void. Default true. */
+    withKey?: boolean
+  } = {},
+): Promise<Shop> {
+  const { usdcPerUnit = '0.01', mockPayments = false, withKey = true } = options
+  const port = await freePort()
+  const url = `http://${loopback}:${port}/data`
+  const address = privateKeyToAddress(generatePrivateKey())
+  const provider = await registerProvider({
+    gatewayUrl: stack.api.url,
+    name: 'Test API',
+    network: stack.chain.network,
+    address,
+    endpoints: [{ url, usdcPerUnit }],
+  })
+  const protect = requirePayment({
+    gatewayUrl: options.gatewayUrl ?? stack.api.url,
+    providerId: provider.providerId,
+    pricing: { usdcPerUnit },
+    mockPayments,
+    timeout: 20_000,
+    ...(withKey && { apiKey: provider.apiKey }),
+  })
+  let served = 0
+  const app = new Hono<{ Variables: PaymentVariables }>()
+  // What a handler throws on purpose needn't be printed.
+  app.onError((_, c) => c.text('failed', 500))
+  app.get('/data', protect, (c) => {
+    served++
+    return options.handler?.(c) ?? c.json(c.get('payment'))
+  })
+  const server = serve({ fetch: app.fetch, port, hostname: loopback }) as Server
+  await once(server, 'listening')
+  return {
+    ...provider,
+    address,
+    url,
+    served: () => served,
+    close: async () => {
+      server.closeAllConnections()
+      server.close()
+      await once(server, 'close')
+    },
+  }
+}
+
+export type TestBuyer = { address: Address; privateKey: Hex; client: Client }
+
+/** A wallet with so many USDC, and a client that pays from it. */
+export async function newBuyer(stack: Stack, usdc: string): Promise<TestBuyer> {
+  const privateKey = generatePrivateKey()
+  const address = privateKeyToAddress(privateKey)
+  await stack.chain.mintUsdc([address], parseUsdc(usdc))
+  const client = createClient({
+    gatewayUrl: stack.api.url,
+    network: stack.chain.network,
+    walletPrivateKey: privateKey,
+    usdcAddress: usdcOf(stack),
+    timeout: 60_000,
+  })
+  return { address, privateKey, client }
+}
+
+export function usdcOf({ chain }: Stack): Address {
+  const deployment = chain.deployments[chain.network]
+  if (!deployment) throw new Error(`nothing is deployed on ${chain.network}`)
+  return deployment.usdc
+}
+
+/** Signs a shop's challenge without presenting the payment. */
+export async function signOnly(stack: Stack, shop: Shop, buyer: TestBuyer): Promise<SignedPayment> {
+  const challenge = parseChallenge(await (await fetch(shop.url)).json())
+  return signPayment(challenge, {
+    payer: privateKeyToAccount(buyer.privateKey),
+    network: networks[stack.chain.network],
+    usdc: usdcOf(stack),
+    now: Date.now() / 1000,
+  })
+}
+
+/** Presents a signed payment, as often as it's called. */
+export function present(shop: Shop, payment: SignedPayment): Promise<Response> {
+  return fetch(shop.url, { headers: { authorization: encodeAuthorizationHeader(payment) } })
+}
