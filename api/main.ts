@@ -2,6 +2,7 @@ import { openServedNetworks } from '#keeper/chain/servedNetworks'
 import { openDatabase } from '#keeper/store/database'
 import { migrate } from '#keeper/store/migrate'
 import { createApp } from './app.ts'
+import { startBackgroundWork } from './backgroundWork.ts'
 import { readConfig } from './config.ts'
 import { createLogger } from './log.ts'
 import { loadReceiptKeys } from './receipts/keys.ts'
@@ -10,14 +11,19 @@ import { serveApp } from './server.ts'
 async function main(): Promise<void> {
   const config = readConfig(process.env)
   const log = createLogger('api', config.logLevel)
-  const database = openDatabase({ url: config.databaseUrl, max: config.databasePool, applicationName: 'tollkeeper-api' })
+  const database = openDatabase({
+    url: config.databaseUrl,
+    max: config.databasePool,
+    applicationName: 'tollkeeper-api',
+  })
 
   const [networks, receiptKeys] = await Promise.all([
     openServedNetworks(config.networks),
     loadReceiptKeys(config.receiptKeyFile, config.createReceiptKeys),
     migrate(database),
   ])
-  const app = createApp({ database, networks, settings: config.gateway, receiptKeys, log })
+  const work = startBackgroundWork({ database, networks, settings: config.gateway, log })
+  const app = createApp({ database, networks, settings: config.gateway, receiptKeys, log, ...work.deps })
   const server = await serveApp(app, config)
   log.info(
     { url: `http://${config.host}:${server.port}`, networks: networks.map(({ network }) => network.name) },
@@ -27,6 +33,7 @@ async function main(): Promise<void> {
   async function stop(signal: string): Promise<void> {
     log.info({ signal }, 'api is stopping')
     await server.close()
+    await work.close()
     await database.end({ timeout: 2 })
     process.exit(0)
   }

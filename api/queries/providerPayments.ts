@@ -46,6 +46,8 @@ export type PaymentFilters = {
   txHash?: Hex | undefined
   after: PaymentPosition | null
   limit: number
+  /** Decides whether an authorization that nobody used has run out. */
+  now: Date
 }
 
 export type PaymentPage = {
@@ -58,6 +60,7 @@ type Row = Omit<ProviderPayment, 'status'> & {
   providerState: HalfState
   feeState: HalfState | null
   isSettling: boolean
+  validBefore: bigint
 }
 
 const rowsLookedAt = 5_000
@@ -80,7 +83,7 @@ export async function findProviderPayments(
   for (let looked = 0; looked < rowsLookedAt; looked += chunk, chunk = Math.min(chunk * 4, 1_000)) {
     const rows = await readPayments(sql, indexerSchema, { ...filters, after, limit: chunk })
     for (const row of rows) {
-      const payment = toPayment(row)
+      const payment = toPayment(row, filters.now)
       if (status === undefined || payment.status === status) {
         if (payments.length === limit) return { payments, next: positionOf(payments) }
         payments.push(payment)
@@ -97,13 +100,16 @@ function positionOf(payments: ProviderPayment[]): PaymentPosition | null {
   return last ? { acceptedAt: last.acceptedAt, paymentId: last.paymentId } : null
 }
 
-function toPayment({ providerState, feeState, isSettling, ...payment }: Row): ProviderPayment {
+function toPayment(
+  { providerState, feeState, isSettling, validBefore, ...payment }: Row,
+  now: Date,
+): ProviderPayment {
   const status = paymentStatus({
     provider: providerState,
     fee: feeState,
     isSettling,
     attempts: payment.attempts,
-    isFailed: payment.failedAt !== null,
+    isFailed: payment.failedAt !== null || Number(validBefore) * 1000 <= now.getTime(),
     isVoided: payment.voidedAt !== null,
   })
   return { ...payment, status }
@@ -157,7 +163,7 @@ async function readWhere(
         ${payer === undefined ? sql`` : sql`and p.payer = ${payer}`}
         ${from === undefined ? sql`` : sql`and p.accepted_at >= ${from}`}
         ${to === undefined ? sql`` : sql`and p.accepted_at < ${to}`}
-        ${txHash === undefined ? sql`` : sql`and p.id in ${paymentsOf(sql, indexerSchema, txHash)}`}
+        ${txHash === undefined ? sql`` : sql`and p.id in ${paymentsOf(sql, indexerSchema, providerId, txHash)}`}
         ${after === null ? sql`` : sql`and (p.accepted_at, p.id) < (${after.acceptedAt}, ${after.paymentId})`}
       order by p.accepted_at desc, p.id desc
       limit ${limit}
@@ -166,13 +172,14 @@ async function readWhere(
       p.payer, p.payee as "payTo", p.provider_amount as net, p.fee_amount as fee, p.tier, p.resource,
       p.accepted_at as "acceptedAt", p.attempts, p.next_attempt_at as "nextAttemptAt",
       p.failure_code as "failureCode", p.failed_at as "failedAt", p.voided_at as "voidedAt",
+      p.valid_before as "validBefore",
       provider.state as "providerState", fee.state as "feeState",
       case when provider.state = 'settled' then provider.tx_hash end as "txHash",
       case when fee.state = 'settled' then fee.tx_hash end as "feeTxHash",
       case when provider.state = 'settled' then provider.block_time end as "settledTime",
       p.concluded_at is null and exists (
         select from batch_item i join batch b on b.id = i.batch_id
-        where i.payment_id = p.id and i.active and b.state in ('broadcast', 'mined', 'handed_over')
+        where i.payment_id = p.id and i.active and b.state not in ('claimed', 'closed')
       ) as "isSettling"
     from page p
     cross join lateral (
@@ -185,11 +192,12 @@ async function readWhere(
 }
 
 /** The payments that a transaction moved a half of: by the index, and by what was sent straight to USDC. */
-function paymentsOf(sql: Queryable, indexerSchema: string, txHash: Hex) {
+function paymentsOf(sql: Queryable, indexerSchema: string, providerId: string, txHash: Hex) {
   return sql`(
     select a.payment_id
     from (
-      select chain_id, token, authorizer, nonce from ${sql(indexerSchema)}.authorization where tx_hash = ${txHash}
+      select chain_id, token, authorizer, nonce from ${sql(indexerSchema)}.authorization
+      where tx_hash = ${txHash} and chain_id in (select chain_id from wallet where provider_id = ${providerId})
       union
       select chain_id, token, authorizer, nonce from evidence where tx_hash = ${txHash}
     ) used

@@ -41,6 +41,7 @@ export function addChallengeRoutes(app: App, gateway: Gateway): void {
   app.openapi(getChallenge, async (c) => {
     const { providerId, endpointId } = c.req.valid('query')
     const offer = await findOffer(gateway, providerId, endpointId)
+    c.set('called', offer)
     const { network, payTo } = await chooseNetwork(gateway, offer, undefined)
     await network.payees.requirePayable(payTo)
     const price = choosePrice({
@@ -60,6 +61,7 @@ export function addChallengeRoutes(app: App, gateway: Gateway): void {
       body.endpointId === undefined
         ? await findRoute(gateway, providerId, body.method ?? 'GET', resource)
         : await findOffer(gateway, providerId, body.endpointId)
+    c.set('called', offer)
     const { network, payTo } = await chooseNetwork(gateway, offer, body.network)
     await network.payees.requirePayable(payTo)
     const price = choosePrice({
@@ -68,7 +70,13 @@ export function addChallengeRoutes(app: App, gateway: Gateway): void {
       minimum: minimumPriceOn(gateway.settings, network.served.network),
       isProvider: c.get('caller') === offer.providerId,
     })
-    const minted = mintChallenge(gateway, { offer, network, payTo, price, resource: resource?.href ?? offer.url })
+    const minted = mintChallenge(gateway, {
+      offer,
+      network,
+      payTo,
+      price,
+      resource: resource?.href ?? offer.url,
+    })
     return c.json(minted, 200)
   })
 }
@@ -87,7 +95,9 @@ async function findRoute(
   resource: URL | undefined,
 ): Promise<Offer> {
   if (resource === undefined) {
-    throw new Refusal('invalid_request', 'body: endpointId or resource is needed', { details: { field: 'endpointId' } })
+    throw new Refusal('invalid_request', 'body: endpointId or resource is needed', {
+      details: { field: 'endpointId' },
+    })
   }
   const offer = await gateway.offers.ofRoute(providerId, method.toUpperCase(), resource.pathname)
   if (offer !== undefined) return offer

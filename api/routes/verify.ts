@@ -21,6 +21,7 @@ const verify = createRoute({
 export function addVerifyRoute(app: App, gateway: Gateway): void {
   app.openapi(verify, async (c) => {
     const { macaroon, payloads, providerId, endpointId, pricing } = c.req.valid('json')
+    c.set('called', { providerId, endpointId })
     const answer = await gateway.verifyPayment({
       macaroon,
       payloads,

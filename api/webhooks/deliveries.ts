@@ -57,7 +57,7 @@ export async function dispatchOutbox(
         select pair.id, o.id, pair.webhook_id,
           'msg_' || left(encode(sha256(convert_to(concat_ws('|', o.event, o.provider_id, o.payment_id,
             coalesce(o.tx_hash, o.id::text)), 'UTF8')), 'hex'), 32),
-          ${now}, o.created_at
+          ${now}, date_trunc('milliseconds', o.created_at)
         from unnest(
           ${deliveries.map(() => newId('whd'))}::text[],
           ${deliveries.map((row) => row.outboxId.toString())}::bigint[],

@@ -30,6 +30,7 @@ export type DeliveryLoopOptions = {
   timeoutMs?: number
   /** Called with what came of each sending. */
   onAttempt?: (outcome: 'delivered' | 'failed' | 'exhausted') => void
+  onError?: () => void
 }
 
 export type DeliveryLoop = {
@@ -50,7 +51,7 @@ const leaseMarginMs = 30_000
  * happen it is sent again. Any number of processes share the work.
  */
 export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
-  const { database, guard, log, onAttempt } = options
+  const { database, guard, log, onAttempt, onError } = options
   const { now = () => new Date(), random = Math.random } = options
   const { pollIntervalMs = 1_000, concurrency = 16, perWebhook = 4, timeoutMs = 10_000 } = options
   const underWay = new Map<Promise<void>, string>()
@@ -117,6 +118,7 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
         else if (started === 0) await rest()
       } catch (error) {
         log.error({ err: error }, 'webhooks can not be sent for now')
+        onError?.()
         await rest()
       }
     }

@@ -17,6 +17,8 @@ create index payment_partial on payment (provider_id, accepted_at desc, id desc)
 create index payment_troubled on payment (provider_id, accepted_at desc, id desc)
   where first_failed_at is not null and (concluded_at is null or failed_at is not null);
 
+create index evidence_transaction on evidence (tx_hash);
+
 create table revenue (
   provider_id text not null references provider,
   period text not null check (period in ('hour', 'day')), -- UTC

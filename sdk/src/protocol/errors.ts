@@ -43,6 +43,8 @@ export const errorCodes = {
   unknown_wallet: { status: 404, title: 'No such wallet' },
   unknown_payment: { status: 404, title: 'No such payment' },
   unknown_batch: { status: 404, title: 'No such batch' },
+  unknown_webhook: { status: 404, title: 'No such webhook' },
+  unknown_delivery: { status: 404, title: 'No such delivery' },
   // 405 to 415
   method_not_allowed: { status: 405, title: 'Method is not allowed here' },
   request_timeout: { status: 408, title: 'Request took too long to arrive', retryable: true },
@@ -64,6 +66,8 @@ export const errorCodes = {
   price_below_minimum: { status: 422, title: 'Price is below the minimum' },
   price_below_registered: { status: 422, title: 'Price is below the registered one' },
   payee_refused: { status: 422, title: 'This address cannot be paid' },
+  webhook_url_refused: { status: 422, title: 'This URL cannot receive webhooks' },
+  webhook_limit_reached: { status: 422, title: 'Provider has as many webhooks as it may' },
   idempotency_key_reused: { status: 422, title: 'Idempotency-Key was used with another body' },
   settlement_failed: { status: 422, title: 'Settlement failed' },
   // 429, 5xx

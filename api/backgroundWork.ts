@@ -1,0 +1,47 @@
+import type { GatewayDeps } from './gateway.ts'
+import { collectApiState, createApiMetrics } from './metrics.ts'
+import { createSummaryLoop } from './revenue/summarise.ts'
+import { createUsageCounters } from './usage/usageCounters.ts'
+import { createAddressGuard } from './webhooks/addressGuard.ts'
+import { createDeliveryLoop } from './webhooks/deliveryLoop.ts'
+
+export type BackgroundWork = {
+  /** What the app shares with it. */
+  deps: Required<Pick<GatewayDeps, 'addressGuard' | 'usage' | 'metrics'>>
+  /** Takes up nothing new, and waits for what is under way. */
+  close(): Promise<void>
+}
+
+/** Starts what an api process does beside answering: webhooks, the providers' sums, counters. */
+export function startBackgroundWork({
+  database,
+  networks,
+  settings,
+  log,
+}: Pick<GatewayDeps, 'database' | 'networks' | 'settings' | 'log'>): BackgroundWork {
+  const { indexerSchema } = settings
+  const metrics = createApiMetrics()
+  collectApiState(metrics, { database, indexerSchema, networks: networks.map(({ network }) => network) })
+  const failed = (loop: string) => () => metrics.backgroundErrors.inc({ loop })
+
+  const addressGuard = createAddressGuard({ allowPrivate: settings.webhookAllowPrivate })
+  const usage = createUsageCounters({ database, log, onError: failed('usage') })
+  const summaries = createSummaryLoop({ database, indexerSchema, log, onError: failed('summaries') })
+  const deliveries = createDeliveryLoop({
+    database,
+    guard: addressGuard,
+    log,
+    onAttempt: (outcome) => metrics.webhookAttempts.inc({ outcome }),
+    onError: failed('webhooks'),
+  })
+  usage.start()
+  summaries.start()
+  deliveries.start()
+
+  return {
+    deps: { addressGuard, usage, metrics },
+    async close() {
+      await Promise.all([usage.close(), summaries.close(), deliveries.close()])
+    },
+  }
+}

@@ -1,0 +1,13 @@
+import type { MiddlewareHandler } from 'hono'
+import { routePath } from 'hono/route'
+import type { ApiMetrics } from '../metrics.ts'
+
+/** Times every request, by route, never by path: paths hold ids. */
+export function measure({ requests }: ApiMetrics): MiddlewareHandler {
+  return async (c, next) => {
+    const end = requests.startTimer({ method: c.req.method })
+    await next()
+    const route = c.res.status === 404 && c.error === undefined ? 'none' : routePath(c, -1)
+    end({ route, status: String(c.res.status) })
+  }
+}

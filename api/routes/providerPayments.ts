@@ -1,0 +1,146 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import { networkByChainId } from '#protocol/networks'
+import type { App } from '../app.ts'
+import { type Gateway, networkOf } from '../gateway.ts'
+import { requireOwner } from '../middleware/authenticate.ts'
+import { fromIndex } from '../queries/indexedHead.ts'
+import { requireProviderIndex } from '../queries/providerIndex.ts'
+import {
+  findProviderPayments,
+  type PaymentPosition,
+  type ProviderPayment,
+} from '../queries/providerPayments.ts'
+import { findSettlementFailures, type SettlementFailure } from '../queries/settlementFailures.ts'
+import { decodePageCursor, encodePageCursor, readTime } from './pageCursor.ts'
+import { jsonAnswer, problems } from './problems.ts'
+import { providerId } from './schemas.ts'
+import * as schemas from './viewSchemas.ts'
+
+const owner = { middleware: requireOwner, security: [{ apiKey: [] }], tags: ['Provider views'] }
+const params = z.object({ id: providerId })
+
+const getPayments = createRoute({
+  ...owner,
+  method: 'get',
+  path: '/providers/{id}/payments',
+  summary: 'Payments, newest first',
+  description:
+    'A page may hold fewer than `limit` and still have a next one: only a null cursor ends the list.',
+  request: { params, query: schemas.paymentsQuery },
+  responses: { 200: jsonAnswer('The payments', schemas.payments), ...problems(400, 401, 403, 422, 503) },
+})
+
+const getFailures = createRoute({
+  ...owner,
+  method: 'get',
+  path: '/providers/{id}/failures',
+  summary: 'Payments whose settlement is failing or has failed, with each attempt and the next one',
+  request: { params, query: schemas.failuresQuery },
+  responses: {
+    200: jsonAnswer('The failures, newest first', schemas.failures),
+    ...problems(400, 401, 403, 422, 503),
+  },
+})
+
+export function addProviderPaymentRoutes(app: App, gateway: Gateway): void {
+  const { database, settings, now } = gateway
+  const { indexerSchema } = settings
+  const chainOf = (network: string | undefined) =>
+    network === undefined ? undefined : networkOf(gateway, network).served.network.chainId
+
+  app.openapi(getPayments, async (c) => {
+    const { id } = c.req.valid('param')
+    const { network, cursor, limit = 20, tx_hash: txHash, ...filters } = c.req.valid('query')
+    const chainId = chainOf(network)
+    const after = readPosition(cursor, 'payments')
+    const indexedBlocks = await requireProviderIndex(database, indexerSchema, id, chainId)
+    const page = await fromIndex(
+      findProviderPayments(database, indexerSchema, {
+        ...filters,
+        providerId: id,
+        chainId,
+        txHash,
+        after,
+        limit,
+        now: new Date(now()),
+      }),
+    )
+    return c.json(
+      { payments: page.payments.map(toPayment), cursor: writePosition(page.next, 'payments'), indexedBlocks },
+      200,
+    )
+  })
+
+  app.openapi(getFailures, async (c) => {
+    const { id } = c.req.valid('param')
+    const { network, cursor, limit = 20, status = 'retrying', ...filters } = c.req.valid('query')
+    const chainId = chainOf(network)
+    const list = `failures ${status}`
+    const after = readPosition(cursor, list)
+    const indexedBlocks = await requireProviderIndex(database, indexerSchema, id, chainId)
+    const page = await fromIndex(
+      findSettlementFailures(database, indexerSchema, {
+        ...filters,
+        providerId: id,
+        chainId,
+        status,
+        after,
+        limit,
+        now: new Date(now()),
+      }),
+    )
+    return c.json(
+      { failures: page.failures.map(toFailure), cursor: writePosition(page.next, list), indexedBlocks },
+      200,
+    )
+  })
+}
+
+function readPosition(cursor: string | undefined, list: string): PaymentPosition | null {
+  return decodePageCursor(cursor, list, ([time, paymentId]) => {
+    const acceptedAt = readTime(time)
+    return acceptedAt && typeof paymentId === 'string' ? { acceptedAt, paymentId } : null
+  })
+}
+
+function writePosition(position: PaymentPosition | null, list: string): string | null {
+  return position && encodePageCursor(list, [position.acceptedAt.getTime(), position.paymentId])
+}
+
+function toPayment(payment: ProviderPayment) {
+  return {
+    paymentId: payment.paymentId,
+    requestId: payment.requestId,
+    payment_status: payment.status,
+    endpointId: payment.endpointId,
+    network: networkByChainId(payment.chainId).name,
+    payer: payment.payer,
+    payTo: payment.payTo,
+    totalUsdc: (payment.net + payment.fee).toString(),
+    providerUsdc: payment.net.toString(),
+    platformUsdc: payment.fee.toString(),
+    tier: payment.tier,
+    resource: payment.resource,
+    acceptedAt: payment.acceptedAt.toISOString(),
+    settledAt:
+      payment.settledTime === null ? null : new Date(Number(payment.settledTime) * 1000).toISOString(),
+    transactionHash: payment.txHash,
+    platformTransactionHash: payment.feeTxHash,
+    attempts: payment.attempts,
+    nextAttemptAt: payment.nextAttemptAt?.toISOString() ?? null,
+    failureCode: payment.failureCode,
+    failedAt: payment.failedAt?.toISOString() ?? null,
+    voidedAt: payment.voidedAt?.toISOString() ?? null,
+  }
+}
+
+function toFailure({ failures, ...payment }: SettlementFailure) {
+  return {
+    ...toPayment(payment),
+    failures: failures.map(({ failedAt, nextAttemptAt, ...failure }) => ({
+      ...failure,
+      failedAt: failedAt.toISOString(),
+      nextAttemptAt: nextAttemptAt?.toISOString() ?? null,
+    })),
+  }
+}

@@ -1,0 +1,129 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import { formatUsdc } from '#protocol/amount'
+import { networkByChainId } from '#protocol/networks'
+import type { App } from '../app.ts'
+import { type Gateway, networkOf } from '../gateway.ts'
+import { requireOwner } from '../middleware/authenticate.ts'
+import { fromIndex } from '../queries/indexedHead.ts'
+import { requireProviderIndex } from '../queries/providerIndex.ts'
+import { findRevenue, groupKey, type RevenueRow } from '../queries/revenue.ts'
+import { findTopPayers } from '../queries/topPayers.ts'
+import { decodePageCursor, encodePageCursor, readTime } from './pageCursor.ts'
+import { choosePeriod } from './period.ts'
+import { jsonAnswer, problems } from './problems.ts'
+import { providerId } from './schemas.ts'
+import * as schemas from './viewSchemas.ts'
+
+const owner = { middleware: requireOwner, security: [{ apiKey: [] }], tags: ['Provider views'] }
+const params = z.object({ id: providerId })
+
+const getRevenue = createRoute({
+  ...owner,
+  method: 'get',
+  path: '/providers/{id}/revenue',
+  summary: 'Revenue by time, endpoint, wallet or network',
+  description:
+    'By when payments were accepted. Settled figures are what the indexed chain shows now, also after a reorg. ' +
+    'By hour at most 31 days at a time, by day 366.',
+  request: { params, query: schemas.revenueQuery },
+  responses: {
+    200: jsonAnswer('The sums, newest first', schemas.revenue),
+    ...problems(400, 401, 403, 422, 503),
+  },
+})
+
+const getPayers = createRoute({
+  ...owner,
+  method: 'get',
+  path: '/providers/{id}/payers',
+  summary: 'Who paid most, all time',
+  request: { params, query: schemas.payersQuery },
+  responses: {
+    200: jsonAnswer('The payers, greatest first', schemas.payers),
+    ...problems(400, 401, 403, 422, 503),
+  },
+})
+
+export function addRevenueRoutes(app: App, gateway: Gateway): void {
+  const { database, settings, now } = gateway
+  const { indexerSchema } = settings
+  const chainOf = (network: string | undefined) =>
+    network === undefined ? undefined : networkOf(gateway, network).served.network.chainId
+
+  app.openapi(getRevenue, async (c) => {
+    const { id } = c.req.valid('param')
+    const query = c.req.valid('query')
+    const { interval = 'day', groupBy = 'none', endpointId, wallet, network, cursor, limit = 100 } = query
+    const chainId = chainOf(network)
+    const period = choosePeriod(interval, query, new Date(now()))
+    const list = `revenue ${interval} ${groupBy}`
+    const after = decodePageCursor(cursor, list, ([time, group]) => {
+      const startsAt = readTime(time)
+      const isComplete =
+        typeof group === 'string' && (interval === 'total' ? time === null : startsAt !== null)
+      return isComplete ? { startsAt, group } : null
+    })
+    const filters = { ...period, interval, groupBy, endpointId, chainId, wallet, after }
+    const indexedBlocks = await requireProviderIndex(database, indexerSchema, id, chainId)
+    const rows = await fromIndex(
+      findRevenue(database, indexerSchema, { ...filters, providerId: id, limit: limit + 1 }),
+    )
+    const page = rows.slice(0, limit)
+    const last = rows.length > limit ? page.at(-1) : undefined
+    return c.json(
+      {
+        interval,
+        from: period.from.toISOString(),
+        to: period.to.toISOString(),
+        revenue: page.map(toRow),
+        cursor: last ? encodePageCursor(list, [last.startsAt?.getTime() ?? null, groupKey(last)]) : null,
+        indexedBlocks,
+      },
+      200,
+    )
+  })
+
+  app.openapi(getPayers, async (c) => {
+    const { id } = c.req.valid('param')
+    const { network, limit = 20 } = c.req.valid('query')
+    const chainId = chainOf(network)
+    const indexedBlocks = await requireProviderIndex(database, indexerSchema, id, chainId)
+    const payers = await fromIndex(findTopPayers(database, indexerSchema, { providerId: id, chainId, limit }))
+    return c.json(
+      {
+        payers: payers.map((payer) => ({
+          payer: payer.payer,
+          network: networkByChainId(payer.chainId).name,
+          payments: payer.payments,
+          gross_usdc: formatUsdc(payer.gross),
+          settled_usdc: formatUsdc(payer.settledNet),
+          lastPaymentAt: payer.lastAcceptedAt.toISOString(),
+        })),
+        indexedBlocks,
+      },
+      200,
+    )
+  })
+}
+
+function toRow(row: RevenueRow) {
+  const net = row.gross - row.fee
+  return {
+    startsAt: row.startsAt?.toISOString() ?? null,
+    ...(row.endpointId !== null && { endpointId: row.endpointId }),
+    ...(row.chainId !== null && { network: networkByChainId(row.chainId).name }),
+    ...(row.wallet !== null && { wallet: row.wallet }),
+    payments: row.payments,
+    settledPayments: row.settledPayments,
+    outstandingPayments: row.payments - row.settledPayments - row.failedPayments,
+    failedPayments: row.failedPayments,
+    voidedPayments: row.voidedPayments,
+    gross_usdc: formatUsdc(row.gross),
+    fee_usdc: formatUsdc(row.fee),
+    net_usdc: formatUsdc(net),
+    settled_usdc: formatUsdc(row.settledNet),
+    outstanding_usdc: formatUsdc(net - row.settledNet - row.failedNet),
+    failed_usdc: formatUsdc(row.failedNet),
+    settled_fee_usdc: formatUsdc(row.settledFee),
+  }
+}

@@ -1,0 +1,61 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import type { App } from '../app.ts'
+import type { Gateway } from '../gateway.ts'
+import { requireOwner } from '../middleware/authenticate.ts'
+import { findUsage } from '../queries/usage.ts'
+import { decodePageCursor, encodePageCursor, readTime } from './pageCursor.ts'
+import { choosePeriod } from './period.ts'
+import { jsonAnswer, problems } from './problems.ts'
+import { providerId } from './schemas.ts'
+import * as schemas from './viewSchemas.ts'
+
+const getUsage = createRoute({
+  middleware: requireOwner,
+  security: [{ apiKey: [] }],
+  tags: ['Provider views'],
+  method: 'get',
+  path: '/providers/{id}/usage',
+  summary: 'Calls by endpoint: challenged, paid, refused by reason',
+  description: 'Calls that reached the gateway; the newest ones are added every few seconds.',
+  request: { params: z.object({ id: providerId }), query: schemas.usageQuery },
+  responses: {
+    200: jsonAnswer('The calls, newest first', schemas.usage),
+    ...problems(400, 401, 403, 422, 503),
+  },
+})
+
+export function addUsageRoutes(app: App, { database, now }: Gateway): void {
+  app.openapi(getUsage, async (c) => {
+    const { id } = c.req.valid('param')
+    const query = c.req.valid('query')
+    const { interval = 'day', endpointId, cursor, limit = 100 } = query
+    const period = choosePeriod(interval, query, new Date(now()))
+    const list = `usage ${interval}`
+    const after = decodePageCursor(cursor, list, ([time, endpoint]) => {
+      const startsAt = readTime(time)
+      const isComplete =
+        typeof endpoint === 'string' && (interval === 'total' ? time === null : startsAt !== null)
+      return isComplete ? { startsAt, endpointId: endpoint } : null
+    })
+    const rows = await findUsage(database, {
+      ...period,
+      providerId: id,
+      interval,
+      endpointId,
+      after,
+      limit: limit + 1,
+    })
+    const page = rows.slice(0, limit)
+    const last = rows.length > limit ? page.at(-1) : undefined
+    return c.json(
+      {
+        interval,
+        from: period.from.toISOString(),
+        to: period.to.toISOString(),
+        usage: page.map(({ startsAt, ...row }) => ({ startsAt: startsAt?.toISOString() ?? null, ...row })),
+        cursor: last ? encodePageCursor(list, [last.startsAt?.getTime() ?? null, last.endpointId]) : null,
+      },
+      200,
+    )
+  })
+}

@@ -1,0 +1,210 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import type { App } from '../app.ts'
+import type { Gateway } from '../gateway.ts'
+import { requireOwner } from '../middleware/authenticate.ts'
+import { Refusal } from '../refusal.ts'
+import { AddressRefusedError } from '../webhooks/addressGuard.ts'
+import { type Attempt, type Delivery, deliveriesOf, redeliver } from '../webhooks/deliveryLog.ts'
+import { webhookEvents } from '../webhooks/events.ts'
+import {
+  deleteWebhook,
+  findWebhook,
+  insertWebhook,
+  maxWebhooks,
+  newWebhookSecret,
+  rotateSecret,
+  type Webhook,
+  webhooksOf,
+} from '../webhooks/registry.ts'
+import { decodePageCursor, encodePageCursor, readTime } from './pageCursor.ts'
+import { jsonAnswer, jsonBody, problems } from './problems.ts'
+import { providerId } from './schemas.ts'
+import * as schemas from './webhookSchemas.ts'
+
+const owner = { middleware: requireOwner, security: [{ apiKey: [] }], tags: ['Webhooks'] }
+const params = z.object({ id: providerId })
+const webhookParams = params.extend({ webhookId: schemas.webhookId })
+
+const createWebhook = createRoute({
+  ...owner,
+  method: 'post',
+  path: '/providers/{id}/webhooks',
+  summary: 'Register a URL to be told of events',
+  request: { params, body: jsonBody(schemas.newWebhook) },
+  responses: {
+    201: jsonAnswer(
+      'The webhook, and the secret that its messages are signed with',
+      schemas.webhookWithSecret,
+    ),
+    ...problems(400, 401, 403, 413, 422, 503),
+  },
+})
+
+const getWebhooks = createRoute({
+  ...owner,
+  method: 'get',
+  path: '/providers/{id}/webhooks',
+  summary: 'Webhooks, without their secrets',
+  request: { params },
+  responses: { 200: jsonAnswer('The webhooks, oldest first', schemas.webhooks), ...problems(401, 403, 503) },
+})
+
+const getWebhook = createRoute({
+  ...owner,
+  method: 'get',
+  path: '/providers/{id}/webhooks/{webhookId}',
+  summary: 'A webhook',
+  request: { params: webhookParams },
+  responses: { 200: jsonAnswer('The webhook', schemas.webhook), ...problems(401, 403, 404, 503) },
+})
+
+const removeWebhook = createRoute({
+  ...owner,
+  method: 'delete',
+  path: '/providers/{id}/webhooks/{webhookId}',
+  summary: 'Stop sending to a URL; what waits for it is dropped',
+  request: { params: webhookParams },
+  responses: { 204: { description: 'Deleted' }, ...problems(401, 403, 404, 503) },
+})
+
+const postRotation = createRoute({
+  ...owner,
+  method: 'post',
+  path: '/providers/{id}/webhooks/{webhookId}/rotate',
+  summary: 'Sign with a new secret; for 24 hours the one before signs as well',
+  request: { params: webhookParams },
+  responses: {
+    200: jsonAnswer('The new secret', schemas.webhookWithSecret),
+    ...problems(401, 403, 404, 503),
+  },
+})
+
+const getDeliveries = createRoute({
+  ...owner,
+  method: 'get',
+  path: '/providers/{id}/webhooks/{webhookId}/deliveries',
+  summary: 'What was sent, newest first, with every attempt',
+  request: { params: webhookParams, query: schemas.deliveriesQuery },
+  responses: {
+    200: jsonAnswer('The deliveries', schemas.deliveries),
+    ...problems(400, 401, 403, 404, 422, 503),
+  },
+})
+
+const postRedelivery = createRoute({
+  ...owner,
+  method: 'post',
+  path: '/providers/{id}/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver',
+  summary: 'Send a message again, whatever became of it',
+  request: { params: webhookParams.extend({ deliveryId: schemas.deliveryId }) },
+  responses: { 202: { description: 'It is sent within seconds' }, ...problems(401, 403, 404, 503) },
+})
+
+const defaultLimit = 20
+
+export function addWebhookRoutes(app: App, { database, addressGuard, now }: Gateway): void {
+  async function requireWebhook(id: string, webhookId: string): Promise<Webhook> {
+    const webhook = await findWebhook(database, id, webhookId)
+    if (webhook === null) throw new Refusal('unknown_webhook')
+    return webhook
+  }
+
+  app.openapi(createWebhook, async (c) => {
+    const { id } = c.req.valid('param')
+    const { url, events = [...webhookEvents], description = '' } = c.req.valid('json')
+    const parsed = URL.parse(url)
+    if (parsed === null) throw new Refusal('webhook_url_refused', 'expected an absolute URL')
+    await addressGuard.check(parsed).catch((error: unknown) => {
+      if (!(error instanceof AddressRefusedError)) throw error
+      throw new Refusal('webhook_url_refused', error.message, { cause: error })
+    })
+    const secret = newWebhookSecret()
+    const wanted = { providerId: id, url: parsed.href, description, events: [...new Set(events)], secret }
+    const webhook = await insertWebhook(database, wanted)
+    if (webhook === null)
+      throw new Refusal('webhook_limit_reached', `At most ${maxWebhooks} webhooks a provider`)
+    return c.json({ ...toWebhook(webhook), secret }, 201)
+  })
+
+  app.openapi(getWebhooks, async (c) => {
+    const webhooks = await webhooksOf(database, c.req.valid('param').id)
+    return c.json({ webhooks: webhooks.map(toWebhook) }, 200)
+  })
+
+  app.openapi(getWebhook, async (c) => {
+    const { id, webhookId } = c.req.valid('param')
+    return c.json(toWebhook(await requireWebhook(id, webhookId)), 200)
+  })
+
+  app.openapi(removeWebhook, async (c) => {
+    const { id, webhookId } = c.req.valid('param')
+    if (!(await deleteWebhook(database, id, webhookId))) throw new Refusal('unknown_webhook')
+    return c.body(null, 204)
+  })
+
+  app.openapi(postRotation, async (c) => {
+    const { id, webhookId } = c.req.valid('param')
+    const secret = newWebhookSecret()
+    const webhook = await rotateSecret(database, {
+      providerId: id,
+      id: webhookId,
+      secret,
+      now: new Date(now()),
+    })
+    if (webhook === null) throw new Refusal('unknown_webhook')
+    return c.json({ ...toWebhook(webhook), secret }, 200)
+  })
+
+  app.openapi(getDeliveries, async (c) => {
+    const { id, webhookId } = c.req.valid('param')
+    const { limit = defaultLimit, cursor } = c.req.valid('query')
+    await requireWebhook(id, webhookId)
+    const after = decodePageCursor(cursor, webhookId, ([time, last]) => {
+      const createdAt = readTime(time)
+      return createdAt && typeof last === 'string' ? { createdAt, id: last } : null
+    })
+    const found = await deliveriesOf(database, { webhookId, after, limit: limit + 1 })
+    const page = found.slice(0, limit)
+    const last = found.length > limit ? page.at(-1) : undefined
+    return c.json(
+      {
+        deliveries: page.map(toDelivery),
+        cursor: last ? encodePageCursor(webhookId, [last.createdAt.getTime(), last.id]) : null,
+      },
+      200,
+    )
+  })
+
+  app.openapi(postRedelivery, async (c) => {
+    const { id, webhookId, deliveryId } = c.req.valid('param')
+    await requireWebhook(id, webhookId)
+    const isDue = await redeliver(database, { webhookId, deliveryId, now: new Date(now()) })
+    if (!isDue) throw new Refusal('unknown_delivery')
+    return c.body(null, 202)
+  })
+}
+
+function toWebhook({ id, createdAt, disabledAt, previousSecretExpiresAt, ...webhook }: Webhook) {
+  return {
+    webhookId: id,
+    ...webhook,
+    createdAt: createdAt.toISOString(),
+    disabledAt: disabledAt?.toISOString() ?? null,
+    previousSecretExpiresAt: previousSecretExpiresAt?.toISOString() ?? null,
+  }
+}
+
+function toDelivery({ id, createdAt, deliveredAt, nextAttemptAt, attempts, ...delivery }: Delivery) {
+  return {
+    deliveryId: id,
+    ...delivery,
+    createdAt: createdAt.toISOString(),
+    deliveredAt: deliveredAt?.toISOString() ?? null,
+    nextAttemptAt: nextAttemptAt?.toISOString() ?? null,
+    attempts: attempts.map(toAttempt),
+  }
+}
+
+function toAttempt({ startedAt, endedAt, ...attempt }: Attempt) {
+  return { ...attempt, startedAt: startedAt.toISOString(), endedAt: endedAt?.toISOString() ?? null }
+}
