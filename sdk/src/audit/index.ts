@@ -1,0 +1,13 @@
+export { type AuditOptions, type AuditProgress, audit } from './audit.ts'
+export type {
+  AuditedHalf,
+  AuditedReceipt,
+  AuditReason,
+  AuditReport,
+  AuditState,
+  BatchTotal,
+  ProviderTotal,
+  UnreceiptedTransfer,
+  WalletAudit,
+} from './report.ts'
+export { type ReceiptKeys, type VerifiedReceipt, verifyReceipt } from './verifyReceipt.ts'

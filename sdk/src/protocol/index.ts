@@ -1,0 +1,68 @@
+export { ceilDiv, floorDiv, formatUsdc, parseUsdc } from './amount.ts'
+export {
+  type AuthorizationHeader,
+  encodeAuthorizationHeader,
+  parseAuthorizationHeader,
+} from './authorizationHeader.ts'
+export {
+  boundNonce,
+  type Challenge,
+  feeNonce,
+  maxTimeoutSeconds,
+  type PaymentRequirements,
+  parseChallenge,
+} from './challenge.ts'
+export {
+  type Authorization,
+  authorizationDigest,
+  compactSignature,
+  domainSeparator,
+  type Eip712Domain,
+  eip712Domain,
+  isCanonicalSignature,
+  transferWithAuthorizationTypes,
+} from './eip3009.ts'
+export { BaseError, type ErrorCode, errorCodes, isErrorCode, ProtocolError } from './errors.ts'
+export {
+  attenuateMacaroon,
+  type Caveats,
+  type Hmac,
+  type HolderCaveats,
+  type MacaroonRequest,
+  type MacaroonSecret,
+  type MacaroonTerms,
+  mintMacaroon,
+  parseMacaroon,
+  verifyMacaroon,
+} from './macaroon.ts'
+export {
+  isNetworkName,
+  type Network,
+  type NetworkName,
+  networkByChainId,
+  networkByName,
+  networkNames,
+  networks,
+} from './networks.ts'
+export { encodePayload, parsePayload, type SignedAuthorization } from './payload.ts'
+export { type PaymentStatus, paymentStatuses } from './paymentStatus.ts'
+export {
+  decodeReceipt,
+  parseReceiptClaims,
+  type ReceiptAuthorization,
+  type ReceiptClaims,
+  zeroHash,
+} from './receipt.ts'
+export {
+  type Batch,
+  decodeOutcomes,
+  encodeSettle,
+  type Outcome,
+  type Payment,
+  type PaymentOutcome,
+  type SettlementItem,
+  settlementItems,
+  type Trigger,
+  triggerCodes,
+} from './settlement.ts'
+export { effectiveRate, type FeeSchedule, type Split, splitPrice, type Tier } from './tier.ts'
