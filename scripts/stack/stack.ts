@@ -280,7 +280,8 @@ async function startSampleProvider(stack: Stack, options: StackOptions, started:
   })
   const provider = new Service({
     name: 'provider',
-    program: [join(root, 'examples', 'provider', 'main.ts')],
+    // The package's own exports, read from its sources.
+    program: ['--conditions=@tollkeeper/source', join(root, 'examples', 'provider', 'main.ts')],
     env: {
       GATEWAY_URL: stack.api.url,
       PROVIDER_ID: registered.providerId,
