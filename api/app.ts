@@ -1,9 +1,9 @@
 import { OpenAPIHono } from '@hono/zod-openapi'
-import { bodyLimit } from 'hono/body-limit'
 import { cors } from 'hono/cors'
 import { createGateway, type GatewayDeps } from './gateway.ts'
 import { authenticate } from './middleware/authenticate.ts'
 import { countCalls } from './middleware/countCalls.ts'
+import { limitBody } from './middleware/limitBody.ts'
 import { measure } from './middleware/measure.ts'
 import { answerProblem, toCodedError } from './problem.ts'
 import { Refusal } from './refusal.ts'
@@ -75,14 +75,7 @@ export function createApp(deps: GatewayDeps): App {
   ]) {
     app.use(path, publicReads)
   }
-  app.use(
-    bodyLimit({
-      maxSize: settings.maxBodyBytes,
-      onError: () => {
-        throw new Refusal('payload_too_large', `A body has at most ${settings.maxBodyBytes} bytes`)
-      },
-    }),
-  )
+  app.use(limitBody(settings.maxBodyBytes))
   app.use(authenticate(gateway))
   app.on(['GET', 'POST'], ['/challenge', '/verify'], countCalls(gateway))
 
