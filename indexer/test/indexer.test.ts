@@ -6,7 +6,7 @@ import {
   parseAbi,
   type TransactionReceipt,
 } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { devAccount } from '../../scripts/chain/accounts.ts'
 import { multicall3Address } from '../../scripts/chain/prepareChain.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
@@ -21,6 +21,9 @@ import {
   type TestIndex,
   until,
 } from './harness.ts'
+
+// Each start of Ponder takes seconds, many more on a busy machine.
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 })
 
 let chain: TestChain
 let index: TestIndex

@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import type { Hex } from 'viem'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import { createTestDatabase } from '../../test/support/database.ts'
 import {
   providerA,
@@ -11,6 +11,9 @@ import {
   type TestIndex,
   until,
 } from './harness.ts'
+
+// Each start of Ponder takes seconds, many more on a busy machine.
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 })
 
 const running: { close: () => Promise<void> }[] = []
 
