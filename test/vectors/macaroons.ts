@@ -227,6 +227,15 @@ function vectors(): Vector[] {
       result: 'macaroon_invalid',
     },
     { name: 'location', macaroon: text(withCaveats(located, ...minted)), result: 'macaroon_invalid' },
+    {
+      name: 'a length in a longer form',
+      macaroon: Buffer.concat([
+        whole.subarray(0, 2),
+        Buffer.from([whole.readUInt8(2) | 0x80, 0]),
+        whole.subarray(3),
+      ]).toString('base64url'),
+      result: 'macaroon_invalid',
+    },
     { name: 'format V1', macaroon: changed((bytes) => bytes.writeUInt8(1, 0)), result: 'macaroon_invalid' },
     {
       name: 'trailing byte',
