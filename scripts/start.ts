@@ -25,6 +25,8 @@ API that charges for its forecast. Ctrl-C stops everything; the chain and its da
 Ports, 0 for a free one:
 ${ports.map((port) => `  ${port.variable.padEnd(14)} ${port.title} (default ${port.default === 0 ? 'a free one' : port.default})`).join('\n')}`
 
+/** An hour is long for somebody who watches. */
+const settleAfterSeconds = process.env.TRIGGER_TIME_SECONDS || 60
 const buyerAccount = 10
 const buyerFunds = 1_000_000_000n
 
@@ -58,6 +60,7 @@ try {
     ports: chosen,
     databaseUrl: process.env.DATABASE_URL || undefined,
     provider: true,
+    env: { keeper: { TRIGGER_TIME_SECONDS: String(settleAfterSeconds) } },
     signal: startup.signal,
     logFolder,
     onReady: (name, url) => {
@@ -118,6 +121,6 @@ Ready after ${seconds.toFixed(1)} s. A buyer with 1,000 USDC can pay for the sam
 
   WALLET_PRIVATE_KEY=${devPrivateKey(buyerAccount)} USDC_ADDRESS=${usdc} npm run buy -- ${provider?.url}/forecast
 
-Logs: ${logFolder}. Ctrl-C stops everything.
+What is paid settles within ${settleAfterSeconds} s here (TRIGGER_TIME_SECONDS). Logs: ${logFolder}. Ctrl-C stops everything.
 `)
 }

@@ -15,6 +15,7 @@ export function describeLine(name: ServiceName, line: string): string | undefine
     return `broadcast  ${payments} payment${payments === 1 ? '' : 's'}, trigger ${trigger}, transaction ${hash}`
   }
   if (name === 'keeper' && msg === 'batch mined') return `mined      transaction ${hash} in block ${block}`
+  if (isAboutPublicRpc(msg)) return undefined
   if (typeof level === 'number' && level >= warning)
     return `${level >= error ? 'ERROR' : 'warning'}    ${name}: ${msg}`
   return undefined
@@ -71,6 +72,11 @@ type Entry = {
   payments?: unknown
   trigger?: unknown
   block?: unknown
+}
+
+/** Ponder takes every address that it doesn't know for a public one. */
+function isAboutPublicRpc(msg: unknown): boolean {
+  return typeof msg === 'string' && msg.startsWith('Detected public RPC URL')
 }
 
 function parseEntry(line: string): Entry | undefined {
