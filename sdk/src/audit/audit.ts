@@ -113,15 +113,22 @@ type Forged = { position: number; claims?: undefined; reason: AuditReason; detai
 
 async function openReaders(options: AuditOptions): Promise<Map<string, ChainReader>> {
   const { rpcUrls = [], clients = [] } = options
-  const made = rpcUrls.map((url) =>
-    createPublicClient({ transport: http(url, { batch: { batchSize: 100, wait: 0 }, timeout: 30_000 }) }),
-  )
+  const nodes = [
+    ...clients.map((client) => ({ client, name: client.transport.name })),
+    ...rpcUrls.map((url) => ({
+      client: createPublicClient({
+        transport: http(url, { batch: { batchSize: 100, wait: 0 }, timeout: 30_000 }),
+      }),
+      // Paths and queries of RPC URLs hold credentials.
+      name: new URL(url).host,
+    })),
+  ]
   const readers = new Map<string, ChainReader>()
-  for (const client of [...clients, ...made]) {
+  for (const { client, name } of nodes) {
     const reader = await openChainReader(client, options).catch((error: unknown) => {
       if (error instanceof BaseError) throw error
       const reason = error instanceof Error && 'shortMessage' in error ? error.shortMessage : String(error)
-      throw new ProtocolError('dependency_unavailable', `The chain can't be read: ${reason}`, {
+      throw new ProtocolError('dependency_unavailable', `The chain behind ${name} can't be read: ${reason}`, {
         cause: error,
       })
     })

@@ -1,0 +1,71 @@
+import { readFile } from 'node:fs/promises'
+import type { JSONWebKeySet } from 'jose'
+import { decodeReceipt } from '#protocol/receipt'
+import { CliError } from '../cliError.ts'
+
+export type KeySource = {
+  jwks: JSONWebKeySet
+  /** A file or URL, for the person who reads the result. */
+  source: string
+  /** The source was taken from the receipts themselves: they prove no more than that they come from there. */
+  isSelfNamed: boolean
+}
+
+/** Reads the gateway's keys from where the auditor says, or else from where the receipts say that they were issued. */
+export async function readKeys(source: string | undefined, receipts: readonly string[]): Promise<KeySource> {
+  const chosen = source ?? findIssuer(receipts)
+  const text = /^https?:\/\//.test(chosen) ? await fetchText(chosen) : await readText(chosen)
+  return { jwks: parseKeys(text, chosen), source: chosen, isSelfNamed: source === undefined }
+}
+
+function findIssuer(receipts: readonly string[]): string {
+  const issuers = new Set(receipts.flatMap((receipt) => decodeReceipt(receipt)?.iss ?? []))
+  const [issuer] = issuers
+  if (issuer === undefined) {
+    throw new CliError(
+      'no_keys',
+      '--jwks: none of the receipts names a gateway, so give its JWKS as a URL or a file',
+    )
+  }
+  if (issuers.size > 1) {
+    throw new CliError(
+      'no_keys',
+      `--jwks: the receipts name ${issuers.size} gateways (${[...issuers].slice(0, 3).join(', ')}); audit one at a time`,
+    )
+  }
+  if (!URL.canParse(issuer) || !/^https?:$/.test(new URL(issuer).protocol)) {
+    throw new CliError(
+      'no_keys',
+      '--jwks: the receipts name no http(s) gateway, so give its JWKS as a URL or a file',
+    )
+  }
+  return `${issuer.replace(/\/$/, '')}/.well-known/jwks.json`
+}
+
+function parseKeys(text: string, source: string): JSONWebKeySet {
+  try {
+    const json = JSON.parse(text) as Partial<JSONWebKeySet>
+    if (Array.isArray(json.keys) && json.keys.length > 0) return { keys: json.keys }
+  } catch {
+    // Falls through to the same message.
+  }
+  throw new CliError('no_keys', `--jwks: ${source} is not a JWK set ({"keys":[…]})`)
+}
+
+async function fetchText(url: string): Promise<string> {
+  try {
+    const response = await fetch(url, { signal: AbortSignal.timeout(10_000) })
+    if (!response.ok) throw new Error(`HTTP ${response.status}`)
+    return await response.text()
+  } catch (error) {
+    throw new CliError('no_keys', `--jwks: ${url} can't be fetched: ${(error as Error).message}`, error)
+  }
+}
+
+async function readText(path: string): Promise<string> {
+  try {
+    return await readFile(path, 'utf8')
+  } catch (error) {
+    throw new CliError('no_keys', `--jwks: ${path} can't be read: ${(error as Error).message}`, error)
+  }
+}

@@ -1,0 +1,44 @@
+import { readFile } from 'node:fs/promises'
+import { text } from 'node:stream/consumers'
+import { CliError } from '../cliError.ts'
+
+/** A receipt and where it stood. */
+export type ReceiptLine = { jws: string; line: number }
+
+/**
+ * Reads receipts, one a line: the JWS itself, the same as a JSON string, or an object that carries it as `receipt`, as
+ * `GET /receipts/{id}` and the middleware give it. What is none of these is passed on, for the audit to call it forged.
+ *
+ * @param path `-` is standard input.
+ */
+export async function readReceipts(path: string): Promise<ReceiptLine[]> {
+  const content = path === '-' ? await text(process.stdin) : await readText(path)
+  return content
+    .split('\n')
+    .map((line, index) => ({ jws: parseLine(line.trim()), line: index + 1 }))
+    .filter(({ jws }) => jws !== '')
+}
+
+function parseLine(line: string): string {
+  if (!/^["{]/.test(line)) return line
+  try {
+    const json: unknown = JSON.parse(line)
+    if (typeof json === 'string') return json
+    const { receipt } = json as { receipt?: unknown }
+    return typeof receipt === 'string' ? receipt : line
+  } catch {
+    return line
+  }
+}
+
+async function readText(path: string): Promise<string> {
+  try {
+    return await readFile(path, 'utf8')
+  } catch (error) {
+    throw new CliError(
+      'unreadable_file',
+      `--receipts: ${path} can't be read: ${(error as Error).message}`,
+      error,
+    )
+  }
+}

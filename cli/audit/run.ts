@@ -1,0 +1,99 @@
+import { createWriteStream, readFileSync } from 'node:fs'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { type Address, isAddress } from 'viem'
+import { type Deployments, parseDeployments } from '#protocol/deployments'
+import { type AuditProgress, audit } from '#sdk/audit/audit'
+import type { AuditReport } from '#sdk/audit/report'
+import { CliError, exitStatus } from '../cliError.ts'
+import { createProgressBar } from '../progressBar.ts'
+import { readKeys } from './readKeys.ts'
+import { readReceipts } from './readReceipts.ts'
+import { renderCsv, renderJson, renderReport } from './render.ts'
+
+export type AuditFlags = {
+  receipts: string
+  rpc: string[]
+  jwks?: string
+  issuer?: string
+  wallet?: string[]
+  from?: bigint
+  to?: bigint
+  fromBlock?: bigint
+  confirmations?: number
+  deployments?: string
+  allowPending?: boolean
+  json?: boolean
+  csv?: string
+}
+
+const labels: Record<AuditProgress['step'], string> = {
+  signatures: 'Signatures',
+  chain: 'On chain',
+  wallet: 'Transfers of the wallet',
+}
+
+/** @returns the exit status */
+export async function runAudit(flags: AuditFlags): Promise<number> {
+  const lines = await readReceipts(flags.receipts)
+  if (lines.length === 0 && !flags.wallet)
+    throw new CliError('no_receipts', `${flags.receipts} holds no receipts`)
+  const receipts = lines.map(({ jws }) => jws)
+  // With --wallet alone there is no signature to check.
+  const keys = receipts.length > 0 ? await readKeys(flags.jwks, receipts) : undefined
+  if (keys?.isSelfNamed) {
+    process.stderr.write(
+      `Keys: ${keys.source}, as the receipts themselves say; --jwks takes those that you trust\n`,
+    )
+  }
+  if (flags.from !== undefined && flags.to !== undefined && flags.from > flags.to) {
+    throw new CliError('invalid_date_range', '--from is after --to')
+  }
+  const { issuer, wallet, from, to, fromBlock, confirmations, deployments } = flags
+  const bar = createProgressBar(process.stderr)
+  let report: AuditReport
+  try {
+    report = await audit({
+      receipts,
+      jwks: keys?.jwks ?? { keys: [] },
+      rpcUrls: flags.rpc,
+      ...(issuer !== undefined && { issuer }),
+      ...(wallet && { wallets: wallet.map(checkAddress) }),
+      ...(from !== undefined && { from }),
+      ...(to !== undefined && { to }),
+      ...(fromBlock !== undefined && { fromBlock }),
+      ...(confirmations !== undefined && { confirmations }),
+      ...(deployments && { deployments: readDeployments(deployments) }),
+      onProgress: ({ step, done, total }) => bar.update(labels[step], done, total),
+    })
+  } finally {
+    bar.clear()
+  }
+  if (flags.csv) await pipeline(Readable.from(renderCsv(report, lines)), createWriteStream(flags.csv))
+  const text = flags.json ? renderJson(report, lines, keys?.source ?? '') : renderReport(report, lines)
+  process.stdout.write(`${text}\n`)
+  return isWell(report, flags.allowPending ?? false) ? exitStatus.ok : exitStatus.unwell
+}
+
+function isWell(report: AuditReport, allowPending: boolean): boolean {
+  if (report.reconciled) return true
+  const isAccounted = report.wallets.every(({ unreceipted }) => unreceipted.length === 0)
+  const isSound = report.receipts.every(({ reconciled, state }) => reconciled || state === 'pending')
+  return allowPending && isAccounted && isSound
+}
+
+function readDeployments(path: string): Deployments {
+  try {
+    return parseDeployments(JSON.parse(readFileSync(path, 'utf8')))
+  } catch (error) {
+    throw new CliError('unreadable_file', `--deployments: ${path}: ${(error as Error).message}`, error)
+  }
+}
+
+function checkAddress(text: string): Address {
+  if (isAddress(text)) return text
+  throw new CliError(
+    'invalid_flags',
+    `--wallet: ${text} has a wrong EIP-55 checksum: a digit may be mistyped`,
+  )
+}

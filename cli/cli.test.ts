@@ -1,0 +1,408 @@
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import { fileURLToPath } from 'node:url'
+import { serve } from '@hono/node-server'
+import { privateKeyToAddress } from 'viem/accounts'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { parseReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
+import { signReceipt } from '#api/receipts/signReceipt'
+import { verifyReceipt } from '#sdk/audit/verifyReceipt'
+import { devAccount, devPrivateKey } from '../scripts/chain/accounts.ts'
+import type { LocalChain } from '../scripts/chain/startLocalChain.ts'
+import { startGateway, type TestGateway } from '../test/support/gateway.ts'
+import {
+  createPayment,
+  createTestIssuer,
+  settle,
+  type TestIssuer,
+  type TestPayment,
+} from '../test/support/paidReceipts.ts'
+
+const cli = fileURLToPath(new URL('./tollkeeper.js', import.meta.url))
+const provider = '0x1000000000000000000000000000000000000001'
+const platform = '0x2000000000000000000000000000000000000001'
+
+let folder: string
+let gateway: TestGateway
+let chain: LocalChain
+let issuer: TestIssuer
+let gatewayUrl: string
+let closeServer: () => Promise<void>
+let deploymentsFile: string
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tollkeeper-cli-'))
+  gateway = await startGateway()
+  chain = gateway.chain
+  issuer = await createTestIssuer()
+  await chain.mintUsdc([privateKeyToAddress(devPrivateKey(3))], 10_000_000n)
+  deploymentsFile = join(folder, 'deployments.json')
+  await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
+  await writeFile(join(folder, 'jwks.json'), JSON.stringify(issuer.jwks))
+  const server = serve({ fetch: gateway.app.fetch, hostname: '127.0.0.1', port: 0 })
+  await once(server, 'listening')
+  const address = server.address()
+  gatewayUrl = `http://127.0.0.1:${typeof address === 'object' && address ? address.port : 0}`
+  closeServer = async () => {
+    server.close()
+    await once(server, 'close')
+  }
+})
+afterAll(async () => {
+  await closeServer()
+  await gateway.close()
+  await rm(folder, { recursive: true })
+})
+
+type Result = { status: number; stdout: string; stderr: string }
+
+/** Runs the command as a person does, in a folder without a .env, and with nothing of ours in the environment. */
+async function run(args: string[], env: Record<string, string> = {}, stdin = ''): Promise<Result> {
+  const child: ChildProcessWithoutNullStreams = spawn(process.execPath, [cli, ...args], {
+    cwd: folder,
+    env: { PATH: process.env.PATH, NO_COLOR: '1', ...env },
+  })
+  child.stdin.end(stdin)
+  const [stdout, stderr, [status]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, 'close'),
+  ])
+  return { status: status as number, stdout, stderr }
+}
+
+let count = 0
+function pay(providerId = 'prov_a'): TestPayment {
+  count += 1
+  const acceptedAt = Math.floor(Date.now() / 1000)
+  const paymentId = `pay_${count}`
+  return createPayment(chain, {
+    buyer: devPrivateKey(3),
+    payTo: provider,
+    platform,
+    paymentId,
+    providerId,
+    acceptedAt,
+  })
+}
+
+const auditFlags = () => [
+  '--rpc',
+  chain.url,
+  '--jwks',
+  'jwks.json',
+  '--deployments',
+  deploymentsFile,
+  '--confirmations',
+  '0',
+]
+
+describe('tollkeeper', () => {
+  const commands = [
+    ...['start', 'demo', 'api', 'indexer', 'keeper', 'deploy', 'audit', 'doctor'],
+    ...['provider create', 'provider wallet', 'provider endpoint', 'keys rotate', 'keys rotate receipt'],
+    'keys rotate macaroon',
+  ]
+  test('args: --help on each command, with an example', { timeout: 120_000 }, async () => {
+    for (const command of commands) {
+      const { status, stdout } = await run([...command.split(' '), '--help'])
+      expect([command, status]).toEqual([command, 0])
+      expect(stdout).toContain(`Usage: tollkeeper ${command}`)
+      expect(stdout).toMatch(/Example:\n {2}\$ .*tollkeeper/)
+    }
+  })
+
+  test('error: a wrong use is told in a line, with 2 and no stack trace', async () => {
+    const cases: [string[], RegExp][] = [
+      [['adit'], /unknown command 'adit'\n\(Did you mean audit\?\)/],
+      [['audit', '--rpc', chain.url], /--receipts <file>' not specified/],
+      [['audit', '--receipts', 'nowhere', '--rpc', chain.url], /nowhere can't be read.*\(unreadable_file\)/],
+      [['audit', '--receipts', 'x', '--rpc', 'ftp://x'], /http\(s\) URL/],
+      [['audit', '--receipts', 'x', '--rpc', chain.url, '--from', '2026-02-30'], /Expected a day/],
+      [['--env', 'nowhere', 'doctor'], /nowhere.*\(unreadable_file\)/],
+      [['keeper', '--rpc', chain.url], /--rpc needs --network \(invalid_flags\)/],
+    ]
+    for (const [args, message] of cases) {
+      const { status, stdout, stderr } = await run(args)
+      expect(stderr).toMatch(message)
+      expect([status, stdout]).toEqual([2, ''])
+      expect(stderr).not.toMatch(/\n {4}at /)
+    }
+  })
+
+  test('args: --debug adds the stack trace', async () => {
+    const { stderr } = await run(['--debug', 'keeper', '--rpc', chain.url])
+    expect(stderr).toMatch(/\n {4}at /)
+  })
+})
+
+describe('tollkeeper audit', () => {
+  test('default: a table, and 0 if all reconcile', async () => {
+    const payments = [pay(), pay('prov_b')]
+    const transactionHash = await settle(
+      chain,
+      payments.map(({ item }) => item),
+    )
+    const [first, second] = await Promise.all(
+      payments.map(({ claims }) => issuer.sign({ ...claims, transactionHash })),
+    )
+    // Each form that a receipt is handed around in.
+    const lines = [
+      first,
+      '',
+      JSON.stringify(second),
+      JSON.stringify({ paymentId: 'x', receipt: second }),
+    ].join('\n')
+    await writeFile(join(folder, 'good.jsonl'), lines)
+    const { status, stdout } = await run(['audit', '--receipts', 'good.jsonl', ...auditFlags()])
+    expect(status).toBe(0)
+    expect(stdout).toMatch(/prov_a +localhost +1 +1 +0 +0 +0\.009500 +0\.000500 +0\.000000/)
+    expect(stdout).toMatch(new RegExp(`${transactionHash} +\\d+ +\\S+Z +2 +0\\.019000 +0\\.001000`))
+    expect(stdout).toMatch(/All reconcile: 3 settled; read up to localhost block \d+/)
+
+    const piped = await run(['audit', '--receipts', '-', '--json', ...auditFlags()], {}, lines)
+    expect(piped.status).toBe(0)
+    expect(JSON.parse(piped.stdout)).toMatchObject({
+      reconciled: true,
+      jwks: 'jwks.json',
+      receipts: [{ line: 1, state: 'settled' }, { line: 3 }, { line: 4 }],
+      batches: [{ transactionHash, payments: 2, providerAmount: '19000' }],
+    })
+  })
+
+  test('behavior: 1 if one does not, listed with its line and reason; pending ones can be allowed', async () => {
+    const open = await issuer.sign(pay().claims)
+    await writeFile(join(folder, 'open.jsonl'), open)
+    const flags = ['audit', '--receipts', 'open.jsonl', ...auditFlags()]
+    const strict = await run(flags)
+    expect([strict.status, strict.stdout]).toEqual([
+      1,
+      expect.stringMatching(/^ *1 +pending +waiting +pay_\d+ +Both/m),
+    ])
+    expect((await run([...flags, '--allow-pending'])).status).toBe(0)
+
+    await writeFile(join(folder, 'forged.jsonl'), `${open}\n${open.slice(0, -8)}AAAAAAAA`)
+    const forged = await run(['audit', '--receipts', 'forged.jsonl', '--allow-pending', ...auditFlags()])
+    expect([forged.status, forged.stdout]).toEqual([1, expect.stringMatching(/^ *2 +forged +bad_signature/m)])
+  })
+
+  test('behavior: a wallet without receipts, by day', async () => {
+    const payment = pay()
+    await settle(chain, [payment.item])
+    await writeFile(join(folder, 'none.jsonl'), '')
+    const flags = ['audit', '--receipts', 'none.jsonl', '--wallet', provider, ...auditFlags()]
+    const found = await run(flags)
+    expect(found.status).toBe(1)
+    expect(found.stdout).toMatch(/by authorization, \d+ without a receipt/)
+    expect((await run([...flags, '--to', '2020-01-01'])).status).toBe(0)
+  })
+
+  test('behavior: a CSV whose cells no spreadsheet takes for formulas', async () => {
+    const payment = pay('=HYPERLINK("http://evil.example","x")')
+    await writeFile(join(folder, 'evil.jsonl'), await issuer.sign(payment.claims))
+    await run(['audit', '--receipts', 'evil.jsonl', '--csv', 'out.csv', ...auditFlags()])
+    const [header, row] = (await readFile(join(folder, 'out.csv'), 'utf8')).split('\r\n')
+    expect(header).toMatch(/^line,state,reason,reconciled,payment_id,provider_id/)
+    expect(row).toContain(`,"'=HYPERLINK(""http://evil.example"",""x"")",`)
+  })
+
+  test("behavior: without --jwks the keys are the receipts' own gateway's, and it says so", async () => {
+    await writeFile(join(folder, 'own.jsonl'), await issuer.sign({ ...pay().claims }))
+    const flags = ['audit', '--receipts', 'own.jsonl', '--rpc', chain.url]
+    const { status, stderr } = await run(flags)
+    expect(status).toBe(2)
+    expect(stderr).toMatch(
+      /https:\/\/gateway\.example\/\.well-known\/jwks\.json can't be fetched.*\(no_keys\)/,
+    )
+  })
+
+  test('error: a chain that cannot be read is 2, whatever the receipts are', async () => {
+    await writeFile(join(folder, 'any.jsonl'), await issuer.sign(pay().claims))
+    const flags = ['--receipts', 'any.jsonl', '--jwks', 'jwks.json', '--rpc', 'http://127.0.0.1:9/secret']
+    const { status, stderr } = await run(['audit', ...flags])
+    expect([status, stderr]).toEqual([
+      2,
+      expect.stringMatching(/behind 127\.0\.0\.1:9 .*\(dependency_unavailable\)/),
+    ])
+    expect(stderr).not.toContain('secret')
+  })
+})
+
+describe('tollkeeper provider', () => {
+  test('default: a provider, its wallet and its endpoint', async () => {
+    const gatewayFlag = ['--gateway', gatewayUrl, '--json']
+    const created = await run(['provider', 'create', '--name', 'Weather', ...gatewayFlag])
+    expect(created.status).toBe(0)
+    const { providerId, apiKey } = JSON.parse(created.stdout)
+    const env = { TOLLKEEPER_API_KEY: apiKey, TOLLKEEPER_PROVIDER_ID: providerId }
+    const wallet = await run(
+      ['provider', 'wallet', '--network', 'localhost', '--address', devAccount(5).address, ...gatewayFlag],
+      env,
+    )
+    expect(JSON.parse(wallet.stdout)).toMatchObject({ providerId, network: 'localhost' })
+    const endpointFlags = ['--url', 'https://weather.example/forecast', '--method', 'GET', '--price', '0.01']
+    const endpoint = await run(['provider', 'endpoint', ...endpointFlags, ...gatewayFlag], env)
+    expect(JSON.parse(endpoint.stdout)).toMatchObject({ providerId, pricing: { usdcPerUnit: '0.010000' } })
+  })
+
+  test('error: the gateway says what is wrong, with its code', async () => {
+    const wallet = [
+      'provider',
+      'wallet',
+      '--provider',
+      'prov_x',
+      '--network',
+      'localhost',
+      '--address',
+      platform,
+    ]
+    const refused = await run([...wallet, '--gateway', gatewayUrl, '--api-key', 'tk_wrong'])
+    expect([refused.status, refused.stderr]).toEqual([
+      2,
+      expect.stringMatching(/TOLLKEEPER_API_KEY \(unauthorized\)\n$/),
+    ])
+    const gone = await run([...wallet, '--gateway', 'http://127.0.0.1:9'])
+    expect(gone.stderr).toMatch(/can't be reached; is it running\? \(gateway_unreachable\)/)
+    const other = await run([...wallet, '--gateway', chain.url])
+    expect([other.status, other.stderr]).toEqual([2, expect.stringMatching(/\(not_a_gateway\)/)])
+  })
+})
+
+describe('tollkeeper keys rotate', () => {
+  test('default: receipt, what was signed before still verifies', async () => {
+    const file = join(folder, 'keys', 'receipt-keys.json')
+    const read = async () => toReceiptKeys(parseReceiptKeys(await readFile(file, 'utf8'), file))
+    expect((await run(['keys', 'rotate', 'receipt', '--file', file])).stdout).toMatch(
+      /signs with .*; 0 retired/,
+    )
+    expect((await stat(file)).mode & 0o777).toBe(0o600)
+    const before = await read()
+    const receipt = signReceipt(pay().claims, before.current)
+    const rotated = await run(['keys', 'rotate', 'receipt'], { RECEIPT_KEY_FILE: file })
+    expect(rotated.stdout).toMatch(/; 1 retired/)
+    const after = await read()
+    expect(after.current.kid).not.toBe(before.current.kid)
+    expect((await verifyReceipt(receipt, after.jwks)).kid).toBe(before.current.kid)
+    expect(rotated.stdout + (await readFile(file, 'utf8'))).not.toMatch(/"d".*"d"/s)
+  })
+
+  test('args: macaroon, the last secret stays behind the new one', async () => {
+    const old = `a:${'1'.repeat(64)}`
+    const printed = await run(['keys', 'rotate', 'macaroon'], {
+      MACAROON_SECRETS: `${old},b:${'2'.repeat(64)}`,
+    })
+    expect(printed.stdout).toMatch(new RegExp(`^MACAROON_SECRETS=m[0-9a-f]{8}:[0-9a-f]{64},${old}\\n$`))
+    const file = join(folder, 'gateway.env')
+    await writeFile(file, `A=1\nMACAROON_SECRETS="${old}"\nB=2\n`, { mode: 0o640 })
+    const written = await run(['keys', 'rotate', 'macaroon', '--write', file])
+    expect(written.stdout).not.toContain('1'.repeat(64))
+    const content = await readFile(file, 'utf8')
+    expect(content).toMatch(
+      new RegExp(`^A=1\\nMACAROON_SECRETS="m[0-9a-f]{8}:[0-9a-f]{64},${old}"\\nB=2\\n$`),
+    )
+    expect((await stat(file)).mode & 0o777).toBe(0o640)
+  })
+
+  test('error: a key file that is none is left as it is', async () => {
+    const file = join(folder, 'broken.json')
+    await writeFile(file, '{}')
+    const { status, stderr } = await run(['keys', 'rotate', 'receipt', '--file', file])
+    expect([status, stderr]).toEqual([2, expect.stringMatching(/broken\.json/)])
+    expect(await readFile(file, 'utf8')).toBe('{}')
+  })
+})
+
+describe('tollkeeper doctor', () => {
+  const environment = () => ({
+    NETWORKS: 'localhost',
+    RPC_URL_LOCALHOST: chain.url,
+    DEPLOYMENTS_FILE: deploymentsFile,
+    DATABASE_URL: databaseUrl(),
+    KEEPER_PRIVATE_KEYS: devPrivateKey(9),
+  })
+  const databaseUrl = () => {
+    const { host, port, user, pass, database } = gateway.database.options
+    return `postgres://${user}:${pass}@${host[0]}:${port[0]}/${database}`
+  }
+  const examine = async (change: Record<string, string> = {}) => {
+    const { status, stdout, stderr } = await run(['doctor', '--json'], { ...environment(), ...change })
+    expect(stderr).toBe('')
+    const { checks } = JSON.parse(stdout) as {
+      checks: { name: string; status: string; found: string; advice?: string }[]
+    }
+    return { status, checks: new Map(checks.map((check) => [check.name, check])) }
+  }
+
+  test('default: all is in place', async () => {
+    await gateway.index()
+    const { status, checks } = await examine()
+    expect([...checks.values()].filter((check) => check.status === 'fail')).toEqual([])
+    expect(status).toBe(0)
+    expect([...checks.keys()]).toEqual([
+      ...[
+        'configuration',
+        'localhost: RPC',
+        'localhost: USDC',
+        'localhost: BatchSettlement',
+        'database',
+        'migrations',
+      ],
+      ...['localhost: index', `localhost: gas of ${devAccount(9).address.slice(0, 8)}`],
+    ])
+    const { stdout } = await run(['doctor'], environment())
+    expect(stdout).toMatch(/✓ localhost: index +at block \d+, 0 behind/)
+  })
+
+  test('behavior: says what is wrong and what to do, each by itself', async () => {
+    const wrongToken = join(folder, 'wrong.json')
+    const { batchSettlement } = chain.deployments.localhost ?? {}
+    await writeFile(
+      wrongToken,
+      JSON.stringify({ localhost: { batchSettlement: platform, usdc: batchSettlement, startBlock: 0 } }),
+    )
+    const cases: [Record<string, string>, string, RegExp][] = [
+      [{ RPC_URL_LOCALHOST: 'http://127.0.0.1:9/secret' }, 'localhost: RPC', /no answer.*RPC_URL_LOCALHOST/],
+      [
+        {
+          NETWORKS: 'base-sepolia',
+          RPC_URL_BASE_SEPOLIA: chain.url,
+          DEPLOYMENTS_FILE: join(folder, 'sepolia.json'),
+        },
+        'base-sepolia: RPC',
+        /chain id 31337, expected 84532/,
+      ],
+      [{ DEPLOYMENTS_FILE: wrongToken }, 'localhost: USDC', /DEPLOYMENTS_FILE/],
+      [{ DEPLOYMENTS_FILE: wrongToken }, 'localhost: BatchSettlement', /no code at .* npx tollkeeper deploy/],
+      [{ DATABASE_URL: 'postgres://a:secret@127.0.0.1:9/x' }, 'database', /ECONNREFUSED.*DATABASE_URL/],
+      [{ INDEXER_SCHEMA: 'nowhere' }, 'localhost: index', /no index.*npx tollkeeper indexer/],
+      [{ KEEPER_PRIVATE_KEYS: `0x${'5'.repeat(64)}` }, 'localhost: gas of 0x', /0 ETH.*send ETH/],
+      [{ KEEPER_PRIVATE_KEYS: 'secret' }, 'gas', /holds something else than keys/],
+      [{ NETWORKS: 'nowhere' }, 'configuration', /NETWORKS: expected names among/],
+    ]
+    const { localhost } = chain.deployments
+    await writeFile(join(folder, 'sepolia.json'), JSON.stringify({ 'base-sepolia': localhost }))
+    for (const [change, name, message] of cases) {
+      const { status, checks } = await examine(change)
+      const check = [...checks.values()].find((one) => one.name.startsWith(name))
+      expect(check?.status).toBe('fail')
+      expect(`${check?.found} → ${check?.advice}`).toMatch(message)
+      expect(status).toBe(1)
+      expect(JSON.stringify([...checks])).not.toContain('secret@')
+      expect(JSON.stringify([...checks])).not.toContain('/secret')
+    }
+  })
+
+  test('behavior: an index that has fallen behind, or is being rebuilt', async () => {
+    await gateway.index()
+    for (let i = 0; i < 3; i++) await settle(chain, [pay().item])
+    const { checks } = await examine({ INDEX_MAX_LAG_BLOCKS: '2' })
+    expect(checks.get('localhost: index')).toMatchObject({
+      status: 'fail',
+      found: expect.stringMatching(/3 behind/),
+    })
+  })
+})

@@ -1,0 +1,100 @@
+import { readdir } from 'node:fs/promises'
+import postgres from 'postgres'
+import type { NetworkSettings } from '#keeper/chain/networkSettings'
+import { type Database, openDatabase, schema } from '#keeper/store/database'
+import { readActedBlock, readIndexedHead } from '#keeper/store/indexedHead'
+import { type Check, type Environment, reasonOf } from './examine.ts'
+
+const defaultLagBlocks = 20n
+
+/** Checks the database, its migrations, and how far the index of each network is. */
+export async function* examineDatabase(
+  env: Environment,
+  networks: readonly NetworkSettings[],
+  heads: ReadonlyMap<number, bigint>,
+): AsyncGenerator<Check> {
+  const url = env.DATABASE_URL
+  if (!url) {
+    const advice = 'postgres://user:password@host:port/name; a keeper with --gateway needs none'
+    yield { name: 'database', status: 'fail', found: 'DATABASE_URL is not set', advice }
+    return
+  }
+  const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-doctor' })
+  try {
+    const [row] = await database<{ version: string; commit: string }[]>`
+      select current_setting('server_version') as version, current_setting('synchronous_commit') as commit`
+    const found = `Postgres ${row?.version}, synchronous_commit ${row?.commit}`
+    const isDurable = row?.commit !== 'off'
+    const advice = 'a crash of the server can lose payments that were answered: switch it on'
+    yield { name: 'database', status: isDurable ? 'ok' : 'warn', found, ...(!isDurable && { advice }) }
+    const migrations = await examineMigrations(database)
+    yield migrations
+    if (migrations.status !== 'ok') return
+    for (const settings of networks) {
+      yield await examineIndex(database, env, settings, heads.get(settings.network.chainId))
+    }
+  } catch (error) {
+    const advice = 'check that DATABASE_URL is right and Postgres runs'
+    yield { name: 'database', status: 'fail', found: reasonOf(error), advice }
+  } finally {
+    await database.end({ timeout: 1 })
+  }
+}
+
+async function examineMigrations(database: Database): Promise<Check> {
+  const name = 'migrations'
+  const advice = 'start the api or the keeper: each brings the schema up to date'
+  const folder = new URL('../../keeper/store/migrations/', import.meta.url)
+  const files = (await readdir(folder)).filter((file) => file.endsWith('.sql')).sort()
+  let applied: string[]
+  try {
+    const rows = await database<
+      { name: string }[]
+    >`select name from ${database(schema)}.migration order by name`
+    applied = rows.map((row) => row.name)
+  } catch (error) {
+    // undefined_table, invalid_schema_name
+    if (!(error instanceof postgres.PostgresError) || !['42P01', '3F000'].includes(error.code)) throw error
+    return { name, status: 'fail', found: `no schema ${schema} yet`, advice }
+  }
+  const missing = files.filter((file) => !applied.includes(file))
+  if (missing.length > 0) return { name, status: 'fail', found: `${missing.join(', ')} not applied`, advice }
+  const unknown = applied.filter((file) => !files.includes(file))
+  if (unknown.length > 0) {
+    const found = `the database is newer than this version: ${unknown.join(', ')}`
+    return { name, status: 'fail', found, advice: 'update this checkout' }
+  }
+  return { name, status: 'ok', found: `${applied.length} applied` }
+}
+
+async function examineIndex(
+  database: Database,
+  env: Environment,
+  { network }: NetworkSettings,
+  chainHead: bigint | undefined,
+): Promise<Check> {
+  const name = `${network.name}: index`
+  const indexerSchema = env.INDEXER_SCHEMA || 'indexer'
+  const indexed = await readIndexedHead(database, indexerSchema, network.chainId)
+  if (indexed === null) {
+    const found = `no index of ${network.name} in schema ${indexerSchema}`
+    return { name, status: 'fail', found, advice: 'npx tollkeeper indexer' }
+  }
+  const acted = await readActedBlock(database, network.chainId)
+  if (indexed.blockNumber < acted) {
+    const found = `at block ${indexed.blockNumber}, but decisions rested on block ${acted}`
+    const advice = 'it is being rebuilt: nothing settles until it has caught up'
+    return { name, status: 'fail', found, advice }
+  }
+  if (chainHead === undefined) {
+    return { name, status: 'warn', found: `at block ${indexed.blockNumber}; the chain's head is not known` }
+  }
+  const lag = chainHead > indexed.blockNumber ? chainHead - indexed.blockNumber : 0n
+  const limit = /^\d+$/.test(env.INDEX_MAX_LAG_BLOCKS ?? '')
+    ? BigInt(env.INDEX_MAX_LAG_BLOCKS ?? 0)
+    : defaultLagBlocks
+  const found = `at block ${indexed.blockNumber}, ${lag} behind`
+  if (lag <= limit) return { name, status: 'ok', found }
+  const advice = `more than ${limit} (INDEX_MAX_LAG_BLOCKS): is the indexer running, and its RPC fast enough?`
+  return { name, status: 'fail', found, advice }
+}

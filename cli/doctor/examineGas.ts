@@ -1,0 +1,77 @@
+import { readFileSync } from 'node:fs'
+import { type Address, createPublicClient, fallback, formatEther, http } from 'viem'
+import { privateKeyToAddress } from 'viem/accounts'
+import type { NetworkSettings } from '#keeper/chain/networkSettings'
+import { type Check, type Environment, reasonOf } from './examine.ts'
+
+/** Gas of a batch that is as full as the keeper makes them. */
+const batchGas = 15_500_000n
+/** Full batches that a wallet should be good for. */
+const comfortable = 20n
+
+/** Checks that each wallet of the keeper can pay for batches at the network's gas price of this moment. */
+export async function* examineGas(
+  env: Environment,
+  networks: readonly NetworkSettings[],
+): AsyncGenerator<Check> {
+  const wallets = readWallets(env)
+  if (typeof wallets === 'string') {
+    yield {
+      name: 'gas',
+      status: 'fail',
+      found: wallets,
+      advice: '32-byte hex keys, one a line or with commas',
+    }
+    return
+  }
+  if (wallets.length === 0) {
+    yield { name: 'gas', status: 'skip', found: 'no keeper keys here (KEEPER_KEY_FILE, KEEPER_PRIVATE_KEYS)' }
+    return
+  }
+  for (const { network, rpcUrls } of networks) {
+    const client = createPublicClient({
+      transport: fallback(rpcUrls.map((url) => http(url, { retryCount: 1 }))),
+    })
+    for (const wallet of wallets) {
+      const name = `${network.name}: gas of ${wallet.slice(0, 8)}`
+      try {
+        const [balance, gasPrice] = await Promise.all([
+          client.getBalance({ address: wallet }),
+          client.getGasPrice(),
+        ])
+        const batches = balance / (gasPrice * batchGas || 1n)
+        const found = `${formatEther(balance)} ETH, good for ${batches > 9999n ? 'over 9999' : batches} full batches`
+        if (batches >= comfortable) yield { name, status: 'ok', found }
+        else {
+          const status = batches === 0n ? 'fail' : 'warn'
+          yield { name, status, found, advice: `send ETH on ${network.name} to ${wallet}` }
+        }
+      } catch (error) {
+        yield {
+          name,
+          status: 'fail',
+          found: `its balance can't be read: ${reasonOf(error)}`,
+          advice: 'check the RPC',
+        }
+      }
+    }
+  }
+}
+
+/** @returns the keeper's addresses, or what is wrong with its keys. */
+function readWallets(env: Environment): Address[] | string {
+  const file = env.KEEPER_KEY_FILE
+  let text = env.KEEPER_PRIVATE_KEYS ?? ''
+  if (file) {
+    try {
+      text = readFileSync(file, 'utf8')
+    } catch {
+      return `KEEPER_KEY_FILE: ${file} can't be read`
+    }
+  }
+  const keys = text.split(/[\s,]+/).filter((key) => key !== '')
+  const variable = file ? 'KEEPER_KEY_FILE' : 'KEEPER_PRIVATE_KEYS'
+  if (!keys.every((key) => /^(0x)?[0-9a-fA-F]{64}$/.test(key)))
+    return `${variable} holds something else than keys`
+  return keys.map((key) => privateKeyToAddress(`0x${key.replace(/^0x/, '')}`))
+}

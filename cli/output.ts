@@ -1,0 +1,48 @@
+import { styleText } from 'node:util'
+
+/** Coloured where standard output is a terminal that wants it. */
+export function paint(format: Parameters<typeof styleText>[0], text: string): string {
+  return styleText(format, text, { stream: process.stdout })
+}
+
+/** Columns side by side, the numeric ones right-aligned. Widths are those of the text without colours. */
+export function formatTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
+  const isNumeric = header.map((_, column) => rows.every((row) => /^-?[\d.,]*$/.test(row[column] ?? '')))
+  const widths = header.map((title, column) =>
+    Math.max(title.length, ...rows.map((row) => (row[column] ?? '').length)),
+  )
+  const line = (cells: readonly string[]) =>
+    cells
+      .map((cell, column) => {
+        const width = widths[column] ?? 0
+        return isNumeric[column] ? cell.padStart(width) : cell.padEnd(width)
+      })
+      .join('  ')
+      .trimEnd()
+  return [paint('bold', line(header)), ...rows.map(line)].join('\n')
+}
+
+/** A wider cell than a terminal needs: the ends of a hash or an address tell it apart. */
+export function shorten(hex: string): string {
+  return hex.length > 14 ? `${hex.slice(0, 8)}…${hex.slice(-4)}` : hex
+}
+
+/** Without what a stranger could steer a terminal with: a provider's name or a URL may hold any character. */
+export function printable(text: string): string {
+  return text.replace(/\p{C}/gu, '�')
+}
+
+/**
+ * One CSV line, RFC 4180.
+ *
+ * A cell that a spreadsheet would take for a formula gets an apostrophe in front, as OWASP advises; amounts here are
+ * never negative, so no number starts with a minus.
+ */
+export function formatCsvLine(cells: readonly (string | number | bigint | undefined)[]): string {
+  return `${cells.map((cell) => formatCsvCell(cell === undefined ? '' : String(cell))).join(',')}\r\n`
+}
+
+function formatCsvCell(text: string): string {
+  const harmless = /^[=+\-@\t\r\n＝＋－＠]/.test(text) ? `'${text}` : text
+  return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless
+}

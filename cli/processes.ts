@@ -1,0 +1,99 @@
+import { type Command, Option } from 'commander'
+import { rpcUrlVariable } from '#keeper/chain/networkSettings'
+import { type NetworkName, networkNames } from '#protocol/networks'
+import { CliError } from './cliError.ts'
+
+/** Runs one of our programs in this process, as `node <path>` with these arguments would. */
+async function run(path: string, args: readonly string[]): Promise<void> {
+  const program = new URL(`../${path}`, import.meta.url)
+  process.argv = [process.execPath, program.pathname, ...args]
+  await import(program.href)
+}
+
+const environmentNote = `
+Settings come from the environment; .env.example names every variable. A file of them: tollkeeper --env .env …`
+
+/** `start`, `demo`, and each process by itself. */
+export function addProcessCommands(program: Command): void {
+  program
+    .command('start')
+    .summary('the whole system on a local chain, until Ctrl-C')
+    .description(
+      'Starts a local chain with the real USDC, Postgres, indexer, keeper, gateway and a sample API.',
+    )
+    .addHelpText('after', '\nExample:\n  $ tollkeeper start')
+    .action(() => run('scripts/start.ts', []))
+
+  program
+    .command('demo')
+    .summary('pay, settle and audit on a stack of its own')
+    .description(
+      'Has buyers pay a hundred requests, waits for settlement, compares everything with the chain.',
+    )
+    .option('--payments <number>', 'micropayments, 0 to 10,000', '120')
+    .option('--json', 'print one JSON object as the last line')
+    .addHelpText('after', '\nExample:\n  $ tollkeeper demo --payments 20')
+    .action(({ payments, json }: { payments: string; json?: boolean }) =>
+      run('scripts/demo.ts', ['--payments', payments, ...(json ? ['--json'] : [])]),
+    )
+
+  program
+    .command('api')
+    .summary('the gateway')
+    .description('Runs the gateway: challenges, verification, receipts, settlement views.')
+    .addHelpText(
+      'after',
+      `${environmentNote}\n\nExample:\n  $ DATABASE_URL=postgres://… NETWORKS=base RPC_URL_BASE=https://… tollkeeper api`,
+    )
+    .action(() => run('api/main.ts', []))
+
+  program
+    .command('indexer')
+    .summary('Ponder, from the chain into Postgres')
+    .description('Runs the indexer, and its GraphQL.')
+    .addHelpText(
+      'after',
+      `${environmentNote}\n\nExample:\n  $ DATABASE_URL=postgres://… NETWORKS=base RPC_URL_BASE=https://… tollkeeper indexer`,
+    )
+    .action(() => run('indexer/main.ts', []))
+
+  program
+    .command('keeper')
+    .summary('settles what is due')
+    .description(
+      'Runs a keeper: beside its gateway, on the same database; or, with --gateway, by anybody, without a database.',
+    )
+    .option('--gateway <url>', 'settle what this gateway publishes as due (GATEWAY_URL)')
+    .option('--rpc <url>', 'node of the chain; with --network (RPC_URL_<NETWORK>)')
+    .addOption(new Option('--network <name>', 'the chain (NETWORKS)').choices(networkNames))
+    .option('--key-file <path>', 'private keys of the gas wallets, one a line (KEEPER_KEY_FILE)')
+    .addHelpText(
+      'after',
+      `${environmentNote}\n\nExample:\n  $ tollkeeper keeper --gateway https://gateway.example --rpc https://… --network base --key-file keeper.key`,
+    )
+    .action((flags: KeeperFlags) => {
+      Object.assign(process.env, keeperEnvironment(flags))
+      return run('keeper/main.ts', [])
+    })
+
+  program
+    .command('deploy')
+    .summary('put BatchSettlement on a network')
+    .description('Deploys the contract to its CREATE2 address, or verifies the code that is there already.')
+    .addOption(new Option('--network <name>', 'where').choices(networkNames).makeOptionMandatory())
+    .addHelpText('after', `${environmentNote}\n\nExample:\n  $ tollkeeper deploy --network base-sepolia`)
+    .action(({ network }: { network: string }) => run('scripts/deploy.ts', ['--network', network]))
+}
+
+type KeeperFlags = { gateway?: string; rpc?: string; network?: NetworkName; keyFile?: string }
+
+/** What a keeper's flags say in the words of its environment. */
+export function keeperEnvironment({ gateway, rpc, network, keyFile }: KeeperFlags): Record<string, string> {
+  if (rpc !== undefined && network === undefined) throw new CliError('invalid_flags', '--rpc needs --network')
+  return {
+    ...(gateway !== undefined && { GATEWAY_URL: gateway }),
+    ...(network !== undefined && { NETWORKS: network }),
+    ...(network !== undefined && rpc !== undefined && { [rpcUrlVariable(network)]: rpc }),
+    ...(keyFile !== undefined && { KEEPER_KEY_FILE: keyFile }),
+  }
+}
