@@ -1,93 +1,27 @@
-import type { IncomingMessage, ServerResponse } from 'node:http'
 import { recoverTypedDataAddress } from 'viem'
-import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { describe, expect, test, vi } from 'vitest'
 import receipts from '../../../test/vectors/receipts.json' with { type: 'json' }
+import {
+  account,
+  answerJson,
+  challengeFor,
+  clientOf,
+  errorOf,
+  gatewayUrl,
+  playProvider,
+  receipt,
+  serveReceipt,
+  settledReceipt,
+  walletPrivateKey,
+} from '../../test/playProvider.ts'
 import { closedPort, readBody, serve } from '../../test/serve.ts'
 import { parseAuthorizationHeader } from '../protocol/authorizationHeader.ts'
-import { boundNonce, type Challenge, createChallenge, feeNonce } from '../protocol/challenge.ts'
+import { boundNonce, feeNonce } from '../protocol/challenge.ts'
 import { eip712Domain, transferWithAuthorizationTypes } from '../protocol/eip3009.ts'
 import { networks } from '../protocol/networks.ts'
 import { parsePayload } from '../protocol/payload.ts'
-import { type ClientOptions, createClient } from './createClient.ts'
-import { ClientError, RequestTimeoutError } from './errors.ts'
-
-// What a provider's server does is played here, faults included. That the gateway accepts what the client signs is
-// shown by test/e2e, against the real one.
-
-const gatewayUrl = 'https://gateway.example'
-const walletPrivateKey = generatePrivateKey()
-const account = privateKeyToAccount(walletPrivateKey)
-const receipt = receipts.receipts[0]?.jws ?? ''
-const settledReceipt = receipts.receipts[1]?.jws ?? ''
-const usdc = networks.base.usdc as `0x${string}`
-
-type Handler = (request: IncomingMessage, response: ServerResponse, attempt: number) => void
-
-function challengeFor(resource: string, changes: Partial<Challenge> = {}): Challenge {
-  const challenge = createChallenge({
-    issuer: gatewayUrl,
-    requestId: `req_${'0'.repeat(32)}`,
-    providerId: `prov_${'1'.repeat(32)}`,
-    endpointId: `ep_${'2'.repeat(32)}`,
-    macaroon: 'AgEA',
-    network: networks.base,
-    asset: usdc,
-    resource,
-    description: '',
-    payTo: `0x${'b'.repeat(40)}`,
-    feePayTo: `0x${'c'.repeat(40)}`,
-    amount: 47_500n,
-    feeAmount: 2_500n,
-    tier: 'micropayment',
-  })
-  return { ...challenge, ...changes }
-}
-
-function answerJson(
-  response: ServerResponse,
-  status: number,
-  body: unknown,
-  headers: Record<string, string> = {},
-): void {
-  response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(body))
-}
-
-/** A provider that challenges what comes without payment and leaves the paid requests to the test. */
-async function playProvider(
-  paid: Handler,
-  change: (challenge: Challenge) => unknown = (challenge) => challenge,
-) {
-  const paidHeaders: string[] = []
-  let requests = 0
-  const url = await serve((request, response) => {
-    requests++
-    const { authorization } = request.headers
-    if (authorization === undefined) {
-      answerJson(response, 402, change(challengeFor(`http://${request.headers.host}${request.url}`)))
-      return
-    }
-    paidHeaders.push(authorization)
-    paid(request, response, paidHeaders.length)
-  })
-  return { url, paidHeaders, requests: () => requests }
-}
-
-const serveReceipt: Handler = (_, response) =>
-  answerJson(response, 200, { sunny: true }, { 'Service-Receipt': receipt })
-
-function clientOf(options: Partial<ClientOptions> = {}) {
-  return createClient({ gatewayUrl, walletPrivateKey, network: 'base', ...options })
-}
-
-async function errorOf(promise: Promise<unknown>): Promise<ClientError> {
-  const error = await promise.then(
-    () => undefined,
-    (reason: unknown) => reason,
-  )
-  if (!(error instanceof ClientError)) throw new Error(`Expected a ClientError, got ${error}`)
-  return error
-}
+import { createClient } from './createClient.ts'
+import { RequestTimeoutError } from './errors.ts'
 
 describe('request', () => {
   test('default', async () => {
@@ -296,7 +230,7 @@ describe('guards', () => {
 
 describe('refusals', () => {
   const problem =
-    (status: number, code: string, further: object = {}): Handler =>
+    (status: number, code: string, further: object = {}): typeof serveReceipt =>
     (_, response) =>
       answerJson(response, status, { code, detail: 'because', ...further })
 
@@ -456,60 +390,4 @@ describe('secrets', () => {
     expect(() => clientOf({ gatewayUrl: 'gateway' })).toThrow(/gatewayUrl/)
     expect(() => clientOf({ maxPaymentUsdc: '0.0000001' })).toThrow(/decimals/)
   })
-})
-
-describe('settleNow', () => {
-  test('default', async () => {
-    const { url } = await playProvider(serveReceipt)
-    let sent: unknown
-    const facilitatorUrl = await serve(async (request, response) => {
-      sent = [request.method, request.url, JSON.parse(await readBody(request))]
-      answerJson(response, 200, { txHash: `0x${'9'.repeat(64)}` })
-    })
-    const client = clientOf({ facilitatorUrl: `${facilitatorUrl}/` })
-    const { payment } = await client.request(url)
-    if (!payment) throw new Error('Expected a payment')
-    expect(await client.settleNow(payment)).toEqual({ paymentTxHash: `0x${'9'.repeat(64)}` })
-    expect(sent).toEqual(['POST', '/submit', { network: 'base', transfers: payment.payloads }])
-  })
-
-  const payment = {
-    requestId: '',
-    network: 'base',
-    macaroon: '',
-    payloads: ['a', 'b'] as [string, string],
-    amount: 1n,
-  }
-
-  test('error: the facilitator has no gas', async () => {
-    const facilitatorUrl = await serve((_, response) =>
-      answerJson(response, 503, { code: 'insufficient_gas_funds', detail: 'empty' }),
-    )
-    const error = await errorOf(clientOf({ facilitatorUrl }).settleNow(payment))
-    expect(error).toMatchObject({ name: 'InsufficientGasError', code: 'insufficient_gas_funds', payment })
-    expect(error.message).toContain('Insufficient ETH for gas')
-  })
-
-  test('error: an answer without a hash', async () => {
-    const facilitatorUrl = await serve((_, response) => answerJson(response, 200, { txHash: '0x1' }))
-    expect(await errorOf(clientOf({ facilitatorUrl }).settleNow(payment))).toMatchObject({
-      code: 'http_error',
-    })
-  })
-
-  test('error: no facilitatorUrl', async () => {
-    await expect(clientOf().settleNow(payment)).rejects.toThrow(/facilitatorUrl/)
-  })
-})
-
-test('error: waitForSettlement outlasts a gateway that is gone, until its timeout', async () => {
-  const client = clientOf({ gatewayUrl: await closedPort() })
-  const error = await errorOf(client.waitForSettlement('pay_1', { timeoutMs: 200, pollMs: 20 }))
-  expect(error).toMatchObject({ code: 'timeout' })
-})
-
-test('args: signal of waitForSettlement', async () => {
-  const client = clientOf({ gatewayUrl: await closedPort() })
-  const reason = new Error('enough')
-  await expect(client.waitForSettlement('pay_1', { signal: AbortSignal.abort(reason) })).rejects.toBe(reason)
 })

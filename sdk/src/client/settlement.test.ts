@@ -1,0 +1,59 @@
+import { describe, expect, test } from 'vitest'
+import { answerJson, clientOf, errorOf, playProvider, serveReceipt } from '../../test/playProvider.ts'
+import { closedPort, readBody, serve } from '../../test/serve.ts'
+
+describe('settleNow', () => {
+  test('default', async () => {
+    const { url } = await playProvider(serveReceipt)
+    let sent: unknown
+    const facilitatorUrl = await serve(async (request, response) => {
+      sent = [request.method, request.url, JSON.parse(await readBody(request))]
+      answerJson(response, 200, { txHash: `0x${'9'.repeat(64)}` })
+    })
+    const client = clientOf({ facilitatorUrl: `${facilitatorUrl}/` })
+    const { payment } = await client.request(url)
+    if (!payment) throw new Error('Expected a payment')
+    expect(await client.settleNow(payment)).toEqual({ paymentTxHash: `0x${'9'.repeat(64)}` })
+    expect(sent).toEqual(['POST', '/submit', { network: 'base', transfers: payment.payloads }])
+  })
+
+  const payment = {
+    requestId: '',
+    network: 'base',
+    macaroon: '',
+    payloads: ['a', 'b'] as [string, string],
+    amount: 1n,
+  }
+
+  test('error: the facilitator has no gas', async () => {
+    const facilitatorUrl = await serve((_, response) =>
+      answerJson(response, 503, { code: 'insufficient_gas_funds', detail: 'empty' }),
+    )
+    const error = await errorOf(clientOf({ facilitatorUrl }).settleNow(payment))
+    expect(error).toMatchObject({ name: 'InsufficientGasError', code: 'insufficient_gas_funds', payment })
+    expect(error.message).toContain('Insufficient ETH for gas')
+  })
+
+  test('error: an answer without a hash', async () => {
+    const facilitatorUrl = await serve((_, response) => answerJson(response, 200, { txHash: '0x1' }))
+    expect(await errorOf(clientOf({ facilitatorUrl }).settleNow(payment))).toMatchObject({
+      code: 'http_error',
+    })
+  })
+
+  test('error: no facilitatorUrl', async () => {
+    await expect(clientOf().settleNow(payment)).rejects.toThrow(/facilitatorUrl/)
+  })
+})
+
+test('error: waitForSettlement outlasts a gateway that is gone, until its timeout', async () => {
+  const client = clientOf({ gatewayUrl: await closedPort() })
+  const error = await errorOf(client.waitForSettlement('pay_1', { timeoutMs: 200, pollMs: 20 }))
+  expect(error).toMatchObject({ code: 'timeout' })
+})
+
+test('args: signal of waitForSettlement', async () => {
+  const client = clientOf({ gatewayUrl: await closedPort() })
+  const reason = new Error('enough')
+  await expect(client.waitForSettlement('pay_1', { signal: AbortSignal.abort(reason) })).rejects.toBe(reason)
+})
