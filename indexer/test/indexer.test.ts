@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises'
 import {
   encodeFunctionData,
   type Hex,
@@ -195,6 +196,23 @@ test('default: GraphQL pages through batches and reaches what is in them', async
   expect(first.items.map(({ providerTotal }) => providerTotal)).toEqual(['300', '200'])
   expect(first.items[0]?.items.items).toHaveLength(2)
   expect(second.items[0]?.providerTotal).toBe('100')
+})
+
+test('default: every query of docs/indexer.md is answered', async () => {
+  const text = await readFile(new URL('../../docs/indexer.md', import.meta.url), 'utf8')
+  const queries = [...text.matchAll(/^```graphql\n([\s\S]*?)^```$/gm)].map(([, query]) => query)
+  expect(queries.length).toBeGreaterThan(4)
+  for (const query of queries) {
+    const response = await fetch(`${index.url}/graphql`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ query }),
+    })
+    expect(await response.json()).toEqual({ data: expect.anything() })
+  }
+  const [, head] = /^```sql\n([\s\S]*?)^```$/m.exec(text) ?? []
+  const rows = await index.sql.unsafe((head ?? '').replace('8453', String(chainId)))
+  expect(rows).toEqual([{ block: expect.any(BigInt), time: expect.any(BigInt) }])
 })
 
 describe('behavior: what a stranger sends', () => {
