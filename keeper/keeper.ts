@@ -100,13 +100,14 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
         const index = await readIndexState(context)
         await concludeMined(context, index)
         await confirm(index)
-        await collectEvidence(context)
+        if (index.status === 'current') await collectEvidence(context)
       })
       loop('upkeep', name, upkeepMs, async () => {
         const index = await readIndexState(context)
         await recheckEvidence(context, index)
+        if (index.status !== 'current') return
         await recheckVoided(context)
-        await keepUp(context, index)
+        await keepUp(context, index.head)
       })
     }
   }

@@ -23,7 +23,8 @@ const sameOrRival =
 const noFunds =
   /insufficient funds|doesn'?t have enough funds|upfront cost exceeds|insufficient balance for gas/i
 const nonceUsed = /nonce too low|nonce is too low|old nonce|invalid nonce.*lower/i
-const underpriced = /transaction underpriced|fee too low|max fee per gas less than block base fee|feecap/i
+const underpriced =
+  /transaction underpriced|fee too low|max fee per gas less than block base fee|feecap|maxFeePerGas .*is too low/i
 const malformed =
   /intrinsic gas too low|exceeds block gas limit|gas limit (is )?too high|transaction gas limit|oversized data|invalid sender|invalid chain id|tip above|exceeds the configured cap|floor data gas|gas limit cap/i
 

@@ -53,8 +53,7 @@ export async function findEvidence(
         blockHash: log.blockHash,
         blockTime: block.timestamp,
       }
-      if (!used)
-        return { state: 'cancelled', recipient: null, value: null, ...place }
+      if (!used) return { state: 'cancelled', recipient: null, value: null, ...place }
       const moved = await findTransfer(client, token, authorization.from, place)
       return moved && { state: 'used', ...moved, ...place }
     }

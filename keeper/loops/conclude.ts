@@ -131,7 +131,7 @@ async function concludeItems(context: Context, batch: BatchRow, mined: Transacti
       { batch: batch.batchId, hash: mined.hash, gasUsed: `${receipt.gasUsed}` },
       'the batch reverted on chain',
     )
-    if (receipt.gasUsed * 100n >= mined.gas * 97n) {
+    if (mined.kind !== 'cancellation' && receipt.gasUsed * 100n >= mined.gas * 97n) {
       // The gas model is wrong about something: more of the same would burn the wallet's money.
       const until = new Date(now().getTime() + outOfGasPauseMs)
       await pauseWallet(sql, { chainId: batch.chainId, address: batch.wallet }, until, 'out_of_gas')

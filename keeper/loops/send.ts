@@ -1,7 +1,7 @@
 import type { Hex } from 'viem'
 import { type BroadcastResult, broadcast } from '../chain/broadcast.ts'
 import { type Lease, requireLease } from '../store/leases.ts'
-import { markBroadcast } from '../store/transactions.ts'
+import { markTried } from '../store/transactions.ts'
 import type { Context } from './context.ts'
 
 /** Hands out a transaction that is stored already, for the first time or again. */
@@ -20,17 +20,14 @@ export async function sendStored(
     kind,
     result: result.status === 'rejected' ? result.code : result.status,
   })
-  if (result.status === 'sent') {
-    await sql.begin(async (tx) => {
-      await requireLease(tx, lease)
-      await markBroadcast(tx, hash, now())
-    })
-    await checkpoint('after-broadcast-recorded')
-  } else {
-    log.warn(
-      { hash, wallet: lease.address, status: result.status, reason: result.reason },
-      'broadcast not confirmed',
-    )
+  await sql.begin(async (tx) => {
+    await requireLease(tx, lease)
+    await markTried(tx, hash, now(), result.status === 'sent')
+  })
+  await checkpoint('after-broadcast-recorded')
+  if (result.status !== 'sent') {
+    const { status, reason } = result
+    log.warn({ hash, wallet: lease.address, status, reason }, 'no node has confirmed to have the transaction')
   }
   return result
 }

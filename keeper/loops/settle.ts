@@ -107,7 +107,8 @@ export async function signPlan(
   const { maxFeePerGas, maxPriorityFeePerGas } = fees
   const raw = await wallet.sign({
     chainId: served.network.chainId,
-    to: served.deployment.batchSettlement,
+    // A cancellation only uses the nonce up.
+    to: kind === 'cancellation' ? wallet.address : served.deployment.batchSettlement,
     data: plan.calldata,
     nonce,
     gas: plan.gas,

@@ -1,3 +1,4 @@
+import type { BroadcastResult } from '../chain/broadcast.ts'
 import { ChainUnavailable } from '../chain/everywhere.ts'
 import { estimateFees } from '../chain/feeEstimate.ts'
 import { findMined, type Mined, readNonce } from '../chain/receipts.ts'
@@ -26,7 +27,7 @@ export async function trackBatch(
   wallet: SettlementWallet | null,
   batch: BatchRow,
 ): Promise<void> {
-  const { served, settings, now, log, metrics } = context
+  const { served, settings, now, metrics } = context
   const transactions = await readTransactions(context.sql, batch.id)
   const [dearest] = transactions
   if (!dearest) throw new Error(`batch ${batch.batchId} is ${batch.state} without a transaction`)
@@ -60,13 +61,13 @@ export async function trackBatch(
   }
   context.memory.missingSince.delete(batch.batchId)
 
-  const isUnsent = transactions.every((one) => one.broadcastAt === null)
   const isStuck = now().getTime() - dearest.createdAt.getTime() >= settings.replaceAfterMs
-  if (isStuck && !isUnsent && wallet && nextNonce === dearest.nonce) {
-    if (await replace(context, lease, wallet, batch, dearest)) return
-    log.debug({ batch: batch.batchId }, 'no dearer offer is possible or needed')
-  }
-  await resendIfDue(context, lease, transactions)
+  const canReplace = wallet !== null && nextNonce === dearest.nonce
+  if (isStuck && canReplace && (await replace(context, lease, wallet, batch, dearest))) return
+  const resent = await resendIfDue(context, lease, transactions)
+  // The base fee has risen over what was offered: waiting for it to fall again may take for ever.
+  const isTooCheap = resent?.status === 'rejected' && resent.code === 'underpriced'
+  if (isTooCheap && canReplace) await replace(context, lease, wallet, batch, dearest)
 }
 
 async function recordMined(context: Context, lease: Lease, batch: BatchRow, mined: Mined): Promise<void> {
@@ -104,13 +105,16 @@ async function giveUpIfLost(context: Context, lease: Lease, batch: BatchRow): Pr
   )
 }
 
-async function resendIfDue(context: Context, lease: Lease, transactions: TransactionRow[]): Promise<void> {
+async function resendIfDue(
+  context: Context,
+  lease: Lease,
+  transactions: TransactionRow[],
+): Promise<BroadcastResult | null> {
   const [dearest] = transactions
-  if (!dearest) return
-  const age = dearest.broadcastAt
-    ? context.now().getTime() - dearest.broadcastAt.getTime()
-    : Number.POSITIVE_INFINITY
-  if (age >= context.settings.rebroadcastAfterMs) await sendStored(context, lease, dearest)
+  if (!dearest) return null
+  const tried = dearest.triedAt?.getTime() ?? Number.NEGATIVE_INFINITY
+  if (context.now().getTime() - tried < context.settings.rebroadcastAfterMs) return null
+  return sendStored(context, lease, dearest)
 }
 
 /**

@@ -1,9 +1,9 @@
 import { isNonceSpent } from '../chain/simulate.ts'
-import type { IndexState } from '../domain/indexState.ts'
 import { sweepSettled } from '../store/conclusions.ts'
 import { readExpired } from '../store/expiry.ts'
 import { recordFailure } from '../store/failures.ts'
 import { halvesOfPayment } from '../store/halves.ts'
+import type { IndexedHead } from '../store/indexedHead.ts'
 import { seekEvidence } from '../store/queue.ts'
 import { wipeVoidedSignatures } from '../store/voids.ts'
 import type { Context } from './context.ts'
@@ -11,11 +11,10 @@ import type { Context } from './context.ts'
 const atOnce = 200
 
 /** What needs no hurry: concludes what strangers settled, fails what ran out, wipes what nobody can use any more. */
-export async function keepUp(context: Context, index: IndexState): Promise<void> {
-  if (index.status !== 'current') return
+export async function keepUp(context: Context, head: IndexedHead): Promise<void> {
   const { sql, served, indexerSchema, settings, now, log } = context
   const { chainId } = served.network
-  const { blockNumber, blockTime } = index.head
+  const { blockNumber, blockTime } = head
 
   const safeBlock = blockNumber - context.finalityBlocks
   if (safeBlock > 0n) await sql.begin((tx) => sweepSettled(tx, { chainId, indexerSchema }, safeBlock, now()))

@@ -11,8 +11,8 @@ export type TransactionRow = {
   maxFeePerGas: bigint
   maxPriorityFeePerGas: bigint
   createdAt: Date
+  triedAt: Date | null
   broadcastAt: Date | null
-  broadcasts: number
   minedBlock: bigint | null
   minedBlockHash: Hex | null
   succeeded: boolean | null
@@ -45,7 +45,7 @@ export async function readTransactions(sql: Queryable, batchId: bigint): Promise
   const rows = await sql<(Omit<TransactionRow, 'raw' | 'nonce'> & { raw: Uint8Array; nonce: bigint })[]>`
     select hash, batch_id as "batchId", nonce, kind, raw, gas, max_fee_per_gas as "maxFeePerGas",
       max_priority_fee_per_gas as "maxPriorityFeePerGas", created_at as "createdAt",
-      broadcast_at as "broadcastAt", broadcasts, mined_block as "minedBlock",
+      tried_at as "triedAt", broadcast_at as "broadcastAt", mined_block as "minedBlock",
       mined_block_hash as "minedBlockHash", succeeded
     from transaction where batch_id = ${batchId}
     order by max_fee_per_gas desc, created_at desc`
@@ -56,8 +56,11 @@ export async function readTransactions(sql: Queryable, batchId: bigint): Promise
   }))
 }
 
-export async function markBroadcast(sql: Queryable, hash: Hex, at: Date): Promise<void> {
-  await sql`update transaction set broadcast_at = ${at}, broadcasts = broadcasts + 1 where hash = ${hash}`
+/** It was handed to the nodes; `isTaken`: one of them said that it has it. */
+export async function markTried(sql: Queryable, hash: Hex, at: Date, isTaken: boolean): Promise<void> {
+  await sql`
+    update transaction set tried_at = ${at}, broadcast_at = case when ${isTaken} then ${at} else broadcast_at end
+    where hash = ${hash}`
 }
 
 export async function markMined(

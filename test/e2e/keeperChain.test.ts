@@ -39,7 +39,7 @@ async function queueDue(count = 1, price = 50_000n): Promise<QueuedPayment[]> {
 }
 
 /** Somebody else sends one half straight to USDC. */
-async function submitDirectly(authorization: SignedAuthorization): Promise<void> {
+async function submitDirectly(authorization: SignedAuthorization, maxFeePerGas?: bigint): Promise<void> {
   const stranger = createWalletClient({ account: walletAccount(8), transport: http(stack.chain.url) })
   const { from, to, value, validAfter, validBefore, nonce, signature } = authorization
   const hash = await stranger.writeContract({
@@ -48,13 +48,22 @@ async function submitDirectly(authorization: SignedAuthorization): Promise<void>
     functionName: 'transferWithAuthorization',
     args: [from, to, value, validAfter, validBefore, nonce, signature],
     chain: null,
+    ...(maxFeePerGas && { maxFeePerGas, maxPriorityFeePerGas: 0n }),
   })
   await stack.served.client.waitForTransactionReceipt({ hash })
 }
 
 async function transactionsOf({ paymentId }: QueuedPayment) {
   return stack.database<
-    { hash: string; kind: string; nonce: bigint; maxFee: bigint; priority: bigint; mined: bigint | null; state: string }[]
+    {
+      hash: string
+      kind: string
+      nonce: bigint
+      maxFee: bigint
+      priority: bigint
+      mined: bigint | null
+      state: string
+    }[]
   >`
     select t.hash, t.kind, t.nonce, t.max_fee_per_gas as "maxFee", t.max_priority_fee_per_gas as priority,
       t.mined_block as mined, b.state
@@ -64,7 +73,9 @@ async function transactionsOf({ paymentId }: QueuedPayment) {
 }
 
 async function attemptsOf({ paymentId }: QueuedPayment): Promise<number> {
-  const [row] = await stack.database<{ attempts: number }[]>`select attempts from payment where id = ${paymentId}`
+  const [row] = await stack.database<
+    { attempts: number }[]
+  >`select attempts from payment where id = ${paymentId}`
   return row?.attempts ?? -1
 }
 
@@ -73,7 +84,9 @@ describe('strangers', () => {
     const [payment] = await queueDue()
     if (!payment) throw new Error('nothing queued')
     await submitDirectly(payment[half])
-    await whileRunning([stack.keeper()], () => until('both halves are settled', () => stack.isSettled([payment])))
+    await whileRunning([stack.keeper()], () =>
+      until('both halves are settled', () => stack.isSettled([payment])),
+    )
     expect(await attemptsOf(payment)).toBe(0)
     expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
   })
@@ -83,7 +96,9 @@ describe('strangers', () => {
     if (!payment) throw new Error('nothing queued')
     await submitDirectly(payment.provider)
     await submitDirectly(payment.fee)
-    await whileRunning([stack.keeper()], () => until('both halves are settled', () => stack.isSettled([payment])))
+    await whileRunning([stack.keeper()], () =>
+      until('both halves are settled', () => stack.isSettled([payment])),
+    )
     expect(await transactionsOf(payment)).toEqual([])
     expect(await attemptsOf(payment)).toBe(0)
   })
@@ -94,8 +109,18 @@ describe('strangers', () => {
     const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
     const { served } = stack
     const signature = await buyer.signTypedData({
-      domain: { name: 'USD Coin', version: '2', chainId: served.network.chainId, verifyingContract: served.token },
-      types: { CancelAuthorization: [{ name: 'authorizer', type: 'address' }, { name: 'nonce', type: 'bytes32' }] },
+      domain: {
+        name: 'USD Coin',
+        version: '2',
+        chainId: served.network.chainId,
+        verifyingContract: served.token,
+      },
+      types: {
+        CancelAuthorization: [
+          { name: 'authorizer', type: 'address' },
+          { name: 'nonce', type: 'bytes32' },
+        ],
+      },
       primaryType: 'CancelAuthorization',
       message: { authorizer: payment.provider.from, nonce: payment.provider.nonce },
     })
@@ -160,22 +185,21 @@ describe('transactions', () => {
   test('behavior: nothing is left of a stuck batch: its nonce is taken back', async () => {
     const [payment] = await queueDue()
     if (!payment) throw new Error('nothing queued')
-    const chain = testClient()
-    const stop = await stallBlocks()
+    // What the keeper offers, by the latest block, isn't enough for the next one.
+    await testClient().setNextBlockBaseFeePerGas({ baseFeePerGas: 10_000_000_000n })
     await whileRunning([stack.keeper()], async () => {
       await until('it is out', async () => (await transactionsOf(payment)).length > 0)
-      // A stranger's block settles both halves; the keeper's transaction is dropped from the mempool.
-      const [sent] = await transactionsOf(payment)
-      await chain.dropTransaction({ hash: sent?.hash as `0x${string}` })
-      await stop()
-      await submitDirectly(payment.provider)
-      await submitDirectly(payment.fee)
+      await submitDirectly(payment.provider, 50_000_000_000n)
+      await submitDirectly(payment.fee, 50_000_000_000n)
       await until('it is settled', () => stack.isSettled([payment]))
       await until('the batch is over', async () => {
-        const states = (await transactionsOf(payment)).map((one) => one.state)
-        return states.every((state) => state === 'closed')
+        const all = await transactionsOf(payment)
+        return all.every((one) => one.state === 'closed')
       })
     })
+    const all = await transactionsOf(payment)
+    expect(all.at(-1)).toMatchObject({ kind: 'cancellation' })
+    expect(all.at(-1)?.mined).not.toBeNull()
     expect(await attemptsOf(payment)).toBe(0)
     expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
   })
@@ -236,10 +260,3 @@ describe('the index', () => {
     await whileRunning([stack.keeper()], () => until('it is settled', () => stack.isSettled([payment])))
   })
 })
-
-/** Blocks stand still until the returned function is called. */
-async function stallBlocks(): Promise<() => Promise<void>> {
-  const chain = testClient()
-  await chain.setAutomine(false)
-  return () => chain.setAutomine(true)
-}

@@ -1,11 +1,11 @@
-import { randomBytes } from 'node:crypto'
+import { hash, randomBytes } from 'node:crypto'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as wait } from 'node:timers/promises'
 import { type Address, type Hex, keccak256 } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
-import { type ServedNetwork, openServedNetworks } from '#keeper/chain/servedNetworks'
+import { openServedNetworks, type ServedNetwork } from '#keeper/chain/servedNetworks'
 import { defaultTriggers } from '#keeper/domain/triggers'
 import { createKeeper, type Keeper, type KeeperDependencies } from '#keeper/keeper'
 import { createLogger } from '#keeper/logger'
@@ -45,6 +45,10 @@ export type KeeperStack = {
   database: Database
   served: ServedNetwork
   indexer: Indexer
+  /** The registered provider's wallet. */
+  payee: Address
+  /** An API key of the registered provider. */
+  apiKey: string
   settings: KeeperSettings
   /** A keeper in this process; nothing runs before its `start`. */
   keeper: (overrides?: Partial<KeeperDependencies>) => Keeper
@@ -59,7 +63,11 @@ export type KeeperStack = {
 }
 
 /** Looks until it holds; says what was waited for when it doesn't. */
-export async function until(what: string, holds: () => Promise<boolean> | boolean, timeoutMs = 60_000): Promise<void> {
+export async function until(
+  what: string,
+  holds: () => Promise<boolean> | boolean,
+  timeoutMs = 60_000,
+): Promise<void> {
   const end = Date.now() + timeoutMs
   while (!(await holds())) {
     if (Date.now() > end) throw new Error(`waited ${timeoutMs} ms in vain until ${what}`)
@@ -72,8 +80,11 @@ export function randomHex(bytes: number): Hex {
 }
 
 /** A real chain with real USDC, a real Postgres and a real Ponder, for keepers to work on. */
-export async function startKeeperStack(overrides: Partial<KeeperSettings> = {}): Promise<KeeperStack> {
-  const chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
+export async function startKeeperStack(
+  overrides: Partial<KeeperSettings> = {},
+  sharedChain?: LocalChain,
+): Promise<KeeperStack> {
+  const chain = sharedChain ?? (await startLocalChain({ network: 'localhost', blockTimeMs: 0 }))
   const databaseUrl = await createTestDatabase()
   const database = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test' })
   await migrate(database)
@@ -118,6 +129,8 @@ export async function startKeeperStack(overrides: Partial<KeeperSettings> = {}):
     served,
     indexer,
     settings,
+    payee: registry.payee,
+    apiKey: registry.apiKey,
     keeper: (more = {}) =>
       createKeeper({
         database,
@@ -135,7 +148,11 @@ export async function startKeeperStack(overrides: Partial<KeeperSettings> = {}):
       }),
     async buyers(count, usdc) {
       const accounts = Array.from({ length: count }, () => privateKeyToAccount(generatePrivateKey()))
-      if (usdc > 0n) await chain.mintUsdc(accounts.map((account) => account.address), usdc)
+      if (usdc > 0n)
+        await chain.mintUsdc(
+          accounts.map((account) => account.address),
+          usdc,
+        )
       return accounts
     },
     queue: (options) => queuePayment(database, served, registry, options),
@@ -156,7 +173,7 @@ export async function startKeeperStack(overrides: Partial<KeeperSettings> = {}):
     async close() {
       await indexer.close()
       await database.end({ timeout: 1 })
-      await chain.close()
+      if (chain !== sharedChain) await chain.close()
       await rm(folder, { recursive: true, force: true })
     },
   }
@@ -179,7 +196,7 @@ export function walletAccount(index: number): PrivateKeyAccount {
   return privateKeyToAccount(`0x${Buffer.from(privateKey).toString('hex')}`)
 }
 
-type Registry = { providerId: string; endpointId: string; payee: Address }
+type Registry = { providerId: string; endpointId: string; payee: Address; apiKey: string }
 
 async function register(sql: Database): Promise<Registry> {
   const id = (prefix: string) => `${prefix}_${randomBytes(16).toString('hex')}`
@@ -190,7 +207,11 @@ async function register(sql: Database): Promise<Registry> {
   await sql`
     insert into endpoint (id, provider_id, wallet_id, method, url, path, price)
     values (${endpointId}, ${providerId}, ${walletId}, 'GET', 'https://weather.example/', '/', 50000)`
-  return { providerId, endpointId, payee }
+  const [keyId, secret] = [randomBytes(16).toString('hex'), randomBytes(32).toString('base64url')]
+  await sql`
+    insert into api_key (id, provider_id, secret_hash)
+    values (${`key_${keyId}`}, ${providerId}, ${hash('sha256', secret, 'buffer')})`
+  return { providerId, endpointId, payee, apiKey: `tk_${keyId}_${secret}` }
 }
 
 /** Signs a transfer of the local chain's USDC. */
@@ -220,9 +241,16 @@ async function queuePayment(
   const { tier, providerAmount, feeAmount } = splitPrice(price)
   const nonce = randomHex(32)
   const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + validFor) }
-  const provider = sign(await signTransfer(served, buyer, { to: payee, value: providerAmount, ...window, nonce }))
+  const provider = sign(
+    await signTransfer(served, buyer, { to: payee, value: providerAmount, ...window, nonce }),
+  )
   const fee = sign(
-    await signTransfer(served, buyer, { to: platformWallet, value: feeAmount, ...window, nonce: keccak256(nonce) }),
+    await signTransfer(served, buyer, {
+      to: platformWallet,
+      value: feeAmount,
+      ...window,
+      nonce: keccak256(nonce),
+    }),
   )
   const paymentId = `pay_${randomBytes(16).toString('hex')}`
   const { chainId } = served.network

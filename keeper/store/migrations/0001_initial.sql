@@ -256,8 +256,8 @@ create table transaction (
   max_fee_per_gas numeric(78, 0) not null,
   max_priority_fee_per_gas numeric(78, 0) not null,
   created_at timestamptz not null default now(),
-  broadcast_at timestamptz, -- when a node last took it
-  broadcasts integer not null default 0,
+  tried_at timestamptz,     -- when it was last handed to the nodes
+  broadcast_at timestamptz, -- when one of them last took it
   mined_block bigint,
   mined_block_hash bytes32,
   succeeded boolean,        -- its receipt's status

@@ -1,0 +1,198 @@
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import { serve } from '@hono/node-server'
+import type { PrivateKeyAccount } from 'viem'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Keeper } from '#keeper/keeper'
+import { encodePayload, type SignedAuthorization } from '#protocol/payload'
+import {
+  type KeeperStack,
+  platformWallet,
+  type QueuedPayment,
+  randomHex,
+  signTransfer,
+  startKeeperStack,
+  until,
+} from '../support/keeperStack.ts'
+
+let stack: KeeperStack
+let keeper: Keeper
+beforeAll(async () => {
+  stack = await startKeeperStack()
+  keeper = stack.keeper()
+  keeper.start()
+})
+afterAll(async () => {
+  await keeper?.stop()
+  await stack?.close()
+})
+
+async function submit(body: unknown, apiKey?: string) {
+  const response = await keeper.app.request('/submit', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...(apiKey && { authorization: `Bearer ${apiKey}` }) },
+    body: typeof body === 'string' ? body : JSON.stringify(body),
+  })
+  return { status: response.status, body: (await response.json()) as Record<string, unknown> }
+}
+
+async function countTransactions(): Promise<number> {
+  const [row] = await stack.database<[{ count: number }]>`select count(*)::int as count from transaction`
+  return row.count
+}
+
+async function oneBuyer(usdc = 1_000_000n): Promise<PrivateKeyAccount> {
+  const [buyer] = await stack.buyers(1, usdc)
+  if (!buyer) throw new Error('no buyer')
+  return buyer
+}
+
+/** What a buyer signs for a registered provider: its part, then the platform's fee. */
+async function signPair(buyer: PrivateKeyAccount, change: Partial<SignedAuthorization> = {}) {
+  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+  const provider = { to: stack.payee, value: 47_500n, ...window, nonce: randomHex(32), ...change }
+  const fee = { ...provider, to: platformWallet, value: 2_500n, nonce: randomHex(32) }
+  return [await signTransfer(stack.served, buyer, provider), await signTransfer(stack.served, buyer, fee)]
+}
+
+describe('POST /submit', () => {
+  test('default: settles at once; the same transfers again get the same hash', async () => {
+    const buyer = await oneBuyer(50_000n)
+    const transfers = (await signPair(buyer)).map(encodePayload)
+    const first = await submit({ network: 'localhost', transfers })
+    expect(first).toMatchObject({ status: 200, body: { txHash: expect.stringMatching(/^0x[0-9a-f]{64}$/) } })
+    const sent = await countTransactions()
+    expect(await submit({ network: 'localhost', transfers: transfers.toReversed() })).toEqual(first)
+    expect(await countTransactions()).toBe(sent)
+
+    const hash = first.body['txHash'] as `0x${string}`
+    const receipt = await stack.served.client.waitForTransactionReceipt({ hash })
+    expect(receipt.status).toBe('success')
+    expect(await stack.balanceOf(buyer.address)).toBe(0n)
+    expect(await submit({ network: 'localhost', transfers })).toEqual(first)
+  })
+
+  test('args: transfers as objects', async () => {
+    const transfers = (await signPair(await oneBuyer())).map((one) => ({
+      ...one,
+      value: `${one.value}`,
+      validAfter: `${one.validAfter}`,
+      validBefore: `${one.validBefore}`,
+    }))
+    expect((await submit({ network: 'localhost', transfers })).status).toBe(200)
+  })
+
+  test('behavior: a payment of this gateway settles as that payment, trigger `direct`', async () => {
+    const payment = await stack.queue({ buyer: await oneBuyer(), price: 50_000n })
+    const transfers = [payment.provider, payment.fee].map(encodePayload)
+    expect((await submit({ network: 'localhost', transfers })).status).toBe(200)
+    await until('it is settled', () => stack.isSettled([payment]))
+    const [batch] = await stack.database<{ trigger: string }[]>`
+      select trigger from batch where id in (select batch_id from batch_item where payment_id = ${payment.paymentId})`
+    expect(batch?.trigger).toBe('direct')
+  })
+
+  test('error: what is refused gets a problem and no transaction', async () => {
+    const buyer = await oneBuyer()
+    const sent = await countTransactions()
+    const [provider, fee] = await signPair(buyer)
+    const [stranger, strangerFee] = await signPair(buyer, { to: randomHex(20) })
+    const [expired, expiredFee] = await signPair(buyer, {
+      validBefore: BigInt(Math.floor(Date.now() / 1000) - 10),
+    })
+    const [poor, poorFee] = await signPair(await oneBuyer(0n))
+    if (!provider || !fee || !stranger || !strangerFee || !expired || !expiredFee || !poor || !poorFee) {
+      throw new Error('a pair is two')
+    }
+    const forged = { ...provider, value: provider.value - 1n }
+    const encode = (...transfers: SignedAuthorization[]) => ({
+      network: 'localhost',
+      transfers: transfers.map(encodePayload),
+    })
+    const cases: [string, number, unknown][] = [
+      ['invalid_json', 400, '{'],
+      ['invalid_request', 400, { network: 'localhost' }],
+      ['invalid_request', 400, { network: 'localhost', transfers: [] }],
+      ['invalid_payload', 400, { network: 'localhost', transfers: ['a,b,c'] }],
+      ['unknown_network', 422, { ...encode(provider, fee), network: 'base' }],
+      ['payee_refused', 422, encode(stranger, strangerFee)],
+      ['payee_refused', 422, encode(provider)],
+      ['nonce_reused', 402, encode(provider, provider, fee)],
+      ['authorization_expired', 402, encode(expired, expiredFee)],
+      ['invalid_signature', 402, encode(forged, fee)],
+      ['insufficient_balance', 402, encode(poor, poorFee)],
+    ]
+    for (const [code, status, body] of cases) {
+      const answer = await submit(body)
+      expect({ status: answer.status, code: answer.body['code'] }).toEqual({ status, code })
+    }
+    expect((await submit(encode(stranger), `tk_${'0'.repeat(32)}_${'a'.repeat(43)}`)).body['code']).toBe(
+      'unauthorized',
+    )
+    expect(await countTransactions()).toBe(sent)
+  })
+
+  test('error: a used nonce', async () => {
+    const [provider, fee] = await signPair(await oneBuyer())
+    const [, otherFee] = await signPair(await oneBuyer())
+    if (!provider || !fee || !otherFee) throw new Error('a pair is two')
+    const first = await submit({ network: 'localhost', transfers: [provider, fee].map(encodePayload) })
+    await stack.served.client.waitForTransactionReceipt({ hash: first.body['txHash'] as `0x${string}` })
+    const again = await submit({ network: 'localhost', transfers: [provider, otherFee].map(encodePayload) })
+    expect(again).toMatchObject({ status: 409, body: { code: 'authorization_used' } })
+  })
+
+  test('error: a facilitator without gas money says so, and settles when it has some', async () => {
+    await keeper.stop()
+    const empty = await oneBuyer(0n)
+    keeper = stack.keeper({ accounts: [empty] })
+    keeper.start()
+    const transfers = (await signPair(await oneBuyer())).map(encodePayload)
+    expect(await submit({ network: 'localhost', transfers })).toMatchObject({
+      status: 503,
+      body: { code: 'insufficient_gas_funds' },
+    })
+    await keeper.stop()
+    keeper = stack.keeper()
+    keeper.start()
+    expect((await submit({ network: 'localhost', transfers })).status).toBe(200)
+  })
+})
+
+test('behavior: one keeper is the facilitator of another, which needs no wallet', async () => {
+  const server = serve({ fetch: keeper.app.fetch, port: 0, hostname: '127.0.0.1' })
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const other = await startKeeperStack({}, stack.chain)
+  try {
+    // A gateway of its own, on the same chain as the facilitator.
+    const client = other.keeper({
+      accounts: [],
+      settings: {
+        ...other.settings,
+        facilitatorUrl: `http://127.0.0.1:${port}`,
+        facilitatorKey: stack.apiKey,
+      },
+    })
+    const payments: QueuedPayment[] = []
+    for (const buyer of await stack.buyers(3, 50_000n)) {
+      payments.push(
+        await other.queue({ buyer, price: 50_000n, acceptedAt: new Date(Date.now() - 3_600_000) }),
+      )
+    }
+    client.start()
+    await until('they are settled', () => other.isSettled(payments))
+    await until('the batch is over', async () => {
+      const [batch] = await other.database<{ state: string }[]>`select state from batch`
+      return batch?.state === 'closed'
+    })
+    await client.stop()
+    const rows = await other.database<{ outcome: string; hash: string | null }[]>`
+      select outcome, remote_hash as hash from batch`
+    expect(rows).toEqual([{ outcome: 'settled', hash: expect.any(String) }])
+    expect(await other.database`select 1 from transaction`).toEqual([])
+  } finally {
+    server.close()
+    await other.close()
+  }
+})
