@@ -15,24 +15,27 @@ export type QueueQuestion = {
 /**
  * What a wallet waits for: its halves that were accepted, are wanted, and have not moved. Those in an open batch are
  * among them until the index shows that they moved.
+ *
+ * @returns null where it waits for nothing
  */
 export async function readWalletQueue(
   database: Database,
   indexerSchema: string,
   { chainId, token, wallet, half, now }: QueueQuestion,
-): Promise<WalletQueue> {
+): Promise<WalletQueue | null> {
   const recipient = half === 0 ? database`payee` : database`fee_recipient`
-  const [row] = await database<[WalletQueue]>`
-    select ${wallet} as payee, count(*)::int as "paymentCount", coalesce(sum(h.value), 0) as amount,
-      coalesce(max(p.provider_amount + p.fee_amount), 0) as "largestPayment", min(p.accepted_at) as "firstQueuedAt",
+  const [row] = await database<WalletQueue[]>`
+    select ${wallet} as payee, count(*)::int as "paymentCount", sum(h.value) as amount,
+      max(p.provider_amount + p.fee_amount) as "largestPayment", min(p.accepted_at) as "firstQueuedAt",
       min(h.valid_before) as "firstValidBefore",
       coalesce(bool_or(p.attempts > 0 and p.next_attempt_at <= ${now}), false) as "retryDue"
     from payment p
     join ${halves(database, indexerSchema)} h on h.payment_id = p.id and h.half = ${half}
     where p.chain_id = ${chainId} and p.token = ${token} and p.${recipient} = ${wallet}
       and p.concluded_at is null and p.failed_at is null and p.voided_at is null
-      and h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz)`
-  return row
+      and h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz)
+    having count(*) > 0`
+  return row ?? null
 }
 
 /** Whether a wallet was ever registered or paid: an empty queue of another one is a mistyped address. */

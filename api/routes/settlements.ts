@@ -1,7 +1,12 @@
 import { createRoute } from '@hono/zod-openapi'
 import type { Address } from 'viem'
 import { weiToUsd } from '#keeper/chain/settlementCost'
-import { estimatedSettlement, firedTrigger } from '#keeper/domain/triggers'
+import {
+  estimatedSettlement,
+  firedTrigger,
+  type TriggerSettings,
+  type WalletQueue,
+} from '#keeper/domain/triggers'
 import type { IndexedHead } from '#keeper/store/indexedHead'
 import { formatUsdc } from '#protocol/amount'
 import { triggerOfCode } from '#protocol/settlement'
@@ -29,7 +34,8 @@ const getBatches = createRoute({
   method: 'get',
   path: '/settlements/batches',
   summary: 'Settled batches, the newest first',
-  description: "With `wallet`, counts and sums are that wallet's own; with `tx_hash` alone, all provider wallets'.",
+  description:
+    "With `wallet`, counts and sums are that wallet's own; with `tx_hash` alone, all provider wallets'.",
   tags: ['Settlements'],
   request: { query: schemas.batchesQuery },
   responses: { 200: jsonAnswer('The batches', schemas.batches), ...problems(400, 404, 422, 429, 503) },
@@ -105,18 +111,10 @@ export function addSettlementRoutes(app: App, gateway: Gateway): void {
         now,
       }),
     )
-    const isEmpty = queue.paymentCount === 0
-    // Whether gas is dear just now is the keeper's to find out; the plain thresholds make the better estimate.
-    const estimate =
-      firedTrigger(queue, settings.triggers, 0n, now) === null ? estimatedSettlement(queue, settings.triggers) : now
     return c.json(
       {
         wallet_address: wallet,
-        accumulated_usdc: formatUsdc(queue.amount),
-        payment_count: queue.paymentCount,
-        first_payment_at: isEmpty ? null : queue.firstQueuedAt.toISOString(),
-        age_seconds: isEmpty ? 0 : Math.max(0, Math.floor((now.getTime() - queue.firstQueuedAt.getTime()) / 1000)),
-        estimated_settlement: isEmpty ? null : estimate.toISOString(),
+        ...describeQueue(queue, settings.triggers, now),
         network: network.served.network.name,
         indexedBlock: Number(head.blockNumber),
       },
@@ -135,7 +133,11 @@ export function addSettlementRoutes(app: App, gateway: Gateway): void {
     const head = await requireIndexedHead(database, indexerSchema, chainId)
     if (wallet !== undefined) await requireWallet(network, wallet)
 
-    const filter = { chainId, ...(wallet !== undefined && { wallet }), ...(txHash !== undefined && { txHash }) }
+    const filter = {
+      chainId,
+      ...(wallet !== undefined && { wallet }),
+      ...(txHash !== undefined && { txHash }),
+    }
     // One more than asked for tells whether there is a further page.
     const page = { order: 'desc', limit: limit + 1, ...(after !== undefined && { after }) } as const
     const batches = await readPage(network, head, filter, page)
@@ -176,6 +178,27 @@ export function addSettlementRoutes(app: App, gateway: Gateway): void {
       },
     )
   })
+}
+
+function describeQueue(queue: WalletQueue | null, triggers: TriggerSettings, now: Date) {
+  if (queue === null) {
+    return {
+      accumulated_usdc: formatUsdc(0n),
+      payment_count: 0,
+      first_payment_at: null,
+      age_seconds: 0,
+      estimated_settlement: null,
+    }
+  }
+  // Whether gas is dear just now is the keeper's to find out; the plain thresholds make the better estimate.
+  const hasFired = firedTrigger(queue, triggers, 0n, now) !== null
+  return {
+    accumulated_usdc: formatUsdc(queue.amount),
+    payment_count: queue.paymentCount,
+    first_payment_at: queue.firstQueuedAt.toISOString(),
+    age_seconds: Math.max(0, Math.floor((now.getTime() - queue.firstQueuedAt.getTime()) / 1000)),
+    estimated_settlement: (hasFired ? now : estimatedSettlement(queue, triggers)).toISOString(),
+  }
 }
 
 type Batch = ReturnType<typeof toBatch>

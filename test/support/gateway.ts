@@ -1,7 +1,7 @@
 import { type Address, type Hex, keccak256, toHex } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { type App, createApp } from '#api/app'
-import type { GatewaySettings } from '#api/gateway'
+import type { GatewayDeps, GatewaySettings } from '#api/gateway'
 import { createLogger } from '#api/log'
 import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
 import { openServedNetworks, type ServedNetwork } from '#keeper/chain/servedNetworks'
@@ -23,6 +23,8 @@ export type TestGateway = {
   app: App
   /** A further process on the same database and chain. */
   another(overrides?: Partial<GatewaySettings>): App
+  /** The same with parts of the test's own. */
+  withDeps(deps: Partial<GatewayDeps>): App
   database: Database
   chain: LocalChain
   served: ServedNetwork
@@ -71,7 +73,7 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
   }
   let frozen: number | null = null
   const receiptKeys = toReceiptKeys(rotateReceiptKeys(undefined))
-  const another = (more: Partial<GatewaySettings> = {}) =>
+  const another = (more: Partial<GatewaySettings> = {}, deps: Partial<GatewayDeps> = {}) =>
     createApp({
       database,
       networks: [served],
@@ -79,11 +81,13 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
       receiptKeys,
       log: createLogger('test', 'error'),
       now: () => frozen ?? Date.now(),
+      ...deps,
     })
 
   return {
     app: another(),
     another,
+    withDeps: (deps) => another({}, deps),
     database,
     chain,
     served,

@@ -1,0 +1,256 @@
+import { type Address, type Hex, keccak256, toHex } from 'viem'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import {
+  call,
+  openShop,
+  type Shop,
+  signedBody,
+  startGateway,
+  type TestGateway,
+} from '../../test/support/gateway.ts'
+import { setIndexedHead } from '../../test/support/indexTables.ts'
+
+let gateway: TestGateway
+let shop: Shop
+
+/** The chain's clock, so that a block's time and ours agree. */
+const dayStart = Date.UTC(2026, 9, 1) / 1000
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  shop = await openShop(gateway.app)
+  // Blocks for the confirmation times to be read from.
+  await mine(30)
+  for (let n = 1; n <= 25; n++) await seedBatch(n, shop.wallet)
+  await gateway.index()
+})
+afterAll(() => gateway.close())
+
+async function mine(blocks: number): Promise<void> {
+  for (let i = 0; i < blocks; i++) {
+    await gateway.served.client.request({ method: 'evm_mine', params: [] } as never)
+  }
+}
+
+const hashOf = (n: number): Hex => keccak256(toHex(`transaction ${n}`))
+
+/** A batch as Ponder would index it: one a day, in block n; its wallet got two payments of it. */
+async function seedBatch(n: number, wallet: Address): Promise<void> {
+  const { database, served } = gateway
+  const { chainId } = served.network
+  const blockTime = dayStart + (n - 1) * 86_400
+  await database`
+    insert into indexer.batch (chain_id, tx_hash, log_index, sequence, batch_id, keeper, token, trigger, authorizations,
+      payment_count, provider_total, fee_total, outcomes, block_number, block_hash, block_time, gas_used,
+      effective_gas_price, l1_fee)
+    values (${chainId}, ${hashOf(n)}, 9, ${n}, ${hashOf(n)}, ${shop.wallet}, ${served.token}, ${n % 7}, 6, 3, 150000, 7500,
+      '0x111111', ${n}, ${keccak256(toHex(`block ${n}`))}, ${blockTime}, 300000, 1000000, ${n === 1 ? 1_000_000_000_000n : null})`
+  await database`
+    insert into indexer.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
+      block_number, block_time)
+    values (${chainId}, ${hashOf(n)}, 9, ${wallet}, ${n}, 2, 95000, ${n}, ${blockTime})`
+}
+
+type Batch = Record<string, unknown> & { batch_id: number; confirmed_at: string | null }
+type Batches = { batches: Batch[]; cursor: string | null; indexedBlock: number }
+
+const list = (query: string) => call<Batches>(gateway.app, 'GET', `/settlements/batches?${query}`)
+
+describe('batches', () => {
+  test("default: the wallet's own count and sum, the newest first, 20 of them", async () => {
+    const { body } = await list(`wallet=${shop.wallet}`)
+    expect(body.batches.map(({ batch_id }) => batch_id)).toEqual(Array.from({ length: 20 }, (_, i) => 25 - i))
+    expect(Object.keys(body.batches[0] ?? {})).toEqual([
+      'batch_id',
+      'payment_count',
+      'total_usdc',
+      'gas_cost_usdc',
+      'tx_hash',
+      'trigger_type',
+      'created_at',
+      'confirmed_at',
+    ])
+    expect(body.batches[0]).toMatchObject({
+      payment_count: 2,
+      total_usdc: '0.095000',
+      gas_cost_usdc: '0.000900', // 300,000 gas at 0.001 gwei, at 3,000 USD an ETH
+      tx_hash: hashOf(25),
+      created_at: '2026-10-25T00:00:00.000Z',
+    })
+    expect(body.indexedBlock).toBe(Number(await gateway.served.client.getBlockNumber()))
+  })
+
+  test('args: limit and cursor walk through all of them', async () => {
+    const seen: number[] = []
+    let cursor: string | null = null
+    do {
+      const { body }: { body: Batches } = await list(
+        `wallet=${shop.wallet}&limit=10${cursor ? `&cursor=${cursor}` : ''}`,
+      )
+      seen.push(...body.batches.map(({ batch_id }) => batch_id))
+      cursor = body.cursor
+    } while (cursor !== null)
+    expect(seen).toEqual(Array.from({ length: 25 }, (_, i) => 25 - i))
+  })
+
+  test('args: tx_hash alone shows the whole batch; with a wallet its share', async () => {
+    const { body: whole } = await list(`tx_hash=${hashOf(1)}`)
+    expect(whole.batches).toMatchObject([
+      { batch_id: 1, payment_count: 3, total_usdc: '0.150000', trigger_type: 'count' },
+    ])
+    // The L1 fee of 0.000001 ETH is part of it.
+    expect(whole.batches[0]).toMatchObject({ gas_cost_usdc: '0.003900' })
+    const { body: share } = await list(
+      `tx_hash=${hashOf(1).toUpperCase().replace('0X', '0x')}&wallet=${shop.wallet}`,
+    )
+    expect(share.batches).toMatchObject([{ batch_id: 1, payment_count: 2 }])
+    expect((await list(`tx_hash=${hashOf(99)}`)).body.batches).toEqual([])
+  })
+
+  test('behavior: confirmed_at is the time of the block that gave it its depth, and null before', async () => {
+    const { client } = gateway.served
+    const head = await client.getBlockNumber()
+    await seedBatch(Number(head), shop.wallet)
+    await gateway.index()
+    const [newest] = (await list(`wallet=${shop.wallet}&limit=1`)).body.batches
+    expect(newest).toMatchObject({ batch_id: Number(head), confirmed_at: null })
+
+    await mine(1)
+    await gateway.index()
+    const [confirmed] = (await list(`wallet=${shop.wallet}&limit=1`)).body.batches
+    const { timestamp } = await client.getBlock({ blockNumber: head + 1n })
+    expect(confirmed?.confirmed_at).toBe(new Date(Number(timestamp) * 1000).toISOString())
+    await gateway.database`delete from indexer.batch where block_number = ${head}`
+    await gateway.database`delete from indexer.batch_recipient where block_number = ${head}`
+  })
+
+  test('behavior: a trigger code that nobody of ours sends is called unknown', async () => {
+    const { body } = await list(`tx_hash=${hashOf(6)}`)
+    expect(body.batches).toMatchObject([{ trigger_type: 'unknown' }])
+  })
+})
+
+describe('export', () => {
+  test('default: exactly eight columns, both dates inclusive, the oldest first', async () => {
+    const path = `/settlements/export?wallet=${shop.wallet}&start=2026-10-02&end=2026-10-04&format=csv`
+    const { headers, body } = await call<string>(gateway.app, 'GET', path)
+    expect(headers.get('content-type')).toMatch(/^text\/csv/)
+    const lines = body.split('\r\n')
+    expect(lines[0]).toBe(
+      'batch_id,payment_count,total_usdc,gas_cost_usdc,tx_hash,trigger_type,created_at,confirmed_at',
+    )
+    expect(lines.slice(1, -1).map((line) => line.split(',').slice(0, 3))).toEqual([
+      ['2', '2', '0.095000'],
+      ['3', '2', '0.095000'],
+      ['4', '2', '0.095000'],
+    ])
+    expect(lines.at(-1)).toBe('')
+  })
+
+  test('behavior: more than a page is streamed whole', async () => {
+    const wallet: Address = `0x${'d4'.repeat(20)}`
+    const { chainId } = gateway.served.network
+    await gateway.database`
+      insert into indexer.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
+        block_number, block_time)
+      select ${chainId}, '0x' || lpad(to_hex(n), 64, '0'), 0, ${wallet}, n + 1000, 1, 1, 1, ${dayStart}
+      from generate_series(1, 1200) n`
+    await gateway.database`
+      insert into indexer.batch
+      select chain_id, tx_hash, log_index, sequence, tx_hash, ${wallet}, ${gateway.served.token}, 0, 2, 1, 1, 1, '0x11', 1,
+        '0x' || repeat('ab', 32), block_time, 1, 1, null
+      from indexer.batch_recipient where recipient = ${wallet}`
+    const path = `/settlements/export?wallet=${wallet}&start=2026-10-01&end=2026-10-01`
+    const { body } = await call<string>(gateway.app, 'GET', path)
+    const ids = body
+      .trimEnd()
+      .split('\r\n')
+      .slice(1)
+      .map((line) => Number(line.split(',')[0]))
+    expect(ids).toEqual(Array.from({ length: 1200 }, (_, i) => i + 1001))
+  })
+})
+
+describe('status', () => {
+  const status = (wallet: string) => call(gateway.app, 'GET', `/settlements/status?wallet=${wallet}`)
+
+  test('default: an empty queue', async () => {
+    expect((await status(shop.wallet)).body).toEqual({
+      wallet_address: shop.wallet,
+      accumulated_usdc: '0.000000',
+      payment_count: 0,
+      first_payment_at: null,
+      age_seconds: 0,
+      estimated_settlement: null,
+      network: 'localhost',
+      indexedBlock: expect.any(Number),
+    })
+  })
+
+  test('default: what the wallet will receive, the age, and when it settles at the latest', async () => {
+    const busy = await openShop(gateway.app)
+    const payer = await gateway.buyer(1_000_000n)
+    const started = Date.now()
+    for (let i = 0; i < 3; i++) {
+      const { status: code } = await call(gateway.app, 'POST', '/verify', {
+        json: await signedBody(gateway, busy, payer),
+      })
+      expect(code).toBe(200)
+    }
+    const { body } = await status(busy.wallet.toUpperCase().replace('0X', '0x'))
+    expect(body).toMatchObject({
+      wallet_address: busy.wallet,
+      accumulated_usdc: '0.142500',
+      payment_count: 3,
+    })
+    const first = Date.parse(String(body.first_payment_at))
+    expect(first).toBeGreaterThanOrEqual(started)
+    expect(body.estimated_settlement).toBe(new Date(first + 3_600_000).toISOString())
+    expect((await status(gateway.settings.platformWallet)).body).toMatchObject({
+      accumulated_usdc: '0.007500',
+    })
+    gateway.setNow(first + 3_600_000)
+    try {
+      expect((await status(busy.wallet)).body).toMatchObject({
+        age_seconds: 3_600,
+        estimated_settlement: new Date(first + 3_600_000).toISOString(),
+      })
+    } finally {
+      gateway.setNow(null)
+    }
+  })
+
+  test('behavior: a trigger that has fired makes the estimate now', async () => {
+    const dear = await openShop(gateway.app, '12')
+    const payer = await gateway.buyer(20_000_000n)
+    await call(gateway.app, 'POST', '/verify', { json: await signedBody(gateway, dear, payer) })
+    const now = Date.now() + 5_000
+    gateway.setNow(now)
+    try {
+      expect((await status(dear.wallet)).body.estimated_settlement).toBe(new Date(now).toISOString())
+    } finally {
+      gateway.setNow(null)
+    }
+  })
+})
+
+describe('index', () => {
+  test('error: without an index, or below what was acted on, the views say so', async () => {
+    const { chainId } = gateway.served.network
+    const views = [
+      `/settlements/status?wallet=${shop.wallet}`,
+      `/settlements/batches?wallet=${shop.wallet}`,
+      `/settlements/export?wallet=${shop.wallet}&start=2026-10-01&end=2026-10-02`,
+    ]
+    const missing = gateway.another({ indexerSchema: 'not_there' })
+    for (const path of views) {
+      const { status, body } = await call(missing, 'GET', path)
+      expect([path, status, body.code]).toEqual([path, 503, 'index_behind'])
+    }
+    await gateway.database`insert into acted_block (chain_id, block_number) values (${chainId}, 20)`
+    await setIndexedHead(gateway.database, 'indexer', { chainId, blockNumber: 19, blockTime: 1 })
+    for (const path of views) expect((await call(gateway.app, 'GET', path)).status).toBe(503)
+    await gateway.index()
+    for (const path of views) expect((await call(gateway.app, 'GET', path)).status).toBe(200)
+  })
+})
