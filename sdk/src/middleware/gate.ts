@@ -32,7 +32,7 @@ export type VerifiedPayment = {
   paymentId: string
 }
 
-export type GateRequest = {
+type GateRequest = {
   method: string
   /** Full URL as the server sees it. */
   url: string
@@ -40,7 +40,7 @@ export type GateRequest = {
 }
 
 /** An answer instead of the handler's. */
-export type GateAnswer = { status: number; headers: Record<string, string>; body: string }
+type GateAnswer = { status: number; headers: Record<string, string>; body: string }
 
 export type GateDecision =
   | { kind: 'serve'; payment: VerifiedPayment }

@@ -19,10 +19,10 @@ export type SignedAuthorization = {
 }
 
 /** Times are packed into 40 bits on their way to the contract. */
-export const maxTime = 2n ** 40n - 1n
+const maxTime = 2n ** 40n - 1n
 
 /** Bytes of a signature, at most. */
-export const maxSignatureLength = 1024
+const maxSignatureLength = 1024
 
 /** Characters of a payload, at most: the longest signature and every other field at its widest, rounded up. */
 const maxPayloadLength = 2 * maxSignatureLength + 2 + 400
