@@ -1,5 +1,5 @@
 import type { MiddlewareHandler } from 'hono'
-import { routePath } from 'hono/route'
+import { matchedRoutes } from 'hono/route'
 import type { ApiMetrics } from '../metrics.ts'
 
 /** Times every request, by route, never by path: paths hold ids. */
@@ -7,7 +7,7 @@ export function measure({ requests }: ApiMetrics): MiddlewareHandler {
   return async (c, next) => {
     const end = requests.startTimer({ method: c.req.method })
     await next()
-    const route = c.res.status === 404 && c.error === undefined ? 'none' : routePath(c, -1)
+    const route = matchedRoutes(c).findLast(({ path }) => !path.endsWith('*'))?.path ?? 'none'
     end({ route, status: String(c.res.status) })
   }
 }

@@ -147,7 +147,7 @@ function openRevenue(
     ) fee on true
     cross join lateral (
       select is_voided, payments, voided_payments, settled_payments, gross, fee, settled_net, settled_fee
-      from revenue_share(p, (case when provider.state = 'settled' then 1 else 0 end)
+      from revenue_share(p.provider_amount, p.fee_amount, (case when provider.state = 'settled' then 1 else 0 end)
         + (case when fee.state = 'settled' then 2 else 0 end) + (case when p.voided_at is null then 0 else 4 end))
     ) share
     where p.provider_id = ${providerId} and p.summarised is null and p.accepted_at >= ${from} and p.accepted_at < ${to}

@@ -31,7 +31,7 @@ export async function findTopPayers(
       cross join lateral (
         select state from ${halves(sql, indexerSchema)} h where h.payment_id = p.id and h.half = 0
       ) provider
-      cross join lateral revenue_share(p, (case when provider.state = 'settled' then 1 else 0 end)
+      cross join lateral revenue_share(p.provider_amount, p.fee_amount, (case when provider.state = 'settled' then 1 else 0 end)
         + (case when p.voided_at is null then 0 else 4 end)) share
       where p.provider_id = ${providerId} and p.summarised is null ${onChain}
       group by p.chain_id, p.payer

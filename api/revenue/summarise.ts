@@ -45,13 +45,16 @@ export async function summarisePayments(
         having not bool_or(${isUndecided(sql, indexerSchema)})
       ), added as (
         update payment p set summarised = c.bits from concluded c where p.id = c.id
-        returning p.provider_id, p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer,
-          (revenue_share(p, p.summarised)).*
+        returning p.provider_id, p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer, p.provider_amount,
+          p.fee_amount, p.summarised
+      ), share as (
+        select added.*, share.* from added
+        cross join lateral revenue_share(added.provider_amount, added.fee_amount, added.summarised) share
       ), by_payer as (
         insert into payer_revenue as r
           (provider_id, chain_id, payer, payments, gross, settled_net, last_accepted_at)
         select provider_id, chain_id, payer, sum(payments), sum(gross), sum(settled_net), max(accepted_at)
-        from added group by provider_id, chain_id, payer
+        from share group by provider_id, chain_id, payer
         order by provider_id, chain_id, payer
         on conflict (provider_id, chain_id, payer) do update set
           payments = r.payments + excluded.payments, gross = r.gross + excluded.gross,
@@ -63,7 +66,7 @@ export async function summarisePayments(
       select provider_id, period, date_trunc(period, accepted_at, 'UTC') as starts_at, endpoint_id, chain_id, payee,
         sum(payments), sum(voided_payments), sum(settled_payments), sum(failed_payments), sum(gross), sum(fee),
         sum(settled_net), sum(settled_fee), sum(failed_net)
-      from added cross join (values ('hour'), ('day')) as periods (period)
+      from share cross join (values ('hour'), ('day')) as periods (period)
       group by 1, 2, 3, 4, 5, 6
       order by 1, 2, 3, 4, 5, 6
       on conflict (provider_id, period, starts_at, endpoint_id, chain_id, payee) do update set

@@ -50,28 +50,28 @@ create table payer_revenue (
 );
 create index payer_revenue_top on payer_revenue (provider_id, gross desc, chain_id, payer);
 
-/* What one payment adds to the sums, given its bits. */
-create function revenue_share(p payment, bits integer, out is_voided boolean, out payments integer,
-  out voided_payments integer, out settled_payments integer, out failed_payments integer, out gross numeric,
-  out fee numeric, out settled_net numeric, out settled_fee numeric, out failed_net numeric)
+-- What one payment adds to the sums, given its bits. A set, of one row: as such Postgres puts it in line.
+create function revenue_share(net numeric, platform_fee numeric, bits integer)
+returns table (is_voided boolean, payments integer, voided_payments integer, settled_payments integer,
+  failed_payments integer, gross numeric, fee numeric, settled_net numeric, settled_fee numeric, failed_net numeric)
 language sql immutable as $$
   select (bits & 5) = 4,
     case when (bits & 5) = 4 then 0 else 1 end,
     case when (bits & 5) = 4 then 1 else 0 end,
     bits & 1,
     case when (bits & 5) = 0 then 1 else 0 end,
-    case when (bits & 5) = 4 then 0 else p.provider_amount + p.fee_amount end,
-    case when (bits & 5) = 4 then 0 else p.fee_amount end,
-    case when (bits & 1) = 1 then p.provider_amount else 0 end,
-    case when (bits & 2) = 2 then p.fee_amount else 0 end,
-    case when (bits & 5) = 0 then p.provider_amount else 0 end
+    case when (bits & 5) = 4 then 0 else net + platform_fee end,
+    case when (bits & 5) = 4 then 0 else platform_fee end,
+    case when (bits & 1) = 1 then net else 0 end,
+    case when (bits & 2) = 2 then platform_fee else 0 end,
+    case when (bits & 5) = 0 then net else 0 end
 $$;
 
 create function leave_revenue() returns trigger language plpgsql as $$
 declare
   share record;
 begin
-  select * into share from revenue_share(old, old.summarised);
+  select * into share from revenue_share(old.provider_amount, old.fee_amount, old.summarised);
   update revenue r set
     payments = r.payments - share.payments,
     voided_payments = r.voided_payments - share.voided_payments,

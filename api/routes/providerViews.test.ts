@@ -1,0 +1,276 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import {
+  call,
+  openShop,
+  type Shop,
+  signedBody,
+  startGateway,
+  type TestGateway,
+} from '../../test/support/gateway.ts'
+import {
+  type SeedPayment,
+  seedChainId,
+  seedPayment,
+  seedSettlement,
+} from '../../test/support/seedPayments.ts'
+import { createLogger } from '../log.ts'
+import { createUsageCounters, type UsageCounters } from '../usage/usageCounters.ts'
+
+let gateway: TestGateway
+let shop: Shop
+let at: string
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  await gateway.index()
+})
+beforeEach(async () => {
+  shop = await openShop(gateway.app)
+  at = `/providers/${shop.providerId}`
+})
+afterAll(() => gateway?.close())
+
+// biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
+type Body = any
+const get = (path: string) => call<Body>(gateway.app, 'GET', `${at}${path}`, { key: shop.key })
+
+const seed = (options: Partial<SeedPayment> = {}) =>
+  seedPayment(gateway.database, {
+    provider: { ...shop, endpointIds: [shop.endpointId] },
+    acceptedAt: new Date(Date.now() - 600_000),
+    ...options,
+  })
+
+async function settle(payment: Awaited<ReturnType<typeof seed>>, halves: (0 | 1)[] = [0, 1]) {
+  return seedSettlement(gateway.database, 'indexer', payment, { halves })
+}
+
+/** One payment of each status. */
+async function seedStatuses() {
+  const { database } = gateway
+  const verified = await seed()
+  const settled = await seed()
+  await settle(settled)
+  const partially = await seed()
+  await settle(partially, [0])
+  const retrying = await seed()
+  await database`
+    update payment set attempts = 1, first_failed_at = now(), next_attempt_at = now() + interval '1 minute',
+      failure_code = 'insufficient_balance' where id = ${retrying.paymentId}`
+  await database`
+    insert into settlement_failure (payment_id, attempt, code, detail, next_attempt_at)
+    values (${retrying.paymentId}, 1, 'insufficient_balance', 'ERC20: transfer amount exceeds balance', now())`
+  const failed = await seed()
+  await database`
+    update payment set attempts = 6, first_failed_at = now(), failed_at = now(), failure_code = 'insufficient_balance'
+    where id = ${failed.paymentId}`
+  const voided = await seed()
+  await database`update payment set voided_at = now() where id = ${voided.paymentId}`
+  return { verified, settled, partially_settled: partially, retrying, failed, voided }
+}
+
+test('default: payments, by status', async () => {
+  const seeded = await seedStatuses()
+  const all = await get('/payments')
+  expect(all.body.payments).toHaveLength(6)
+  expect(all.body).toMatchObject({ cursor: null, indexedBlocks: { localhost: expect.any(Number) } })
+  for (const [status, { paymentId }] of Object.entries(seeded)) {
+    const { body } = await get(`/payments?status=${status}`)
+    expect(body, status).toMatchObject({ payments: [{ paymentId, payment_status: status }], cursor: null })
+  }
+  expect((await get('/payments?status=settling')).body.payments).toEqual([])
+  const [settled] = (await get('/payments?status=settled')).body.payments
+  expect(settled).toMatchObject({
+    network: 'localhost',
+    totalUsdc: '50000',
+    providerUsdc: '47500',
+    platformUsdc: '2500',
+    settledAt: '2026-11-21T12:00:00.000Z',
+    transactionHash: expect.stringMatching(/^0x/),
+  })
+})
+
+test('behavior: a half that was cleared up long ago is still found as partially settled', async () => {
+  const payment = await seed()
+  await settle(payment, [0])
+  await gateway.database`update payment set concluded_at = now(), summarised = 1 where id = ${payment.paymentId}`
+  expect((await get('/payments?status=partially_settled')).body.payments).toHaveLength(1)
+})
+
+test('behavior: a reorg un-settles it in every view', async () => {
+  const payment = await seed()
+  await settle(payment)
+  expect((await get('/revenue?interval=total')).body.revenue).toMatchObject([
+    { settled_usdc: '0.047500', outstanding_usdc: '0.000000' },
+  ])
+  await gateway.database`delete from indexer.authorization where authorizer = ${payment.payer}`
+  expect((await get('/revenue?interval=total')).body.revenue).toMatchObject([
+    { settled_usdc: '0.000000', outstanding_usdc: '0.047500', gross_usdc: '0.050000', fee_usdc: '0.002500' },
+  ])
+  expect((await get('/payments')).body.payments).toMatchObject([
+    { payment_status: 'verified', transactionHash: null },
+  ])
+})
+
+test('args: payments by endpoint, payer, time, batch', async () => {
+  const first = await seed({ acceptedAt: new Date('2026-11-20T10:00:00Z'), validBefore: 1_800_000_000 })
+  const second = await seed({ acceptedAt: new Date('2026-11-20T11:00:00Z'), validBefore: 1_800_000_000 })
+  const txHash = await settle(second)
+  const ids = async (query: string) =>
+    (await get(`/payments?${query}`)).body.payments.map(({ paymentId }: Body) => paymentId)
+  expect(await ids(`endpointId=${shop.endpointId}`)).toEqual([second.paymentId, first.paymentId])
+  expect(await ids(`endpointId=ep_${'0'.repeat(32)}`)).toEqual([])
+  expect(await ids(`payer=${first.payer}`)).toEqual([first.paymentId])
+  expect(await ids('from=2026-11-20T10:30:00Z&to=2026-11-21')).toEqual([second.paymentId])
+  expect(await ids('to=2026-11-20T10:30:00%2B00:00')).toEqual([first.paymentId])
+  expect(await ids(`tx_hash=${txHash}`)).toEqual([second.paymentId])
+  expect(await ids('network=localhost&limit=1')).toEqual([second.paymentId])
+})
+
+test('behavior: pages hold every payment once', async () => {
+  const acceptedAt = new Date(Date.now() - 60_000)
+  for (let i = 0; i < 7; i++) await seed(i < 4 ? { acceptedAt } : {})
+  const seen: string[] = []
+  for (let cursor = ''; ; ) {
+    const { body } = await get(`/payments?limit=2${cursor && `&cursor=${cursor}`}`)
+    seen.push(...body.payments.map(({ paymentId }: Body) => paymentId))
+    if (body.cursor === null) break
+    cursor = body.cursor
+  }
+  expect(seen).toHaveLength(7)
+  expect(new Set(seen).size).toBe(7)
+})
+
+test('behavior: failures with attempts and the next one', async () => {
+  const { retrying, failed } = await seedStatuses()
+  expect((await get('/failures')).body.failures).toMatchObject([
+    {
+      paymentId: retrying.paymentId,
+      attempts: 1,
+      nextAttemptAt: expect.any(String),
+      failures: [
+        { attempt: 1, code: 'insufficient_balance', detail: 'ERC20: transfer amount exceeds balance' },
+      ],
+    },
+  ])
+  expect((await get('/failures?status=failed')).body.failures).toMatchObject([
+    { paymentId: failed.paymentId, nextAttemptAt: null, failures: [] },
+  ])
+})
+
+test('behavior: revenue adds up', async () => {
+  await seedStatuses()
+  const { body } = await get('/revenue?interval=total&groupBy=wallet')
+  expect(body.revenue).toEqual([
+    {
+      startsAt: null,
+      network: 'localhost',
+      wallet: shop.wallet,
+      payments: 5,
+      settledPayments: 2,
+      outstandingPayments: 2,
+      failedPayments: 1,
+      voidedPayments: 1,
+      gross_usdc: '0.250000',
+      fee_usdc: '0.012500',
+      net_usdc: '0.237500',
+      settled_usdc: '0.095000',
+      outstanding_usdc: '0.095000',
+      failed_usdc: '0.047500',
+      settled_fee_usdc: '0.002500',
+    },
+  ])
+  expect((await get('/payers')).body.payers).toHaveLength(5)
+})
+
+test('behavior: usage counts what became of calls', async () => {
+  const counters: UsageCounters = createUsageCounters({
+    database: gateway.database,
+    log: createLogger('test', 'silent'),
+  })
+  const app = gateway.withDeps({ usage: counters })
+  const payer = await gateway.buyer(1_000_000n)
+  const body = await signedBody(gateway, shop, payer)
+  expect((await call(app, 'POST', '/verify', { json: { ...body, macaroon: 'x' } })).status).toBe(402)
+  expect((await call(app, 'POST', '/verify', { json: body })).status).toBe(200)
+  expect((await call(app, 'POST', '/verify', { json: body })).status).toBe(409)
+  const challenge = `/challenge?providerId=${shop.providerId}&endpointId=${shop.endpointId}`
+  expect((await call(app, 'GET', challenge)).status).toBe(200)
+  // Nobody's endpoint is nobody's usage.
+  await call(app, 'POST', '/verify', { json: { ...body, endpointId: `ep_${'0'.repeat(32)}` } })
+  await counters.flush()
+  expect((await get('/usage?interval=total')).body.usage).toEqual([
+    {
+      startsAt: null,
+      endpointId: shop.endpointId,
+      calls: 4,
+      challenged: 1,
+      paid: 1,
+      refused: { macaroon_invalid: 1, payment_replayed: 1 },
+    },
+  ])
+  expect((await get('/usage')).body.usage).toMatchObject([{ calls: 4 }])
+})
+
+test('behavior: counts outlive a database that is away', async () => {
+  const { database } = gateway
+  const counters = createUsageCounters({ database, log: createLogger('test', 'silent') })
+  await database`alter table usage rename to usage_away`
+  counters.count(shop, 'paid')
+  await counters.flush()
+  await database`alter table usage_away rename to usage`
+  counters.count(shop, 'paid')
+  await counters.flush()
+  expect((await get('/usage?interval=total')).body.usage).toMatchObject([{ paid: 2 }])
+})
+
+test.each([
+  ['/payments?limit=0', 'invalid_field'],
+  ['/payments?limit=abc', 'invalid_request'],
+  ['/payments?status=paid', 'invalid_field'],
+  ['/payments?payer=0x12', 'invalid_request'],
+  ['/payments?network=solana', 'unknown_network'],
+  ['/payments?cursor=abc', 'invalid_cursor'],
+  ['/payments?from=yesterday', 'invalid_request'],
+  ['/revenue?interval=week', 'invalid_field'],
+  ['/revenue?from=2026-11-21&to=2026-11-20', 'invalid_date_range'],
+  ['/revenue?interval=hour&from=2025-01-01', 'invalid_date_range'],
+  ['/usage?interval=day&from=2020-01-01', 'invalid_date_range'],
+])('error: %s', async (path, code) => {
+  expect((await get(path)).body).toMatchObject({ code })
+})
+
+test("error: another provider's key, or none", async () => {
+  const other = await openShop(gateway.app)
+  for (const path of ['/payments', '/failures', '/revenue', '/payers', '/usage']) {
+    expect((await call(gateway.app, 'GET', `${at}${path}`, { key: other.key })).status, path).toBe(403)
+    expect((await call(gateway.app, 'GET', `${at}${path}`)).status, path).toBe(401)
+  }
+})
+
+test('error: an index that is behind answers 503, not "unsettled"', async () => {
+  const { database } = gateway
+  await database`insert into acted_block (chain_id, block_number) values (${seedChainId}, 1000000)`
+  try {
+    for (const path of ['/payments', '/failures', '/revenue', '/payers']) {
+      expect((await get(path)).body, path).toMatchObject({ status: 503, code: 'index_behind' })
+    }
+  } finally {
+    await database`delete from acted_block`
+  }
+})
+
+test('behavior: metrics, with a token where one is set', async () => {
+  const open = await call<string>(gateway.app, 'GET', '/metrics')
+  expect(open.status).toBe(200)
+  expect(open.headers.get('content-type')).toContain('text/plain')
+  await get('/payments')
+  const { body } = await call<string>(gateway.app, 'GET', '/metrics')
+  expect(body).toContain(
+    'tollkeeper_api_request_seconds_count{method="GET",route="/providers/:id/payments",status="200"}',
+  )
+  expect(body).not.toContain(shop.providerId)
+  const closed = gateway.another({ metricsToken: 'scraper' })
+  expect((await call(closed, 'GET', '/metrics')).status).toBe(401)
+  expect((await call(closed, 'GET', '/metrics', { key: 'scraper' })).status).toBe(200)
+})

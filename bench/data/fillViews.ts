@@ -1,0 +1,155 @@
+import type { Address } from 'viem'
+import type { Database } from '#keeper/store/database'
+import { createIndexTables, indexIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
+
+export type ViewsData = {
+  /** The provider with the most, and its wallet, which is in 30 % of all payments, each in a batch of its own. */
+  greatProviderId: string
+  greatWallet: Address
+  /** Some of the others. */
+  providerIds: string[]
+  wallets: Address[]
+  batches: number
+}
+
+export type ViewsSize = {
+  payments: number
+  providers: number
+  chainId: number
+  token: Address
+  indexerSchema: string
+}
+
+// The newest payments, accepted within the last hour, are not settled yet: what a busy gateway has at any moment.
+const openPayments = 1_000
+const days = 365
+
+/** Fills tables as a gateway and its index would look after a year, sums included, by SQL. */
+export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsData> {
+  const { payments, providers, chainId, token, indexerSchema } = size
+  await createIndexTables(sql, indexerSchema, { withIndexes: false })
+  const connection = await sql.reserve()
+  try {
+    // Foreign keys are right by construction here; looking each of them up takes most of the time.
+    await connection`set session_replication_role = replica`
+    await connection`set synchronous_commit = off`
+    // Made again at the end: that is much faster than keeping them up to date row by row.
+    const indexes = await connection<{ name: string; definition: string }[]>`
+      select indexname as name, indexdef as definition from pg_indexes i
+      where schemaname = current_schema() and tablename in ('payment', 'signed_authorization')
+        and not exists (select from pg_constraint c where c.conname = i.indexname)`
+    for (const { name } of indexes) await connection`drop index ${connection(name)}`
+    await connection`
+      insert into provider (id, name)
+      select 'prov_' || md5('provider ' || n), 'Provider ' || n from generate_series(0, ${providers}::int - 1) n`
+    await connection`
+      insert into wallet (id, provider_id, chain_id, address)
+      select 'wal_' || md5('wallet ' || n), 'prov_' || md5('provider ' || n), ${chainId}::int, '0x' || left(md5('to ' || n) || md5(n::text), 40)
+      from generate_series(0, ${providers}::int - 1) n`
+    await connection`
+      insert into endpoint (id, provider_id, wallet_id, method, url, path, price)
+      select 'ep_' || md5('endpoint ' || n || ' ' || e), 'prov_' || md5('provider ' || n), 'wal_' || md5('wallet ' || n),
+        'GET', 'https://api.example/' || e, '/' || e, 50000
+      from generate_series(0, ${providers}::int - 1) n cross join generate_series(0, 4) e`
+    await connection`
+      insert into payer (chain_id, token, address)
+      select ${chainId}::int, ${token}, '0x' || left(md5('payer ' || n) || md5(n::text), 40) from generate_series(0, 4999) n`
+    // i counts payments from the oldest; three of ten go to provider 0, each of them into a batch of its own.
+    await connection`
+      create temporary table made as
+      select i, md5('payment ' || i) as digest,
+        case when i % 10 < 3 then 0 else 1 + (i::bigint * 7919) % (${providers}::int - 1) end as provider,
+        (i::bigint * 104729) % 5000 as payer,
+        (i / 10) * 3 + case when i % 10 < 3 then i % 10 else i % 3 end + 1 as sequence,
+        date_trunc('milliseconds', now()) - case when i >= ${payments}::int - ${openPayments}::int
+          then (${payments}::int - i) * interval '3 seconds'
+          else interval '1 hour' + (${payments}::int - i) * (${days}::int * interval '1 day' / ${payments}::int) end as accepted_at,
+        i >= ${payments}::int - ${openPayments}::int as is_open
+      from generate_series(0, ${payments}::int - 1) i`
+    await connection`update made set accepted_at = date_trunc('milliseconds', accepted_at)`
+    await connection`
+      insert into payment (id, request_id, provider_id, endpoint_id, chain_id, token, payer, payee, fee_recipient, price,
+        provider_amount, fee_amount, valid_before, tier, effective_rate, resource, receipt, request_hash, challenged_at,
+        accepted_at, concluded_at, summarised)
+      select 'pay_' || digest, 'req_' || digest, 'prov_' || md5('provider ' || provider),
+        'ep_' || md5('endpoint ' || provider || ' ' || i % 5), ${chainId}::int, ${token},
+        '0x' || left(md5('payer ' || payer) || md5(payer::text), 40), '0x' || left(md5('to ' || provider) || md5(provider::text), 40),
+        '0x' || repeat('fe', 20), 50000, 47500, 2500, extract(epoch from accepted_at)::bigint + 93600, 'micropayment',
+        '0.05', 'https://api.example/0', 'header.payload.signature', sha256(digest::bytea), accepted_at, accepted_at,
+        case when is_open then null else accepted_at + interval '1 hour' end, case when is_open then null else 3 end
+      from made order by i`
+    await connection`
+      insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after,
+        valid_before, nonce, signature)
+      select p.id, half, p.chain_id, p.token, p.payer, case half when 0 then p.payee else p.fee_recipient end,
+        case half when 0 then p.provider_amount else p.fee_amount end, 0, p.valid_before,
+        '0x' || md5(p.id || half) || md5(half || p.id), decode(repeat('11', 65), 'hex')
+      from payment p cross join generate_series(0, 1) half`
+    const index = connection(indexerSchema)
+    await connection`
+      insert into ${index}.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
+        block_number, block_hash, block_time, batch_log_index)
+      select a.chain_id, a.token, a.authorizer, a.nonce, 'used', a.recipient, a.value,
+        '0x' || md5('tx ' || m.sequence) || md5(m.sequence::text), 2 * m.i % 10 + a.half, 1000 + m.sequence,
+        '0x' || md5('block ' || m.sequence) || md5(m.sequence::text),
+        extract(epoch from m.accepted_at)::bigint + 60, 99
+      from made m join signed_authorization a on a.payment_id = 'pay_' || m.digest
+      where not m.is_open`
+    await connection`
+      insert into ${index}.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
+        block_number, block_time)
+      select ${chainId}::int, '0x' || md5('tx ' || sequence) || md5(sequence::text), 99,
+        '0x' || left(md5('to ' || provider) || md5(provider::text), 40), sequence, count(*), count(*) * 47500,
+        1000 + sequence, max(extract(epoch from accepted_at)::bigint + 60)
+      from made where not is_open group by sequence, provider order by sequence`
+    await connection`
+      insert into ${index}.batch (chain_id, tx_hash, log_index, sequence, batch_id, keeper, token, trigger, authorizations,
+        payment_count, provider_total, fee_total, outcomes, block_number, block_hash, block_time, gas_used,
+        effective_gas_price, l1_fee)
+      select ${chainId}::int, tx_hash, 99, sequence, tx_hash, '0x' || repeat('ee', 20), ${token}, 1, 2 * sum(payment_count),
+        sum(payment_count), sum(total), sum(payment_count) * 2500, '0x11', block_number,
+        '0x' || md5('block ' || sequence) || md5(sequence::text), max(block_time), 90000, 1000000, 2000000000
+      from ${index}.batch_recipient group by tx_hash, sequence, block_number order by sequence`
+    await connection`
+      insert into confirmation (chain_id, block_number, block_hash, confirmed_at)
+      select chain_id, block_number, block_hash, to_timestamp(block_time + 20) from ${index}.batch`
+    const [{ batches }] = await connection<
+      [{ batches: number }]
+    >`select count(*)::int as batches from ${index}.batch`
+    await indexIndexTables(connection, indexerSchema)
+    await setIndexedHead(connection, indexerSchema, {
+      chainId,
+      blockNumber: 2_000 + batches,
+      blockTime: Math.floor(Date.now() / 1000),
+    })
+    await connection`
+      insert into revenue (provider_id, period, starts_at, endpoint_id, chain_id, payee, payments, voided_payments,
+        settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net)
+      select provider_id, period, date_trunc(period, accepted_at, 'UTC') as starts_at, endpoint_id, chain_id, payee,
+        count(*), 0, count(*), 0, count(*) * 50000, count(*) * 2500, count(*) * 47500, count(*) * 2500, 0
+      from payment cross join (values ('hour'), ('day')) as periods (period)
+      where summarised is not null group by 1, 2, 3, 4, 5, 6`
+    await connection`
+      insert into payer_revenue (provider_id, chain_id, payer, payments, gross, settled_net, last_accepted_at)
+      select provider_id, chain_id, payer, count(*), count(*) * 50000, count(*) * 47500, max(accepted_at)
+      from payment where summarised is not null group by 1, 2, 3`
+    for (const { definition } of indexes) await connection.unsafe(definition)
+    await connection`vacuum (analyze)`
+    const rows = await connection<{ providerId: string; address: Address }[]>`
+      select provider_id as "providerId", address from wallet
+      where id in (select 'wal_' || md5('wallet ' || n) from generate_series(0, 200) n)
+      order by provider_id = ${'prov_'} || md5('provider 0') desc`
+    const [great, ...others] = rows
+    if (!great) throw new Error('there is no provider')
+    return {
+      greatProviderId: great.providerId,
+      greatWallet: great.address,
+      providerIds: others.map(({ providerId }) => providerId),
+      wallets: others.map(({ address }) => address),
+      batches,
+    }
+  } finally {
+    await connection`set session_replication_role = default`
+    connection.release()
+  }
+}
