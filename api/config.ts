@@ -156,7 +156,7 @@ const secretPattern = /^([A-Za-z0-9._-]{1,32}):([0-9a-fA-F]{64,128})$/
 function readMacaroonSecrets(env: Env): MacaroonSecret[] {
   const name = 'MACAROON_SECRETS'
   const expected =
-    'kid:hex with at least 32 bytes, several with commas between, the one that mints first (npm run keys -- macaroon makes one)'
+    'kid:hex with at least 32 bytes, several with commas between, the one that mints first (npx tollkeeper keys rotate macaroon makes one)'
   const text = env[name]
   if (text === undefined || text === '') throw new ConfigError(name, expected)
   const secrets = text.split(',').map((entry) => {

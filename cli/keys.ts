@@ -64,7 +64,7 @@ export function addKeysCommand(program: Command): void {
 }
 
 /** Two at a time: the new one mints, the last one still verifies. */
-export function rotateSecrets(secrets: string | undefined): string {
+function rotateSecrets(secrets: string | undefined): string {
   const [last] = (secrets ?? '').split(',').filter((secret) => secret.trim() !== '')
   if (last !== undefined && !/^[\w-]+:[0-9a-fA-F]+$/.test(last.trim())) {
     throw new CliError('invalid_config', 'MACAROON_SECRETS: expected kid:hex, several with commas between')

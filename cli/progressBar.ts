@@ -29,7 +29,7 @@ export function createProgressBar(stream: WriteStream, now: () => number = Date.
   }
 }
 
-export function drawBar(label: string, done: number, total?: number): string {
+function drawBar(label: string, done: number, total?: number): string {
   if (total === undefined) return `${label} ${done}`
   const share = total === 0 ? 1 : Math.min(done / total, 1)
   const filled = Math.round(share * width)

@@ -67,7 +67,7 @@ export async function loadReceiptKeys(path: string, createIfMissing: boolean): P
     const isMissing = error instanceof Error && 'code' in error && error.code === 'ENOENT'
     if (!isMissing || !createIfMissing) {
       throw new Error(
-        `RECEIPT_KEY_FILE: expected a readable JWK set at ${path}; npm run keys -- receipt makes one`,
+        `RECEIPT_KEY_FILE: expected a readable JWK set at ${path}; npx tollkeeper keys rotate receipt makes one`,
         {
           cause: error,
         },

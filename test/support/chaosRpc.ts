@@ -19,7 +19,7 @@ import { askStaleNode, type Call, type Reply } from './staleHead.ts'
  *
  * In a JSON-RPC batch a fault of the connection (the first two, and the HTTP statuses) hits the whole batch.
  */
-export type Fault = (typeof faults)[number] | { error: { code: number; message: string } }
+type Fault = (typeof faults)[number] | { error: { code: number; message: string } }
 
 const faults = [
   'drop-reply',
@@ -33,9 +33,9 @@ const faults = [
   'already-known',
 ] as const
 
-export type FaultName = (typeof faults)[number]
+type FaultName = (typeof faults)[number]
 
-export type SeenCall = {
+type SeenCall = {
   method: string
   params: readonly unknown[]
   /** How it was disturbed, if it was. */
@@ -44,7 +44,7 @@ export type SeenCall = {
   isForwarded: boolean
 }
 
-export type RandomFaults = {
+type RandomFaults = {
   /** The same seed disturbs the same calls: the n-th call of a method has the same fate in each run. */
   seed: number
   /** How many calls of 1 are disturbed. */

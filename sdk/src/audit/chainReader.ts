@@ -18,7 +18,7 @@ import { chunk, mapLimited } from './concurrency.ts'
 import { createLogSearch, type LogSearch } from './logSearch.ts'
 
 /** A block as the chain had it when it was read. */
-export type BlockSeen = {
+type BlockSeen = {
   number: bigint
   hash: Hash
   /** Unix seconds. */

@@ -14,7 +14,7 @@ export function explain({ halves, reason, isSuperseded }: Verdict): string {
     isSame && provider.reason !== 'recipient' && provider.reason !== 'amount'
       ? `Both halves ${explainHalf(provider)}`
       : `Provider's half ${explainHalf(provider)}; platform's ${explainHalf(platform)}`
-  return isSuperseded ? `${text}; the receipt names an earlier transaction` : text
+  return isSuperseded ? `${text}; the receipt names another transaction or block, from before a reorg` : text
 }
 
 function explainHalf({ reason, to, value, onChain }: AuditedHalf): string {

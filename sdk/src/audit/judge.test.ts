@@ -146,11 +146,15 @@ describe('judge', () => {
   })
 
   test('behavior: another transaction than the receipt names is told, and settles all the same', () => {
-    const reorged = { ...claims, status: 'settled', transactionHash: word('9') } as ReceiptClaims
-    expect(judge(reorged, found(used(0), used(1)), facts)).toMatchObject({
-      state: 'settled',
-      isSuperseded: true,
-    })
+    const both = found(used(0), used(1))
+    const settled = { ...claims, status: 'settled' } as ReceiptClaims
+    const reorged = { ...settled, transactionHash: word('9') }
+    expect(judge(reorged, both, facts)).toMatchObject({ state: 'settled', isSuperseded: true })
+    const mined = { ...settled, transactionHash: transaction, blockHash: word('8') }
+    expect(judge(mined, both, facts).isSuperseded).toBeUndefined()
+    const minedAnew = { ...mined, blockHash: word('9') }
+    expect(judge(minedAnew, both, facts)).toMatchObject({ state: 'settled', isSuperseded: true })
+  })
   })
 
   const arbitraryEvidence = fc.record({

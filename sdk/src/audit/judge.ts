@@ -37,7 +37,11 @@ export function judge(claims: ReceiptClaims, evidence: EvidenceByNonce, facts: C
     return { state: 'cancelled', reason: 'voided', reconciled: true, halves }
   }
   const worst = halves.reduce((a, b) => (gravity.indexOf(b.state) < gravity.indexOf(a.state) ? b : a))
-  const isNamed = halves.some(({ onChain }) => onChain?.transactionHash === claims.transactionHash)
+  const isNamed = halves.some(
+    ({ onChain }) =>
+      onChain?.transactionHash === claims.transactionHash &&
+      (claims.blockHash === undefined || claims.blockHash === onChain.blockHash),
+  )
   const isSuperseded = claims.transactionHash !== zeroHash && !isUntouched && !isNamed
   return {
     state: worst.state,
@@ -100,6 +104,6 @@ function judgeOwn(
 }
 
 function describe(evidence: Evidence): NonNullable<AuditedHalf['onChain']> {
-  const { authorizer, transfer, transactionHash, blockNumber, blockTime, logIndex } = evidence
-  return { from: authorizer, ...transfer, transactionHash, blockNumber, blockTime, logIndex }
+  const { authorizer, transfer, transactionHash, blockNumber, blockHash, blockTime, logIndex } = evidence
+  return { from: authorizer, ...transfer, transactionHash, blockNumber, blockHash, blockTime, logIndex }
 }

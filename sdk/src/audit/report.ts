@@ -58,6 +58,7 @@ export type AuditedHalf = {
     value?: bigint
     transactionHash: Hash
     blockNumber: bigint
+    blockHash: Hash
     /** Unix seconds. */
     blockTime: bigint
     logIndex: number
@@ -87,7 +88,7 @@ export type AuditedReceipt = {
     transactionHash: Hash
   }
   halves?: [AuditedHalf, AuditedHalf]
-  /** The receipt names another transaction than the money moved in: it was signed before a reorg. */
+  /** The receipt names another transaction or block than the money moved in: it was signed before a reorg. */
   isSuperseded?: true
   /** `paymentId` of the payment that had the authorization first. */
   duplicateOf?: string

@@ -1,0 +1,27 @@
+import { describe, expect, test } from 'vitest'
+import { keeperEnvironment } from './processes.ts'
+
+describe('keeperEnvironment', () => {
+  test('default: nothing but what was given', () => {
+    expect(keeperEnvironment({})).toEqual({})
+  })
+
+  test('args: a stranger needs a gateway, a node and a key', () => {
+    const flags = {
+      gateway: 'https://g.example',
+      rpc: 'https://r.example',
+      network: 'base-sepolia',
+      keyFile: 'k',
+    } as const
+    expect(keeperEnvironment(flags)).toEqual({
+      GATEWAY_URL: 'https://g.example',
+      NETWORKS: 'base-sepolia',
+      RPC_URL_BASE_SEPOLIA: 'https://r.example',
+      KEEPER_KEY_FILE: 'k',
+    })
+  })
+
+  test('error: a node of which chain?', () => {
+    expect(() => keeperEnvironment({ rpc: 'https://r.example' })).toThrow(/--network/)
+  })
+})

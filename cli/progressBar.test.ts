@@ -1,0 +1,44 @@
+import type { WriteStream } from 'node:tty'
+import { describe, expect, test } from 'vitest'
+import { createProgressBar } from './progressBar.ts'
+
+/** A terminal that keeps what was written, line starts taken for new lines. */
+function terminal(isTTY = true) {
+  const written: string[] = []
+  const stream = { isTTY, write: (text: string) => written.push(text) } as unknown as WriteStream
+  return { stream, lines: () => written.map((text) => text.replace('\r\u001b[K', '')) }
+}
+
+describe('createProgressBar', () => {
+  test('default: a bar, drawn at most every 80 ms, and always at the end', () => {
+    let now = 0
+    const { stream, lines } = terminal()
+    const bar = createProgressBar(stream, () => now)
+    for (const [time, done] of [
+      [0, 0],
+      [10, 1],
+      [90, 2],
+      [100, 4],
+    ] as const) {
+      now = time
+      bar.update('On chain', done, 4)
+    }
+    bar.clear()
+    expect(lines().map((line) => line.match(/\d+\/4/)?.[0])).toEqual(['0/4', '2/4', '4/4', undefined])
+    expect(lines()[1]).toBe(`On chain     ${'█'.repeat(14)}${'░'.repeat(14)}  50 %  2/4`)
+  })
+
+  test('args: without a total, a count', () => {
+    const { stream, lines } = terminal()
+    createProgressBar(stream).update('Transfers', 12)
+    expect(lines()).toEqual(['Transfers 12'])
+  })
+
+  test('behavior: nothing where nobody looks', () => {
+    const { stream, lines } = terminal(false)
+    const bar = createProgressBar(stream)
+    bar.update('On chain', 1, 2)
+    bar.clear()
+    expect(lines()).toEqual([])
+  })
+})
