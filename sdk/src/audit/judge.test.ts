@@ -155,7 +155,6 @@ describe('judge', () => {
     const minedAnew = { ...mined, blockHash: word('9') }
     expect(judge(minedAnew, both, facts)).toMatchObject({ state: 'settled', isSuperseded: true })
   })
-  })
 
   const arbitraryEvidence = fc.record({
     half: fc.constantFrom(0, 1) as fc.Arbitrary<0 | 1>,
