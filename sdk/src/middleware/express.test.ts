@@ -1,4 +1,5 @@
 import { createServer } from 'node:http'
+import { Readable } from 'node:stream'
 import express, { type ErrorRequestHandler } from 'express'
 import { expect, test } from 'vitest'
 import { listen, serve, urlOf } from '../../test/serve.ts'
@@ -35,6 +36,11 @@ async function start(gate = options): Promise<string> {
     response.writeHead(502, { 'x-own': 'kept' })
     response.write('in two ')
     response.end('parts')
+  })
+  app.get('/piped', (_, response) => {
+    response.status(500)
+    response.flushHeaders()
+    Readable.from(Array.from({ length: 8 }, () => 'x'.repeat(40_000))).pipe(response)
   })
   app.get('/stream', (_, response) => {
     response.write('good so far, ')
@@ -78,6 +84,7 @@ test.each([
   ['/rejects', 500, 'failed'],
   ['/unavailable', 503, '{"later":true}'],
   ['/raw', 502, 'in two parts'],
+  ['/piped', 500, 'x'.repeat(320_000)],
 ])('behavior: %s voids the payment and carries no receipt', async (path, status, body) => {
   const response = await fetch(`${await start()}${path}`, paid)
   expect(response.status).toBe(status)

@@ -58,15 +58,15 @@ export function requirePayment(
 /**
  * Holds back a 5xx response until the payment is voided, so that its headers say what became of it.
  *
- * Node sends the head with the first of these three calls, and only then is the status final.
+ * Node sends the head with the first of these four calls, and only then is the status final.
  */
 function holdFailure(response: Response, payment: VerifiedPayment, gate: Gate): void {
-  const { writeHead, write, end } = response
+  const { writeHead, flushHeaders, write, end } = response
   type Call = () => void
   let held: Call[] | undefined
 
   const release = (isVoided: boolean) => {
-    Object.assign(response, { writeHead, write, end })
+    Object.assign(response, { writeHead, flushHeaders, write, end })
     if (isVoided) {
       response.removeHeader(receiptHeader)
       response.setHeader(paymentStatusHeader, 'voided')
@@ -79,7 +79,7 @@ function holdFailure(response: Response, payment: VerifiedPayment, gate: Gate): 
       held = [call]
       gate.void(payment).then(release, () => release(false))
     } else {
-      Object.assign(response, { writeHead, write, end })
+      Object.assign(response, { writeHead, flushHeaders, write, end })
       return false
     }
     return true
@@ -90,8 +90,12 @@ function holdFailure(response: Response, payment: VerifiedPayment, gate: Gate): 
     if (!holds(args[0], call)) call()
     return response
   }) as typeof writeHead
+  response.flushHeaders = () => {
+    if (!holds(response.statusCode, () => flushHeaders.call(response))) flushHeaders.call(response)
+  }
   response.write = ((...args: Parameters<typeof write>) => {
-    if (holds(response.statusCode, () => void write.apply(response, args))) return false
+    // Never false while held: a stream that is piped in would wait for a `drain` that may not come.
+    if (holds(response.statusCode, () => void write.apply(response, args))) return true
     return write.apply(response, args)
   }) as typeof write
   response.end = ((...args: Parameters<typeof end>) => {
