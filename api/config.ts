@@ -39,7 +39,7 @@ export function readConfig(env: Env): ApiConfig {
     databasePool: readInteger(env, 'API_DATABASE_POOL', 10, 3, 1_000),
     logLevel: readChoice(env, 'LOG_LEVEL', logLevels, 'info'),
     networks: parseNetworkSettings(env),
-    receiptKeyFile: env.RECEIPT_KEY_FILE || '.tollkeeper/receipt-keys.json',
+    receiptKeyFile: receiptKeyFileOf(env),
     createReceiptKeys: env.NODE_ENV !== 'production',
     gateway: {
       issuer: readPublicUrl(env, `http://${host.includes(':') ? `[${host}]` : host}:${port}`),
@@ -65,6 +65,11 @@ export function readConfig(env: Env): ApiConfig {
       metricsToken: env.METRICS_TOKEN || null,
     },
   }
+}
+
+/** Where the keys of receipts are. */
+export function receiptKeyFileOf(env: Env): string {
+  return env.RECEIPT_KEY_FILE || '.tollkeeper/receipt-keys.json'
 }
 
 function readInteger(env: Env, name: string, fallback: number, minimum: number, maximum: number): number {

@@ -15,6 +15,7 @@ import { createOffers, type Offers } from './registry/offers.ts'
 import { createPayees, type Payees } from './registry/payees.ts'
 import { createUsageCounters, type UsageCounters } from './usage/usageCounters.ts'
 import { createPayers, type PayerCaps, type Payers } from './verification/payers.ts'
+import { createProviderCap } from './verification/providerCap.ts'
 import { createVerifyPayment, type VerifyAnswer, type VerifyRequest } from './verification/verifyPayment.ts'
 import { type AddressGuard, createAddressGuard } from './webhooks/addressGuard.ts'
 
@@ -137,6 +138,7 @@ export function createGateway({
       database,
       networks,
       offers,
+      providerCap: createProviderCap({ database, cap: settings.providerCap, now }),
       issuer: settings.issuer,
       macaroonSecrets: settings.macaroonSecrets,
       macaroonNotBefore: settings.macaroonNotBefore,

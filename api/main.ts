@@ -6,6 +6,7 @@ import { startBackgroundWork } from './backgroundWork.ts'
 import { readConfig } from './config.ts'
 import { createLogger } from './log.ts'
 import { loadReceiptKeys } from './receipts/keys.ts'
+import { watchReceiptKeys } from './receipts/watchKeys.ts'
 import { serveApp } from './server.ts'
 
 async function main(): Promise<void> {
@@ -22,6 +23,7 @@ async function main(): Promise<void> {
     loadReceiptKeys(config.receiptKeyFile, config.createReceiptKeys),
     migrate(database),
   ])
+  const unwatch = watchReceiptKeys(config.receiptKeyFile, receiptKeys, log)
   const work = startBackgroundWork({ database, networks, settings: config.gateway, log })
   const app = createApp({ database, networks, settings: config.gateway, receiptKeys, log, ...work.deps })
   const server = await serveApp(app, config)
@@ -32,6 +34,7 @@ async function main(): Promise<void> {
 
   async function stop(signal: string): Promise<void> {
     log.info({ signal }, 'api is stopping')
+    unwatch()
     await server.close()
     await work.close()
     await database.end({ timeout: 2 })

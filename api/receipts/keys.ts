@@ -29,14 +29,17 @@ export type PublicReceiptKey = {
 }
 
 export type ReceiptKeys = {
-  current: ReceiptKey
-  /** Current and retired: what was signed with any of them verifies. */
-  jwks: { keys: PublicReceiptKey[] }
+  /** The youngest key whose time to sign has come. */
+  readonly current: ReceiptKey
+  /** Coming, current and retired ones: what was signed with any of them verifies. */
+  readonly jwks: { keys: PublicReceiptKey[] }
+  /** Takes over another file's keys, at once. */
+  replace(file: ReceiptKeyFile): void
 }
 
 const coordinate = z.string().regex(/^[A-Za-z0-9_-]{43}$/)
 
-/** The key file: a JWK set with private parts, the current key first. Retired keys have no need for a `d`. */
+/** The key file: a JWK set with private parts, the youngest key first. Retired keys have none. */
 const keyFile = z.object({
   keys: z
     .array(
@@ -47,11 +50,19 @@ const keyFile = z.object({
         x: coordinate,
         y: coordinate,
         d: coordinate.optional(),
+        /** Unix seconds. It's published before, so that nobody meets a receipt whose key can't be found. */
+        signsFrom: z.int().optional(),
       }),
     )
     .min(1),
 })
 export type ReceiptKeyFile = z.infer<typeof keyFile>
+
+/** A new key signs so much later: every process has read it by then, and every cached JWKS has run out. */
+export const rotationLeadSeconds = 600
+
+/** For how long a JWKS may be cached. */
+export const jwksMaxAgeSeconds = 300
 
 /**
  * Reads the receipt keys from a file.
@@ -60,26 +71,26 @@ export type ReceiptKeyFile = z.infer<typeof keyFile>
  * @throws Error that names the file and what is wrong with it, and never repeats its content.
  */
 export async function loadReceiptKeys(path: string, createIfMissing: boolean): Promise<ReceiptKeys> {
+  let file = await readReceiptKeys(path)
+  if (file === undefined) {
+    if (!createIfMissing) {
+      throw new Error(`RECEIPT_KEY_FILE: there is no file ${path}; npx tollkeeper keys rotate receipt makes one`)
+    }
+    await createReceiptKeys(path)
+    file = await readReceiptKeys(path)
+  }
+  return toReceiptKeys(file as ReceiptKeyFile)
+}
+
+/** @returns undefined where there is no such file. */
+export async function readReceiptKeys(path: string): Promise<ReceiptKeyFile | undefined> {
   let text: string
   try {
     text = await readFile(path, 'utf8')
   } catch (error) {
-    const isMissing = error instanceof Error && 'code' in error && error.code === 'ENOENT'
-    if (!isMissing || !createIfMissing) {
-      throw new Error(
-        `RECEIPT_KEY_FILE: expected a readable JWK set at ${path}; npx tollkeeper keys rotate receipt makes one`,
-        {
-          cause: error,
-        },
-      )
-    }
-    await createReceiptKeys(path)
-    text = await readFile(path, 'utf8')
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined
+    throw new Error(`RECEIPT_KEY_FILE: ${path} can't be read`, { cause: error })
   }
-  return toReceiptKeys(parseReceiptKeys(text, path))
-}
-
-export function parseReceiptKeys(text: string, path: string): ReceiptKeyFile {
   let json: unknown
   try {
     json = JSON.parse(text)
@@ -89,45 +100,88 @@ export function parseReceiptKeys(text: string, path: string): ReceiptKeyFile {
   const parsed = keyFile.safeParse(json)
   if (!parsed.success) {
     const [issue] = parsed.error.issues
-    throw new Error(
-      `RECEIPT_KEY_FILE: ${path}: ${issue?.path.join('.')} is not as expected for an ES256 JWK set`,
-    )
+    throw new Error(`RECEIPT_KEY_FILE: ${path}: ${issue?.path.join('.')} is not as an ES256 JWK set has it`)
   }
   return parsed.data
 }
 
-export function toReceiptKeys({ keys }: ReceiptKeyFile): ReceiptKeys {
-  const [current] = keys
-  if (current?.d === undefined) throw new Error('RECEIPT_KEY_FILE: its first key has no private part (d)')
+/** @param now Unix milliseconds; decides which key signs. */
+export function toReceiptKeys(first: ReceiptKeyFile, now: () => number = Date.now): ReceiptKeys {
+  let state = parseKeys(first)
   return {
-    current: {
-      kid: current.kid,
-      privateKey: createPrivateKey({ key: current as JsonWebKey, format: 'jwk' }),
-      protectedHeader: Buffer.from(JSON.stringify({ alg: 'ES256', typ: 'JWT', kid: current.kid })).toString(
-        'base64url',
-      ),
+    get current() {
+      const seconds = now() / 1000
+      const signer = state.signers.find(({ signsFrom }) => signsFrom <= seconds) ?? state.signers.at(-1)
+      return (signer as (typeof state.signers)[number]).key
     },
-    jwks: {
-      keys: keys.map(({ kty, crv, x, y, kid }) => ({ kty, crv, x, y, kid, use: 'sig', alg: 'ES256' })),
+    get jwks() {
+      return state.jwks
+    },
+    replace(file) {
+      state = parseKeys(file)
     },
   }
 }
 
-/** A key file whose current key is new. The retired ones stay for verification and lose their private parts. */
-export function rotateReceiptKeys(file: ReceiptKeyFile | undefined): ReceiptKeyFile {
-  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
-  const { x, y, d } = privateKey.export({ format: 'jwk' })
-  const kid = `receipt-${randomBytes(8).toString('hex')}`
-  const fresh = { kty: 'EC', crv: 'P-256', kid, x: x as string, y: y as string, d: d as string } as const
-  const retired = (file?.keys ?? []).map(({ d: _, ...publicKey }) => publicKey)
-  return { keys: [fresh, ...retired] }
+function parseKeys({ keys }: ReceiptKeyFile) {
+  const signers = keys
+    .filter(({ d }) => d !== undefined)
+    .map((jwk) => ({ signsFrom: jwk.signsFrom ?? 0, key: toSigner(jwk) }))
+  if (signers.length === 0) throw new Error('RECEIPT_KEY_FILE: none of its keys has a private part (d)')
+  return {
+    signers,
+    jwks: {
+      keys: keys.map(
+        ({ kty, crv, x, y, kid }): PublicReceiptKey => ({ kty, crv, x, y, kid, use: 'sig', alg: 'ES256' }),
+      ),
+    },
+  }
 }
 
-/** Makes the first key file, unless another process was faster: then its one stays. */
+function toSigner({ kty, crv, x, y, d, kid }: ReceiptKeyFile['keys'][number]): ReceiptKey {
+  const header = JSON.stringify({ alg: 'ES256', typ: 'JWT', kid })
+  return {
+    kid,
+    privateKey: createPrivateKey({ key: { kty, crv, x, y, d } as JsonWebKey, format: 'jwk' }),
+    protectedHeader: Buffer.from(header).toString('base64url'),
+  }
+}
+
+/**
+ * A key file with a new key. The one that signs until then keeps its private part; older ones lose theirs and stay for
+ * verification.
+ *
+ * @param file undefined: the first key, which signs at once
+ * @param now Unix seconds
+ */
+export function rotateReceiptKeys(
+  file: ReceiptKeyFile | undefined,
+  now = Math.floor(Date.now() / 1000),
+): ReceiptKeyFile {
+  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+  const { x, y, d } = privateKey.export({ format: 'jwk' }) as Record<'x' | 'y' | 'd', string>
+  const kid = `receipt-${randomBytes(8).toString('hex')}`
+  const fresh = { kty: 'EC', crv: 'P-256', kid, x, y, d } as const
+  if (file === undefined) return { keys: [fresh] }
+
+  const signing = file.keys.findIndex((key) => key.d !== undefined && (key.signsFrom ?? 0) <= now)
+  const kept = file.keys.map((key, index) => {
+    if (index <= signing) return key
+    const { d: _, ...retired } = key
+    return retired
+  })
+  return { keys: [{ ...fresh, signsFrom: now + rotationLeadSeconds }, ...kept] }
+}
+
+/** Writes a key file that only its owner can read; a reader sees the old one or the new one, nothing between. */
+export async function writeReceiptKeys(path: string, file: ReceiptKeyFile): Promise<void> {
+  const temporary = await writeBeside(path, file)
+  await rename(temporary, path)
+}
+
+/** Makes the first key file, unless another process was faster: then that one's stays. */
 async function createReceiptKeys(path: string): Promise<void> {
-  const temporary = `${path}.${process.pid}.tmp`
-  await mkdir(dirname(path), { recursive: true })
-  await writeFile(temporary, serialize(rotateReceiptKeys(undefined)), { mode: 0o600 })
+  const temporary = await writeBeside(path, rotateReceiptKeys(undefined))
   try {
     await link(temporary, path)
   } catch (error) {
@@ -137,14 +191,9 @@ async function createReceiptKeys(path: string): Promise<void> {
   }
 }
 
-function serialize(file: ReceiptKeyFile): string {
-  return `${JSON.stringify(file, null, 2)}\n`
-}
-
-/** Writes a key file that only its owner can read; a reader sees the old one or the new one, nothing between. */
-export async function writeReceiptKeys(path: string, file: ReceiptKeyFile): Promise<void> {
-  await mkdir(dirname(path), { recursive: true })
+async function writeBeside(path: string, file: ReceiptKeyFile): Promise<string> {
   const temporary = `${path}.${process.pid}.tmp`
-  await writeFile(temporary, serialize(file), { mode: 0o600 })
-  await rename(temporary, path)
+  await mkdir(dirname(path), { recursive: true })
+  await writeFile(temporary, `${JSON.stringify(file, null, 2)}\n`, { mode: 0o600 })
+  return temporary
 }

@@ -3,6 +3,7 @@ import type { App } from '../app.ts'
 import { type Gateway, requireNetwork } from '../gateway.ts'
 import { fromIndex, requireIndexedHead } from '../queries/indexedHead.ts'
 import { findPayment } from '../queries/payments.ts'
+import { jwksMaxAgeSeconds } from '../receipts/keys.ts'
 import { receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
@@ -35,14 +36,18 @@ export function addReceiptRoutes(app: App, gateway: Gateway): void {
 
   app.openapi(getReceipt, async (c) => {
     const now = gateway.now()
-    const payment = await fromIndex(findPayment(database, indexerSchema, c.req.valid('param').id, new Date(now)))
+    const payment = await fromIndex(
+      findPayment(database, indexerSchema, c.req.valid('param').id, new Date(now)),
+    )
     if (payment === undefined) throw new Refusal('unknown_payment')
     const { network } = requireNetwork(gateway, payment.chainId).served
     const head = await requireIndexedHead(database, indexerSchema, payment.chainId)
 
     const { state, txHash, blockHash, blockNumber } = payment.provider
     const isConfirmed =
-      state === 'settled' && blockNumber !== null && blockNumber + BigInt(network.confirmations) <= head.blockNumber
+      state === 'settled' &&
+      blockNumber !== null &&
+      blockNumber + BigInt(network.confirmations) <= head.blockNumber
     const claims = receiptClaims(
       { ...payment, network: network.name, acceptedAt: payment.acceptedAt.getTime() },
       {
@@ -58,7 +63,7 @@ export function addReceiptRoutes(app: App, gateway: Gateway): void {
   })
 
   app.openapi(getJwks, (c) => {
-    c.header('cache-control', 'public, max-age=300')
+    c.header('cache-control', `public, max-age=${jwksMaxAgeSeconds}`)
     return c.json(receiptKeys.jwks, 200)
   })
 }

@@ -198,6 +198,16 @@ describe('balance', () => {
     expect(codesOf(answers)).toEqual(['payer_limit_exceeded', 'verified', 'verified', 'verified'])
   })
 
+  test('behavior: a cap on what is unsettled for a provider', async () => {
+    const own = await openShop(gateway.app)
+    const app = gateway.another({ providerCap: 100_000n })
+    const payer = await gateway.buyer(10_000_000n)
+    const answers = []
+    for (let i = 0; i < 3; i++) answers.push(await verify(await signedBody(gateway, own, payer), { app }))
+    expect(codesOf(answers)).toEqual(['provider_limit_exceeded', 'verified', 'verified'])
+    expect(answers[2]?.status).toBe(503)
+  })
+
   test('behavior: with the index missing nothing that settled is freed, and doubt is no refusal', async () => {
     const app = gateway.another({ indexerSchema: 'not_there' })
     const payer = await gateway.buyer(50_000n)

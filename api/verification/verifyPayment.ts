@@ -21,6 +21,7 @@ import { boundNonces, checkPayment, type Presented } from './checkPayment.ts'
 import { isSignedByContract } from './contractSignature.ts'
 import { createGroupCommit } from './groupCommit.ts'
 import type { Allowance, Payers } from './payers.ts'
+import type { ProviderCap } from './providerCap.ts'
 import { isSignedByPayer } from './recoverPayer.ts'
 import { findPaymentOfRequest, findStoredPayment, type StoredPayment } from './storedPayment.ts'
 
@@ -44,6 +45,7 @@ export type VerifyDeps = {
   database: Database
   networks: ReadonlyMap<number, VerifyNetwork>
   offers: Offers
+  providerCap: ProviderCap
   /** The gateway's public URL: bound into nonces, and the receipts' `iss`. */
   issuer: string
   macaroonSecrets: readonly MacaroonSecret[]
@@ -151,6 +153,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
     )
     const receipt = signReceipt(claims, receiptKeys.current)
 
+    await deps.providerCap.require(request.providerId, total)
     const verdict = await accept(
       {
         id: paymentId,
@@ -175,6 +178,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
       },
       payers,
     )
+    if (verdict === 'accepted') deps.providerCap.add(request.providerId, total)
     if (verdict === 'accepted') return { paymentId, requestId: terms.requestId, receipt }
     const stored =
       (await findPaymentOfRequest(database, terms.requestId)) ?? (await findByAuthorization(presented))

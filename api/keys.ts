@@ -1,0 +1,39 @@
+import { randomBytes } from 'node:crypto'
+import { receiptKeyFileOf } from './config.ts'
+import { readReceiptKeys, rotateReceiptKeys, rotationLeadSeconds, writeReceiptKeys } from './receipts/keys.ts'
+
+const usage = `Usage: npm run keys -- <command>
+  receipt    adds a receipt key to RECEIPT_KEY_FILE; it signs in ${rotationLeadSeconds / 60} minutes, no restart needed
+  macaroon   prints the values of MACAROON_SECRETS that bring a new secret in, step by step
+`
+
+async function main([command]: string[]): Promise<number> {
+  if (command === 'receipt') {
+    const path = receiptKeyFileOf(process.env)
+    const before = await readReceiptKeys(path)
+    const after = rotateReceiptKeys(before)
+    await writeReceiptKeys(path, after)
+    const when = before === undefined ? 'now' : new Date((after.keys[0]?.signsFrom ?? 0) * 1000).toISOString()
+    process.stdout.write(`${path}: ${after.keys[0]?.kid} signs from ${when}\n`)
+    return 0
+  }
+  if (command === 'macaroon') {
+    const fresh = `m${new Date().toISOString().replace(/\D/g, '').slice(0, 14)}:${randomBytes(32).toString('hex')}`
+    const current = process.env.MACAROON_SECRETS?.split(',')[0]?.trim()
+    const lines = current
+      ? [
+          '# 1. For every api process: the new secret verifies.',
+          `MACAROON_SECRETS=${current},${fresh}`,
+          '# 2. Once all of them run with that: it mints.',
+          `MACAROON_SECRETS=${fresh},${current}`,
+          '# 3. Five minutes later the old one may go.',
+        ]
+      : [`MACAROON_SECRETS=${fresh}`]
+    process.stdout.write(`${lines.join('\n')}\n`)
+    return 0
+  }
+  process.stderr.write(usage)
+  return 1
+}
+
+process.exitCode = await main(process.argv.slice(2))

@@ -1,0 +1,48 @@
+import { expect, test } from 'vitest'
+import { createGroupCommit } from './groupCommit.ts'
+
+const settings = { maxItems: 3, concurrency: 1, isItemFault: () => true }
+
+test('behavior: what comes in while a group is under way goes together, in order, at most maxItems', async () => {
+  const groups: number[][] = []
+  const { submit } = createGroupCommit<number, number>({
+    ...settings,
+    commit: async (items) => {
+      groups.push(items)
+      await new Promise((resolve) => setImmediate(resolve))
+      return items.map((item) => item * 10)
+    },
+  })
+  const first = submit(0)
+  await new Promise((resolve) => setImmediate(resolve))
+  const rest = [1, 2, 3, 4].map(submit)
+  expect(await Promise.all([first, ...rest])).toEqual([0, 10, 20, 30, 40])
+  expect(groups).toEqual([[0], [1, 2, 3], [4]])
+})
+
+test("behavior: one item's fault is its own", async () => {
+  const { submit } = createGroupCommit<number, number>({
+    ...settings,
+    commit: async (items) => {
+      if (items.includes(2)) throw new Error('two')
+      return items
+    },
+  })
+  const results = await Promise.allSettled([1, 2, 3].map(submit))
+  expect(results.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled'])
+})
+
+test("behavior: a fault that is nobody's fails the whole group at once", async () => {
+  let commits = 0
+  const { submit } = createGroupCommit<number, number>({
+    ...settings,
+    isItemFault: () => false,
+    commit: async () => {
+      commits++
+      throw new Error('the database is gone')
+    },
+  })
+  const results = await Promise.allSettled([1, 2, 3].map(submit))
+  expect(results.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected'])
+  expect(commits).toBe(1)
+})
