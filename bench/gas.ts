@@ -1,165 +1,317 @@
-/** What settling costs on the real USDC: the floor, ours, Multicall3 and two transactions a payment, in one run. */
+/**
+ * What settling costs on the real USDC, four ways side by side: the floor (the same authorizations executed inside one
+ * transaction with nothing around them), BatchSettlement, Multicall3.aggregate3, and two transactions a payment.
+ */
 import { parseArgs } from 'node:util'
 import {
   type Address,
   createTestClient,
-  createWalletClient,
   decodeFunctionResult,
   encodeFunctionData,
   type Hex,
   http,
   keccak256,
   multicall3Abi,
-  numberToHex,
   parseAbi,
-  parseSignature,
   publicActions,
   size,
-  toHex,
+  stringToHex,
+  walletActions,
 } from 'viem'
+import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { hardhat } from 'viem/chains'
-import { privateKeyToAccount, type PrivateKeyAccount } from 'viem/accounts'
-import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
+import { parseUsdc } from '#protocol/amount'
+import { feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
+import { eip712Domain, splitSignature, transferWithAuthorizationTypes } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
-import { readFileSync } from 'node:fs'
+import type { SignedAuthorization } from '#protocol/payload'
+import { encodeSettle, triggerCodes } from '#protocol/settlement'
+import { splitPrice } from '#protocol/tier'
 import { devAccount } from '../scripts/chain/accounts.ts'
 import { multicall3Address } from '../scripts/chain/prepareChain.ts'
-import { startLocalChain } from '../scripts/chain/startLocalChain.ts'
+import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { runtimeCode } from '../scripts/deploy/generated/batchSettlement.ts'
+import { gasFloorRuntimeCode } from './generated/gasFloor.ts'
 
 const sizes = [1, 10, 50, 100, 150] as const
-const amount = 9_500n
-const fee = 500n
+const largest = 150
+/** Where percentages are told: below, the transaction's base cost outweighs everything. */
+const comparedSizes = [50, 100, 150] as const
+/** EIP-7825's cap on a transaction's gas. */
+const transactionGasCap = 2n ** 24n
+const baseGas = 21_000
+const callGasLimit = 150_000n
+/** AuthorizationUsed and Transfer. */
+const logsPerAuthorization = 2
 
-type Signed = { from: Address; to: Address; value: bigint; nonce: Hex; r: Hex; s: Hex; v: bigint }
-type Payment = { head: bigint; provider: Signed; fee: Signed }
+const floorAbi = parseAbi(['function measure(address token, bytes[] calls) returns (uint256 total)'])
+const floorAddress: Address = '0x00000000000000000000000000000000000f1007'
+
+type Payment = { authorization: SignedAuthorization; fee: SignedAuthorization }
+type BySize = { [payments: number]: number }
+
+type Scenario = {
+  /** Gas a payment, of 100. */
+  floor: number
+  ours: BySize
+  multicall3: BySize
+  individual: number
+  overFloorPct: BySize
+  belowMulticall3Pct: BySize
+  belowIndividualPct: BySize
+}
+
+type Report = {
+  differentBuyers: Scenario
+  oneBuyer: Scenario
+  /** Gas of a whole batch of 100 that another keeper settled first. */
+  lostRace100: number
+  /** Gas of a whole batch of 150 payments whose providers never had USDC before. */
+  gas150NewProviders: number
+  bytecodeSize: number
+}
 
 export async function run(args: string[]): Promise<void> {
-  const { values } = parseArgs({ args, options: { json: { type: 'boolean', default: false } } })
-  const chain = await startLocalChain({ blockTimeMs: 0 })
-  try {
-    const { usdc, batchSettlement } = chain.deployments.localhost!
-    const transport = http(chain.url)
-    const client = createTestClient({ mode: 'hardhat', chain: hardhat, transport }).extend(publicActions)
-    const keeper = createWalletClient({ chain: hardhat, transport, account: devAccount(1) })
-    const domain = { ...networks.localhost.eip712, chainId: chain.chainId, verifyingContract: usdc }
-    const validBefore = BigInt(Math.floor(Date.now() / 1000)) + 93_600n
-    const platform = privateKeyToAccount(keccak256(toHex('platform'))).address
-    const provider = privateKeyToAccount(keccak256(toHex('provider'))).address
-    const buyers = Array.from({ length: 150 }, (_, i) => privateKeyToAccount(keccak256(toHex(`buyer ${i}`))))
-    await chain.mintUsdc([platform, provider, ...buyers.map((b) => b.address)], 100_000_000n)
+  const { values } = parseArgs({
+    args,
+    options: {
+      json: { type: 'boolean', default: false },
+      'gas-price': { type: 'string', default: '0.001' },
+      'eth-usd': { type: 'string', default: '3000' },
+    },
+  })
+  await using chain = await startLocalChain({ blockTimeMs: 0 })
+  const report = await measure(chain)
+  if (values.json) console.log(JSON.stringify(report))
+  else console.log(format(report, Number(values['gas-price']), Number(values['eth-usd'])))
+}
 
-    const sign = async (buyer: PrivateKeyAccount, to: Address, value: bigint, nonce: Hex): Promise<Signed> => {
-      const message = { from: buyer.address, to, value, validAfter: 0n, validBefore, nonce }
-      const { r, s, yParity } = parseSignature(
-        await buyer.signTypedData({ domain, primaryType: 'TransferWithAuthorization', types: { TransferWithAuthorization: [
-          { name: 'from', type: 'address' }, { name: 'to', type: 'address' }, { name: 'value', type: 'uint256' },
-          { name: 'validAfter', type: 'uint256' }, { name: 'validBefore', type: 'uint256' }, { name: 'nonce', type: 'bytes32' } ] }, message }),
-      )
-      return { from: buyer.address, to, value, nonce, r, s, v: 27n + BigInt(yParity) }
-    }
-    const pay = async (buyer: PrivateKeyAccount, to: Address, seed: string, payeeIndex = 0): Promise<Payment> => {
-      const nonce = keccak256(toHex(seed))
-      return {
-        head: (BigInt(buyer.address) << 96n) | (BigInt(payeeIndex) << 80n) | validBefore,
-        provider: await sign(buyer, to, amount, nonce),
-        fee: await sign(buyer, platform, fee, keccak256(nonce)),
-      }
-    }
-    const vs = (a: Signed) => numberToHex(BigInt(a.s) | ((a.v - 27n) << 255n), { size: 32 })
-    const settleData = (payments: Payment[], payees: Address[] = [provider]) =>
-      encodeFunctionData({
-        abi: batchSettlementAbi,
-        functionName: 'settle',
-        args: [
-          { token: usdc, feeRecipient: platform, batchId: keccak256('0x01'), trigger: 1, callGasLimit: 150_000n },
-          payees,
-          payments.map((p) => ({
-            head: p.head,
-            values: (amount << 128n) | fee,
-            nonce: p.provider.nonce,
-            feeNonce: numberToHex(0, { size: 32 }),
-            r: p.provider.r, vs: vs(p.provider), feeR: p.fee.r, feeVs: vs(p.fee),
-          })),
-          [],
-        ],
-      })
-    const transferData = (a: Signed) =>
-      encodeFunctionData({
-        abi: usdcAbi, functionName: 'transferWithAuthorization',
-        args: [a.from, a.to, a.value, 0n, validBefore, a.nonce, Number(a.v), a.r, a.s],
-      })
-    const multicallData = (payments: Payment[]) =>
-      encodeFunctionData({
-        abi: multicall3Abi, functionName: 'aggregate3',
-        args: [payments.flatMap((p) => [p.provider, p.fee]).map((a) => ({ target: usdc, allowFailure: true, callData: transferData(a) }))],
-      })
-    const gasOf = async (to: Address, data: Hex, gas = 16_777_216n) => {
-      const hash = await keeper.sendTransaction({ to, data, gas })
-      const receipt = await client.waitForTransactionReceipt({ hash, pollingInterval: 5 })
-      return receipt
-    }
-    const isolated = async <T>(body: () => Promise<T>): Promise<T> => {
-      const id = await client.snapshot()
-      try { return await body() } finally { await client.revert({ id }) }
-    }
-    const floorAbi = parseAbi(['function measure(address token, bytes[] calls) returns (uint256)'])
-    const floorCode = JSON.parse(readFileSync('artifacts/contracts/test/mocks/GasFloor.sol/GasFloor.json','utf8')).deployedBytecode
-    const floorAddress = '0x00000000000000000000000000000000000f1007'
-    await client.setCode({ address: floorAddress, bytecode: floorCode })
-    const floorOf = async (payments: Payment[]) => {
-      const data = encodeFunctionData({ abi: floorAbi, functionName: 'measure', args: [usdc, payments.flatMap((p) => [transferData(p.provider), transferData(p.fee)])] })
-      const { data: result } = await client.call({ to: floorAddress, data, gas: 16_777_216n })
-      return Number(decodeFunctionResult({ abi: floorAbi, functionName: 'measure', data: result ?? '0x' }))
-    }
-    if (process.env.TRACE) {
-      const ps: Payment[] = []
-      for (let i = 0; i < 12; i++) ps.push(await pay(buyers[i]!, provider, `t ${i}`))
-      const data = settleData(ps)
-      const rc = await gasOf(batchSettlement, data)
-      const bytes = Buffer.from(data.slice(2), 'hex'); let cd = 0; for (const b of bytes) cd += b ? 16 : 4
-      const tr = await client.request({ method: 'debug_traceTransaction', params: [rc.transactionHash, { disableStorage: true, disableMemory: true, disableStack: true }] } as never) as { structLogs: { op: string; gasCost: number; depth: number; pc: number }[] }
-      const top = tr.structLogs.filter((l) => l.depth === 1)
-      const calls = top.map((l, i) => [l.op, i] as const).filter(([op]) => op === 'CALL').map(([, i]) => i)
-      const seg = top.slice(calls[6]! + 1, calls[8]!)
-      const hist: Record<string, [number, number]> = {}
-      let sum = 0
-      for (const l of seg) { if (l.op === 'CALL') continue; sum += l.gasCost; const h = hist[l.op] ??= [0, 0]; h[0]++; h[1] += l.gasCost }
-      console.log('calldata per payment', cd / 12, 'exec per payment', sum, 'ops', seg.length)
-      console.log(Object.entries(hist).sort((a, b) => b[1][1] - a[1][1]).map(([k, v]) => `${k} ${v[0]} ${v[1]}`).join('\n'))
-      if (process.env.TRACE === '2') console.log(seg.map((l) => l.op).join(' '))
-      return
-    }
-    for (const who of ['differentBuyers', 'oneBuyer'] as const) {
-      const all: Payment[] = []
-      for (let i = 0; i < 150; i++) all.push(await pay(who === 'oneBuyer' ? buyers[0]! : buyers[i]!, provider, `${who} ${i}`))
-      for (const n of sizes) {
-        const payments = all.slice(0, n)
-        const floor = (await floorOf(payments)) / n
-        const ours = await isolated(() => gasOf(batchSettlement, settleData(payments)))
-        const multi = await isolated(() => gasOf(multicall3Address, multicallData(payments)))
-        const o = Number(ours.gasUsed) / n, m = Number(multi.gasUsed) / n
-        console.log(who, n, ours.status, multi.status, 'floor', Math.round(floor), 'ours', Math.round(o), 'multi', Math.round(m), 'over', ((o / floor - 1) * 100).toFixed(2), 'below', ((1 - o / m) * 100).toFixed(2))
-        if (n === 100) await isolated(async () => {
-          let sum = 0
-          for (const p of payments.slice(0, 10)) for (const a of [p.provider, p.fee]) sum += Number((await gasOf(usdc, transferData(a))).gasUsed)
-          console.log('individual', sum / 10, 'below', ((1 - o / (sum/10)) * 100).toFixed(2))
-        })
-        if (n === 100) await isolated(async () => {
-          await gasOf(batchSettlement, settleData(payments))
-          const lost = await gasOf(batchSettlement, settleData(payments))
-          console.log('lost', lost.status, lost.gasUsed)
-        })
-      }
-    }
-    const payees = Array.from({ length: 150 }, (_, i) => privateKeyToAccount(keccak256(toHex(`new provider ${i}`))).address)
-    const fresh: Payment[] = []
-    for (let i = 0; i < 150; i++) fresh.push(await pay(buyers[i]!, payees[i]!, `fresh ${i}`, i))
-    const r = await isolated(() => gasOf(batchSettlement, settleData(fresh, payees)))
-    console.log('150 new', r.status, r.gasUsed, r.logs.length, size(runtimeCode))
-  } finally {
-    await chain.close()
+async function measure(chain: LocalChain): Promise<Report> {
+  const bench = await createBench(chain)
+  const { provider, buyers, pay } = bench
+  const [buyer] = buyers
+  if (buyer === undefined) throw new Error('no buyers')
+
+  const different = await Promise.all(buyers.map((account, i) => pay(account, provider, `different ${i}`)))
+  const one = await Promise.all(buyers.map((_, i) => pay(buyer, provider, `one ${i}`)))
+  const fresh = await Promise.all(
+    buyers.map((account, i) => pay(account, addressOf(`new provider ${i}`), `fresh ${i}`)),
+  )
+  return {
+    differentBuyers: await measureScenario(bench, different),
+    oneBuyer: await measureScenario(bench, one),
+    lostRace100: await bench.isolated(async () => {
+      const batch = bench.settle(different.slice(0, 100))
+      await bench.gasOf(batch, 200)
+      return bench.gasOf(batch, 0)
+    }),
+    gas150NewProviders: await bench.isolated(() => bench.gasOf(bench.settle(fresh), 2 * largest)),
+    bytecodeSize: size(runtimeCode),
   }
-  void values
+}
+
+async function measureScenario(bench: Bench, all: readonly Payment[]): Promise<Scenario> {
+  const ours: BySize = {}
+  const multicall3: BySize = {}
+  for (const n of sizes) {
+    const payments = all.slice(0, n)
+    ours[n] = (await bench.isolated(() => bench.gasOf(bench.settle(payments), 2 * n))) / n
+    multicall3[n] = (await bench.isolated(() => bench.gasOf(bench.multicall(payments), 2 * n))) / n
+  }
+  const floor = ((await bench.floorOf(all.slice(0, 100))) + baseGas) / 100
+  // Each costs the same but for a few bytes of calldata, so ten stand for all.
+  const individual = await bench.isolated(async () => {
+    let total = 0
+    for (const payment of all.slice(0, 10)) {
+      for (const half of [payment.authorization, payment.fee])
+        total += await bench.gasOf(bench.transfer(half), 1)
+    }
+    return total / 10
+  })
+  const compare = (pct: (n: number) => number): BySize =>
+    Object.fromEntries(comparedSizes.map((n) => [n, Math.round(pct(n) * 100) / 100]))
+  const of = (gas: BySize, n: number) => gas[n] ?? Number.NaN
+  return {
+    floor: Math.round(floor),
+    ours: round(ours),
+    multicall3: round(multicall3),
+    individual: Math.round(individual),
+    overFloorPct: compare((n) => (of(ours, n) / floor - 1) * 100),
+    belowMulticall3Pct: compare((n) => (1 - of(ours, n) / of(multicall3, n)) * 100),
+    belowIndividualPct: compare((n) => (1 - of(ours, n) / individual) * 100),
+  }
+}
+
+const round = (gas: BySize): BySize =>
+  Object.fromEntries(Object.entries(gas).map(([n, value]) => [n, Math.round(value)]))
+
+type Call = { to: Address; data: Hex }
+type Bench = Awaited<ReturnType<typeof createBench>>
+
+function accountOf(seed: string): PrivateKeyAccount {
+  return privateKeyToAccount(keccak256(stringToHex(seed)))
+}
+
+function addressOf(seed: string): Address {
+  return accountOf(seed).address.toLowerCase() as Address
+}
+
+async function createBench(chain: LocalChain) {
+  const { localhost: deployment } = chain.deployments
+  if (deployment === undefined) throw new Error('nothing is deployed on the local chain')
+  const { usdc, batchSettlement } = deployment
+  const client = createTestClient({
+    mode: 'hardhat',
+    chain: hardhat,
+    transport: http(chain.url),
+    account: devAccount(1),
+    pollingInterval: 5,
+  })
+    .extend(publicActions)
+    .extend(walletActions)
+  const platform = addressOf('platform')
+  const provider = addressOf('provider')
+  const buyers = Array.from({ length: largest }, (_, i) => accountOf(`buyer ${i}`))
+  await chain.mintUsdc([platform, provider, ...buyers.map(({ address }) => address)], parseUsdc('1000'))
+  await client.setCode({ address: floorAddress, bytecode: gasFloorRuntimeCode })
+
+  const domain = eip712Domain(networks.localhost, usdc)
+  const { timestamp } = await client.getBlock()
+  const window = { validAfter: 0n, validBefore: timestamp + BigInt(maxTimeoutSeconds) }
+  const { providerAmount, feeAmount } = splitPrice(parseUsdc('0.01'))
+
+  async function sign(buyer: PrivateKeyAccount, to: Address, value: bigint, nonce: Hex) {
+    const message = { from: buyer.address.toLowerCase() as Address, to, value, ...window, nonce }
+    const signature = await buyer.signTypedData({
+      domain,
+      types: transferWithAuthorizationTypes,
+      primaryType: 'TransferWithAuthorization',
+      message,
+    })
+    return { ...message, signature }
+  }
+
+  function transfer({ signature, ...authorization }: SignedAuthorization): Call {
+    const { from, to, value, validAfter, validBefore, nonce } = authorization
+    const { v, r, s } = splitSignature(signature)
+    const data = encodeFunctionData({
+      abi: usdcAbi,
+      functionName: 'transferWithAuthorization',
+      args: [from, to, value, validAfter, validBefore, nonce, v, r, s],
+    })
+    return { to: usdc, data }
+  }
+
+  const transfers = (payments: readonly Payment[]) =>
+    payments.flatMap(({ authorization, fee }) => [transfer(authorization), transfer(fee)])
+
+  return {
+    provider,
+    buyers,
+    transfer,
+
+    async pay(buyer: PrivateKeyAccount, to: Address, seed: string): Promise<Payment> {
+      const nonce = keccak256(stringToHex(seed))
+      return {
+        authorization: await sign(buyer, to, providerAmount, nonce),
+        fee: await sign(buyer, platform, feeAmount, feeNonce(nonce)),
+      }
+    },
+
+    settle(payments: readonly Payment[]): Call {
+      const batchId = keccak256(stringToHex('bench'))
+      const trigger = triggerCodes.count
+      const batch = { token: usdc, feeRecipient: platform, batchId, trigger, callGasLimit }
+      return { to: batchSettlement, data: encodeSettle(batch, payments).calldata }
+    },
+
+    multicall(payments: readonly Payment[]): Call {
+      const calls = transfers(payments).map(({ to, data }) => ({
+        target: to,
+        allowFailure: true,
+        callData: data,
+      }))
+      const data = encodeFunctionData({ abi: multicall3Abi, functionName: 'aggregate3', args: [calls] })
+      return { to: multicall3Address, data }
+    },
+
+    async floorOf(payments: readonly Payment[]): Promise<number> {
+      const calls = transfers(payments).map(({ data }) => data)
+      const { data } = await client.call({
+        to: floorAddress,
+        data: encodeFunctionData({ abi: floorAbi, functionName: 'measure', args: [usdc, calls] }),
+        gas: transactionGasCap,
+      })
+      return Number(decodeFunctionResult({ abi: floorAbi, functionName: 'measure', data: data ?? '0x' }))
+    },
+
+    /** @param authorizations - How many must settle; where none does, the transaction must revert. */
+    async gasOf(call: Call, authorizations: number): Promise<number> {
+      const hash = await client.sendTransaction({ ...call, gas: transactionGasCap })
+      const { status, gasUsed, logs } = await client.waitForTransactionReceipt({ hash })
+      const settled = logs.filter(({ address }) => address === usdc).length / logsPerAuthorization
+      if (settled !== authorizations || (status === 'success') !== authorizations > 0) {
+        throw new Error(
+          `${settled} of ${authorizations} authorizations settled, the transaction ended as ${status}`,
+        )
+      }
+      return Number(gasUsed)
+    },
+
+    /** Each measurement starts from the same state. */
+    async isolated<T>(body: () => Promise<T>): Promise<T> {
+      const id = await client.snapshot()
+      try {
+        return await body()
+      } finally {
+        await client.revert({ id })
+      }
+    },
+  }
+}
+
+/** SPEC.md 8.2's reference figures: what a batch costs in gas, in USD. */
+const referenceUsd: BySize = { 10: 0.005, 50: 0.01, 100: 0.01 }
+
+function format(report: Report, gasPriceGwei: number, ethUsd: number): string {
+  const usdOf = (gas: number) => (gas * gasPriceGwei * ethUsd) / 1e9
+  const row = (...cells: (string | number)[]) =>
+    cells.map((cell, i) => (i === 0 ? String(cell).padEnd(26) : String(cell).padStart(12))).join('')
+  const digits = (gas: number | undefined) => gas?.toLocaleString('en-US') ?? ''
+  const percent = (pct: number | undefined) => (pct === undefined ? '' : `${pct.toFixed(2)} %`)
+
+  const lines: string[] = []
+  for (const [title, scenario] of [
+    ['different buyers', report.differentBuyers],
+    ['one buyer', report.oneBuyer],
+  ] as const) {
+    const line = (name: string, cell: (n: number) => string) => row(name, ...sizes.map(cell))
+    lines.push(
+      row(`gas a payment, ${title}`, ...sizes.map((n) => `N = ${n}`)),
+      line('  floor (of 100)', (n) => (n === 100 ? digits(scenario.floor) : '')),
+      line('  BatchSettlement', (n) => digits(scenario.ours[n])),
+      line('  Multicall3.aggregate3', (n) => digits(scenario.multicall3[n])),
+      line('  two transactions', () => digits(scenario.individual)),
+      line('  over the floor', (n) => percent(scenario.overFloorPct[n])),
+      line('  below Multicall3', (n) => percent(scenario.belowMulticall3Pct[n])),
+      line('  below two transactions', (n) => percent(scenario.belowIndividualPct[n])),
+      '',
+    )
+  }
+  lines.push(
+    row(`USD a batch *`, ...sizes.map((n) => `N = ${n}`)),
+    row(
+      '  BatchSettlement',
+      ...sizes.map((n) => usdOf((report.differentBuyers.ours[n] ?? 0) * n).toFixed(4)),
+    ),
+    row('  SPEC.md 8.2, about', ...sizes.map((n) => referenceUsd[n]?.toFixed(4) ?? '')),
+    '',
+    row('a lost race of 100', digits(report.lostRace100)),
+    row('150 new providers', digits(report.gas150NewProviders), `of ${digits(Number(transactionGasCap))}`),
+    row('bytes of code', digits(report.bytecodeSize)),
+    '',
+    `* at ${gasPriceGwei} gwei and ${ethUsd} USD an ETH (--gas-price, --eth-usd); an L2 charges its L1 data fee on top`,
+  )
+  return lines.join('\n')
 }

@@ -49,6 +49,7 @@ async function readMulticall3RuntimeCode(): Promise<Hex> {
 async function generate(): Promise<Map<string, string>> {
   const settlement = await hre.artifacts.readArtifact('BatchSettlement')
   const priceFeed = await hre.artifacts.readArtifact('PriceFeed')
+  const gasFloor = await hre.artifacts.readArtifact('GasFloor')
   const creationCode = settlement.bytecode as Hex
   const address = create2Address(creationCode)
 
@@ -80,6 +81,10 @@ async function generate(): Promise<Map<string, string>> {
     [
       'scripts/chain/generated/predeploys.ts',
       `${header}\nexport const priceFeedRuntimeCode = '${priceFeed.deployedBytecode}'\n\nexport const multicall3RuntimeCode = '${await readMulticall3RuntimeCode()}'\n`,
+    ],
+    [
+      'bench/generated/gasFloor.ts',
+      `${header}\nexport const gasFloorRuntimeCode = '${gasFloor.deployedBytecode}'\n`,
     ],
     [deploymentsPath, `${JSON.stringify(deployments, null, 2)}\n`],
   ])

@@ -4,7 +4,8 @@ pragma solidity 0.8.37;
 /// @notice What the token's own calls cost inside one transaction, with nothing around them: the floor that no batch
 /// contract can get below.
 contract GasFloor {
-    /// @return total Gas of the calls alone, without the transaction's base cost, calldata or any loop.
+    /// @return total Gas of the calls alone: without the transaction's base cost, its calldata or this loop. Each call is
+    /// counted with the few instructions that put its arguments on the stack.
     function measure(address token, bytes[] calldata calls) external returns (uint256 total) {
         for (uint256 i; i < calls.length; ++i) {
             bytes memory data = calls[i];

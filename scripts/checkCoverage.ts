@@ -1,0 +1,38 @@
+/**
+ * `npm run coverage:contracts`: runs the Solidity tests with Hardhat's coverage and fails if a contract of ours has less
+ * than 99 % of its lines or statements covered. Hardhat counts statements where others count branches: each arm of a
+ * branch in contracts/ is a statement of its own, so that a branch not taken is a statement not covered.
+ */
+import { execFileSync } from 'node:child_process'
+import { join } from 'node:path'
+import { stripVTControlCharacters } from 'node:util'
+
+const least = 99
+const root = join(import.meta.dirname, '..')
+
+// The instrumented contract costs more gas, which is what the gas tests measure: they are left out.
+const output = execFileSync('hardhat', ['test', 'solidity', '--coverage', '--grep-exclude', 'test_gas_'], {
+  cwd: root,
+  encoding: 'utf8',
+  stdio: ['ignore', 'pipe', 'inherit'],
+})
+
+const covered = new Map<string, { lines: number; statements: number; uncovered: string }>()
+for (const line of stripVTControlCharacters(output).split('\n')) {
+  const row = /^║ (contracts\/(?!test\/)\S+\.sol)\s+│ ([\d.]+)\s+│ ([\d.]+)\s+│ (.+?)\s+║$/.exec(line)
+  if (row === null) continue
+  const [, path = '', lines, statements, uncovered = ''] = row
+  covered.set(path, { lines: Number(lines), statements: Number(statements), uncovered })
+}
+
+if (covered.size === 0) {
+  console.error(`${output}\nno contract in Hardhat's coverage report: has its form changed?`)
+  process.exitCode = 1
+}
+for (const [path, { lines, statements, uncovered }] of covered) {
+  console.log(`${path}: ${lines} % of its lines, ${statements} % of its statements`)
+  if (lines >= least && statements >= least) continue
+  console.error(`less than ${least} %; uncovered: ${uncovered}`)
+  process.exitCode = 1
+}
+console.log(`details: ${join('coverage', 'html', 'index.html')}`)
