@@ -2,13 +2,7 @@ import { type Command, Option } from 'commander'
 import { rpcUrlVariable } from '#keeper/chain/networkSettings'
 import { type NetworkName, networkNames } from '#protocol/networks'
 import { CliError } from './cliError.ts'
-
-/** Runs one of our programs in this process, as `node <path>` with these arguments would. */
-async function run(path: string, args: readonly string[]): Promise<void> {
-  const program = new URL(`../${path}`, import.meta.url)
-  process.argv = [process.execPath, program.pathname, ...args]
-  await import(program.href)
-}
+import { runProgram } from './runProgram.ts'
 
 const environmentNote = `
 Settings come from the environment; .env.example names every variable. A file of them: tollkeeper --env .env …`
@@ -22,7 +16,7 @@ export function addProcessCommands(program: Command): void {
       'Starts a local chain with the real USDC, Postgres, indexer, keeper, gateway and a sample API.',
     )
     .addHelpText('after', '\nExample:\n  $ tollkeeper start')
-    .action(() => run('scripts/start.ts', []))
+    .action(() => runProgram('scripts/start.ts'))
 
   program
     .command('demo')
@@ -34,7 +28,7 @@ export function addProcessCommands(program: Command): void {
     .option('--json', 'print one JSON object as the last line')
     .addHelpText('after', '\nExample:\n  $ tollkeeper demo --payments 20')
     .action(({ payments, json }: { payments: string; json?: boolean }) =>
-      run('scripts/demo.ts', ['--payments', payments, ...(json ? ['--json'] : [])]),
+      runProgram('scripts/demo.ts', ['--payments', payments, ...(json ? ['--json'] : [])]),
     )
 
   program
@@ -45,7 +39,7 @@ export function addProcessCommands(program: Command): void {
       'after',
       `${environmentNote}\n\nExample:\n  $ DATABASE_URL=postgres://… NETWORKS=base RPC_URL_BASE=https://… tollkeeper api`,
     )
-    .action(() => run('api/main.ts', []))
+    .action(() => runProgram('api/main.ts'))
 
   program
     .command('indexer')
@@ -55,7 +49,7 @@ export function addProcessCommands(program: Command): void {
       'after',
       `${environmentNote}\n\nExample:\n  $ DATABASE_URL=postgres://… NETWORKS=base RPC_URL_BASE=https://… tollkeeper indexer`,
     )
-    .action(() => run('indexer/main.ts', []))
+    .action(() => runProgram('indexer/main.ts'))
 
   program
     .command('keeper')
@@ -73,7 +67,7 @@ export function addProcessCommands(program: Command): void {
     )
     .action((flags: KeeperFlags) => {
       Object.assign(process.env, keeperEnvironment(flags))
-      return run('keeper/main.ts', [])
+      return runProgram('keeper/main.ts')
     })
 
   program
@@ -82,7 +76,7 @@ export function addProcessCommands(program: Command): void {
     .description('Deploys the contract to its CREATE2 address, or verifies the code that is there already.')
     .addOption(new Option('--network <name>', 'where').choices(networkNames).makeOptionMandatory())
     .addHelpText('after', `${environmentNote}\n\nExample:\n  $ tollkeeper deploy --network base-sepolia`)
-    .action(({ network }: { network: string }) => run('scripts/deploy.ts', ['--network', network]))
+    .action(({ network }: { network: string }) => runProgram('scripts/deploy.ts', ['--network', network]))
 }
 
 type KeeperFlags = { gateway?: string; rpc?: string; network?: NetworkName; keyFile?: string }

@@ -402,3 +402,32 @@ describe('audit on a long chain', () => {
     expect(narrow.receipts[0]?.state).toBe('missing')
   })
 })
+
+describe('audit of many', () => {
+  test('behavior: 10,000 receipts in under a minute, none of which names a transaction', async () => {
+    await using busy = await startLocalChain({ blockTimeMs: 0 })
+    await busy.mintUsdc(buyers.map(privateKeyToAddress), 1_000_000_000n)
+    const acceptedAt = now()
+    const payments = Array.from({ length: 10_000 }, (_, i) =>
+      createPayment(busy, {
+        buyer: buyers[i % buyers.length] as Hex,
+        payTo: i % 2 ? provider : otherProvider,
+        platform,
+        paymentId: `pay_${i}`,
+        acceptedAt,
+      }),
+    )
+    for (let start = 0; start < payments.length; start += 150) {
+      await settle(
+        busy,
+        payments.slice(start, start + 150).map(({ item }) => item),
+      )
+    }
+    const receipts = await Promise.all(payments.map(({ claims }) => gateway.sign(claims)))
+    const begun = performance.now()
+    const report = await audit({ receipts, jwks: gateway.jwks, rpcUrls: [busy.url], confirmations: 0 })
+    expect(performance.now() - begun).toBeLessThan(60_000)
+    expect(report).toMatchObject({ reconciled: true, states: { settled: 10_000 } })
+    expect(report.batches).toHaveLength(67)
+  })
+})

@@ -1,0 +1,89 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { devPrivateKey } from '../../scripts/chain/accounts.ts'
+import { runCli } from '../support/cli.ts'
+import { newBuyer, openShop } from '../support/shop.ts'
+import { startTestStack, type TestStack } from '../support/stack.ts'
+
+let stack: TestStack
+let folder: string
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tollkeeper-cli-'))
+  stack = await startTestStack({ env: { keeper: { TRIGGER_COUNT: '3', TRIGGER_RAISED_COUNT: '3' } } })
+})
+afterAll(async () => {
+  await stack?.close()
+  await rm(folder, { recursive: true, force: true })
+})
+
+test('behavior: an auditor with an RPC and the receipts alone sees what the gateway says', async () => {
+  const shop = await openShop(stack, { usdcPerUnit: '0.05' })
+  const buyer = await newBuyer(stack, '1')
+  const receipts: string[] = []
+  const paymentIds: string[] = []
+  for (let i = 0; i < 3; i++) {
+    const { receipt = '', paymentId = '' } = await buyer.client.request(shop.url)
+    receipts.push(receipt)
+    paymentIds.push(paymentId)
+  }
+  await Promise.all(
+    paymentIds.map((id) =>
+      expect
+        .poll(async () => (await stack.get(`/payments/${id}`)).body.payment_status, { timeout: 60_000 })
+        .toBe('settled'),
+    ),
+  )
+  const file = join(folder, 'receipts.jsonl')
+  // The receipts that the buyer got, and the ones signed anew after settlement.
+  const anew = await Promise.all(
+    paymentIds.map(async (id) => JSON.stringify((await stack.get(`/receipts/${id}`)).body)),
+  )
+  await writeFile(file, [...receipts, ...anew].join('\n'))
+
+  const flags = ['--receipts', file, '--rpc', stack.chain.url, '--wallet', shop.address]
+  const { status, stdout, stderr } = await runCli(['audit', ...flags, '--json'], { cwd: folder })
+  expect(stderr).toBe(
+    `Keys: ${stack.api.url}/.well-known/jwks.json, as the receipts themselves say; --jwks takes those that you trust\n`,
+  )
+  const report = JSON.parse(stdout)
+  expect(report).toMatchObject({
+    reconciled: true,
+    states: { settled: 6 },
+    providers: [
+      { providerId: shop.providerId, payments: 3, providerAmount: '142500', platformAmount: '7500' },
+    ],
+    wallets: [{ transfers: 3, unreceipted: [] }],
+  })
+  expect(status).toBe(0)
+  const { body } = await stack.get(`/settlements/batches?wallet=${shop.address}`)
+  const batches = body.batches as { tx_hash: string; payment_count: number }[]
+  expect(
+    report.batches.map((one: { transactionHash: string; payments: number }) => [
+      one.transactionHash,
+      one.payments,
+    ]),
+  ).toEqual(batches.map((one) => [one.tx_hash, one.payment_count]).reverse())
+  await shop.close()
+})
+
+test('behavior: doctor finds the running system in place', async () => {
+  const env = { ...stack.env, KEEPER_PRIVATE_KEYS: devPrivateKey(1) }
+  const { status, stdout } = await runCli(['doctor'], { cwd: folder, env })
+  expect(stdout).toMatch(/✓ localhost: index/)
+  expect([status, stdout]).toEqual([0, expect.stringMatching(/All is in place/)])
+})
+
+test('behavior: each process by itself, told from a shell that knows nothing', async () => {
+  for (const [command, message] of [
+    ['api', /^api: /],
+    ['keeper', /^keeper: /],
+    ['indexer', /expected/],
+  ] as const) {
+    const { status, stderr } = await runCli([command], { cwd: folder })
+    expect([command, status]).toEqual([command, 1])
+    expect(stderr).toMatch(message)
+    expect(stderr).not.toMatch(/\n {4}at /)
+  }
+})
