@@ -4,6 +4,7 @@ import { createGateway, type GatewayDeps } from './gateway.ts'
 import { authenticate } from './middleware/authenticate.ts'
 import { countCalls } from './middleware/countCalls.ts'
 import { limitBody } from './middleware/limitBody.ts'
+import { limitRate } from './middleware/limitRate.ts'
 import { measure } from './middleware/measure.ts'
 import { answerProblem, toCodedError } from './problem.ts'
 import { Refusal } from './refusal.ts'
@@ -14,6 +15,7 @@ import { addPaymentRoutes } from './routes/payments.ts'
 import { addProviderPaymentRoutes } from './routes/providerPayments.ts'
 import { addProviderRoutes } from './routes/providers.ts'
 import { addReceiptRoutes } from './routes/receipts.ts'
+import { addRequeueRoute } from './routes/requeue.ts'
 import { addRevenueRoutes } from './routes/revenue.ts'
 import { addSettlementRoutes } from './routes/settlements.ts'
 import { addUsageRoutes } from './routes/usage.ts'
@@ -77,6 +79,7 @@ export function createApp(deps: GatewayDeps): App {
   }
   app.use(limitBody(settings.maxBodyBytes))
   app.use(authenticate(gateway))
+  app.use(limitRate(gateway))
   app.on(['GET', 'POST'], ['/challenge', '/verify'], countCalls(gateway))
 
   addProviderRoutes(app, gateway)
@@ -87,6 +90,7 @@ export function createApp(deps: GatewayDeps): App {
   addChallengeRoutes(app, gateway)
   addVerifyRoute(app, gateway)
   addPaymentRoutes(app, gateway)
+  addRequeueRoute(app, gateway)
   addReceiptRoutes(app, gateway)
   addSettlementRoutes(app, gateway)
   addHealthRoutes(app, gateway)

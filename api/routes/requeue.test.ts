@@ -1,0 +1,94 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { call, openShop, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { type SeedPayment, seedPayment, seedSettlement } from '../../test/support/seedPayments.ts'
+import { summarisePayments } from '../revenue/summarise.ts'
+
+let gateway: TestGateway
+let shop: Shop
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  await gateway.index()
+})
+beforeEach(async () => {
+  shop = await openShop(gateway.app)
+})
+afterAll(() => gateway?.close())
+
+async function seedFailed(options: Partial<SeedPayment> = {}) {
+  const payment = await seedPayment(gateway.database, {
+    provider: { ...shop, endpointIds: [shop.endpointId] },
+    ...options,
+  })
+  await gateway.database`
+    update payment set attempts = 6, first_failed_at = now(), failed_at = now(), failure_code = 'insufficient_balance'
+    where id = ${payment.paymentId}`
+  return payment
+}
+
+const requeue = (paymentId: string, key: string | undefined = shop.key) =>
+  call(gateway.app, 'POST', `/payments/${paymentId}/requeue`, key === undefined ? {} : { key })
+
+const read = async (paymentId: string) => (await call(gateway.app, 'GET', `/payments/${paymentId}`)).body
+
+test('default', async () => {
+  const { paymentId } = await seedFailed()
+  expect(await read(paymentId)).toMatchObject({ payment_status: 'failed', attempts: 6 })
+  expect(await requeue(paymentId)).toMatchObject({ status: 202, body: { paymentId } })
+  expect(await read(paymentId)).toMatchObject({ payment_status: 'verified', attempts: 0, failureCode: null })
+})
+
+test('behavior: only its fee is missing', async () => {
+  const payment = await seedFailed()
+  await seedSettlement(gateway.database, 'indexer', payment, { halves: [0] })
+  expect((await requeue(payment.paymentId)).status).toBe(202)
+})
+
+test("behavior: one that was concluded leaves the provider's sums", async () => {
+  const { database } = gateway
+  const payment = await seedFailed({ validBefore: Math.floor(Date.now() / 1000) + 3_600 })
+  await database`update payment set concluded_at = now() where id = ${payment.paymentId}`
+  // It can still settle, so nothing sums it as failed, whoever concluded it.
+  expect(await summarisePayments(database, { indexerSchema: 'indexer', limit: 10 })).toBe(0)
+  expect((await requeue(payment.paymentId)).status).toBe(202)
+  const [row] = await database<{ concludedAt: Date | null }[]>`
+    select concluded_at as "concludedAt" from payment where id = ${payment.paymentId}`
+  expect(row?.concludedAt).toBeNull()
+})
+
+test('error: twice, settled, used otherwise, expired, voided', async () => {
+  const { database } = gateway
+  const refused = async (paymentId: string, detail: string) =>
+    expect((await requeue(paymentId)).body).toMatchObject({ code: 'payment_not_requeueable', detail })
+
+  const twice = await seedFailed()
+  await requeue(twice.paymentId)
+  await refused(twice.paymentId, 'It has not failed: it is queued, being settled, or settled')
+
+  const settled = await seedFailed()
+  await seedSettlement(database, 'indexer', settled)
+  const used = 'Nothing of it can be settled any more: its authorization was used or cancelled'
+  await refused(settled.paymentId, used)
+
+  const diverted = await seedFailed()
+  await seedSettlement(database, 'indexer', diverted, { halves: [0] })
+  await database`update indexer.authorization set value = 1 where authorizer = ${diverted.payer}`
+  await refused(diverted.paymentId, used)
+
+  const expired = await seedFailed({ validBefore: Math.floor(Date.now() / 1000) + 30 })
+  await refused(expired.paymentId, 'Its authorization has run out')
+
+  const voided = await seedFailed()
+  await database`update payment set voided_at = now() where id = ${voided.paymentId}`
+  await refused(voided.paymentId, 'It was voided: no service, no charge')
+})
+
+test("error: unknown, another provider's, no key", async () => {
+  const { paymentId } = await seedFailed()
+  const other = await openShop(gateway.app)
+  expect((await requeue(`pay_${'0'.repeat(32)}`)).body).toMatchObject({ code: 'unknown_payment' })
+  expect((await requeue(paymentId, other.key)).body).toMatchObject({ code: 'forbidden' })
+  expect((await call(gateway.app, 'POST', `/payments/${paymentId}/requeue`)).body).toMatchObject({
+    code: 'unauthorized',
+  })
+})

@@ -1,0 +1,49 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import { type RequeueOutcome, requeuePayment } from '#keeper/store/requeue'
+import type { App } from '../app.ts'
+import type { Gateway } from '../gateway.ts'
+import { fromIndex } from '../queries/indexedHead.ts'
+import { requireProviderIndex } from '../queries/providerIndex.ts'
+import { Refusal } from '../refusal.ts'
+import { jsonAnswer, problems } from './problems.ts'
+import { paymentId } from './schemas.ts'
+
+const postRequeue = createRoute({
+  method: 'post',
+  path: '/payments/{paymentId}/requeue',
+  summary: 'Try to settle a failed payment again',
+  description: 'With all its retries anew, while its authorizations are valid.',
+  tags: ['Payments'],
+  security: [{ apiKey: [] }],
+  request: { params: z.object({ paymentId }) },
+  responses: {
+    202: jsonAnswer('It is in the queue', z.object({ paymentId })),
+    ...problems(401, 403, 404, 409, 503),
+  },
+})
+
+const reasons: Partial<Record<RequeueOutcome, string>> = {
+  not_failed: 'It has not failed: it is queued, being settled, or settled',
+  voided: 'It was voided: no service, no charge',
+  not_settleable: 'Nothing of it can be settled any more: its authorization was used or cancelled',
+  expired: 'Its authorization has run out',
+}
+
+export function addRequeueRoute(app: App, { database, settings, now }: Gateway): void {
+  const { indexerSchema } = settings
+  app.openapi(postRequeue, async (c) => {
+    const { paymentId } = c.req.valid('param')
+    const providerId = c.get('caller')
+    if (providerId === undefined)
+      throw new Refusal('unauthorized', "Only the payment's provider can queue it again")
+    // An index that is behind would show what has settled as open.
+    await requireProviderIndex(database, indexerSchema, providerId)
+    const outcome = await fromIndex(
+      requeuePayment(database, indexerSchema, { paymentId, providerId, now: new Date(now()) }),
+    )
+    if (outcome === 'unknown') throw new Refusal('unknown_payment')
+    if (outcome === 'forbidden') throw new Refusal('forbidden')
+    if (outcome !== 'requeued') throw new Refusal('payment_not_requeueable', reasons[outcome])
+    return c.json({ paymentId }, 202)
+  })
+}

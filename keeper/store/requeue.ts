@@ -1,0 +1,50 @@
+import type { Database } from './database.ts'
+import { halves } from './halves.ts'
+
+export type RequeueOutcome =
+  | 'requeued'
+  | 'unknown'
+  | 'forbidden'
+  | 'not_failed'
+  | 'voided'
+  | 'not_settleable'
+  | 'expired'
+
+/** An authorization must be valid for this much longer, or the attempt isn't worth its gas. */
+const minimumValiditySeconds = 60
+
+/**
+ * Puts a failed payment back into the queue, with all its retries anew, at its provider's wish.
+ *
+ * Only while something of it can still be settled: its provider half or, where that has arrived, its fee half.
+ */
+export async function requeuePayment(
+  database: Database,
+  indexerSchema: string,
+  { paymentId, providerId, now }: { paymentId: string; providerId: string; now: Date },
+): Promise<RequeueOutcome> {
+  return database.begin(async (sql): Promise<RequeueOutcome> => {
+    const [payment] = await sql<{ providerId: string; failedAt: Date | null; voidedAt: Date | null }[]>`
+      select provider_id as "providerId", failed_at as "failedAt", voided_at as "voidedAt"
+      from payment where id = ${paymentId} for update`
+    if (payment === undefined) return 'unknown'
+    if (payment.providerId !== providerId) return 'forbidden'
+    if (payment.voidedAt !== null) return 'voided'
+    if (payment.failedAt === null) return 'not_failed'
+    const [half] = await sql<{ validBefore: bigint }[]>`
+      select valid_before as "validBefore" from ${halves(sql, indexerSchema)} h
+      where payment_id = ${paymentId} and state = 'open'
+        and not exists (
+          select from ${halves(sql, indexerSchema)} first
+          where first.payment_id = ${paymentId} and first.half = 0 and first.state in ('cancelled', 'diverted')
+        )
+      order by half limit 1`
+    if (half === undefined) return 'not_settleable'
+    if (Number(half.validBefore) < now.getTime() / 1000 + minimumValiditySeconds) return 'expired'
+    await sql`
+      update payment set failed_at = null, attempts = 0, first_failed_at = null, next_attempt_at = null,
+        failure_code = null, concluded_at = null
+      where id = ${paymentId}`
+    return 'requeued'
+  }) as Promise<RequeueOutcome>
+}
