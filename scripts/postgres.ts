@@ -40,7 +40,9 @@ type Account = { uid: number; gid: number }
  */
 export async function startPostgres(options: PostgresOptions = {}): Promise<Postgres> {
   const account = process.getuid?.() === 0 ? nobody() : undefined
-  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-postgres-'))
+  // A temporary folder of root's own can't be entered by anybody else.
+  const parent = account && !(await isOpenToAll(tmpdir())) ? '/tmp' : tmpdir()
+  const folder = await mkdtemp(join(parent, 'tollkeeper-postgres-'))
   removeWithUs(folder)
   try {
     if (account) await chown(folder, account.uid, account.gid)

@@ -15,7 +15,7 @@ export function describeLine(name: ServiceName, line: string): string | undefine
     return `broadcast  ${payments} payment${payments === 1 ? '' : 's'}, trigger ${trigger}, transaction ${hash}`
   }
   if (name === 'keeper' && msg === 'batch mined') return `mined      transaction ${hash} in block ${block}`
-  if (isAboutPublicRpc(msg)) return undefined
+  if (isNoNews(msg)) return undefined
   if (typeof level === 'number' && level >= warning)
     return `${level >= error ? 'ERROR' : 'warning'}    ${name}: ${msg}`
   return undefined
@@ -74,9 +74,9 @@ type Entry = {
   block?: unknown
 }
 
-/** Ponder takes every address that it doesn't know for a public one. */
-function isAboutPublicRpc(msg: unknown): boolean {
-  return typeof msg === 'string' && msg.startsWith('Detected public RPC URL')
+/** Ponder warns of an RPC that it doesn't know, and of being stopped. */
+function isNoNews(msg: unknown): boolean {
+  return typeof msg === 'string' && /^(Detected public RPC|Received SIG|Started shutdown)/.test(msg)
 }
 
 function parseEntry(line: string): Entry | undefined {

@@ -1,9 +1,11 @@
 import { once } from 'node:events'
-import { readdir } from 'node:fs/promises'
+import { chmod, mkdtemp, readdir, rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
-import { afterEach, expect, test } from 'vitest'
+import { join } from 'node:path'
+import postgres from 'postgres'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { isPortFree } from '../../scripts/stack/port.ts'
 import { createTestDatabase } from '../support/database.ts'
 import { type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
@@ -18,14 +20,21 @@ const freePorts = {
   DATABASE_URL: '',
 }
 
+let folder: string
 let running: RunningCommand | undefined
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tollkeeper-start-'))
+  // Postgres runs as somebody else where we are root.
+  await chmod(folder, 0o755)
+})
 afterEach(async () => {
-  if (running?.child.exitCode === null) running.child.kill('SIGKILL')
+  if (running?.child.exitCode === null) process.kill(-(running.child.pid as number), 'SIGKILL')
   if (running) await untilGone(running)
+  await rm(folder, { recursive: true, force: true })
 })
 
 function start(env: Record<string, string> = {}): RunningCommand {
-  running = runCommand(['npm', 'start'], { ...freePorts, ...env })
+  running = runCommand(['npm', 'start'], { ...freePorts, TMPDIR: folder, ...env })
   return running
 }
 
@@ -36,18 +45,13 @@ function printedPorts({ output }: RunningCommand): number[] {
   )
 }
 
-async function expectNothingLeft(command: RunningCommand, ports: number[], folders: string[]): Promise<void> {
+async function expectNothingLeft(command: RunningCommand, ports: number[]): Promise<void> {
   expect(await command.survivors()).toEqual([])
   for (const port of ports) expect(await isPortFree(port), `port ${port}`).toBe(true)
-  expect(await temporaryFolders()).toEqual(folders)
-}
-
-async function temporaryFolders(): Promise<string[]> {
-  return (await readdir(tmpdir())).filter((name) => /^tollkeeper-(stack|postgres)-/.test(name)).sort()
+  expect((await readdir(folder)).filter((name) => name.startsWith('tollkeeper'))).toEqual([])
 }
 
 test('default: one line per service with its URL, and Ctrl-C stops everything', async () => {
-  const folders = await temporaryFolders()
   const command = start()
   await command.line(/Ctrl-C stops everything/)
   for (const title of ['Postgres', 'local chain', 'indexer', 'keeper', 'gateway', 'sample API']) {
@@ -59,22 +63,20 @@ test('default: one line per service with its URL, and Ctrl-C stops everything', 
 
   process.kill(-(command.child.pid as number), 'SIGINT')
   await command.exited
-  await expectNothingLeft(command, ports, folders)
+  await expectNothingLeft(command, ports)
 })
 
 test('behavior: npm passes SIGTERM on, and nothing is left either', async () => {
-  const folders = await temporaryFolders()
   const command = start()
   await command.line(/Ctrl-C stops everything/)
   const ports = printedPorts(command)
   command.child.kill('SIGTERM')
   await command.exited
   await untilGone(command)
-  await expectNothingLeft(command, ports, folders)
+  await expectNothingLeft(command, ports)
 })
 
 test('behavior: Ctrl-C twice stops at once', async () => {
-  const folders = await temporaryFolders()
   const command = start()
   await command.line(/Ctrl-C stops everything/)
   const ports = printedPorts(command)
@@ -83,27 +85,25 @@ test('behavior: Ctrl-C twice stops at once', async () => {
   process.kill(-(command.child.pid as number), 'SIGINT')
   await command.exited
   await untilGone(command)
-  await expectNothingLeft(command, ports, folders)
+  await expectNothingLeft(command, ports)
 })
 
 test('behavior: Ctrl-C in the middle of the start', async () => {
-  const folders = await temporaryFolders()
   const command = start()
   await command.line(/local chain/)
   process.kill(-(command.child.pid as number), 'SIGINT')
   await command.exited
-  await expectNothingLeft(command, printedPorts(command), folders)
+  await expectNothingLeft(command, printedPorts(command))
 })
 
 test('behavior: even a SIGKILL of all of npm start leaves nothing', async () => {
-  const folders = await temporaryFolders()
   const command = start()
   await command.line(/Ctrl-C stops everything/)
   const ports = printedPorts(command)
   process.kill(-(command.child.pid as number), 'SIGKILL')
   await command.exited
   await untilGone(command)
-  await expectNothingLeft(command, ports, folders)
+  await expectNothingLeft(command, ports)
 })
 
 test('args: DATABASE_URL: a second start on the same database begins anew', async () => {
@@ -111,13 +111,26 @@ test('args: DATABASE_URL: a second start on the same database begins anew', asyn
   for (let round = 0; round < 2; round++) {
     const command = start({ DATABASE_URL: url })
     await command.line(/Ctrl-C stops everything/)
-    const gateway = command.output().match(/gateway +(http\S+)/)?.[1]
-    const answer = await fetch(`${gateway}/settlements/status?wallet=0x${'11'.repeat(20)}`)
-    expect(await answer.json()).toMatchObject({ payment_count: 0 })
+    // The sample API's, and nothing of an earlier start.
+    const sql = postgres(url, { max: 1 })
+    expect(await sql`select name from tollkeeper.provider`).toHaveLength(1)
+    await sql.end()
     process.kill(-(command.child.pid as number), 'SIGINT')
     await command.exited
     expect(await command.survivors()).toEqual([])
   }
+})
+
+test("error: DATABASE_URL of a gateway that is somebody else's", async () => {
+  const url = await createTestDatabase()
+  const sql = postgres(url, { max: 1 })
+  await sql`create schema tollkeeper`
+  const command = start({ DATABASE_URL: url })
+  expect(await command.exited).toBe(1)
+  expect(command.output()).toContain('DATABASE_URL: expected an empty database')
+  expect(await sql`select 1 from pg_namespace where nspname = 'tollkeeper'`).toHaveLength(1)
+  await sql.end()
+  await expectNothingLeft(command, printedPorts(command).slice(1))
 })
 
 test('error: a taken port is named with the variable that changes it', async () => {
@@ -144,10 +157,9 @@ test.each([
 })
 
 test('error: a process that dies at its start is named, with what it said last', async () => {
-  const folders = await temporaryFolders()
-  const command = start({ TRIGGER_COUNT: 'many' })
+  const command = start({ REPLACE_AFTER_MS: 'soon' })
   expect(await command.exited).toBe(1)
   expect(command.output()).toContain('keeper ended at its start')
-  expect(command.output()).toContain('TRIGGER_COUNT')
-  await expectNothingLeft(command, printedPorts(command), folders)
+  expect(command.output()).toContain('REPLACE_AFTER_MS')
+  await expectNothingLeft(command, printedPorts(command))
 })
