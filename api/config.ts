@@ -59,6 +59,18 @@ export function readConfig(env: Env): ApiConfig {
       contractTimeoutMs: readInteger(env, 'CONTRACT_WALLET_TIMEOUT_MS', 3_000, 100, 30_000),
       triggers: parseTriggerSettings(env),
       gasTokenUsd: readAmount(env, 'ETH_USD') ?? parseUsdc('3000'),
+      rateLimits:
+        readChoice(env, 'RATE_LIMITS', ['on', 'off'] as const, 'on') === 'off'
+          ? null
+          : {
+              challenge: readInteger(env, 'RATE_LIMIT_CHALLENGE', 6_000, 1, 1_000_000),
+              verify: readInteger(env, 'RATE_LIMIT_VERIFY', 6_000, 1, 1_000_000),
+              register: readInteger(env, 'RATE_LIMIT_REGISTER', 60, 1, 1_000_000),
+              other: readInteger(env, 'RATE_LIMIT_OTHER', 6_000, 1, 1_000_000),
+              payer: readInteger(env, 'RATE_LIMIT_PAYER', 1_200, 1, 1_000_000),
+              keyFactor: readInteger(env, 'RATE_LIMIT_KEY_FACTOR', 10, 1, 1_000),
+            },
+      trustedProxies: readInteger(env, 'TRUSTED_PROXIES', 0, 0, 10),
       maxBodyBytes: readInteger(env, 'API_MAX_BODY_BYTES', 16_384, 8_192, 1_048_576),
       webhookAllowPrivate:
         readChoice(env, 'WEBHOOK_ALLOW_PRIVATE', ['true', 'false'] as const, 'false') === 'true',

@@ -5,8 +5,10 @@ import type { Database } from '#keeper/store/database'
 import type { MacaroonSecret } from '#protocol/macaroon'
 import { isNetworkName, type NetworkName, networkNames } from '#protocol/networks'
 import type { FeeSchedule } from '#protocol/tier'
+import { createRateLimiter, type RateLimiter } from './limits/rateLimiter.ts'
 import type { Logger } from './log.ts'
 import { type ApiMetrics, createApiMetrics } from './metrics.ts'
+import { type RateLimits, tooMany } from './middleware/limitRate.ts'
 import type { ReceiptKeys } from './receipts/keys.ts'
 import { Refusal } from './refusal.ts'
 import { findKeyOwner } from './registry/apiKeys.ts'
@@ -43,6 +45,10 @@ export type GatewaySettings = {
   triggers: TriggerSettings
   /** USDC base units for 10^18 wei, where there is no price feed. */
   gasTokenUsd: bigint
+  /** Null: none. */
+  rateLimits: RateLimits | null
+  /** How many proxies in front of the gateway write X-Forwarded-For. */
+  trustedProxies: number
   /** Bytes of a request's body, at most. */
   maxBodyBytes: number
   /** Lets webhooks go to private addresses and by `http:`, for local development. */
@@ -80,6 +86,7 @@ export type Gateway = {
   defaultNetwork: GatewayNetwork
   offers: Offers
   keyOwners: KeyOwners
+  rateLimiter: RateLimiter
   verifyPayment: (request: VerifyRequest) => Promise<VerifyAnswer>
   addressGuard: AddressGuard
   usage: UsageCounters
@@ -121,6 +128,7 @@ export function createGateway({
   if (defaultNetwork === undefined) throw new TypeError('A gateway needs at least one network')
 
   const offers = createOffers({ database, ttlMs: registryTtlMs, now })
+  const rateLimiter = createRateLimiter({ database, log, now })
   return {
     database,
     settings,
@@ -133,11 +141,17 @@ export function createGateway({
     addressGuard,
     usage,
     metrics,
+    rateLimiter,
     keyOwners: createKeyOwners((key) => findKeyOwner(database, key), registryTtlMs, now),
     verifyPayment: createVerifyPayment({
       database,
       networks,
       offers,
+      countPayer: (payer) => {
+        if (settings.rateLimits === null) return
+        const allowed = rateLimiter.count(`payer:${payer}`, settings.rateLimits.payer)
+        if (!allowed.isAllowed) throw tooMany(allowed)
+      },
       providerCap: createProviderCap({ database, cap: settings.providerCap, now }),
       issuer: settings.issuer,
       macaroonSecrets: settings.macaroonSecrets,

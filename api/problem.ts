@@ -30,9 +30,17 @@ export function toProblem(error: BaseError): Problem {
 }
 
 /** Answers with a problem; `extensions` go to its top level. */
-export function answerProblem(c: Context, error: BaseError, extensions: Record<string, unknown> = {}): Response {
+export function answerProblem(
+  c: Context,
+  error: BaseError,
+  extensions: Record<string, unknown> = {},
+): Response {
   const problem = { ...extensions, ...toProblem(error) }
-  return c.body(JSON.stringify(problem), problem.status as ContentfulStatusCode, { 'content-type': mediaType })
+  const { retryAfter } = error.details
+  if (typeof retryAfter === 'number') c.header('Retry-After', String(retryAfter))
+  return c.body(JSON.stringify(problem), problem.status as ContentfulStatusCode, {
+    'content-type': mediaType,
+  })
 }
 
 const codeOfStatus: Partial<Record<number, ErrorCode>> = {

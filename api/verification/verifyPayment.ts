@@ -46,6 +46,8 @@ export type VerifyDeps = {
   networks: ReadonlyMap<number, VerifyNetwork>
   offers: Offers
   providerCap: ProviderCap
+  /** Counts a verification of a payer whose signatures are good; throws over its limit. */
+  countPayer: (payer: Address) => void
   /** The gateway's public URL: bound into nonces, and the receipts' `iss`. */
   issuer: string
   macaroonSecrets: readonly MacaroonSecret[]
@@ -128,6 +130,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
     }
 
     const hasCode = await checkSignatures(presented, network, deps.contractTimeoutMs)
+    deps.countPayer(provider.from)
     const acceptedBlocks = await checkNonces(presented, served, issuer, terms.requestId)
 
     const { tier } = splitPrice(price, deps.feeSchedule)

@@ -66,6 +66,8 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
     contractTimeoutMs: 1_000,
     triggers: defaultTriggers,
     gasTokenUsd: 3_000_000_000n,
+    rateLimits: null,
+    trustedProxies: 0,
     maxBodyBytes: 16_384,
     webhookAllowPrivate: true,
     metricsToken: null,

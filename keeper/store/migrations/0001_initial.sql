@@ -316,3 +316,11 @@ create table outbox (
   dispatched_at timestamptz -- when it was made into deliveries, one a receiver
 );
 create unique index outbox_once on outbox (event, payment_id, coalesce(tx_hash, '')) where payment_id is not null;
+
+-- Requests counted for rate limits, gathered from the api processes every second. Unlogged: a crash forgives a minute.
+create unlogged table request_count (
+  key text not null,
+  window_start bigint not null, -- Unix seconds
+  count bigint not null,
+  primary key (window_start, key)
+);

@@ -1,0 +1,123 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import {
+  call,
+  fetchChallenge,
+  openShop,
+  type Shop,
+  signedBody,
+  startGateway,
+  type TestGateway,
+} from '../../test/support/gateway.ts'
+import type { App } from '../app.ts'
+
+let gateway: TestGateway
+let shop: Shop
+const rateLimits = { challenge: 3, verify: 2, register: 1, other: 5, payer: 1, keyFactor: 2 }
+// In the middle of a minute, so that no window ends during a test.
+const minute = 30_000 + 60_000 * Math.floor(Date.now() / 60_000)
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  await gateway.index()
+  shop = await openShop(gateway.app)
+})
+afterAll(() => gateway.close())
+
+const challenge = (app: App, options: { key?: string; headers?: Record<string, string> } = {}) => {
+  const { providerId, endpointId } = shop
+  return call(app, 'GET', `/challenge?providerId=${providerId}&endpointId=${endpointId}`, options)
+}
+
+test('default: headers count down, then 429 with Retry-After, and anew in the next minute', async () => {
+  const app = gateway.another({ rateLimits })
+  gateway.setNow(minute)
+  const answers = []
+  for (let i = 0; i < 4; i++) answers.push(await challenge(app))
+  expect(answers.map(({ status, headers }) => [status, headers.get('ratelimit-remaining')])).toEqual([
+    [200, '2'],
+    [200, '1'],
+    [200, '0'],
+    [429, '0'],
+  ])
+  const last = answers[3]
+  expect(last?.body).toMatchObject({ code: 'rate_limited', status: 429 })
+  expect([last?.headers.get('retry-after'), last?.headers.get('ratelimit-limit')]).toEqual(['30', '3'])
+  gateway.setNow(minute + 30_000)
+  expect((await challenge(app)).status).toBe(200)
+  gateway.setNow(null)
+})
+
+test('behavior: kinds, keys and addresses are counted apart', async () => {
+  const app = gateway.another({ rateLimits, trustedProxies: 1 })
+  gateway.setNow(minute)
+  const from = (address: string) => ({ headers: { 'x-forwarded-for': `1.1.1.1, ${address}` } })
+  const drain = async (send: () => Promise<{ status: number }>) => {
+    let passed = 0
+    while ((await send()).status !== 429) passed++
+    return passed
+  }
+  expect(await drain(() => challenge(app, from('10.0.0.1')))).toBe(3)
+  expect(await drain(() => challenge(app, from('10.0.0.2')))).toBe(3)
+  expect(await drain(() => challenge(app, { ...from('10.0.0.1'), key: shop.key }))).toBe(6)
+  expect(await drain(() => call(app, 'POST', '/verify', { ...from('10.0.0.1'), json: {} }))).toBe(2)
+  expect(await drain(() => call(app, 'POST', '/providers', { ...from('10.0.0.1'), json: {} }))).toBe(1)
+  expect((await call(app, 'GET', '/healthz', from('10.0.0.1'))).status).toBe(200)
+  gateway.setNow(null)
+})
+
+test("behavior: a payer's limit counts good signatures only", async () => {
+  const app = gateway.another({ rateLimits: { ...rateLimits, verify: 100 } })
+  const payer = await gateway.buyer(1_000_000n)
+  const stranger = await gateway.buyer(0n)
+  const send = async (body: Awaited<ReturnType<typeof signedBody>>) =>
+    call(app, 'POST', '/verify', { json: body })
+  for (let i = 0; i < 3; i++) {
+    expect((await send(await signedBody(gateway, shop, payer, [{ signer: stranger }, {}]))).status).toBe(402)
+  }
+  const bodies = [await signedBody(gateway, shop, payer), await signedBody(gateway, shop, payer)] as const
+  gateway.setNow(Date.now())
+  expect((await send(bodies[0])).status).toBe(200)
+  expect((await send(bodies[1])).body).toMatchObject({ code: 'rate_limited', verified: false })
+  gateway.setNow(null)
+})
+
+test('behavior: processes share their counts through the database, behind the requests', async () => {
+  const limits = { ...rateLimits, challenge: 10 }
+  const [first, second] = [
+    gateway.another({ rateLimits: limits }),
+    gateway.another({ rateLimits: limits }),
+  ] as const
+  const later = minute + 600_000
+  gateway.setNow(later)
+  for (let i = 0; i < 6; i++) expect((await challenge(first)).status).toBe(200)
+  // The next request of each is what makes it look.
+  gateway.setNow(later + 2_000)
+  await challenge(first)
+  const counted = async () => {
+    const [row] = await gateway.database`
+      select count from request_count where key = 'challenge:unknown' and window_start = ${Math.floor(later / 60_000) * 60}`
+    return row?.count
+  }
+  await expect.poll(counted).toBe(7n)
+  await challenge(second)
+  await expect.poll(counted).toBe(8n)
+  const statuses = []
+  for (let i = 0; i < 4; i++) statuses.push((await challenge(second)).status)
+  expect(statuses).toEqual([200, 200, 429, 429])
+  gateway.setNow(null)
+})
+
+test('behavior: without its table each process counts by itself', async () => {
+  await gateway.database`alter table request_count rename to gone`
+  try {
+    const app = gateway.another({ rateLimits })
+    gateway.setNow(minute + 1_200_000)
+    const statuses = []
+    for (let i = 0; i < 4; i++) statuses.push((await challenge(app)).status)
+    expect(statuses).toEqual([200, 200, 200, 429])
+  } finally {
+    gateway.setNow(null)
+    await gateway.database`alter table gone rename to request_count`
+  }
+  expect(await fetchChallenge(gateway.app, shop)).toBeDefined()
+})

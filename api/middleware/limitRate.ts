@@ -1,0 +1,70 @@
+import { getConnInfo } from '@hono/node-server/conninfo'
+import type { Context, MiddlewareHandler } from 'hono'
+import type { GatewayEnv } from '../app.ts'
+import type { Gateway } from '../gateway.ts'
+import type { Allowed } from '../limits/rateLimiter.ts'
+import { Refusal } from '../refusal.ts'
+
+/** Requests a minute for one client address; each kind is counted by itself. */
+export type RateLimits = {
+  challenge: number
+  verify: number
+  /** Registration of providers, which needs no key. */
+  register: number
+  /** Everything else. */
+  other: number
+  /** For one payer, counted once its signatures have been found good: nobody else can use it up. */
+  payer: number
+  /** How many times as much a caller with an API key may ask for, whatever its address. */
+  keyFactor: number
+}
+
+type Kind = 'challenge' | 'verify' | 'register' | 'other'
+
+/** Health and keys are asked for by machines that must not be turned away. */
+const unlimited = new Set(['/healthz', '/readyz', '/metrics', '/.well-known/jwks.json'])
+
+/** Counts requests by API key, or else by client address, and refuses those over the limit with 429. */
+export function limitRate({ settings, rateLimiter }: Gateway): MiddlewareHandler<GatewayEnv> {
+  const { rateLimits, trustedProxies } = settings
+  return async (c, next) => {
+    const { path, method } = c.req
+    if (rateLimits === null || unlimited.has(path)) return next()
+    const kind = kindOf(method, path)
+    const caller = c.get('caller')
+    const who = caller ?? clientAddress(c, trustedProxies)
+    const limit = rateLimits[kind] * (caller === undefined ? 1 : rateLimits.keyFactor)
+    const allowed = rateLimiter.count(`${kind}:${who}`, limit)
+    setHeaders(c, allowed)
+    if (!allowed.isAllowed) throw tooMany(allowed)
+    await next()
+  }
+}
+
+export function tooMany({ limit, resetSeconds }: Allowed): Refusal {
+  return new Refusal('rate_limited', `At most ${limit} a minute`, { details: { retryAfter: resetSeconds } })
+}
+
+function setHeaders(c: Context, { limit, remaining, resetSeconds }: Allowed): void {
+  c.header('RateLimit-Limit', String(limit))
+  c.header('RateLimit-Remaining', String(remaining))
+  c.header('RateLimit-Reset', String(resetSeconds))
+}
+
+function kindOf(method: string, path: string): Kind {
+  if (path === '/challenge') return 'challenge'
+  if (path === '/verify') return 'verify'
+  if (path === '/providers' && method === 'POST') return 'register'
+  return 'other'
+}
+
+/** The peer's address; behind `trustedProxies` proxies, the one that the outermost of them saw. */
+function clientAddress(c: Context, trustedProxies: number): string {
+  if (trustedProxies > 0) {
+    const hops = (c.req.header('x-forwarded-for') ?? '').split(',').map((hop) => hop.trim())
+    const hop = hops.at(-trustedProxies)
+    if (hop) return hop.slice(0, 64)
+  }
+  // Called without a server, as tests do, there is no peer.
+  return c.env && 'incoming' in c.env ? (getConnInfo(c).remote.address ?? 'unknown') : 'unknown'
+}
