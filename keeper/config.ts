@@ -46,13 +46,13 @@ export function parseKeeperConfig(env: Environment): KeeperConfig {
   }
   return {
     databaseUrl: readText(env, 'DATABASE_URL', 'postgres://…'),
-    indexerSchema: env['INDEXER_SCHEMA'] ?? 'indexer',
+    indexerSchema: env.INDEXER_SCHEMA ?? 'indexer',
     networks: parseNetworkSettings(env),
     platformWallets: readAddresses(env, 'PLATFORM_WALLET'),
     privateKeys,
-    host: env['KEEPER_HOST'] ?? '127.0.0.1',
+    host: env.KEEPER_HOST ?? '127.0.0.1',
     port: readInteger(env, 'KEEPER_PORT', 4021, 0, 65_535),
-    logLevel: env['LOG_LEVEL'] ?? 'info',
+    logLevel: env.LOG_LEVEL ?? 'info',
     triggers: parseTriggerSettings(env),
     pollMs: readInteger(env, 'KEEPER_POLL_MS', 250, 10),
     leaseMs: readInteger(env, 'KEEPER_LEASE_MS', 15_000, 1_000),
@@ -60,12 +60,12 @@ export function parseKeeperConfig(env: Environment): KeeperConfig {
     rebroadcastAfterMs: readInteger(env, 'REBROADCAST_AFTER_MS', 6_000, 100),
     replaceAfterMs: readInteger(env, 'REPLACE_AFTER_MS', 30_000, 100),
     priorityFeePerGas:
-      env['PRIORITY_FEE_WEI'] === undefined ? null : BigInt(readInteger(env, 'PRIORITY_FEE_WEI', 0, 0)),
+      env.PRIORITY_FEE_WEI === undefined ? null : BigInt(readInteger(env, 'PRIORITY_FEE_WEI', 0, 0)),
     maxFeePerGas: BigInt(readInteger(env, 'MAX_FEE_GWEI', 100, 1)) * 1_000_000_000n,
     gasTokenUsd: readUsdc(env, 'ETH_USD', 3_000_000_000n),
     submitTimeoutMs: readInteger(env, 'SUBMIT_TIMEOUT_MS', 25_000, 100),
     facilitatorUrl,
-    facilitatorKey: env['FACILITATOR_API_KEY'] ?? null,
+    facilitatorKey: env.FACILITATOR_API_KEY ?? null,
   }
 }
 
@@ -135,9 +135,9 @@ function readAddresses(env: Environment, name: string): Address[] {
 }
 
 function readPrivateKeys(env: Environment): Hex[] {
-  const file = env['KEEPER_KEY_FILE']
+  const file = env.KEEPER_KEY_FILE
   const variable = file ? 'KEEPER_KEY_FILE' : 'KEEPER_PRIVATE_KEYS'
-  const keys = (file ? readKeyFile(file) : (env['KEEPER_PRIVATE_KEYS'] ?? ''))
+  const keys = (file ? readKeyFile(file) : (env.KEEPER_PRIVATE_KEYS ?? ''))
     .split(/[\s,]+/)
     .filter((key) => key !== '')
   return [...new Set(keys)].map((key) => {

@@ -17,7 +17,7 @@ export type BroadcastResult =
 // The nodes' own words, matched before viem's classes: viem files "already known" under "nonce too low".
 // geth core/txpool/errors.go, Nethermind AcceptTxResult, Erigon txpoolcfg, Besu TransactionInvalidReason, Hardhat EDR.
 const alreadyThere =
-  /already known|already_?exists|known transaction|already imported|already in (the )?(mem)?pool/i
+  /already[ _]?known|already_?exists|known transaction|already imported|already in (the )?(mem)?pool/i
 const sameOrRival =
   /replacement transaction underpriced|replacement not allowed|gas price too low to replace/i
 const noFunds =

@@ -23,15 +23,17 @@ export function initialFees(baseFeePerGas: bigint, priorityFee: bigint, maxFeeCa
 export function bumpFees(stored: Fees, current: Fees, maxFeeCap: bigint): Fees | null {
   const bump = (previous: bigint, now: bigint) => {
     // A field of 0 must rise as well.
-    const wanted = [raise(previous, ourBump), previous + 1n, now].reduce((a, b) => (a > b ? a : b))
+    const raised = greater(raise(previous, ourBump), previous + 1n)
+    const wanted = greater(raised, now)
     const capped = wanted < maxFeeCap ? wanted : maxFeeCap
     return capped < raise(previous, requiredBump) || capped === previous ? null : capped
   }
   const maxFeePerGas = bump(stored.maxFeePerGas, current.maxFeePerGas)
   const maxPriorityFeePerGas = bump(stored.maxPriorityFeePerGas, current.maxPriorityFeePerGas)
   if (maxFeePerGas === null || maxPriorityFeePerGas === null) return null
-  return {
-    maxFeePerGas: maxFeePerGas > maxPriorityFeePerGas ? maxFeePerGas : maxPriorityFeePerGas,
-    maxPriorityFeePerGas,
-  }
+  return { maxFeePerGas: greater(maxFeePerGas, maxPriorityFeePerGas), maxPriorityFeePerGas }
+}
+
+function greater(a: bigint, b: bigint): bigint {
+  return a < b ? b : a
 }

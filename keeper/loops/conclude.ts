@@ -55,7 +55,7 @@ export async function concludeMined(context: Context, index: IndexState): Promis
 }
 
 async function concludeBatch(context: Context, batch: BatchRow, index: IndexState): Promise<void> {
-  const { sql, served, settings } = context
+  const { sql, served } = context
   const transactions = await readTransactions(sql, batch.id)
   const mined = transactions.find((one) => one.minedBlock !== null)
   if (!mined || mined.minedBlock === null || mined.minedBlockHash === null) {

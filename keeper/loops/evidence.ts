@@ -61,7 +61,7 @@ export async function collectEvidence(context: Context): Promise<void> {
 
 /** Drops evidence whose block is no longer part of the chain, and lets rest what is too deep to be dropped. */
 export async function recheckEvidence(context: Context, index: IndexState): Promise<void> {
-  const { sql, served, indexerSchema, settings, log, now } = context
+  const { sql, served, indexerSchema, log, now } = context
   const { chainId } = served.network
   const blocks = new Map<bigint, string>()
   const head = await served.client.getBlockNumber({ cacheTime: 0 })

@@ -12,7 +12,7 @@ const atOnce = 200
 
 /** What needs no hurry: concludes what strangers settled, fails what ran out, wipes what nobody can use any more. */
 export async function keepUp(context: Context, head: IndexedHead): Promise<void> {
-  const { sql, served, indexerSchema, settings, now, log } = context
+  const { sql, served, indexerSchema, now, log } = context
   const { chainId } = served.network
   const { blockNumber, blockTime } = head
 

@@ -65,7 +65,7 @@ describe('POST /submit', () => {
     expect(await submit({ network: 'localhost', transfers: transfers.toReversed() })).toEqual(first)
     expect(await countTransactions()).toBe(sent)
 
-    const hash = first.body['txHash'] as `0x${string}`
+    const hash = first.body.txHash as `0x${string}`
     const receipt = await stack.served.client.waitForTransactionReceipt({ hash })
     expect(receipt.status).toBe('success')
     expect(await stack.balanceOf(buyer.address)).toBe(0n)
@@ -124,9 +124,9 @@ describe('POST /submit', () => {
     ]
     for (const [code, status, body] of cases) {
       const answer = await submit(body)
-      expect({ status: answer.status, code: answer.body['code'] }).toEqual({ status, code })
+      expect({ status: answer.status, code: answer.body.code }).toEqual({ status, code })
     }
-    expect((await submit(encode(stranger), `tk_${'0'.repeat(32)}_${'a'.repeat(43)}`)).body['code']).toBe(
+    expect((await submit(encode(stranger), `tk_${'0'.repeat(32)}_${'a'.repeat(43)}`)).body.code).toBe(
       'unauthorized',
     )
     expect(await countTransactions()).toBe(sent)
@@ -137,7 +137,7 @@ describe('POST /submit', () => {
     const [, otherFee] = await signPair(await oneBuyer())
     if (!provider || !fee || !otherFee) throw new Error('a pair is two')
     const first = await submit({ network: 'localhost', transfers: [provider, fee].map(encodePayload) })
-    await stack.served.client.waitForTransactionReceipt({ hash: first.body['txHash'] as `0x${string}` })
+    await stack.served.client.waitForTransactionReceipt({ hash: first.body.txHash as `0x${string}` })
     const again = await submit({ network: 'localhost', transfers: [provider, otherFee].map(encodePayload) })
     expect(again).toMatchObject({ status: 409, body: { code: 'authorization_used' } })
   })

@@ -1,12 +1,12 @@
 import { type Address, createTestClient, createWalletClient, http, publicActions } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Keeper } from '#keeper/keeper'
-import { usdcAbi } from '#protocol/abi/usdc'
 import type { SignedAuthorization } from '#protocol/payload'
 import {
   type KeeperStack,
   platformWallet,
   type QueuedPayment,
+  sendDirectly,
   startKeeperStack,
   until,
   walletAccount,
@@ -38,18 +38,8 @@ async function queueDue(count = 1, price = 50_000n): Promise<QueuedPayment[]> {
   return Promise.all(buyers.map((buyer) => stack.queue({ buyer, price, acceptedAt: hourAgo() })))
 }
 
-/** Somebody else sends one half straight to USDC. */
-async function submitDirectly(authorization: SignedAuthorization, maxFeePerGas?: bigint): Promise<void> {
-  const stranger = createWalletClient({ account: walletAccount(8), transport: http(stack.chain.url) })
-  const { from, to, value, validAfter, validBefore, nonce, signature } = authorization
-  const hash = await stranger.writeContract({
-    address: stack.served.token,
-    abi: usdcAbi,
-    functionName: 'transferWithAuthorization',
-    args: [from, to, value, validAfter, validBefore, nonce, signature],
-    chain: null,
-    ...(maxFeePerGas && { maxFeePerGas, maxPriorityFeePerGas: 0n }),
-  })
+async function submitDirectly(authorization: SignedAuthorization): Promise<void> {
+  const hash = await sendDirectly(stack, authorization)
   await stack.served.client.waitForTransactionReceipt({ hash })
 }
 
@@ -157,6 +147,59 @@ const cancelAbi = [
   },
 ] as const
 
+describe('voided payments', () => {
+  test('behavior: they are never claimed; their signatures are wiped when their time is over', async () => {
+    const [payment] = await queueDue()
+    if (!payment) throw new Error('nothing queued')
+    await stack.database`update payment set voided_at = now() where id = ${payment.paymentId}`
+    const [other] = await queueDue()
+    if (!other) throw new Error('nothing queued')
+    await whileRunning([stack.keeper()], () =>
+      until('the other one is settled', () => stack.isSettled([other])),
+    )
+    expect(await transactionsOf(payment)).toEqual([])
+
+    await stack.database`update payment set valid_before = 1 where id = ${payment.paymentId}`
+    await stack.database`update signed_authorization set valid_before = 1 where payment_id = ${payment.paymentId}`
+    await whileRunning([stack.keeper()], () =>
+      until('the signatures are wiped', async () => {
+        const rows = await stack.database<{ signature: Uint8Array | null }[]>`
+          select signature from signed_authorization where payment_id = ${payment.paymentId}`
+        return rows.every((row) => row.signature === null)
+      }),
+    )
+  })
+
+  test('behavior: a provider that takes its half all the same has un-voided the payment, and the fee is claimed', async () => {
+    const [payment] = await queueDue()
+    if (!payment) throw new Error('nothing queued')
+    await stack.database`update payment set voided_at = now() where id = ${payment.paymentId}`
+    await submitDirectly(payment.provider)
+    await whileRunning([stack.keeper()], () => until('the fee is settled', () => stack.isSettled([payment])))
+    const [provider] = await stack.database<{ violations: number }[]>`
+      select void_violations as violations from provider
+      where id = (select provider_id from payment where id = ${payment.paymentId})`
+    expect(provider?.violations).toBe(1)
+  })
+})
+
+test('behavior: the block that gives a batch its depth is its confirmation, written once', async () => {
+  const [payment] = await queueDue()
+  if (!payment) throw new Error('nothing queued')
+  await whileRunning([stack.keeper()], async () => {
+    await until('it is settled', () => stack.isSettled([payment]))
+    const [half] = await stack.halves(payment)
+    const block = half?.blockNumber ?? 0n
+    const find = () => stack.database<{ at: Date }[]>`
+      select confirmed_at as at from confirmation where block_hash = ${half?.blockHash ?? ''}`
+    expect(await find()).toEqual([])
+    await testClient().mine({ blocks: 1 })
+    await until('it is confirmed', async () => (await find()).length === 1)
+    const next = await stack.served.client.getBlock({ blockNumber: block + 1n })
+    expect((await find())[0]?.at).toEqual(new Date(Number(next.timestamp) * 1000))
+  })
+})
+
 describe('transactions', () => {
   test('behavior: one that nobody mines is sent again, then replaced by dearer ones; one of them is mined', async () => {
     const [payment] = await queueDue()
@@ -189,8 +232,8 @@ describe('transactions', () => {
     await testClient().setNextBlockBaseFeePerGas({ baseFeePerGas: 10_000_000_000n })
     await whileRunning([stack.keeper()], async () => {
       await until('it is out', async () => (await transactionsOf(payment)).length > 0)
-      await submitDirectly(payment.provider, 50_000_000_000n)
-      await submitDirectly(payment.fee, 50_000_000_000n)
+      await submitDirectly(payment.provider)
+      await submitDirectly(payment.fee)
       await until('it is settled', () => stack.isSettled([payment]))
       await until('the batch is over', async () => {
         const all = await transactionsOf(payment)

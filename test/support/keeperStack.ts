@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as wait } from 'node:timers/promises'
-import { type Address, type Hex, keccak256 } from 'viem'
+import { type Address, createWalletClient, type Hash, type Hex, http, keccak256 } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { openServedNetworks, type ServedNetwork } from '#keeper/chain/servedNetworks'
 import { defaultTriggers } from '#keeper/domain/triggers'
@@ -13,6 +13,7 @@ import type { KeeperSettings } from '#keeper/loops/context'
 import { type Database, openDatabase } from '#keeper/store/database'
 import { type Half, halvesOfPayment } from '#keeper/store/halves'
 import { migrate } from '#keeper/store/migrate'
+import { usdcAbi } from '#protocol/abi/usdc'
 import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
@@ -140,7 +141,7 @@ export async function startKeeperStack(
         platformWallets: [platformWallet],
         settings,
         submitTimeoutMs: 20_000,
-        log: createLogger(process.env['LOG_LEVEL'] ?? 'silent'),
+        log: createLogger(process.env.LOG_LEVEL ?? 'silent'),
         now: () => new Date(),
         randomBytes32: () => randomHex(32),
         holder: randomHex(4),
@@ -166,7 +167,7 @@ export async function startKeeperStack(
     balanceOf: (address) =>
       served.client.readContract({
         address: served.token,
-        abi: balanceAbi,
+        abi: usdcAbi,
         functionName: 'balanceOf',
         args: [address],
       }),
@@ -179,21 +180,37 @@ export async function startKeeperStack(
   }
 }
 
-const balanceAbi = [
-  {
-    type: 'function',
-    name: 'balanceOf',
-    stateMutability: 'view',
-    inputs: [{ name: 'account', type: 'address' }],
-    outputs: [{ name: '', type: 'uint256' }],
-  },
-] as const
-
-/** A funded account that settles; 0 of the dev accounts is the USDC's administrator. */
-export function walletAccount(index: number): PrivateKeyAccount {
+/** Key of a funded account that settles; 0 of the dev accounts is the USDC's administrator. */
+export function walletKey(index: number): Hex {
   const { privateKey } = devAccount(10 + index).getHdKey()
   if (!privateKey) throw new Error(`dev account ${10 + index} has no private key`)
-  return privateKeyToAccount(`0x${Buffer.from(privateKey).toString('hex')}`)
+  return `0x${Buffer.from(privateKey).toString('hex')}`
+}
+
+export function walletAccount(index: number): PrivateKeyAccount {
+  return privateKeyToAccount(walletKey(index))
+}
+
+/** A stranger sends one half straight to USDC. */
+export async function sendDirectly(
+  { served, chain }: KeeperStack,
+  authorization: SignedAuthorization,
+  fees: { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint } = {
+    maxFeePerGas: 50_000_000_000n,
+    maxPriorityFeePerGas: 1_000_000_000n,
+  },
+): Promise<Hash> {
+  const stranger = createWalletClient({ account: walletAccount(8), transport: http(chain.url) })
+  const { from, to, value, validAfter, validBefore, nonce, signature } = authorization
+  return stranger.writeContract({
+    address: served.token,
+    abi: usdcAbi,
+    functionName: 'transferWithAuthorization',
+    args: [from, to, value, validAfter, validBefore, nonce, signature],
+    chain: null,
+    gas: 150_000n,
+    ...fees,
+  })
 }
 
 type Registry = { providerId: string; endpointId: string; payee: Address; apiKey: string }

@@ -1,0 +1,54 @@
+import { expect, test } from 'vitest'
+import { parseKeeperConfig } from './config.ts'
+
+const key = `0x${'11'.repeat(32)}`
+const env = {
+  DATABASE_URL: 'postgres://localhost/x',
+  NETWORKS: 'localhost',
+  RPC_URL_LOCALHOST: 'http://127.0.0.1:8545',
+  PLATFORM_WALLET: `0x${'AB'.repeat(20)}`,
+  KEEPER_PRIVATE_KEYS: key,
+}
+
+test('default', () => {
+  expect(parseKeeperConfig(env)).toMatchObject({
+    privateKeys: [key],
+    platformWallets: [`0x${'ab'.repeat(20)}`],
+    port: 4021,
+    triggers: { amount: 1_000_000n, count: 100, timeMs: 3_600_000, raisedAboveCost: 20_000n },
+    priorityFeePerGas: null,
+    facilitatorUrl: null,
+  })
+})
+
+test('args: thresholds and fees', () => {
+  const config = parseKeeperConfig({
+    ...env,
+    TRIGGER_TIME_SECONDS: '5',
+    TRIGGER_AMOUNT_USDC: '0.5',
+    PRIORITY_FEE_WEI: '0',
+    ETH_USD: '1500',
+    KEEPER_PRIVATE_KEYS: `${key}, ${'22'.repeat(32)}`,
+  })
+  expect(config.triggers).toMatchObject({ timeMs: 5_000, amount: 500_000n })
+  expect(config).toMatchObject({ priorityFeePerGas: 0n, gasTokenUsd: 1_500_000_000n })
+  expect(config.privateKeys).toHaveLength(2)
+})
+
+test.each([
+  ['DATABASE_URL', '', 'DATABASE_URL: expected postgres://…'],
+  ['KEEPER_PRIVATE_KEYS', '', 'KEEPER_PRIVATE_KEYS: expected a private key'],
+  ['KEEPER_PORT', '99999', 'KEEPER_PORT: expected a whole number from 0 to 65535, got 99999'],
+  ['TRIGGER_TIME_SECONDS', '3601', 'TRIGGER_TIME_SECONDS: expected a whole number from 1 to 3600, got 3601'],
+  ['PLATFORM_WALLET', '0x12', 'PLATFORM_WALLET: expected 0x-hex addresses, got 0x12'],
+  ['FACILITATOR_URL', 'ftp://x', 'FACILITATOR_URL: expected an http(s) URL, got ftp://x'],
+])('error: %s', (name, value, message) => {
+  expect(() => parseKeeperConfig({ ...env, [name]: value })).toThrow(message)
+})
+
+test('error: a key is never repeated', () => {
+  const wrong = key.slice(0, -1)
+  expect(() => parseKeeperConfig({ ...env, KEEPER_PRIVATE_KEYS: wrong })).toThrow(
+    expect.not.objectContaining({ message: expect.stringContaining(wrong) }),
+  )
+})

@@ -1,0 +1,19 @@
+import { HttpRequestError } from 'viem'
+import { expect, test } from 'vitest'
+import { describeError } from './logger.ts'
+
+test('behavior: an error is described without URL, calldata and stack', () => {
+  const error = new HttpRequestError({
+    url: 'https://rpc.example/v2/secret',
+    body: { params: [`0x${'ab'.repeat(200)}`] },
+    details: 'refused',
+  })
+  const words = describeError(new Error('could not send\nat somewhere', { cause: error }))
+  expect(words).toBe('Error: could not send < HttpRequestError: HTTP request failed.')
+})
+
+test('behavior: what stands in a message is cut out as well', () => {
+  expect(describeError(new Error(`postgres://user:pass@host/db and 0x${'ab'.repeat(65)}`))).toBe(
+    'Error: <url> and <bytes>',
+  )
+})

@@ -1,0 +1,56 @@
+import { setTimeout as wait } from 'node:timers/promises'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { createTestDatabase } from '../../test/support/database.ts'
+import { type Database, openDatabase } from './database.ts'
+import { acquireLease, LeaseLost, releaseLease, requireLease } from './leases.ts'
+import { migrate } from './migrate.ts'
+
+let sql: Database
+beforeAll(async () => {
+  sql = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
+  await migrate(sql)
+})
+afterAll(() => sql.end())
+
+const wallet = (digit: string) => ({ chainId: 31_337, address: `0x${digit.repeat(40)}` as const })
+
+test('default: one holder at a time; it may renew', async () => {
+  const first = await acquireLease(sql, { ...wallet('1'), holder: 'a', ttlMs: 60_000 })
+  expect(first).toMatchObject({ holder: 'a', fence: 1n })
+  expect(await acquireLease(sql, { ...wallet('1'), holder: 'b', ttlMs: 60_000 })).toBeNull()
+  expect(await acquireLease(sql, { ...wallet('1'), holder: 'a', ttlMs: 60_000 })).toMatchObject({ fence: 1n })
+})
+
+test('behavior: a new holder gets a higher fence, and the old one may write nothing any more', async () => {
+  const old = await acquireLease(sql, { ...wallet('2'), holder: 'a', ttlMs: 1 })
+  if (!old) throw new Error('no lease')
+  await wait(5)
+  const next = await acquireLease(sql, { ...wallet('2'), holder: 'b', ttlMs: 60_000 })
+  expect(next).toMatchObject({ holder: 'b', fence: 2n })
+  await expect(requireLease(sql, old)).rejects.toThrow(LeaseLost)
+  if (next) await requireLease(sql, next)
+})
+
+test('behavior: what was released can be taken at once', async () => {
+  const lease = await acquireLease(sql, { ...wallet('3'), holder: 'a', ttlMs: 60_000 })
+  if (!lease) throw new Error('no lease')
+  await releaseLease(sql, lease)
+  await expect(requireLease(sql, lease)).rejects.toThrow(LeaseLost)
+  expect(await acquireLease(sql, { ...wallet('3'), holder: 'b', ttlMs: 60_000 })).toMatchObject({ fence: 2n })
+})
+
+test('behavior: nobody takes a wallet over while a fenced transaction is open', async () => {
+  const lease = await acquireLease(sql, { ...wallet('4'), holder: 'a', ttlMs: 100 })
+  if (!lease) throw new Error('no lease')
+  const order: string[] = []
+  let rival: Promise<unknown> = Promise.resolve()
+  await sql.begin(async (tx) => {
+    await requireLease(tx, lease)
+    await wait(150)
+    rival = acquireLease(sql, { ...wallet('4'), holder: 'b', ttlMs: 60_000 }).then(() => order.push('rival'))
+    await wait(50)
+    order.push('holder')
+  })
+  await rival
+  expect(order).toEqual(['holder', 'rival'])
+})
