@@ -1,9 +1,12 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { execFile } from 'node:child_process'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { devPrivateKey } from '../../scripts/chain/accounts.ts'
-import { runCli } from '../support/cli.ts'
+import { cliPath, runCli } from '../support/cli.ts'
+import { root } from '../support/processes.ts'
 import { newBuyer, openShop } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 
@@ -66,6 +69,35 @@ test('behavior: an auditor with an RPC and the receipts alone sees what the gate
     ]),
   ).toEqual(batches.map((one) => [one.tx_hash, one.payment_count]).reverse())
   await shop.close()
+})
+
+test('behavior: what docs/audit.md says to type works', async () => {
+  const text = (await readFile(join(root, 'docs/audit.md'), 'utf8'))
+    .replaceAll('http://127.0.0.1:8545', stack.chain.url)
+    .replaceAll('http://127.0.0.1:4020', stack.api.url)
+  const blocks = (language: string) =>
+    [...text.matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, 'gs'))].map(([, code = '']) => code)
+  const commands = blocks('sh').flatMap((block) => block.trim().split('\n'))
+  expect(commands).toHaveLength(5)
+  const env = { PATH: process.env.PATH }
+  for (const command of commands) {
+    expect(command).toMatch(/^npx tollkeeper audit /)
+    // What npx would find, without asking a registry. A status other than 0 rejects.
+    const line = command.replace('npx tollkeeper', `${process.execPath} ${cliPath}`)
+    await promisify(execFile)('sh', ['-c', line], { cwd: folder, env })
+  }
+  const [program = ''] = blocks('ts')
+  const [receipt = ''] = (await readFile(join(folder, 'receipts.jsonl'), 'utf8')).split('\n')
+  const flags = [
+    '--conditions=@tollkeeper/source',
+    '--input-type=module-typescript',
+    '-e',
+    program,
+    'audit.ts',
+    receipt,
+  ]
+  const { stdout } = await promisify(execFile)(process.execPath, flags, { cwd: root, env })
+  expect(stdout).toMatch(/^true \{\s*settled: 1/)
 })
 
 test('behavior: doctor finds the running system in place', async () => {

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 
 export type CliResult = { status: number; stdout: string; stderr: string }
 
-const cli = fileURLToPath(new URL('../../cli/tollkeeper.js', import.meta.url))
+export const cliPath = fileURLToPath(new URL('../../cli/tollkeeper.js', import.meta.url))
 
 /**
  * Runs `tollkeeper` as a person does, with nothing of ours in the environment.
@@ -16,7 +16,7 @@ export async function runCli(
   args: readonly string[],
   { cwd, env = {}, stdin = '' }: { cwd: string; env?: Record<string, string | undefined>; stdin?: string },
 ): Promise<CliResult> {
-  const child: ChildProcessWithoutNullStreams = spawn(process.execPath, [cli, ...args], {
+  const child: ChildProcessWithoutNullStreams = spawn(process.execPath, [cliPath, ...args], {
     cwd,
     env: { PATH: process.env.PATH, NO_COLOR: '1', ...env },
   })
