@@ -17,12 +17,15 @@ const drainMs = 8_000
  *
  * @throws Error that names the port and the variable that changes it, where the port is taken.
  */
-export async function serveApp(app: App, { host, port }: { host: string; port: number }): Promise<RunningServer> {
+export async function serveApp(
+  app: App,
+  { host, port, headersTimeoutMs = 10_000 }: { host: string; port: number; headersTimeoutMs?: number },
+): Promise<RunningServer> {
   const server = createAdaptorServer({
     fetch: app.fetch,
     serverOptions: {
       // A client that sends slowly holds a connection this long, and no longer.
-      headersTimeout: 10_000,
+      headersTimeout: headersTimeoutMs,
       requestTimeout: 15_000,
       connectionsCheckingInterval: 2_000,
       keepAliveTimeout: 65_000,

@@ -1,0 +1,75 @@
+import { describe, expect, test } from 'vitest'
+import { readConfig } from './config.ts'
+
+const secret = 'ab'.repeat(32)
+const good = {
+  DATABASE_URL: 'postgres://user:hunter2@localhost:5432/tollkeeper',
+  NETWORKS: 'localhost',
+  RPC_URL_LOCALHOST: 'http://127.0.0.1:8545',
+  PLATFORM_WALLET: '0x71C7656EC7ab88b098defB751B7401B5f6d8976F',
+  MACAROON_SECRETS: `a:${secret}, b:${'cd'.repeat(32)}`,
+}
+
+test('default: what must be given, and the rest by default', () => {
+  const config = readConfig(good)
+  expect(config).toMatchObject({ host: '127.0.0.1', port: 4020, logLevel: 'info' })
+  expect(config.gateway).toMatchObject({
+    issuer: 'http://127.0.0.1:4020',
+    platformWallet: '0x71c7656ec7ab88b098defb751b7401b5f6d8976f',
+    feeSchedule: 'tiered',
+    checkBalance: true,
+    payerCaps: { payer: null, newPayer: null },
+  })
+  expect(config.gateway.macaroonSecrets.map(({ kid }) => kid)).toEqual(['a', 'b'])
+})
+
+test('args: amounts, URLs and times', () => {
+  const { gateway } = readConfig({
+    ...good,
+    PUBLIC_URL: 'https://pay.example/x402/',
+    NEW_PAYER_UNSETTLED_CAP_USDC: '2.5',
+    MINIMUM_PRICE_USDC_LOCALHOST: '0.01',
+    MACAROON_NOT_BEFORE: '2026-11-21T13:00:00Z',
+    RATE_LIMITS: 'off',
+  })
+  expect(gateway).toMatchObject({
+    issuer: 'https://pay.example/x402',
+    payerCaps: { newPayer: 2_500_000n },
+    minimumPrices: { localhost: 10_000n },
+    macaroonNotBefore: 1_795_266_000,
+    rateLimits: null,
+  })
+})
+
+describe('error', () => {
+  test.each([
+    ['DATABASE_URL', undefined],
+    ['DATABASE_URL', 'mysql://user:hunter2@localhost'],
+    ['NETWORKS', 'solana'],
+    ['NETWORKS', ''],
+    ['RPC_URL_LOCALHOST', undefined],
+    ['RPC_URL_LOCALHOST', 'ws://key:hunter2@localhost'],
+    ['PLATFORM_WALLET', undefined],
+    ['PLATFORM_WALLET', '0x71C7656EC7ab88b098defB751B7401B5f6d8976f'],
+    ['MACAROON_SECRETS', undefined],
+    ['MACAROON_SECRETS', `a:${secret.slice(2)}`],
+    ['MACAROON_SECRETS', `a:${secret},a:${secret}`],
+    ['MACAROON_NOT_BEFORE', 'yesterday'],
+    ['PUBLIC_URL', 'gateway.example'],
+    ['API_PORT', '70000'],
+    ['API_PORT', '-1'],
+    ['LOG_LEVEL', 'loud'],
+    ['FEE_SCHEDULE', 'free'],
+    ['PAYER_UNSETTLED_CAP_USDC', '1.0000001'],
+    ['BALANCE_CHECK', 'maybe'],
+  ])('error: %s=%s is named, and no secret is repeated', (name, value) => {
+    let message = ''
+    try {
+      readConfig({ ...good, [name]: value })
+    } catch (error) {
+      message = (error as Error).message
+    }
+    expect(message).toMatch(new RegExp(`^${name}: expected `))
+    expect(message).not.toMatch(/hunter2|abab/)
+  })
+})

@@ -1,0 +1,86 @@
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { Writable } from 'node:stream'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { call, openShop, signedBody, startGateway, type TestGateway } from '../test/support/gateway.ts'
+import { createLogger } from './log.ts'
+import { serveApp } from './server.ts'
+
+let gateway: TestGateway
+beforeAll(async () => {
+  gateway = await startGateway()
+})
+afterAll(() => gateway.close())
+
+test('default: requests go through a real server, bodies over the limit are refused there too', async () => {
+  const server = await serveApp(gateway.app, { host: '127.0.0.1', port: 0 })
+  const url = `http://127.0.0.1:${server.port}`
+  const post = (body: string | ReadableStream, extra = {}) =>
+    fetch(`${url}/verify`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body,
+      ...extra,
+    })
+  expect((await fetch(`${url}/healthz`)).status).toBe(200)
+  expect((await post('{}')).status).toBe(400)
+  expect((await post('x'.repeat(16_385))).status).toBe(413)
+  const chunk = new TextEncoder().encode('x'.repeat(10_000))
+  const chunked = new ReadableStream({
+    start(controller) {
+      for (let i = 0; i < 3; i++) controller.enqueue(chunk)
+      controller.close()
+    },
+  })
+  expect((await post(chunked, { duplex: 'half' })).status).toBe(413)
+  const long = await fetch(`${url}/healthz`, { headers: { 'x-long': 'y'.repeat(20_000) } })
+  expect(long.status).toBe(431)
+  await server.close()
+})
+
+test('error: a taken port is named with its variable', async () => {
+  const server = await serveApp(gateway.app, { host: '127.0.0.1', port: 0 })
+  await expect(serveApp(gateway.app, { host: '127.0.0.1', port: server.port })).rejects.toThrow(
+    `Port ${server.port} is taken: set API_PORT`,
+  )
+  await server.close()
+})
+
+test('behavior: a client that never finishes its headers is cut off', async () => {
+  const server = await serveApp(gateway.app, { host: '127.0.0.1', port: 0, headersTimeoutMs: 500 })
+  const socket = connect(server.port, '127.0.0.1')
+  socket.write('POST /verify HTTP/1.1\r\nHost: a\r\n')
+  const started = performance.now()
+  socket.resume()
+  await once(socket, 'close')
+  expect(performance.now() - started).toBeLessThan(8_000)
+  await server.close()
+})
+
+test('behavior: no secret, signature or macaroon in any log line at any level', async () => {
+  let text = ''
+  const destination = new Writable({
+    write(chunk, _, done) {
+      text += String(chunk)
+      done()
+    },
+  })
+  const log = createLogger('test', 'trace', destination)
+  log.info(
+    { macaroon: 'in-the-open', request: { payloads: ['in-the-open'], signature: 'in-the-open' } },
+    'on purpose',
+  )
+  const app = gateway.withDeps({ log })
+  const shop = await openShop(app)
+  const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+  await call(app, 'POST', '/verify', { json: body, key: shop.key })
+  await call(app, 'POST', '/verify', { json: body, key: shop.key })
+  await call(app, 'POST', '/verify', { json: { ...body, payloads: [body.payloads[0], body.payloads[0]] } })
+  await call(app, 'POST', '/verify', { json: body, key: `${shop.key.slice(0, -1)}0` })
+  const signatures = body.payloads.map((payload) => payload.split(',')[6] as string)
+  for (const secret of ['in-the-open', shop.key, shop.key.slice(-40), body.macaroon, ...signatures]) {
+    expect(text).not.toContain(secret)
+  }
+  expect(text).toContain('on purpose')
+  expect(text.split('\n').length).toBeGreaterThan(3)
+})
