@@ -1,4 +1,13 @@
-import { createPublicClient, encodeFunctionData, type Hash, type Hex, http, toHex } from 'viem'
+import {
+  createPublicClient,
+  custom,
+  encodeFunctionData,
+  type Hash,
+  type Hex,
+  http,
+  type RpcTransactionReceipt,
+  toHex,
+} from 'viem'
 import { privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { usdcAbi } from '#protocol/abi/usdc'
@@ -306,6 +315,30 @@ describe('audit', () => {
     expect(again.receipts[0]).toMatchObject({ state: 'settled', isSuperseded: true })
   })
 
+  test('behavior: a block that a reorg replaced while it was read is read again', async () => {
+    const payment = pay()
+    const receipts = [sign(payment, settled(await settleAll(payment)))]
+    const node = createPublicClient({ transport: http(chain.url) })
+    let left = 0
+    const client = createPublicClient({
+      transport: custom({
+        request: async (call) => {
+          const answer = await node.request(call)
+          if (call.method !== 'eth_getTransactionReceipt' || left-- <= 0) return answer
+          const { logs, ...receipt } = answer as RpcTransactionReceipt
+          const blockHash = `0x${'d'.repeat(64)}`
+          return { ...receipt, blockHash, logs: logs.map((log) => ({ ...log, blockHash })) }
+        },
+      }),
+    })
+    left = 2
+    expect(verdicts(await run(receipts, { clients: [client] }))).toEqual(['settled'])
+    left = Number.POSITIVE_INFINITY
+    await expect(run(receipts, { clients: [client] })).rejects.toMatchObject({
+      code: 'dependency_unavailable',
+    })
+  })
+
   test('args: onProgress, step by step to the end', async () => {
     const payments = [pay(), pay()]
     await settleAll(...payments)
@@ -404,7 +437,10 @@ describe('audit on a long chain', () => {
 })
 
 describe('audit of many', () => {
-  test('behavior: 10,000 receipts in under a minute, none of which names a transaction', async () => {
+  test('behavior: 10,000 receipts in under a minute, none of which names a transaction', {
+    // Making them takes longer than auditing them.
+    timeout: 300_000,
+  }, async () => {
     await using busy = await startLocalChain({ blockTimeMs: 0 })
     await busy.mintUsdc(buyers.map(privateKeyToAddress), 1_000_000_000n)
     const acceptedAt = now()
