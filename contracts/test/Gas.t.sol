@@ -96,6 +96,55 @@ contract GasTest is SettlementTest {
         vm.assertEq(_measure(_payments(193, false), ""), _repeat(0x11, 193), "outcomes");
     }
 
+    /// What one more payment adds to a batch of a good one, by its outcome.
+    function test_gas_eachOutcome() public {
+        IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](2);
+        payments[0] = _pack(_terms(0));
+        uint256 alone = _gasOf(_payments(1, false), hex"11");
+
+        payments[1] = _pack(_terms(1));
+        _snapshotOutcome("outcome 11", _gasOf(payments, hex"1111") - alone);
+
+        Terms memory terms = _terms(1);
+        terms.validBefore = NOW;
+        payments[1] = _pack(terms);
+        _snapshotOutcome("outcome 34, expired", _gasOf(payments, hex"1134") - alone);
+
+        payments[1] = _pack(_terms(1));
+        (payments[1].r, payments[1].vs) = (payments[0].r, payments[0].vs);
+        _snapshotOutcome("outcome 34, bad signature", _gasOf(payments, hex"1134") - alone);
+
+        terms = _terms(1);
+        (terms.amount, terms.fee) = (1, 1 << 64);
+        payments[1] = _pack(terms);
+        _snapshotOutcome("outcome 13, no balance for the fee", _gasOf(payments, hex"1113") - alone);
+
+        terms = _terms(1);
+        payments[1] = _pack(terms);
+        _submit(terms, _fee(terms));
+        _snapshotOutcome("outcome 12", _gasOf(payments, hex"1112") - alone);
+        _submit(terms, _provider(terms));
+        _snapshotOutcome("outcome 22, after one that was not used", _gasOf(payments, hex"1122") - alone);
+
+        (payments[0], payments[1]) = (payments[1], payments[0]);
+        _snapshotOutcome("outcome 22, first or after one that was used", _gasOf(payments, hex"2211") - alone);
+    }
+
+    function _snapshotOutcome(string memory name, uint256 gas) private {
+        vm.snapshotValue("outcomes", name, gas);
+    }
+
+    /// Of the call alone, from a cold state; what it did is undone.
+    function _gasOf(IBatchSettlement.Payment[] memory payments, bytes memory expected) private returns (uint256 gas) {
+        uint256 state = vm.snapshotState();
+        _coolAll();
+        uint256 gasBefore = gasleft();
+        bytes memory outcomes = _settle(payments);
+        gas = gasBefore - gasleft();
+        vm.assertEq(outcomes, expected, "outcomes");
+        vm.revertToState(state);
+    }
+
     function test_gas_bytecodeSize() public {
         vm.snapshotValue("settle", "bytes of code", address(settlement).code.length);
     }

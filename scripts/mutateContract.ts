@@ -1,0 +1,125 @@
+/**
+ * `npm run mutate:contracts`: breaks BatchSettlement in one place at a time, in a copy of the project, and checks that
+ * the Solidity tests notice each time. It proves what coverage can't: that every branch's outcome is asserted.
+ */
+import { spawnSync } from 'node:child_process'
+import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+
+/** What to break: a piece of the source that is there once, what to put in its place. */
+const mutants: readonly (readonly [original: string, mutated: string])[] = [
+  ['if (batch.token.code.length == 0) revert InvalidToken();', ''],
+  [
+    'payment.values >> 128;\n                uint256 fee',
+    'payment.values >> 127;\n                uint256 fee',
+  ],
+  ['uint256 fee = uint128(payment.values);', 'uint256 fee = uint64(payment.values);'],
+  ['++authorizations;\n                    providerTotal', 'providerTotal'],
+  ['providerTotal += amount;', 'providerTotal += 1;'],
+  ['} else if (outcome == NOT_TRIED) {\n                    break;', '} else if (outcome == NOT_TRIED) {'],
+  [
+    '} else if (outcome == FAILED) {\n                    emit',
+    '} else if (outcome == USED) {\n                    emit',
+  ],
+  ['if (fee != 0) feeOutcome = SKIPPED;', 'feeOutcome = SKIPPED;'],
+  ['if (fee != 0 && outcome != FAILED) {', 'if (outcome != FAILED) {'],
+  ['if (fee != 0 && outcome != FAILED) {', 'if (fee != 0) {'],
+  ['if (fee != 0 && outcome != FAILED) {', 'if (fee != 0 && outcome == SETTLED) {'],
+  ['feeTotal += fee;', 'feeTotal += amount;'],
+  ['} else if (feeOutcome == FAILED) {', '} else if (feeOutcome == USED) {'],
+  ['or(shl(4, outcome), feeOutcome)', 'or(shl(4, feeOutcome), outcome)'],
+  ['payment := add(payment, 0x100)', 'payment := add(payment, 0xe0)'],
+  ['if (authorizations == 0) revert NothingSettled();', ''],
+  [
+    'batch.batchId, msg.sender, batch.token, batch.trigger',
+    'batch.batchId, tx.origin, batch.token, batch.trigger',
+  ],
+  ['? MIN_CALL_GAS : batch.callGasLimit;', '? batch.callGasLimit : batch.callGasLimit;'],
+  ['run.callGas * 64 / 63 + TAIL_GAS', 'run.callGas / 2 + TAIL_GAS'],
+  ['TAIL_GAS + OUTCOME_GAS * count;', 'OUTCOME_GAS * count;'],
+  ['TAIL_GAS = 60_000', 'TAIL_GAS = 0'],
+  ['run.probing = true;\n    }', 'run.probing = false;\n    }'],
+  ['if (payeeIndex >= payees.length) revert', 'if (payeeIndex > payees.length) revert'],
+  ['shl(5, payeeIndex)', 'shl(6, payeeIndex)'],
+  ['run.to = uint160(to);', 'run.to = to;'],
+  ['run.validAfter = uint40(head >> 40);', 'run.validAfter = uint40(head >> 80);'],
+  ['run.validAfter = uint40(head >> 40);', 'run.validAfter = uint32(head >> 40);'],
+  ['run.validBefore = uint40(head);', 'run.validBefore = uint32(head);'],
+  ['run.validBefore = uint40(head);', 'run.validBefore = uint80(head);'],
+  [
+    'bytes32 nonce = payment.feeNonce;\n        if (nonce == 0)',
+    'bytes32 nonce = payment.feeNonce;\n        if (true)',
+  ],
+  ['nonce := keccak256(0, 0x20)', 'nonce := keccak256(0, 0x40)'],
+  ['run.to = uint160(run.feeRecipient);', ''],
+  ['if (gasleft() < run.neededGas) return NOT_TRIED;\n            if (_isUsed(run))', 'if (_isUsed(run))'],
+  ['if (_isUsed(run)) return USED;', 'if (_isUsed(run)) return SETTLED;'],
+  ['run.probing = false;\n        }\n        bool', '}\n        bool'],
+  ['uint256(vs) << 1 >> 1', 'uint256(vs)'],
+  ['run.v = 27 + (uint256(vs) >> 255);', 'run.v = 27;'],
+  ['run.v = 27 + (uint256(vs) >> 255);', 'run.v = 28;'],
+  [
+    'if (gasleft() < run.neededGas) return NOT_TRIED;\n            assembly ("memory-safe") {\n                success := call(mload(add(run, 0x20)), mload(run), 0, add(run, 0x5c)',
+    'assembly ("memory-safe") {\n                success := call(mload(add(run, 0x20)), mload(run), 0, add(run, 0x5c)',
+  ],
+  [
+    'if (gasleft() < run.neededGas) return NOT_TRIED;\n            assembly ("memory-safe") {\n                success := call(mload(add(run, 0x20)), mload(run), 0, add(data',
+    'assembly ("memory-safe") {\n                success := call(mload(add(run, 0x20)), mload(run), 0, add(data',
+  ],
+  ['call(mload(add(run, 0x20)), mload(run), 0, add(run, 0x5c)', 'call(gas(), mload(run), 0, add(run, 0x5c)'],
+  ['call(mload(add(run, 0x20)), mload(run), 0, add(data', 'call(gas(), mload(run), 0, add(data'],
+  ['if (uint256(r) >= signatures.length) revert', 'if (uint256(r) > signatures.length) revert'],
+  ['run.reason = _reason();', ''],
+  ['run.probing = _isUsed(run);\n', 'run.probing = false;\n'],
+  ['return run.probing ? USED : FAILED;', 'return FAILED;'],
+  ['eq(mload(0), 1)', 'gt(mload(0), 0)'],
+  ['if gt(size, MAX_REASON) { size := MAX_REASON }', ''],
+  ['mstore(0x40, add(reason, 0xc0))', ''],
+]
+
+const root = join(import.meta.dirname, '..')
+const copy = mkdtempSync(join(tmpdir(), 'mutants-'))
+const source = join(copy, 'contracts/BatchSettlement.sol')
+
+/** With few fuzz runs, and without the tests that only measure gas. */
+function test(): boolean {
+  const args = ['test', 'solidity', '--test-profile', 'quick', '--grep-exclude', 'test_gas_']
+  const { status } = spawnSync('hardhat', args, { cwd: copy, stdio: 'ignore' })
+  return status === 0
+}
+
+try {
+  for (const path of [
+    'contracts',
+    'hardhat.config.ts',
+    'package.json',
+    'tsconfig.json',
+    'sdk/src',
+    'test/vectors',
+  ])
+    cpSync(join(root, path), join(copy, path), { recursive: true })
+  symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
+
+  const original = readFileSync(source, 'utf8')
+  if (!test()) throw new Error('the tests fail before anything is broken')
+  const survivors: string[] = []
+  for (const [index, [piece, mutated]] of mutants.entries()) {
+    if (original.split(piece).length !== 2)
+      throw new Error(`there must be one of this in the contract: ${piece}`)
+    writeFileSync(
+      source,
+      original.replace(piece, () => mutated),
+    )
+    const survived = test()
+    if (survived) survivors.push(`${piece}\n  → ${mutated}`)
+    console.log(
+      `${index + 1}/${mutants.length} ${survived ? 'SURVIVED' : 'caught'}: ${mutated.trim().split('\n')[0] || `without ${piece}`}`,
+    )
+  }
+  console.log(`${mutants.length - survivors.length} of ${mutants.length} mutants were caught`)
+  for (const survivor of survivors) console.error(`survived: ${survivor}`)
+  if (survivors.length > 0) process.exitCode = 1
+} finally {
+  rmSync(copy, { recursive: true })
+}
