@@ -1,10 +1,10 @@
 import postgres from 'postgres'
 import {
-  BaseError as ViemError,
   HttpRequestError,
   LimitExceededRpcError,
   SocketClosedError,
   TimeoutError,
+  BaseError as ViemError,
 } from 'viem'
 
 /** What an answer can fail for without the caller's or our fault. */

@@ -10,5 +10,9 @@ export function newId<P extends IdPrefix>(prefix: P): `${P}_${string}` {
 
 /** Whether `text` has the form of an identifier with this prefix; nothing else can be in the database. */
 export function isId(prefix: IdPrefix, text: string): boolean {
-  return text.length === prefix.length + 33 && text.startsWith(`${prefix}_`) && /^[0-9a-f]{32}$/.test(text.slice(-32))
+  return (
+    text.length === prefix.length + 33 &&
+    text.startsWith(`${prefix}_`) &&
+    /^[0-9a-f]{32}$/.test(text.slice(-32))
+  )
 }

@@ -35,7 +35,7 @@ export const requireOwner: MiddlewareHandler<GatewayEnv> = async (c, next) => {
  */
 export function requireCaller(caller: string | undefined, providerId: string): void {
   if (caller === undefined) {
-    throw new Refusal('unauthorized', 'This needs the provider\'s API key: Authorization: Bearer tk_…')
+    throw new Refusal('unauthorized', "This needs the provider's API key: Authorization: Bearer tk_…")
   }
   if (caller !== providerId) throw new Refusal('forbidden')
 }

@@ -40,7 +40,8 @@ export async function fromIndex<T>(query: Promise<T>): Promise<T> {
   try {
     return await query
   } catch (error) {
-    if (isMissingIndex(error)) throw new Refusal('index_behind', 'The index is being deployed', { cause: error })
+    if (isMissingIndex(error))
+      throw new Refusal('index_behind', 'The index is being deployed', { cause: error })
     throw error
   }
 }

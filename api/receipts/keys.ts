@@ -74,7 +74,9 @@ export async function loadReceiptKeys(path: string, createIfMissing: boolean): P
   let file = await readReceiptKeys(path)
   if (file === undefined) {
     if (!createIfMissing) {
-      throw new Error(`RECEIPT_KEY_FILE: there is no file ${path}; npx tollkeeper keys rotate receipt makes one`)
+      throw new Error(
+        `RECEIPT_KEY_FILE: there is no file ${path}; npx tollkeeper keys rotate receipt makes one`,
+      )
     }
     await createReceiptKeys(path)
     file = await readReceiptKeys(path)

@@ -30,7 +30,8 @@ const readyz = createRoute({
   method: 'get',
   path: '/readyz',
   summary: 'Whether it can do its work, and which dependency is down if not',
-  description: 'A missing or late index is shown and does not make it unready: payments are verified without it.',
+  description:
+    'A missing or late index is shown and does not make it unready: payments are verified without it.',
   tags: ['Operations'],
   responses: { 200: jsonAnswer('Ready', readiness), 503: jsonAnswer('Not ready', readiness) },
 })

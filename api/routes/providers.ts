@@ -65,7 +65,10 @@ const revokeKey = createRoute({
   path: '/providers/{id}/keys/{keyId}',
   summary: 'Revoke an API key, for good',
   request: { params: params.extend({ keyId: schemas.keyId }) },
-  responses: { 204: { description: 'Revoked; it is refused within two seconds' }, ...problems(401, 403, 404, 503) },
+  responses: {
+    204: { description: 'Revoked; it is refused within two seconds' },
+    ...problems(401, 403, 404, 503),
+  },
 })
 
 const createWallet = createRoute({
@@ -74,7 +77,10 @@ const createWallet = createRoute({
   path: '/providers/{id}/wallets',
   summary: 'Register a wallet to be paid on',
   request: { params, body: jsonBody(schemas.newWallet) },
-  responses: { 201: jsonAnswer('The wallet', schemas.wallet), ...problems(400, 401, 403, 409, 413, 422, 503) },
+  responses: {
+    201: jsonAnswer('The wallet', schemas.wallet),
+    ...problems(400, 401, 403, 409, 413, 422, 503),
+  },
 })
 
 const getWallets = createRoute({
@@ -210,7 +216,10 @@ export function addProviderRoutes(app: App, gateway: Gateway): void {
     const price = parseUsdc(body.pricing.usdcPerUnit)
     const minimum = minimumPriceOn(gateway.settings, served.network)
     if (price < minimum) {
-      throw new Refusal('price_below_minimum', `The least price on ${served.network.name} is ${formatUsdc(minimum)}`)
+      throw new Refusal(
+        'price_below_minimum',
+        `The least price on ${served.network.name} is ${formatUsdc(minimum)}`,
+      )
     }
     const url = parseResourceUrl('url', body.url)
     const endpoint = await insertEndpoint(database, {
@@ -250,8 +259,13 @@ async function chooseWallet(
   if (walletId !== undefined) {
     const wallet = await findWallet(gateway.database, providerId, walletId)
     if (wallet === undefined) throw new Refusal('unknown_wallet')
-    if (networkName !== undefined && networkOf(gateway, networkName).served.network.chainId !== wallet.chainId) {
-      throw new Refusal('invalid_field', `The wallet is not on ${networkName}`, { details: { field: 'network' } })
+    if (
+      networkName !== undefined &&
+      networkOf(gateway, networkName).served.network.chainId !== wallet.chainId
+    ) {
+      throw new Refusal('invalid_field', `The wallet is not on ${networkName}`, {
+        details: { field: 'network' },
+      })
     }
     return wallet
   }
@@ -270,7 +284,9 @@ async function chooseWallet(
 export function parseResourceUrl(field: string, text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined
   if (url === undefined || !/^https?:$/.test(url.protocol) || url.username !== '' || url.password !== '') {
-    throw new Refusal('invalid_field', `${field} must be a full http(s) URL without credentials`, { details: { field } })
+    throw new Refusal('invalid_field', `${field} must be a full http(s) URL without credentials`, {
+      details: { field },
+    })
   }
   return url
 }

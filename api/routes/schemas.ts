@@ -12,7 +12,9 @@ import { methods } from '../registry/endpoints.ts'
 
 const idPattern = (prefix: string) => new RegExp(`^${prefix}_[0-9a-f]{32}$`)
 const id = (prefix: string) =>
-  z.string().openapi({ example: `${prefix}_0f8fad5bd9cb469fa16570867728950e`, pattern: idPattern(prefix).source })
+  z
+    .string()
+    .openapi({ example: `${prefix}_0f8fad5bd9cb469fa16570867728950e`, pattern: idPattern(prefix).source })
 
 /** Identifiers are looked up as they come: one of a wrong form is simply unknown. */
 export const providerId = id('prov')
@@ -89,9 +91,7 @@ export const provider = z
 
 const secretKey = z.string().openapi({ description: 'Shown this once; stored hashed', example: 'tk_…' })
 
-export const providerWithKey = provider
-  .extend({ keyId, apiKey: secretKey })
-  .openapi('ProviderWithKey')
+export const providerWithKey = provider.extend({ keyId, apiKey: secretKey }).openapi('ProviderWithKey')
 
 export const newApiKey = z.object({ label: text(200).optional() }).openapi('NewApiKey')
 export const apiKey = z
@@ -140,7 +140,9 @@ export const challengeQuery = z.object({ providerId, endpointId })
 export const challengeRequest = z
   .object({
     providerId,
-    endpointId: endpointId.optional().openapi({ description: 'Default: matched by method and the path of `resource`' }),
+    endpointId: endpointId
+      .optional()
+      .openapi({ description: 'Default: matched by method and the path of `resource`' }),
     pricing: pricing.optional(),
     resource: text(2048).optional(),
     method: text(16).optional(),
@@ -266,7 +268,9 @@ export const jwks = z
 
 // Settlement views ----------------------------------------------------------------------------------------------------
 
-const networkFilter = networkName.optional().openapi({ description: 'Default: the first network that is served' })
+const networkFilter = networkName
+  .optional()
+  .openapi({ description: 'Default: the first network that is served' })
 
 export const settlementStatusQuery = z.object({ wallet: address, network: networkFilter })
 
