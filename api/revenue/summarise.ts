@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Database, Queryable } from '#keeper/store/database'
 import { halves } from '#keeper/store/halves'
+import { isMissingIndex } from '../queries/indexedHead.ts'
 
 /**
  * Whether a half can still move, as far as the index has come: not used, and not expired at the indexed head. Whoever
@@ -98,6 +99,8 @@ export function createSummaryLoop(options: {
   async function run(): Promise<void> {
     while (!stop.signal.aborted) {
       const added = await summarisePayments(database, { indexerSchema, limit }).catch((error: unknown) => {
+        // Not deployed yet: nothing can be concluded either.
+        if (isMissingIndex(error)) return 0
         // Until then the views sum from the chain what is missing here: slower, not wrong.
         log.warn({ err: error }, 'payments can not be summarised for now')
         onError?.()

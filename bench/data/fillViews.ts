@@ -1,5 +1,6 @@
+import type { ReservedSql } from 'postgres'
 import type { Address } from 'viem'
-import type { Database } from '#keeper/store/database'
+import { type Database, schema } from '#keeper/store/database'
 import { createIndexTables, indexIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
 
 export type ViewsData = {
@@ -33,12 +34,9 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
     // Foreign keys are right by construction here; looking each of them up takes most of the time.
     await connection`set session_replication_role = replica`
     await connection`set synchronous_commit = off`
-    // Made again at the end: that is much faster than keeping them up to date row by row.
-    const indexes = await connection<{ name: string; definition: string }[]>`
-      select indexname as name, indexdef as definition from pg_indexes i
-      where schemaname = current_schema() and tablename in ('payment', 'signed_authorization')
-        and not exists (select from pg_constraint c where c.conname = i.indexname)`
-    for (const { name } of indexes) await connection`drop index ${connection(name)}`
+    await connection`set work_mem = '256MB'`
+    await connection`set maintenance_work_mem = '512MB'`
+    const restoreKeys = await dropKeys(connection, indexerSchema)
     await connection`
       insert into provider (id, name)
       select 'prov_' || md5('provider ' || n), 'Provider ' || n from generate_series(0, ${providers}::int - 1) n`
@@ -116,7 +114,6 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
     const [{ batches }] = await connection<
       [{ batches: number }]
     >`select count(*)::int as batches from ${index}.batch`
-    await indexIndexTables(connection, indexerSchema)
     await setIndexedHead(connection, indexerSchema, {
       chainId,
       blockNumber: 2_000 + batches,
@@ -133,7 +130,8 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
       insert into payer_revenue (provider_id, chain_id, payer, payments, gross, settled_net, last_accepted_at)
       select provider_id, chain_id, payer, count(*), count(*) * 50000, count(*) * 47500, max(accepted_at)
       from payment where summarised is not null group by 1, 2, 3`
-    for (const { definition } of indexes) await connection.unsafe(definition)
+    await restoreKeys()
+    await indexIndexTables(connection, indexerSchema)
     await connection`vacuum (analyze)`
     const rows = await connection<{ providerId: string; address: Address }[]>`
       select provider_id as "providerId", address from wallet
@@ -151,5 +149,36 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
   } finally {
     await connection`set session_replication_role = default`
     connection.release()
+  }
+}
+
+/** Keys and indexes are made again at the end: that is many times faster than keeping them up to date row by row. */
+async function dropKeys(
+  sql: ReservedSql<{ bigint: bigint }>,
+  indexerSchema: string,
+): Promise<() => Promise<void>> {
+  const large = [
+    `${schema}.payment`,
+    `${schema}.signed_authorization`,
+    `${indexerSchema}.authorization`,
+    `${indexerSchema}.batch`,
+    `${indexerSchema}.batch_recipient`,
+  ]
+  // What a foreign key points to stays.
+  const keys = await sql<{ table: string; name: string; definition: string }[]>`
+    select conrelid::regclass::text as table, conname as name, pg_get_constraintdef(oid) as definition
+    from pg_constraint c where conrelid = any(${large}::regclass[]) and contype in ('p', 'u')
+      and not exists (select from pg_constraint f where f.contype = 'f' and f.conindid = c.conindid)`
+  const indexes = await sql<{ name: string; definition: string }[]>`
+    select indexrelid::regclass::text as name, pg_get_indexdef(indexrelid) as definition from pg_index i
+    where indrelid = any(${large}::regclass[])
+      and not exists (select from pg_constraint c where c.conindid = i.indexrelid)`
+  for (const { table, name } of keys) await sql.unsafe(`alter table ${table} drop constraint ${name}`)
+  for (const { name } of indexes) await sql.unsafe(`drop index ${name}`)
+  return async () => {
+    for (const { table, name, definition } of keys) {
+      await sql.unsafe(`alter table ${table} add constraint ${name} ${definition}`)
+    }
+    for (const { definition } of indexes) await sql.unsafe(definition)
   }
 }
