@@ -24,10 +24,21 @@ export function createWorker(
   const { chainId } = served.network
   let lease: LeaseState | null = null
 
-  async function step(): Promise<StepResult> {
-    lease = await acquireLease(context.sql, { chainId, address, holder, ttlMs: settings.leaseMs })
-    if (!lease) return 'idle'
+  const acquire = () => acquireLease(context.sql, { chainId, address, holder, ttlMs: settings.leaseMs })
 
+  async function step(): Promise<StepResult> {
+    lease = await acquire()
+    if (!lease) return 'idle'
+    // A slow RPC may make a step take longer than the lease. A renewal that fails is noticed by the next fenced write.
+    const renewal = setInterval(() => void acquire().catch(() => {}), settings.leaseMs / 3)
+    try {
+      return await stepWith(lease)
+    } finally {
+      clearInterval(renewal)
+    }
+  }
+
+  async function stepWith(lease: LeaseState): Promise<StepResult> {
     const [open] = await readWalletBatches(context.sql, chainId, address)
     if (open?.state === 'handed_over') return followHandover(context, lease, open)
     if (open?.state === 'claimed' && wallet) {

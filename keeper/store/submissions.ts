@@ -3,6 +3,7 @@ import type { SignedAuthorization } from '#protocol/payload'
 import { type BatchRow, insertBatch } from './batches.ts'
 import type { Queryable } from './database.ts'
 import type { Lease } from './leases.ts'
+import { lockClaims } from './queue.ts'
 
 export type SubmissionState = {
   id: bigint
@@ -110,6 +111,7 @@ export async function claimSubmission(
     order by id limit 1
     for update skip locked`
   if (!waiting) return null
+  await lockClaims(sql, lease.chainId)
 
   const payments = await sql<{ paymentId: string; feeRecipient: Address; openBatch: bigint | null }[]>`
     select p.id as "paymentId", p.fee_recipient as "feeRecipient",

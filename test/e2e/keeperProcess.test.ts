@@ -1,0 +1,70 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import {
+  type KeeperStack,
+  platformWallet,
+  startKeeperStack,
+  until,
+  walletKey,
+} from '../support/keeperStack.ts'
+import { type RunningCommand, runCommand } from '../support/processes.ts'
+
+let stack: KeeperStack
+beforeAll(async () => {
+  stack = await startKeeperStack()
+})
+afterAll(() => stack?.close())
+
+function start(change: Record<string, string> = {}): RunningCommand {
+  return runCommand([process.execPath, 'keeper/main.ts'], {
+    DATABASE_URL: stack.databaseUrl,
+    NETWORKS: 'localhost',
+    RPC_URL_LOCALHOST: stack.chain.url,
+    DEPLOYMENTS_FILE: stack.deploymentsFile,
+    PLATFORM_WALLET: platformWallet,
+    KEEPER_PRIVATE_KEYS: walletKey(0),
+    KEEPER_PORT: '0',
+    PRIORITY_FEE_WEI: '0',
+    ...change,
+  })
+}
+
+test('default: settles, says how it is, and drains on SIGTERM', async () => {
+  const keeper = start()
+  const { port } = JSON.parse(await keeper.line(/listening/)) as { port: number }
+  const [buyer] = await stack.buyers(1, 50_000n)
+  if (!buyer) throw new Error('no buyer')
+  const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt: new Date(Date.now() - 3_600_000) })
+  await until('it is settled', () => stack.isSettled([payment]))
+
+  const url = `http://127.0.0.1:${port}`
+  expect((await fetch(`${url}/livez`)).status).toBe(200)
+  const ready = await fetch(`${url}/readyz`)
+  expect(await ready.json()).toMatchObject({ status: 'ok' })
+  const readMetrics = async () => (await fetch(`${url}/metrics`)).text()
+  await until('it is counted', async () =>
+    (await readMetrics()).includes(
+      'tollkeeper_settlement_attempts_total{network="localhost",result="settled"} 1',
+    ),
+  )
+  await until('its gas is known', async () =>
+    /tollkeeper_gas_per_payment_sum\{network="localhost"\} \d{5,6}/.test(await readMetrics()),
+  )
+
+  const stoppedAt = Date.now()
+  keeper.child.kill('SIGTERM')
+  expect(await keeper.exited).toBe(0)
+  expect(Date.now() - stoppedAt).toBeLessThan(10_000)
+  expect(await keeper.survivors()).toEqual([])
+  const output = keeper.output()
+  expect(output).toContain('batch signed')
+  expect(output).not.toContain(walletKey(0).slice(2))
+  expect(output).not.toContain(payment.provider.signature.slice(2, 60))
+})
+
+test('error: a wrong environment is named, and nothing starts', async () => {
+  const keeper = start({ KEEPER_PRIVATE_KEYS: '' })
+  expect(await keeper.exited).toBe(1)
+  expect(keeper.output()).toBe(
+    'keeper: KEEPER_PRIVATE_KEYS: expected a private key, or several with commas between; or KEEPER_KEY_FILE, but it is not set',
+  )
+})
