@@ -34,7 +34,10 @@ async function main(): Promise<void> {
   })
 
   const server = serve({ fetch: keeper.app.fetch, hostname: config.host, port: config.port })
-  await once(server, 'listening')
+  await once(server, 'listening').catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EADDRINUSE') throw error
+    throw new Error(`port ${config.port} is taken: set KEEPER_PORT to a free one, or stop what listens there`)
+  })
   const address = server.address()
   const port = typeof address === 'object' && address ? address.port : config.port
   keeper.start()
@@ -74,5 +77,6 @@ function settingsOf(config: KeeperConfig) {
 
 main().catch((error: unknown) => {
   process.stderr.write(`keeper: ${error instanceof Error ? error.message : String(error)}\n`)
-  process.exitCode = 1
+  // Connections that are open would keep it waiting.
+  process.exit(1)
 })

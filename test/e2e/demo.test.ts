@@ -1,0 +1,53 @@
+import { expect, test } from 'vitest'
+import { runCommand } from '../support/processes.ts'
+
+test('args: --json --payments 12: one JSON object as the last line, and all of it holds', async () => {
+  const command = runCommand(['npm', 'run', '--silent', 'demo', '--', '--json', '--payments', '12'])
+  expect(await command.exited, command.output()).toBe(0)
+  const result = JSON.parse(command.stdout().split('\n').at(-1) as string)
+  expect(result).toEqual({
+    payments: 13,
+    settled: 13,
+    batches: expect.any(Number),
+    triggers: expect.objectContaining({ high_value: 1, time: 1 }),
+    receiptsVerified: 13,
+    reconciled: 13,
+    // 10 × 0.0045, 2 × 0.057 and 11.65; 10 × 0.0005, 2 × 0.003 and 0.35
+    providerAmount: '11809000',
+    platformAmount: '361000',
+    gasPerPayment: expect.any(Number),
+    conserved: true,
+    elapsedMs: expect.any(Number),
+  })
+  expect(await command.survivors()).toEqual([])
+})
+
+test('default: 121 payments settle by count, amount and high value, in at most seven batches', async () => {
+  const command = runCommand(['npm', 'run', 'demo'])
+  expect(await command.exited, command.output()).toBe(0)
+  const text = command.stdout()
+  for (const line of [
+    '121 of 121 payments settled',
+    "121 receipts verified against the gateway's JWKS",
+    "121 receipts reconciled with USDC's own logs",
+    'USDC conserved to the unit',
+  ]) {
+    expect(text).toContain(`✓ ${line}`)
+  }
+  for (const trigger of ['count', 'amount', 'high_value'])
+    expect(text).toMatch(new RegExp(`^ *\\d +${trigger} `, 'm'))
+  expect(Number(text.match(/gas a payment in (\d+) transactions/)?.[1])).toBeLessThanOrEqual(7)
+  expect(await command.survivors()).toEqual([])
+})
+
+test('args: --help says what it does, and starts nothing', async () => {
+  const command = runCommand(['npm', 'run', 'demo', '--', '--help'])
+  expect(await command.exited).toBe(0)
+  expect(command.stdout()).toContain('--payments N')
+})
+
+test.each(['-1', '1.5', 'many', '10001'])('error: --payments %s', async (payments) => {
+  const command = runCommand(['npm', 'run', 'demo', '--', `--payments=${payments}`])
+  expect(await command.exited).toBe(2)
+  expect(command.output()).toContain(`expected a whole number from 0 to 10000, got ${payments}`)
+})

@@ -1,0 +1,89 @@
+import { readFile } from 'node:fs/promises'
+import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { parseUsdc } from '#protocol/amount'
+import { loopback } from '../../scripts/stack/port.ts'
+import { type RunningCommand, root, runCommand, untilGone } from '../support/processes.ts'
+import { startTestStack, type TestStack } from '../support/stack.ts'
+import { until } from '../support/until.ts'
+
+const readme = await readFile(`${root}/README.md`, 'utf8')
+// The chain plays Base, so that the README's lines run as they stand but for the addresses of the two servers.
+let stack: TestStack
+beforeAll(async () => {
+  stack = await startTestStack({ chain: { network: 'base' }, env: { keeper: { TRIGGER_TIME_SECONDS: '1' } } })
+})
+afterAll(() => stack?.close())
+
+/** A fenced block's code, by the word after its language. */
+function snippet(name: string): string {
+  const code = readme.match(new RegExp(`\`\`\`ts ${name}\n(.*?)\`\`\``, 's'))?.[1]
+  if (code === undefined) throw new Error(`the README has no snippet ${name}`)
+  return code
+}
+
+function runSnippet(code: string, env: Record<string, string | undefined>): RunningCommand {
+  return runCommand(
+    ['node', '--conditions=@tollkeeper/source', '--input-type=module-typescript', '--eval', code],
+    env,
+  )
+}
+
+test("behavior: the README's provider sells to the README's buyer", async () => {
+  const providerPort = Number(snippet('provider').match(/port: (\d+)/)?.[1])
+  const providerUrl = `http://${loopback}:${providerPort}`
+  const here = (code: string) =>
+    code.replaceAll('https://gateway.example', stack.api.url).replaceAll('https://api.example', providerUrl)
+
+  // The registration, by the commands that the README shows.
+  const address = privateKeyToAddress(generatePrivateKey())
+  const shown = [...readme.matchAll(/^npx (tollkeeper provider .*)$/gm)].map(([, command]) =>
+    here(command as string),
+  )
+  expect(shown).toHaveLength(3)
+  const registered: Record<string, string> = {}
+  for (const command of shown) {
+    const words = (command.match(/"[^"]*"|\S+/g) ?? [])
+      .map((word) => word.replaceAll('"', ''))
+      .map((word) =>
+        word === 'prov_…' ? (registered.providerId as string) : word === '0x…' ? address : word,
+      )
+    const running = runCommand(['npx', ...words, '--gateway', stack.api.url, '--json'], {
+      TOLLKEEPER_API_KEY: registered.apiKey,
+    })
+    expect(await running.exited, running.output()).toBe(0)
+    Object.assign(registered, JSON.parse(running.stdout()))
+  }
+
+  const provider = runSnippet(here(snippet('provider')), {
+    PROVIDER_ID: registered.providerId,
+    PROVIDER_API_KEY: registered.apiKey,
+  })
+  try {
+    await until(
+      'the provider answers',
+      async () => (await fetch(providerUrl).catch(() => undefined)) !== undefined,
+    )
+    const key = generatePrivateKey()
+    await stack.chain.mintUsdc([privateKeyToAddress(key)], parseUsdc('1'))
+    const buyer = runSnippet(`${here(snippet('buyer'))}\nconsole.log(paymentTxHash)`, {
+      WALLET_PRIVATE_KEY: key,
+    })
+    expect(await buyer.exited, `${buyer.output()}\n${provider.output()}`).toBe(0)
+    expect(buyer.stdout()).toContain('celsius: 19')
+    expect(buyer.stdout()).toMatch(/^0x[0-9a-f]{64}$/m)
+  } finally {
+    process.kill(-(provider.child.pid as number), 'SIGTERM')
+    await untilGone(provider)
+  }
+})
+
+test('behavior: every npm script that the README names exists, and every file it links to', async () => {
+  const { scripts } = JSON.parse(await readFile(`${root}/package.json`, 'utf8'))
+  const named = [...readme.matchAll(/npm (?:run )?(start|test|[a-z:]+)(?=[` "])/g)].map(([, name]) => name)
+  for (const name of named)
+    if (name !== 'ci' && name !== 'run') expect(scripts).toHaveProperty([name as string])
+  for (const [, path] of readme.matchAll(/\]\(([^)#]+)\)/g)) {
+    if (!path?.startsWith('http')) await expect(readFile(`${root}/${path}`)).resolves.toBeDefined()
+  }
+})
