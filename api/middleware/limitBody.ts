@@ -19,7 +19,8 @@ export function limitBody(maxBytes: number): MiddlewareHandler {
     const { method } = c.req
     if (method === 'GET' || method === 'HEAD' || method === 'OPTIONS') return next()
     const length = c.req.header('content-length')
-    if (length === undefined || c.req.header('transfer-encoding') !== undefined) return countWhileReading(c, next)
+    if (length === undefined || c.req.header('transfer-encoding') !== undefined)
+      return countWhileReading(c, next)
     if (Number(length) > maxBytes) refuse()
     return next()
   }
