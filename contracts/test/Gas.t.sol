@@ -145,6 +145,21 @@ contract GasTest is SettlementTest {
         vm.revertToState(state);
     }
 
+    /// What MIN_CALL_GAS must be enough for.
+    function test_gas_dearestAuthorization() public {
+        Terms memory terms = _terms(0);
+        Half memory half = Half(address(0xCAFE), terms.amount, terms.nonce);
+        bytes memory signature = _sign(terms, half);
+        _coolAll();
+        uint256 gasBefore = gasleft();
+        usdc.transferWithAuthorization(
+            terms.from, half.to, half.value, terms.validAfter, terms.validBefore, half.nonce, signature
+        );
+        uint256 gasUsed = gasBefore - gasleft();
+        vm.snapshotValue("outcomes", "dearest authorization of a plain account, all cold, new recipient", gasUsed);
+        vm.assertLe(gasUsed, settlement.MIN_CALL_GAS() * 4 / 5, "a fifth to spare");
+    }
+
     function test_gas_bytecodeSize() public {
         vm.snapshotValue("settle", "bytes of code", address(settlement).code.length);
     }

@@ -127,21 +127,4 @@ contract GasGriefingTest is SettlementTest {
         vm.expectRevert(IBatchSettlement.NothingSettled.selector);
         settlement.settle(batch, payees, payments, new bytes[](0));
     }
-
-    /// The least gas that anyone can make a plain account's authorization run with is enough for the dearest one.
-    function test_behavior_minCallGasIsEnough() public {
-        Terms memory terms = _terms(0);
-        payees.push(address(0xCAFE));
-        terms.payeeIndex = 1;
-        _fund(terms);
-        Half memory half = _provider(terms);
-        bytes memory signature = _sign(terms, half);
-        vm.cool(address(usdc));
-        vm.cool(terms.from);
-        uint256 gasBefore = gasleft();
-        usdc.transferWithAuthorization(
-            terms.from, half.to, half.value, terms.validAfter, terms.validBefore, half.nonce, signature
-        );
-        vm.assertLe(gasBefore - gasleft(), settlement.MIN_CALL_GAS(), "the gas of one authorization");
-    }
 }
