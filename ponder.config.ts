@@ -19,7 +19,13 @@ const perChain = <T>(value: (settings: NetworkSettings) => T) =>
   >
 
 export default createConfig({
-  database: { kind: 'postgres', connectionString: databaseUrl },
+  database: {
+    kind: 'postgres',
+    connectionString: databaseUrl,
+    // All of it can be read from the chain again. A crash of Postgres loses at most the newest commits, in their
+    // order, and the checkpoint with them.
+    poolConfig: { options: '-c synchronous_commit=off' },
+  },
   ordering: 'multichain',
   chains: perChain(({ network, rpcUrls }) => ({
     id: network.chainId,

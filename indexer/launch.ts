@@ -75,6 +75,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const child = spawn(
     process.execPath,
     [
+      '--max-semi-space-size=64', // a receipt is large and short-lived: fewer of them survive into the old space
       ponderFile('./bin/ponder.js'),
       ...['start', '--root', import.meta.dirname],
       ...['--schema', schema, '--views-schema', viewsSchema],

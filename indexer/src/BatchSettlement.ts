@@ -1,7 +1,7 @@
 import { ponder } from 'ponder:registry'
 import { batch, batchCounter, batchRecipient, keeper } from 'ponder:schema'
 import { type Hex, hexToBigInt } from 'viem'
-import { fetchReceipt } from './fetchReceipt.ts'
+import { fetchAhead, fetchReceipt } from './fetchReceipt.ts'
 import { countPayments, readReceipt } from './receipt.ts'
 import { addToDay, addToWallet, type Place, recordAuthorizations, setAside } from './record.ts'
 
@@ -24,6 +24,7 @@ ponder.on('BatchSettlement:BatchSettled', async ({ event, context }) => {
     .values({ chainId: place.chainId, batches: 1 })
     .onConflictDoUpdate((row) => ({ batches: row.batches + 1 }))
 
+  await fetchAhead(context, block.number, { settlement, token: place.token })
   const receipt = await fetchReceipt(context, { ...place, transactionHash: place.txHash })
   if (receipt === null) {
     const detail = `batch ${sequence}: no node had the receipt in block ${place.blockHash}`

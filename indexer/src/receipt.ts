@@ -4,7 +4,7 @@ import { decodeAbiParameters, type Hex, hexToBigInt, hexToNumber, parseAbiParame
 const authorizationUsed = '0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5'
 const authorizationCanceled = '0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81'
 const transfer = '0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef'
-const batchSettled = '0x3e7d7699b20e4c25099ef9830c59d478e9ce596cfca9fe9334ef927c7bd51e63'
+export const batchSettled = '0x3e7d7699b20e4c25099ef9830c59d478e9ce596cfca9fe9334ef927c7bd51e63'
 
 const batchSettledData = parseAbiParameters(
   'uint8 trigger, uint256 authorizations, uint256 providerTotal, uint256 feeTotal, bytes outcomes',
