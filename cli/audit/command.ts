@@ -84,11 +84,11 @@ function parseTime(value: string, ofDay: bigint): bigint {
   return BigInt(Math.floor(milliseconds / 1000)) + (isDay ? ofDay : 0n)
 }
 
-function parseBlock(value: string): bigint {
-  return BigInt(parseCount(value))
+function parseBlock(text: string): bigint {
+  return BigInt(parseCount(text))
 }
 
-function parseCount(value: string): number {
-  if (!/^\d{1,12}$/.test(value)) throw new InvalidArgumentError('Expected a whole number.')
-  return Number(value)
+function parseCount(text: string): number {
+  if (!/^\d{1,12}$/.test(text)) throw new InvalidArgumentError('Expected a whole number.')
+  return Number(text)
 }
