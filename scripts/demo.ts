@@ -44,7 +44,8 @@ try {
     signal: startup.signal,
     // Settling 150 payments costs a quarter of a cent here, so that the thresholds aren't the raised ones.
     chain: { blockTimeMs: 500, baseFeePerGas: 50_000n, ethUsd: 3000 },
-    env: { keeper: { TRIGGER_TIME_SECONDS: String(timeTriggerSeconds) } },
+    // All buyers and providers have one address here.
+    env: { api: { RATE_LIMITS: 'off' }, keeper: { TRIGGER_TIME_SECONDS: String(timeTriggerSeconds) } },
     onReady: (name, url) => progress.say(`  ${name.padEnd(8)} ${url}`),
     onDeath: (_, reason) => death.reject(new Error(reason)),
   })

@@ -15,7 +15,12 @@ export async function startTestStack({ chain, env, ...options }: StackOptions = 
     databaseUrl: await createTestDatabase(),
     ...options,
     chain: { blockTimeMs: 200, baseFeePerGas: 50_000n, ...chain },
-    env: { ...env, keeper: { KEEPER_POLL_MS: '100', ...env?.keeper } },
+    // All of a test's buyers and providers have one address.
+    env: {
+      ...env,
+      api: { RATE_LIMITS: 'off', ...env?.api },
+      keeper: { KEEPER_POLL_MS: '100', ...env?.keeper },
+    },
   })
   const rpc = createPublicClient({ transport: http(stack.chain.url), cacheTime: 0, pollingInterval: 50 })
   return Object.assign(stack, {
