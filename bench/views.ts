@@ -84,8 +84,8 @@ export async function run(args: string[]): Promise<void> {
           maxBodyBytes: 16_384,
           webhookAllowPrivate: false,
           metricsToken: null,
-    rateLimits: null,
-    trustedProxies: 0,
+          rateLimits: null,
+          trustedProxies: 0,
         },
       })
       const server = await serveApp(app, { host: '127.0.0.1', port: 0 })

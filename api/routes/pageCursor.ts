@@ -20,7 +20,8 @@ export function decodePageCursor<T>(
   if (cursor === undefined) return null
   try {
     const parts: unknown = JSON.parse(Buffer.from(cursor, 'base64url').toString('utf8'))
-    if (Array.isArray(parts) && parts[0] === list) {
+    // Postgres takes no NUL in text.
+    if (Array.isArray(parts) && parts[0] === list && !JSON.stringify(parts).includes('\\u0000')) {
       const position = read(parts.slice(1))
       // Only the spelling that we made.
       if (position !== null && encodePageCursor(list, parts.slice(1)) === cursor) return position

@@ -87,6 +87,7 @@ test("error: unknown, another provider's, no key", async () => {
   const { paymentId } = await seedFailed()
   const other = await openShop(gateway.app)
   expect((await requeue(`pay_${'0'.repeat(32)}`)).body).toMatchObject({ code: 'unknown_payment' })
+  expect((await requeue('pay_%00')).body).toMatchObject({ code: 'unknown_payment' })
   expect((await requeue(paymentId, other.key)).body).toMatchObject({ code: 'forbidden' })
   expect((await call(gateway.app, 'POST', `/payments/${paymentId}/requeue`)).body).toMatchObject({
     code: 'unauthorized',

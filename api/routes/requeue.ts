@@ -2,6 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi'
 import { type RequeueOutcome, requeuePayment } from '#keeper/store/requeue'
 import type { App } from '../app.ts'
 import type { Gateway } from '../gateway.ts'
+import { isId } from '../identifiers.ts'
 import { fromIndex } from '../queries/indexedHead.ts'
 import { requireProviderIndex } from '../queries/providerIndex.ts'
 import { Refusal } from '../refusal.ts'
@@ -34,6 +35,7 @@ export function addRequeueRoute(app: App, { database, settings, now }: Gateway):
   app.openapi(postRequeue, async (c) => {
     const { paymentId } = c.req.valid('param')
     const providerId = c.get('caller')
+    if (!isId('pay', paymentId)) throw new Refusal('unknown_payment')
     if (providerId === undefined)
       throw new Refusal('unauthorized', "Only the payment's provider can queue it again")
     // An index that is behind would show what has settled as open.

@@ -39,15 +39,23 @@ const time = z
     'expected a time like 2026-11-21T13:00:00Z or a date',
   )
   .transform((text) => new Date(text))
+  // Beyond these, Postgres and ISO 8601 write years differently.
+  .refine((date) => date.getTime() >= 0 && date.getUTCFullYear() < 2200, 'expected a year from 1970 to 2199')
   .optional()
   .openapi({ type: 'string', format: 'date-time', example: '2026-11-01' })
+
+/** Checked here, unlike one in a path: text with a NUL would reach the database as an error. */
+const endpointFilter = z
+  .string()
+  .regex(/^ep_[0-9a-f]{32}$/, 'expected ep_ and 32 hex digits')
+  .openapi({ example: 'ep_0f8fad5bd9cb469fa16570867728950e' })
 
 const txHash = z
   .string()
   .regex(/^0x[0-9a-fA-F]{64}$/, 'expected 0x and 64 hex digits')
   .transform((text) => text.toLowerCase() as `0x${string}`)
 
-const indexedBlocks = z.record(z.string(), z.int()).openapi({
+export const indexedBlocks = z.record(z.string(), z.int()).openapi({
   example: { base: 38_000_000 },
   description: "How far the index has come, on each network of the provider's wallets",
 })
@@ -59,7 +67,7 @@ export const revenueQuery = z.object({
   groupBy: z.enum(revenueGroups).optional().openapi({ default: 'none' }),
   from: time,
   to: time,
-  endpointId: endpointId.optional(),
+  endpointId: endpointFilter.optional(),
   wallet: address.optional(),
   network: networkName.optional(),
   limit: wholeNumber(1_000, 100),
@@ -101,7 +109,7 @@ export const revenue = z
 // Payments ------------------------------------------------------------------------------------------------------------
 
 const paymentFilters = {
-  endpointId: endpointId.optional(),
+  endpointId: endpointFilter.optional(),
   payer: address.optional(),
   network: networkName.optional(),
   from: time,
@@ -193,7 +201,7 @@ export const usageQuery = z.object({
   interval: z.enum(usageIntervals).optional().openapi({ default: 'day' }),
   from: time,
   to: time,
-  endpointId: endpointId.optional(),
+  endpointId: endpointFilter.optional(),
   limit: wholeNumber(1_000, 100),
   cursor,
 })

@@ -2,8 +2,14 @@ import { z } from '@hono/zod-openapi'
 import { webhookEvents } from '../webhooks/events.ts'
 import { cursor, cursorOut, isoTime, limit, providerId } from './viewSchemas.ts'
 
-export const webhookId = z.string().openapi({ example: 'wh_0f8fad5bd9cb469fa16570867728950e' })
-export const deliveryId = z.string().openapi({ example: 'whd_0f8fad5bd9cb469fa16570867728950e' })
+export const webhookId = z
+  .string()
+  .regex(/^wh_[0-9a-f]{32}$/)
+  .openapi({ example: 'wh_0f8fad5bd9cb469fa16570867728950e' })
+export const deliveryId = z
+  .string()
+  .regex(/^whd_[0-9a-f]{32}$/)
+  .openapi({ example: 'whd_0f8fad5bd9cb469fa16570867728950e' })
 
 const event = z.enum(webhookEvents)
 

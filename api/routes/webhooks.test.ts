@@ -155,7 +155,7 @@ test("error: another provider's key, or none", async () => {
     ['DELETE', `${at}/${body.webhookId}`],
     ['POST', `${at}/${body.webhookId}/rotate`],
     ['GET', `${at}/${body.webhookId}/deliveries`],
-    ['POST', `${at}/${body.webhookId}/deliveries/whd_x/redeliver`],
+    ['POST', `${at}/${body.webhookId}/deliveries/whd_${'0'.repeat(32)}/redeliver`],
   ]
   for (const [method, path] of paths) {
     const options = method === 'POST' ? { json: { url: 'https://127.0.0.1/' } } : {}
