@@ -44,3 +44,8 @@ const rowFaults = /^(?:21|22|23|40)/
 export function isRowFault(error: unknown): boolean {
   return error instanceof postgres.PostgresError && rowFaults.test(error.code)
 }
+
+/** Whether text held a NUL, which Postgres takes in no text: SQLSTATE 22021, character_not_in_repertoire. */
+export function isUnstorableText(error: unknown): boolean {
+  return error instanceof postgres.PostgresError && error.code === '22021'
+}

@@ -2,7 +2,7 @@ import type { Context } from 'hono'
 import { HTTPException } from 'hono/http-exception'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import { BaseError, type ErrorCode, errorCodes } from '#protocol/errors'
-import { failedDependency } from './dependencies.ts'
+import { failedDependency, isUnstorableText } from './dependencies.ts'
 import { Refusal } from './refusal.ts'
 
 /** RFC 9457 problem details, with our stable `code`. */
@@ -56,6 +56,9 @@ export function toCodedError(error: unknown): BaseError {
   if (error instanceof BaseError) return error
   if (error instanceof HTTPException) {
     return new Refusal(codeOfStatus[error.status] ?? 'invalid_request', undefined, { cause: error })
+  }
+  if (isUnstorableText(error)) {
+    return new Refusal('invalid_request', 'Text must not contain a NUL character', { cause: error })
   }
   const dependency = failedDependency(error)
   if (dependency !== undefined) {

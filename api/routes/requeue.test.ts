@@ -56,6 +56,13 @@ test("behavior: one that was concluded leaves the provider's sums", async () => 
   expect(row?.concludedAt).toBeNull()
 })
 
+test("error: a NUL anywhere is the caller's mistake, not ours", async () => {
+  const refused = { status: 400, code: 'invalid_request' }
+  expect((await call(gateway.app, 'GET', '/payments/pay_%00')).body).toMatchObject(refused)
+  const json = { name: 'a\0b' }
+  expect((await call(gateway.app, 'POST', '/providers', { json })).body).toMatchObject(refused)
+})
+
 test('error: twice, settled, used otherwise, expired, voided', async () => {
   const { database } = gateway
   const refused = async (paymentId: string, detail: string) =>
