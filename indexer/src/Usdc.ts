@@ -18,16 +18,14 @@ ponder.on('Usdc:Transfer', async ({ event, context }) => {
     blockHash: block.hash,
     blockTime: block.timestamp,
   }
-  await db
-    .insert(platformTransfer)
-    .values({
-      ...place,
-      logIndex: log.logIndex,
-      sender: lowerCase(args.from),
-      recipient: lowerCase(args.to),
-      value: args.value,
-    })
-    .onConflictDoNothing()
+  // Ponder brings each log once: no need to look whether it's there, which live costs a query each.
+  await db.insert(platformTransfer).values({
+    ...place,
+    logIndex: log.logIndex,
+    sender: lowerCase(args.from),
+    recipient: lowerCase(args.to),
+    value: args.value,
+  })
 
   const { address } = context.contracts.BatchSettlement
   if (address === undefined) throw new Error(`BatchSettlement has no address on ${context.chain.name}`)
