@@ -154,6 +154,7 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
       now,
       timeoutMs: dependencies.submitTimeoutMs,
       wake,
+      checkpoint: dependencies.checkpoint ?? (() => {}),
     },
     readiness,
     metrics,

@@ -7,6 +7,7 @@ import type { ServedNetwork } from '../chain/servedNetworks.ts'
 import { diagnose } from '../chain/simulate.ts'
 import type { Failure } from '../domain/failures.ts'
 import { pairTransfers } from '../domain/pairTransfers.ts'
+import type { Checkpoint } from '../loops/context.ts'
 import { findKeyOwner, findRegisteredPayees } from '../store/apiKeys.ts'
 import type { Database } from '../store/database.ts'
 import { findPayments, insertSubmission, readSubmission } from '../store/submissions.ts'
@@ -40,6 +41,7 @@ export type SubmitDependencies = {
   timeoutMs: number
   /** Tells the workers that there is something to do. */
   wake: () => void
+  checkpoint: Checkpoint
 }
 
 /**
@@ -53,7 +55,7 @@ export async function submitTransfers(
   body: unknown,
   apiKey: string | null,
 ): Promise<{ txHash: Hex }> {
-  const { sql, now } = dependencies
+  const { sql, now, checkpoint } = dependencies
   const { served, transfers } = parseSubmission(dependencies, body)
   const { chainId } = served.network
   await authorize(dependencies, chainId, transfers, apiKey)
@@ -64,10 +66,14 @@ export async function submitTransfers(
   if (!earlier || earlier.failureCode !== null) {
     checkWindows(transfers, now())
     await checkWithToken(served, transfers)
+    await checkpoint('before-submission-recorded')
     await store(dependencies, served, key, transfers)
+    await checkpoint('after-submission-recorded')
   }
   dependencies.wake()
-  return waitForHash(dependencies, key)
+  const answer = await waitForHash(dependencies, key)
+  await checkpoint('before-submission-answer')
+  return answer
 }
 
 function parseSubmission({ networks }: SubmitDependencies, body: unknown) {

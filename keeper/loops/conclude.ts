@@ -76,7 +76,7 @@ async function concludeBatch(context: Context, batch: BatchRow, index: IndexStat
 
 /** The block it was mined in is gone: it stands in another one, or waits to be mined again. */
 async function followReorg(context: Context, batch: BatchRow, transactions: TransactionRow[]): Promise<void> {
-  const { sql, served, log, metrics } = context
+  const { sql, served, log, metrics, checkpoint } = context
   const found = await findMined(
     served.clients,
     transactions.map((one) => one.hash),
@@ -87,6 +87,7 @@ async function followReorg(context: Context, batch: BatchRow, transactions: Tran
   for (const { hash } of transactions) context.memory.settled.delete(hash)
   // An RPC failed: nothing can be concluded from not finding it.
   if (found === undefined) return
+  await checkpoint('before-reorg-recorded')
   await sql.begin(async (tx) => {
     if (!(await lockBatch(tx, batch.id, 'mined'))) return
     await markUnmined(tx, batch.id)
@@ -96,6 +97,7 @@ async function followReorg(context: Context, batch: BatchRow, transactions: Tran
       await raiseActedBlock(tx, served.network.chainId, blockNumber)
     } else await setBatchState(tx, batch.id, 'displaced')
   })
+  await checkpoint('after-reorg-recorded')
   metrics.reorgs.inc({ network: served.network.name })
   log.warn({ batch: batch.batchId, minedAgain: found?.hash ?? null }, 'a reorg dropped the block of a batch')
 }

@@ -21,7 +21,7 @@ const clockSlackSeconds = 900n
 
 /** Finds out by whom a half was spent that the index doesn't explain. No attempt is counted for a stranger's doing. */
 export async function collectEvidence(context: Context): Promise<void> {
-  const { sql, served, indexerSchema, log, metrics, now, settings } = context
+  const { sql, served, indexerSchema, log, metrics, now, settings, checkpoint } = context
   const { chainId, name } = served.network
   const { token } = served
   const sought = await readSought(sql, indexerSchema, chainId, atOnce)
@@ -34,7 +34,9 @@ export async function collectEvidence(context: Context): Promise<void> {
       unexplained.add(paymentId)
       continue
     }
+    await checkpoint('before-evidence-recorded')
     await upsertEvidence(sql, { chainId, token, authorizer, nonce }, evidence)
+    await checkpoint('after-evidence-recorded')
     metrics.foreignSettlements.inc({ network: name, state: evidence.state })
     log.info(
       { payment: paymentId, hash: evidence.txHash, state: evidence.state },

@@ -62,6 +62,7 @@ async function submit(context: Context, lease: Lease, batch: BatchRow): Promise<
   const transfers = items.flatMap(({ provider, fee }) =>
     [provider, fee].flatMap((half) => (half?.state === 'open' ? [encodePayload(half.authorization)] : [])),
   )
+  await checkpoint('before-handover-request')
   const response = await fetch(new URL('/submit', settings.facilitatorUrl), {
     method: 'POST',
     headers: {
@@ -71,11 +72,12 @@ async function submit(context: Context, lease: Lease, batch: BatchRow): Promise<
     body: JSON.stringify({ network: served.network.name, transfers }),
     signal: AbortSignal.timeout(timeoutMs),
   })
-  await checkpoint('after-handover')
+  await checkpoint('after-handover-request')
   const body: unknown = await response.json().catch(() => null)
   const hash = typeof body === 'object' && body !== null && 'txHash' in body ? body.txHash : null
   if (response.ok && typeof hash === 'string' && /^0x[0-9a-f]{64}$/.test(hash)) {
     await setRemoteHash(sql, batch.id, hash as `0x${string}`)
+    await checkpoint('after-handover-recorded')
     log.info({ batch: batch.batchId, hash }, 'batch handed over')
     return
   }

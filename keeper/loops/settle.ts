@@ -145,7 +145,8 @@ async function findMissingFunds(
 
 /** Ends a batch of which nothing can be settled now. */
 async function abandon(context: Context, lease: Lease, batch: BatchRow, drops: Drop[]): Promise<void> {
-  const { sql, now, log, metrics, served } = context
+  const { sql, now, log, metrics, served, checkpoint } = context
+  await checkpoint('before-abandon')
   await sql.begin(async (tx) => {
     await requireLease(tx, lease)
     if (!(await lockBatch(tx, batch.id, 'claimed'))) return
@@ -153,6 +154,7 @@ async function abandon(context: Context, lease: Lease, batch: BatchRow, drops: D
     await failSubmission(tx, batch.id, failureOf(drops))
     await closeBatch(tx, batch.id, 'nothing_left', now())
   })
+  await checkpoint('after-abandon')
   metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome: 'nothing_left' })
   log.info({ batch: batch.batchId, dropped: drops.length }, 'nothing of the batch can be settled now')
 }
