@@ -26,6 +26,7 @@ export const authorization = onchainTable(
     pk: primaryKey({ columns: [table.chainId, table.token, table.authorizer, table.nonce] }),
     byBatch: index().on(table.chainId, table.txHash, table.batchLogIndex),
     byRecipient: index().on(table.chainId, table.recipient, table.blockNumber.desc()),
+    byBlock: index().on(table.chainId, table.blockNumber),
   }),
 )
 
@@ -56,6 +57,7 @@ export const batch = onchainTable(
   (table) => ({
     pk: primaryKey({ columns: [table.chainId, table.txHash, table.logIndex] }),
     bySequence: index().on(table.chainId, table.sequence.desc()),
+    byBlock: index().on(table.chainId, table.blockNumber),
     byTime: index().on(table.chainId, table.blockTime.desc()),
     byBatchId: index().on(table.batchId),
     byKeeper: index().on(table.chainId, table.keeper, table.sequence.desc()),
