@@ -169,6 +169,22 @@ async function receiptOf(paymentId: string) {
 async function expectReconciled(claims: ReceiptClaims[]): Promise<void> {
   const reconcile = createReconciler(stack.rpc, usdcOf(stack))
   for (const each of claims) expect(await reconcile(each)).toEqual([])
+
+  // That the reconciler would have found something: a payment counted twice, and one changed in each respect.
+  const [first] = claims as [ReceiptClaims]
+  expect(await reconcile(first)).toHaveLength(2)
+  const [provider, fee] = first.authorizations
+  for (const change of [
+    { payer: shop?.address as Address },
+    { transactionHash: zeroHash },
+    { blockHash: zeroHash },
+    { authorizations: [{ ...provider, value: '1' }, fee] },
+    { authorizations: [provider, { ...fee, to: provider.to }] },
+    { authorizations: [provider, { ...fee, nonce: provider.nonce }] },
+  ] as Partial<ReceiptClaims>[]) {
+    const fresh = createReconciler(stack.rpc, usdcOf(stack))
+    expect(await fresh({ ...first, ...change }), JSON.stringify(change)).not.toEqual([])
+  }
 }
 
 async function viewedBatches(wallet: Address) {

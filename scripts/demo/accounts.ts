@@ -1,0 +1,124 @@
+import { type Address, type PublicClient, parseAbi } from 'viem'
+import { splitPrice } from '#protocol/tier'
+import type { Stack } from '../stack/stack.ts'
+import type { Market } from './market.ts'
+import type { Plan } from './plan.ts'
+import type { Batch, TriggerName } from './readBatches.ts'
+
+const tokenAbi = parseAbi([
+  'function balanceOf(address) view returns (uint256)',
+  'function totalSupply() view returns (uint256)',
+])
+
+export type Token = {
+  balanceOf: (address: Address) => Promise<bigint>
+  totalSupply: () => Promise<bigint>
+}
+
+export function tokenAt(chain: PublicClient, address: Address): Token {
+  const contract = { address, abi: tokenAbi } as const
+  return {
+    balanceOf: (owner) => chain.readContract({ ...contract, functionName: 'balanceOf', args: [owner] }),
+    totalSupply: () => chain.readContract({ ...contract, functionName: 'totalSupply' }),
+  }
+}
+
+/** What of the plan the batches on chain don't bear out. */
+export function checkBatches(plan: Plan, batches: Batch[]): string[] {
+  const problems: string[] = []
+  const payments = batches.reduce((sum, batch) => sum + batch.payments, 0)
+  if (payments !== plan.total) problems.push(`the batches hold ${payments} payments instead of ${plan.total}`)
+  const fired = new Set<TriggerName>(batches.map(({ trigger }) => trigger))
+  for (const trigger of plan.expected) {
+    if (!fired.has(trigger)) problems.push(`the trigger ${trigger} didn't fire`)
+  }
+  const highValue = batches.filter(({ trigger }) => trigger === 'high_value').map((batch) => batch.payments)
+  if (highValue.join() !== '1') {
+    problems.push(`the high-value payment isn't alone in one batch: ${highValue.join(' + ')} payments`)
+  }
+  return problems
+}
+
+/** Where the gateway's batch view tells another story than the chain's balances. */
+export async function checkViews(
+  stack: Stack,
+  { sales }: Market,
+  batches: Batch[],
+  token: Token,
+): Promise<string[]> {
+  const problems: string[] = []
+  const total = sales.reduce((sum, { paymentIds }) => sum + paymentIds.length, 0)
+  const wallets = sales.map(({ address, paymentIds }) => ({ address, count: paymentIds.length }))
+  for (const { address, count } of [...wallets, { address: stack.platformWallet, count: total }]) {
+    const viewed = await viewedBatches(stack.api.url, address)
+    const amount = viewed.reduce((sum, batch) => sum + BigInt(batch.total_usdc.replace('.', '')), 0n)
+    const payments = viewed.reduce((sum, batch) => sum + batch.payment_count, 0)
+    const balance = await token.balanceOf(address)
+    if (amount !== balance) problems.push(`the view gives ${address} ${amount}, the chain ${balance}`)
+    if (payments !== count)
+      problems.push(`the view gives ${address} ${payments} payments instead of ${count}`)
+    for (const { tx_hash: hash, trigger_type: trigger } of viewed) {
+      const batch = batches.find(({ txHash }) => txHash === hash)
+      if (batch?.trigger !== trigger)
+        problems.push(`the view's ${trigger} batch ${hash} is ${batch?.trigger} on chain`)
+    }
+  }
+  return problems
+}
+
+type ViewedBatch = { tx_hash: string; trigger_type: string; payment_count: number; total_usdc: string }
+
+async function viewedBatches(gatewayUrl: string, wallet: Address): Promise<ViewedBatch[]> {
+  const viewed: ViewedBatch[] = []
+  for (let cursor: string | null | undefined = ''; typeof cursor === 'string'; ) {
+    const query = new URLSearchParams({ wallet, limit: '100', ...(cursor !== '' && { cursor }) })
+    const answer = await fetch(new URL(`/settlements/batches?${query}`, gatewayUrl))
+    const page = (await answer.json()) as { batches: ViewedBatch[]; cursor: string | null }
+    if (!answer.ok) throw new Error(`/settlements/batches answered ${answer.status}: ${JSON.stringify(page)}`)
+    viewed.push(...page.batches)
+    cursor = page.cursor
+  }
+  return viewed
+}
+
+export type Conservation = {
+  /** By the provider's name. */
+  providerAmounts: Map<string, bigint>
+  providerAmount: bigint
+  platformAmount: bigint
+  /** Whatever was minted is held by somebody who should hold it, to the unit. */
+  conserved: boolean
+  problems: string[]
+}
+
+export async function checkConservation(
+  { sales, buyers }: Market,
+  { platformWallet, batchSettlement }: { platformWallet: Address; batchSettlement: Address },
+  supplyBefore: bigint,
+  token: Token,
+): Promise<Conservation> {
+  const problems: string[] = []
+  const providerAmounts = new Map<string, bigint>()
+  let providerAmount = 0n
+  let platformExpected = 0n
+  for (const { purchase, provider, address } of sales) {
+    const balance = await token.balanceOf(address)
+    const split = splitPrice(purchase.price)
+    const expected = split.providerAmount * BigInt(purchase.count)
+    if (balance !== expected) problems.push(`${provider.name} holds ${balance} instead of ${expected}`)
+    providerAmounts.set(provider.name, balance)
+    providerAmount += balance
+    platformExpected += split.feeAmount * BigInt(purchase.count)
+  }
+  const platformAmount = await token.balanceOf(platformWallet)
+  if (platformAmount !== platformExpected) {
+    problems.push(`the platform holds ${platformAmount} instead of ${platformExpected}`)
+  }
+  const left = await Promise.all(buyers.map(({ address }) => token.balanceOf(address)))
+  const held = left.reduce((sum, balance) => sum + balance, 0n) + providerAmount + platformAmount
+  const supply = await token.totalSupply()
+  const conserved =
+    supply === supplyBefore && held === supply && (await token.balanceOf(batchSettlement)) === 0n
+  if (!conserved) problems.push(`of ${supplyBefore} units ${held} are accounted for, and ${supply} exist`)
+  return { providerAmounts, providerAmount, platformAmount, conserved, problems }
+}
