@@ -1,5 +1,6 @@
 import { OpenAPIHono } from '@hono/zod-openapi'
 import { cors } from 'hono/cors'
+import { addDashboardRoutes } from './dashboard/routes.ts'
 import { createGateway, type GatewayDeps } from './gateway.ts'
 import { authenticate } from './middleware/authenticate.ts'
 import { countCalls } from './middleware/countCalls.ts'
@@ -8,6 +9,7 @@ import { limitRate } from './middleware/limitRate.ts'
 import { measure } from './middleware/measure.ts'
 import { answerProblem, toCodedError } from './problem.ts'
 import { Refusal } from './refusal.ts'
+import { addAccountRoute } from './routes/account.ts'
 import { addChallengeRoutes } from './routes/challenge.ts'
 import { addHealthRoutes } from './routes/health.ts'
 import { addMetricsRoute } from './routes/metrics.ts'
@@ -18,6 +20,7 @@ import { addReceiptRoutes } from './routes/receipts.ts'
 import { addRequeueRoute } from './routes/requeue.ts'
 import { addRevenueRoutes } from './routes/revenue.ts'
 import { addSettlementRoutes } from './routes/settlements.ts'
+import { addSettlingRoutes } from './routes/settling.ts'
 import { addUsageRoutes } from './routes/usage.ts'
 import { addVerifyRoute } from './routes/verify.ts'
 import { addWebhookRoutes } from './routes/webhooks.ts'
@@ -82,9 +85,11 @@ export function createApp(deps: GatewayDeps): App {
   app.use(limitRate(gateway))
   app.on(['GET', 'POST'], ['/challenge', '/verify'], countCalls(gateway))
 
+  addAccountRoute(app, gateway)
   addProviderRoutes(app, gateway)
   addRevenueRoutes(app, gateway)
   addProviderPaymentRoutes(app, gateway)
+  addSettlingRoutes(app, gateway)
   addUsageRoutes(app, gateway)
   addWebhookRoutes(app, gateway)
   addChallengeRoutes(app, gateway)
@@ -94,6 +99,7 @@ export function createApp(deps: GatewayDeps): App {
   addReceiptRoutes(app, gateway)
   addSettlementRoutes(app, gateway)
   addHealthRoutes(app, gateway)
+  addDashboardRoutes(app)
 
   app.openAPIRegistry.registerComponent('securitySchemes', 'apiKey', {
     type: 'http',

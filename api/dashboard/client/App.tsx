@@ -1,0 +1,153 @@
+import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { GatewayError } from './gateway.ts'
+import { BatchPage } from './pages/Batch.tsx'
+import { BatchesPage } from './pages/Batches.tsx'
+import { FailuresPage } from './pages/Failures.tsx'
+import { OverviewPage } from './pages/Overview.tsx'
+import { PaymentPage } from './pages/Payment.tsx'
+import { PaymentsPage } from './pages/Payments.tsx'
+import { QueuePage } from './pages/Queue.tsx'
+import { ReceiptCheckPage } from './pages/ReceiptCheck.tsx'
+import { SignInPage } from './pages/SignIn.tsx'
+import { Empty, useTitle } from './parts/View.tsx'
+import { href, type Route, useRoute } from './routing.ts'
+import { openSession, type Session, SessionContext, storedKey } from './session.ts'
+
+const views: [name: string, title: string][] = [
+  ['', 'Overview'],
+  ['queue', 'Queue'],
+  ['batches', 'Batches'],
+  ['payments', 'Payments'],
+  ['failures', 'Failures'],
+  ['receipt', 'Receipt check'],
+]
+
+type SignIn =
+  | { state: 'out'; reason?: string }
+  | { state: 'opening' }
+  | { state: 'in'; session: Omit<Session, 'end'> }
+
+export function App() {
+  const route = useRoute()
+  const main = useRef<HTMLElement>(null)
+  const [signIn, setSignIn] = useState<SignIn>(() => ({
+    state: storedKey.read() === null ? 'out' : 'opening',
+  }))
+
+  const end = useCallback((reason?: string) => {
+    storedKey.forget()
+    setSignIn({ state: 'out', ...(reason !== undefined && { reason }) })
+  }, [])
+
+  const open = useCallback(async (key: string) => {
+    const session = await openSession(key)
+    storedKey.write(key)
+    setSignIn({ state: 'in', session })
+  }, [])
+
+  // After a reload of the tab.
+  useEffect(() => {
+    const key = storedKey.read()
+    if (key === null) return
+    open(key).catch((error: unknown) => {
+      if (!(error instanceof GatewayError)) throw error
+      if (error.status === 401) end('Your API key is no longer in force.')
+      // The key may be good: it stays for the next try.
+      else setSignIn({ state: 'out', reason: `${error.message} Reload to try again.` })
+    })
+  }, [open, end])
+
+  // Who goes to another view by keyboard or screen reader goes on from its start.
+  const view = route.join('/')
+  const seen = useRef(view)
+  useEffect(() => {
+    if (seen.current === view) return
+    seen.current = view
+    scrollTo(0, 0)
+    main.current?.focus()
+  }, [view])
+
+  const session = useMemo(() => (signIn.state === 'in' ? { ...signIn.session, end } : null), [signIn, end])
+  const isPublic = route[0] === 'receipt'
+  return (
+    <SessionContext.Provider value={session}>
+      <button type="button" class="skip" onClick={() => main.current?.focus()}>
+        Skip to the content
+      </button>
+      <Header route={route} session={session} />
+      <main ref={main} tabIndex={-1}>
+        {session || isPublic ? (
+          <View route={route} />
+        ) : signIn.state === 'opening' ? (
+          <p class="loading" role="status">
+            Signing in…
+          </p>
+        ) : (
+          <SignInPage reason={signIn.state === 'out' ? signIn.reason : undefined} open={open} />
+        )}
+      </main>
+    </SessionContext.Provider>
+  )
+}
+
+function Header({ route, session }: { route: Route; session: Session | null }) {
+  const shown = session ? views : views.filter(([name]) => name === 'receipt')
+  return (
+    <header class="top">
+      <a class="brand" href={href()}>
+        Tollkeeper
+      </a>
+      <nav aria-label="Views">
+        {shown.map(([name, title]) => (
+          <a
+            key={name}
+            href={href(...(name === '' ? [] : [name]))}
+            aria-current={(route[0] ?? '') === name ? 'page' : undefined}
+          >
+            {title}
+          </a>
+        ))}
+      </nav>
+      {session ? (
+        <div class="who">
+          <span class="who-name" title={session.provider.providerId}>
+            {session.provider.name}
+          </span>
+          <button type="button" class="quiet" onClick={() => session.end()}>
+            Sign out
+          </button>
+        </div>
+      ) : null}
+    </header>
+  )
+}
+
+function View({ route: [name, first, second] }: { route: Route }) {
+  switch (name) {
+    case undefined:
+      return <OverviewPage />
+    case 'queue':
+      return <QueuePage />
+    case 'batches':
+      return first && second ? <BatchPage network={first} txHash={second} /> : <BatchesPage />
+    case 'payments':
+      return first ? <PaymentPage paymentId={first} /> : <PaymentsPage />
+    case 'failures':
+      return <FailuresPage />
+    case 'receipt':
+      return <ReceiptCheckPage receipt={first} />
+    default:
+      return <Unknown />
+  }
+}
+
+function Unknown() {
+  useTitle('Not found')
+  return (
+    <Empty title="There is no such view">
+      <p>
+        <a href={href()}>Go to the overview</a>
+      </p>
+    </Empty>
+  )
+}

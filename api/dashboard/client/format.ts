@@ -1,0 +1,116 @@
+import { formatUsdc, parseUsdc } from '#protocol/amount'
+import { errorCodes, isErrorCode } from '#protocol/errors'
+import { isNetworkName, networks } from '#protocol/networks'
+
+/* How things are written. Money stays in base units or in the decimal strings that came. */
+
+/** `1234.5` of a decimal with 6 decimals as "1,234.50": at least cents, and no zeros beyond. */
+export function writeUsdc(amount: bigint): string {
+  const [whole = '0', fraction = ''] = formatUsdc(amount).split('.')
+  return `${groupThousands(whole)}.${fraction.slice(0, 2)}${fraction.slice(2).replace(/0+$/, '')}`
+}
+
+/** With all 6 decimals, for columns. */
+export function writeExactUsdc(amount: bigint): string {
+  const [whole = '0', fraction = ''] = formatUsdc(amount).split('.')
+  return `${groupThousands(whole)}.${fraction}`
+}
+
+export function writeCount(count: number | bigint): string {
+  return groupThousands(count.toString())
+}
+
+function groupThousands(digits: string): string {
+  return digits.replace(/\B(?=(\d{3})+$)/g, ',')
+}
+
+/** A part of a whole as "98.2 %"; rounded down, so that only a whole is 100 %. */
+export function writeShare(part: number, whole: number): string {
+  if (whole === 0) return '–'
+  return `${(Math.floor((part * 1_000) / whole) / 10).toFixed(part === whole ? 0 : 1)} %`
+}
+
+/** A part of a whole, from 0 to 1, for lengths on a screen. */
+export function shareOf(part: bigint, whole: bigint): number {
+  if (whole <= 0n) return 0
+  const share = Number((part * 10_000n) / whole) / 10_000
+  return Math.min(Math.max(share, 0), 1)
+}
+
+export function sumUsdc<T>(rows: readonly T[], read: (row: T) => string): bigint {
+  return rows.reduce((sum, row) => sum + parseUsdc(read(row)), 0n)
+}
+
+/** `0x71c7656e…976f`, `pay_0f8fad5b…950e`: enough to tell one from another at a glance. */
+export function shorten(text: string): string {
+  const prefix = /^(?:0x|[a-z]+_)/.exec(text)?.[0].length ?? 0
+  return text.length <= prefix + 14 ? text : `${text.slice(0, prefix + 8)}…${text.slice(-4)}`
+}
+
+const minuteMs = 60_000
+const hourMs = 60 * minuteMs
+const dayMs = 24 * hourMs
+
+/** `0:07`, `12:30`, `1:02:03`, `2 d 3 h`. */
+export function writeCountdown(ms: number): string {
+  const left = Math.max(0, Math.ceil(ms / 1000) * 1000)
+  const two = (value: number) => String(Math.floor(value)).padStart(2, '0')
+  if (left >= 2 * dayMs) return `${Math.floor(left / dayMs)} d ${Math.floor((left % dayMs) / hourMs)} h`
+  const seconds = two((left % minuteMs) / 1000)
+  if (left < hourMs) return `${Math.floor(left / minuteMs)}:${seconds}`
+  return `${Math.floor(left / hourMs)}:${two((left % hourMs) / minuteMs)}:${seconds}`
+}
+
+/** `just now`, `4 min ago`, `in 3 h`. */
+export function writeDistance(from: number, to: number): string {
+  const ms = to - from
+  const size = Math.abs(ms)
+  if (size < 5_000) return 'just now'
+  const [value, unit] =
+    size < minuteMs
+      ? [size / 1000, 's']
+      : size < hourMs
+        ? [size / minuteMs, 'min']
+        : size < 2 * dayMs
+          ? [size / hourMs, 'h']
+          : [size / dayMs, 'd']
+  const text = `${Math.floor(value)} ${unit}`
+  return ms < 0 ? `${text} ago` : `in ${text}`
+}
+
+const dateTime = new Intl.DateTimeFormat('en-GB', {
+  day: 'numeric',
+  month: 'short',
+  year: 'numeric',
+  hour: '2-digit',
+  minute: '2-digit',
+  second: '2-digit',
+})
+
+/** In the reader's time zone. */
+export function writeTime(time: string | number): string {
+  return dateTime.format(new Date(time))
+}
+
+export function explorerLink(network: string, txHash: string): string | undefined {
+  const explorer = isNetworkName(network) ? networks[network].explorerUrl : undefined
+  return explorer && `${explorer}/tx/${txHash}`
+}
+
+/** What a stable code means, in words. */
+export function describeCode(code: string): string {
+  return isErrorCode(code) ? errorCodes[code].title : code.replaceAll('_', ' ')
+}
+
+const triggerNames: Record<string, string> = {
+  amount: 'Amount',
+  count: 'Count',
+  time: 'Time',
+  high_value: 'High value',
+  expiry: 'Expiry',
+  direct: 'Direct',
+}
+
+export function nameTrigger(trigger: string): string {
+  return triggerNames[trigger] ?? trigger
+}

@@ -1,0 +1,149 @@
+import { useEffect, useState } from 'preact/hooks'
+import type { Payment, Receipt, Timeline } from '../answers.ts'
+import { describeCode, writeUsdc } from '../format.ts'
+import { GatewayError } from '../gateway.ts'
+import { Copyable, Fact, Status, Time, Transaction } from '../parts/bits.tsx'
+import { Claims } from '../parts/Claims.tsx'
+import { View } from '../parts/View.tsx'
+import { checkReceipt, type ReceiptCheck } from '../receiptCheck.ts'
+import { href } from '../routing.ts'
+import { useSession } from '../session.ts'
+import { type Step, stepsOf } from '../timeline.ts'
+import { usePolled } from '../usePolled.ts'
+
+export function PaymentPage({ paymentId }: { paymentId: string }) {
+  const { gateway, provider } = useSession()
+  const polled = usePolled(async (signal) => {
+    const id = encodeURIComponent(paymentId)
+    const [timeline, payment, { receipt }] = await Promise.all([
+      gateway.get<Timeline>(`providers/${provider.providerId}/payments/${id}/timeline`, signal),
+      gateway.get<Payment>(`payments/${id}`, signal),
+      gateway.get<Receipt>(`receipts/${id}`, signal),
+    ])
+    return { timeline, payment, receipt }
+  }, `payment ${paymentId}`)
+  return (
+    <View title="Payment" polled={polled}>
+      {({ timeline, payment, receipt }) => (
+        <>
+          <div class="payment-head">
+            <p>
+              <span class="value">{writeUsdc(BigInt(payment.providerUsdc))}</span> <small>USDC for you</small>
+            </p>
+            <Status status={payment.payment_status} />
+            <Copyable text={payment.paymentId} whole />
+          </div>
+          <div class="halves">
+            <section class="panel">
+              <h2>Its life</h2>
+              <ol class="timeline">
+                {stepsOf(payment, timeline).map((step) => (
+                  <StepItem key={`${step.title} ${step.at}`} step={step} network={payment.network} />
+                ))}
+              </ol>
+            </section>
+            <Facts payment={payment} />
+          </div>
+          <ReceiptPanel receipt={receipt} />
+        </>
+      )}
+    </View>
+  )
+}
+
+const stateNames: Record<Step['state'], string> = {
+  done: 'done',
+  now: 'in progress',
+  ahead: 'still ahead',
+  failed: 'failed',
+}
+
+function StepItem({ step: { title, at, state, detail, txHash }, network }: { step: Step; network: string }) {
+  return (
+    <li class={state} aria-current={state === 'now' ? 'step' : undefined}>
+      <p class="step">
+        <b>{title}</b>
+        <span class="unseen">, {stateNames[state]}</span>
+        {at !== null && <Time at={at} />}
+      </p>
+      {detail !== undefined && <p class="note">{detail}</p>}
+      {txHash !== undefined && <Transaction hash={txHash} network={network} />}
+    </li>
+  )
+}
+
+function Facts({ payment }: { payment: Payment }) {
+  const halves = [
+    ['Your part', payment.provider],
+    ['Platform fee', payment.platform],
+  ] as const
+  return (
+    <section class="panel">
+      <h2>What was signed</h2>
+      <dl class="facts">
+        <Fact title="Resource">
+          <span class="code break">{payment.resource}</span>
+        </Fact>
+        <Fact title="Payer">
+          <Copyable text={payment.payer} />
+        </Fact>
+        <Fact title="Network">{payment.network}</Fact>
+        <Fact title="Valid until">
+          <Time at={new Date(payment.validBefore * 1000).toISOString()} />
+        </Fact>
+        {halves.map(([title, half]) => (
+          <Fact key={title} title={title}>
+            <span class="number">{writeUsdc(BigInt(half.value))}</span> USDC to <Copyable text={half.to} />
+            <br />
+            <span class="note">
+              {half.state === 'settled'
+                ? `settled, log ${half.logIndex} of block ${half.blockNumber}`
+                : half.state}
+            </span>
+          </Fact>
+        ))}
+        {payment.failureCode !== null && (
+          <Fact title="Last failure">{describeCode(payment.failureCode)}</Fact>
+        )}
+      </dl>
+    </section>
+  )
+}
+
+/** The receipt as signed a moment ago, verified here and not by whoever sent it. */
+function ReceiptPanel({ receipt }: { receipt: string }) {
+  const { gateway } = useSession()
+  const [check, setCheck] = useState<ReceiptCheck | { kind: 'unchecked'; reason: string }>()
+  useEffect(() => {
+    let isCurrent = true
+    checkReceipt(receipt, gateway)
+      .catch((error: unknown) => {
+        if (!(error instanceof GatewayError)) throw error
+        return { kind: 'unchecked' as const, reason: error.message }
+      })
+      .then((result) => {
+        if (isCurrent) setCheck(result)
+      })
+    return () => {
+      isCurrent = false
+    }
+  }, [receipt, gateway])
+  return (
+    <section class="panel">
+      <header class="line">
+        <h2>Receipt</h2>
+        {check?.kind === 'genuine' && <span class="status good">verified in this browser</span>}
+        {check?.kind === 'forged' && <span class="status bad">signature is wrong</span>}
+        {check?.kind === 'unchecked' && <span class="status plain">not verified: {check.reason}</span>}
+      </header>
+      {check?.kind === 'genuine' && <Claims claims={check.claims} />}
+      <details>
+        <summary>Signed form (JWS)</summary>
+        <p class="jws">
+          <Copyable text={receipt} whole />
+        </p>
+        <a href={href('receipt', receipt)}>Open in the receipt check</a>
+      </details>
+    </section>
+  )
+}

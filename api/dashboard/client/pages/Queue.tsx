@@ -1,0 +1,133 @@
+import { parseUsdc } from '#protocol/amount'
+import type { ProviderPayments, Queue, WalletQueue } from '../answers.ts'
+import { nameTrigger, shareOf, writeCount, writeCountdown, writeUsdc } from '../format.ts'
+import { query } from '../gateway.ts'
+import { Copyable, Meter } from '../parts/bits.tsx'
+import { PaymentTable } from '../parts/PaymentTable.tsx'
+import { Empty, View } from '../parts/View.tsx'
+import { useSession } from '../session.ts'
+import { useNow } from '../useNow.ts'
+import { usePolled } from '../usePolled.ts'
+
+export function QueuePage() {
+  const { gateway, provider } = useSession()
+  const polled = usePolled(async (signal) => {
+    const path = `providers/${provider.providerId}`
+    const [queue, { payments }] = await Promise.all([
+      gateway.get<Queue>(`${path}/queue`, signal),
+      gateway.get<ProviderPayments>(`${path}/payments${query({ status: 'verified', limit: 20 })}`, signal),
+    ])
+    // Countdowns run by the gateway's clock, whatever this machine's says.
+    return { queue, payments, aheadMs: Date.parse(queue.asOf) - Date.now() }
+  }, 'queue')
+  return (
+    <View title="Queue" polled={polled}>
+      {({ queue, payments, aheadMs }) =>
+        queue.wallets.length === 0 ? (
+          <Empty title="No wallet is registered yet">
+            <p>
+              Tell the gateway who is paid:{' '}
+              <code>tollkeeper provider wallet --network base --address 0x…</code>
+            </p>
+          </Empty>
+        ) : (
+          <>
+            <div class="wallets">
+              {queue.wallets.map((wallet) => (
+                <WalletCard key={wallet.walletId} queue={wallet} aheadMs={aheadMs} />
+              ))}
+            </div>
+            <section class="panel">
+              <h2>Waiting</h2>
+              {payments.length === 0 ? (
+                <p class="note">No payment waits for its settlement.</p>
+              ) : (
+                <PaymentTable payments={payments} label="Waiting payments" />
+              )}
+            </section>
+          </>
+        )
+      }
+    </View>
+  )
+}
+
+function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number }) {
+  const now = useNow() + aheadMs
+  const { triggers, fired, settlesAt } = queue
+  const accumulated = parseUsdc(queue.accumulated_usdc)
+  const amount = parseUsdc(triggers.amount.threshold_usdc)
+  const largest = parseUsdc(triggers.high_value.largest_usdc)
+  const high = parseUsdc(triggers.high_value.threshold_usdc)
+  const waitedMs = triggers.time.since === null ? 0 : Math.max(0, now - Date.parse(triggers.time.since))
+  const limitMs = triggers.time.seconds * 1000
+  const leftMs = triggers.expiry.at === null ? null : Date.parse(triggers.expiry.at) - now
+  return (
+    <section class="panel wallet" aria-label={`Queue of ${queue.wallet} on ${queue.network}`}>
+      <header>
+        <h2>
+          <Copyable text={queue.wallet} />
+        </h2>
+        <span class="status plain">{queue.network}</span>
+      </header>
+      <div class="countdown">
+        <p>
+          <span class="value">{writeUsdc(accumulated)}</span> <small>USDC</small>
+          <br />
+          <span class="note">
+            {queue.payments === 1 ? '1 payment waits' : `${writeCount(queue.payments)} payments wait`}
+            {queue.settlingPayments > 0 && `, ${writeCount(queue.settlingPayments)} settling now`}
+            {queue.retryingPayments > 0 && `, ${writeCount(queue.retryingPayments)} retrying later`}
+          </span>
+        </p>
+        <p class="right">
+          {settlesAt === null ? (
+            <span class="value idle">{queue.settlingPayments > 0 ? 'settling' : 'idle'}</span>
+          ) : (
+            <span class="value" role="timer">
+              {fired ? 'now' : writeCountdown(Date.parse(settlesAt) - now)}
+            </span>
+          )}
+          <br />
+          <span class="note">
+            {fired ? `${nameTrigger(fired)} has fired` : 'until settlement, at the latest'}
+          </span>
+        </p>
+      </div>
+      <div class="meters">
+        <Meter
+          label="Amount"
+          share={shareOf(accumulated, amount)}
+          text={`${writeUsdc(accumulated)} of ${writeUsdc(amount)} USDC`}
+        />
+        <Meter
+          label="Count"
+          share={shareOf(BigInt(queue.payments), BigInt(triggers.count.threshold))}
+          text={`${writeCount(queue.payments)} of ${writeCount(triggers.count.threshold)}`}
+        />
+        <Meter
+          label="Time"
+          share={Math.min(1, waitedMs / limitMs)}
+          text={`${writeCountdown(waitedMs)} of ${writeCountdown(limitMs)}`}
+        />
+        <Meter
+          label="High value"
+          share={shareOf(largest, high)}
+          text={`${writeUsdc(largest)} of ${writeUsdc(high)} USDC`}
+        />
+        <Meter
+          label="Expiry"
+          share={
+            leftMs === null ? 0 : 1 - Math.min(1, Math.max(0, leftMs / (waitedMs + Math.max(leftMs, 1))))
+          }
+          text={leftMs === null ? 'nothing can expire' : `in ${writeCountdown(leftMs)}`}
+        />
+      </div>
+      <p class="note">
+        Whichever is full first settles the queue. While gas is dear, the keeper waits for{' '}
+        {writeUsdc(parseUsdc(triggers.amount.raised_threshold_usdc))} USDC or{' '}
+        {writeCount(triggers.count.raisedThreshold)} payments instead.
+      </p>
+    </section>
+  )
+}

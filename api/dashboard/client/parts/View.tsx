@@ -1,0 +1,126 @@
+import type { ComponentChildren } from 'preact'
+import { useEffect } from 'preact/hooks'
+import { writeDistance } from '../format.ts'
+import type { GatewayError } from '../gateway.ts'
+import { useNow } from '../useNow.ts'
+import type { Polled } from '../usePolled.ts'
+
+export function useTitle(title: string): void {
+  useEffect(() => {
+    document.title = `${title} · Tollkeeper`
+  }, [title])
+}
+
+type ViewProps<T> = {
+  title: string
+  /** Beside the title. */
+  actions?: ComponentChildren
+  /** Under the title, also while there is nothing to show. */
+  below?: ComponentChildren
+  polled: Polled<T>
+  children: (data: T) => ComponentChildren
+}
+
+/** A page over something that is read again and again: it says how fresh that is, and what is wrong. */
+export function View<T>({ title, actions, below, polled, children }: ViewProps<T>) {
+  useTitle(title)
+  const { data, error } = polled
+  return (
+    <>
+      <header class="view-head">
+        <h1>{title}</h1>
+        {actions}
+        <Freshness polled={polled} />
+      </header>
+      {below}
+      {data === undefined ? (
+        error ? (
+          <Failed error={error} retry={polled.refresh} />
+        ) : (
+          <Loading />
+        )
+      ) : (
+        <>
+          {error && <Stale error={error} retry={polled.refresh} />}
+          {children(data)}
+        </>
+      )}
+    </>
+  )
+}
+
+function Freshness<T>({ polled: { readAt, error } }: { polled: Polled<T> }) {
+  const now = useNow()
+  if (readAt === undefined) return null
+  return (
+    <p class={error ? 'freshness late' : 'freshness'}>
+      <span class="dot" aria-hidden="true" />
+      {error ? `As of ${writeDistance(now, Math.min(readAt, now))}` : 'Live'}
+    </p>
+  )
+}
+
+function Loading() {
+  return (
+    <p class="loading" role="status">
+      Reading…
+    </p>
+  )
+}
+
+/** What went wrong, in words that say what to do. */
+function explain({ status, code, message }: GatewayError): { title: string; text: string } {
+  if (status === 0) {
+    return { title: 'The gateway does not answer', text: 'It may be restarting, or you may be offline.' }
+  }
+  if (code === 'index_behind') {
+    return {
+      title: 'The index is behind the chain',
+      text: 'Nothing is lost: rather than show settled payments as outstanding, the gateway waits until the index has caught up.',
+    }
+  }
+  if (code === 'dependency_unavailable') {
+    return {
+      title: 'The gateway can’t reach its database or the chain',
+      text: 'Payments and receipts are safe. This page comes back by itself.',
+    }
+  }
+  if (status === 404) return { title: 'There is no such thing here', text: message }
+  if (status === 429)
+    return { title: 'Too many requests', text: 'This page slows down and goes on by itself.' }
+  return { title: 'The gateway could not answer', text: message }
+}
+
+function Failed({ error, retry }: { error: GatewayError; retry: () => void }) {
+  const { title, text } = explain(error)
+  return (
+    <div class="panel failed" role="alert">
+      <h2>{title}</h2>
+      <p>{text}</p>
+      <button type="button" onClick={retry}>
+        Try again
+      </button>
+    </div>
+  )
+}
+
+function Stale({ error, retry }: { error: GatewayError; retry: () => void }) {
+  const { title } = explain(error)
+  return (
+    <div class="stale" role="alert">
+      <p>{title}. What you see was read before.</p>
+      <button type="button" class="quiet" onClick={retry}>
+        Try again
+      </button>
+    </div>
+  )
+}
+
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+  return (
+    <div class="panel empty">
+      <h2>{title}</h2>
+      {children}
+    </div>
+  )
+}

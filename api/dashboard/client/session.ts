@@ -1,0 +1,34 @@
+import { createContext } from 'preact'
+import { useContext } from 'preact/hooks'
+import type { Provider } from './answers.ts'
+import { createGateway, type Gateway } from './gateway.ts'
+
+/** The API key lives in this tab and goes with it: no cookie, nothing that another tab or a later visit could read. */
+const storageKey = 'tollkeeper.apiKey'
+
+export const storedKey = {
+  read: (): string | null => sessionStorage.getItem(storageKey),
+  write: (key: string): void => sessionStorage.setItem(storageKey, key),
+  forget: (): void => sessionStorage.removeItem(storageKey),
+}
+
+export type Session = {
+  provider: Provider
+  gateway: Gateway
+  /** Ends it, and says why where it wasn't asked for. */
+  end: (reason?: string) => void
+}
+
+export const SessionContext = createContext<Session | null>(null)
+
+export function useSession(): Session {
+  const session = useContext(SessionContext)
+  if (session === null) throw new Error('This view needs a session')
+  return session
+}
+
+/** @throws {GatewayError} 401 for a key that is not in force */
+export async function openSession(key: string): Promise<Omit<Session, 'end'>> {
+  const gateway = createGateway(key)
+  return { gateway, provider: await gateway.get<Provider>('account') }
+}

@@ -1,0 +1,134 @@
+import type { Payment, Timeline } from './answers.ts'
+import { describeCode, nameTrigger } from './format.ts'
+
+export type Step = {
+  title: string
+  /** ISO; null: it has not happened. */
+  at: string | null
+  state: 'done' | 'now' | 'ahead' | 'failed'
+  detail?: string
+  txHash?: string
+}
+
+/**
+ * A payment's life as steps in order: what happened, what is happening, what is still ahead.
+ *
+ * What the chain shows decides: a payment that somebody else settled is mined without a broadcast of ours.
+ */
+export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
+  const steps: Step[] = [
+    {
+      title: 'Challenged',
+      at: timeline.challengedAt,
+      state: 'done',
+      detail: 'The buyer got the price and a macaroon.',
+    },
+    {
+      title: 'Verified',
+      at: timeline.acceptedAt,
+      state: 'done',
+      detail: 'Both signatures were good. The service was rendered, the receipt signed.',
+    },
+    { title: 'Queued', at: timeline.acceptedAt, state: 'done', detail: 'It waits for a settlement trigger.' },
+  ]
+  const tries = [...failedTries(timeline), ...broadcasts(timeline)].sort(byTime)
+  steps.push(...tries)
+
+  const end = endOf(payment, timeline)
+  if (end) return [...steps, end]
+
+  const isMined = timeline.mined !== null
+  const last = steps.at(-1)
+  if (!isMined && last) {
+    // A broadcast that isn't mined yet is what is going on; else it waits in the queue again.
+    const isSent = payment.payment_status === 'settling'
+    if (last.state === 'done') last.state = 'now'
+    if (payment.payment_status === 'retrying' && payment.nextAttemptAt !== null) {
+      steps.push({ title: 'Next attempt', at: payment.nextAttemptAt, state: 'ahead' })
+    }
+    if (!isSent) steps.push({ title: 'Broadcast', at: null, state: 'ahead' })
+  }
+  steps.push(minedStep(timeline, payment))
+  steps.push(confirmedStep(timeline))
+  return steps
+}
+
+function byTime(a: Step, b: Step): number {
+  return Date.parse(a.at ?? '') - Date.parse(b.at ?? '')
+}
+
+function failedTries({ failures }: Timeline): Step[] {
+  return failures.map(({ attempt, code, detail, failedAt }) => ({
+    title: `Attempt ${attempt} failed`,
+    at: failedAt,
+    state: 'failed',
+    detail: detail === '' ? describeCode(code) : `${describeCode(code)}: ${detail}`,
+  }))
+}
+
+/** The transactions of ours that carried it; of those of one batch, the first, and how often it was replaced. */
+function broadcasts({ batches, mined }: Timeline): Step[] {
+  return batches.flatMap(({ trigger, transactions }): Step[] => {
+    const [first] = transactions
+    if (first === undefined) return []
+    const shown =
+      transactions.find(({ hash }) => hash === mined?.transactionHash) ?? transactions.at(-1) ?? first
+    const replaced = transactions.filter(({ kind }) => kind === 'replacement').length
+    const again = replaced === 0 ? '' : replaced === 1 ? ', replaced once' : `, replaced ${replaced} times`
+    return [
+      {
+        title: 'Broadcast',
+        at: first.broadcastAt ?? first.signedAt,
+        state: 'done',
+        detail: `Trigger: ${nameTrigger(trigger).toLowerCase()}${again}.`,
+        txHash: shown.hash,
+      },
+    ]
+  })
+}
+
+function minedStep({ mined, batches }: Timeline, { platform }: Payment): Step {
+  if (mined === null) return { title: 'Mined', at: null, state: 'ahead' }
+  const isOurs = batches.some(({ transactions }) =>
+    transactions.some(({ hash }) => hash === mined.transactionHash),
+  )
+  const who = isOurs ? '' : ' Sent by somebody else than our keeper: settled all the same.'
+  const fee =
+    platform.state === 'settled' || platform.value === '0' ? '' : ' The platform’s part is still to move.'
+  return {
+    title: 'Mined',
+    at: mined.at,
+    state: 'done',
+    detail: `In block ${mined.blockNumber}.${who}${fee}`,
+    txHash: mined.transactionHash,
+  }
+}
+
+function confirmedStep({ mined, confirmedAt, confirmations, confirmationsRequired }: Timeline): Step {
+  const blocks = confirmationsRequired === 1 ? '1 block' : `${confirmationsRequired} blocks`
+  if (confirmedAt !== null) {
+    return { title: 'Confirmed', at: confirmedAt, state: 'done', detail: `${blocks} on top of it.` }
+  }
+  return {
+    title: 'Confirmed',
+    at: null,
+    state: mined === null ? 'ahead' : 'now',
+    ...(mined !== null && { detail: `${confirmations} of ${blocks} on top of it.` }),
+  }
+}
+
+/** Where nothing more will happen, although it did not settle. */
+function endOf({ payment_status, failureCode }: Payment, { voidedAt, failedAt }: Timeline): Step | undefined {
+  if (payment_status === 'voided') {
+    return { title: 'Voided', at: voidedAt, state: 'done', detail: 'No service was rendered: no charge.' }
+  }
+  if (payment_status === 'failed') {
+    return {
+      title: 'Failed',
+      at: failedAt,
+      state: 'failed',
+      detail: failureCode === null ? 'Its authorizations have run out.' : describeCode(failureCode),
+    }
+  }
+  return undefined
+}

@@ -1,0 +1,88 @@
+import { useContext, useEffect, useRef, useState } from 'preact/hooks'
+import { GatewayError } from './gateway.ts'
+import { SessionContext } from './session.ts'
+
+export type Polled<T> = {
+  /** What was read last; undefined before the first answer. */
+  data: T | undefined
+  /** Why the last reading failed; `data` is older then. */
+  error: GatewayError | undefined
+  /** When `data` was read. */
+  readAt: number | undefined
+  /** Reads now. */
+  refresh: () => void
+}
+
+const everyMs = 4_000
+const slowestMs = 60_000
+
+/**
+ * Reads again and again while the tab is looked at: at once when it's shown again, ever more seldom while it fails.
+ *
+ * @param key what is read: another key drops what was read before
+ */
+export function usePolled<T>(read: (signal: AbortSignal) => Promise<T>, key: string): Polled<T> {
+  const session = useContext(SessionContext)
+  const [state, setState] = useState<{ key: string } & Omit<Polled<T>, 'refresh'>>({
+    key,
+    data: undefined,
+    error: undefined,
+    readAt: undefined,
+  })
+  const latest = useRef(read)
+  latest.current = read
+  const wake = useRef(() => {})
+
+  useEffect(() => {
+    const stop = new AbortController()
+    const { signal } = stop
+    let failures = 0
+
+    const pause = (ms: number) =>
+      new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, ms)
+        wake.current = () => {
+          clearTimeout(timer)
+          resolve()
+        }
+        signal.addEventListener('abort', wake.current, { once: true })
+      })
+    const untilVisible = () =>
+      new Promise<void>((resolve) => {
+        if (document.visibilityState === 'visible') return resolve()
+        const look = () => document.visibilityState === 'visible' && resolve()
+        document.addEventListener('visibilitychange', look, { signal })
+        signal.addEventListener('abort', () => resolve(), { once: true })
+      })
+
+    const run = async () => {
+      while (!signal.aborted) {
+        try {
+          const data = await latest.current(signal)
+          failures = 0
+          if (!signal.aborted) setState({ key, data, error: undefined, readAt: Date.now() })
+        } catch (error) {
+          if (signal.aborted) return
+          if (!(error instanceof GatewayError)) throw error
+          if (error.status === 401 && session) return session.end('Your API key is no longer in force.')
+          failures++
+          setState((last) =>
+            last.key === key ? { ...last, error } : { key, data: undefined, readAt: undefined, error },
+          )
+        }
+        await pause(Math.min(everyMs * 2 ** failures, slowestMs))
+        await untilVisible()
+      }
+    }
+    void run()
+
+    // What was read while nobody looked is old: don't make who looks again wait for the next turn.
+    const onShown = () => document.visibilityState === 'visible' && wake.current()
+    document.addEventListener('visibilitychange', onShown, { signal })
+    addEventListener('online', onShown, { signal })
+    return () => stop.abort()
+  }, [key, session])
+
+  const current = state.key === key ? state : { data: undefined, error: undefined, readAt: undefined }
+  return { data: current.data, error: current.error, readAt: current.readAt, refresh: () => wake.current() }
+}

@@ -1,0 +1,77 @@
+import type { Hash } from 'viem'
+import type { BatchOutcome } from '#keeper/store/batches'
+import type { Database } from '#keeper/store/database'
+import { halves } from '#keeper/store/halves'
+import type { Trigger } from '#protocol/settlement'
+import type { FailedAttempt } from './settlementFailures.ts'
+
+export type SentTransaction = {
+  hash: Hash
+  kind: 'settle' | 'replacement' | 'cancellation'
+  signedAt: Date
+  broadcastAt: Date | null
+  blockNumber: bigint | null
+}
+
+export type ClaimingBatch = {
+  trigger: Trigger
+  claimedAt: Date
+  closedAt: Date | null
+  outcome: BatchOutcome | null
+  transactions: SentTransaction[]
+}
+
+/** What a payment went through: our own intent and attempts, and where the chain has its provider's half. */
+export type PaymentTimeline = {
+  chainId: number
+  challengedAt: Date
+  acceptedAt: Date
+  publishedAt: Date | null
+  voidedAt: Date | null
+  failedAt: Date | null
+  batches: ClaimingBatch[]
+  failures: FailedAttempt[]
+  mined: { txHash: Hash; blockNumber: bigint; blockHash: Hash; blockTime: bigint } | null
+}
+
+/** @returns undefined for a payment that doesn't exist or is another provider's */
+export async function findPaymentTimeline(
+  sql: Database,
+  indexerSchema: string,
+  { providerId, paymentId }: { providerId: string; paymentId: string },
+): Promise<PaymentTimeline | undefined> {
+  const [payment] = await sql<Omit<PaymentTimeline, 'batches' | 'failures' | 'mined'>[]>`
+    select chain_id as "chainId", challenged_at as "challengedAt", accepted_at as "acceptedAt",
+      published_at as "publishedAt", voided_at as "voidedAt", failed_at as "failedAt"
+    from payment where id = ${paymentId} and provider_id = ${providerId}`
+  if (payment === undefined) return undefined
+  const [batches, failures, [mined]] = await Promise.all([
+    readBatches(sql, paymentId),
+    sql<FailedAttempt[]>`
+      select attempt, code, detail, failed_at as "failedAt", next_attempt_at as "nextAttemptAt"
+      from settlement_failure where payment_id = ${paymentId} order by failed_at, attempt`,
+    sql<NonNullable<PaymentTimeline['mined']>[]>`
+      select tx_hash as "txHash", block_number as "blockNumber", block_hash as "blockHash", block_time as "blockTime"
+      from ${halves(sql, indexerSchema)} h
+      where payment_id = ${paymentId} and half = 0 and state = 'settled'`,
+  ])
+  return { ...payment, batches, failures, mined: mined ?? null }
+}
+
+async function readBatches(sql: Database, paymentId: string): Promise<ClaimingBatch[]> {
+  const batches = await sql<(Omit<ClaimingBatch, 'transactions'> & { id: bigint })[]>`
+    select distinct b.id, b.trigger, b.created_at as "claimedAt", b.closed_at as "closedAt", b.outcome
+    from batch_item i join batch b on b.id = i.batch_id
+    where i.payment_id = ${paymentId}
+    order by b.id`
+  const sent = await sql<(SentTransaction & { batchId: bigint })[]>`
+    select batch_id as "batchId", hash, kind, created_at as "signedAt", broadcast_at as "broadcastAt",
+      mined_block as "blockNumber"
+    from transaction where batch_id = any(${batches.map(({ id }) => id.toString())}::bigint[])
+    order by created_at, max_fee_per_gas`
+  const byBatch = Map.groupBy(sent, ({ batchId }) => batchId)
+  return batches.map(({ id, ...batch }) => ({
+    ...batch,
+    transactions: (byBatch.get(id) ?? []).map(({ batchId: _, ...transaction }) => transaction),
+  }))
+}

@@ -1,0 +1,134 @@
+import { createWalletClient, http, parseAbi } from 'viem'
+import { openDatabase } from '#keeper/store/database'
+import { createClient } from '#sdk/client/createClient'
+import { devAccount, devPrivateKey } from '../../../scripts/chain/accounts.ts'
+import type { Stack } from '../../../scripts/stack/stack.ts'
+import { newBuyer, openShop, type Shop, usdcOf } from '../../support/shop.ts'
+import { until } from '../../support/until.ts'
+
+/** No trigger fires by itself but one that a test asks for. */
+export const patient = {
+  TRIGGER_COUNT: '50',
+  TRIGGER_AMOUNT_USDC: '1',
+  TRIGGER_RAISED_AMOUNT_USDC: '2',
+  TRIGGER_TIME_SECONDS: '3600',
+}
+const eager = { ...patient, TRIGGER_TIME_SECONDS: '1' }
+
+export type Scene = {
+  shop: Shop
+  settled: string[]
+  /** Fails for want of a balance, and is tried again by itself. */
+  retrying: string
+  /** Its retries are used up. */
+  failed: string
+  waiting: string[]
+  /** As it came with the answer. */
+  receipt: string
+}
+
+type SceneOptions = {
+  /** How many payments settle together, batch after batch. */
+  batches: number[]
+  waiting: number
+  /** Moves what was accepted back over so many days: for a picture of more than a minute. */
+  days?: number
+}
+
+/** A provider's life in short, all of it real: paid through the SDK, settled by the keeper, read from the index. */
+export async function playScene(
+  stack: Stack,
+  { batches, waiting, days = 0 }: SceneOptions,
+): Promise<Scene> {
+  const shop = await openShop(stack, { usdcPerUnit: '0.012' })
+  const sql = openDatabase({ url: stack.databaseUrl, max: 2, applicationName: 'scene' })
+  try {
+    const buyers = [await newBuyer(stack, '5'), await newBuyer(stack, '5'), await newBuyer(stack, '5')]
+    const pay = async (count: number): Promise<{ paymentId: string; receipt: string }[]> =>
+      Promise.all(
+        Array.from({ length: count }, async (_, index) => {
+          const { paymentId, receipt } = await buyers[index % buyers.length]!.client.request(shop.url)
+          return { paymentId: paymentId as string, receipt: receipt as string }
+        }),
+      )
+
+    // Calls that lead to nothing: without a payment, and from somebody who has no money.
+    await Promise.all(Array.from({ length: 4 }, () => fetch(shop.url)))
+    await (await newBuyer(stack, '0.001')).client.request(shop.url).catch(() => {})
+
+    const settled: string[] = []
+    let receipt = ''
+    for (const count of batches) {
+      await stack.keeper.stop()
+      const paid = await pay(count)
+      const ids = paid.map(({ paymentId }) => paymentId)
+      receipt = paid[0]?.receipt ?? receipt
+      if (days > 0) await moveBack(sql, ids, days)
+      await stack.keeper.start(eager)
+      await untilStatus(stack, ids, 'settled')
+      settled.push(...ids)
+    }
+
+    const [retrying, failed] = await payAndEmptyTheWallet(stack, shop)
+    await untilStatus(stack, [retrying, failed], 'retrying')
+    // Five retries take a day and an hour: the last one is brought forward.
+    await sql`update payment set attempts = 5, next_attempt_at = now() where id = ${failed}`
+    await untilStatus(stack, [failed], 'failed')
+
+    await stack.keeper.restart(patient)
+    const last = await pay(waiting)
+    return { shop, settled, retrying, failed, waiting: last.map(({ paymentId }) => paymentId), receipt }
+  } finally {
+    await sql.end()
+  }
+}
+
+async function moveBack(sql: ReturnType<typeof openDatabase>, ids: string[], days: number): Promise<void> {
+  for (const [index, id] of ids.entries()) {
+    // More of late than long ago, and never the same.
+    const hours = Math.floor(days * 24 * ((index * 0.618_034) % 1) ** 1.6) + 1
+    await sql`
+      update payment set accepted_at = accepted_at - ${hours} * interval '1 hour',
+        challenged_at = challenged_at - ${hours} * interval '1 hour'
+      where id = ${id}`
+  }
+}
+
+/** Two payments of a buyer who then sends the money elsewhere: only the chain can say no to them now. */
+async function payAndEmptyTheWallet(stack: Stack, shop: Shop): Promise<[string, string]> {
+  const account = devAccount(14)
+  const usdcAddress = usdcOf(stack)
+  const { network } = stack.chain
+  await stack.keeper.stop()
+  await stack.chain.mintUsdc([account.address], 100_000n)
+  const client = createClient({
+    gatewayUrl: stack.api.url,
+    network,
+    walletPrivateKey: devPrivateKey(14),
+    usdcAddress,
+  })
+  const first = await client.request(shop.url)
+  const second = await client.request(shop.url)
+  const wallet = createWalletClient({ account, transport: http(stack.chain.url) })
+  await wallet.writeContract({
+    address: usdcAddress,
+    abi: parseAbi(['function transfer(address to, uint256 value) returns (bool)']),
+    functionName: 'transfer',
+    args: [devAccount(15).address, 100_000n],
+    chain: null,
+  })
+  await stack.keeper.start(eager)
+  return [first.paymentId as string, second.paymentId as string]
+}
+
+async function untilStatus(stack: Stack, ids: string[], wanted: string): Promise<void> {
+  await until(`${ids.length} payments are ${wanted}`, async () => {
+    const found = await Promise.all(
+      ids.map(async (id) => {
+        const answer = await fetch(new URL(`/payments/${id}`, stack.api.url))
+        return ((await answer.json()) as { payment_status?: string }).payment_status
+      }),
+    )
+    return found.every((status) => status === wanted)
+  })
+}

@@ -1,0 +1,92 @@
+import { accessSync, constants } from 'node:fs'
+import { delimiter, join } from 'node:path'
+import axe, { type AxeResults, type Result } from 'axe-core'
+import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
+
+const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable', 'chrome']
+
+/** A Chromium of this machine: `CHROMIUM_PATH`, or what stands in the PATH. */
+export function findBrowser(): string | undefined {
+  const { CHROMIUM_PATH, PATH = '' } = process.env
+  if (CHROMIUM_PATH) return CHROMIUM_PATH
+  const folders = [...PATH.split(delimiter), '/usr/bin', '/usr/local/bin']
+  return folders.flatMap((folder) => names.map((name) => join(folder, name))).find(isExecutable)
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** It asks nobody for anything by itself: a request to another host is then the page's. */
+export function launchBrowser(executablePath: string): Promise<Browser> {
+  return chromium.launch({
+    executablePath,
+    args: [
+      '--no-sandbox',
+      '--disable-gpu',
+      '--disable-quic',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--disable-sync',
+    ],
+  })
+}
+
+export const desktop = { viewport: { width: 1280, height: 800 } } satisfies BrowserContextOptions
+export const phone = {
+  viewport: { width: 390, height: 844 },
+  deviceScaleFactor: 2,
+  isMobile: true,
+  hasTouch: true,
+} satisfies BrowserContextOptions
+
+export type Watched = {
+  page: Page
+  /** Errors in the console, and exceptions that nobody caught. */
+  errors: string[]
+  /** Requests to another origin than the gateway's. */
+  foreign: string[]
+}
+
+/** A tab of its own, with an ear on what goes wrong in it. */
+export async function openTab(
+  browser: Browser,
+  origin: string,
+  options: BrowserContextOptions = desktop,
+): Promise<Watched> {
+  const context = await browser.newContext(options)
+  const page = await context.newPage()
+  const errors: string[] = []
+  const foreign: string[] = []
+  page.on('console', (message) => {
+    if (message.type() === 'error' || message.type() === 'warning') errors.push(message.text())
+  })
+  page.on('pageerror', (error) => errors.push(error.message))
+  page.on('request', (request) => {
+    const url = new URL(request.url())
+    if (url.origin !== origin && url.protocol !== 'data:') foreign.push(request.url())
+  })
+  page.setDefaultTimeout(20_000)
+  return { page, errors, foreign }
+}
+
+declare global {
+  var axe: { run: (options: object) => Promise<AxeResults> } | undefined
+}
+
+/** What axe-core holds for serious or worse on the page as it is now. */
+export async function seriousViolations(page: Page): Promise<string[]> {
+  await page.evaluate(axe.source)
+  const violations = await page.evaluate(async (): Promise<Result[]> => {
+    const results = await globalThis.axe?.run({ resultTypes: ['violations'] })
+    return results?.violations ?? []
+  })
+  return violations
+    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(' | ')}`)
+}
