@@ -78,10 +78,19 @@ export function parseTriggerSettings(env: Environment): TriggerSettings {
     raisedCount: readInteger(env, 'TRIGGER_RAISED_COUNT', defaultTriggers.raisedCount, 1),
     raisedAboveCost: readUsdc(env, 'TRIGGER_RAISED_ABOVE_USD', defaultTriggers.raisedAboveCost),
     timeMs: readInteger(env, 'TRIGGER_TIME_SECONDS', defaultTriggers.timeMs / 1000, 1, 3_600) * 1000,
-    highValue: readUsdc(env, 'TRIGGER_HIGH_VALUE_USDC', defaultTriggers.highValue),
+    highValue: readHighValue(env),
     expiryLeadMs:
       readInteger(env, 'TRIGGER_EXPIRY_LEAD_SECONDS', defaultTriggers.expiryLeadMs / 1000, 1) * 1000,
   }
+}
+
+/** The queue's index of great payments starts here (store/migrations/0004_queue.sql). */
+const leastHighValue = 1_000_000n
+
+function readHighValue(env: Environment): bigint {
+  const amount = readUsdc(env, 'TRIGGER_HIGH_VALUE_USDC', defaultTriggers.highValue)
+  if (amount >= leastHighValue) return amount
+  throw new ConfigError('TRIGGER_HIGH_VALUE_USDC', 'at least 1 USDC', env.TRIGGER_HIGH_VALUE_USDC)
 }
 
 function readText(env: Environment, name: string, expected: string): string {

@@ -6,11 +6,13 @@ import type { ServedNetwork } from './chain/servedNetworks.ts'
 import { finalityOf } from './domain/finality.ts'
 import { createApp, type Readiness } from './http/app.ts'
 import type { Logger } from './logger.ts'
+import { adoptAbandoned } from './loops/adopt.ts'
 import { concludeMined } from './loops/conclude.ts'
 import { createConfirmer } from './loops/confirm.ts'
 import type { Checkpoint, Context, KeeperSettings, SettlementWallet } from './loops/context.ts'
 import { collectEvidence, recheckEvidence, recheckVoided } from './loops/evidence.ts'
 import { readIndexState } from './loops/indexState.ts'
+import { createReporter } from './loops/report.ts'
 import { keepUp } from './loops/upkeep.ts'
 import { createWorker } from './loops/worker.ts'
 import { createMetrics } from './metrics.ts'
@@ -90,8 +92,10 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   function start(): void {
     for (const context of contexts) {
       const { name } = context.served.network
+      const own: Address[] = []
       for (const wallet of walletsOf(accounts, settings)) {
         const worker = createWorker(context, holder, wallet)
+        own.push(worker.address)
         releases.push(worker.release)
         loop(`wallet ${worker.address}`, name, settings.pollMs, worker.step)
       }
@@ -102,7 +106,10 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
         await confirm(index)
         if (index.status === 'current') await collectEvidence(context)
       })
+      const report = createReporter(context)
       loop('upkeep', name, upkeepMs, async () => {
+        await report()
+        await adoptAbandoned(context, holder, own)
         const index = await readIndexState(context)
         await recheckEvidence(context, index)
         if (index.status !== 'current') return
@@ -181,7 +188,7 @@ function createContext(
     checkpoint,
     log: log.child({ network: served.network.name }),
     metrics,
-    memory: { missingSince: new Map(), settled: new Set() },
+    memory: { missingSince: new Map(), settled: new Set(), counted: new Map() },
   }
 }
 

@@ -9,14 +9,20 @@ export function createMetrics() {
     queuedPayments: new Gauge({
       ...shared,
       name: 'tollkeeper_queued_payments',
-      help: 'Payments that could be claimed now',
+      help: 'Payments that wait for a batch, or for another attempt',
       labelNames: ['network', 'payee'],
     }),
     queueOldestSeconds: new Gauge({
       ...shared,
       name: 'tollkeeper_queue_oldest_seconds',
-      help: 'Age of the oldest payment that could be claimed now',
+      help: 'Age of the oldest payment that waits for its first attempt',
       labelNames: ['network', 'payee'],
+    }),
+    payments: new Gauge({
+      ...shared,
+      name: 'tollkeeper_payments',
+      help: 'Payments that are not over, by status: verified, settling, retrying',
+      labelNames: ['network', 'status'],
     }),
     openBatches: new Gauge({
       ...shared,

@@ -1,4 +1,5 @@
-import { hash, randomBytes, timingSafeEqual } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
+import { hashSecret } from '#keeper/store/apiKeys'
 import type { Queryable } from '#keeper/store/database'
 import { newId } from '../identifiers.ts'
 
@@ -12,9 +13,7 @@ export type ApiKey = {
 
 export type IssuedApiKey = { keyId: string; label: string; createdAt: Date; apiKey: string }
 
-/** `tk_`, the key's public id, `_`, its secret: 256 random bits in base64url. */
-const keyPattern = /^tk_([0-9a-f]{32})_([A-Za-z0-9_-]{43})$/
-
+/** Makes a key of the form that `findKeyOwner` of keeper/store/apiKeys.ts reads. */
 export async function issueApiKey(sql: Queryable, providerId: string, label = ''): Promise<IssuedApiKey> {
   const keyId = newId('key')
   const secret = randomBytes(32).toString('base64url')
@@ -23,19 +22,6 @@ export async function issueApiKey(sql: Queryable, providerId: string, label = ''
     values (${keyId}, ${providerId}, ${hashSecret(secret)}, ${label})
     returning id as "keyId", label, created_at as "createdAt"`
   return { ...row, apiKey: `tk_${keyId.slice(4)}_${secret}` }
-}
-
-/** The provider that a presented key belongs to; undefined for any key that is not in force. */
-export async function findKeyOwner(sql: Queryable, presented: string): Promise<string | undefined> {
-  const match = keyPattern.exec(presented)
-  if (match === null) return undefined
-  const [, id, secret] = match as unknown as [string, string, string]
-  const [row] = await sql<{ providerId: string; secretHash: Buffer }[]>`
-    select provider_id as "providerId", secret_hash as "secretHash"
-    from api_key
-    where id = ${`key_${id}`} and revoked_at is null`
-  if (row === undefined) return undefined
-  return timingSafeEqual(row.secretHash, hashSecret(secret)) ? row.providerId : undefined
 }
 
 export async function listApiKeys(sql: Queryable, providerId: string): Promise<ApiKey[]> {
@@ -52,9 +38,4 @@ export async function revokeApiKey(sql: Queryable, providerId: string, keyId: st
     where id = ${keyId} and provider_id = ${providerId}
     returning id`
   return rows.length === 1
-}
-
-/** A random 256-bit secret needs no slow hash: there is nothing to guess. */
-function hashSecret(secret: string): Buffer {
-  return hash('sha256', secret, 'buffer')
 }

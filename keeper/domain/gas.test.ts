@@ -12,8 +12,21 @@ const pairs = (count: number, payee = (index: number) => `payee${index % 3}`) =>
   Array.from({ length: count }, (_, index) => ({ isPair: true, payee: payee(index) }))
 
 describe('countThatFit', () => {
-  test('behavior: 150 payments always fit', () => {
+  test('behavior: the 150 payments of a raised count fit, as do more of a few providers', () => {
     expect(countThatFit(pairs(150), false)).toBe(150)
+    expect(countThatFit(pairs(400), false)).toBeGreaterThanOrEqual(175)
+  })
+
+  test('behavior: the model is at or above what `npm run bench -- gas` measured, by 3 % at most', () => {
+    const measured = [
+      [{ pairs: 100, singles: 0, payees: 0, hasCode: false }, 8_607_100n],
+      [{ pairs: 150, singles: 0, payees: 0, hasCode: false }, 12_882_150n],
+      [{ pairs: 150, singles: 0, payees: 149, hasCode: false }, 16_218_491n],
+    ] as const
+    for (const [shape, gas] of measured) {
+      expect(estimateBatchGas(shape)).toBeGreaterThanOrEqual(gas)
+      expect(estimateBatchGas(shape) * 100n).toBeLessThanOrEqual(gas * 103n)
+    }
   })
 
   test('behavior: cuts where the model passes the cut', () => {

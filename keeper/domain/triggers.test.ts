@@ -1,11 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import {
-  defaultTriggers,
-  estimatedSettlement,
-  firedTrigger,
-  firstFired,
-  type WalletQueue,
-} from './triggers.ts'
+import { defaultTriggers, estimatedSettlement, firedTrigger, type WalletQueue } from './triggers.ts'
 
 const now = new Date('2026-11-21T12:00:00Z')
 const seconds = BigInt(now.getTime() / 1000)
@@ -60,17 +54,6 @@ describe('firedTrigger', () => {
   ] as const)('args: %s', (_name, change, cost, expected) => {
     expect(firedTrigger({ ...quiet, ...change }, defaultTriggers, cost, now)).toBe(expected)
   })
-})
-
-test('behavior: the most pressing trigger of several wallets names the batch', () => {
-  const queues = [
-    { ...quiet, firstQueuedAt: ago(3_600_000) },
-    { ...quiet, paymentCount: 100 },
-    { ...quiet, amount: 1_000_000n },
-  ]
-  expect(firstFired(queues, defaultTriggers, cheap, now)).toBe('amount')
-  expect(firstFired([quiet], defaultTriggers, cheap, now)).toBe(null)
-  expect(firstFired([], defaultTriggers, cheap, now)).toBe(null)
 })
 
 test('behavior: settlement is estimated at the sooner of one hour and the first expiry', () => {

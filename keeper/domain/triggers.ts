@@ -1,8 +1,10 @@
 import type { Trigger } from '#protocol/settlement'
 
-/** What waits for one provider wallet: payments that could be claimed now. */
-export type WalletQueue = {
-  payee: string
+/**
+ * What waits, as the triggers see it: payments that could be claimed now. Of several provider wallets that would share a
+ * batch, the most of each: a trigger that any of them has fired is fired.
+ */
+export type WaitingPayments = {
   paymentCount: number
   /** What the wallet will receive, USDC base units. */
   amount: bigint
@@ -15,6 +17,9 @@ export type WalletQueue = {
   /** One of them failed before and its next attempt is due. */
   retryDue: boolean
 }
+
+/** What waits for one provider wallet. */
+export type WalletQueue = WaitingPayments & { payee: string }
 
 export type TriggerSettings = {
   amount: bigint
@@ -47,12 +52,12 @@ export const defaultTriggers: TriggerSettings = {
 const precedence = ['high_value', 'expiry', 'amount', 'count', 'time'] as const
 
 /**
- * The trigger that one wallet's queue has fired, or null.
+ * The trigger that has fired, or null.
  *
  * @param estimatedCost USDC base units that settling everything queued would cost now.
  */
 export function firedTrigger(
-  queue: WalletQueue,
+  queue: WaitingPayments,
   settings: TriggerSettings,
   estimatedCost: bigint,
   now: Date,
@@ -70,19 +75,8 @@ export function firedTrigger(
   return precedence.find((trigger) => fired[trigger]) ?? null
 }
 
-/** The most pressing trigger among several wallets that would share a batch, or null. */
-export function firstFired(
-  queues: WalletQueue[],
-  settings: TriggerSettings,
-  estimatedCost: bigint,
-  now: Date,
-): Trigger | null {
-  const fired = new Set(queues.map((queue) => firedTrigger(queue, settings, estimatedCost, now)))
-  return precedence.find((trigger) => fired.has(trigger)) ?? null
-}
-
 /** When a wallet's queue will settle at the latest, if nothing else is queued. */
-export function estimatedSettlement(queue: WalletQueue, settings: TriggerSettings): Date {
+export function estimatedSettlement(queue: WaitingPayments, settings: TriggerSettings): Date {
   return new Date(
     Math.min(
       queue.firstQueuedAt.getTime() + settings.timeMs,

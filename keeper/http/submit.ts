@@ -118,7 +118,7 @@ async function authorize(
   apiKey: string | null,
 ): Promise<void> {
   if (apiKey !== null) {
-    if ((await findKeyOwner(sql, apiKey)) !== null) return
+    if ((await findKeyOwner(sql, apiKey)) !== undefined) return
     throw new BaseError('unauthorized')
   }
   const payees = [...new Set(transfers.map((transfer) => transfer.to))].filter(

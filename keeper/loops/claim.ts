@@ -1,14 +1,34 @@
-import type { Address } from 'viem'
-import type { Trigger } from '#protocol/settlement'
-import { estimateFees } from '../chain/feeEstimate.ts'
-import { estimateSettlementCost, readGasTokenPrice } from '../chain/settlementCost.ts'
+import { findDueTrigger } from '../chain/dueTrigger.ts'
 import { batchGasCut, countThatFit, mostPayments } from '../domain/gas.ts'
-import { firstFired } from '../domain/triggers.ts'
+import { firedTrigger, type WaitingPayments } from '../domain/triggers.ts'
 import { type BatchRow, insertBatch } from '../store/batches.ts'
+import type { Queryable } from '../store/database.ts'
 import { type Lease, requireLease } from '../store/leases.ts'
-import { lockClaims, lockMostUrgent, type QueueGroup, readQueue } from '../store/queue.ts'
+import {
+  deferPayments,
+  lockClaims,
+  lockWanted,
+  type QueuedPayment,
+  type QueueGroup,
+  readExtremes,
+  readFullest,
+  readGreatest,
+  readGroups,
+  readMostUrgent,
+  readNextBatchSize,
+  readSettleable,
+  returnPutOff,
+} from '../store/queue.ts'
 import { claimSubmission } from '../store/submissions.ts'
 import type { Context } from './context.ts'
+import { failSpoiled } from './evidence.ts'
+
+/** What a stranger settled is looked at again after this long, if it isn't concluded by then. */
+const settledElsewhereMs = 15_000
+/** Looks at the queue in one step, each of which may find a whole batch settled by others. */
+const mostRounds = 50
+/** So much of its time a keeper spends at most on counting what waits for each provider wallet. */
+const countingShare = 0.1
 
 /**
  * Claims the next batch for a wallet, if a trigger has fired: what was asked for through POST /submit first.
@@ -28,90 +48,94 @@ export async function claimNext(context: Context, lease: Lease): Promise<BatchRo
 }
 
 async function claimQueued(context: Context, lease: Lease): Promise<BatchRow | null> {
-  const { sql, served, settings, now } = context
-  const scope = { chainId: served.network.chainId, token: served.token, indexerSchema: context.indexerSchema }
-  const groups = await readQueue(sql, scope, now())
-  reportQueue(context, groups)
-
-  for (const group of groups) {
-    const trigger = await findTrigger(context, lease.address, group)
-    if (!trigger) continue
-
-    const batch = await sql.begin(async (tx) => {
-      await requireLease(tx, lease)
-      await lockClaims(tx, scope.chainId)
-      const chosen = await lockMostUrgent(
-        tx,
-        { ...scope, feeRecipient: group.feeRecipient },
-        now(),
-        trigger === 'high_value'
-          ? { from: settings.triggers.highValue, limit: 1 }
-          : { below: settings.triggers.highValue, limit: mostPayments },
-      )
-      const fit = countThatFit(chosen, chosen[0]?.hasCode ?? false, batchGasCut)
-      if (fit === 0) return null
-      return insertBatch(
-        tx,
-        lease,
-        { batchId: context.randomBytes32(), token: served.token, feeRecipient: group.feeRecipient, trigger },
-        chosen.slice(0, fit).map(({ id }) => ({ paymentId: id })),
-      )
-    })
-    if (batch) return batch
+  const { sql, served, now } = context
+  const scope = { chainId: served.network.chainId, token: served.token }
+  await returnPutOff(sql, scope, now())
+  for (const group of await readGroups(sql, scope)) {
+    // What was settled by others leaves the queue as it is found, so the triggers are asked again after each find.
+    for (let round = 0; round < mostRounds; round++) {
+      const claimed = await claimFrom(context, lease, group)
+      if (claimed === 'look again') continue
+      if (claimed) return claimed
+      break
+    }
   }
   return null
 }
 
-async function findTrigger(context: Context, from: Address, group: QueueGroup): Promise<Trigger | null> {
-  const { settings, now } = context
-  const at = now()
-  const whenCheap = firstFired(group.wallets, settings.triggers, 0n, at)
-  const whenDear = firstFired(group.wallets, settings.triggers, settings.triggers.raisedAboveCost + 1n, at)
-  // The cost only has to be known where it makes a difference.
-  if (whenCheap === whenDear) return whenCheap
-  return (await costOfSettling(context, from, group)) > settings.triggers.raisedAboveCost
-    ? whenDear
-    : whenCheap
+async function claimFrom(
+  context: Context,
+  lease: Lease,
+  group: QueueGroup,
+): Promise<BatchRow | null | 'look again'> {
+  const { sql, served, settings, now } = context
+  const { triggers } = settings
+  const waiting = await readWaiting(context, group)
+  if (!waiting) return null
+  const readSize = () => readNextBatchSize(sql, group, mostPayments)
+  const trigger = await findDueTrigger(served, lease.address, waiting, settings, readSize, now())
+  if (!trigger) return null
+
+  const chosen =
+    trigger === 'high_value'
+      ? await readGreatest(sql, group, triggers.highValue, mostPayments)
+      : await readMostUrgent(sql, group, {
+          now: now(),
+          below: triggers.highValue,
+          expiryLeadMs: triggers.expiryLeadMs,
+          limit: mostPayments,
+        })
+  if (chosen.length === 0) return null
+  return sql.begin(async (tx) => {
+    await requireLease(tx, lease)
+    await lockClaims(tx, group.chainId)
+    const wanted = await lockWanted(
+      tx,
+      chosen.map(({ id }) => id),
+    )
+    if (wanted.size < chosen.length) return 'look again' as const
+    const settleable = await readSettleable(tx, context.indexerSchema, [...wanted], now())
+    if (settleable.size < chosen.length) {
+      await setAside(context, tx, chosen, settleable)
+      return 'look again' as const
+    }
+    const fit = trigger === 'high_value' ? 1 : countThatFit(chosen, chosen[0]?.hasCode ?? false, batchGasCut)
+    return insertBatch(
+      tx,
+      lease,
+      { batchId: context.randomBytes32(), token: group.token, feeRecipient: group.feeRecipient, trigger },
+      chosen.slice(0, fit).map(({ id }) => ({ paymentId: id })),
+    )
+  }) as Promise<BatchRow | 'look again'>
 }
 
-/** What settling the whole group would cost now, cut into batches as it will be. */
-async function costOfSettling(context: Context, from: Address, group: QueueGroup): Promise<bigint> {
-  const { served, settings } = context
-  const { network, deployment, client } = served
-  const [{ usdPerToken }, fees] = await Promise.all([
-    readGasTokenPrice(client, network.ethUsdFeed, settings.gasTokenUsd),
-    estimateFees(client, settings),
-  ])
-  return estimateSettlementCost(client, {
-    network,
-    contract: deployment.batchSettlement,
-    from,
-    shape: {
-      pairs: Math.min(group.paymentCount, mostPayments),
-      singles: 0,
-      payees: group.wallets.length,
-      hasCode: false,
-    },
-    gasPrice: fees.baseFeePerGas + fees.maxPriorityFeePerGas,
-    usdPerToken,
-  })
+/** Takes what can't be settled by us out of the way: the chain shows that somebody did, or that nobody can. */
+async function setAside(
+  context: Context,
+  tx: Queryable,
+  chosen: readonly QueuedPayment[],
+  settleable: ReadonlySet<string>,
+): Promise<void> {
+  const others = chosen.filter(({ id }) => !settleable.has(id)).map(({ id }) => id)
+  await deferPayments(tx, others, new Date(context.now().getTime() + settledElsewhereMs))
+  await failSpoiled(context, tx, others)
 }
 
-const reported = new WeakMap<Context, Set<string>>()
+/** What waits in a group, as far as its triggers need to know; null if nothing does. */
+async function readWaiting(context: Context, group: QueueGroup): Promise<WaitingPayments | null> {
+  const { sql, settings, now, memory } = context
+  const { triggers } = settings
+  const extremes = await readExtremes(sql, group, now())
+  if (!extremes) return null
+  const unknown = { ...extremes, paymentCount: 1, amount: 0n }
+  const fired = firedTrigger(unknown, triggers, 0n, now())
+  if (fired === 'high_value' || fired === 'expiry') return unknown
 
-function reportQueue(context: Context, groups: QueueGroup[]): void {
-  const { metrics, served, now } = context
-  const network = served.network.name
-  const wallets = groups.flatMap((group) => group.wallets)
-  const payees = new Set<string>(wallets.map((wallet) => wallet.payee))
-  for (const payee of reported.get(context) ?? []) {
-    if (payees.has(payee)) continue
-    metrics.queuedPayments.remove({ network, payee })
-    metrics.queueOldestSeconds.remove({ network, payee })
-  }
-  reported.set(context, payees)
-  for (const { payee, paymentCount, firstQueuedAt } of wallets) {
-    metrics.queuedPayments.set({ network, payee }, paymentCount)
-    metrics.queueOldestSeconds.set({ network, payee }, (now().getTime() - firstQueuedAt.getTime()) / 1000)
-  }
+  // One step a provider wallet: with very many of them it isn't taken on every look, unless it only names the batch.
+  const began = performance.now()
+  const counted = memory.counted.get(group.feeRecipient)
+  if (!fired && counted && began < counted.at + counted.tookMs / countingShare) return unknown
+  const fullest = await readFullest(sql, group, Math.max(triggers.count, triggers.raisedCount))
+  memory.counted.set(group.feeRecipient, { at: performance.now(), tookMs: performance.now() - began })
+  return { ...extremes, ...fullest, paymentCount: Math.max(1, fullest.paymentCount) }
 }

@@ -29,7 +29,7 @@ import { recordFailure } from '../store/failures.ts'
 import { raiseActedBlock } from '../store/indexedHead.ts'
 import { type BatchItem, readBatchItems } from '../store/items.ts'
 import { pauseWallet } from '../store/leases.ts'
-import { deferPayment, seekEvidence } from '../store/queue.ts'
+import { deferPayments, seekEvidence } from '../store/queue.ts'
 import { markMined, markUnmined, readTransactions, type TransactionRow } from '../store/transactions.ts'
 import type { Context } from './context.ts'
 
@@ -188,7 +188,7 @@ async function concludeItem(
   }
   if (provider?.outcome === 'used' || fee?.outcome === 'used') {
     await seekEvidence(tx, paymentId, now())
-    await deferPayment(tx, paymentId, new Date(now().getTime() + putOffMs))
+    await deferPayments(tx, [paymentId], new Date(now().getTime() + putOffMs))
   }
 }
 

@@ -91,6 +91,8 @@ export type Memory = {
   missingSince: Map<Hex, number>
   /** Hashes of mined batches of which every payment is settled: looked at again when they are deep. */
   settled: Set<Hex>
+  /** When the payments of each provider wallet were last counted, by fee recipient, and how long that took (ms). */
+  counted: Map<Address, { at: number; tookMs: number }>
 }
 
 export type SettlementWallet = { address: Address; sign: (transaction: SignableTransaction) => Promise<Hex> }

@@ -1,6 +1,7 @@
 import { findEvidence } from '../chain/evidence.ts'
 import { isNonceSpent } from '../chain/simulate.ts'
 import type { IndexState } from '../domain/indexState.ts'
+import type { Queryable } from '../store/database.ts'
 import {
   deleteEvidence,
   finishEvidence,
@@ -21,7 +22,7 @@ const clockSlackSeconds = 900n
 
 /** Finds out by whom a half was spent that the index doesn't explain. No attempt is counted for a stranger's doing. */
 export async function collectEvidence(context: Context): Promise<void> {
-  const { sql, served, indexerSchema, log, metrics, now, settings, checkpoint } = context
+  const { sql, served, indexerSchema, log, metrics, checkpoint } = context
   const { chainId, name } = served.network
   const { token } = served
   const sought = await readSought(sql, indexerSchema, chainId, atOnce)
@@ -47,18 +48,28 @@ export async function collectEvidence(context: Context): Promise<void> {
   const paymentIds = [...new Set(sought.map((one) => one.paymentId))].filter((id) => !unexplained.has(id))
   if (paymentIds.length === 0) return
   await sql.begin(async (tx) => {
-    for (const { paymentId, state } of await readSpoiled(tx, indexerSchema, chainId, paymentIds)) {
-      const code = state === 'cancelled' ? 'authorization_cancelled' : 'authorization_used'
-      const detail = state === 'cancelled' ? 'cancelled by the payer' : 'its nonce paid for something else'
-      await recordFailure(
-        tx,
-        { paymentId, batchId: null, code, detail, isFinal: true },
-        { now: now(), leadMs: settings.triggers.expiryLeadMs },
-      )
-      log.warn({ payment: paymentId, code }, 'the payment can not be settled any more')
-    }
+    await failSpoiled(context, tx, paymentIds)
     await stopSeeking(tx, paymentIds)
   })
+}
+
+/** Fails those payments that can't be settled any more, whoever tries. */
+export async function failSpoiled(
+  { served, indexerSchema, settings, now, log }: Context,
+  tx: Queryable,
+  paymentIds: readonly string[],
+): Promise<void> {
+  const { chainId } = served.network
+  for (const { paymentId, state } of await readSpoiled(tx, indexerSchema, chainId, paymentIds)) {
+    const code = state === 'cancelled' ? 'authorization_cancelled' : 'authorization_used'
+    const detail = state === 'cancelled' ? 'cancelled by the payer' : 'its nonce paid for something else'
+    await recordFailure(
+      tx,
+      { paymentId, batchId: null, code, detail, isFinal: true },
+      { now: now(), leadMs: settings.triggers.expiryLeadMs },
+    )
+    log.warn({ payment: paymentId, code }, 'the payment can not be settled any more')
+  }
 }
 
 /** Drops evidence whose block is no longer part of the chain, and lets rest what is too deep to be dropped. */

@@ -32,9 +32,10 @@ export async function handOver(context: Context, lease: Lease, batch: BatchRow):
 
 /** Submits a batch that was handed over until the other side has answered, then waits for the index to show it. */
 export async function followHandover(context: Context, lease: Lease, batch: BatchRow): Promise<StepResult> {
-  const { sql, served, now, log } = context
-  if (batch.remoteHash === null) {
-    await submit(context, lease, batch)
+  const { sql, served, settings, now, log } = context
+  // Without a facilitator of its own, a keeper that looks after another one's batch can only wait for the chain.
+  if (batch.remoteHash === null && settings.facilitatorUrl !== null) {
+    await submit(context, lease, batch, settings.facilitatorUrl)
     return 'idle'
   }
   const index = await readIndexState(context)
@@ -54,16 +55,14 @@ export async function followHandover(context: Context, lease: Lease, batch: Batc
   return 'busy'
 }
 
-async function submit(context: Context, lease: Lease, batch: BatchRow): Promise<void> {
+async function submit(context: Context, lease: Lease, batch: BatchRow, url: string): Promise<void> {
   const { sql, served, settings, now, log, checkpoint } = context
-  if (settings.facilitatorUrl === null)
-    throw new Error('a batch was handed over, but FACILITATOR_URL is not set')
   const items = await readBatchItems(sql, context.indexerSchema, batch.id)
   const transfers = items.flatMap(({ provider, fee }) =>
     [provider, fee].flatMap((half) => (half?.state === 'open' ? [encodePayload(half.authorization)] : [])),
   )
   await checkpoint('before-handover-request')
-  const response = await fetch(new URL('/submit', settings.facilitatorUrl), {
+  const response = await fetch(new URL('/submit', url), {
     method: 'POST',
     headers: {
       'content-type': 'application/json',

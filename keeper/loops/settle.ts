@@ -6,7 +6,7 @@ import { type BatchRow, closeBatch, lockBatch, releaseItem, setBatchState } from
 import type { Queryable } from '../store/database.ts'
 import { recordFailure } from '../store/failures.ts'
 import { type Lease, pauseWallet, requireLease } from '../store/leases.ts'
-import { deferPayment, seekEvidence, setPayerHasCode } from '../store/queue.ts'
+import { deferPayments, seekEvidence, setPayerHasCode } from '../store/queue.ts'
 import { failSubmission } from '../store/submissions.ts'
 import { insertTransaction, type NewTransaction } from '../store/transactions.ts'
 import type { Context, SettlementWallet } from './context.ts'
@@ -188,10 +188,10 @@ export async function applyDrops(
         break
       case 'spent':
         await seekEvidence(tx, paymentId, now())
-        await deferPayment(tx, paymentId, new Date(now().getTime() + putOffMs))
+        await deferPayments(tx, [paymentId], new Date(now().getTime() + putOffMs))
         break
       case 'put_off':
-        await deferPayment(tx, paymentId, new Date(now().getTime() + putOffMs))
+        await deferPayments(tx, [paymentId], new Date(now().getTime() + putOffMs))
         break
       case 'other_class':
         await setPayerHasCode(tx, paymentId, drop.hasCode)

@@ -4,15 +4,19 @@ import type { Queryable } from './database.ts'
 /** `tk_`, the key's public id, `_`, its secret: 256 random bits in base64url. */
 const keyPattern = /^tk_([0-9a-f]{32})_([A-Za-z0-9_-]{43})$/
 
-/** The provider that a presented API key belongs to; null for any key that is not in force. */
-export async function findKeyOwner(sql: Queryable, presented: string): Promise<string | null> {
+/** The provider that a presented API key belongs to; undefined for any key that is not in force. */
+export async function findKeyOwner(sql: Queryable, presented: string): Promise<string | undefined> {
   const [, id, secret] = keyPattern.exec(presented) ?? []
-  if (id === undefined || secret === undefined) return null
+  if (id === undefined || secret === undefined) return undefined
   const [row] = await sql<{ providerId: string; secretHash: Uint8Array }[]>`
     select provider_id as "providerId", secret_hash as "secretHash" from api_key
     where id = ${`key_${id}`} and revoked_at is null`
-  // A random 256-bit secret needs no slow hash: there is nothing to guess.
-  return row && timingSafeEqual(row.secretHash, hash('sha256', secret, 'buffer')) ? row.providerId : null
+  return row && timingSafeEqual(row.secretHash, hashSecret(secret)) ? row.providerId : undefined
+}
+
+/** A random 256-bit secret needs no slow hash: there is nothing to guess. */
+export function hashSecret(secret: string): Buffer {
+  return hash('sha256', secret, 'buffer')
 }
 
 /** Which of these addresses are registered as somebody's wallet on a chain. */

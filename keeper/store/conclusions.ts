@@ -3,8 +3,9 @@ import { halves } from './halves.ts'
 
 /** Nothing is left to do for what is still active in a batch that is about to be closed as settled. */
 export async function concludeBatchPayments(sql: Queryable, batchId: bigint, now: Date): Promise<void> {
+  // The batch's closing lets go of them in any case: said here already, it costs no second write.
   await sql`
-    update payment set concluded_at = ${now}, next_attempt_at = null, sought_at = null
+    update payment set concluded_at = ${now}, next_attempt_at = null, sought_at = null, is_claimed = false
     where concluded_at is null
       and id in (select payment_id from batch_item where batch_id = ${batchId} and active and payment_id is not null)`
 }

@@ -71,3 +71,22 @@ export async function resumeWallet(sql: Queryable, wallet: WalletId): Promise<vo
     update wallet_lease set paused_until = null, paused_reason = null
     where chain_id = ${wallet.chainId} and address = ${wallet.address}`
 }
+
+/** Wallets with open batches that nobody has held for a while: their keeper is gone, or their key is. */
+export async function readAbandonedWallets(
+  sql: Queryable,
+  chainId: number,
+  own: readonly Address[],
+  forMs: number,
+): Promise<Address[]> {
+  const rows = await sql<{ address: Address }[]>`
+    select lease.address from wallet_lease lease
+    where lease.chain_id = ${chainId} and lease.expires_at < clock_timestamp() - ${forMs} * interval '1 millisecond'
+      and exists (
+        select from batch
+        where batch.chain_id = lease.chain_id and batch.wallet = lease.address
+          and batch.state in ('claimed', 'broadcast', 'displaced', 'handed_over')
+      )
+    order by lease.address`
+  return rows.map((row) => row.address).filter((address) => !own.includes(address))
+}

@@ -1,62 +1,142 @@
 import type { Address } from 'viem'
-import type { WalletQueue } from '../domain/triggers.ts'
+import { settleMarginSeconds } from '../domain/expiry.ts'
+import type { WaitingPayments } from '../domain/triggers.ts'
 import type { Queryable } from './database.ts'
 import { halves } from './halves.ts'
 
+// Nothing here reads more of the queue than it returns, but for `readFullest`, which takes one step a provider wallet.
+// Whether a payment is settled already is looked up for those that were chosen, by `readSettleable`.
+
+/** USDC on one chain. */
+export type QueueScope = { chainId: number; token: Address }
+
 /** Payments that may share a batch: one token, one fee recipient as signed. */
-export type QueueGroup = {
-  feeRecipient: Address
-  wallets: (WalletQueue & { payee: Address })[]
-  paymentCount: number
+export type QueueGroup = QueueScope & { feeRecipient: Address }
+
+/** The condition of the partial indexes of migrations/0004_queue.sql: accepted, wanted, in no open batch. */
+function isWanted(sql: Queryable) {
+  return sql`concluded_at is null and failed_at is null and voided_at is null and not is_claimed`
 }
 
-export type QueueScope = { chainId: number; token: Address; indexerSchema: string }
+function isWaiting(sql: Queryable, { chainId, token, feeRecipient }: QueueGroup) {
+  return sql`chain_id = ${chainId} and token = ${token} and fee_recipient = ${feeRecipient}
+    and ${isWanted(sql)} and next_attempt_at is null`
+}
 
-/** A transaction has to be signed, sent and mined before `validBefore`. */
-const settleMarginSeconds = 15
+/** Failed before, and the time for another attempt has come. */
+function isRetryDue(sql: Queryable, { chainId, token, feeRecipient }: QueueGroup, now: Date) {
+  return sql`chain_id = ${chainId} and token = ${token} and fee_recipient = ${feeRecipient}
+    and ${isWanted(sql)} and next_attempt_at is not null and next_attempt_at <= ${now} and attempts > 0`
+}
+
+const returnedAtOnce = 1_000
+
+/** Lets payments that were only put off, without a failure of their own, wait in the queue again. */
+export async function returnPutOff(sql: Queryable, { chainId, token }: QueueScope, now: Date): Promise<void> {
+  await sql`
+    update payment set next_attempt_at = null
+    where id in (
+      select id from payment
+      where chain_id = ${chainId} and token = ${token} and ${isWanted(sql)}
+        and next_attempt_at is not null and next_attempt_at <= ${now} and attempts = 0
+      limit ${returnedAtOnce}
+      for update skip locked
+    )`
+}
+
+/** The fee recipients for whose payments something waits: as a rule one, the platform's wallet. */
+export async function readGroups(sql: Queryable, scope: QueueScope): Promise<QueueGroup[]> {
+  const { chainId, token } = scope
+  // A loose index scan: from one fee recipient to the next greater one.
+  const next = (after: ReturnType<typeof sql>) => sql`
+    select min(first.fee_recipient) from (
+      (select fee_recipient from payment
+      where chain_id = ${chainId} and token = ${token} and ${isWanted(sql)} and next_attempt_at is null ${after}
+      order by fee_recipient limit 1)
+      union all
+      (select fee_recipient from payment
+      where chain_id = ${chainId} and token = ${token} and ${isWanted(sql)} and next_attempt_at is not null ${after}
+      order by fee_recipient limit 1)
+    ) first`
+  const rows = await sql<{ feeRecipient: Address }[]>`
+    with recursive recipient (address) as (
+      (${next(sql``)})
+      union all
+      select (${next(sql`and fee_recipient > recipient.address`)}) from recipient where address is not null
+    )
+    select address as "feeRecipient" from recipient where address is not null`
+  return rows.map(({ feeRecipient }) => ({ ...scope, feeRecipient }))
+}
+
+type Probes = {
+  firstQueuedAt: Date | null
+  firstValidBefore: bigint | null
+  largestPayment: bigint | null
+  retryDue: boolean
+}
+
+/** What one look-up each tells: the oldest, the greatest, the first to expire, a retry that is due. */
+export async function readExtremes(
+  sql: Queryable,
+  group: QueueGroup,
+  now: Date,
+): Promise<Omit<WaitingPayments, 'paymentCount' | 'amount'> | null> {
+  const waiting = isWaiting(sql, group)
+  const [row] = await sql<[Probes]>`
+    select
+      (select accepted_at from payment where ${waiting} order by accepted_at limit 1) as "firstQueuedAt",
+      (select valid_before from payment where ${waiting} order by valid_before limit 1) as "firstValidBefore",
+      (select provider_amount + fee_amount from payment
+        where ${waiting} and provider_amount + fee_amount >= 1000000
+        order by provider_amount + fee_amount desc limit 1) as "largestPayment",
+      exists (select from payment where ${isRetryDue(sql, group, now)}) as "retryDue"`
+  if (row.firstQueuedAt === null && !row.retryDue) return null
+  return {
+    firstQueuedAt: row.firstQueuedAt ?? now,
+    firstValidBefore: row.firstValidBefore ?? 2n ** 40n,
+    largestPayment: row.largestPayment ?? 0n,
+    retryDue: row.retryDue,
+  }
+}
 
 /**
- * What could be claimed now, one row a payment: accepted, wanted, in no open batch, and a half of it is open. A payment
- * whose provider half was cancelled or diverted is none: its fee alone is never charged.
+ * The most payments, and the greatest amount, that wait for any one provider wallet.
+ *
+ * @param most Payments of a wallet that are looked at: the count that fires a trigger by itself.
  */
-function claimable(sql: Queryable, { chainId, token, indexerSchema }: QueueScope, now: Date) {
-  return sql`(
-    select p.id, p.fee_recipient, p.payee, p.payer_has_code, p.provider_amount, p.fee_amount, p.accepted_at,
-      p.attempts, open.valid_before,
-      least(p.accepted_at + interval '1 hour', to_timestamp(open.valid_before) - interval '5 minutes') as deadline
-    from payment p
+export async function readFullest(
+  sql: Queryable,
+  group: QueueGroup,
+  most: number,
+): Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'>> {
+  const waiting = isWaiting(sql, group)
+  const [row] = await sql<[Pick<WaitingPayments, 'paymentCount' | 'amount'>]>`
+    with recursive wallet (payee) as (
+      (select payee from payment where ${waiting} order by payee limit 1)
+      union all
+      select (select p.payee from payment p where ${waiting} and p.payee > wallet.payee order by p.payee limit 1)
+      from wallet where wallet.payee is not null
+    )
+    select coalesce(max(count), 0)::int as "paymentCount", coalesce(max(amount), 0) as amount
+    from wallet
     cross join lateral (
-      select min(h.valid_before) as valid_before
-      from ${halves(sql, indexerSchema)} h
-      where h.payment_id = p.id
-      having bool_or(h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz) + ${settleMarginSeconds})
-        and not bool_or(h.half = 0 and h.state in ('cancelled', 'diverted'))
-    ) open
-    where p.chain_id = ${chainId} and p.token = ${token}
-      and p.concluded_at is null and p.failed_at is null and p.voided_at is null
-      and (p.next_attempt_at is null or p.next_attempt_at <= ${now})
-      and not exists (select from batch_item i where i.payment_id = p.id and i.active)
-  )`
+      select count(*), sum(provider_amount) as amount
+      from (select provider_amount from payment p where ${waiting} and p.payee = wallet.payee limit ${most}) first
+    ) queue
+    where wallet.payee is not null`
+  return row
 }
 
-/** What waits, by fee recipient and provider wallet. */
-export async function readQueue(sql: Queryable, scope: QueueScope, now: Date): Promise<QueueGroup[]> {
-  const rows = await sql<(WalletQueue & { payee: Address; feeRecipient: Address })[]>`
-    select fee_recipient as "feeRecipient", payee, count(*)::int as "paymentCount",
-      sum(provider_amount) as amount, max(provider_amount + fee_amount) as "largestPayment",
-      min(accepted_at) as "firstQueuedAt", min(valid_before) as "firstValidBefore",
-      bool_or(attempts > 0) as "retryDue"
-    from ${claimable(sql, scope, now)} waiting
-    group by fee_recipient, payee
-    order by fee_recipient, payee`
-  const groups = new Map<Address, QueueGroup>()
-  for (const { feeRecipient, ...wallet } of rows) {
-    const group = groups.get(feeRecipient) ?? { feeRecipient, wallets: [], paymentCount: 0 }
-    group.wallets.push(wallet)
-    group.paymentCount += wallet.paymentCount
-    groups.set(feeRecipient, group)
-  }
-  return [...groups.values()]
+/** How large the next batch would be, for an estimate of its cost. */
+export async function readNextBatchSize(
+  sql: Queryable,
+  group: QueueGroup,
+  limit: number,
+): Promise<{ payments: number; payees: number }> {
+  const [row] = await sql<[{ payments: number; payees: number }]>`
+    select count(*)::int as payments, count(distinct payee)::int as payees
+    from (select payee from payment where ${isWaiting(sql, group)} order by accepted_at, id limit ${limit}) first`
+  return row
 }
 
 /** One claim at a time on a chain: each sees what the one before it took. Held until the transaction ends. */
@@ -64,42 +144,111 @@ export async function lockClaims(sql: Queryable, chainId: number): Promise<void>
   await sql`select pg_advisory_xact_lock(7402002, ${chainId})`
 }
 
-export type Claimable = {
+export type QueuedPayment = {
   id: string
   payee: Address
   isPair: boolean
   hasCode: boolean
+  acceptedAt: Date
+}
+
+function queuedColumns(sql: Queryable) {
+  return sql`id, payee, fee_amount > 0 as "isPair", payer_has_code as "hasCode", accepted_at as "acceptedAt"`
+}
+
+/** The greatest payments from `threshold` on: each is a batch by itself. */
+export async function readGreatest(
+  sql: Queryable,
+  group: QueueGroup,
+  threshold: bigint,
+  limit: number,
+): Promise<QueuedPayment[]> {
+  return sql<QueuedPayment[]>`
+    select ${queuedColumns(sql)} from payment
+    where ${isWaiting(sql, group)} and provider_amount + fee_amount >= 1000000
+      and provider_amount + fee_amount >= ${threshold}
+    order by provider_amount + fee_amount desc
+    limit ${limit}`
+}
+
+export type UrgentOptions = {
+  now: Date
+  /** Greater ones go by themselves. */
+  below: bigint
+  /** What expires within this time comes first. */
+  expiryLeadMs: number
+  limit: number
 }
 
 /**
- * Locks the most urgent payments of a group, of those whose two halves together are worth `from` or more, or less than
- * `below`. All are of payers with code, or none: the first one decides.
+ * The most urgent payments of a group: what is about to expire, due retries, then the oldest. Retries are at most half of
+ * them, so that payments that keep failing don't hold up the others.
+ *
+ * All are of payers with code, or none: the first one decides.
  */
-export async function lockMostUrgent(
+export async function readMostUrgent(
   sql: Queryable,
-  scope: QueueScope & { feeRecipient: Address },
-  now: Date,
-  choice: { limit: number } & ({ from: bigint } | { below: bigint }),
-): Promise<Claimable[]> {
-  const worth =
-    'from' in choice
-      ? sql`c.provider_amount + c.fee_amount >= ${choice.from}`
-      : sql`c.provider_amount + c.fee_amount < ${choice.below}`
-  const rows = await sql<Claimable[]>`
-    select p.id, p.payee, p.fee_amount > 0 as "isPair", p.payer_has_code as "hasCode"
-    from payment p
-    join ${claimable(sql, scope, now)} c on c.id = p.id
-    where c.fee_recipient = ${scope.feeRecipient} and ${worth}
-    order by c.deadline, p.id
-    limit ${choice.limit}
-    for update of p skip locked`
-  const hasCode = rows[0]?.hasCode
-  return rows.filter((row) => row.hasCode === hasCode)
+  group: QueueGroup,
+  { now, below, expiryLeadMs, limit }: UrgentOptions,
+): Promise<QueuedPayment[]> {
+  const waiting = isWaiting(sql, group)
+  const small = sql`provider_amount + fee_amount < ${below}`
+  const expiring = await sql<QueuedPayment[]>`
+    select ${queuedColumns(sql)} from payment
+    where ${waiting} and ${small}
+      and valid_before <= extract(epoch from ${new Date(now.getTime() + expiryLeadMs)}::timestamptz)
+    order by valid_before limit ${limit}`
+  const retries = await sql<QueuedPayment[]>`
+    select ${queuedColumns(sql)} from payment
+    where ${isRetryDue(sql, group, now)} order by next_attempt_at limit ${Math.ceil(limit / 2)}`
+  const readOldest = (condition: ReturnType<typeof sql>) => sql<QueuedPayment[]>`
+    select ${queuedColumns(sql)} from payment
+    where ${waiting} and ${small} ${condition} order by accepted_at, id limit ${limit}`
+  let oldest = await readOldest(sql``)
+  const hasCode = (expiring[0] ?? retries[0] ?? oldest[0])?.hasCode
+  if (hasCode === undefined) return []
+  if (oldest.some((payment) => payment.hasCode !== hasCode))
+    oldest = await readOldest(sql`and payer_has_code = ${hasCode}`)
+  const chosen = new Map([...expiring, ...retries, ...oldest].map((payment) => [payment.id, payment]))
+  return [...chosen.values()].filter((payment) => payment.hasCode === hasCode).slice(0, limit)
 }
 
-/** Puts a payment off without counting an attempt: something else has to be found out first. */
-export async function deferPayment(sql: Queryable, paymentId: string, until: Date): Promise<void> {
-  await sql`update payment set next_attempt_at = ${until} where id = ${paymentId} and concluded_at is null`
+/** Locks chosen payments; those that meanwhile were claimed, voided or concluded are left out. */
+export async function lockWanted(sql: Queryable, paymentIds: readonly string[]): Promise<Set<string>> {
+  const rows = await sql<{ id: string }[]>`
+    select id from payment where id in ${sql(paymentIds)} and ${isWanted(sql)} for update skip locked`
+  return new Set(rows.map((row) => row.id))
+}
+
+/**
+ * Those among chosen payments of which the chain, as far as it is indexed, leaves something to settle. A payment whose
+ * provider half was cancelled or diverted is none: its fee alone is never charged.
+ */
+export async function readSettleable(
+  sql: Queryable,
+  indexerSchema: string,
+  paymentIds: readonly string[],
+  now: Date,
+): Promise<Set<string>> {
+  const rows = await sql<{ id: string }[]>`
+    select h.payment_id as id
+    from ${halves(sql, indexerSchema)} h
+    where h.payment_id in ${sql(paymentIds)}
+    group by h.payment_id
+    having bool_or(h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz) + ${settleMarginSeconds})
+      and not bool_or(h.half = 0 and h.state in ('cancelled', 'diverted'))`
+  return new Set(rows.map((row) => row.id))
+}
+
+/** Puts payments off without counting an attempt: something else has to be found out, or concluded, first. */
+export async function deferPayments(
+  sql: Queryable,
+  paymentIds: readonly string[],
+  until: Date,
+): Promise<void> {
+  if (paymentIds.length === 0) return
+  await sql`
+    update payment set next_attempt_at = ${until} where id in ${sql(paymentIds)} and concluded_at is null`
 }
 
 export async function setPayerHasCode(sql: Queryable, paymentId: string, hasCode: boolean): Promise<void> {

@@ -1,0 +1,73 @@
+import type { Address } from 'viem'
+import { type BatchRow, closeBatch, lockBatch, readWalletBatches } from '../store/batches.ts'
+import {
+  acquireLease,
+  type Lease,
+  readAbandonedWallets,
+  releaseLease,
+  requireLease,
+} from '../store/leases.ts'
+import { failSubmission } from '../store/submissions.ts'
+import { readTransactions } from '../store/transactions.ts'
+import type { Context } from './context.ts'
+import { followHandover } from './handOver.ts'
+import { trackBatch } from './track.ts'
+
+/** A transaction that nobody can replace, and nobody mines, doesn't keep its payments longer than this. */
+const giveUpMs = 10 * 60_000
+
+/**
+ * Looks after batches of wallets whose key isn't here and whose keeper is gone: what isn't signed is let go, what is
+ * signed is sent again and followed, which needs no key.
+ *
+ * @param own Wallets that this keeper works with itself.
+ */
+export async function adoptAbandoned(
+  context: Context,
+  holder: string,
+  own: readonly Address[],
+): Promise<void> {
+  const { sql, served, settings, log } = context
+  const { chainId } = served.network
+  // A keeper that is only slow, or being restarted, comes first.
+  for (const address of await readAbandonedWallets(sql, chainId, own, settings.leaseMs)) {
+    const lease = await acquireLease(sql, { chainId, address, holder, ttlMs: settings.leaseMs })
+    if (!lease) continue
+    try {
+      for (const batch of await readWalletBatches(sql, chainId, address)) await adopt(context, lease, batch)
+    } finally {
+      await releaseLease(sql, lease)
+      log.info({ wallet: address }, 'looked after the batches of a wallet whose keeper is gone')
+    }
+  }
+}
+
+async function adopt(context: Context, lease: Lease, batch: BatchRow): Promise<void> {
+  if (batch.state === 'claimed') await letGo(context, lease, batch, 'released')
+  else if (batch.state === 'handed_over') await followHandover(context, lease, batch)
+  else {
+    const [dearest] = await readTransactions(context.sql, batch.id)
+    await trackBatch(context, lease, null, batch)
+    const age = context.now().getTime() - (dearest?.createdAt.getTime() ?? 0)
+    // Should it be mined after all, it settles what is left, and the others' batch what it left: nothing moves twice.
+    if (age >= giveUpMs) await letGo(context, lease, batch, 'lost')
+  }
+}
+
+async function letGo(
+  { sql, served, now, log, metrics }: Context,
+  lease: Lease,
+  batch: BatchRow,
+  outcome: 'released' | 'lost',
+): Promise<void> {
+  const closed = await sql.begin(async (tx) => {
+    await requireLease(tx, lease)
+    if (!(await lockBatch(tx, batch.id, batch.state))) return false
+    await failSubmission(tx, batch.id, 'put_off')
+    await closeBatch(tx, batch.id, outcome, now())
+    return true
+  })
+  if (!closed) return
+  metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome })
+  log.warn({ batch: batch.batchId, wallet: lease.address, outcome }, 'batch of an absent keeper let go')
+}

@@ -1,0 +1,35 @@
+import { countOpenBatches, readQueueDepth } from '../store/queueDepth.ts'
+import type { Context } from './context.ts'
+
+/** So much of its time a keeper spends at most on counting for its metrics. */
+const share = 0.05
+const openStates = ['claimed', 'broadcast', 'mined', 'displaced', 'handed_over']
+
+/** Tells the metrics how much waits, and for whom. */
+export function createReporter({ sql, served, metrics, now }: Context) {
+  const { name: network, chainId } = served.network
+  let nextAt = 0
+  let payees: string[] = []
+  return async function report(): Promise<void> {
+    const began = performance.now()
+    if (began < nextAt) return
+    const depths = await readQueueDepth(sql, { chainId, token: served.token })
+    for (const payee of payees) {
+      metrics.queuedPayments.remove({ network, payee })
+      metrics.queueOldestSeconds.remove({ network, payee })
+    }
+    payees = depths.map(({ payee }) => payee)
+    for (const { payee, verified, retrying, oldestAt } of depths) {
+      metrics.queuedPayments.set({ network, payee }, verified + retrying)
+      const age = oldestAt === null ? 0 : (now().getTime() - oldestAt.getTime()) / 1000
+      metrics.queueOldestSeconds.set({ network, payee }, age)
+    }
+    for (const status of ['verified', 'retrying', 'settling'] as const) {
+      const total = depths.reduce((sum, depth) => sum + depth[status], 0)
+      metrics.payments.set({ network, status }, total)
+    }
+    const batches = await countOpenBatches(sql, chainId)
+    for (const state of openStates) metrics.openBatches.set({ network, state }, batches[state] ?? 0)
+    nextAt = performance.now() + (performance.now() - began) / share
+  }
+}
