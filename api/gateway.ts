@@ -16,6 +16,7 @@ import { createKeyOwners, type KeyOwners } from './registry/keyOwners.ts'
 import { createOffers, type Offers } from './registry/offers.ts'
 import { createPayees, type Payees } from './registry/payees.ts'
 import { createUsageCounters, type UsageCounters } from './usage/usageCounters.ts'
+import { type ChainReads, createChainReads } from './verification/chainReads.ts'
 import { createPayers, type PayerCaps, type Payers } from './verification/payers.ts'
 import { createProviderCap } from './verification/providerCap.ts'
 import { createVerifyPayment, type VerifyAnswer, type VerifyRequest } from './verification/verifyPayment.ts'
@@ -45,6 +46,10 @@ export type GatewaySettings = {
   triggers: TriggerSettings
   /** USDC base units for 10^18 wei, where there is no price feed. */
   gasTokenUsd: bigint
+  /** Wei; what the keeper is told, null: what the node suggests. For whether settling is dear. */
+  priorityFeePerGas: bigint | null
+  /** Due batches are published for anybody to settle. */
+  publicQueue: boolean
   /** Null: none. */
   rateLimits: RateLimits | null
   /** How many proxies in front of the gateway write X-Forwarded-For. */
@@ -73,7 +78,7 @@ export type GatewayDeps = {
   metrics?: ApiMetrics
 }
 
-export type GatewayNetwork = { served: ServedNetwork; payees: Payees; payers: Payers }
+export type GatewayNetwork = { served: ServedNetwork; reads: ChainReads; payees: Payees; payers: Payers }
 
 /** What the routes share: dependencies, and the caches over them. */
 export type Gateway = {
@@ -108,21 +113,19 @@ export function createGateway({
   metrics = createApiMetrics(),
 }: GatewayDeps): Gateway {
   const networks = new Map(
-    servedNetworks.map((served): [number, GatewayNetwork] => [
-      served.network.chainId,
-      {
-        served,
-        payees: createPayees(served, settings.platformWallet, now),
-        payers: createPayers(served, {
-          database,
-          indexerSchema: settings.indexerSchema,
-          checkBalance: settings.checkBalance,
-          caps: settings.payerCaps,
-          balanceTtlMs: settings.balanceTtlMs,
-          now,
-        }),
-      },
-    ]),
+    servedNetworks.map((served): [number, GatewayNetwork] => {
+      const reads = createChainReads(served)
+      const payees = createPayees(served, settings.platformWallet, now)
+      const payers = createPayers(served, reads, {
+        database,
+        indexerSchema: settings.indexerSchema,
+        checkBalance: settings.checkBalance,
+        caps: settings.payerCaps,
+        balanceTtlMs: settings.balanceTtlMs,
+        now,
+      })
+      return [served.network.chainId, { served, reads, payees, payers }]
+    }),
   )
   const [defaultNetwork] = networks.values()
   if (defaultNetwork === undefined) throw new TypeError('A gateway needs at least one network')

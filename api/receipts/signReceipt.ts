@@ -5,13 +5,28 @@ import type { ReceiptKey } from './keys.ts'
 /**
  * Signs a receipt: JWS compact (RFC 7515), ES256.
  *
- * By hand, because jose's `CompactSign` goes through WebCrypto and a thread: 138 µs instead of 45. That its own
+ * By hand, because jose's `CompactSign` goes through WebCrypto and a thread: 138 µs instead of 25. That its own
  * verification accepts the result is tested.
  */
 export function signReceipt(claims: ReceiptClaims, key: ReceiptKey): string {
   const payload = Buffer.from(JSON.stringify(claims)).toString('base64url')
   const input = `${key.protectedHeader}.${payload}`
-  // RFC 7518 section 3.4: r and s next to each other, not DER.
-  const signature = sign('sha256', Buffer.from(input), { key: key.privateKey, dsaEncoding: 'ieee-p1363' })
+  // Asked for ieee-p1363 instead of DER, Node takes 46 µs instead of 24.
+  const signature = toP1363(sign('sha256', Buffer.from(input), key.privateKey))
   return `${input}.${signature.toString('base64url')}`
+}
+
+/** RFC 7518 section 3.4: r and s of 32 bytes next to each other, from DER's SEQUENCE of two INTEGERs. */
+export function toP1363(der: Uint8Array): Buffer {
+  const signature = Buffer.alloc(64)
+  let at = 2 // of P-256, a SEQUENCE has at most 72 bytes: its length is one byte
+  for (const end of [32, 64]) {
+    const length = der[at + 1] as number
+    const start = at + 2
+    // A leading zero keeps the sign positive; leading zeros of the number itself are left out.
+    const leading = Math.max(0, length - 32)
+    signature.set(der.subarray(start + leading, start + length), end - length + leading)
+    at = start + length
+  }
+  return signature
 }

@@ -3,6 +3,7 @@ import { formatUsdc } from '#protocol/amount'
 import { boundNonce, feeNonce } from '#protocol/challenge'
 import type { MacaroonTerms } from '#protocol/macaroon'
 import type { SignedAuthorization } from '#protocol/payload'
+import { keccak256 } from '../keccak256.ts'
 import { Refusal } from '../refusal.ts'
 
 /** What must be left of an authorization for its settlement, seconds. */
@@ -68,6 +69,6 @@ export function boundNonces(
   issuer: string,
   requestId: string,
 ): [provider: boolean, fee: boolean] {
-  const isProviderBound = provider.nonce === boundNonce(issuer, requestId)
-  return [isProviderBound, isProviderBound && fee.nonce === feeNonce(provider.nonce)]
+  const isProviderBound = provider.nonce === boundNonce(issuer, requestId, keccak256)
+  return [isProviderBound, isProviderBound && fee.nonce === feeNonce(provider.nonce, keccak256)]
 }

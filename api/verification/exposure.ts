@@ -10,7 +10,7 @@ export type Exposure = {
   acceptedTotal: bigint
   /** What of it can still move, and had not by the block that was asked for. */
   unsettled: bigint
-  /** Whether anything accepted of it ever settled. */
+  /** Whether anything accepted of it ever settled; false where that was not asked for. */
   everSettled: boolean
   /** Whether the index could be read; without it, everything accepted counts as unsettled. */
   isIndexed: boolean
@@ -22,10 +22,18 @@ export type ExposureQuestion = {
   block: bigint
   /** Unix seconds. */
   now: number
+  /** Whether `everSettled` is wanted: it costs a look at the payer's past. */
+  withHistory: boolean
 }
 
 /** Chain clocks may lag ours: so long after `validBefore`, an authorization still counts as usable. */
 const graceSeconds = 120
+
+/**
+ * What was concluded longer ago than this had settled, if at all, in blocks that no node we ask can lack. It isn't looked
+ * at again, so that a payer's long past makes nothing slower.
+ */
+const concludedSeconds = 600
 
 type Row = { address: Address; acceptedTotal: bigint; unsettled: bigint; everSettled: boolean }
 
@@ -38,7 +46,7 @@ export async function readExposures(
   database: Database,
   indexerSchema: string,
   { network, token }: Pick<ServedNetwork, 'network' | 'token'>,
-  { payers, block, now }: ExposureQuestion,
+  { payers, block, now, withHistory }: ExposureQuestion,
 ): Promise<Map<Address, Exposure>> {
   const { chainId } = network
 
@@ -46,7 +54,7 @@ export async function readExposures(
     select asked.address, coalesce(payer.accepted_total, 0) as "acceptedTotal",
       coalesce(owed.unsettled, 0) as unsettled,
       ${
-        isIndexed
+        isIndexed && withHistory
           ? database`exists (
               select from signed_authorization own
               join ${database(indexerSchema)}.authorization used using (chain_id, token, authorizer, nonce)
@@ -61,13 +69,15 @@ export async function readExposures(
       select sum(h.value) filter (
         where h.state = 'open' or (h.state in ('settled', 'diverted') and h.block_number > ${block})
       ) as unsettled
-      from ${
+      from payment
+      join ${
         isIndexed
           ? halves(database, indexerSchema)
           : database`(select *, 'open' as state, null::bigint as block_number from signed_authorization)`
-      } h
-      join payment on payment.id = h.payment_id and payment.voided_at is null
-      where h.chain_id = ${chainId} and h.token = ${token} and h.authorizer = asked.address
+      } h on h.payment_id = payment.id
+      where payment.chain_id = ${chainId} and payment.token = ${token} and payment.payer = asked.address
+        and (payment.concluded_at is null or payment.concluded_at > to_timestamp(${now - concludedSeconds}))
+        and payment.voided_at is null
         and h.valid_before > ${now - graceSeconds}
     ) owed on true`
 

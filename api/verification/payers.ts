@@ -1,8 +1,9 @@
 import type { Address } from 'viem'
 import type { ServedNetwork } from '#keeper/chain/servedNetworks'
 import type { Database } from '#keeper/store/database'
-import { usdcAbi } from '#protocol/abi/usdc'
 import { createCache } from '../cache.ts'
+import { type ChainReads, maxReadsAtOnce } from './chainReads.ts'
+import { collect } from './collect.ts'
 import { type Exposure, readExposures } from './exposure.ts'
 
 /** What may be unsettled at a time, USDC base units; null: as much as there is balance for. */
@@ -58,11 +59,13 @@ const maxPayers = 200_000
 const codeTtlMs = 60_000
 // A buyer without money can't make us read the chain more often than this.
 const minRefreshMs = 100
+// What is renewed behind the requests may gather for so long: a hundred balances in one call cost little more than one.
+const renewalDelayMs = 50
 
 const unlimited: Allowance = { limit: null, by: 'balance', available: 0n, unsettled: 0n, isIndexed: true }
 
-export function createPayers(served: ServedNetwork, options: PayersOptions): Payers {
-  const { client, token } = served
+export function createPayers(served: ServedNetwork, reads: ChainReads, options: PayersOptions): Payers {
+  const { client } = served
   const { checkBalance, caps, now } = options
 
   const codes = createCache<Address, boolean>({
@@ -73,26 +76,13 @@ export function createPayers(served: ServedNetwork, options: PayersOptions): Pay
     now,
   })
 
-  function readBalances(payers: Address[], blockNumber: bigint): Promise<bigint[]> {
-    return Promise.all(
-      payers.map((payer) =>
-        client.readContract({
-          address: token,
-          abi: usdcAbi,
-          functionName: 'balanceOf',
-          args: [payer],
-          blockNumber,
-        }),
-      ),
-    )
-  }
-
   async function readAllowances(payers: Address[]): Promise<Map<Address, Allowance>> {
     const block = await client.getBlockNumber()
-    const question = { payers, block, now: Math.floor(now() / 1000) }
+    const withHistory = caps.newPayer !== null
+    const question = { payers, block, now: Math.floor(now() / 1000), withHistory }
     const [exposures, balances] = await Promise.all([
       readExposures(options.database, options.indexerSchema, served, question),
-      checkBalance ? readBalances(payers, block) : [],
+      checkBalance ? reads.balances(payers, block) : [],
     ])
     return new Map(
       payers.map((payer, index) => [
@@ -103,7 +93,7 @@ export function createPayers(served: ServedNetwork, options: PayersOptions): Pay
   }
 
   const allowances = createCache<Address, Allowance>({
-    load: collectTick(readAllowances),
+    load: collect(readAllowances, { renewalDelayMs, maxKeys: maxReadsAtOnce }),
     ttlMs: options.balanceTtlMs,
     refreshAfterMs: options.balanceTtlMs / 2,
     max: maxPayers,
@@ -126,23 +116,4 @@ function toAllowance(exposure: Exposure, balance: bigint | null, caps: PayerCaps
   const available = by === 'cap' ? cap : balance
   if (available === null) return unlimited
   return { limit: available + acceptedTotal - unsettled, by, available, unsettled, isIndexed }
-}
-
-/** Collects the keys asked for in one turn of the event loop, so that one query and one block serve them all. */
-function collectTick<K, V>(load: (keys: K[]) => Promise<Map<K, V>>): (key: K) => Promise<V> {
-  let open: { keys: Set<K>; values: Promise<Map<K, V>> } | undefined
-
-  return async (key) => {
-    if (open === undefined) {
-      const keys = new Set<K>()
-      const values = new Promise((resolve) => setImmediate(resolve)).then(() => {
-        open = undefined
-        return load([...keys])
-      })
-      open = { keys, values }
-    }
-    const { keys, values } = open
-    keys.add(key)
-    return (await values).get(key) as V
-  }
 }

@@ -1,8 +1,9 @@
 import secp256k1 from 'secp256k1'
-import { type Address, type Hex, keccak256 } from 'viem'
+import type { Address, Hex } from 'viem'
 import { bytesToHex } from '#protocol/bytes'
 import { hashAuthorization, isCanonicalSignature, recoverableSignature } from '#protocol/eip3009'
 import type { SignedAuthorization } from '#protocol/payload'
+import { keccak256 } from '../keccak256.ts'
 
 /** The 64 bytes behind an uncompressed key's 0x04. */
 const publicKey = new Uint8Array(65)
@@ -16,7 +17,13 @@ export function isSignedByPayer(separator: Hex, authorization: SignedAuthorizati
   if (!isCanonicalSignature(authorization.signature)) return false
   const { rs, recovery } = recoverableSignature(authorization.signature)
   try {
-    secp256k1.ecdsaRecover(rs, recovery, hashAuthorization(separator, authorization), false, publicKey)
+    secp256k1.ecdsaRecover(
+      rs,
+      recovery,
+      hashAuthorization(separator, authorization, keccak256),
+      false,
+      publicKey,
+    )
   } catch {
     return false // r is no point's x
   }
@@ -24,5 +31,5 @@ export function isSignedByPayer(separator: Hex, authorization: SignedAuthorizati
 }
 
 function addressOf(key: Uint8Array): Address {
-  return bytesToHex(keccak256(key.subarray(1), 'bytes').subarray(12))
+  return bytesToHex(keccak256(key.subarray(1)).subarray(12))
 }

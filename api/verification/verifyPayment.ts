@@ -2,7 +2,6 @@ import { hash } from 'node:crypto'
 import type { Address } from 'viem'
 import type { ServedNetwork } from '#keeper/chain/servedNetworks'
 import type { Database } from '#keeper/store/database'
-import { usdcAbi } from '#protocol/abi/usdc'
 import { formatUsdc, maxAmount } from '#protocol/amount'
 import { BaseError, type ErrorCode } from '#protocol/errors'
 import { type MacaroonSecret, verifyMacaroon } from '#protocol/macaroon'
@@ -17,6 +16,7 @@ import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
 import type { Offers } from '../registry/offers.ts'
 import { type AcceptedHalf, acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
+import type { ChainReads } from './chainReads.ts'
 import { boundNonces, checkPayment, type Presented } from './checkPayment.ts'
 import { isSignedByContract } from './contractSignature.ts'
 import { createGroupCommit } from './groupCommit.ts'
@@ -39,7 +39,7 @@ export type VerifyRequest = {
 
 export type VerifyAnswer = { paymentId: string; requestId: string; receipt: string }
 
-export type VerifyNetwork = { served: ServedNetwork; payers: Payers }
+export type VerifyNetwork = { served: ServedNetwork; reads: ChainReads; payers: Payers }
 
 export type VerifyDeps = {
   database: Database
@@ -111,7 +111,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
     })
     const network = networks.get(terms.chainId)
     if (network === undefined || network.served.token !== terms.asset) throw new Refusal('network_not_served')
-    const { served, payers } = network
+    const { served, reads, payers } = network
 
     const price = terms.amount + terms.feeAmount
     if (request.price !== undefined && price < request.price) {
@@ -131,7 +131,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
 
     const hasCode = await checkSignatures(presented, network, deps.contractTimeoutMs)
     deps.countPayer(provider.from)
-    const acceptedBlocks = await checkNonces(presented, served, issuer, terms.requestId)
+    const acceptedBlocks = await checkNonces(presented, reads, issuer, terms.requestId)
 
     const { tier } = splitPrice(price, deps.feeSchedule)
     const rate = effectiveRate(price, terms.feeAmount)
@@ -273,28 +273,21 @@ function badSignature(payload: string, reason: string): Refusal {
 /** @returns for each half the block at which an unbound nonce was unused, null for a bound one. */
 async function checkNonces(
   presented: Presented,
-  served: ServedNetwork,
+  reads: ChainReads,
   issuer: string,
   requestId: string,
 ): Promise<[bigint | null, bigint | null]> {
   const [isProviderBound, isFeeBound] = boundNonces(presented, issuer, requestId)
   if (isProviderBound && isFeeBound) return [null, null]
-  const block = await served.client.getBlockNumber()
   const unused = async (isBound: boolean, payload: string, { from, nonce }: SignedAuthorization) => {
     if (isBound) return null
-    const isUsed = await served.client.readContract({
-      address: served.token,
-      abi: usdcAbi,
-      functionName: 'authorizationState',
-      args: [from, nonce],
-      blockNumber: block,
-    })
+    const { isUsed, blockNumber } = await reads.useOf(from, nonce)
     if (isUsed) {
       throw new Refusal('authorization_used', `The nonce of ${payload} was used or cancelled on chain`, {
         details: { payload, nonce },
       })
     }
-    return block
+    return blockNumber
   }
   return Promise.all([
     unused(isProviderBound, 'payloads[0]', presented.provider),

@@ -3,8 +3,11 @@
 -- the same form as Ponder's columns, so that the join needs no conversion. Amounts are USDC base units.
 
 create domain usdc_amount as numeric(20, 0) check (value >= 0 and value < 18446744073709551616);
-create domain address as text check (value ~ '^0x[0-9a-f]{40}$');
-create domain bytes32 as text check (value ~ '^0x[0-9a-f]{64}$');
+-- Decoded and encoded again, only lower-case hex is the same; a regular expression with {64} takes 25 times as long.
+create domain address as text
+  check (octet_length(value) = 42 and '0x' || encode(decode(substr(value, 3), 'hex'), 'hex') = value);
+create domain bytes32 as text
+  check (octet_length(value) = 66 and '0x' || encode(decode(substr(value, 3), 'hex'), 'hex') = value);
 
 -- Registry -----------------------------------------------------------------------------------------------------------
 
@@ -65,8 +68,9 @@ create table payer (
 );
 
 create table payment (
-  id text primary key check (id ~ '^pay_[0-9a-f]{32}$'),
-  request_id text not null unique check (request_id ~ '^req_[0-9a-f]{32}$'), -- one challenge buys once
+  id text primary key check (octet_length(id) = 36 and 'pay_' || encode(decode(substr(id, 5), 'hex'), 'hex') = id),
+  request_id text not null unique -- one challenge buys once
+    check (octet_length(request_id) = 36 and 'req_' || encode(decode(substr(request_id, 5), 'hex'), 'hex') = request_id),
   provider_id text not null references provider,
   endpoint_id text not null references endpoint,
   chain_id integer not null,
@@ -109,7 +113,7 @@ create index payment_sought on payment (chain_id, sought_at) where sought_at is 
 create index payment_voided on payment (chain_id, valid_before) where voided_at is not null;
 create index payment_provider on payment (provider_id, accepted_at desc, id desc);
 create index payment_payee on payment (chain_id, payee, accepted_at desc);
-create index payment_payer on payment (chain_id, token, payer, accepted_at desc);
+create index payment_payer on payment (chain_id, token, payer, concluded_at); -- what it owes (api, exposure.ts)
 
 -- One row an authorization. The unique key is what makes a replay impossible, whatever the code does.
 create table signed_authorization (
@@ -128,7 +132,6 @@ create table signed_authorization (
   primary key (payment_id, half),
   unique (chain_id, token, authorizer, nonce)
 );
-create index signed_authorization_open on signed_authorization (chain_id, token, authorizer, valid_before);
 
 -- A use or cancellation that no indexed batch explains: found on chain by its (authorizer, nonce) topics, held with the
 -- block it stands in, dropped when that block is no longer canonical. A cache of the chain, like Ponder's tables.

@@ -1,5 +1,6 @@
-import { type Address, type Hex, keccak256, stringToBytes } from 'viem'
-import { hexToBytes } from './bytes.ts'
+import type { Address, Hex } from 'viem'
+import { bytesToHex, hexToBytes } from './bytes.ts'
+import { type Keccak256, portableKeccak256 } from './eip3009.ts'
 import { ProtocolError } from './errors.ts'
 import type { Network } from './networks.ts'
 import type { Tier } from './tier.ts'
@@ -65,6 +66,8 @@ export type ChallengeTerms = {
   tier: Tier
 }
 
+const utf8 = new TextEncoder()
+
 /** Puts a challenge together. Only the macaroon is signed; the rest repeats its terms for the buyer to read. */
 export function createChallenge(terms: ChallengeTerms): Challenge {
   const { network, asset, resource, mimeType = 'application/json' } = terms
@@ -101,13 +104,13 @@ export function createChallenge(terms: ChallengeTerms): Challenge {
  * Signing the same challenge twice gives the same nonce, so it can never be charged twice; another gateway's challenge
  * gives another nonce.
  */
-export function boundNonce(issuer: string, requestId: string): Hex {
-  return keccak256(stringToBytes(`x402:${issuer}:${requestId}`))
+export function boundNonce(issuer: string, requestId: string, keccak: Keccak256 = portableKeccak256): Hex {
+  return bytesToHex(keccak(utf8.encode(`x402:${issuer}:${requestId}`)))
 }
 
 /** The fee authorization's nonce, derived from the provider's; the contract derives it the same way. */
-export function feeNonce(nonce: Hex): Hex {
-  return keccak256(hexToBytes(nonce))
+export function feeNonce(nonce: Hex, keccak: Keccak256 = portableKeccak256): Hex {
+  return bytesToHex(keccak(hexToBytes(nonce)))
 }
 
 /**

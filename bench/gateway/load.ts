@@ -1,0 +1,147 @@
+/*
+ * A load generator that takes as little of the machine as it can: it shares the cores with what it measures. Raw
+ * HTTP/1.1 on keep-alive sockets, requests rendered beforehand, bodies kept as bytes and looked at afterwards.
+ */
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+
+export type Answer = { status: number; body: Buffer }
+
+export type Load = { port: number; requests: readonly Buffer[]; connections: number }
+
+/** A whole request as bytes. */
+export function renderPost(path: string, body: unknown, headers: Record<string, string> = {}): Buffer {
+  const json = JSON.stringify(body)
+  const lines = Object.entries({
+    host: '127.0.0.1',
+    'content-type': 'application/json',
+    'content-length': String(Buffer.byteLength(json)),
+    ...headers,
+  }).map(([name, value]) => `${name}: ${value}\r\n`)
+  return Buffer.from(`POST ${path} HTTP/1.1\r\n${lines.join('')}\r\n${json}`)
+}
+
+export function renderGet(path: string, headers: Record<string, string> = {}): Buffer {
+  const lines = Object.entries({ host: '127.0.0.1', ...headers }).map(
+    ([name, value]) => `${name}: ${value}\r\n`,
+  )
+  return Buffer.from(`GET ${path} HTTP/1.1\r\n${lines.join('')}\r\n`)
+}
+
+/** Sends everything as fast as it is answered: each connection its next request with its last answer. */
+export async function saturate({ port, requests, connections }: Load): Promise<{
+  perSecond: number
+  answers: Answer[]
+}> {
+  const lines = await openLines(port, Math.min(connections, requests.length))
+  const answers: Answer[] = new Array(requests.length)
+  let next = 0
+  const began = performance.now()
+  await Promise.all(
+    lines.map(async (line) => {
+      while (next < requests.length) {
+        const index = next++
+        answers[index] = await line.send(requests[index] as Buffer)
+      }
+    }),
+  )
+  const seconds = (performance.now() - began) / 1000
+  for (const line of lines) line.close()
+  return { perSecond: requests.length / seconds, answers }
+}
+
+/**
+ * Sends at a fixed rate, whatever comes back. The time of a request counts from when it was due, so a server that
+ * stalls is seen to be late with all that should have been sent meanwhile.
+ */
+export async function pace({
+  port,
+  requests,
+  connections,
+  perSecond,
+}: Load & { perSecond: number }): Promise<{
+  ms: number[]
+  answers: Answer[]
+}> {
+  const idle = await openLines(port, connections)
+  const all = [...idle]
+  const answers: Answer[] = new Array(requests.length)
+  const ms: number[] = []
+  const due: number[] = []
+  const began = performance.now()
+  let next = 0
+  await new Promise<void>((resolve, reject) => {
+    const work = () => {
+      while (due.length > 0 && idle.length > 0) {
+        const index = due.shift() as number
+        const line = idle.pop() as Line
+        line.send(requests[index] as Buffer).then((answer) => {
+          answers[index] = answer
+          ms.push(performance.now() - began - (index / perSecond) * 1000)
+          idle.push(line)
+          if (ms.length === requests.length) resolve()
+          else work()
+        }, reject)
+      }
+    }
+    const timer = setInterval(() => {
+      const elapsed = (performance.now() - began) / 1000
+      while (next < requests.length && next / perSecond <= elapsed) due.push(next++)
+      work()
+      if (next === requests.length) clearInterval(timer)
+    }, 1)
+  })
+  for (const line of all) line.close()
+  return { ms, answers }
+}
+
+export type Line = { send(request: Buffer): Promise<Answer>; close(): void }
+
+export async function openLines(port: number, count: number): Promise<Line[]> {
+  return Promise.all(Array.from({ length: count }, () => openLine(port)))
+}
+
+const endOfHead = Buffer.from('\r\n\r\n')
+
+async function openLine(port: number): Promise<Line> {
+  const socket: Socket = connect({ port, host: '127.0.0.1', noDelay: true })
+  await once(socket, 'connect')
+  let waiting: { resolve: (answer: Answer) => void; reject: (error: Error) => void } | undefined
+  let received: Buffer | undefined
+  const fail = (error: Error) => waiting?.reject(error)
+  socket.on('error', fail)
+  socket.on('close', () => fail(new Error('the server closed the connection')))
+  socket.on('data', (chunk: Buffer) => {
+    received = received === undefined ? chunk : Buffer.concat([received, chunk])
+    const head = received.indexOf(endOfHead)
+    if (head === -1) return
+    const text = received.toString('latin1', 0, head)
+    const length = /content-length: *(\d+)/i.exec(text)?.[1]
+    if (length === undefined) return fail(new Error(`an answer without content-length:\n${text}`))
+    const bodyAt = head + endOfHead.length
+    if (received.length < bodyAt + Number(length)) return
+    const answer = { status: Number(text.slice(9, 12)), body: received.subarray(bodyAt) }
+    received = undefined
+    const done = waiting
+    waiting = undefined
+    done?.resolve(answer)
+  })
+  return {
+    send: (request) =>
+      new Promise((resolve, reject) => {
+        waiting = { resolve, reject }
+        socket.write(request)
+      }),
+    close: () => {
+      waiting = undefined
+      socket.destroy()
+    },
+  }
+}
+
+export function percentile(values: readonly number[], share: number): number {
+  const sorted = values.toSorted((a, b) => a - b)
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN
+}
+
+export const median = (values: readonly number[]) => percentile(values, 0.5)

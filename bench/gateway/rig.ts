@@ -1,0 +1,218 @@
+/** What the gateway's benches run on: a durable Postgres, a chain with funded buyers, our api as its own process. */
+import { randomBytes } from 'node:crypto'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type postgres from 'postgres'
+import secp256k1 from 'secp256k1'
+import { type Address, bytesToHex, type Hex, hexToBytes, keccak256, toHex } from 'viem'
+import { privateKeyToAddress } from 'viem/accounts'
+import { openDatabase } from '#keeper/store/database'
+import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
+import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
+import { networks } from '#protocol/networks'
+import { encodePayload, type SignedAuthorization } from '#protocol/payload'
+import { startLocalChain } from '../../scripts/chain/startLocalChain.ts'
+import { startPostgres } from '../../scripts/postgres.ts'
+import { freePort, loopback } from '../../scripts/stack/port.ts'
+import { type RegisteredProvider, registerProvider } from '../../scripts/stack/registerProvider.ts'
+import { Service } from '../../scripts/stack/service.ts'
+import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
+import { cpuTime, cpuTimeOfGroup, parentOf } from './cpuTime.ts'
+
+export type Buyer = { address: Address; key: Uint8Array }
+
+export type VerifyBody = {
+  macaroon: string
+  payloads: [string, string]
+  providerId: string
+  endpointId: string
+  pricing: { usdcPerUnit: string }
+}
+
+export type Rig = {
+  api: Service
+  apiPort: number
+  rpcUrl: string
+  usdc: Address
+  buyers: Buyer[]
+  shop: RegisteredProvider & { url: string; address: Address }
+  database: postgres.Sql
+  /** Starts a program of this folder as a process of its own; it goes with the rig. */
+  startServer: (file: string, args?: string[], env?: Record<string, string>) => Promise<number>
+  /** The most memory that the api had, MiB. */
+  apiPeakRssMb: () => Promise<number>
+  /** CPU time that each part has used so far, µs. */
+  cpu: () => Promise<{ api: number; postgres: number; chain: number; load: number }>
+  close: () => Promise<void>
+}
+
+export const usdcPerUnit = '0.05'
+export const platformWallet: Address = '0x00000000000000000000000000000000000fee00'
+
+/** @param apiEnv on top of what the rig sets. */
+export async function startRig({
+  buyers: count,
+  apiEnv = {},
+}: {
+  buyers: number
+  apiEnv?: Record<string, string>
+}): Promise<Rig> {
+  const closers: (() => Promise<unknown>)[] = []
+  const close = async () => {
+    for (const closer of closers.splice(0).reverse()) await closer()
+  }
+  try {
+    const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-bench-'))
+    closers.push(() => rm(folder, { recursive: true, force: true }))
+    const server = await startPostgres()
+    closers.push(server.close)
+    const chain = await startLocalChain({ blockTimeMs: 0 })
+    closers.push(chain.close)
+    const deployment = chain.deployments.localhost
+    if (deployment === undefined) throw new Error('the local chain has no deployment')
+
+    const buyers = Array.from({ length: count }, (_, i): Buyer => {
+      const key = keccak256(toHex(`bench buyer ${i}`))
+      return { address: privateKeyToAddress(key).toLowerCase() as Address, key: hexToBytes(key) }
+    })
+    await chain.mintUsdc(
+      buyers.map(({ address }) => address),
+      1_000_000_000_000n,
+    )
+
+    const databaseUrl = await server.createDatabase('gateway')
+    const deploymentsFile = join(folder, 'deployments.json')
+    await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
+
+    const startServer = async (file: string, args: string[] = [], env: Record<string, string> = {}) => {
+      const port = await freePort()
+      const name = file.replace('.ts', '')
+      const service = new Service({
+        name,
+        program: [join(import.meta.dirname, file), String(port), ...args],
+        env,
+        url: `http://${loopback}:${port}`,
+        readyPath: '/healthz',
+        logFile: join(folder, `${name}.log`),
+      })
+      closers.push(() => service.stop())
+      await service.start()
+      return port
+    }
+
+    const apiPort = await freePort()
+    const api = new Service({
+      name: 'api',
+      program: ['api/main.ts'],
+      env: {
+        API_PORT: String(apiPort),
+        DATABASE_URL: databaseUrl,
+        NETWORKS: 'localhost',
+        RPC_URL_LOCALHOST: chain.url,
+        DEPLOYMENTS_FILE: deploymentsFile,
+        PLATFORM_WALLET: platformWallet,
+        MACAROON_SECRETS: `bench:${randomBytes(32).toString('hex')}`,
+        RECEIPT_KEY_FILE: join(folder, 'receipt-keys.json'),
+        RATE_LIMITS: 'off',
+        LOG_LEVEL: 'info',
+        ...apiEnv,
+      },
+      url: `http://${loopback}:${apiPort}`,
+      readyPath: '/healthz',
+      logFile: join(folder, 'api.log'),
+    })
+    closers.push(() => api.stop())
+    await api.start()
+
+    const database = openDatabase({ url: databaseUrl, max: 2, applicationName: 'bench' })
+    closers.push(() => database.end())
+    await requireDurability(database)
+    const [backend] = await database`select pg_backend_pid() as pid`
+    const postmaster = await parentOf(backend?.pid)
+    // An index that stands at the chain's head and has seen nothing settle: Ponder itself would share the two cores.
+    await createIndexTables(database, 'indexer')
+    await setIndexedHead(database, 'indexer', {
+      chainId: networks.localhost.chainId,
+      blockNumber: 1_000_000,
+      blockTime: Math.floor(Date.now() / 1000),
+    })
+
+    const address: Address = '0x0000000000000000000000000000000000005e11'
+    const url = 'https://api.example/forecast'
+    const provider = await registerProvider({
+      gatewayUrl: api.url,
+      name: 'Bench',
+      network: 'localhost',
+      address,
+      endpoints: [{ url, usdcPerUnit }],
+    })
+    return {
+      api,
+      apiPort,
+      rpcUrl: chain.url,
+      usdc: deployment.usdc,
+      buyers,
+      shop: { ...provider, url, address },
+      database,
+      startServer,
+      apiPeakRssMb: async () => {
+        const status = await readFile(`/proc/${api.pid}/status`, 'utf8')
+        return Math.round(Number(/VmHWM:\s+(\d+)/.exec(status)?.[1]) / 1024)
+      },
+      cpu: async () => ({
+        api: await cpuTime(api.pid ?? 0),
+        postgres: await cpuTimeOfGroup(postmaster),
+        chain: await cpuTime(chain.pid),
+        load: await cpuTime(process.pid),
+      }),
+      close,
+    }
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+async function requireDurability(database: postgres.Sql): Promise<void> {
+  for (const name of ['fsync', 'synchronous_commit', 'full_page_writes']) {
+    const [row] = await database`select current_setting(${name}) as value`
+    if (row?.value !== 'on') throw new Error(`Postgres has ${name} = ${row?.value}; the bench needs it on`)
+  }
+}
+
+export type Nonces = 'bound' | 'random'
+
+/** Signs challenges as our SDK does, with native secp256k1: a bench needs thousands. */
+export function createSigner({ usdc, shop }: Pick<Rig, 'usdc' | 'shop'>) {
+  const separator = domainSeparator(eip712Domain(networks.localhost, usdc))
+  const { providerId, endpointIds } = shop
+  const endpointId = endpointIds[0] as string
+
+  function authorize(buyer: Buyer, to: Address, value: bigint, nonce: Hex): SignedAuthorization {
+    const validBefore = BigInt(Math.floor(Date.now() / 1000) + maxTimeoutSeconds)
+    const authorization = { from: buyer.address, to, value, validAfter: 0n, validBefore, nonce }
+    const { signature, recid } = secp256k1.ecdsaSign(hashAuthorization(separator, authorization), buyer.key)
+    return { ...authorization, signature: `${bytesToHex(signature)}${(27 + recid).toString(16)}` }
+  }
+
+  return {
+    authorize,
+    endpointId,
+    sign(buyer: Buyer, challenge: Challenge, nonces: Nonces = 'bound'): VerifyBody {
+      const nonce =
+        nonces === 'bound' ? boundNonce(challenge.issuer, challenge.requestId) : toHex(randomBytes(32))
+      const [provider, fee] = challenge.accepts
+      return {
+        macaroon: challenge.macaroon,
+        payloads: [
+          encodePayload(authorize(buyer, provider.payTo, BigInt(provider.maxAmountRequired), nonce)),
+          encodePayload(authorize(buyer, fee.payTo, BigInt(fee.maxAmountRequired), feeNonce(nonce))),
+        ],
+        providerId,
+        endpointId,
+        pricing: { usdcPerUnit },
+      }
+    },
+  }
+}
