@@ -14,6 +14,7 @@ import { addChallengeRoutes } from './routes/challenge.ts'
 import { addHealthRoutes } from './routes/health.ts'
 import { addMetricsRoute } from './routes/metrics.ts'
 import { addPaymentRoutes } from './routes/payments.ts'
+import { addPendingRoute } from './routes/pending.ts'
 import { addProviderPaymentRoutes } from './routes/providerPayments.ts'
 import { addProviderRoutes } from './routes/providers.ts'
 import { addReceiptRoutes } from './routes/receipts.ts'
@@ -98,6 +99,7 @@ export function createApp(deps: GatewayDeps): App {
   addRequeueRoute(app, gateway)
   addReceiptRoutes(app, gateway)
   addSettlementRoutes(app, gateway)
+  addPendingRoute(app, gateway)
   addHealthRoutes(app, gateway)
   addDashboardRoutes(app)
 

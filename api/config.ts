@@ -59,6 +59,10 @@ export function readConfig(env: Env): ApiConfig {
       contractTimeoutMs: readInteger(env, 'CONTRACT_WALLET_TIMEOUT_MS', 3_000, 100, 30_000),
       triggers: parseTriggerSettings(env),
       gasTokenUsd: readAmount(env, 'ETH_USD') ?? parseUsdc('3000'),
+      priorityFeePerGas: env.PRIORITY_FEE_WEI
+        ? BigInt(readInteger(env, 'PRIORITY_FEE_WEI', 0, 0, Number.MAX_SAFE_INTEGER))
+        : null,
+      publicQueue: readChoice(env, 'PUBLIC_QUEUE', ['true', 'false'] as const, 'true') === 'true',
       rateLimits:
         readChoice(env, 'RATE_LIMITS', ['on', 'off'] as const, 'on') === 'off'
           ? null

@@ -81,6 +81,8 @@ export async function run(args: string[]): Promise<void> {
           contractTimeoutMs: 1_000,
           triggers: defaultTriggers,
           gasTokenUsd: 3_000_000_000n,
+          priorityFeePerGas: 0n,
+          publicQueue: true,
           maxBodyBytes: 16_384,
           webhookAllowPrivate: false,
           metricsToken: null,

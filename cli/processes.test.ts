@@ -14,7 +14,7 @@ describe('keeperEnvironment', () => {
       keyFile: 'k',
     } as const
     expect(keeperEnvironment(flags)).toEqual({
-      GATEWAY_URL: 'https://g.example',
+      KEEPER_GATEWAY_URL: 'https://g.example',
       NETWORKS: 'base-sepolia',
       RPC_URL_BASE_SEPOLIA: 'https://r.example',
       KEEPER_KEY_FILE: 'k',

@@ -57,7 +57,7 @@ export function addProcessCommands(program: Command): void {
     .description(
       'Runs a keeper: beside its gateway, on the same database; or, with --gateway, by anybody, without a database.',
     )
-    .option('--gateway <url>', 'settle what this gateway publishes as due (GATEWAY_URL)')
+    .option('--gateway <url>', 'settle what this gateway publishes as due (KEEPER_GATEWAY_URL)')
     .option('--rpc <url>', 'node of the chain; with --network (RPC_URL_<NETWORK>)')
     .addOption(new Option('--network <name>', 'the chain (NETWORKS)').choices(networkNames))
     .option('--key-file <path>', 'private keys of the gas wallets, one a line (KEEPER_KEY_FILE)')
@@ -85,7 +85,7 @@ type KeeperFlags = { gateway?: string; rpc?: string; network?: NetworkName; keyF
 export function keeperEnvironment({ gateway, rpc, network, keyFile }: KeeperFlags): Record<string, string> {
   if (rpc !== undefined && network === undefined) throw new CliError('invalid_flags', '--rpc needs --network')
   return {
-    ...(gateway !== undefined && { GATEWAY_URL: gateway }),
+    ...(gateway !== undefined && { KEEPER_GATEWAY_URL: gateway }),
     ...(network !== undefined && { NETWORKS: network }),
     ...(network !== undefined && rpc !== undefined && { [rpcUrlVariable(network)]: rpc }),
     ...(keyFile !== undefined && { KEEPER_KEY_FILE: keyFile }),

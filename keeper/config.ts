@@ -28,7 +28,7 @@ export type KeeperConfig = {
   facilitatorKey: string | null
 }
 
-type Environment = Record<string, string | undefined>
+export type Environment = Record<string, string | undefined>
 
 /**
  * Reads the keeper's environment; see `.env.example` for what each variable means.
@@ -93,20 +93,20 @@ function readHighValue(env: Environment): bigint {
   throw new ConfigError('TRIGGER_HIGH_VALUE_USDC', 'at least 1 USDC', env.TRIGGER_HIGH_VALUE_USDC)
 }
 
-function readText(env: Environment, name: string, expected: string): string {
+export function readText(env: Environment, name: string, expected: string): string {
   const text = env[name]
   if (!text) throw new ConfigError(name, expected)
   return text
 }
 
-function readUrl(env: Environment, name: string): string | null {
+export function readUrl(env: Environment, name: string): string | null {
   const text = env[name]
   if (!text) return null
   if (URL.canParse(text) && /^https?:$/.test(new URL(text).protocol)) return text
   throw new ConfigError(name, 'an http(s) URL', text)
 }
 
-function readInteger(
+export function readInteger(
   env: Environment,
   name: string,
   fallback: number,
@@ -120,7 +120,7 @@ function readInteger(
   throw new ConfigError(name, `a whole number from ${min} to ${max}`, text)
 }
 
-function readUsdc(env: Environment, name: string, fallback: bigint): bigint {
+export function readUsdc(env: Environment, name: string, fallback: bigint): bigint {
   const text = env[name]
   if (text === undefined || text === '') return fallback
   try {
@@ -143,7 +143,7 @@ function readAddresses(env: Environment, name: string): Address[] {
   })
 }
 
-function readPrivateKeys(env: Environment): Hex[] {
+export function readPrivateKeys(env: Environment): Hex[] {
   const file = env.KEEPER_KEY_FILE
   const variable = file ? 'KEEPER_KEY_FILE' : 'KEEPER_PRIVATE_KEYS'
   const keys = (file ? readKeyFile(file) : (env.KEEPER_PRIVATE_KEYS ?? ''))

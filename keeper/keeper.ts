@@ -9,7 +9,13 @@ import type { Logger } from './logger.ts'
 import { adoptAbandoned } from './loops/adopt.ts'
 import { concludeMined } from './loops/conclude.ts'
 import { createConfirmer } from './loops/confirm.ts'
-import type { Checkpoint, Context, KeeperSettings, SettlementWallet } from './loops/context.ts'
+import {
+  type Checkpoint,
+  type Context,
+  createMemory,
+  type KeeperSettings,
+  type SettlementWallet,
+} from './loops/context.ts'
 import { collectEvidence, recheckEvidence, recheckVoided } from './loops/evidence.ts'
 import { readIndexState } from './loops/indexState.ts'
 import { createReporter } from './loops/report.ts'
@@ -188,7 +194,7 @@ function createContext(
     checkpoint,
     log: log.child({ network: served.network.name }),
     metrics,
-    memory: { missingSince: new Map(), settled: new Set(), counted: new Map() },
+    memory: createMemory(),
   }
 }
 

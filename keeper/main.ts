@@ -5,6 +5,8 @@ import { serve } from '@hono/node-server'
 import { privateKeyToAccount } from 'viem/accounts'
 import { openServedNetworks } from './chain/servedNetworks.ts'
 import { type KeeperConfig, parseKeeperConfig } from './config.ts'
+import { parseIndependentConfig } from './independent/config.ts'
+import { runIndependentKeeper } from './independent/run.ts'
 import { createKeeper } from './keeper.ts'
 import { createLogger } from './logger.ts'
 import { openDatabase } from './store/database.ts'
@@ -14,6 +16,20 @@ import { migrate } from './store/migrate.ts'
 const drainMs = 9_000
 
 async function main(): Promise<void> {
+  if (process.env.KEEPER_GATEWAY_URL) await mainIndependent()
+  else await mainOfOperator()
+}
+
+/** A stranger's: no database, no HTTP. */
+async function mainIndependent(): Promise<void> {
+  const config = parseIndependentConfig(process.env)
+  const stopping = new AbortController()
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => stopping.abort())
+  stopping.signal.addEventListener('abort', () => setTimeout(() => process.exit(0), drainMs).unref())
+  await runIndependentKeeper(config, stopping.signal)
+}
+
+async function mainOfOperator(): Promise<void> {
   const config = parseKeeperConfig(process.env)
   const log = createLogger(config.logLevel)
   const database = openDatabase({ url: config.databaseUrl, applicationName: 'tollkeeper-keeper' })

@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
 import { readConfig } from '#api/config'
 import { parseKeeperConfig } from '#keeper/config'
+import { parseIndependentConfig } from '#keeper/independent/config'
 import { networkNames } from '#protocol/networks'
 import { parseIndexerOptions } from '../indexer/config.ts'
 
@@ -15,6 +16,7 @@ const valid = {
   PLATFORM_WALLET: `0x${'11'.repeat(20)}`,
   MACAROON_SECRETS: `kid:${'00'.repeat(32)}`,
   KEEPER_PRIVATE_KEYS: `0x${'22'.repeat(32)}`,
+  KEEPER_GATEWAY_URL: 'https://gateway.example',
   RPC_URL_LOCALHOST: 'http://127.0.0.1:8545',
 }
 
@@ -48,6 +50,7 @@ async function namesIn(...files: string[]): Promise<string[]> {
 test.each([
   ['api', readConfig],
   ['keeper', parseKeeperConfig],
+  ['independent keeper', parseIndependentConfig],
   ['indexer', parseIndexerOptions],
 ] as const)('default: names every variable that the %s reads', (_, read) => {
   expect(named).toEqual(expect.arrayContaining(namesReadBy(read)))

@@ -41,7 +41,7 @@ export const address = z
   .transform((text) => text.toLowerCase() as Address)
   .openapi({ type: 'string', example: '0x71c7656ec7ab88b098defb751b7401b5f6d8976f' })
 
-const addressOut = z.string().openapi({ example: '0x71c7656ec7ab88b098defb751b7401b5f6d8976f' })
+export const addressOut = z.string().openapi({ example: '0x71c7656ec7ab88b098defb751b7401b5f6d8976f' })
 
 export const networkName = z.string().openapi({ enum: [...networkNames], example: 'base' })
 

@@ -95,6 +95,10 @@ export type Memory = {
   counted: Map<Address, { at: number; tookMs: number }>
 }
 
+export function createMemory(): Memory {
+  return { missingSince: new Map(), settled: new Set(), counted: new Map() }
+}
+
 export type SettlementWallet = { address: Address; sign: (transaction: SignableTransaction) => Promise<Hex> }
 
 export type SignableTransaction = {

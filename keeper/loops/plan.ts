@@ -7,6 +7,8 @@ import type { BatchItem } from '../store/items.ts'
 /** One entry of the contract's `payments`: both halves of an item that are still open, or one of them. */
 export type PlanEntry = { item: BatchItem; settlement: SettlementItem }
 
+export type PlannedBatch = Pick<BatchRow, 'batchId' | 'token' | 'feeRecipient' | 'trigger'>
+
 export type Plan = { entries: PlanEntry[]; shape: BatchShape; calldata: Hex; gas: bigint }
 
 /**
@@ -15,7 +17,7 @@ export type Plan = { entries: PlanEntry[]; shape: BatchShape; calldata: Hex; gas
  * Two halves that can't share an entry (their windows differ, say) go one after the other: the fee is only sent for once
  * the provider's half is known to have moved.
  */
-export function planEntry(item: BatchItem, batch: Pick<BatchRow, 'feeRecipient'>): PlanEntry | null {
+export function planEntry(item: BatchItem, batch: Pick<PlannedBatch, 'feeRecipient'>): PlanEntry | null {
   const { provider, fee } = item
   if (provider.state === 'open') {
     const shared =
@@ -35,7 +37,7 @@ export function planEntry(item: BatchItem, batch: Pick<BatchRow, 'feeRecipient'>
 }
 
 /** Packs entries into a transaction's calldata and gas limit. */
-export function buildPlan(batch: BatchRow, entries: PlanEntry[], hasCode: boolean): Plan {
+export function buildPlan(batch: PlannedBatch, entries: PlanEntry[], hasCode: boolean): Plan {
   const { calldata, payees } = encodeSettle(
     {
       token: batch.token,

@@ -5,7 +5,7 @@ import { transactionGasCap } from '../domain/gas.ts'
 import type { BatchRow } from '../store/batches.ts'
 import { type BatchItem, readBatchItems } from '../store/items.ts'
 import type { Context } from './context.ts'
-import { buildPlan, type Plan, type PlanEntry, planEntry } from './plan.ts'
+import { buildPlan, type Plan, type PlanEntry, type PlannedBatch, planEntry } from './plan.ts'
 
 /** Why an item can't be settled in this batch. */
 export type Drop =
@@ -26,9 +26,22 @@ export type Prepared = { plan: Plan | null; drops: Drop[] }
  * Nothing is written. An RPC that fails throws: it says nothing about any payment.
  */
 export async function prepareBatch(context: Context, batch: BatchRow, wallet: Address): Promise<Prepared> {
-  const { sql, served, checkpoint } = context
+  const { sql, checkpoint } = context
   await checkpoint('before-simulation')
   const items = await readBatchItems(sql, context.indexerSchema, batch.id)
+  const prepared = await prepareItems(context, batch, items, wallet)
+  await checkpoint('after-simulation')
+  return prepared
+}
+
+/** The same for items that come from anywhere. */
+export async function prepareItems(
+  context: Pick<Context, 'served' | 'payersWithCode'>,
+  batch: PlannedBatch,
+  items: readonly BatchItem[],
+  wallet: Address,
+): Promise<Prepared> {
+  const { served } = context
   const drops: Drop[] = []
   const wanted: PlanEntry[] = []
   for (const item of items) {
@@ -72,12 +85,10 @@ export async function prepareBatch(context: Context, batch: BatchRow, wallet: Ad
       kept.length === entries.length &&
       kept.every((entry, index) => entry === entries[index])
     ) {
-      await checkpoint('after-simulation')
       return { plan, drops }
     }
     entries = kept
   }
-  await checkpoint('after-simulation')
   return { plan: null, drops }
 }
 
@@ -85,7 +96,7 @@ type Judged = { keep?: PlanEntry; drop?: Drop }
 
 /** What to do with one entry, given what the simulation made of it (null: the batch as a whole settled nothing). */
 async function judge(
-  context: Context,
+  context: Pick<Context, 'served'>,
   wallet: Address,
   entry: PlanEntry,
   outcome: { provider: string; fee: string } | null,
@@ -106,7 +117,7 @@ async function judge(
 }
 
 async function explain(
-  context: Context,
+  context: Pick<Context, 'served'>,
   wallet: Address,
   item: BatchItem,
   authorization: PlanEntry['settlement']['authorization'],

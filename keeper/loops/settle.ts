@@ -1,6 +1,7 @@
 import { keccak256 } from 'viem'
 import { estimateFees } from '../chain/feeEstimate.ts'
 import { readNonce } from '../chain/receipts.ts'
+import type { ServedNetwork } from '../chain/servedNetworks.ts'
 import type { Fees } from '../domain/fees.ts'
 import { type BatchRow, closeBatch, lockBatch, releaseItem, setBatchState } from '../store/batches.ts'
 import type { Queryable } from '../store/database.ts'
@@ -104,29 +105,30 @@ export async function signPlan(
   fees: Fees,
   kind: NewTransaction['kind'],
 ): Promise<NewTransaction> {
-  const { maxFeePerGas, maxPriorityFeePerGas } = fees
+  const signed = await signTransaction(served, wallet, plan, nonce, fees, kind)
+  return { ...signed, batchId: batch.id, chainId: served.network.chainId, wallet: wallet.address }
+}
+
+/** The same without a row of ours that it belongs to. */
+export async function signTransaction(
+  served: ServedNetwork,
+  wallet: SettlementWallet,
+  { calldata, gas }: Pick<Plan, 'calldata' | 'gas'>,
+  nonce: number,
+  { maxFeePerGas, maxPriorityFeePerGas }: Fees,
+  kind: NewTransaction['kind'],
+) {
   const raw = await wallet.sign({
     chainId: served.network.chainId,
     // A cancellation only uses the nonce up.
     to: kind === 'cancellation' ? wallet.address : served.deployment.batchSettlement,
-    data: plan.calldata,
+    data: calldata,
     nonce,
-    gas: plan.gas,
+    gas,
     maxFeePerGas,
     maxPriorityFeePerGas,
   })
-  return {
-    hash: keccak256(raw),
-    batchId: batch.id,
-    chainId: served.network.chainId,
-    wallet: wallet.address,
-    nonce,
-    kind,
-    raw,
-    gas: plan.gas,
-    maxFeePerGas,
-    maxPriorityFeePerGas,
-  }
+  return { hash: keccak256(raw), nonce, kind, raw, gas, maxFeePerGas, maxPriorityFeePerGas }
 }
 
 /** What nodes ask for before they take a transaction; on an OP-stack chain the data's fee comes on top. */

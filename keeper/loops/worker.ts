@@ -1,5 +1,5 @@
 import { zeroAddress } from 'viem'
-import { readWalletBatches } from '../store/batches.ts'
+import { type BatchRow, readWalletBatches } from '../store/batches.ts'
 import { acquireLease, type LeaseState, releaseLease, resumeWallet } from '../store/leases.ts'
 import { claimNext } from './claim.ts'
 import type { Context, SettlementWallet } from './context.ts'
@@ -41,8 +41,8 @@ export function createWorker(
   async function stepWith(lease: LeaseState): Promise<StepResult> {
     const [open] = await readWalletBatches(context.sql, chainId, address)
     if (open?.state === 'handed_over') return followHandover(context, lease, open)
-    if (open?.state === 'claimed' && wallet) {
-      await settleClaimed(context, lease, wallet, open)
+    if (open?.state === 'claimed') {
+      await takeOn(lease, open)
       return 'idle'
     }
     if (open) {
@@ -54,9 +54,14 @@ export function createWorker(
     if ((await readIndexState(context)).status !== 'current') return 'idle'
     const batch = await claimNext(context, lease)
     if (!batch) return 'idle'
+    await takeOn(lease, batch)
+    return 'busy'
+  }
+
+  /** Takes a claimed batch, by whichever process it was claimed, out of the house. */
+  async function takeOn(lease: LeaseState, batch: BatchRow): Promise<void> {
     if (wallet) await settleClaimed(context, lease, wallet, batch)
     else await handOver(context, lease, batch)
-    return 'busy'
   }
 
   async function isPaused({ pausedUntil, pausedReason }: LeaseState): Promise<boolean> {

@@ -178,6 +178,8 @@ export type UrgentOptions = {
   /** What expires within this time comes first. */
   expiryLeadMs: number
   limit: number
+  /** Of the oldest, so many are left to others; then neither retries nor what expires is among them. Default 0. */
+  skip?: number
 }
 
 /**
@@ -189,10 +191,15 @@ export type UrgentOptions = {
 export async function readMostUrgent(
   sql: Queryable,
   group: QueueGroup,
-  { now, below, expiryLeadMs, limit }: UrgentOptions,
+  { now, below, expiryLeadMs, limit, skip = 0 }: UrgentOptions,
 ): Promise<QueuedPayment[]> {
   const waiting = isWaiting(sql, group)
   const small = sql`provider_amount + fee_amount < ${below}`
+  const readOldest = (condition: ReturnType<typeof sql>) => sql<QueuedPayment[]>`
+    select ${queuedColumns(sql)} from payment
+    where ${waiting} and ${small} ${condition} order by accepted_at, id limit ${limit} offset ${skip}`
+  if (skip > 0) return readOldest(sql``)
+
   const expiring = await sql<QueuedPayment[]>`
     select ${queuedColumns(sql)} from payment
     where ${waiting} and ${small}
@@ -201,9 +208,6 @@ export async function readMostUrgent(
   const retries = await sql<QueuedPayment[]>`
     select ${queuedColumns(sql)} from payment
     where ${isRetryDue(sql, group, now)} order by next_attempt_at limit ${Math.ceil(limit / 2)}`
-  const readOldest = (condition: ReturnType<typeof sql>) => sql<QueuedPayment[]>`
-    select ${queuedColumns(sql)} from payment
-    where ${waiting} and ${small} ${condition} order by accepted_at, id limit ${limit}`
   let oldest = await readOldest(sql``)
   const hasCode = (expiring[0] ?? retries[0] ?? oldest[0])?.hasCode
   if (hasCode === undefined) return []

@@ -26,6 +26,7 @@ export type TestGateway = {
   /** The same with parts of the test's own. */
   withDeps(deps: Partial<GatewayDeps>): App
   database: Database
+  databaseUrl: string
   chain: LocalChain
   served: ServedNetwork
   settings: GatewaySettings
@@ -38,10 +39,36 @@ export type TestGateway = {
   close(): Promise<void>
 }
 
+/** Of a gateway for tests: nothing is limited, and balances are looked at. */
+export const testGatewaySettings: GatewaySettings = {
+  issuer: gatewayIssuer,
+  platformWallet,
+  indexerSchema: 'indexer',
+  feeSchedule: 'tiered',
+  minimumPrices: {},
+  macaroonSecrets: [{ kid: 'test', key: Buffer.alloc(32, 7) }],
+  macaroonNotBefore: 0,
+  checkBalance: true,
+  balanceTtlMs: 5_000,
+  payerCaps: { payer: null, newPayer: null },
+  providerCap: null,
+  contractTimeoutMs: 1_000,
+  triggers: defaultTriggers,
+  gasTokenUsd: 3_000_000_000n,
+  priorityFeePerGas: 0n,
+  publicQueue: true,
+  rateLimits: null,
+  trustedProxies: 0,
+  maxBodyBytes: 16_384,
+  webhookAllowPrivate: true,
+  metricsToken: null,
+}
+
 /** The gateway on a real chain and a real database, called without a server. Its index tables are empty. */
 export async function startGateway(overrides: Partial<GatewaySettings> = {}): Promise<TestGateway> {
   const chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
-  const database = openDatabase({ url: await createTestDatabase(), max: 10, applicationName: 'test' })
+  const databaseUrl = await createTestDatabase()
+  const database = openDatabase({ url: databaseUrl, max: 10, applicationName: 'test' })
   await migrate(database)
   await createIndexTables(database, 'indexer')
   const deployment = chain.deployments.localhost
@@ -51,28 +78,7 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
   ])
   if (served === undefined) throw new Error('the local chain is not served')
 
-  const settings: GatewaySettings = {
-    issuer: gatewayIssuer,
-    platformWallet,
-    indexerSchema: 'indexer',
-    feeSchedule: 'tiered',
-    minimumPrices: {},
-    macaroonSecrets: [{ kid: 'test', key: Buffer.alloc(32, 7) }],
-    macaroonNotBefore: 0,
-    checkBalance: true,
-    balanceTtlMs: 5_000,
-    payerCaps: { payer: null, newPayer: null },
-    providerCap: null,
-    contractTimeoutMs: 1_000,
-    triggers: defaultTriggers,
-    gasTokenUsd: 3_000_000_000n,
-    rateLimits: null,
-    trustedProxies: 0,
-    maxBodyBytes: 16_384,
-    webhookAllowPrivate: true,
-    metricsToken: null,
-    ...overrides,
-  }
+  const settings: GatewaySettings = { ...testGatewaySettings, ...overrides }
   let frozen: number | null = null
   const receiptKeys = toReceiptKeys(rotateReceiptKeys(undefined))
   const another = (more: Partial<GatewaySettings> = {}, deps: Partial<GatewayDeps> = {}) =>
@@ -91,6 +97,7 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
     another,
     withDeps: (deps) => another({}, deps),
     database,
+    databaseUrl,
     chain,
     served,
     settings,

@@ -1,0 +1,99 @@
+import type { Address } from 'viem'
+import { type CostSettings, findDueTrigger } from '#keeper/chain/dueTrigger'
+import type { ServedNetwork } from '#keeper/chain/servedNetworks'
+import { mostPayments } from '#keeper/domain/gas'
+import type { TriggerSettings } from '#keeper/domain/triggers'
+import type { Database } from '#keeper/store/database'
+import { type PublishedPayment, publishPayments, readStalled } from '#keeper/store/publish'
+import {
+  type QueueGroup,
+  readExtremes,
+  readFullest,
+  readGreatest,
+  readGroups,
+  readMostUrgent,
+  readNextBatchSize,
+  returnPutOff,
+} from '#keeper/store/queue'
+import type { Trigger } from '#protocol/settlement'
+
+export type PendingBatch = { feeRecipient: Address; trigger: Trigger; payments: PublishedPayment[] }
+
+export type PendingQuestion = {
+  indexerSchema: string
+  settings: { triggers: TriggerSettings } & CostSettings
+  /** 0: the most urgent payments; from 1 on, so many batches further down the queue. */
+  page: number
+  now: Date
+}
+
+/**
+ * The batches that are due, as `GET /settlements/pending` publishes them: what a trigger has fired for, and what stands
+ * in a batch of ours that should have been mined long ago.
+ */
+export function createPendingBatches(database: Database) {
+  const counted = new Map<string, { until: number; fullest: Awaited<ReturnType<typeof readFullest>> }>()
+
+  /** One step a provider wallet: not more often than it takes a tenth of the time, whoever asks. */
+  async function countFullest(group: QueueGroup, triggers: TriggerSettings) {
+    const key = `${group.chainId}:${group.feeRecipient}`
+    const known = counted.get(key)
+    const began = performance.now()
+    if (known && began < known.until) return known.fullest
+    const fullest = await readFullest(database, group, Math.max(triggers.count, triggers.raisedCount))
+    const took = performance.now() - began
+    counted.set(key, { until: performance.now() + Math.max(250, 10 * took), fullest })
+    return fullest
+  }
+
+  return async function findPendingBatches(
+    served: ServedNetwork,
+    { indexerSchema, settings, page, now }: PendingQuestion,
+  ): Promise<PendingBatch[]> {
+    const { triggers } = settings
+    const scope = { chainId: served.network.chainId, token: served.token }
+    const batches: PendingBatch[] = []
+    const publish = async ({ feeRecipient }: QueueGroup, trigger: Trigger, ids: string[]) => {
+      const payments = await publishPayments(database, indexerSchema, ids, now)
+      if (payments.length > 0) batches.push({ feeRecipient, trigger, payments })
+    }
+    // A keeper does so as well; where it's gone, others need what it had put off.
+    await returnPutOff(database, scope, now)
+    for (const group of await readGroups(database, scope)) {
+      const stalled = page > 0 ? [] : await readStalled(database, group, now, mostPayments)
+      if (stalled[0])
+        await publish(
+          group,
+          stalled[0].trigger,
+          stalled.map(({ id }) => id),
+        )
+
+      const extremes = await readExtremes(database, group, now)
+      if (!extremes) continue
+      const fullest = await countFullest(group, triggers)
+      const waiting = { ...extremes, ...fullest, paymentCount: Math.max(1, fullest.paymentCount) }
+      const readSize = () => readNextBatchSize(database, group, mostPayments)
+      const from = served.deployment.batchSettlement
+      const trigger = await findDueTrigger(served, from, waiting, settings, readSize, now)
+      if (!trigger) continue
+      if (trigger === 'high_value') {
+        const [greatest] = (await readGreatest(database, group, triggers.highValue, page + 1)).slice(page)
+        if (greatest) await publish(group, trigger, [greatest.id])
+        continue
+      }
+      const urgent = await readMostUrgent(database, group, {
+        now,
+        below: triggers.highValue,
+        expiryLeadMs: triggers.expiryLeadMs,
+        limit: mostPayments,
+        skip: page * mostPayments,
+      })
+      await publish(
+        group,
+        trigger,
+        urgent.map(({ id }) => id),
+      )
+    }
+    return batches
+  }
+}

@@ -1,0 +1,95 @@
+import type { Address, Hex } from 'viem'
+import { encodePayload } from '#protocol/payload'
+import type { Trigger } from '#protocol/settlement'
+import { settleMarginSeconds } from '../domain/expiry.ts'
+import type { Database, Queryable } from './database.ts'
+import { halves } from './halves.ts'
+import type { QueueGroup } from './queue.ts'
+
+/** What a batch of ours holds is published as well once it has been open for so long: its keeper may be gone. */
+const stalledMs = 60_000
+
+export type StalledPayment = { id: string; trigger: Trigger }
+
+/** Payments of open batches that should have been mined long ago. */
+export async function readStalled(
+  sql: Queryable,
+  { chainId, token, feeRecipient }: QueueGroup,
+  now: Date,
+  limit: number,
+): Promise<StalledPayment[]> {
+  return sql<StalledPayment[]>`
+    select i.payment_id as id, b.trigger
+    from batch b
+    join batch_item i on i.batch_id = b.id and i.active and i.payment_id is not null
+    where b.chain_id = ${chainId} and b.token = ${token} and b.fee_recipient = ${feeRecipient}
+      and b.state in ('claimed', 'broadcast', 'displaced', 'handed_over')
+      and b.created_at < ${new Date(now.getTime() - stalledMs)}
+    order by b.id, i.position
+    limit ${limit}`
+}
+
+/** One payment's signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
+export type PublishedPayment = string[]
+
+/**
+ * Marks payments as published, and gives their signed authorizations once that is committed: nobody who reads them can be
+ * told afterwards that the payment was voided.
+ */
+export async function publishPayments(
+  database: Database,
+  indexerSchema: string,
+  paymentIds: readonly string[],
+  now: Date,
+): Promise<PublishedPayment[]> {
+  if (paymentIds.length === 0) return []
+  await database`
+    update payment set published_at = ${now}
+    where id in (
+      select id from payment
+      where id in ${database(paymentIds)} and published_at is null and voided_at is null and concluded_at is null
+      order by id for update
+    )`
+  const rows = await database<AuthorizationRow[]>`
+    select p.id as "paymentId", h.half, h.authorizer, h.recipient, h.value, h.valid_after as "validAfter",
+      h.valid_before as "validBefore", h.nonce, h.state, a.signature
+    from payment p
+    join ${halves(database, indexerSchema)} h on h.payment_id = p.id
+    join signed_authorization a on a.payment_id = h.payment_id and a.half = h.half
+    where p.id in ${database(paymentIds)} and p.published_at is not null and p.voided_at is null
+    order by h.half`
+  const byPayment = Map.groupBy(rows, (row) => row.paymentId)
+  const until = BigInt(Math.floor(now.getTime() / 1000) + settleMarginSeconds)
+  return paymentIds.flatMap((id) => {
+    const authorizations = byPayment.get(id) ?? []
+    // Whoever cancelled the provider's half owes no fee.
+    if (
+      authorizations.some(({ half, state }) => half === 0 && (state === 'cancelled' || state === 'diverted'))
+    )
+      return []
+    const open = authorizations.filter(({ state, validBefore }) => state === 'open' && validBefore > until)
+    return open.length === 0 ? [] : [open.map(toPayload)]
+  })
+}
+
+type AuthorizationRow = {
+  paymentId: string
+  half: 0 | 1
+  authorizer: Address
+  recipient: Address
+  value: bigint
+  validAfter: bigint
+  validBefore: bigint
+  nonce: Hex
+  state: string
+  signature: Uint8Array
+}
+
+function toPayload({ authorizer, recipient, signature, ...rest }: AuthorizationRow): string {
+  return encodePayload({
+    ...rest,
+    from: authorizer,
+    to: recipient,
+    signature: `0x${Buffer.from(signature).toString('hex')}`,
+  })
+}

@@ -1,0 +1,361 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import {
+  type Address,
+  createTestClient,
+  createWalletClient,
+  encodeFunctionData,
+  type Hash,
+  type Hex,
+  http,
+  multicall3Abi,
+  publicActions,
+} from 'viem'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type App, createApp } from '#api/app'
+import { createLogger } from '#api/log'
+import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
+import { serveApp } from '#api/server'
+import type { Keeper } from '#keeper/keeper'
+import { encodePayload, parsePayload } from '#protocol/payload'
+import { encodeSettle, type SettlementItem } from '#protocol/settlement'
+import { multicall3Address } from '../../scripts/chain/prepareChain.ts'
+import { cliPath } from '../support/cli.ts'
+import { call, fetchChallenge, openShop, type Shop, sign, testGatewaySettings } from '../support/gateway.ts'
+import {
+  type KeeperStack,
+  platformWallet,
+  type QueuedPayment,
+  randomHex,
+  startKeeperStack,
+  until,
+  walletAccount,
+  walletKey,
+} from '../support/keeperStack.ts'
+import { type RunningCommand, runCommand } from '../support/processes.ts'
+
+let stack: KeeperStack
+let app: App
+let server: Awaited<ReturnType<typeof serveApp>>
+let folder: string
+let shop: Shop
+beforeAll(async () => {
+  stack = await startKeeperStack()
+  app = createGateway(true)
+  server = await serveApp(app, { host: '127.0.0.1', port: 0 })
+  folder = await mkdtemp(join(tmpdir(), 'tollkeeper-stranger-'))
+  shop = await openShop(app)
+})
+afterAll(async () => {
+  await server?.close()
+  await stack?.close()
+  await rm(folder, { recursive: true, force: true })
+})
+
+function createGateway(publicQueue: boolean): App {
+  return createApp({
+    database: stack.database,
+    networks: [stack.served],
+    settings: { ...testGatewaySettings, platformWallet, publicQueue },
+    receiptKeys: toReceiptKeys(rotateReceiptKeys(undefined)),
+    log: createLogger('test', 'error'),
+  })
+}
+
+const hourAgo = () => new Date(Date.now() - 3_600_000)
+
+async function queueDue(count: number): Promise<QueuedPayment[]> {
+  const buyers = await stack.buyers(count, 50_000n)
+  return Promise.all(buyers.map((buyer) => stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })))
+}
+
+async function whileRunning<T>(keeper: Keeper, task: () => Promise<T>): Promise<T> {
+  keeper.start()
+  try {
+    return await task()
+  } finally {
+    await keeper.stop()
+  }
+}
+
+/** A payment through the gateway's own door, an hour old. */
+async function buy(): Promise<string> {
+  const [buyer] = await stack.buyers(1, 1_000_000n)
+  if (!buyer) throw new Error('no buyer')
+  const challenge = await fetchChallenge(app, shop)
+  const payloads = await Promise.all(
+    ([0, 1] as const).map(async (half) => encodePayload(await sign(stack.served, buyer, challenge, half))),
+  )
+  const { body } = await call<{ paymentId: string }>(app, 'POST', '/verify', {
+    json: {
+      macaroon: challenge.macaroon,
+      payloads,
+      providerId: shop.providerId,
+      endpointId: shop.endpointId,
+    },
+  })
+  await stack.database`update payment set accepted_at = ${hourAgo()} where id = ${body.paymentId}`
+  return body.paymentId
+}
+
+type Pending = { batches: { trigger: string; feeRecipient: string; payments: string[][] }[] }
+
+async function readPending(query = ''): Promise<Pending> {
+  const { status, body } = await call<Pending>(app, 'GET', `/settlements/pending?network=localhost${query}`)
+  expect(status).toBe(200)
+  return body
+}
+
+describe('GET /settlements/pending', () => {
+  test('default: what is due, with its signed authorizations; what was published can not be voided', async () => {
+    expect((await readPending()).batches).toEqual([])
+    const [young] = await stack.buyers(1, 50_000n)
+    if (young) await stack.queue({ buyer: young, price: 50_000n })
+    expect((await readPending()).batches).toEqual([])
+
+    const paymentId = await buy()
+    const [batch, ...others] = (await readPending()).batches
+    expect(others).toEqual([])
+    // What isn't due by itself rides along, as in a batch of ours.
+    expect(batch).toMatchObject({ trigger: 'time', feeRecipient: platformWallet })
+    expect(batch?.payments).toHaveLength(2)
+    const [provider, fee] = batch?.payments[0]?.map(parsePayload) ?? []
+    expect(provider).toMatchObject({ to: shop.wallet, value: 47_500n })
+    expect(fee).toMatchObject({ to: platformWallet, value: 2_500n })
+
+    const [row] = await stack.database<{ publishedAt: Date | null }[]>`
+      select published_at as "publishedAt" from payment where id = ${paymentId}`
+    expect(row?.publishedAt).toBeInstanceOf(Date)
+    const voided = await call(app, 'POST', `/payments/${paymentId}/void`, { key: shop.key, json: {} })
+    expect(voided.status).toBe(409)
+  })
+
+  test('behavior: a voided payment is not published', async () => {
+    const before = (await readPending()).batches.flatMap((batch) => batch.payments).length
+    const paymentId = await buy()
+    expect((await call(app, 'POST', `/payments/${paymentId}/void`, { key: shop.key, json: {} })).status).toBe(
+      200,
+    )
+    expect((await readPending()).batches.flatMap((batch) => batch.payments)).toHaveLength(before)
+  })
+
+  test('args: a later page of a short queue is empty', async () => {
+    expect((await readPending('&page=3')).batches).toEqual([])
+  })
+
+  test('error: PUBLIC_QUEUE=false', async () => {
+    const answer = await call(createGateway(false), 'GET', '/settlements/pending')
+    expect(answer).toMatchObject({ status: 404, body: { code: 'not_found' } })
+  })
+})
+
+describe('a keeper without a database', () => {
+  async function startStranger(change: Record<string, string> = {}): Promise<RunningCommand> {
+    const keyFile = join(folder, 'keeper.key')
+    await writeFile(keyFile, walletKey(5))
+    return runCommand(
+      [
+        ...[process.execPath, cliPath, 'keeper', '--gateway', `http://127.0.0.1:${server.port}`],
+        ...['--rpc', stack.chain.url, '--network', 'localhost', '--key-file', keyFile],
+      ],
+      {
+        DATABASE_URL: undefined,
+        DEPLOYMENTS_FILE: stack.deploymentsFile,
+        PRIORITY_FEE_WEI: '0',
+        KEEPER_POLL_MS: '100',
+        ...change,
+      },
+    )
+  }
+
+  test('behavior: without a budget it sends nothing', async () => {
+    const nonce = await nonceOf(walletAccount(5).address)
+    const stranger = await startStranger({ KEEPER_DAILY_BUDGET_USD: '0' })
+    await stranger.line(/gas budget is used up/)
+    stranger.child.kill('SIGTERM')
+    expect(await stranger.exited).toBe(0)
+    expect(await nonceOf(walletAccount(5).address)).toBe(nonce)
+  })
+
+  test('default: next to a stopped operator it settles everything; the operator, back again, sends nothing', async () => {
+    const payments = await queueDue(5)
+    const paymentId = await buy()
+    const stranger = await startStranger()
+    await until('all are settled', () => stack.isSettled(payments))
+    await until('the gateway shows it', async () => {
+      const { body } = await call(app, 'GET', `/payments/${paymentId}`)
+      return body.payment_status === 'settled'
+    })
+    stranger.child.kill('SIGTERM')
+    expect(await stranger.exited).toBe(0)
+    expect(await stranger.survivors()).toEqual([])
+    expect(stranger.output()).not.toContain(walletKey(5).slice(2))
+
+    // The receipt carries the stranger's transaction once it has its confirmations.
+    await testClient().mine({ blocks: 1 })
+    const [half] = await stack.halves(payments[0] as QueuedPayment)
+    await until('the receipt has the hash', async () => {
+      const { body } = await call<{ receipt: string }>(app, 'GET', `/receipts/${paymentId}`)
+      const claims = JSON.parse(Buffer.from(body.receipt.split('.')[1] ?? '', 'base64url').toString('utf8'))
+      return claims.transactionHash === half?.txHash
+    })
+    const { body: listed } = await call<{ batches: { tx_hash: string; payment_count: number }[] }>(
+      app,
+      'GET',
+      `/settlements/batches?wallet=${shop.wallet}`,
+    )
+    expect(listed.batches).toContainEqual(expect.objectContaining({ tx_hash: half?.txHash }))
+
+    const nonce = await nonceOf(walletAccount(0).address)
+    const later = await queueDue(1)
+    await whileRunning(stack.keeper(), () => until('the next one is settled', () => stack.isSettled(later)))
+    // One transaction: of the payment that came after.
+    expect(await nonceOf(walletAccount(0).address)).toBe(nonce + 1)
+    expect(await attemptsOf(payments)).toEqual([0])
+  })
+
+  test('behavior: what a batch of a keeper that is gone holds is published after a minute, and settled', async () => {
+    const payments = await queueDue(2)
+    const dying = stack.keeper({
+      checkpoint: (name) => (name === 'after-claim' ? new Promise<void>(() => {}) : undefined),
+    })
+    dying.start()
+    await until('they are claimed', async () => {
+      const rows = await stack.database`
+        select from payment where id in ${stack.database(payments.map((one) => one.paymentId))} and is_claimed`
+      return rows.length === 2
+    })
+    expect((await readPending()).batches).toEqual([])
+    await stack.database`update batch set created_at = created_at - interval '61 seconds' where state = 'claimed'`
+    const stranger = await startStranger()
+    await until('all are settled', () => stack.isSettled(payments))
+    stranger.child.kill('SIGTERM')
+    await stranger.exited
+    await whileRunning(stack.keeper(), () =>
+      until('the batch is over', async () => {
+        return (await stack.database`select from batch where state = 'claimed'`).length === 0
+      }),
+    )
+    expect(await attemptsOf(payments)).toEqual([0])
+  })
+})
+
+describe('strangers change nothing but their own gas bill', () => {
+  test('behavior: a forged AuthorizationFailed', async () => {
+    const [victim, own] = await queueDue(2)
+    if (!victim || !own) throw new Error('nothing queued')
+    // A wrong signature for the victim's nonce, beside one that settles: the contract says that the victim's failed.
+    const forged = { ...victim.provider, signature: own.provider.signature }
+    const { status } = await settleAsStranger([{ authorization: forged }, pairOf(own)])
+    expect(status).toBe('success')
+    await expectSettledByOperator([victim, own])
+  })
+
+  test('behavior: a batch with too little gas leaves the rest to others', async () => {
+    const payments = await queueDue(3)
+    const { status } = await settleAsStranger(payments.map(pairOf), { gas: 480_000n })
+    expect(status).toBe('success')
+    await until('one is settled', async () => {
+      const settled = await Promise.all(payments.map((payment) => stack.isSettled([payment])))
+      return settled.filter(Boolean).length > 0
+    })
+    expect(await stack.isSettled(payments)).toBe(false)
+    await expectSettledByOperator(payments)
+  })
+
+  test("behavior: a copied batchId, mined ahead of the batch that it is the operator's of", async () => {
+    const payments = await queueDue(3)
+    const [first] = payments
+    if (!first) throw new Error('nothing queued')
+    const chain = testClient()
+    await chain.setAutomine(false)
+    await whileRunning(stack.keeper(), async () => {
+      const find = () => stack.database<{ batchId: Hex }[]>`
+        select b.batch_id as "batchId" from batch b join transaction t on t.batch_id = b.id
+        where b.state = 'broadcast' and t.broadcast_at is not null`
+      await until('the batch is out', async () => (await find()).length === 1)
+      const [batch] = await find()
+      await sendAsStranger([pairOf(first)], batch ? { batchId: batch.batchId } : {})
+      await chain.mine({ blocks: 1 })
+      await chain.setAutomine(true)
+      await until('all are settled', () => stack.isSettled(payments))
+    })
+    await expectSettledByOperator(payments)
+  })
+
+  test('behavior: settle called twice through a wrapper', async () => {
+    const payments = await queueDue(2)
+    const calls = payments.map((payment) => ({
+      target: stack.served.deployment.batchSettlement,
+      allowFailure: false,
+      callData: encode([pairOf(payment)], `0x${'77'.repeat(32)}`),
+    }))
+    const data = encodeFunctionData({ abi: multicall3Abi, functionName: 'aggregate3', args: [calls] })
+    const hash = await stranger().sendTransaction({
+      to: multicall3Address,
+      data,
+      gas: 1_000_000n,
+      chain: null,
+    })
+    await stack.served.client.waitForTransactionReceipt({ hash })
+    await until('both are settled', () => stack.isSettled(payments))
+    const nonce = await nonceOf(walletAccount(0).address)
+    const keeper = stack.keeper()
+    await whileRunning(keeper, async () => {
+      const later = await queueDue(1)
+      await until('the next one is settled', () => stack.isSettled(later))
+    })
+    expect(await nonceOf(walletAccount(0).address)).toBe(nonce + 1)
+    await expectSettledByOperator(payments)
+  })
+
+  async function expectSettledByOperator(payments: QueuedPayment[]): Promise<void> {
+    await whileRunning(stack.keeper(), () => until('all are settled', () => stack.isSettled(payments)))
+    expect(await attemptsOf(payments)).toEqual([0])
+    for (const { provider } of payments) expect(await stack.balanceOf(provider.from)).toBe(0n)
+  }
+})
+
+function testClient() {
+  return createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) }).extend(publicActions)
+}
+
+function stranger() {
+  return createWalletClient({ account: walletAccount(8), transport: http(stack.chain.url) })
+}
+
+function pairOf({ provider, fee }: QueuedPayment): SettlementItem {
+  return { authorization: provider, fee }
+}
+
+function encode(items: SettlementItem[], batchId: Hex): Hex {
+  const { token } = stack.served
+  return encodeSettle(
+    { token, feeRecipient: platformWallet, batchId, trigger: 2, callGasLimit: 120_000n },
+    items,
+  ).calldata
+}
+
+async function sendAsStranger(
+  items: SettlementItem[],
+  { gas = 1_000_000n, batchId = randomHex(32) }: { gas?: bigint; batchId?: Hex } = {},
+): Promise<Hash> {
+  const to = stack.served.deployment.batchSettlement
+  const fees = { maxFeePerGas: 50_000_000_000n, maxPriorityFeePerGas: 2_000_000_000n }
+  return stranger().sendTransaction({ to, data: encode(items, batchId), gas, ...fees, chain: null })
+}
+
+async function settleAsStranger(...args: Parameters<typeof sendAsStranger>) {
+  return stack.served.client.waitForTransactionReceipt({ hash: await sendAsStranger(...args) })
+}
+
+async function nonceOf(address: Address): Promise<number> {
+  return stack.served.client.getTransactionCount({ address })
+}
+
+async function attemptsOf(payments: QueuedPayment[]): Promise<number[]> {
+  const rows = await stack.database<{ attempts: number }[]>`
+    select distinct attempts from payment where id in ${stack.database(payments.map((one) => one.paymentId))}`
+  return rows.map(({ attempts }) => attempts)
+}
