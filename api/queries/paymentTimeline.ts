@@ -58,17 +58,19 @@ export async function findPaymentTimeline(
   return { ...payment, batches, failures, mined: mined ?? null }
 }
 
+/** What a simulation dropped from its batch before it was signed is in none of the batch's transactions. */
 async function readBatches(sql: Database, paymentId: string): Promise<ClaimingBatch[]> {
   const batches = await sql<(Omit<ClaimingBatch, 'transactions'> & { id: bigint })[]>`
-    select distinct b.id, b.trigger, b.created_at as "claimedAt", b.closed_at as "closedAt", b.outcome
+    select b.id, b.trigger, b.created_at as "claimedAt", b.closed_at as "closedAt", b.outcome
     from batch_item i join batch b on b.id = i.batch_id
     where i.payment_id = ${paymentId}
     order by b.id`
   const sent = await sql<(SentTransaction & { batchId: bigint })[]>`
-    select batch_id as "batchId", hash, kind, created_at as "signedAt", broadcast_at as "broadcastAt",
-      mined_block as "blockNumber"
-    from transaction where batch_id = any(${batches.map(({ id }) => id.toString())}::bigint[])
-    order by created_at, max_fee_per_gas`
+    select t.batch_id as "batchId", t.hash, t.kind, t.created_at as "signedAt", t.broadcast_at as "broadcastAt",
+      t.mined_block as "blockNumber"
+    from batch_item i join transaction t on t.batch_id = i.batch_id
+    where i.payment_id = ${paymentId} and (i.active or i.provider_outcome is not null)
+    order by t.created_at, t.max_fee_per_gas`
   const byBatch = Map.groupBy(sent, ({ batchId }) => batchId)
   return batches.map(({ id, ...batch }) => ({
     ...batch,

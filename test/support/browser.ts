@@ -1,6 +1,6 @@
 import { accessSync, constants } from 'node:fs'
 import { delimiter, join } from 'node:path'
-import axe, { type AxeResults, type Result } from 'axe-core'
+import axeCore, { type AxeResults, type Result } from 'axe-core'
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 
 const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable', 'chrome']
@@ -75,16 +75,12 @@ export async function openTab(
   return { page, errors, foreign }
 }
 
-declare global {
-  var axe: { run: (options: object) => Promise<AxeResults> } | undefined
-}
-
 /** What axe-core holds for serious or worse on the page as it is now. */
 export async function seriousViolations(page: Page): Promise<string[]> {
-  await page.evaluate(axe.source)
+  await page.evaluate(axeCore.source)
   const violations = await page.evaluate(async (): Promise<Result[]> => {
-    const results = await globalThis.axe?.run({ resultTypes: ['violations'] })
-    return results?.violations ?? []
+    const { axe } = globalThis as unknown as { axe: { run: (options: object) => Promise<AxeResults> } }
+    return (await axe.run({ resultTypes: ['violations'] })).violations
   })
   return violations
     .filter(({ impact }) => impact === 'serious' || impact === 'critical')

@@ -70,7 +70,7 @@ function failedTries({ failures }: Timeline): Step[] {
 function broadcasts({ batches, mined }: Timeline): Step[] {
   return batches.flatMap(({ trigger, transactions }): Step[] => {
     const [first] = transactions
-    if (first === undefined) return []
+    if (first === undefined || transactions.every(({ broadcastAt }) => broadcastAt === null)) return []
     const shown =
       transactions.find(({ hash }) => hash === mined?.transactionHash) ?? transactions.at(-1) ?? first
     const replaced = transactions.filter(({ kind }) => kind === 'replacement').length
@@ -78,7 +78,8 @@ function broadcasts({ batches, mined }: Timeline): Step[] {
     return [
       {
         title: 'Broadcast',
-        at: first.broadcastAt ?? first.signedAt,
+        // When it was last handed to the nodes says less: it may have been repeated.
+        at: first.signedAt,
         state: 'done',
         detail: `Trigger: ${nameTrigger(trigger).toLowerCase()}${again}.`,
         txHash: shown.hash,

@@ -3,7 +3,7 @@ import { openDatabase } from '#keeper/store/database'
 import { createClient } from '#sdk/client/createClient'
 import { devAccount, devPrivateKey } from '../../../scripts/chain/accounts.ts'
 import type { Stack } from '../../../scripts/stack/stack.ts'
-import { newBuyer, openShop, type Shop, usdcOf } from '../../support/shop.ts'
+import { newBuyer, openShop, type Shop, type TestBuyer, usdcOf } from '../../support/shop.ts'
 import { until } from '../../support/until.ts'
 
 /** No trigger fires by itself but one that a test asks for. */
@@ -23,8 +23,11 @@ export type Scene = {
   /** Its retries are used up. */
   failed: string
   waiting: string[]
-  /** As it came with the answer. */
+  /** As they came with the answers: of a payment that has settled since, and of one that waits. */
   receipt: string
+  waitingReceipt: string
+  /** One more payment. */
+  pay: () => Promise<void>
 }
 
 type SceneOptions = {
@@ -36,19 +39,18 @@ type SceneOptions = {
 }
 
 /** A provider's life in short, all of it real: paid through the SDK, settled by the keeper, read from the index. */
-export async function playScene(
-  stack: Stack,
-  { batches, waiting, days = 0 }: SceneOptions,
-): Promise<Scene> {
+export async function playScene(stack: Stack, { batches, waiting, days = 0 }: SceneOptions): Promise<Scene> {
   const shop = await openShop(stack, { usdcPerUnit: '0.012' })
   const sql = openDatabase({ url: stack.databaseUrl, max: 2, applicationName: 'scene' })
   try {
-    const buyers = [await newBuyer(stack, '5'), await newBuyer(stack, '5'), await newBuyer(stack, '5')]
+    // One mint at a time: they share an account.
+    const buyers: TestBuyer[] = []
+    for (const usdc of ['5', '5', '5']) buyers.push(await newBuyer(stack, usdc))
     const pay = async (count: number): Promise<{ paymentId: string; receipt: string }[]> =>
       Promise.all(
         Array.from({ length: count }, async (_, index) => {
-          const { paymentId, receipt } = await buyers[index % buyers.length]!.client.request(shop.url)
-          return { paymentId: paymentId as string, receipt: receipt as string }
+          const paid = await buyers[index % buyers.length]?.client.request(shop.url)
+          return { paymentId: paid?.paymentId as string, receipt: paid?.receipt as string }
         }),
       )
 
@@ -75,9 +77,23 @@ export async function playScene(
     await sql`update payment set attempts = 5, next_attempt_at = now() where id = ${failed}`
     await untilStatus(stack, [failed], 'failed')
 
+    // Its own next attempt would take what waits along.
+    await sql`update payment set next_attempt_at = now() + interval '5 minutes' where id = ${retrying}`
+
     await stack.keeper.restart(patient)
     const last = await pay(waiting)
-    return { shop, settled, retrying, failed, waiting: last.map(({ paymentId }) => paymentId), receipt }
+    return {
+      shop,
+      settled,
+      retrying,
+      failed,
+      waiting: last.map(({ paymentId }) => paymentId),
+      receipt,
+      waitingReceipt: last[0]?.receipt ?? '',
+      pay: async () => {
+        await pay(1)
+      },
+    }
   } finally {
     await sql.end()
   }

@@ -54,7 +54,18 @@ export function OverviewPage() {
               <Figure
                 title="Revenue, net"
                 value={writeUsdc(sumUsdc(revenue, ({ net_usdc }) => net_usdc))}
-                note={`${writeCount(accepted)} payments`}
+                note={
+                  failedPayments === 0 ? (
+                    `${writeCount(accepted)} payments`
+                  ) : (
+                    <>
+                      {writeCount(accepted)} payments,{' '}
+                      <a href={href('failures')}>
+                        {writeCount(failedPayments)} failed ({writeUsdc(failed)} USDC)
+                      </a>
+                    </>
+                  )
+                }
                 unit
               />
               <Figure
@@ -66,15 +77,7 @@ export function OverviewPage() {
               <Figure
                 title="Outstanding"
                 value={writeUsdc(sumUsdc(revenue, ({ outstanding_usdc }) => outstanding_usdc))}
-                note={
-                  failedPayments > 0 ? (
-                    <a href={href('failures')}>
-                      {writeCount(failedPayments)} failed, {writeUsdc(failed)} USDC
-                    </a>
-                  ) : (
-                    <a href={href('queue')}>In the queue</a>
-                  )
-                }
+                note={<a href={href('queue')}>In the queue</a>}
                 unit
               />
               <Figure

@@ -90,7 +90,11 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
           )}
           <br />
           <span class="note">
-            {fired ? `${nameTrigger(fired)} has fired` : 'until settlement, at the latest'}
+            {settlesAt === null
+              ? 'nothing waits'
+              : fired
+                ? `${nameTrigger(fired)} has fired`
+                : 'until settlement, at the latest'}
           </span>
         </p>
       </div>

@@ -82,21 +82,21 @@ function Verdict({ state }: { state: State }) {
       return <p class="loading">Checking…</p>
     case 'unavailable':
       return (
-        <section class="panel failed">
+        <section class="panel trouble">
           <h2>It could not be checked</h2>
           <p>{state.reason} This says nothing about the receipt.</p>
         </section>
       )
     case 'unreadable':
       return (
-        <section class="panel failed">
+        <section class="panel trouble">
           <h2>This is not a receipt</h2>
           <p>A receipt is three parts with dots between. Check that it was copied whole.</p>
         </section>
       )
     case 'forged':
       return (
-        <section class="panel failed">
+        <section class="panel trouble">
           <h2>Not genuine</h2>
           <p>
             This gateway did not sign it, or somebody changed it since. It says that it was issued by{' '}

@@ -94,7 +94,7 @@ function explain({ status, code, message }: GatewayError): { title: string; text
 function Failed({ error, retry }: { error: GatewayError; retry: () => void }) {
   const { title, text } = explain(error)
   return (
-    <div class="panel failed" role="alert">
+    <div class="panel trouble" role="alert">
       <h2>{title}</h2>
       <p>{text}</p>
       <button type="button" onClick={retry}>

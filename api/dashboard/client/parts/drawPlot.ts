@@ -1,0 +1,115 @@
+import UPlot from 'uplot'
+
+export type PlotSeries = {
+  title: string
+  /** A custom property of the style sheet, such as `--good`. */
+  color: string
+  /** For pixels only: what is read stands beside the plot and in its table. */
+  values: number[]
+}
+
+export type PlotShape = {
+  /** Bars of UTC intervals are drawn over each other, the first series behind; points stand at local times. */
+  shape: 'bars' | 'points'
+  /** Unix seconds, ascending. */
+  times: number[]
+  series: PlotSeries[]
+  writeValue: (value: number) => string
+}
+
+export const plotHeight = 220
+
+/** Draws into an element, in the colours that the style sheet has there now. */
+export function drawPlot(
+  element: HTMLElement,
+  { shape, times, series, writeValue }: PlotShape,
+  onPoint: (index: number | null) => void,
+): UPlot {
+  const isBars = shape === 'bars'
+  const axis: UPlot.Axis = {
+    stroke: readColor(element, '--quiet'),
+    grid: { stroke: readColor(element, '--line'), width: 1 },
+    ticks: { show: false },
+    font: `12px ${getComputedStyle(element).fontFamily}`,
+  }
+  const bars = UPlot.paths.bars?.({ size: [0.72, 36], radius: 0.12 })
+  const options: UPlot.Options = {
+    width: element.clientWidth,
+    height: plotHeight,
+    // What is summed by UTC days must not be labelled by local ones.
+    ...(isBars && { tzDate: (seconds: number) => UPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC') }),
+    legend: { show: false },
+    padding: [12, 8, 0, 0],
+    cursor: { y: false, points: { show: !isBars }, drag: { x: false, y: false } },
+    scales: {
+      x: { range: (_, from, to) => padded(from, to, isBars ? stepOf(times) * 0.6 : (to - from) * 0.02 || 1) },
+      y: { range: (_, __, top) => [0, top * 1.08 || 1] },
+    },
+    axes: [
+      {
+        ...axis,
+        grid: { show: false },
+        space: 76,
+        values: (_, splits, __, ___, step) => splits.map((seconds) => nameTick(seconds, step, isBars)),
+      },
+      { ...axis, size: 64, values: (_, values) => values.map((value) => writeValue(value)) },
+    ],
+    series: [
+      {},
+      ...series.map(({ title, color }): UPlot.Series => {
+        const paint = readColor(element, color)
+        return {
+          label: title,
+          stroke: paint,
+          ...(isBars
+            ? { fill: paint, width: 0, ...(bars && { paths: bars }), points: { show: false } }
+            : { width: 1.5, points: { show: true, size: 7, fill: paint } }),
+        }
+      }),
+    ],
+    hooks: { setCursor: [(self) => onPoint(self.cursor.idx ?? null)] },
+  }
+  return new UPlot(options, [times, ...series.map(({ values }) => values)], element)
+}
+
+/** What a custom property comes to here: a canvas doesn't know `light-dark()`. */
+function readColor(element: HTMLElement, property: string): string {
+  const probe = document.createElement('i')
+  probe.style.color = `var(${property})`
+  element.append(probe)
+  const { color } = getComputedStyle(probe)
+  probe.remove()
+  return color
+}
+
+function stepOf(times: number[]): number {
+  return (times.at(-1) ?? 0) - (times.at(-2) ?? 0)
+}
+
+/** Room for the outer bars, and for a single point. */
+function padded(from: number, to: number, room: number): [number, number] {
+  return [from - room, to + room]
+}
+
+const daySeconds = 86_400
+const month = { month: 'short', year: '2-digit' } as const
+const day = { day: 'numeric', month: 'short' } as const
+const minute = { hour: '2-digit', minute: '2-digit' } as const
+
+/** A tick's time, as exactly as its distance to the next one asks for. */
+function nameTick(seconds: number, step: number, isUtc: boolean): string {
+  const time = new Date(seconds * 1000)
+  const timeZone = isUtc ? { timeZone: 'UTC' } : {}
+  const isMidnight = isUtc
+    ? seconds % daySeconds === 0
+    : time.getHours() + time.getMinutes() + time.getSeconds() === 0
+  const form =
+    step >= 28 * daySeconds
+      ? month
+      : step >= daySeconds || isMidnight
+        ? day
+        : step >= 60
+          ? minute
+          : { ...minute, second: '2-digit' as const }
+  return time.toLocaleString('en-GB', { ...form, ...timeZone })
+}

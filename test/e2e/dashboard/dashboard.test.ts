@@ -1,0 +1,353 @@
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { openDatabase } from '#keeper/store/database'
+import { registerProvider } from '../../../scripts/stack/registerProvider.ts'
+import {
+  desktop,
+  launchBrowser,
+  openTab,
+  phone,
+  seriousViolations,
+  type Watched,
+} from '../../support/browser.ts'
+import { startTestStack, type TestStack } from '../../support/stack.ts'
+import { chooseBrowser } from './chooseBrowser.ts'
+import { patient, playScene, type Scene } from './scene.ts'
+
+const executable = chooseBrowser()
+
+describe.skipIf(executable === undefined)('dashboard', () => {
+  let stack: TestStack
+  let scene: Scene
+  let browser: Browser
+  let tab: Watched
+  /** Lines of the console that a test brings about itself. */
+  let expected: RegExp | undefined
+
+  beforeAll(async () => {
+    stack = await startTestStack({ env: { keeper: patient, api: patient } })
+    const [launched, played] = await Promise.all([
+      launchBrowser(executable as string),
+      playScene(stack, { batches: [3, 6], waiting: 4 }),
+    ])
+    browser = launched
+    scene = played
+  })
+  afterAll(async () => {
+    await browser?.close()
+    await scene?.shop.close()
+    await stack?.close()
+  })
+  afterEach(async () => {
+    expect(tab.errors.filter((line) => !expected?.test(line))).toEqual([])
+    expect(tab.foreign).toEqual([])
+    expected = undefined
+    await tab.page.context().close()
+  })
+
+  async function open(options: object = desktop): Promise<Page> {
+    tab = await openTab(browser, stack.api.url, options)
+    await tab.page.goto(`${stack.api.url}/dashboard`)
+    return tab.page
+  }
+
+  async function signIn(options: object = desktop, key = scene.shop.apiKey): Promise<Page> {
+    const page = await open(options)
+    await page.getByLabel('API key').fill(key)
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor()
+    return page
+  }
+
+  const views: [name: string, route: () => string, shows: () => (string | RegExp)[]][] = [
+    [
+      'Overview',
+      () => '',
+      () => ['Revenue over time', 'GET /data', '93.7 %', '15 of 16 paid calls accepted'],
+    ],
+    [
+      'Queue',
+      () => 'queue',
+      () => ['0.0456 of 1.00 USDC', '4 of 50', /^5\d:\d\d$/, '4 payments wait, 1 retrying later'],
+    ],
+    [
+      'Batches',
+      () => 'batches',
+      () => ['Gas per payment', 'localhost #1', 'localhost #2', '0.034200', '0.068400'],
+    ],
+    ['Payments', () => 'payments', () => ['failed', 'retrying', 'queued', 'settled']],
+    ['Failures', () => 'failures', () => ['Insufficient USDC balance', '6 of 6', '1 of 6', /^in 4:\d\d$/]],
+    [
+      'Payment',
+      () => `payments/${scene.settled[0]}`,
+      () => [
+        'Challenged',
+        'Verified',
+        'Queued',
+        'Broadcast',
+        'Mined',
+        'Confirmed',
+        'verified in this browser',
+      ],
+    ],
+    ['Receipt check', () => `receipt/${scene.receipt}`, () => ['Genuine and settled']],
+  ]
+
+  test.each([
+    ['desktop', 'light', desktop],
+    ['desktop', 'dark', desktop],
+    ['phone', 'light', phone],
+    ['phone', 'dark', phone],
+  ] as const)('default: each view with real data, on a %s, %s', async (device, colorScheme, options) => {
+    const page = await signIn({ ...options, colorScheme })
+    for (const [title, route, shows] of views) {
+      await page.goto(`${stack.api.url}/dashboard/#/${route()}`)
+      await page.getByRole('heading', { level: 1, name: title }).waitFor()
+      for (const text of shows())
+        await page.getByText(text, { exact: true }).filter({ visible: true }).first().waitFor()
+      expect([title, await seriousViolations(page)]).toEqual([title, []])
+      const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
+      expect([title, device, overflow <= 0]).toEqual([title, device, true])
+    }
+  })
+
+  test('behavior: a batch leads to its payments, and a payment to its life', async () => {
+    const page = await signIn()
+    await page.getByRole('link', { name: 'Batches' }).click()
+    await page.getByRole('link', { name: 'localhost #2' }).click()
+    await page.getByRole('heading', { name: 'Your payments in it' }).waitFor()
+    await expect.poll(() => page.getByRole('row').count()).toBe(7)
+    expect(await seriousViolations(page)).toEqual([])
+    await page.getByRole('link', { name: /^pay_/ }).first().click()
+    await page.getByText('verified in this browser').waitFor()
+    const steps = await page.getByRole('listitem').locator('b').allTextContents()
+    expect(steps).toEqual(['Challenged', 'Verified', 'Queued', 'Broadcast', 'Mined', 'Confirmed'])
+  })
+
+  test('behavior: a payment that fails shows each attempt, and what is still ahead', async () => {
+    const page = await signIn()
+    await page.goto(`${stack.api.url}/dashboard/#/payments/${scene.retrying}`)
+    await page.getByText('Attempt 1 failed').waitFor()
+    const steps = await page.getByRole('listitem').locator('b').allTextContents()
+    expect(steps).toEqual([
+      'Challenged',
+      'Verified',
+      'Queued',
+      'Attempt 1 failed',
+      'Next attempt',
+      'Broadcast',
+      'Mined',
+      'Confirmed',
+    ])
+  })
+
+  test('behavior: what is paid while one looks shows by itself', async () => {
+    const page = await signIn()
+    await page.getByRole('link', { name: 'Payments' }).click()
+    await page.getByRole('cell', { name: 'retrying' }).waitFor()
+    const before = await page.getByRole('row').count()
+    await scene.pay()
+    await expect.poll(() => page.getByRole('row').count(), { timeout: 20_000 }).toBe(before + 1)
+  })
+
+  test('behavior: nothing is asked for while nobody looks, and at once when somebody does', async () => {
+    const page = await signIn()
+    await page.getByRole('link', { name: 'Failures' }).click()
+    await page.getByRole('heading', { name: 'Retrying by itself' }).waitFor()
+    await page.clock.install()
+    await page.reload()
+    await page.getByRole('heading', { name: 'Retrying by itself' }).waitFor()
+    const show = (state: 'hidden' | 'visible') =>
+      page.evaluate((now) => {
+        Object.defineProperty(document, 'visibilityState', { value: now, configurable: true })
+        document.dispatchEvent(new Event('visibilitychange'))
+      }, state)
+    let asked = 0
+    page.on('request', () => asked++)
+    await page.clock.fastForward(5_000)
+    await expect.poll(() => asked).toBe(2)
+    await page.waitForLoadState('networkidle')
+    await show('hidden')
+    await page.clock.fastForward(120_000)
+    expect(asked).toBe(2)
+    await show('visible')
+    await expect.poll(() => asked).toBe(4)
+  })
+
+  test('behavior: the key is in this tab only', async () => {
+    const page = await signIn()
+    await page.reload()
+    await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor()
+    const kept = await page.evaluate(() => [sessionStorage.length, localStorage.length, document.cookie])
+    expect(kept).toEqual([1, 0, ''])
+    expect(page.url()).not.toContain(scene.shop.apiKey)
+    const other = await page.context().newPage()
+    await other.goto(`${stack.api.url}/dashboard`)
+    await other.getByLabel('API key').waitFor()
+    await page.getByRole('button', { name: 'Sign out' }).click()
+    await page.getByLabel('API key').waitFor()
+    expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
+  })
+
+  test('behavior: the keyboard alone signs in, goes from view to view and queues a failed payment again', async () => {
+    const page = await open()
+    await page.getByLabel('API key').waitFor()
+    const focused = () =>
+      page.evaluate(() => document.activeElement?.textContent || document.activeElement?.id)
+    /** Goes on with Tab until it's there; each stop shows that it's one. */
+    const tabTo = async (name: RegExp) => {
+      for (let presses = 0; presses < 60; presses++) {
+        await page.keyboard.press('Tab')
+        if (name.test((await focused()) ?? '')) {
+          const outline = await page.evaluate(
+            () => getComputedStyle(document.activeElement as Element).outlineStyle,
+          )
+          expect(outline).toBe('solid')
+          return
+        }
+      }
+      throw new Error(`Tab never came to ${name}`)
+    }
+    await tabTo(/^key$/)
+    await page.keyboard.type(scene.shop.apiKey)
+    await page.keyboard.press('Enter')
+    await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor()
+    for (const name of ['Queue', 'Batches', 'Payments', 'Failures']) {
+      await page.evaluate(() => (document.activeElement as HTMLElement).blur())
+      await tabTo(new RegExp(`^${name}$`))
+      await page.keyboard.press('Enter')
+      await page.getByRole('heading', { level: 1, name }).waitFor()
+      expect(await page.evaluate(() => document.activeElement?.tagName)).toBe('MAIN')
+    }
+    await page.getByRole('heading', { name: 'Failed' }).waitFor()
+    await tabTo(/^Queue again$/)
+    await page.keyboard.press('Enter')
+    await expect
+      .poll(async () => (await stack.get(`/payments/${scene.failed}`)).body.payment_status, {
+        timeout: 20_000,
+      })
+      .not.toBe('failed')
+    await page.getByRole('heading', { name: 'Failed', exact: true }).waitFor({ state: 'detached' })
+  })
+
+  test('args: a receipt that is genuine, altered, or none, without a key', async () => {
+    const page = await open()
+    await page.getByRole('link', { name: 'Check it without a key.' }).click()
+    const check = async (text: string, verdict: string) => {
+      await page.getByLabel('Receipt', { exact: true }).fill(text)
+      await page.getByRole('button', { name: 'Check' }).click()
+      await page.getByRole('heading', { level: 2, name: verdict, exact: true }).waitFor()
+      expect(await seriousViolations(page)).toEqual([])
+    }
+    await check(scene.receipt, 'Genuine and settled')
+    await check(scene.waitingReceipt, 'Genuine, not settled yet')
+    await check('eyJhbGciOiJFUzI1NiJ9.e30.AA', 'This is not a receipt')
+    const [header, payload = '', signature] = scene.receipt.split('.')
+    const claims = JSON.parse(Buffer.from(payload, 'base64url').toString())
+    claims.resource = 'https://elsewhere.example/'
+    const altered = Buffer.from(JSON.stringify(claims)).toString('base64url')
+    await check(`${header}.${altered}.${signature}`, 'Not genuine')
+  })
+
+  test('args: a provider without wallet, endpoint or payment', async () => {
+    const created = await fetch(new URL('/providers', stack.api.url), {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ name: 'Nobody yet' }),
+    })
+    const { apiKey } = (await created.json()) as { apiKey: string }
+    const page = await signIn(phone, apiKey)
+    const empty = [
+      ['', 'No payments in the last 30 days'],
+      ['queue', 'No wallet is registered yet'],
+      ['batches', 'No batch yet'],
+      ['payments', 'No payments yet'],
+      ['failures', 'Nothing fails to settle'],
+    ] as const
+    for (const [route, title] of empty) {
+      await page.goto(`${stack.api.url}/dashboard/#/${route}`)
+      await page.getByRole('heading', { level: 2, name: title }).waitFor()
+      expect([route, await seriousViolations(page)]).toEqual([route, []])
+    }
+  })
+
+  test('error: a wrong key', async () => {
+    expected = /status of 401/
+    const page = await open()
+    await page.getByLabel('API key').fill(`${scene.shop.apiKey}x`)
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    await page.getByRole('alert').getByText('This API key is not in force').waitFor()
+    expect(await seriousViolations(page)).toEqual([])
+    expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
+  })
+
+  test('error: a key that is revoked while one looks', async () => {
+    expected = /status of 401/
+    const { providerId, apiKey } = await registerProvider({
+      gatewayUrl: stack.api.url,
+      name: 'Short-lived',
+      network: stack.chain.network,
+      address: `0x${'5d'.repeat(20)}`,
+      endpoints: [],
+    })
+    const page = await signIn(desktop, apiKey)
+    const authorization = { authorization: `Bearer ${apiKey}` }
+    const listed = await fetch(`${stack.api.url}/providers/${providerId}/keys`, { headers: authorization })
+    const { keys } = (await listed.json()) as { keys: { keyId: string }[] }
+    await fetch(`${stack.api.url}/providers/${providerId}/keys/${keys[0]?.keyId}`, {
+      method: 'DELETE',
+      headers: authorization,
+    })
+    await page.getByText('Your API key is no longer in force.').waitFor()
+    expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
+  })
+
+  test("error: another provider's payment", async () => {
+    expected = /status of 404/
+    const { apiKey } = await registerProvider({
+      gatewayUrl: stack.api.url,
+      name: 'Curious',
+      network: stack.chain.network,
+      address: `0x${'6e'.repeat(20)}`,
+      endpoints: [],
+    })
+    const page = await signIn(desktop, apiKey)
+    await page.goto(`${stack.api.url}/dashboard/#/payments/${scene.settled[0]}`)
+    await page.getByRole('alert').getByText('There is no such thing here').waitFor()
+  })
+
+  test('error: an index that is behind shows no wrong figures, and they come back by themselves', async () => {
+    expected = /status of 503/
+    const sql = openDatabase({ url: stack.databaseUrl, max: 1, applicationName: 'test' })
+    const page = await signIn()
+    try {
+      await sql`update acted_block set block_number = block_number + 1000000`
+      for (const route of ['queue', 'batches', 'payments', 'failures', `payments/${scene.settled[0]}`, '']) {
+        await page.goto(`${stack.api.url}/dashboard/#/${route}`)
+        await page.getByRole('alert').getByText('The index is behind the chain').waitFor()
+      }
+      expect(await seriousViolations(page)).toEqual([])
+    } finally {
+      await sql`update acted_block set block_number = block_number - 1000000`
+      await sql.end()
+    }
+    await page.getByRole('button', { name: 'Try again' }).click()
+    await page.getByText('Revenue over time').waitFor()
+  })
+
+  test('error: a gateway that is gone keeps what was read, says so, and is found again', async () => {
+    expected = /Failed to load resource|ERR_CONNECTION_REFUSED/
+    const page = await signIn()
+    await page.getByRole('link', { name: 'Batches' }).click()
+    await page.getByRole('link', { name: 'localhost #2' }).waitFor()
+    await stack.api.kill()
+    await page.getByText('The gateway does not answer. What you see was read before.').waitFor()
+    expect(await page.getByRole('link', { name: 'localhost #2' }).isVisible()).toBe(true)
+    expect(await seriousViolations(page)).toEqual([])
+    await page.getByRole('link', { name: 'Queue' }).click()
+    await page.getByRole('heading', { level: 2, name: 'The gateway does not answer' }).waitFor()
+    await stack.api.start()
+    await page.getByRole('button', { name: 'Try again' }).click()
+    await page.getByText('Live').waitFor()
+  })
+})
