@@ -1,15 +1,18 @@
 import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
+import type { AddressInfo } from 'node:net'
+import { serve } from '@hono/node-server'
 import type { Hex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { openServedNetworks } from '#keeper/chain/servedNetworks'
 import { createKeeper } from '#keeper/keeper'
 import { createLogger } from '#keeper/logger'
-import type { KeeperSettings } from '#keeper/loops/context'
+import type { CheckpointName, KeeperSettings } from '#keeper/loops/context'
 import { openDatabase } from '#keeper/store/database'
 import { parseDeployments } from '#protocol/deployments'
 import { networks } from '#protocol/networks'
 import { platformWallet } from '../support/keeperStack.ts'
+import { readOptions } from './children.ts'
 
 // A keeper as a process of its own that ends itself, as `kill -9` would, when it comes to a named checkpoint.
 
@@ -17,17 +20,13 @@ export type CrashingKeeperOptions = {
   databaseUrl: string
   rpcUrl: string
   deploymentsFile: string
-  privateKey: Hex
-  /** bigints as decimal strings */
-  settings: string
+  privateKeys: readonly Hex[]
+  settings: KeeperSettings
   /** null: it doesn't crash. */
-  crashAt: string | null
+  crashAt: CheckpointName | null
 }
 
-const options: CrashingKeeperOptions = JSON.parse(process.argv[2] ?? '{}')
-const settings: KeeperSettings = JSON.parse(options.settings, (_key, value: unknown) =>
-  typeof value === 'string' && /^\d+n$/.test(value) ? BigInt(value.slice(0, -1)) : value,
-)
+const options = readOptions<CrashingKeeperOptions>()
 const deployment = parseDeployments(JSON.parse(readFileSync(options.deploymentsFile, 'utf8'))).localhost
 if (!deployment) throw new Error('no deployment')
 
@@ -37,9 +36,9 @@ const keeper = createKeeper({
   networks: await openServedNetworks([
     { network: networks.localhost, deployment, rpcUrls: [options.rpcUrl] },
   ]),
-  accounts: [privateKeyToAccount(options.privateKey)],
+  accounts: options.privateKeys.map((key) => privateKeyToAccount(key)),
   platformWallets: [platformWallet],
-  settings,
+  settings: options.settings,
   submitTimeoutMs: 10_000,
   log: createLogger(process.env.LOG_LEVEL ?? 'silent'),
   now: () => new Date(),
@@ -50,3 +49,11 @@ const keeper = createKeeper({
   },
 })
 keeper.start()
+const server = serve({ fetch: keeper.app.fetch, port: 0, hostname: '127.0.0.1' }, (address: AddressInfo) => {
+  process.send?.({ port: address.port })
+})
+// Whoever started it is gone.
+process.once('disconnect', () => {
+  server.close()
+  process.exit(0)
+})

@@ -1,9 +1,7 @@
-import { type ChildProcess, fork } from 'node:child_process'
-import { once } from 'node:events'
-import { join } from 'node:path'
 import { createTestClient, http } from 'viem'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { type CheckpointName, checkpoints, type KeeperSettings } from '#keeper/loops/context'
+import type { CheckpointName } from '#keeper/loops/context'
+import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
 import {
   type KeeperStack,
   platformWallet,
@@ -14,136 +12,216 @@ import {
   walletAccount,
   walletKey,
 } from '../support/keeperStack.ts'
+import { findBreaches, findMisplaced, findUnknownTransactions, watchBroadcasts } from '../support/ledger.ts'
+import { death, kill, killAll, startChild } from './children.ts'
 import type { CrashingKeeperOptions } from './crashingKeeper.ts'
 
-let stack: KeeperStack
-const children = new Set<ChildProcess>()
-beforeAll(async () => {
-  stack = await startKeeperStack({ leaseMs: 1_000, rebroadcastAfterMs: 300, replaceAfterMs: 1_000 })
-})
-afterEach(async () => {
-  for (const child of children) await kill(child)
-})
-afterAll(() => stack?.close())
+/** `npm run test:crash` dies at each checkpoint by itself, so often; else one keeper after another dies at the next one. */
+const runs = Number(process.env.CRASH_RUNS ?? 0)
 
-function startChild(crashAt: CheckpointName | null): ChildProcess {
-  const { databaseUrl, deploymentsFile, chain } = stack
-  const options: CrashingKeeperOptions = {
+let stack: KeeperStack
+let rpc: ChaosRpc
+let broadcasts: ReturnType<typeof watchBroadcasts>
+beforeAll(async () => {
+  stack = await startKeeperStack({ leaseMs: 700, rebroadcastAfterMs: 300, replaceAfterMs: 1_000 })
+  broadcasts = watchBroadcasts(stack.database)
+  rpc = await startChaosRpc({
+    target: stack.chain.url,
+    onRawTransaction: broadcasts.onRawTransaction,
+  })
+})
+afterEach(killAll)
+afterAll(async () => {
+  await rpc?.close()
+  await stack?.close()
+})
+
+function startKeeper(crashAt: CheckpointName | null) {
+  const { databaseUrl, deploymentsFile, settings } = stack
+  return startChild('crashingKeeper.ts', {
     databaseUrl,
     deploymentsFile,
-    rpcUrl: chain.url,
-    privateKey: walletKey(0),
-    settings: JSON.stringify(stack.settings satisfies KeeperSettings, (_key, value: unknown) =>
-      typeof value === 'bigint' ? `${value}n` : value,
-    ),
+    settings,
+    rpcUrl: rpc.url,
+    privateKeys: [walletKey(0)],
     crashAt,
-  }
-  const child = fork(join(import.meta.dirname, 'crashingKeeper.ts'), [JSON.stringify(options)], {
-    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-    execArgv: [],
+  } satisfies CrashingKeeperOptions)
+}
+
+const chain = () => createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) })
+
+/** One by one: blocks mined in bulk have no parent hash. */
+async function mine(blocks: number): Promise<void> {
+  for (let i = 0; i < blocks; i++) await chain().mine({ blocks: 1 })
+}
+
+async function resumeMining(): Promise<void> {
+  await chain().setAutomine(true)
+  await mine(1)
+}
+
+/** A stretch of the settlement path, and what the chain has to do for a keeper to come along it. */
+type Scene = {
+  name: string
+  /** In the order in which the path comes to them. */
+  checkpoints: CheckpointName[]
+  /** Before the first keeper starts. */
+  prepare?: (payments: QueuedPayment[]) => Promise<unknown>
+  /** While it runs. */
+  provoke?: (payments: QueuedPayment[]) => Promise<unknown>
+  /** Before the last one starts. */
+  tidy?: () => Promise<unknown>
+}
+
+let beforeBatch: `0x${string}`
+
+const scenes: Scene[] = [
+  {
+    name: 'claims, signs, sends and replaces',
+    checkpoints: [
+      'before-claim',
+      'after-claim',
+      'before-simulation',
+      'after-simulation',
+      'before-write-ahead',
+      'after-write-ahead',
+      'before-broadcast',
+      'after-broadcast',
+      'after-broadcast-recorded',
+      'before-replacement-write-ahead',
+      'after-replacement-write-ahead',
+      'after-replacement-broadcast',
+    ],
+    // Nobody mines: else a keeper would never have to offer more.
+    prepare: () => chain().setAutomine(false),
+    tidy: resumeMining,
+  },
+  {
+    name: 'finds its batch mined, with one half taken by a stranger',
+    checkpoints: ['before-mined-recorded', 'after-mined-recorded', 'before-conclusion', 'after-conclusion'],
+    prepare: () => chain().setAutomine(false),
+    provoke: async (payments) => {
+      await until('the batch is out', async () => (await sentBatches()) > 0)
+      // The last one of the batch: the contract looks for a stranger's doing once it has met with one.
+      const last = payments.at(-1)
+      if (last) await sendDirectly(stack, last.provider)
+      await resumeMining()
+    },
+  },
+  {
+    name: 'meets with payments that a stranger has settled',
+    checkpoints: ['before-abandon', 'after-abandon', 'before-evidence-recorded', 'after-evidence-recorded'],
+    prepare: async (payments) => {
+      for (const { provider, fee } of payments) {
+        await sendDirectly(stack, provider)
+        await sendDirectly(stack, fee)
+      }
+    },
+  },
+  {
+    name: 'sees a reorg drop its batch',
+    checkpoints: ['before-reorg-recorded', 'after-reorg-recorded'],
+    prepare: async () => {
+      beforeBatch = await chain().snapshot()
+    },
+    provoke: async (payments) => {
+      await until('the batch is mined', async () => (await countBatches('mined')) > 0)
+      await until('they are settled', () => stack.isSettled(payments))
+      await chain().revert({ id: beforeBatch })
+      await chain().setAutomine(true)
+      await mine(4)
+    },
+  },
+  {
+    name: 'closes a batch that is deep enough',
+    checkpoints: ['before-close', 'after-close'],
+    provoke: async (payments) => {
+      await until('they are settled', () => stack.isSettled(payments))
+      await mine(31)
+    },
+  },
+]
+
+describe.runIf(runs === 0).each(scenes)('a keeper that $name', (scene) => {
+  test('behavior: one dies after the other, each at the next checkpoint, and the last one finishes', () =>
+    play(scene, scene.checkpoints))
+})
+
+describe.runIf(runs > 0).each(scenes)('a keeper that $name', (scene) => {
+  describe.each(Array.from({ length: runs }, (_, run) => run + 1))('run %i', () => {
+    test.each(scene.checkpoints)('behavior: it dies at %s, and the next one goes on', (checkpoint) =>
+      play(scene, [checkpoint]),
+    )
   })
-  children.add(child)
-  child.once('exit', () => children.delete(child))
-  return child
+})
+
+async function play({ prepare, provoke, tidy }: Scene, deaths: CheckpointName[]): Promise<void> {
+  await closeEarlierBatches()
+  const startBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
+  const platformBefore = await stack.balanceOf(platformWallet)
+  const payments = await queueDue()
+  await prepare?.(payments)
+
+  let provoked: Promise<unknown> | undefined
+  for (const checkpoint of deaths) {
+    const died = death(startKeeper(checkpoint))
+    provoked ??= provoke?.(payments)
+    await Promise.all([died, provoked]).catch((error: unknown) => {
+      throw new Error(`a keeper was to die at ${checkpoint}`, { cause: error })
+    })
+    expect(await findBreaches(stack.database)).toEqual([])
+  }
+  await tidy?.()
+
+  startKeeper(null)
+  await until('all are settled', () => stack.isSettled(payments))
+  await until('nothing is in flight', async () => {
+    return (await countBatches('claimed', 'broadcast', 'displaced')) === 0
+  })
+  expect(await findBreaches(stack.database)).toEqual([])
+  expect(broadcasts.unstored).toEqual([])
+  expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
+  expect((await stack.balanceOf(platformWallet)) - platformBefore).toBe(3n * 2_500n)
+  for (const { provider } of payments) expect(await stack.balanceOf(provider.from)).toBe(50_000n)
+  const { database, served } = stack
+  expect(
+    await findUnknownTransactions(
+      { database, client: served.client },
+      [walletAccount(0).address],
+      startBlock,
+    ),
+  ).toEqual([])
+  // To die is nobody's failed attempt.
+  const attempts = await database<{ attempts: number }[]>`
+    select distinct attempts from payment where id in ${database(payments.map((one) => one.paymentId))}`
+  expect(attempts).toEqual([{ attempts: 0 }])
 }
 
-async function kill(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return
-  const gone = once(child, 'exit')
-  child.kill('SIGKILL')
-  await gone
-}
-
+/** Three payments that are due, in the order in which they'll be claimed. */
 async function queueDue(): Promise<QueuedPayment[]> {
   const buyers = await stack.buyers(3, 100_000n)
+  const hourAgo = Date.now() - 3_700_000
   return Promise.all(
-    buyers.map((buyer) =>
-      stack.queue({ buyer, price: 50_000n, acceptedAt: new Date(Date.now() - 3_600_000) }),
+    buyers.map((buyer, index) =>
+      stack.queue({ buyer, price: 50_000n, acceptedAt: new Date(hourAgo + index * 1_000) }),
     ),
   )
 }
 
-function testClient() {
-  return createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) })
-}
-
-// Where each needs the chain to do something special before the keeper gets there.
-const needsJam: CheckpointName[] = [
-  'before-replacement-write-ahead',
-  'after-replacement-write-ahead',
-  'after-replacement-broadcast',
-]
-const needsDepth: CheckpointName[] = ['before-close', 'after-close']
-const needsStranger: CheckpointName[] = ['before-conclusion', 'after-conclusion']
-// The last two belong to a keeper that hands its batches over: facilitator.test.ts.
-const own = checkpoints.filter((name) => !name.endsWith('handover'))
-
-describe('a keeper that dies', () => {
-  test.each(own)('behavior: at %s: what it left is what the next one starts from', async (crashAt) => {
-    const chain = testClient()
-    if (needsDepth.includes(crashAt)) await closeEarlierBatches()
-    const platformBefore = await stack.balanceOf(platformWallet)
-    const nonceBefore = await stack.served.client.getTransactionCount({ address: walletAccount(0).address })
-    const payments = await queueDue()
-    const jams = needsJam.includes(crashAt) || needsStranger.includes(crashAt)
-    if (jams) await chain.setAutomine(false)
-
-    const dying = startChild(crashAt)
-    const died = once(dying, 'exit')
-    if (needsStranger.includes(crashAt)) {
-      // A stranger gets ahead of the batch with one half: that payment is concluded by itself.
-      await until('the batch is out', async () => (await sentBatches()) > 0)
-      const [first] = payments
-      if (first) await sendDirectly(stack, first.provider)
-      await chain.setAutomine(true)
-      await chain.mine({ blocks: 1 })
-    }
-    if (needsDepth.includes(crashAt)) {
-      await until('they are settled', () => stack.isSettled(payments))
-      await mineDeep()
-    }
-    expect((await died)[1]).toBe('SIGKILL')
-    if (jams) {
-      await chain.setAutomine(true)
-      await chain.mine({ blocks: 1 })
-    }
-
-    startChild(null)
-    await until('all are settled', () => stack.isSettled(payments))
-    await until('nothing is in flight', async () => (await openTransactions()) === 0)
-    expect((await stack.balanceOf(platformWallet)) - platformBefore).toBe(3n * 2_500n)
-    for (const { provider } of payments) {
-      expect(await stack.balanceOf(provider.from)).toBe(50_000n)
-    }
-    // Every transaction of the wallet that was mined had been stored first.
-    const nonceAfter = await stack.served.client.getTransactionCount({ address: walletAccount(0).address })
-    const [row] = await stack.database<[{ count: number }]>`
-      select count(*)::int as count from transaction where mined_block is not null and nonce >= ${nonceBefore}`
-    expect(row.count).toBe(nonceAfter - nonceBefore)
-    const attempts = await stack.database<{ attempts: number }[]>`
-      select distinct attempts from payment where id in ${stack.database(payments.map((one) => one.paymentId))}`
-    expect(attempts).toEqual([{ attempts: 0 }])
-  })
-})
-
-/** One by one: blocks mined in bulk have no parent hash. */
-async function mineDeep(): Promise<void> {
-  for (let i = 0; i < 31; i++) await testClient().mine({ blocks: 1 })
-}
-
-/** Else the checkpoint would be met at the batches of the tests before. */
+/** Else a checkpoint would be met at the batches of the test before. */
 async function closeEarlierBatches(): Promise<void> {
-  const keeper = startChild(null)
-  await mineDeep()
+  if ((await countBatches('claimed', 'broadcast', 'mined', 'displaced')) === 0) return
+  const keeper = startKeeper(null)
+  await mine(31)
   await until('the earlier batches are closed', async () => {
-    return (await stack.database`select 1 from batch where state <> 'closed'`).length === 0
+    return (await countBatches('claimed', 'broadcast', 'mined', 'displaced')) === 0
   })
   await kill(keeper)
 }
 
-async function openTransactions(): Promise<number> {
+async function countBatches(...states: string[]): Promise<number> {
   const [row] = await stack.database<[{ count: number }]>`
-    select count(*)::int as count from batch where state in ('claimed', 'broadcast', 'displaced')`
+    select count(*)::int as count from batch where state = any(${states})`
   return row.count
 }
 

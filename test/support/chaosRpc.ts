@@ -64,6 +64,8 @@ export type ChaosRpcOptions = {
   staleBlocks?: number
   /** Most blocks that one eth_getLogs may ask for, as public providers limit it. Default: any number. */
   logRangeLimit?: number
+  /** Awaited when a raw transaction arrives, before the chain gets it: the moment at which it must have been stored. */
+  onRawTransaction?: (raw: Hex) => Promise<void>
 }
 
 export type ChaosRpc = {
@@ -188,6 +190,9 @@ export async function startChaosRpc(options: ChaosRpcOptions): Promise<ChaosRpc>
       })
     }
     try {
+      for (const { method, params } of batch) {
+        if (method === 'eth_sendRawTransaction') await options.onRawTransaction?.(params?.[0] as Hex)
+      }
       if (breaking === 'refuse') return void request.socket.destroy()
       if (breaking !== undefined) {
         const retryAfter = breaking === '429' ? { 'retry-after': '0' } : {}

@@ -37,6 +37,8 @@ export type QueueOptions = {
   validFor?: number
   /** Changes what is signed, without changing what is stored of it. */
   sign?: (authorization: SignedAuthorization) => SignedAuthorization
+  /** The same authorizations as this payment of another operator's. */
+  copyOf?: QueuedPayment
 }
 
 export type KeeperStack = {
@@ -254,21 +256,23 @@ async function queuePayment(
   options: QueueOptions,
 ): Promise<QueuedPayment> {
   const { buyer, price, payee = registry.payee, acceptedAt = new Date(), validFor = 93_600 } = options
-  const { sign = (authorization) => authorization } = options
+  const { sign = (authorization) => authorization, copyOf } = options
   const { tier, providerAmount, feeAmount } = splitPrice(price)
   const nonce = randomHex(32)
   const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + validFor) }
-  const provider = sign(
-    await signTransfer(served, buyer, { to: payee, value: providerAmount, ...window, nonce }),
-  )
-  const fee = sign(
-    await signTransfer(served, buyer, {
-      to: platformWallet,
-      value: feeAmount,
-      ...window,
-      nonce: keccak256(nonce),
-    }),
-  )
+  const provider =
+    copyOf?.provider ??
+    sign(await signTransfer(served, buyer, { to: payee, value: providerAmount, ...window, nonce }))
+  const fee =
+    copyOf?.fee ??
+    sign(
+      await signTransfer(served, buyer, {
+        to: platformWallet,
+        value: feeAmount,
+        ...window,
+        nonce: keccak256(nonce),
+      }),
+    )
   const paymentId = `pay_${randomBytes(16).toString('hex')}`
   const { chainId } = served.network
   await sql.begin(async (tx) => {
@@ -284,12 +288,12 @@ async function queuePayment(
         chain_id: chainId,
         token: served.token,
         payer: provider.from,
-        payee,
+        payee: provider.to,
         fee_recipient: platformWallet,
         price,
         provider_amount: providerAmount,
         fee_amount: feeAmount,
-        valid_before: window.validBefore,
+        valid_before: provider.validBefore,
         tier,
         effective_rate: '0.05',
         resource: 'https://weather.example/',

@@ -1,0 +1,110 @@
+import { createPayerCode } from '#keeper/chain/payerCode'
+import { openServedNetworks } from '#keeper/chain/servedNetworks'
+import { finalityOf } from '#keeper/domain/finality'
+import { createLogger } from '#keeper/logger'
+import { concludeMined } from '#keeper/loops/conclude'
+import { createConfirmer } from '#keeper/loops/confirm'
+import type { CheckpointName, Context } from '#keeper/loops/context'
+import { collectEvidence, recheckEvidence } from '#keeper/loops/evidence'
+import { readIndexState } from '#keeper/loops/indexState'
+import { keepUp } from '#keeper/loops/upkeep'
+import { createWorker } from '#keeper/loops/worker'
+import { createMetrics } from '#keeper/metrics'
+import { type KeeperStack, randomHex, walletAccount } from '../support/keeperStack.ts'
+
+/**
+ * One keeper process of one wallet that goes no further than it's told: from checkpoint to checkpoint. Between two of
+ * its steps anything may happen, another keeper included. One that is never told to go on has died there.
+ */
+export type Actor = {
+  /** Goes on to its next checkpoint, or to the end of its step; from there, into the next one. */
+  advance: () => Promise<void>
+  /** Where it stands; null between two steps. */
+  standsAt: () => CheckpointName | null
+}
+
+export async function createActor(
+  stack: KeeperStack,
+  options: { wallet: number; rpcUrl: string },
+): Promise<Actor> {
+  const now = () => new Date()
+  // A process of its own has RPC clients of its own; none waits between its tries, or a run would take minutes.
+  const [served] = await openServedNetworks(
+    [{ network: stack.served.network, deployment: stack.served.deployment, rpcUrls: [options.rpcUrl] }],
+    { timeoutMs: 2_000 },
+  )
+  if (!served) throw new Error('the local chain is not served')
+  let standsAt: CheckpointName | null = null
+  let goOn: (() => void) | null = null
+  let arrive = () => {}
+  let fail = (_error: unknown) => {}
+  const context: Context = {
+    sql: stack.database,
+    indexerSchema: 'indexer',
+    served,
+    settings: stack.settings,
+    finalityBlocks: finalityOf(served.network.chainId),
+    payersWithCode: createPayerCode(served.client, now),
+    now,
+    randomBytes32: () => randomHex(32),
+    checkpoint: (name) =>
+      new Promise((resolve) => {
+        standsAt = name
+        goOn = resolve
+        arrive()
+      }),
+    log: createLogger(process.env.LOG_LEVEL ?? 'silent'),
+    metrics: createMetrics(),
+    memory: { missingSince: new Map(), settled: new Set(), counted: new Map() },
+  }
+  const account = walletAccount(options.wallet)
+  const worker = createWorker(context, randomHex(8), {
+    address: account.address.toLowerCase() as `0x${string}`,
+    sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
+  })
+  const confirm = createConfirmer(context)
+  // What a keeper's loops do side by side, one after the other.
+  const steps = [
+    () => worker.step(),
+    async () => {
+      const index = await readIndexState(context)
+      await concludeMined(context, index)
+      await confirm(index)
+      if (index.status === 'current') await collectEvidence(context)
+    },
+    async () => {
+      const index = await readIndexState(context)
+      await recheckEvidence(context, index)
+      if (index.status === 'current') await keepUp(context, index.head)
+    },
+  ]
+  let next = 0
+
+  return {
+    standsAt: () => standsAt,
+    async advance() {
+      const arrived = new Promise<void>((resolve, reject) => {
+        arrive = resolve
+        fail = reject
+      })
+      if (goOn) {
+        const go = goOn
+        goOn = null
+        standsAt = null
+        go()
+      } else {
+        const step = steps[next++ % steps.length]
+        // A step that fails is taken again: an RPC fault, or a lease that another one has by now.
+        step?.().then(
+          () => arrive(),
+          (error: unknown) => {
+            context.log.warn({ err: error }, 'a step failed')
+            if (error instanceof TypeError) fail(error)
+            else arrive()
+          },
+        )
+      }
+      await arrived
+    },
+  }
+}

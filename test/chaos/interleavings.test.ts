@@ -1,0 +1,241 @@
+import fc from 'fast-check'
+import { createTestClient, http, publicActions } from 'viem'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
+import {
+  type KeeperStack,
+  type QueuedPayment,
+  sendDirectly,
+  startKeeperStack,
+  until,
+  walletAccount,
+} from '../support/keeperStack.ts'
+import {
+  describeState,
+  findBreaches,
+  findMisplaced,
+  findUnknownTransactions,
+  watchBroadcasts,
+} from '../support/ledger.ts'
+import { type Actor, createActor } from './actor.ts'
+import { replayable, seeds } from './seeds.ts'
+
+// Keepers that are moved from checkpoint to checkpoint in an order drawn from a seed, while the chain, the RPC and
+// strangers do what they please. Whatever the order: nobody pays twice, and in the end everything is settled.
+
+/** Two processes share the first wallet; the third has one of its own. */
+const walletOfActor = [0, 0, 1]
+const paymentsARun = 6
+
+const faults = fc.constantFrom(
+  'drop-reply',
+  'refuse',
+  'duplicate',
+  '429',
+  'stale-head',
+  'null-receipt',
+  'already-known',
+)
+const methods = fc.constantFrom(
+  'eth_sendRawTransaction',
+  'eth_getTransactionReceipt',
+  'eth_getTransactionCount',
+  'eth_call',
+  'eth_blockNumber',
+  'eth_getBlockByNumber',
+)
+const actor = fc.nat({ max: walletOfActor.length - 1 })
+const payment = fc.nat({ max: paymentsARun - 1 })
+
+const event = fc.oneof(
+  {
+    weight: 12,
+    arbitrary: fc.record({
+      kind: fc.constant('advance'),
+      actor,
+      checkpoints: fc.integer({ min: 1, max: 8 }),
+    }),
+  },
+  { weight: 3, arbitrary: fc.record({ kind: fc.constant('queue') }) },
+  { weight: 3, arbitrary: fc.record({ kind: fc.constant('mine'), blocks: fc.integer({ min: 1, max: 3 }) }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('fault'), actor, method: methods, fault: faults }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('wait'), seconds: fc.constantFrom(1, 3, 6, 20) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant('stranger'),
+      payment,
+      half: fc.constantFrom('provider', 'fee'),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('die'), actor }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('stall') }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('reorg') }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('dearer') }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('forget') }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('index') }) },
+)
+type Event = typeof event extends fc.Arbitrary<infer One> ? One : never
+
+let stack: KeeperStack
+beforeAll(async () => {
+  // A lease ends when a run says so, not by the clock.
+  stack = await startKeeperStack({ leaseMs: 3_600_000, rebroadcastAfterMs: 2_000, replaceAfterMs: 5_000 })
+})
+afterAll(() => stack?.close())
+
+const testClient = () =>
+  createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) }).extend(publicActions)
+
+test.each(seeds([1, 2, 3]))('behavior: seed %i', (seed) =>
+  replayable(seed, 'interleavings', () =>
+    fc.assert(fc.asyncProperty(fc.array(event, { minLength: 30, maxLength: 50, size: 'max' }), play), {
+      seed,
+      numRuns: 1,
+      endOnFailure: true,
+    }),
+  ),
+)
+
+async function play(events: Event[]): Promise<void> {
+  const chain = testClient()
+  await chain.setAutomine(true)
+  const buyers = await stack.buyers(paymentsARun, 100_000n)
+  await chain.setAutomine(false)
+  const broadcasts = watchBroadcasts(stack.database)
+  const proxies: ChaosRpc[] = []
+  for (const _ of walletOfActor) {
+    proxies.push(
+      await startChaosRpc({ target: stack.chain.url, onRawTransaction: broadcasts.onRawTransaction }),
+    )
+  }
+  const start = (index: number) =>
+    createActor(stack, { wallet: walletOfActor[index] ?? 0, rpcUrl: proxies[index]?.url ?? '' })
+  const actors = await Promise.all(walletOfActor.map((_, index) => start(index)))
+  const actorAt = (index: number) => actors[index] as Actor
+  const payments: QueuedPayment[] = []
+  const wallets = walletOfActor.map((wallet) => walletAccount(wallet).address)
+  const startBlock = (await chain.getBlockNumber({ cacheTime: 0 })) + 1n
+  let snapshot = await chain.snapshot()
+
+  const mine = async (blocks: number) => {
+    for (let i = 0; i < blocks; i++) await chain.mine({ blocks: 1 })
+  }
+  const queue = async () => {
+    const buyer = buyers[payments.length]
+    if (!buyer) return
+    payments.push(await stack.queue({ buyer, price: 50_000n, acceptedAt: new Date(Date.now() - 3_700_000) }))
+  }
+  const expireLeases = () => stack.database`update wallet_lease set expires_at = clock_timestamp()`
+
+  const happen = async (one: Event): Promise<void> => {
+    switch (one.kind) {
+      case 'advance':
+        for (let i = 0; i < one.checkpoints; i++) await actorAt(one.actor).advance()
+        return
+      case 'queue':
+        return queue()
+      case 'mine':
+        return mine(one.blocks)
+      case 'fault':
+        return proxies[one.actor]?.next(one.method, one.fault)
+      case 'wait':
+        return letPass(one.seconds)
+      case 'stranger': {
+        const target = payments[one.payment]
+        // Refused where it was sent before; nothing else can happen to it.
+        if (target) await sendDirectly(stack, target[one.half]).catch(() => {})
+        return
+      }
+      case 'die':
+        actors[one.actor] = await start(one.actor)
+        return
+      case 'stall':
+        await expireLeases()
+        return
+      case 'reorg': {
+        const head = await chain.getBlockNumber({ cacheTime: 0 })
+        // Deeper ones are for an operator to heal.
+        if (head - startBlock > 20n) return
+        await chain.revert({ id: snapshot })
+        snapshot = await chain.snapshot()
+        await chain.setAutomine(false)
+        return mine(Number(head - startBlock) + 3)
+      }
+      case 'dearer':
+        return chain.setNextBlockBaseFeePerGas({ baseFeePerGas: 5_000_000n })
+      case 'forget':
+        // A node that restarts has lost what it was to mine.
+        for (const { hash } of await pending()) await chain.dropTransaction({ hash })
+        return
+      case 'index':
+        return until('the index has come to the head', isIndexed)
+    }
+  }
+  const pending = async () => {
+    const block = await chain.getBlock({ blockTag: 'pending', includeTransactions: true })
+    return block.transactions
+  }
+  const isIndexed = async () => {
+    const [row] = await stack.database<{ latest: string }[]>`
+      select latest_checkpoint as latest from indexer._ponder_checkpoint`
+    return BigInt(row?.latest.slice(26, 42) ?? 0) >= (await chain.getBlockNumber({ cacheTime: 0 }))
+  }
+
+  try {
+    await queue()
+    for (const one of events) {
+      await happen(one)
+      expect(await findBreaches(stack.database)).toEqual([])
+      expect(broadcasts.unstored).toEqual([])
+    }
+
+    // The faults are over: whoever stands somewhere goes on, whoever died has come back.
+    for (const proxy of proxies) proxy.heal()
+    for (const one of actors) while (one.standsAt() !== null) await one.advance()
+    await expireLeases()
+    const isOver = async () =>
+      (await stack.isSettled(payments)) &&
+      (await stack.database`select 1 from batch where state in ('claimed', 'broadcast', 'displaced')`)
+        .length === 0
+    await until('all that can settle is settled', async () => {
+      for (const one of actors) for (let i = 0; i < 12; i++) await one.advance()
+      await mine(1)
+      await letPass(1)
+      return isOver()
+    }).catch(async (error) => {
+      console.error(
+        await describeState(stack, wallets),
+        actors.map((one) => one.standsAt()),
+      )
+      throw error
+    })
+    expect(await findBreaches(stack.database)).toEqual([])
+    expect(broadcasts.unstored).toEqual([])
+    expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
+    expect(
+      await findUnknownTransactions(
+        { database: stack.database, client: stack.served.client },
+        wallets,
+        startBlock,
+      ),
+    ).toEqual([])
+    // None of it was a payment's own fault.
+    const blamed = await stack.database`
+      select id, failure_code from payment where attempts > 0 or failed_at is not null`
+    expect(blamed).toEqual([])
+  } finally {
+    for (const proxy of proxies) await proxy.close()
+    await expireLeases()
+  }
+}
+
+/** Time that nobody has to wait for: whatever was written down is that much older. */
+async function letPass(seconds: number): Promise<void> {
+  const { database } = stack
+  const time = database`${seconds} * interval '1 second'`
+  await database`
+    update transaction set created_at = created_at - ${time}, tried_at = tried_at - ${time},
+      broadcast_at = broadcast_at - ${time}`
+  await database`update payment set next_attempt_at = next_attempt_at - ${time} where next_attempt_at is not null`
+}

@@ -1,0 +1,131 @@
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import { serve } from '@hono/node-server'
+import type { Hash } from 'viem'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import type { CheckpointName } from '#keeper/loops/context'
+import { encodePayload } from '#protocol/payload'
+import {
+  type KeeperStack,
+  type QueuedPayment,
+  startKeeperStack,
+  until,
+  walletKey,
+} from '../support/keeperStack.ts'
+import { findBreaches, findMisplaced } from '../support/ledger.ts'
+import { death, kill, killAll, portOf, startChild } from './children.ts'
+import type { CrashingKeeperOptions } from './crashingKeeper.ts'
+
+let stack: KeeperStack
+beforeAll(async () => {
+  stack = await startKeeperStack({ leaseMs: 700, rebroadcastAfterMs: 300 })
+})
+afterEach(killAll)
+afterAll(() => stack?.close())
+
+function startKeeper(
+  { databaseUrl, deploymentsFile, chain, settings }: KeeperStack,
+  crashAt: CheckpointName | null,
+  change: Partial<CrashingKeeperOptions> = {},
+) {
+  return startChild('crashingKeeper.ts', {
+    databaseUrl,
+    deploymentsFile,
+    settings,
+    rpcUrl: chain.url,
+    privateKeys: [walletKey(0)],
+    crashAt,
+    ...change,
+  } satisfies CrashingKeeperOptions)
+}
+
+async function submit(port: number, payment: QueuedPayment): Promise<{ status: number; txHash?: Hash }> {
+  const response = await fetch(`http://127.0.0.1:${port}/submit`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${stack.apiKey}` },
+    body: JSON.stringify({
+      network: 'localhost',
+      transfers: [payment.provider, payment.fee].map(encodePayload),
+    }),
+  })
+  return { status: response.status, ...((await response.json()) as object) }
+}
+
+async function queueOne(on: KeeperStack, acceptedAt = new Date()): Promise<QueuedPayment> {
+  const [buyer] = await stack.buyers(1, 100_000n)
+  if (!buyer) throw new Error('no buyer')
+  return on.queue({ buyer, price: 50_000n, acceptedAt })
+}
+
+test.each([
+  'before-submission-recorded',
+  'after-submission-recorded',
+  'after-claim',
+  'after-write-ahead',
+  'after-broadcast',
+  'before-submission-answer',
+] satisfies CheckpointName[])(
+  'behavior: a facilitator dies at %s: asked again, it settles once and answers with that transaction',
+  async (checkpoint) => {
+    const fromBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
+    const dying = startKeeper(stack, checkpoint)
+    const died = death(dying)
+    const payment = await queueOne(stack)
+    const lost = submit(await portOf(dying), payment)
+    await expect(lost).rejects.toThrow()
+    await died
+
+    const next = startKeeper(stack, null)
+    const port = await portOf(next)
+    const answer = await submit(port, payment)
+    expect(answer).toMatchObject({ status: 200, txHash: expect.stringMatching(/^0x[0-9a-f]{64}$/) })
+    expect(await submit(port, payment)).toEqual(answer)
+    await until('it is settled', () => stack.isSettled([payment]))
+    expect((await stack.halves(payment)).map((half) => half.txHash)).toEqual([answer.txHash, answer.txHash])
+    expect(await submit(port, payment)).toEqual(answer)
+    expect(await findMisplaced(stack, [payment], fromBlock)).toEqual([])
+    expect(await findBreaches(stack.database)).toEqual([])
+    await kill(next)
+  },
+)
+
+test('behavior: a keeper that hands over dies at each step: the other side settles once', async () => {
+  const facilitator = stack.keeper()
+  facilitator.start()
+  const server = serve({ fetch: facilitator.app.fetch, port: 0, hostname: '127.0.0.1' })
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const own = await startKeeperStack(
+    { ...stack.settings, facilitatorUrl: `http://127.0.0.1:${port}`, facilitatorKey: stack.apiKey },
+    stack.chain,
+  )
+  try {
+    const checkpoints: CheckpointName[] = [
+      'before-handover',
+      'before-handover-request',
+      'after-handover-request',
+      'after-handover-recorded',
+    ]
+    for (const deaths of [checkpoints, ...checkpoints.map((checkpoint) => [checkpoint])]) {
+      const fromBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
+      const payment = await queueOne(own, new Date(Date.now() - 3_600_000))
+      for (const checkpoint of deaths) await death(startKeeper(own, checkpoint, { privateKeys: [] }))
+      const last = startKeeper(own, null, { privateKeys: [] })
+      await until('it is settled', () => own.isSettled([payment]))
+      await until('the batch is over', async () => {
+        return (await own.database`select 1 from batch where state <> 'closed'`).length === 0
+      })
+      await kill(last)
+      expect(await findMisplaced(own, [payment], fromBlock)).toEqual([])
+      expect(await own.database`select 1 from transaction`).toEqual([])
+      expect(await own.database`select 1 from payment where attempts > 0`).toEqual([])
+    }
+    const outcomes = await own.database<{ outcome: string }[]>`select distinct outcome from batch`
+    expect(outcomes).toEqual([{ outcome: 'settled' }])
+  } finally {
+    await killAll()
+    await facilitator.stop()
+    server.close()
+    await own.close()
+  }
+})

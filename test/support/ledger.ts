@@ -1,0 +1,144 @@
+import { type Address, type Hash, type Hex, keccak256, type PublicClient, parseAbiItem } from 'viem'
+import type { Database } from '#keeper/store/database'
+import type { KeeperStack, QueuedPayment } from './keeperStack.ts'
+
+// What must hold whatever goes wrong, read from the database and from the chain's own logs.
+
+/** Notices, when a raw transaction arrives at an RPC, whether its bytes had been committed before. */
+export function watchBroadcasts(database: Database) {
+  const unstored: Hash[] = []
+  return {
+    /** Hashes of transactions that were out before they were stored. */
+    unstored,
+    onRawTransaction: async (raw: Hex) => {
+      const hash = keccak256(raw)
+      const rows = await database`
+        select 1 from transaction where hash = ${hash} and raw = ${Buffer.from(raw.slice(2), 'hex')}`
+      if (rows.length === 0) unstored.push(hash)
+    },
+  }
+}
+
+/** What a keeper's database must never show; empty when all is well. */
+export async function findBreaches(database: Database): Promise<string[]> {
+  const twice = await database<{ id: string }[]>`
+    select i.payment_id as id from batch_item i join batch b on b.id = i.batch_id
+    where i.active and b.state <> 'closed' and i.payment_id is not null
+    group by i.payment_id having count(*) > 1`
+  const flights = await database<{ wallet: string }[]>`
+    select wallet from batch where state in ('claimed', 'broadcast') group by chain_id, wallet having count(*) > 1`
+  const falling = await database<{ hash: string }[]>`
+    select hash from (
+      select hash, max_fee_per_gas as fee, max_priority_fee_per_gas as tip,
+        lag(max_fee_per_gas) over rivals as fee_before, lag(max_priority_fee_per_gas) over rivals as tip_before
+      from transaction
+      window rivals as (partition by chain_id, wallet, nonce, batch_id order by created_at)
+    ) offers
+    where fee * 100 < fee_before * 110 or tip * 100 < tip_before * 110 or tip <= tip_before`
+  return [
+    ...twice.map(({ id }) => `${id} is in two open batches`),
+    ...flights.map(({ wallet }) => `${wallet} has two transactions in flight`),
+    ...falling.map(({ hash }) => `${hash} offers less than 10 % over the one before it`),
+  ]
+}
+
+const usedEvent = parseAbiItem('event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)')
+const transferEvent = parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)')
+
+/**
+ * Holds the token's own logs since a block against what was signed, to the unit.
+ *
+ * @returns what is wrong; empty if each half of each payment moved once, and nothing else of these buyers moved.
+ */
+export async function findMisplaced(
+  { served }: Pick<KeeperStack, 'served'>,
+  payments: readonly QueuedPayment[],
+  fromBlock: bigint,
+): Promise<string[]> {
+  const { client, token: address } = served
+  const [used, moved] = await Promise.all([
+    client.getLogs({ address, event: usedEvent, fromBlock }),
+    client.getLogs({ address, event: transferEvent, fromBlock }),
+  ])
+  const payers = new Set(payments.map(({ provider }) => provider.from))
+  const uses = new Map<string, number>()
+  for (const { args } of used) {
+    const name = `${args.authorizer?.toLowerCase()}:${args.nonce}`
+    uses.set(name, (uses.get(name) ?? 0) + 1)
+  }
+  const wrong: string[] = []
+  const owed = new Map<string, bigint>()
+  for (const { provider, fee } of payments) {
+    for (const { from, to, nonce, value } of [provider, fee]) {
+      const count = uses.get(`${from}:${nonce}`) ?? 0
+      if (count !== 1) wrong.push(`the authorization ${from}:${nonce} was used ${count} times`)
+      owed.set(`${from} to ${to}`, (owed.get(`${from} to ${to}`) ?? 0n) + value)
+    }
+  }
+  for (const { args } of moved) {
+    const [from, to] = [args.from?.toLowerCase() as Address, args.to?.toLowerCase() as Address]
+    if (!payers.has(from)) continue
+    owed.set(`${from} to ${to}`, (owed.get(`${from} to ${to}`) ?? 0n) - (args.value ?? 0n))
+  }
+  for (const [way, missing] of owed) {
+    if (missing !== 0n)
+      wrong.push(`${way}: ${missing > 0n ? `${missing} too little` : `${-missing} too much`}`)
+  }
+  return wrong
+}
+
+/** Hashes of the wallets' transactions on the chain, since a block, that their keeper's database doesn't know. */
+export async function findUnknownTransactions(
+  { database, client }: { database: Database; client: PublicClient },
+  wallets: readonly Address[],
+  fromBlock: bigint,
+): Promise<Hash[]> {
+  const ours = new Set(wallets.map((wallet) => wallet.toLowerCase()))
+  const sent: Hash[] = []
+  const head = await client.getBlockNumber({ cacheTime: 0 })
+  for (let blockNumber = fromBlock; blockNumber <= head; blockNumber++) {
+    const { transactions } = await client.getBlock({ blockNumber, includeTransactions: true })
+    for (const { from, hash } of transactions) if (ours.has(from.toLowerCase())) sent.push(hash)
+  }
+  const known = await database<{ hash: Hash }[]>`select hash from transaction where hash = any(${sent})`
+  const stored = new Set(known.map((row) => row.hash))
+  return sent.filter((hash) => !stored.has(hash))
+}
+
+/** Where everything stands, for the message of a test that waited in vain. */
+export async function describeState(
+  { database, served }: Pick<KeeperStack, 'database' | 'served'>,
+  wallets: readonly Address[],
+): Promise<string> {
+  const [batches, offers, leases, open, heads] = await Promise.all([
+    database`
+      select id, wallet, state, outcome, (select count(*) from batch_item i where i.batch_id = b.id and active) as active
+      from batch b where state <> 'closed' or closed_at > now() - interval '2 minutes' order by id`,
+    database`
+      select batch_id, nonce, kind, max_fee_per_gas as fee, broadcast_at is not null as out, mined_block, succeeded
+      from transaction where created_at > now() - interval '2 minutes' order by created_at`,
+    database`select address, fence, expires_at > now() as held, paused_reason from wallet_lease`,
+    database`
+      select id, attempts, failure_code, next_attempt_at, sought_at, concluded_at from payment
+      where concluded_at is null and accepted_at < now() order by id`,
+    database`select (select block_number from acted_block) as acted,
+      (select substr(latest_checkpoint, 27, 16)::bigint from indexer._ponder_checkpoint limit 1) as indexed`,
+  ])
+  const nonces = await Promise.all(
+    wallets.map(async (address) => [address, await served.client.getTransactionCount({ address })]),
+  )
+  const head = await served.client.getBlockNumber({ cacheTime: 0 })
+  const parts = {
+    head,
+    heads: [...heads],
+    nonces,
+    leases: [...leases],
+    batches: [...batches],
+    offers: [...offers],
+  }
+  return JSON.stringify(
+    { ...parts, open: [...open] },
+    (_key, value: unknown) => (typeof value === 'bigint' ? `${value}` : value),
+    1,
+  )
+}
