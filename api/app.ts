@@ -1,7 +1,7 @@
 import { OpenAPIHono } from '@hono/zod-openapi'
-import { cors } from 'hono/cors'
 import { addDashboardRoutes } from './dashboard/routes.ts'
 import { createGateway, type GatewayDeps } from './gateway.ts'
+import { allowBrowsers } from './middleware/allowBrowsers.ts'
 import { authenticate } from './middleware/authenticate.ts'
 import { countCalls } from './middleware/countCalls.ts'
 import { limitBody } from './middleware/limitBody.ts'
@@ -12,6 +12,7 @@ import { Refusal } from './refusal.ts'
 import { addAccountRoute } from './routes/account.ts'
 import { addChallengeRoutes } from './routes/challenge.ts'
 import { addHealthRoutes } from './routes/health.ts'
+import { invalidRequest } from './routes/invalidRequest.ts'
 import { addMetricsRoute } from './routes/metrics.ts'
 import { addPaymentRoutes } from './routes/payments.ts'
 import { addPendingRoute } from './routes/pending.ts'
@@ -70,8 +71,6 @@ export function createApp(deps: GatewayDeps): App {
   // Before the API keys: its own token is none.
   addMetricsRoute(app, gateway)
 
-  // What anyone may read from a browser. Nothing here looks at cookies, so any origin may.
-  const publicReads = cors({ origin: '*', allowMethods: ['GET', 'POST'], maxAge: 86_400 })
   for (const path of [
     '/challenge',
     '/receipts/*',
@@ -79,7 +78,7 @@ export function createApp(deps: GatewayDeps): App {
     '/settlements/*',
     '/.well-known/*',
   ]) {
-    app.use(path, publicReads)
+    app.use(path, allowBrowsers)
   }
   app.use(limitBody(settings.maxBodyBytes))
   app.use(authenticate(gateway))
@@ -119,24 +118,4 @@ export function createApp(deps: GatewayDeps): App {
     servers: [{ url: settings.issuer }],
   })
   return app
-}
-
-type Issue = { code?: string; path: PropertyKey[]; message: string }
-
-/** Of these zod issues, the value had the wrong form; of all others, it is well formed and not accepted. */
-const malformed = new Set(['invalid_type', 'invalid_format', 'invalid_union', 'unrecognized_keys'])
-
-function invalidRequest(target: string, issues: Issue[]): Refusal {
-  const errors = issues
-    .slice(0, 10)
-    .map(({ path, message }) => ({ field: path.map(String).join('.'), message }))
-  const isMalformed = issues.some(({ code }) => code === undefined || malformed.has(code))
-  const [first] = errors
-  return new Refusal(
-    isMalformed ? 'invalid_request' : 'invalid_field',
-    first === undefined
-      ? undefined
-      : `${target === 'json' ? 'body' : target}: ${first.field || 'it'}: ${first.message}`,
-    { details: { errors } },
-  )
 }

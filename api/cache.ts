@@ -8,8 +8,7 @@ export type Cache<K, V> = {
 }
 
 export type CacheOptions<K, V> = {
-  /** @param isAwaited false: nobody waits for it, a value past `refreshAfterMs` is renewed. */
-  load: (key: K, isAwaited: boolean) => Promise<V>
+  load: (key: K) => Promise<V>
   /** Milliseconds after which a value is no longer served. */
   ttlMs: number
   /** Milliseconds after which a value is renewed while it's still served; default: never before `ttlMs`. */
@@ -31,12 +30,12 @@ export function createCache<K, V>({
   const entries = new Map<K, Entry<V>>()
   const loading = new Map<K, Promise<V>>()
 
-  function start(key: K, isAwaited = true): Promise<V> {
+  function start(key: K): Promise<V> {
     const under = loading.get(key)
     if (under !== undefined) return under
     // The moment before the load counts: a value is never younger than what it shows.
     const loadedAt = now()
-    const promise = load(key, isAwaited)
+    const promise = load(key)
       .then((value) => {
         // Deleted meanwhile: whoever asked gets it, nobody later does.
         if (loading.get(key) === promise) {
@@ -60,7 +59,7 @@ export function createCache<K, V>({
       const age = now() - entry.loadedAt
       if (age >= ttlMs) return start(key)
       // A failed renewal shows itself once the value has run out.
-      if (age >= refreshAfterMs && !loading.has(key)) start(key, false).catch(() => {})
+      if (age >= refreshAfterMs && !loading.has(key)) start(key).catch(() => {})
       return entry.value
     },
     refresh(key, minAgeMs = 0) {

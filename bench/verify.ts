@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import { parseArgs } from 'node:util'
-import { type Address, type Hex, toHex } from 'viem'
+import { type Address, toHex } from 'viem'
 import type { Challenge } from '#protocol/challenge'
 import { networks } from '#protocol/networks'
 import { type Answer, median, pace, percentile, renderPost, saturate } from './gateway/load.ts'
@@ -68,8 +68,8 @@ async function measure(
   say: (line: string) => void,
 ): Promise<VerifyReport> {
   const payments = createPayments(rig)
-  const floorPort = await rig.startServer('floorServer.ts')
-  const referencePort = await rig.startServer('referenceServer.ts', [rig.rpcUrl])
+  const floorServer = await rig.startServer('floorServer.ts')
+  const referenceServer = await rig.startServer('referenceServer.ts', [rig.rpcUrl])
   const referenceRequests = payments.forReference(Math.ceil(requests / 10))
   const rates: Rates = { verify: [], floor: [], reference: [], challenge: [], random: [] }
 
@@ -80,16 +80,17 @@ async function measure(
     const bound = payments.sign(challenges.slice(0, requests), 'bound')
     const random = payments.sign(challenges.slice(requests), 'random')
 
-    const before = await rig.cpu()
+    const before = { ...(await rig.cpu()), floor: await floorServer.cpu() }
     const verify = await payments.verify(bound)
     const after = await rig.cpu()
-    const cpu = (part: keyof typeof before) => ((after[part] - before[part]) / requests).toFixed()
+    const floor = await saturate({ port: floorServer.port, requests: bound.requests, connections })
+    const used = { ...after, floor: await floorServer.cpu() }
+    const cpu = (part: keyof typeof used) => `${part} ${((used[part] - before[part]) / requests).toFixed()}`
     say(
-      `  CPU µs a request: api ${cpu('api')}, postgres ${cpu('postgres')}, chain ${cpu('chain')}, load ${cpu('load')}`,
+      `  CPU µs a request: ${cpu('api')} (${cpu('floor')}), ${cpu('postgres')}, ${cpu('chain')}, ${cpu('load')}`,
     )
-    const floor = await saturate({ port: floorPort, requests: bound.requests, connections })
     requireAll(floor.answers, 200, 'the floor')
-    const reference = await saturate({ port: referencePort, requests: referenceRequests, connections })
+    const reference = await saturate({ port: referenceServer.port, requests: referenceRequests, connections })
     requireReference(reference.answers)
     const randomRate = await payments.verify(random)
 

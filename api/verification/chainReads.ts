@@ -1,7 +1,7 @@
 import type { Address, Hex } from 'viem'
 import type { ServedNetwork } from '#keeper/chain/servedNetworks'
 import { usdcAbi } from '#protocol/abi/usdc'
-import { collect } from './collect.ts'
+import { createGroupCommit } from './groupCommit.ts'
 
 /** What a verification asks a chain for: many questions of one kind in one call. */
 export type ChainReads = {
@@ -14,15 +14,17 @@ export type ChainReads = {
 /** So many answers fit into one deployless call: its code and questions together may have 49,152 bytes (EIP-3860). */
 export const maxReadsAtOnce = 100
 
+/** Others gather while they are under way. */
+const questionsInFlight = 2
+
 /** Reads through one eth_call for many questions; the contract that asks them is part of the call, not of the chain. */
 export function createChainReads({ client, token }: Pick<ServedNetwork, 'client' | 'token'>): ChainReads {
   type Use = { authorizer: Address; nonce: Hex }
 
-  // An object is its own key: the same question may be asked twice.
-  const useOf = collect(
-    async (asked: Use[]) => {
+  const uses = createGroupCommit({
+    commit: async (asked: Use[]) => {
       const blockNumber = await client.getBlockNumber()
-      const uses = await client.multicall({
+      const answers = await client.multicall({
         contracts: asked.map(({ authorizer, nonce }) => ({
           address: token,
           abi: usdcAbi,
@@ -34,10 +36,12 @@ export function createChainReads({ client, token }: Pick<ServedNetwork, 'client'
         blockNumber,
         deployless: true,
       })
-      return new Map(asked.map((use, index) => [use, { isUsed: uses[index] === true, blockNumber }]))
+      return answers.map((isUsed) => ({ isUsed, blockNumber }))
     },
-    { maxKeys: maxReadsAtOnce },
-  )
+    maxItems: maxReadsAtOnce,
+    concurrency: questionsInFlight,
+    isItemFault: () => false,
+  })
 
   return {
     balances: (accounts, blockNumber) =>
@@ -53,6 +57,6 @@ export function createChainReads({ client, token }: Pick<ServedNetwork, 'client'
         blockNumber,
         deployless: true,
       }),
-    useOf: (authorizer, nonce) => useOf({ authorizer, nonce }),
+    useOf: (authorizer, nonce) => uses.submit({ authorizer, nonce }),
   }
 }

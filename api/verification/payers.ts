@@ -3,8 +3,8 @@ import type { ServedNetwork } from '#keeper/chain/servedNetworks'
 import type { Database } from '#keeper/store/database'
 import { createCache } from '../cache.ts'
 import { type ChainReads, maxReadsAtOnce } from './chainReads.ts'
-import { collect } from './collect.ts'
 import { type Exposure, readExposures } from './exposure.ts'
+import { createGroupCommit } from './groupCommit.ts'
 
 /** What may be unsettled at a time, USDC base units; null: as much as there is balance for. */
 export type PayerCaps = {
@@ -59,8 +59,7 @@ const maxPayers = 200_000
 const codeTtlMs = 60_000
 // A buyer without money can't make us read the chain more often than this.
 const minRefreshMs = 100
-// What is renewed behind the requests may gather for so long: a hundred balances in one call cost little more than one.
-const renewalDelayMs = 50
+const questionsInFlight = 2
 
 const unlimited: Allowance = { limit: null, by: 'balance', available: 0n, unsettled: 0n, isIndexed: true }
 
@@ -76,7 +75,7 @@ export function createPayers(served: ServedNetwork, reads: ChainReads, options: 
     now,
   })
 
-  async function readAllowances(payers: Address[]): Promise<Map<Address, Allowance>> {
+  async function readAllowances(payers: Address[]): Promise<Allowance[]> {
     const block = await client.getBlockNumber()
     const withHistory = caps.newPayer !== null
     const question = { payers, block, now: Math.floor(now() / 1000), withHistory }
@@ -84,16 +83,21 @@ export function createPayers(served: ServedNetwork, reads: ChainReads, options: 
       readExposures(options.database, options.indexerSchema, served, question),
       checkBalance ? reads.balances(payers, block) : [],
     ])
-    return new Map(
-      payers.map((payer, index) => [
-        payer,
-        toAllowance(exposures.get(payer) as Exposure, balances[index] ?? null, caps),
-      ]),
+    return payers.map((payer, index) =>
+      toAllowance(exposures.get(payer) as Exposure, balances[index] ?? null, caps),
     )
   }
 
+  // A hundred in one question cost little more than one: payers gather while a question is under way.
+  const questions = createGroupCommit({
+    commit: readAllowances,
+    maxItems: maxReadsAtOnce,
+    concurrency: questionsInFlight,
+    isItemFault: () => false,
+  })
+
   const allowances = createCache<Address, Allowance>({
-    load: collect(readAllowances, { renewalDelayMs, maxKeys: maxReadsAtOnce }),
+    load: questions.submit,
     ttlMs: options.balanceTtlMs,
     refreshAfterMs: options.balanceTtlMs / 2,
     max: maxPayers,

@@ -39,7 +39,11 @@ export type Rig = {
   shop: RegisteredProvider & { url: string; address: Address }
   database: postgres.Sql
   /** Starts a program of this folder as a process of its own; it goes with the rig. */
-  startServer: (file: string, args?: string[], env?: Record<string, string>) => Promise<number>
+  startServer: (
+    file: string,
+    args?: string[],
+    env?: Record<string, string>,
+  ) => Promise<{ port: number; cpu: () => Promise<number> }>
   /** The most memory that the api had, MiB. */
   apiPeakRssMb: () => Promise<number>
   /** CPU time that each part has used so far, µs. */
@@ -98,7 +102,7 @@ export async function startRig({
       })
       closers.push(() => service.stop())
       await service.start()
-      return port
+      return { port, cpu: () => cpuTime(service.pid ?? 0) }
     }
 
     const apiPort = await freePort()

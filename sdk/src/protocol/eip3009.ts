@@ -101,9 +101,10 @@ export function authorizationDigest(separator: Hex, authorization: Authorization
   return bytesToHex(hashAuthorization(separator, authorization))
 }
 
-/** Order of secp256k1 and its half, from which on a signature's s is the malleable twin (EIP-2). */
-const curveOrder = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n
-const halfCurveOrder = curveOrder / 2n
+/** Order of secp256k1, and its half, above which a signature's s is the malleable twin (EIP-2). */
+const curveOrder: Hex = '0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141'
+const halfCurveOrder: Hex = '0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0'
+const zeroWord: Hex = `0x${'0'.repeat(64)}`
 
 export type SplitSignature = { r: Hex; s: Hex; v: number }
 
@@ -121,14 +122,15 @@ export function splitSignature(signature: Hex): SplitSignature {
 /**
  * Whether a signature is of the one form that USDC's ECRecover accepts for a key's own signature: 65 bytes, s in the
  * lower half, v 27 or 28.
+ *
+ * @param signature lower-case.
  */
 export function isCanonicalSignature(signature: Hex): boolean {
   if (signature.length !== 132) return false
   const { r, s, v } = splitSignature(signature)
   if (v !== 27 && v !== 28) return false
-  const rValue = BigInt(r)
-  const sValue = BigInt(s)
-  return rValue > 0n && rValue < curveOrder && sValue > 0n && sValue <= halfCurveOrder
+  // Hex of one length and case sorts as its numbers do.
+  return r > zeroWord && r < curveOrder && s > zeroWord && s <= halfCurveOrder
 }
 
 /**

@@ -1,0 +1,22 @@
+import { Refusal } from '../refusal.ts'
+
+type Issue = { code?: string; path: PropertyKey[]; message: string }
+
+/** Of these zod issues, the value had the wrong form; of all others, it is well formed and not accepted. */
+const malformed = new Set(['invalid_type', 'invalid_format', 'invalid_union', 'unrecognized_keys'])
+
+/** What a request that its schema refuses is answered with; `target` is where in the request. */
+export function invalidRequest(target: string, issues: Issue[]): Refusal {
+  const errors = issues
+    .slice(0, 10)
+    .map(({ path, message }) => ({ field: path.map(String).join('.'), message }))
+  const isMalformed = issues.some(({ code }) => code === undefined || malformed.has(code))
+  const [first] = errors
+  return new Refusal(
+    isMalformed ? 'invalid_request' : 'invalid_field',
+    first === undefined
+      ? undefined
+      : `${target === 'json' ? 'body' : target}: ${first.field || 'it'}: ${first.message}`,
+    { details: { errors } },
+  )
+}
