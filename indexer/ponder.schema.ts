@@ -23,7 +23,8 @@ export const authorization = onchainTable(
     batchLogIndex: t.integer(), // of the BatchSettled that settled it; null: sent straight to USDC
   }),
   (table) => ({
-    pk: primaryKey({ columns: [table.chainId, table.token, table.authorizer, table.nonce] }),
+    // The nonce first: it is what tells rows apart, so a look-up compares one column instead of four.
+    pk: primaryKey({ columns: [table.nonce, table.authorizer, table.token, table.chainId] }),
     byBatch: index().on(table.chainId, table.txHash, table.batchLogIndex),
     byRecipient: index().on(table.chainId, table.recipient, table.blockNumber.desc()),
     byBlock: index().on(table.chainId, table.blockNumber),

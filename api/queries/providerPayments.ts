@@ -1,7 +1,7 @@
 import type { Address, Hex } from 'viem'
 import { paymentStatus } from '#keeper/domain/paymentStatus'
 import type { Database, Queryable } from '#keeper/store/database'
-import { type HalfState, halves } from '#keeper/store/halves'
+import { bothHalves, type HalfState } from '#keeper/store/halves'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 
 export type ProviderPayment = {
@@ -57,6 +57,8 @@ export type PaymentPage = {
 }
 
 type Row = Omit<ProviderPayment, 'status'> & {
+  /** Its search ended with it, and may have more. */
+  isLast: boolean
   providerState: HalfState
   feeState: HalfState | null
   isSettling: boolean
@@ -81,16 +83,25 @@ export async function findProviderPayments(
   let { after } = filters
   let chunk = limit + 1
   for (let looked = 0; looked < rowsLookedAt; looked += chunk, chunk = Math.min(chunk * 4, 1_000)) {
-    const rows = await readPayments(sql, indexerSchema, { ...filters, after, limit: chunk })
-    for (const row of rows) {
+    const found = await Promise.all(
+      searches(sql, filters, chunk).map((search) =>
+        readPayments(sql, indexerSchema, { ...filters, after }, search),
+      ),
+    )
+    // Beyond where the first of the searches stopped, it may have payments that come before those of the others.
+    const end = found
+      .map((rows) => rows.find((row) => row.isLast))
+      .filter((row) => row !== undefined)
+      .sort(newestFirst)[0]
+    for (const row of found.flat().sort(newestFirst)) {
+      if (end && newestFirst(row, end) > 0) break
       const payment = toPayment(row, filters.now)
-      if (status === undefined || payment.status === status) {
-        if (payments.length === limit) return { payments, next: positionOf(payments) }
-        payments.push(payment)
-      }
-      after = { acceptedAt: payment.acceptedAt, paymentId: payment.paymentId }
+      if (status !== undefined && payment.status !== status) continue
+      if (payments.length === limit) return { payments, next: positionOf(payments) }
+      payments.push(payment)
     }
-    if (rows.length < chunk) return { payments, next: null }
+    if (end === undefined) return { payments, next: null }
+    after = { acceptedAt: end.acceptedAt, paymentId: end.paymentId }
   }
   return { payments, next: after }
 }
@@ -101,7 +112,7 @@ function positionOf(payments: ProviderPayment[]): PaymentPosition | null {
 }
 
 function toPayment(
-  { providerState, feeState, isSettling, validBefore, ...payment }: Row,
+  { isLast: _, providerState, feeState, isSettling, validBefore, ...payment }: Row,
   now: Date,
 ): ProviderPayment {
   const status = paymentStatus({
@@ -115,49 +126,79 @@ function toPayment(
   return { ...payment, status }
 }
 
-/** What a payment with this status must have; each has an index that is in the order of the page. */
-function candidates(sql: Queryable, status: PaymentStatus | undefined) {
-  switch (status) {
-    case 'voided':
-      return sql`and p.voided_at is not null`
-    case 'failed':
-    case 'retrying':
-      return sql`and p.first_failed_at is not null and (p.concluded_at is null or p.failed_at is not null)`
-    case 'verified':
-    case 'settling':
-      return sql`and p.concluded_at is null`
-    default:
-      return sql``
-  }
+/** Payments that could have a status, by an index that is in the order of the page. */
+type Search = {
+  candidates: ReturnType<typeof all>
+  /** What the index must show of a candidate besides: others don't leave the database. */
+  seen: ReturnType<typeof all>
+  limit: number
 }
 
-async function readPayments(sql: Database, indexerSchema: string, filters: PaymentFilters): Promise<Row[]> {
-  // One half arrived and the other never will, or it may still: two indexes, so two searches.
-  if (filters.status === 'partially_settled') {
-    const [past, present] = await Promise.all([
-      readWhere(sql, indexerSchema, filters, sql`and p.summarised in (1, 2, 5, 6) and p.fee_amount > 0`),
-      readWhere(sql, indexerSchema, filters, sql`and p.summarised is null`),
-    ])
-    return [...past, ...present].sort(newestFirst).slice(0, filters.limit)
+function all(sql: Queryable) {
+  return sql`true`
+}
+
+/** Of payments that aren't in the sums, only a look at the chain tells what they are: so many at once. */
+const undecidedAtOnce = 1_000
+
+/** What is concluded has a status for good, what isn't may get it at any time: different indexes, so two searches. */
+function searches(sql: Queryable, { status, now }: PaymentFilters, limit: number): Search[] {
+  const search = (candidates: Search['candidates'], seen = all(sql), atOnce = limit) => ({
+    candidates,
+    seen,
+    limit: atOnce,
+  })
+  const undecided = (seen: Search['seen']) => search(sql`p.summarised is null`, seen, undecidedAtOnce)
+  switch (status) {
+    case 'settled':
+      return [
+        search(sql`(p.summarised in (3, 7) or (p.summarised in (1, 5) and p.fee_amount = 0))`),
+        undecided(sql`half.provider = 'settled' and coalesce(half.fee, 'settled') = 'settled'`),
+      ]
+    case 'partially_settled':
+      return [
+        search(sql`p.summarised in (1, 2, 5, 6) and p.fee_amount > 0`),
+        undecided(sql`(half.provider = 'settled') <> (half.fee = 'settled')`),
+      ]
+    case 'voided':
+      return [search(sql`p.voided_at is not null`)]
+    case 'failed':
+      return [
+        search(sql`p.first_failed_at is not null and (p.concluded_at is null or p.failed_at is not null)`),
+        // Ran out, and the keeper hasn't come to say so yet.
+        search(sql`p.concluded_at is null and p.first_failed_at is null
+          and p.valid_before <= ${Math.floor(now.getTime() / 1000)}`),
+      ]
+    case 'retrying':
+      return [
+        search(sql`p.first_failed_at is not null and (p.concluded_at is null or p.failed_at is not null)`),
+      ]
+    case 'verified':
+    case 'settling':
+      return [search(sql`p.concluded_at is null`)]
+    default:
+      return [search(all(sql))]
   }
-  return readWhere(sql, indexerSchema, filters, candidates(sql, filters.status))
 }
 
 function newestFirst(a: Row, b: Row): number {
   return b.acceptedAt.getTime() - a.acceptedAt.getTime() || (a.paymentId < b.paymentId ? 1 : -1)
 }
 
-async function readWhere(
+async function readPayments(
   sql: Database,
   indexerSchema: string,
   filters: PaymentFilters,
-  condition: ReturnType<typeof candidates>,
+  { candidates, seen, limit }: Search,
 ): Promise<Row[]> {
-  const { providerId, endpointId, chainId, payer, from, to, txHash, after, limit } = filters
+  const { providerId, endpointId, chainId, payer, from, to, txHash, after } = filters
   return sql<Row[]>`
     with page as materialized (
-      select p.* from payment p
-      where p.provider_id = ${providerId} ${condition}
+      select id, request_id, endpoint_id, chain_id, payer, payee, provider_amount, fee_amount, tier, resource,
+        accepted_at, attempts, next_attempt_at, failure_code, failed_at, voided_at, valid_before, concluded_at,
+        row_number() over (order by p.accepted_at desc, p.id desc) = ${limit} as is_last
+      from payment p
+      where p.provider_id = ${providerId} and ${candidates}
         ${endpointId === undefined ? sql`` : sql`and p.endpoint_id = ${endpointId}`}
         ${chainId === undefined ? sql`` : sql`and p.chain_id = ${chainId}`}
         ${payer === undefined ? sql`` : sql`and p.payer = ${payer}`}
@@ -172,22 +213,16 @@ async function readWhere(
       p.payer, p.payee as "payTo", p.provider_amount as net, p.fee_amount as fee, p.tier, p.resource,
       p.accepted_at as "acceptedAt", p.attempts, p.next_attempt_at as "nextAttemptAt",
       p.failure_code as "failureCode", p.failed_at as "failedAt", p.voided_at as "voidedAt",
-      p.valid_before as "validBefore",
-      provider.state as "providerState", fee.state as "feeState",
-      case when provider.state = 'settled' then provider.tx_hash end as "txHash",
-      case when fee.state = 'settled' then fee.tx_hash end as "feeTxHash",
-      case when provider.state = 'settled' then provider.block_time end as "settledTime",
+      p.valid_before as "validBefore", p.is_last as "isLast",
+      half.provider as "providerState", half.fee as "feeState", half.provider_tx as "txHash",
+      half.fee_tx as "feeTxHash", half.provider_time as "settledTime",
       p.concluded_at is null and exists (
         select from batch_item i join batch b on b.id = i.batch_id
         where i.payment_id = p.id and i.active and b.state not in ('claimed', 'closed')
       ) as "isSettling"
     from page p
-    cross join lateral (
-      select state, tx_hash, block_time from ${halves(sql, indexerSchema)} h where h.payment_id = p.id and h.half = 0
-    ) provider
-    left join lateral (
-      select state, tx_hash from ${halves(sql, indexerSchema)} h where h.payment_id = p.id and h.half = 1
-    ) fee on true
+    cross join lateral ${bothHalves(sql, indexerSchema)} half
+    where p.is_last or (${seen})
     order by p.accepted_at desc, p.id desc`
 }
 

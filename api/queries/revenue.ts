@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import type { Database, Queryable } from '#keeper/store/database'
-import { halves } from '#keeper/store/halves'
+import { bothHalves } from '#keeper/store/halves'
 
 export const revenueIntervals = ['hour', 'day', 'month', 'total'] as const
 export type RevenueInterval = (typeof revenueIntervals)[number]
@@ -80,7 +80,6 @@ export async function findRevenue(
   indexerSchema: string,
   { providerId, interval, groupBy, from, to, endpointId, chainId, wallet, after, limit }: RevenueQuery,
 ): Promise<RevenueRow[]> {
-  const period = interval === 'hour' ? 'hour' : 'day'
   const group = grouping(sql, groupBy)
   const bucket =
     interval === 'total' ? sql`null::timestamptz` : sql`date_trunc(${interval}, starts_at, 'UTC')`
@@ -93,9 +92,9 @@ export async function findRevenue(
       select starts_at, endpoint_id, chain_id, payee, payments, voided_payments, settled_payments, failed_payments,
         gross, fee, settled_net, settled_fee, failed_net
       from revenue
-      where provider_id = ${providerId} and period = ${period} and starts_at >= ${from} and starts_at < ${to} ${filters}
+      where provider_id = ${providerId} and ${isSummed(sql, interval, from, to)} ${filters}
       union all
-      select date_trunc(${period}, accepted_at, 'UTC'), endpoint_id, chain_id, payee, payments, voided_payments,
+      select date_trunc(${interval === 'hour' ? 'hour' : 'day'}, accepted_at, 'UTC'), endpoint_id, chain_id, payee, payments, voided_payments,
         settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net
       from ${openRevenue(sql, indexerSchema, { providerId, from, to })} open
       where true ${filters}
@@ -117,6 +116,24 @@ export async function findRevenue(
     limit ${limit}`
 }
 
+/** The sums that make up [from, to): by hour or by day as asked, of longer times whole months and the days around them. */
+function isSummed(sql: Queryable, interval: RevenueInterval, from: Date, to: Date) {
+  const within = (period: string, since: Date, until: Date) =>
+    sql`(period = ${period} and starts_at >= ${since} and starts_at < ${until})`
+  if (interval === 'hour' || interval === 'day') return within(interval, from, to)
+  const firstMonth = new Date(
+    Date.UTC(from.getUTCFullYear(), from.getUTCMonth() + (isMonthStart(from) ? 0 : 1)),
+  )
+  const lastMonth = new Date(Date.UTC(to.getUTCFullYear(), to.getUTCMonth()))
+  if (firstMonth >= lastMonth) return within('day', from, to)
+  return sql`(${within('month', firstMonth, lastMonth)} or ${within('day', from, firstMonth)}
+    or ${within('day', lastMonth, to)})`
+}
+
+function isMonthStart(time: Date): boolean {
+  return time.getTime() === Date.UTC(time.getUTCFullYear(), time.getUTCMonth())
+}
+
 function isAfter(sql: Queryable, { startsAt, group }: RevenuePosition) {
   return startsAt === null
     ? sql`key > ${group}`
@@ -133,22 +150,17 @@ function openRevenue(
     select p.accepted_at, p.endpoint_id, p.chain_id, p.payee, share.*,
       -- It will not arrive: it was used otherwise, or nothing tries any more.
       case when share.settled_payments = 0 and not share.is_voided
-        and (p.failed_at is not null or provider.state in ('cancelled', 'diverted')) then 1 else 0 end
+        and (p.failed_at is not null or half.provider in ('cancelled', 'diverted')) then 1 else 0 end
         as failed_payments,
       case when share.settled_payments = 0 and not share.is_voided
-        and (p.failed_at is not null or provider.state in ('cancelled', 'diverted')) then p.provider_amount else 0 end
+        and (p.failed_at is not null or half.provider in ('cancelled', 'diverted')) then p.provider_amount else 0 end
         as failed_net
     from payment p
-    cross join lateral (
-      select state from ${halves(sql, indexerSchema)} h where h.payment_id = p.id and h.half = 0
-    ) provider
-    left join lateral (
-      select state from ${halves(sql, indexerSchema)} h where h.payment_id = p.id and h.half = 1
-    ) fee on true
+    cross join lateral ${bothHalves(sql, indexerSchema)} half
     cross join lateral (
       select is_voided, payments, voided_payments, settled_payments, gross, fee, settled_net, settled_fee
-      from revenue_share(p.provider_amount, p.fee_amount, (case when provider.state = 'settled' then 1 else 0 end)
-        + (case when fee.state = 'settled' then 2 else 0 end) + (case when p.voided_at is null then 0 else 4 end))
+      from revenue_share(p.provider_amount, p.fee_amount, (case when half.provider = 'settled' then 1 else 0 end)
+        + (case when half.fee = 'settled' then 2 else 0 end) + (case when p.voided_at is null then 0 else 4 end))
     ) share
     where p.provider_id = ${providerId} and p.summarised is null and p.accepted_at >= ${from} and p.accepted_at < ${to}
   )`

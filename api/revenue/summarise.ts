@@ -67,7 +67,7 @@ export async function summarisePayments(
       select provider_id, period, date_trunc(period, accepted_at, 'UTC') as starts_at, endpoint_id, chain_id, payee,
         sum(payments), sum(voided_payments), sum(settled_payments), sum(failed_payments), sum(gross), sum(fee),
         sum(settled_net), sum(settled_fee), sum(failed_net)
-      from share cross join (values ('hour'), ('day')) as periods (period)
+      from share cross join (values ('hour'), ('day'), ('month')) as periods (period)
       group by 1, 2, 3, 4, 5, 6
       order by 1, 2, 3, 4, 5, 6
       on conflict (provider_id, period, starts_at, endpoint_id, chain_id, payee) do update set

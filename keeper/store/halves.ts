@@ -31,27 +31,17 @@ export type Half = {
  * subquery of at most one row, to be named `seen`.
  */
 export function seenUse(sql: Queryable, indexerSchema: string) {
-  // Keys are unique, so neither look-up finds two. `offset 0` keeps them look-ups by these keys: joined as tables, they
-  // could be read whole, by a planner whose statistics are from before Ponder filled them.
   return sql`(
-    select coalesce(i.state, e.state) as state, coalesce(i.recipient, e.recipient) as recipient,
-      coalesce(i.value, e.value) as value, coalesce(i.tx_hash, e.tx_hash) as tx_hash,
-      coalesce(i.log_index, e.log_index) as log_index, coalesce(i.block_number, e.block_number) as block_number,
-      coalesce(i.block_hash, e.block_hash) as block_hash, coalesce(i.block_time, e.block_time) as block_time
-    from (select) as one
-    left join lateral (
-      select state, recipient, value, tx_hash, log_index, block_number, block_hash, block_time
-      from ${sql(indexerSchema)}.authorization i
-      where i.chain_id = a.chain_id and i.token = a.token and i.authorizer = a.authorizer and i.nonce = a.nonce
-      offset 0
-    ) i on true
-    left join lateral (
-      select state, recipient, value, tx_hash, log_index, block_number, block_hash, block_time
-      from evidence e
-      where i.state is null
-        and e.chain_id = a.chain_id and e.token = a.token and e.authorizer = a.authorizer and e.nonce = a.nonce
-      offset 0
-    ) e on true
+    select 0 as source, i.state, i.recipient, i.value, i.tx_hash, i.log_index, i.block_number, i.block_hash,
+      i.block_time
+    from ${sql(indexerSchema)}.authorization i
+    where i.chain_id = a.chain_id and i.token = a.token and i.authorizer = a.authorizer and i.nonce = a.nonce
+    union all
+    select 1, e.state, e.recipient, e.value, e.tx_hash, e.log_index, e.block_number, e.block_hash, e.block_time
+    from evidence e
+    where e.chain_id = a.chain_id and e.token = a.token and e.authorizer = a.authorizer and e.nonce = a.nonce
+    order by source
+    limit 1
   )`
 }
 
@@ -86,12 +76,17 @@ export function halves(sql: Queryable, indexerSchema: string) {
 }
 
 /**
- * What the chain says of both halves of the payment `p`, in one look: a lateral subquery of just one row, to be named
- * after it. Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null where there is none.
+ * Both halves of the payment `p` in one look: a lateral subquery of just one row.
+ *
+ * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null where there is none; of a settled one `provider_tx`,
+ * `provider_time`, `fee_tx`. What isn't selected of them costs nothing.
  */
 export function bothHalves(sql: Queryable, indexerSchema: string) {
   return sql`(
-    select max(h.state) filter (where h.half = 0) as provider, max(h.state) filter (where h.half = 1) as fee
+    select max(h.state) filter (where h.half = 0) as provider, max(h.state) filter (where h.half = 1) as fee,
+      max(h.tx_hash) filter (where h.half = 0 and h.state = 'settled') as provider_tx,
+      max(h.block_time) filter (where h.half = 0 and h.state = 'settled') as provider_time,
+      max(h.tx_hash) filter (where h.half = 1 and h.state = 'settled') as fee_tx
     from ${halves(sql, indexerSchema)} h where h.payment_id = p.id
   )`
 }

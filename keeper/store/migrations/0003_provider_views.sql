@@ -21,7 +21,7 @@ create index evidence_transaction on evidence (tx_hash);
 
 create table revenue (
   provider_id text not null references provider,
-  period text not null check (period in ('hour', 'day')), -- UTC
+  period text not null check (period in ('hour', 'day', 'month')), -- UTC
   starts_at timestamptz not null,                          -- by when payments were accepted
   endpoint_id text not null references endpoint,
   chain_id integer not null,
@@ -83,8 +83,9 @@ begin
     settled_fee = r.settled_fee - share.settled_fee,
     failed_net = r.failed_net - share.failed_net
   where r.provider_id = old.provider_id and r.starts_at = date_trunc(r.period, old.accepted_at, 'UTC')
-    and r.period in ('hour', 'day')
-    and r.starts_at in (date_trunc('hour', old.accepted_at, 'UTC'), date_trunc('day', old.accepted_at, 'UTC'))
+    and r.period in ('hour', 'day', 'month')
+    and r.starts_at in (date_trunc('hour', old.accepted_at, 'UTC'), date_trunc('day', old.accepted_at, 'UTC'),
+      date_trunc('month', old.accepted_at, 'UTC'))
     and r.endpoint_id = old.endpoint_id and r.chain_id = old.chain_id and r.payee = old.payee;
   update payer_revenue r set
     payments = r.payments - share.payments,
