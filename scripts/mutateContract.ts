@@ -1,5 +1,5 @@
 /**
- * `npm run mutate:contracts`: breaks BatchSettlement in one place at a time, in a copy of the project, and checks that
+ * `npm run mutate:contracts [-- <number> …]`: breaks BatchSettlement in one place at a time, in a copy of the project, and checks that
  * the Solidity tests notice each time. It proves what coverage can't: that every branch's outcome is asserted.
  */
 import { spawnSync } from 'node:child_process'
@@ -78,33 +78,52 @@ const mutants: readonly (readonly [original: string, mutated: string])[] = [
   ['mstore(0x40, add(reason, 0xc0))', ''],
 ]
 
+/** What the tests need of the project. */
+const copied = [
+  ...['contracts', 'hardhat.config.ts', 'package.json', 'tsconfig.json', 'sdk/src', 'test/vectors'],
+  ...['snapshots', '.gas-snapshot'],
+]
+
 const root = join(import.meta.dirname, '..')
 const copy = mkdtempSync(join(tmpdir(), 'mutants-'))
 const source = join(copy, 'contracts/BatchSettlement.sol')
 
-/** With few fuzz runs, and without the tests that only measure gas. */
+/** The tests with few fuzz runs, then, for what only costs gas, the committed gas numbers. */
 function test(): boolean {
-  const args = ['test', 'solidity', '--test-profile', 'quick', '--grep-exclude', 'test_gas_']
-  const { status } = spawnSync('hardhat', args, { cwd: copy, stdio: 'ignore' })
-  return status === 0
+  const quick = ['test', 'solidity', '--test-profile', 'quick']
+  const gas = ['contracts/test/Gas.t.sol', '--snapshot-check', '--tolerance', '1']
+  return run([...quick, '--grep-exclude', 'test_gas_']) && run([...quick, ...gas])
+}
+
+function run(args: string[]): boolean {
+  return spawnSync('hardhat', args, { cwd: copy, stdio: 'ignore' }).status === 0
+}
+
+/** The tests, as they are, contain the contract, and compile anew with each mutant; in the copy they read its artifact. */
+function deployFromArtifact(): void {
+  const path = join(copy, 'contracts/test/support/SettlementTest.sol')
+  const artifact = 'artifacts/contracts/BatchSettlement.sol/BatchSettlement.json'
+  const text = readFileSync(path, 'utf8')
+    .replace('import {BatchSettlement} from "../../BatchSettlement.sol";', '')
+    .replace('BatchSettlement internal settlement;', 'IBatchSettlement internal settlement;')
+    .replace(
+      'new BatchSettlement()',
+      `IBatchSettlement(_create(vm.parseJsonBytes(vm.readFile("${artifact}"), ".bytecode")))`,
+    )
+  writeFileSync(path, text)
 }
 
 try {
-  for (const path of [
-    'contracts',
-    'hardhat.config.ts',
-    'package.json',
-    'tsconfig.json',
-    'sdk/src',
-    'test/vectors',
-  ])
-    cpSync(join(root, path), join(copy, path), { recursive: true })
+  for (const path of copied) cpSync(join(root, path), join(copy, path), { recursive: true })
   symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
+  deployFromArtifact()
 
   const original = readFileSync(source, 'utf8')
   if (!test()) throw new Error('the tests fail before anything is broken')
   const survivors: string[] = []
+  const wanted = new Set(process.argv.slice(2).map(Number))
   for (const [index, [piece, mutated]] of mutants.entries()) {
+    if (wanted.size > 0 && !wanted.has(index + 1)) continue
     if (original.split(piece).length !== 2)
       throw new Error(`there must be one of this in the contract: ${piece}`)
     writeFileSync(
@@ -117,7 +136,8 @@ try {
       `${index + 1}/${mutants.length} ${survived ? 'SURVIVED' : 'caught'}: ${mutated.trim().split('\n')[0] || `without ${piece}`}`,
     )
   }
-  console.log(`${mutants.length - survivors.length} of ${mutants.length} mutants were caught`)
+  const tried = wanted.size || mutants.length
+  console.log(`${tried - survivors.length} of ${tried} mutants were caught`)
   for (const survivor of survivors) console.error(`survived: ${survivor}`)
   if (survivors.length > 0) process.exitCode = 1
 } finally {

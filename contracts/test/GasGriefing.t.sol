@@ -65,7 +65,7 @@ contract GasGriefingTest is SettlementTest {
     {
         uint256 least = 2 * payments.length;
         uint256 most;
-        for (uint256 gasLimit = ENOUGH_TO_START; gasLimit < 700_000; gasLimit += 1500) {
+        for (uint256 gasLimit = ENOUGH_TO_START; gasLimit < 780_000; gasLimit += 2000) {
             uint256 state = vm.snapshotState();
             uint256 reached = _settleWith(payments, signatures, expected, gasLimit);
             vm.assertTrue(reached > 0, "what settled stays settled");
@@ -96,10 +96,27 @@ contract GasGriefingTest is SettlementTest {
         _sweep(payments, new bytes[](1), hex"113011");
     }
 
+    /// Nor may walking over a long rest that can't be tried any more.
+    function test_behavior_aBurnerBeforeALongRest() public {
+        IBatchSettlement.Payment[] memory payments = _goodPayments(0, 150);
+        Terms memory burner = _terms(150);
+        burner.from = address(new HostileWallet(Attack.BURN_ALL_GAS, address(0), ""));
+        payments[1] = _pack(burner);
+        (payments[1].r, payments[1].vs) = (0, 0);
+        bytes memory expected = _repeat(0x11, 150);
+        expected[1] = 0x34;
+        for (uint256 gasLimit = 320_000; gasLimit < 420_000; gasLimit += 4_000) {
+            uint256 state = vm.snapshotState();
+            uint256 reached = _settleWith(payments, new bytes[](1), expected, gasLimit);
+            vm.assertTrue(reached > 0 && reached < 8, "what settled stays settled");
+            vm.revertToState(state);
+        }
+    }
+
     /// Looking at used items must not run the batch dry either.
     function test_behavior_usedItemsNeverRevertTheOthers() public {
-        IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](24);
-        for (uint256 i; i < 24; ++i) {
+        IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](40);
+        for (uint256 i; i < 40; ++i) {
             Terms memory terms = _terms(i);
             _fund(terms);
             payments[i] = _pack(terms);
@@ -108,7 +125,7 @@ contract GasGriefingTest is SettlementTest {
                 _submit(terms, _fee(terms));
             }
         }
-        bytes memory expected = _repeat(0x22, 24);
+        bytes memory expected = _repeat(0x22, 40);
         expected[0] = 0x11;
         _sweep(payments, new bytes[](0), expected);
     }

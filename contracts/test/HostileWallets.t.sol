@@ -8,39 +8,47 @@ import {SettlementTest} from "./support/SettlementTest.sol";
 /// @notice ERC-1271 wallets that attack the batch they are in: they fail alone, at no more than the call's gas limit.
 contract HostileWalletsTest is SettlementTest {
     function test_behavior_burnAllGas() public {
-        _attack(Attack.BURN_ALL_GAS, CALL_GAS);
+        _attack(Attack.BURN_ALL_GAS, CALL_GAS, false);
     }
 
     function test_behavior_invalidOpcode() public {
-        _attack(Attack.INVALID_OPCODE, CALL_GAS);
+        _attack(Attack.INVALID_OPCODE, CALL_GAS, false);
     }
 
     function test_behavior_returnBomb() public {
-        _attack(Attack.RETURN_BOMB, CALL_GAS);
+        _attack(Attack.RETURN_BOMB, CALL_GAS, false);
     }
 
     function test_behavior_revertBomb() public {
-        _attack(Attack.REVERT_BOMB, CALL_GAS);
+        _attack(Attack.REVERT_BOMB, CALL_GAS, false);
     }
 
     function test_behavior_reenter() public {
-        _attack(Attack.REENTER, CALL_GAS);
+        _attack(Attack.REENTER, CALL_GAS, false);
     }
 
     function test_behavior_noAnswer() public {
-        _attack(Attack.NO_ANSWER, CALL_GAS);
+        _attack(Attack.NO_ANSWER, CALL_GAS, false);
     }
 
     function test_behavior_attacksWithinALargeLimit() public {
-        _attack(Attack.BURN_ALL_GAS, 3_000_000);
-        _attack(Attack.RETURN_BOMB, 3_000_000);
-        _attack(Attack.REVERT_BOMB, 3_000_000);
-        _attack(Attack.REENTER, 3_000_000);
+        _attack(Attack.BURN_ALL_GAS, 3_000_000, false);
+        _attack(Attack.RETURN_BOMB, 3_000_000, false);
+        _attack(Attack.REVERT_BOMB, 3_000_000, false);
+        _attack(Attack.REENTER, 3_000_000, false);
+    }
+
+    function test_behavior_attacksWithACompactSignature() public {
+        _attack(Attack.BURN_ALL_GAS, CALL_GAS, true);
+        _attack(Attack.RETURN_BOMB, CALL_GAS, true);
+        _attack(Attack.REVERT_BOMB, CALL_GAS, true);
+        _attack(Attack.REENTER, CALL_GAS, true);
     }
 
     uint256 private _next;
 
-    function _attack(Attack attack, uint64 callGasLimit) private {
+    /// @param compact Whether the wallet's signature is 65 bytes, and takes the overload of plain accounts.
+    function _attack(Attack attack, uint64 callGasLimit, bool compact) private {
         IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](3);
         payments[0] = _goodPayments(_next++, 1)[0];
         payments[2] = _goodPayments(_next++, 1)[0];
@@ -52,7 +60,7 @@ contract HostileWalletsTest is SettlementTest {
         terms.from = address(new HostileWallet(attack, address(settlement), reentrance));
         _fund(terms);
         payments[1] = _pack(terms);
-        (payments[1].r, payments[1].vs) = (0, 0);
+        if (!compact) (payments[1].r, payments[1].vs) = (0, 0);
         bytes[] memory signatures = new bytes[](1);
         signatures[0] = "hostile";
         IBatchSettlement.Batch memory batch = _batch();

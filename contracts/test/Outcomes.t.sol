@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
+import {StrictToken} from "./mocks/Tokens.sol";
 import {ContractWallet} from "./mocks/Wallets.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 import {Vm} from "./support/Vm.sol";
@@ -143,15 +144,27 @@ contract OutcomesTest is SettlementTest {
         _check(terms, 0x11);
     }
 
+    function test_args_farWindow() public {
+        vm.warp(1 << 39);
+        Terms memory terms = _terms(0);
+        (terms.validAfter, terms.validBefore) = ((1 << 39) - 1, type(uint40).max);
+        _fund(terms);
+        vm.assertEq(_settle(_one(terms)), hex"11", "outcomes");
+    }
+
     function test_args_dirtyPayeeBitsAreDropped() public {
-        IBatchSettlement.Payment[] memory payments = _one(_funded());
-        bytes memory data =
-            abi.encodeCall(settlement.settle, (_batch(), payees, payments, new bytes[](0)));
-        // selector, Batch (5 words), three offsets, length of payees, then payees[0], whose upper 12 bytes are free.
-        data[4 + 9 * 32] = 0xff;
-        (bool success, bytes memory answer) = address(settlement).call(data);
-        vm.assertTrue(success, "settle");
-        vm.assertEq(abi.decode(answer, (bytes)), hex"11", "outcomes");
+        address[2] memory tokens = [address(usdc), address(new StrictToken())];
+        for (uint256 i; i < tokens.length; ++i) {
+            IBatchSettlement.Batch memory batch = _batch();
+            batch.token = tokens[i];
+            IBatchSettlement.Payment[] memory payments = _one(_funded());
+            bytes memory data = abi.encodeCall(settlement.settle, (batch, payees, payments, new bytes[](0)));
+            // selector, Batch (5 words), three offsets, length of payees, then payees[0], whose upper 12 bytes are free.
+            data[4 + 9 * 32] = 0xff;
+            (bool success, bytes memory answer) = address(settlement).call(data);
+            vm.assertTrue(success, "settle");
+            vm.assertEq(abi.decode(answer, (bytes)), hex"11", "outcomes");
+        }
     }
 
     function test_behavior_providerHalfFrontRun() public {

@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
-import {NoToken, OddToken, ReentrantToken, Twice, YesToken} from "./mocks/Tokens.sol";
+import {LongWindedToken, NoToken, OddToken, ReentrantToken, Twice, YesToken} from "./mocks/Tokens.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 
 /// @notice What anyone may do to anyone's payments: settle them, and make noise.
@@ -61,6 +61,21 @@ contract StrangersTest is SettlementTest {
         IBatchSettlement.Payment[] memory payments = _one(_terms(0));
         vm.expectRevert(IBatchSettlement.NothingSettled.selector);
         settlement.settle(batch, payees, payments, new bytes[](0));
+    }
+
+    function test_behavior_longAnswersAreCut() public {
+        IBatchSettlement.Batch memory batch = _batch();
+        batch.token = address(new LongWindedToken());
+        IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](2);
+        Terms memory terms = _terms(1);
+        terms.amount = 1;
+        terms.fee = 1;
+        (payments[0], payments[1]) = (_pack(_terms(0)), _pack(terms));
+        vm.expectEmit(true, true, true, true, address(settlement));
+        emit IBatchSettlement.AuthorizationFailed(
+            BATCH_ID, _buyer(0), _terms(0).nonce, 0, bytes.concat(bytes32(type(uint256).max), new bytes(100))
+        );
+        vm.assertEq(settlement.settle(batch, payees, payments, new bytes[](0)), hex"3411", "outcomes");
     }
 
     function test_behavior_onlyTheWordOneMeansUsed() public {

@@ -17,6 +17,51 @@ contract NoToken {
     }
 }
 
+/// @notice Moves nothing; refuses amounts of more than one, at length.
+contract LongWindedToken {
+    function authorizationState(address, bytes32) external pure returns (bool) {
+        return false;
+    }
+
+    function transferWithAuthorization(
+        address,
+        address,
+        uint256 value,
+        uint256,
+        uint256,
+        bytes32,
+        uint8,
+        bytes32,
+        bytes32
+    ) external pure {
+        if (value <= 1) return;
+        assembly {
+            mstore(0, not(0))
+            mstore(0x40, 0)
+            revert(0, 20000)
+        }
+    }
+}
+
+/// @notice Refuses arguments that aren't clean addresses, as Solidity does since 0.8; USDC, older, drops the dirt itself.
+contract StrictToken {
+    function authorizationState(address, bytes32) external pure returns (bool) {
+        return false;
+    }
+
+    function transferWithAuthorization(
+        address,
+        address,
+        uint256,
+        uint256,
+        uint256,
+        bytes32,
+        uint8,
+        bytes32,
+        bytes32
+    ) external pure {}
+}
+
 /// @notice Says that every authorization is used, by something else than the word 1.
 contract OddToken {
     function authorizationState(address, bytes32) external pure returns (uint256) {
