@@ -1,14 +1,14 @@
 import type { Address } from 'viem'
-import { type CostSettings, findDueTrigger } from '#keeper/chain/dueTrigger'
+import { type CostSettings, findDueTrigger, type QueueReads } from '#keeper/chain/dueTrigger'
 import type { ServedNetwork } from '#keeper/chain/servedNetworks'
 import { mostPayments } from '#keeper/domain/gas'
 import type { TriggerSettings } from '#keeper/domain/triggers'
 import type { Database } from '#keeper/store/database'
 import { type PublishedPayment, publishPayments, readStalled } from '#keeper/store/publish'
 import {
+  findFullWallet,
   type QueueGroup,
   readExtremes,
-  readFullest,
   readGreatest,
   readGroups,
   readMostUrgent,
@@ -32,18 +32,18 @@ export type PendingQuestion = {
  * in a batch of ours that should have been mined long ago.
  */
 export function createPendingBatches(database: Database) {
-  const counted = new Map<string, { until: number; fullest: Awaited<ReturnType<typeof readFullest>> }>()
+  const noneFullUntil = new Map<string, number>()
 
-  /** One step a provider wallet: not more often than it takes a tenth of the time, whoever asks. */
-  async function countFullest(group: QueueGroup, triggers: TriggerSettings) {
+  /** Many wallets looked at in vain: not more often than it takes a tenth of the time, whoever asks. */
+  function createSparing(group: QueueGroup): QueueReads['findFullWallet'] {
     const key = `${group.chainId}:${group.feeRecipient}`
-    const known = counted.get(key)
-    const began = performance.now()
-    if (known && began < known.until) return known.fullest
-    const fullest = await readFullest(database, group, Math.max(triggers.count, triggers.raisedCount))
-    const took = performance.now() - began
-    counted.set(key, { until: performance.now() + Math.max(250, 10 * took), fullest })
-    return fullest
+    return async (threshold) => {
+      const began = performance.now()
+      if (began < (noneFullUntil.get(key) ?? 0)) return null
+      const full = await findFullWallet(database, group, threshold)
+      if (!full) noneFullUntil.set(key, performance.now() + 10 * (performance.now() - began))
+      return full
+    }
   }
 
   return async function findPendingBatches(
@@ -70,11 +70,12 @@ export function createPendingBatches(database: Database) {
 
       const extremes = await readExtremes(database, group, now)
       if (!extremes) continue
-      const fullest = await countFullest(group, triggers)
-      const waiting = { ...extremes, ...fullest, paymentCount: Math.max(1, fullest.paymentCount) }
-      const readSize = () => readNextBatchSize(database, group, mostPayments)
+      const reads = {
+        findFullWallet: createSparing(group),
+        readSize: () => readNextBatchSize(database, group, mostPayments),
+      }
       const from = served.deployment.batchSettlement
-      const trigger = await findDueTrigger(served, from, waiting, settings, readSize, now)
+      const trigger = await findDueTrigger(served, from, extremes, settings, reads, now)
       if (!trigger) continue
       if (trigger === 'high_value') {
         const [greatest] = (await readGreatest(database, group, triggers.highValue, page + 1)).slice(page)

@@ -12,26 +12,43 @@ export type CostSettings = {
   gasTokenUsd: bigint
 }
 
+/** What is asked of the queue only where it makes a difference. */
+export type QueueReads = {
+  /** A provider wallet for which so much or so many wait. */
+  findFullWallet: (threshold: {
+    amount: bigint
+    count: number
+  }) => Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null>
+  /** How much the next batch would settle. */
+  readSize: () => Promise<{ payments: number; payees: number }>
+}
+
 /**
  * The trigger that has fired, at the thresholds that hold at the current price of settling; null if none has.
  *
  * @param from whose transaction it would be.
- * @param readSize how much the next batch would settle; asked only where its cost makes a difference.
  */
 export async function findDueTrigger(
   served: ServedNetwork,
   from: Address,
-  waiting: WaitingPayments,
+  extremes: Omit<WaitingPayments, 'paymentCount' | 'amount'>,
   settings: { triggers: TriggerSettings } & CostSettings,
-  readSize: () => Promise<{ payments: number; payees: number }>,
+  { findFullWallet, readSize }: QueueReads,
   now: Date,
 ): Promise<Trigger | null> {
   const { triggers } = settings
-  const whenCheap = firedTrigger(waiting, triggers, 0n, now)
-  const whenDear = firedTrigger(waiting, triggers, triggers.raisedAboveCost + 1n, now)
-  if (whenCheap === whenDear) return whenCheap
+  const [cheap, dear] = [0n, triggers.raisedAboveCost + 1n]
+  const urgent = firedTrigger({ ...extremes, paymentCount: 1, amount: 0n }, triggers, cheap, now)
+  if (urgent === 'high_value' || urgent === 'expiry') return urgent
+
+  const full = await findFullWallet(triggers)
+  if (!full) return urgent
+  const whenCheap = firedTrigger({ ...extremes, ...full }, triggers, cheap, now)
+  if (firedTrigger({ ...extremes, ...full }, triggers, dear, now) === whenCheap) return whenCheap
   const cost = await costOfSettling(served, from, settings, await readSize())
-  return cost > triggers.raisedAboveCost ? whenDear : whenCheap
+  if (cost <= triggers.raisedAboveCost) return whenCheap
+  const fuller = await findFullWallet({ amount: triggers.raisedAmount, count: triggers.raisedCount })
+  return fuller ? firedTrigger({ ...extremes, ...fuller }, triggers, dear, now) : urgent
 }
 
 async function costOfSettling(

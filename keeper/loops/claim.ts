@@ -1,17 +1,16 @@
-import { findDueTrigger } from '../chain/dueTrigger.ts'
+import { findDueTrigger, type QueueReads } from '../chain/dueTrigger.ts'
 import { batchGasCut, countThatFit, mostPayments } from '../domain/gas.ts'
-import { firedTrigger, type WaitingPayments } from '../domain/triggers.ts'
 import { type BatchRow, insertBatch } from '../store/batches.ts'
 import type { Queryable } from '../store/database.ts'
 import { type Lease, requireLease } from '../store/leases.ts'
 import {
   deferPayments,
+  findFullWallet,
   lockClaims,
   lockWanted,
   type QueuedPayment,
   type QueueGroup,
   readExtremes,
-  readFullest,
   readGreatest,
   readGroups,
   readMostUrgent,
@@ -27,7 +26,7 @@ import { failSpoiled } from './evidence.ts'
 const settledElsewhereMs = 15_000
 /** Looks at the queue in one step, each of which may find a whole batch settled by others. */
 const mostRounds = 50
-/** So much of its time a keeper spends at most on counting what waits for each provider wallet. */
+/** So much of its time a keeper spends at most on looking at every provider wallet in vain. */
 const countingShare = 0.1
 
 /**
@@ -70,10 +69,13 @@ async function claimFrom(
 ): Promise<BatchRow | null | 'look again'> {
   const { sql, served, settings, now } = context
   const { triggers } = settings
-  const waiting = await readWaiting(context, group)
-  if (!waiting) return null
-  const readSize = () => readNextBatchSize(sql, group, mostPayments)
-  const trigger = await findDueTrigger(served, lease.address, waiting, settings, readSize, now())
+  const extremes = await readExtremes(sql, group, now())
+  if (!extremes) return null
+  const reads = {
+    findFullWallet: createSparing(context, group),
+    readSize: () => readNextBatchSize(sql, group, mostPayments),
+  }
+  const trigger = await findDueTrigger(served, lease.address, extremes, settings, reads, now())
   if (!trigger) return null
 
   const chosen =
@@ -121,21 +123,14 @@ async function setAside(
   await failSpoiled(context, tx, others)
 }
 
-/** What waits in a group, as far as its triggers need to know; null if nothing does. */
-async function readWaiting(context: Context, group: QueueGroup): Promise<WaitingPayments | null> {
-  const { sql, settings, now, memory } = context
-  const { triggers } = settings
-  const extremes = await readExtremes(sql, group, now())
-  if (!extremes) return null
-  const unknown = { ...extremes, paymentCount: 1, amount: 0n }
-  const fired = firedTrigger(unknown, triggers, 0n, now())
-  if (fired === 'high_value' || fired === 'expiry') return unknown
-
-  // One step a provider wallet: with very many of them it isn't taken on every look, unless it only names the batch.
-  const began = performance.now()
-  const counted = memory.counted.get(group.feeRecipient)
-  if (!fired && counted && began < counted.at + counted.tookMs / countingShare) return unknown
-  const fullest = await readFullest(sql, group, Math.max(triggers.count, triggers.raisedCount))
-  memory.counted.set(group.feeRecipient, { at: performance.now(), tookMs: performance.now() - began })
-  return { ...extremes, ...fullest, paymentCount: Math.max(1, fullest.paymentCount) }
+/** Looks for a full wallet, but not again for a while where very many wallets were looked at in vain. */
+function createSparing({ sql, memory }: Context, group: QueueGroup): QueueReads['findFullWallet'] {
+  return async (threshold) => {
+    const began = performance.now()
+    if (began < (memory.noneFullUntil.get(group.feeRecipient) ?? 0)) return null
+    const full = await findFullWallet(sql, group, threshold)
+    const ended = performance.now()
+    if (!full) memory.noneFullUntil.set(group.feeRecipient, ended + (ended - began) / countingShare)
+    return full
+  }
 }

@@ -91,12 +91,12 @@ export type Memory = {
   missingSince: Map<Hex, number>
   /** Hashes of mined batches of which every payment is settled: looked at again when they are deep. */
   settled: Set<Hex>
-  /** When the payments of each provider wallet were last counted, by fee recipient, and how long that took (ms). */
-  counted: Map<Address, { at: number; tookMs: number }>
+  /** By fee recipient: until when (ms) it isn't looked again for a provider wallet with enough for a batch. */
+  noneFullUntil: Map<Address, number>
 }
 
 export function createMemory(): Memory {
-  return { missingSince: new Map(), settled: new Set(), counted: new Map() }
+  return { missingSince: new Map(), settled: new Set(), noneFullUntil: new Map() }
 }
 
 export type SettlementWallet = { address: Address; sign: (transaction: SignableTransaction) => Promise<Hex> }

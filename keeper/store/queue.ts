@@ -4,7 +4,7 @@ import type { WaitingPayments } from '../domain/triggers.ts'
 import type { Queryable } from './database.ts'
 import { halves } from './halves.ts'
 
-// Nothing here reads more of the queue than it returns, but for `readFullest`, which takes one step a provider wallet.
+// Nothing here reads more of the queue than it returns, but for `findFullWallet`, which takes one step a provider wallet.
 // Whether a payment is settled already is looked up for those that were chosen, by `readSettleable`.
 
 /** USDC on one chain. */
@@ -100,31 +100,33 @@ export async function readExtremes(
 }
 
 /**
- * The most payments, and the greatest amount, that wait for any one provider wallet.
- *
- * @param most Payments of a wallet that are looked at: the count that fires a trigger by itself.
+ * What waits for a provider wallet that has so much or so many; null if none has. Takes one step a wallet until the first
+ * is found.
  */
-export async function readFullest(
+export async function findFullWallet(
   sql: Queryable,
   group: QueueGroup,
-  most: number,
-): Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'>> {
+  { amount, count }: { amount: bigint; count: number },
+): Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null> {
   const waiting = isWaiting(sql, group)
-  const [row] = await sql<[Pick<WaitingPayments, 'paymentCount' | 'amount'>]>`
+  // More than `count` need not be looked at: they suffice by themselves. Postgres runs the recursion only as far as the
+  // limit asks.
+  const [row] = await sql<Pick<WaitingPayments, 'paymentCount' | 'amount'>[]>`
     with recursive wallet (payee) as (
       (select payee from payment where ${waiting} order by payee limit 1)
       union all
       select (select p.payee from payment p where ${waiting} and p.payee > wallet.payee order by p.payee limit 1)
       from wallet where wallet.payee is not null
     )
-    select coalesce(max(count), 0)::int as "paymentCount", coalesce(max(amount), 0) as amount
+    select queue.count as "paymentCount", queue.amount
     from wallet
     cross join lateral (
-      select count(*), sum(provider_amount) as amount
-      from (select provider_amount from payment p where ${waiting} and p.payee = wallet.payee limit ${most}) first
+      select count(*)::int as count, sum(provider_amount) as amount
+      from (select provider_amount from payment p where ${waiting} and p.payee = wallet.payee limit ${count}) first
     ) queue
-    where wallet.payee is not null`
-  return row
+    where wallet.payee is not null and (queue.count >= ${count} or queue.amount >= ${amount})
+    limit 1`
+  return row ?? null
 }
 
 /** How large the next batch would be, for an estimate of its cost. */

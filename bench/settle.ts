@@ -1,0 +1,418 @@
+/** How fast a keeper settles, beside Ponder, Postgres and a chain with two-second blocks on the same machine. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { setTimeout as wait } from 'node:timers/promises'
+import { parseArgs } from 'node:util'
+import { type Address, type Hex, numberToHex } from 'viem'
+import { openServedNetworks, type ServedNetwork } from '#keeper/chain/servedNetworks'
+import { defaultTriggers } from '#keeper/domain/triggers'
+import { createLogger } from '#keeper/logger'
+import { claimNext } from '#keeper/loops/claim'
+import { type Context, createMemory } from '#keeper/loops/context'
+import { createMetrics } from '#keeper/metrics'
+import { type Database, openDatabase } from '#keeper/store/database'
+import { acquireLease } from '#keeper/store/leases'
+import { migrate } from '#keeper/store/migrate'
+import { networks } from '#protocol/networks'
+import { startIndexer } from '../indexer/launch.ts'
+import { devAccount } from '../scripts/chain/accounts.ts'
+import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
+import { type Postgres, startPostgres } from '../scripts/postgres.ts'
+import { fillQueue } from './data/fillQueue.ts'
+import { type Buyer, createBuyers, insertPayments, insertProvider } from './data/signPayments.ts'
+
+const blockTimeMs = 2_000
+const price = 50_000n
+const highPrice = 12_000_000n
+const platform: Address = '0x00000000000000000000000000000000000fee00'
+const payees = Array.from({ length: 20 }, (_, i): Address => numberToHex(0xa000 + i, { size: 20 }))
+const latencyProbes = 15
+const claims = 41
+
+type Bench = {
+  chain: LocalChain
+  served: ServedNetwork
+  database: Database
+  databaseUrl: string
+  deploymentsFile: string
+  buyers: Buyer[]
+}
+
+export async function run(args: string[]): Promise<void> {
+  const { values } = parseArgs({
+    args,
+    options: {
+      json: { type: 'boolean', default: false },
+      payments: { type: 'string', default: '2000' },
+      buyers: { type: 'string', default: '500' },
+      queue: { type: 'string', default: '1000000' },
+    },
+  })
+  const say = (line: string) => {
+    if (!values.json) console.log(line)
+  }
+  const postgres = await startPostgres()
+  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-bench-'))
+  const chain = await startLocalChain({ blockTimeMs: 0 })
+  try {
+    const deploymentsFile = join(folder, 'deployments.json')
+    await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
+    const deployment = chain.deployments.localhost
+    if (!deployment) throw new Error('the local chain has no deployment')
+    const [served] = await openServedNetworks([
+      { network: networks.localhost, deployment, rpcUrls: [chain.url] },
+    ])
+    if (!served) throw new Error('the local chain is not served')
+
+    const settling = await measureSettling(
+      postgres,
+      { chain, served, deploymentsFile },
+      Number(values.payments),
+      Number(values.buyers),
+      say,
+    )
+    const claimMs10k = await measureClaims(postgres, served, 10_000, say)
+    const claimMs1M = await measureClaims(postgres, served, Number(values.queue), say)
+    const report = { ...settling, claimMs10k, claimMs1M }
+    if (values.json) console.log(JSON.stringify(report))
+    else for (const [name, value] of Object.entries(report)) say(`${name.padEnd(30)} ${value}`)
+  } finally {
+    await chain.close()
+    await postgres.close()
+    await rm(folder, { recursive: true, force: true })
+  }
+}
+
+async function measureSettling(
+  postgres: Postgres,
+  parts: Pick<Bench, 'chain' | 'served' | 'deploymentsFile'>,
+  payments: number,
+  buyerCount: number,
+  say: (line: string) => void,
+) {
+  const { chain, served, deploymentsFile } = parts
+  const databaseUrl = await postgres.createDatabase('settle')
+  const database = openDatabase({ url: databaseUrl, max: 5, applicationName: 'bench' })
+  await migrate(database)
+  const indexer = await startIndexer({
+    databaseUrl,
+    rpcUrls: { localhost: chain.url },
+    platformWallets: [platform],
+    deploymentsFile,
+  })
+  const buyers = createBuyers(buyerCount)
+  const bench: Bench = { ...parts, database, databaseUrl, buyers }
+  try {
+    await insertProvider(database, served.network.chainId, payees[0] as Address)
+    await chain.mintUsdc(
+      buyers.map(({ address }) => address),
+      1_000_000_000n,
+    )
+    await indexer.ready
+    await chain.setMining(blockTimeMs)
+
+    const one = await settleQueue(bench, payments, [0])
+    say(`one wallet: ${JSON.stringify(one)}`)
+    const two = await settleQueue(bench, payments, [0, 1])
+    say(`two wallets: ${JSON.stringify(two)}`)
+    const latency = await measureLatency(bench)
+    say(`trigger to broadcast, ms: ${latency.map(Math.round).join(' ')}`)
+    return {
+      paymentsPerSecondPerWallet: round(one.paymentsPerSecond, 1),
+      paymentsPerSecondTwoWallets: round(two.paymentsPerSecond, 1),
+      triggerToBroadcastMsP95: Math.round(percentile(latency, 0.95)),
+      minedToIndexedMsP95: Math.round(percentile([...one.indexedMs, ...two.indexedMs], 0.95)),
+      gasPerPayment: one.gasPerPayment,
+      databaseMsPerPayment: round(one.databaseMsPerPayment, 2),
+      peakRssMb: Math.round(Math.max(one.peakRssMb, two.peakRssMb)),
+    }
+  } finally {
+    await chain.setMining(0)
+    await indexer.close()
+    await database.end({ timeout: 1 })
+  }
+}
+
+/** Queues payments that are due, starts a keeper, and waits until the last of them is indexed. */
+async function settleQueue(bench: Bench, payments: number, wallets: number[]) {
+  const { database, served, buyers } = bench
+  const acceptedAt = new Date(Date.now() - 3_600_000)
+  const ids = await insertPayments(database, served, {
+    count: payments,
+    buyers,
+    payees,
+    feeRecipient: platform,
+    price,
+    acceptedAt,
+  })
+  const watch = watchBlocks(bench)
+  const load = sampleDatabase(database)
+  const keeper = await startKeeper(bench, wallets)
+  try {
+    await untilSettled(database, ids)
+  } finally {
+    await watch.stop()
+  }
+  const databaseMs = await load.stop()
+  const peakRssMb = await readPeakRss(keeper)
+  await stopKeeper(keeper)
+  const [row] = await database<[{ firstClaim: Date; lastBlock: bigint; gas: bigint }]>`
+    with own as (
+      select distinct b.id, b.created_at, t.mined_block, t.hash
+      from batch b
+      join batch_item i on i.batch_id = b.id
+      join transaction t on t.batch_id = b.id and t.mined_block is not null
+      where i.payment_id in ${database(ids)}
+    )
+    select min(created_at) as "firstClaim", max(mined_block) as "lastBlock",
+      (select sum(gas_used) from indexer.batch where tx_hash in (select hash from own)) as gas
+    from own`
+  const minedAt = watch.minedAt.get(row.lastBlock)
+  if (minedAt === undefined) throw new Error(`nobody saw block ${row.lastBlock} being mined`)
+  return {
+    paymentsPerSecond: (payments * 1_000) / (minedAt - row.firstClaim.getTime()),
+    gasPerPayment: Number(row.gas / BigInt(payments)),
+    databaseMsPerPayment: databaseMs / payments,
+    indexedMs: watch.indexedMs(),
+    peakRssMb,
+  }
+}
+
+/** From a payment of high value being committed to its transaction being out, with a wallet that has nothing else to do. */
+async function measureLatency(bench: Bench): Promise<number[]> {
+  const { database, served, buyers } = bench
+  const keeper = await startKeeper(bench, [0])
+  const latencies: number[] = []
+  try {
+    for (let probe = 0; probe < latencyProbes; probe++) {
+      const [buyer] = buyers.slice(probe)
+      if (!buyer) throw new Error('too few buyers')
+      const ids = await insertPayments(database, served, {
+        count: 1,
+        buyers: [buyer],
+        payees,
+        feeRecipient: platform,
+        price: highPrice,
+        acceptedAt: new Date(),
+      })
+      const committedAt = Date.now()
+      await untilSettled(database, ids)
+      const [row] = await database<[{ broadcastAt: Date }]>`
+        select min(t.broadcast_at) as "broadcastAt" from transaction t
+        where t.batch_id in (select batch_id from batch_item where payment_id in ${database(ids)})`
+      latencies.push(row.broadcastAt.getTime() - committedAt)
+      // Not in step with the keeper's own looks at the queue.
+      await wait(200 + ((probe * 97) % 250))
+    }
+  } finally {
+    await stopKeeper(keeper)
+  }
+  return latencies
+}
+
+async function untilSettled(database: Database, ids: string[]): Promise<void> {
+  for (let tries = 0; tries < 3_000; tries++) {
+    const [row] = await database<[{ open: number }]>`
+      select count(*)::int as open from signed_authorization a
+      where a.payment_id in ${database(ids)} and not exists (
+        select from indexer.authorization i
+        where i.chain_id = a.chain_id and i.token = a.token and i.authorizer = a.authorizer and i.nonce = a.nonce
+      )`
+    if (row.open === 0) return
+    await wait(100)
+  }
+  throw new Error('the queue was not settled in time')
+}
+
+/** Notes when each block is seen mined, and when its batches are seen in Postgres. */
+function watchBlocks({ database, served }: Bench) {
+  const minedAt = new Map<bigint, number>()
+  const indexedAt = new Map<bigint, number>()
+  let isOver = false
+  const chain = (async () => {
+    let last = await served.client.getBlockNumber({ cacheTime: 0 })
+    while (!isOver) {
+      const block = await served.client.getBlockNumber({ cacheTime: 0 })
+      for (let number = last + 1n; number <= block; number++) minedAt.set(number, Date.now())
+      last = block
+      await wait(20)
+    }
+  })()
+  const index = (async () => {
+    let last = 0n
+    while (!isOver) {
+      const rows = await database<{ block: bigint }[]>`
+        select distinct block_number as block from indexer.batch where block_number > ${last} order by 1`
+      for (const { block } of rows) indexedAt.set(block, Date.now())
+      last = rows.at(-1)?.block ?? last
+      await wait(20)
+    }
+  })()
+  return {
+    minedAt,
+    indexedMs: () =>
+      [...indexedAt].flatMap(([block, at]) => {
+        const mined = minedAt.get(block)
+        return mined === undefined ? [] : [at - mined]
+      }),
+    async stop() {
+      isOver = true
+      await Promise.all([chain, index])
+    },
+  }
+}
+
+const sampleMs = 10
+
+/** Looks again and again how many of the keeper's connections are executing: their share is the time that they took. */
+function sampleDatabase(database: Database) {
+  let isOver = false
+  let activeMs = 0
+  const sampling = (async () => {
+    let at = performance.now()
+    while (!isOver) {
+      const [row] = await database<[{ active: number }]>`
+        select count(*)::int as active from pg_stat_activity
+        where application_name = 'tollkeeper-keeper' and state = 'active'`
+      const now = performance.now()
+      activeMs += row.active * (now - at)
+      at = now
+      await wait(sampleMs)
+    }
+  })()
+  return {
+    async stop(): Promise<number> {
+      isOver = true
+      await sampling
+      return activeMs
+    },
+  }
+}
+
+function keyOf(wallet: number): Hex {
+  const { privateKey } = devAccount(10 + wallet).getHdKey()
+  if (!privateKey) throw new Error('a dev account without a key')
+  return `0x${Buffer.from(privateKey).toString('hex')}`
+}
+
+async function startKeeper(bench: Bench, wallets: number[]): Promise<ChildProcess> {
+  const child = spawn(process.execPath, [join(import.meta.dirname, '../keeper/main.ts')], {
+    env: {
+      PATH: process.env.PATH,
+      DATABASE_URL: bench.databaseUrl,
+      NETWORKS: 'localhost',
+      RPC_URL_LOCALHOST: bench.chain.url,
+      DEPLOYMENTS_FILE: bench.deploymentsFile,
+      PLATFORM_WALLET: platform,
+      KEEPER_PRIVATE_KEYS: wallets.map(keyOf).join(','),
+      KEEPER_PORT: '0',
+      KEEPER_LEASE_MS: '3000',
+      PRIORITY_FEE_WEI: '0',
+      LOG_LEVEL: 'info',
+    },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  const lines = createInterface({ input: child.stdout })
+  await new Promise<void>((resolve, reject) => {
+    lines.on('line', (line) => line.includes('listening on') && resolve())
+    child.once('exit', (code) => reject(new Error(`the keeper ended with ${code}`)))
+  })
+  return child
+}
+
+async function stopKeeper(child: ChildProcess): Promise<void> {
+  const exited = once(child, 'exit')
+  child.kill('SIGTERM')
+  await exited
+}
+
+async function readPeakRss({ pid }: ChildProcess): Promise<number> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8')
+  return Number(/VmHWM:\s+(\d+) kB/.exec(status)?.[1] ?? Number.NaN) / 1024
+}
+
+/** Milliseconds of one claim, the middle one of many, from a queue of so many waiting payments. */
+async function measureClaims(
+  postgres: Postgres,
+  served: ServedNetwork,
+  payments: number,
+  say: (line: string) => void,
+): Promise<number> {
+  const began = performance.now()
+  const url = await postgres.createDatabase(`queue_${payments}`)
+  const sql = openDatabase({ url, max: 5, applicationName: 'bench' })
+  try {
+    await migrate(sql)
+    const { chainId } = served.network
+    await fillQueue(sql, {
+      payments,
+      chainId,
+      token: served.token,
+      feeRecipient: platform,
+      indexerSchema: 'indexer',
+    })
+    say(`a queue of ${payments} filled in ${Math.round((performance.now() - began) / 1000)} s`)
+    const context = createContext(sql, served)
+    const times: number[] = []
+    for (let i = 0; i < claims; i++) {
+      const lease = await acquireLease(sql, {
+        chainId,
+        address: `0x${'bb'.repeat(20)}`,
+        holder: 'bench',
+        ttlMs: 60_000,
+      })
+      if (!lease) throw new Error('no lease')
+      const start = performance.now()
+      const batch = await claimNext(context, lease)
+      times.push(performance.now() - start)
+      if (!batch) throw new Error('nothing was claimed')
+      await sql`delete from batch where id = ${batch.id}`
+    }
+    say(`claims, ms: ${times.map(Math.round).join(' ')}`)
+    return round(percentile(times, 0.5), 1)
+  } finally {
+    await sql.end({ timeout: 1 })
+  }
+}
+
+function createContext(sql: Database, served: ServedNetwork): Context {
+  return {
+    sql,
+    indexerSchema: 'indexer',
+    served,
+    settings: {
+      triggers: defaultTriggers,
+      pollMs: 250,
+      leaseMs: 15_000,
+      maxIndexLagBlocks: 20n,
+      rebroadcastAfterMs: 6_000,
+      replaceAfterMs: 30_000,
+      priorityFeePerGas: 0n,
+      maxFeePerGas: 100_000_000_000n,
+      gasTokenUsd: 500_000_000n,
+      facilitatorUrl: null,
+      facilitatorKey: null,
+    },
+    finalityBlocks: 30n,
+    payersWithCode: async () => new Set(),
+    now: () => new Date(),
+    randomBytes32: () => numberToHex(BigInt(Math.floor(Math.random() * 2 ** 48)), { size: 32 }),
+    checkpoint: () => {},
+    log: createLogger('silent'),
+    metrics: createMetrics(),
+    memory: createMemory(),
+  }
+}
+
+function percentile(values: number[], share: number): number {
+  const sorted = values.toSorted((a, b) => a - b)
+  return sorted[Math.min(sorted.length - 1, Math.ceil(sorted.length * share) - 1)] ?? Number.NaN
+}
+
+function round(value: number, digits: number): number {
+  return Number(value.toFixed(digits))
+}
