@@ -46,7 +46,7 @@ export async function findPaymentTimeline(
     from payment where id = ${paymentId} and provider_id = ${providerId}`
   if (payment === undefined) return undefined
   const [batches, failures, [mined]] = await Promise.all([
-    readBatches(sql, paymentId),
+    readBatches(sql, indexerSchema, paymentId),
     sql<FailedAttempt[]>`
       select attempt, code, detail, failed_at as "failedAt", next_attempt_at as "nextAttemptAt"
       from settlement_failure where payment_id = ${paymentId} order by failed_at, attempt`,
@@ -58,8 +58,12 @@ export async function findPaymentTimeline(
   return { ...payment, batches, failures, mined: mined ?? null }
 }
 
-/** What a simulation dropped from its batch before it was signed is in none of the batch's transactions. */
-async function readBatches(sql: Database, paymentId: string): Promise<ClaimingBatch[]> {
+/** What was dropped from its batch before that was signed is in none of the batch's transactions. */
+async function readBatches(
+  sql: Database,
+  indexerSchema: string,
+  paymentId: string,
+): Promise<ClaimingBatch[]> {
   const batches = await sql<(Omit<ClaimingBatch, 'transactions'> & { id: bigint })[]>`
     select b.id, b.trigger, b.created_at as "claimedAt", b.closed_at as "closedAt", b.outcome
     from batch_item i join batch b on b.id = i.batch_id
@@ -69,7 +73,11 @@ async function readBatches(sql: Database, paymentId: string): Promise<ClaimingBa
     select t.batch_id as "batchId", t.hash, t.kind, t.created_at as "signedAt", t.broadcast_at as "broadcastAt",
       t.mined_block as "blockNumber"
     from batch_item i join transaction t on t.batch_id = i.batch_id
-    where i.payment_id = ${paymentId} and (i.active or i.provider_outcome is not null)
+    where i.payment_id = ${paymentId} and (i.active or i.provider_outcome is not null or i.batch_id in (
+      select batch_id from transaction where hash in (
+        select tx_hash from ${halves(sql, indexerSchema)} h where payment_id = ${paymentId} and state = 'settled'
+      )
+    ))
     order by t.created_at, t.max_fee_per_gas`
   const byBatch = Map.groupBy(sent, ({ batchId }) => batchId)
   return batches.map(({ id, ...batch }) => ({

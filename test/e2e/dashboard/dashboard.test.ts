@@ -76,7 +76,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
       () => ['Gas per payment', 'localhost #1', 'localhost #2', '0.034200', '0.068400'],
     ],
     ['Payments', () => 'payments', () => ['failed', 'retrying', 'queued', 'settled']],
-    ['Failures', () => 'failures', () => ['Insufficient USDC balance', '6 of 6', '1 of 6', /^in 4:\d\d$/]],
+    ['Failures', () => 'failures', () => ['Insufficient USDC balance', '6 of 6', '1 of 6', /^in \d:\d\d$/]],
     [
       'Payment',
       () => `payments/${scene.settled[0]}`,
@@ -94,20 +94,22 @@ describe.skipIf(executable === undefined)('dashboard', () => {
   ]
 
   test.each([
-    ['desktop', 'light', desktop],
-    ['desktop', 'dark', desktop],
-    ['phone', 'light', phone],
-    ['phone', 'dark', phone],
-  ] as const)('default: each view with real data, on a %s, %s', async (device, colorScheme, options) => {
-    const page = await signIn({ ...options, colorScheme })
+    ['desktop', desktop],
+    ['phone', phone],
+  ] as const)('default: each view with real data, on a %s, light and dark', async (_, options) => {
+    const page = await signIn(options)
     for (const [title, route, shows] of views) {
       await page.goto(`${stack.api.url}/dashboard/#/${route()}`)
       await page.getByRole('heading', { level: 1, name: title }).waitFor()
-      for (const text of shows())
+      for (const text of shows()) {
         await page.getByText(text, { exact: true }).filter({ visible: true }).first().waitFor()
-      expect([title, await seriousViolations(page)]).toEqual([title, []])
+      }
       const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
-      expect([title, device, overflow <= 0]).toEqual([title, device, true])
+      expect([title, Math.max(overflow, 0)]).toEqual([title, 0])
+      for (const colorScheme of ['light', 'dark'] as const) {
+        await page.emulateMedia({ colorScheme })
+        expect([title, colorScheme, await seriousViolations(page)]).toEqual([title, colorScheme, []])
+      }
     }
   })
 

@@ -17,7 +17,7 @@ export type PlotShape = {
   writeValue: (value: number) => string
 }
 
-export const plotHeight = 220
+export const plotHeight = 200
 
 /** Draws into an element, in the colours that the style sheet has there now. */
 export function drawPlot(
@@ -49,6 +49,7 @@ export function drawPlot(
       {
         ...axis,
         grid: { show: false },
+        size: 30,
         space: 76,
         values: (_, splits, __, ___, step) => splits.map((seconds) => nameTick(seconds, step, isBars)),
       },

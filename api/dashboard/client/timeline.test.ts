@@ -1,0 +1,126 @@
+import { expect, test } from 'vitest'
+import type { Payment, Timeline } from './answers.ts'
+import { stepsOf } from './timeline.ts'
+
+const at = (minute: number) => `2026-11-21T13:${String(minute).padStart(2, '0')}:00.000Z`
+const hash = (digit: string) => `0x${digit.repeat(64)}`
+
+const waiting: Timeline = {
+  paymentId: 'pay_1',
+  network: 'base',
+  challengedAt: at(0),
+  acceptedAt: at(1),
+  publishedAt: null,
+  voidedAt: null,
+  failedAt: null,
+  batches: [],
+  failures: [],
+  mined: null,
+  confirmedAt: null,
+  confirmations: 0,
+  confirmationsRequired: 10,
+  indexedBlock: 100,
+}
+const transaction = { kind: 'settle', signedAt: at(5), broadcastAt: at(5), blockNumber: null } as const
+const sent: Timeline['batches'] = [
+  {
+    trigger: 'count',
+    claimedAt: at(5),
+    closedAt: null,
+    outcome: null,
+    transactions: [{ ...transaction, hash: hash('a') }],
+  },
+]
+const mined = { at: at(6), transactionHash: hash('a'), blockNumber: 90 }
+const payment = (fields: Partial<Payment>) =>
+  ({
+    payment_status: 'verified',
+    nextAttemptAt: null,
+    failureCode: null,
+    platform: { state: 'open', value: '500' },
+    ...fields,
+  }) as Payment
+const outline = (fields: Partial<Payment>, timeline: Partial<Timeline>) =>
+  stepsOf(payment(fields), { ...waiting, ...timeline }).map(({ title, state }) => `${title}: ${state}`)
+
+test('default: it waits, is broadcast, is mined, is confirmed', () => {
+  const begun = ['Challenged: done', 'Verified: done']
+  expect(outline({}, {})).toEqual([
+    ...begun,
+    'Queued: now',
+    'Broadcast: ahead',
+    'Mined: ahead',
+    'Confirmed: ahead',
+  ])
+  expect(outline({ payment_status: 'settling' }, { batches: sent })).toEqual([
+    ...begun,
+    'Queued: done',
+    'Broadcast: now',
+    'Mined: ahead',
+    'Confirmed: ahead',
+  ])
+  const settled = {
+    payment_status: 'settled',
+    platform: { state: 'settled', value: '500' },
+  } as Partial<Payment>
+  expect(outline(settled, { batches: sent, mined, confirmations: 3 }).slice(3)).toEqual([
+    'Broadcast: done',
+    'Mined: done',
+    'Confirmed: now',
+  ])
+  expect(outline(settled, { batches: sent, mined, confirmedAt: at(7) }).slice(3)).toEqual([
+    'Broadcast: done',
+    'Mined: done',
+    'Confirmed: done',
+  ])
+})
+
+test('behavior: what failed stands in its place, and the next attempt ahead', () => {
+  const failure = {
+    attempt: 1,
+    code: 'insufficient_balance',
+    detail: '',
+    failedAt: at(5),
+    nextAttemptAt: at(6),
+  }
+  const steps = stepsOf(payment({ payment_status: 'retrying', nextAttemptAt: at(6) }), {
+    ...waiting,
+    failures: [failure],
+  })
+  expect(steps.slice(3).map(({ title, state, detail }) => [title, state, detail])).toEqual([
+    ['Attempt 1 failed', 'failed', 'Insufficient USDC balance'],
+    ['Next attempt', 'ahead', undefined],
+    ['Broadcast', 'ahead', undefined],
+    ['Mined', 'ahead', undefined],
+    ['Confirmed', 'ahead', undefined],
+  ])
+})
+
+test('behavior: a stranger settled it: mined without a broadcast of ours', () => {
+  const steps = stepsOf(payment({ payment_status: 'partially_settled' }), { ...waiting, mined })
+  expect(steps.map(({ title }) => title)).toEqual(['Challenged', 'Verified', 'Queued', 'Mined', 'Confirmed'])
+  expect(steps[3]?.detail).toBe(
+    'In block 90. Sent by somebody else than our keeper: settled all the same. The platform’s part is still to move.',
+  )
+})
+
+test('behavior: of replaced transactions, the one that was mined is shown', () => {
+  const transactions = [
+    { ...transaction, hash: hash('a') },
+    { ...transaction, hash: hash('b'), kind: 'replacement' as const, signedAt: at(6) },
+  ]
+  const [batch] = sent
+  const steps = stepsOf(payment({ payment_status: 'settled' }), {
+    ...waiting,
+    batches: batch ? [{ ...batch, transactions }] : [],
+    mined: { ...mined, transactionHash: hash('b') },
+  })
+  expect(steps[3]).toMatchObject({ at: at(5), txHash: hash('b'), detail: 'Trigger: count, replaced once.' })
+})
+
+test.each([
+  ['voided', { voidedAt: at(2) }, 'Voided: done'],
+  ['failed', { failedAt: at(9) }, 'Failed: failed'],
+] as const)('behavior: %s is the end', (payment_status, timeline, last) => {
+  expect(outline({ payment_status }, timeline).at(-1)).toBe(last)
+})

@@ -1,0 +1,50 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { startGateway, type TestGateway } from '../../test/support/gateway.ts'
+
+let gateway: TestGateway
+beforeAll(async () => {
+  gateway = await startGateway()
+})
+afterAll(() => gateway.close())
+
+const get = (path: string, headers = {}) => gateway.app.request(path, { headers })
+
+test('default: a page that may load nothing but its own files, and these for ever', async () => {
+  const page = await get('/dashboard/')
+  expect(page.status).toBe(200)
+  expect(page.headers.get('content-security-policy')).toBe(
+    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; require-trusted-types-for 'script'",
+  )
+  expect(page.headers.get('cache-control')).toBe('no-cache')
+  expect(page.headers.get('referrer-policy')).toBe('no-referrer')
+  const html = await page.text()
+  expect(html).not.toMatch(/<script(?![^>]* src=)|<style|\son\w+=|https?:\/\//)
+  const files = [...html.matchAll(/(?:src|href)="([^"]+)"/g)].map(([, file]) => file)
+  expect(files).toHaveLength(3)
+  for (const file of files) {
+    const asset = await get(`/dashboard/${file}`)
+    expect([file, asset.status, asset.headers.get('cache-control')]).toEqual([
+      file,
+      200,
+      'public, max-age=31536000, immutable',
+    ])
+  }
+})
+
+test('behavior: without the slash, its relative links would lead elsewhere', async () => {
+  const answer = await get('/dashboard')
+  expect([answer.status, answer.headers.get('location')]).toEqual([302, 'dashboard/'])
+})
+
+test('behavior: the script is compressed, and small', async () => {
+  const html = await (await get('/dashboard/')).text()
+  const script = /src="([^"]+)"/.exec(html)?.[1]
+  const answer = await get(`/dashboard/${script}`, { 'accept-encoding': 'gzip' })
+  expect(answer.headers.get('content-encoding')).toBe('gzip')
+  expect((await answer.arrayBuffer()).byteLength).toBeLessThan(80_000)
+})
+
+test('error: no such file', async () => {
+  const answer = await get('/dashboard/elsewhere.js')
+  expect([answer.status, ((await answer.json()) as { code: string }).code]).toEqual([404, 'not_found'])
+})
