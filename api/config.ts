@@ -57,6 +57,8 @@ export function readConfig(env: Env): ApiConfig {
       },
       providerCap: readAmount(env, 'PROVIDER_UNSETTLED_CAP_USDC'),
       contractTimeoutMs: readInteger(env, 'CONTRACT_WALLET_TIMEOUT_MS', 3_000, 100, 30_000),
+      settleBeforeServe: readSettleBeforeServe(env),
+      settleBeforeServeTimeoutMs: readInteger(env, 'SETTLE_BEFORE_SERVE_TIMEOUT_MS', 4_000, 500, 60_000),
       triggers: parseTriggerSettings(env),
       gasTokenUsd: readAmount(env, 'ETH_USD') ?? parseUsdc('3000'),
       priorityFeePerGas: env.PRIORITY_FEE_WEI
@@ -118,6 +120,21 @@ function readAmount(env: Env, name: string): bigint | null {
   } catch {
     throw new ConfigError(name, 'a decimal amount with at most 6 decimals, like 12.50', JSON.stringify(text))
   }
+}
+
+function readSettleBeforeServe(env: Env): bigint | null {
+  const name = 'SETTLE_BEFORE_SERVE_USDC'
+  const price = readAmount(env, name)
+  const { highValue } = parseTriggerSettings(env)
+  // Below it, the keeper may let a payment wait for an hour.
+  if (price !== null && price < highValue) {
+    throw new ConfigError(
+      name,
+      'at least TRIGGER_HIGH_VALUE_USDC, from which on a payment settles at once',
+      env[name],
+    )
+  }
+  return price
 }
 
 function readMinimumPrices(env: Env): Partial<Record<NetworkName, bigint>> {

@@ -19,6 +19,7 @@ import { createUsageCounters, type UsageCounters } from './usage/usageCounters.t
 import { type ChainReads, createChainReads } from './verification/chainReads.ts'
 import { createPayers, type PayerCaps, type Payers } from './verification/payers.ts'
 import { createProviderCap } from './verification/providerCap.ts'
+import { createSettleBeforeServe } from './verification/settleBeforeServe.ts'
 import { createVerifyPayment, type VerifyAnswer, type VerifyRequest } from './verification/verifyPayment.ts'
 import { type AddressGuard, createAddressGuard } from './webhooks/addressGuard.ts'
 
@@ -42,6 +43,10 @@ export type GatewaySettings = {
   /** USDC base units that may be unsettled for a provider; null: any. */
   providerCap: bigint | null
   contractTimeoutMs: number
+  /** USDC base units from which on `/verify` answers only after the settlement is mined; null: never. */
+  settleBeforeServe: bigint | null
+  /** For how long it waits for that. */
+  settleBeforeServeTimeoutMs: number
   /** Thresholds of the keeper, for the estimates in the settlement views. */
   triggers: TriggerSettings
   /** USDC base units for 10^18 wei, where there is no price feed. */
@@ -156,6 +161,13 @@ export function createGateway({
         if (!allowed.isAllowed) throw tooMany(allowed)
       },
       providerCap: createProviderCap({ database, cap: settings.providerCap, now }),
+      settleBeforeServe: createSettleBeforeServe({
+        database,
+        indexerSchema: settings.indexerSchema,
+        fromPrice: settings.settleBeforeServe,
+        timeoutMs: settings.settleBeforeServeTimeoutMs,
+        now,
+      }),
       issuer: settings.issuer,
       macaroonSecrets: settings.macaroonSecrets,
       macaroonNotBefore: settings.macaroonNotBefore,

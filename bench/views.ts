@@ -79,6 +79,8 @@ export async function run(args: string[]): Promise<void> {
           payerCaps: { payer: null, newPayer: null },
           providerCap: null,
           contractTimeoutMs: 1_000,
+          settleBeforeServe: null,
+          settleBeforeServeTimeoutMs: 4_000,
           triggers: defaultTriggers,
           gasTokenUsd: 3_000_000_000n,
           priorityFeePerGas: 0n,

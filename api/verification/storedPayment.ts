@@ -6,13 +6,15 @@ export type StoredPayment = {
   paymentId: string
   requestId: string
   receipt: string
+  /** USDC base units. */
+  price: bigint
   idempotencyKey: string | null
   /** SHA-256 in hex. */
   requestHash: string
 }
 
 const columns = (database: Database) => database`
-  id as "paymentId", request_id as "requestId", receipt, idempotency_key as "idempotencyKey",
+  id as "paymentId", request_id as "requestId", receipt, price, idempotency_key as "idempotencyKey",
   encode(request_hash, 'hex') as "requestHash"`
 
 /** The payment that used this challenge. */

@@ -23,6 +23,7 @@ import { createGroupCommit } from './groupCommit.ts'
 import type { Allowance, Payers } from './payers.ts'
 import type { ProviderCap } from './providerCap.ts'
 import { isSignedByPayer } from './recoverPayer.ts'
+import { isReleased, type SettleBeforeServe } from './settleBeforeServe.ts'
 import { findPaymentOfRequest, findStoredPayment, type StoredPayment } from './storedPayment.ts'
 
 export type VerifyRequest = {
@@ -39,6 +40,9 @@ export type VerifyRequest = {
 
 export type VerifyAnswer = { paymentId: string; requestId: string; receipt: string }
 
+/** `price` in USDC base units. */
+type Accepted = VerifyAnswer & { price: bigint }
+
 export type VerifyNetwork = { served: ServedNetwork; reads: ChainReads; payers: Payers }
 
 export type VerifyDeps = {
@@ -46,6 +50,7 @@ export type VerifyDeps = {
   networks: ReadonlyMap<number, VerifyNetwork>
   offers: Offers
   providerCap: ProviderCap
+  settleBeforeServe: SettleBeforeServe
   /** Counts a verification of a payer whose signatures are good; throws over its limit. */
   countPayer: (payer: Address) => void
   /** The gateway's public URL: bound into nonces, and the receipts' `iss`. */
@@ -66,7 +71,7 @@ const groupsInFlight = 2
 
 /** Builds the function behind `POST /verify`: the checks in order, the reservation, the receipt. */
 export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) => Promise<VerifyAnswer> {
-  const { database, networks, offers, issuer, receiptKeys, now } = deps
+  const { database, networks, offers, issuer, receiptKeys, settleBeforeServe, now } = deps
 
   const acceptance = createGroupCommit<Candidate, Verdict>({
     commit: (candidates) => acceptPayments(database, candidates),
@@ -90,7 +95,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
     return verdict
   }
 
-  async function verify(request: VerifyRequest, presented: Presented): Promise<VerifyAnswer> {
+  async function verify(request: VerifyRequest, presented: Presented): Promise<Accepted> {
     const { provider, fee } = presented
     const acceptedAt = now()
     const seconds = Math.floor(acceptedAt / 1000)
@@ -181,8 +186,10 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
       },
       payers,
     )
-    if (verdict === 'accepted') deps.providerCap.add(request.providerId, total)
-    if (verdict === 'accepted') return { paymentId, requestId: terms.requestId, receipt }
+    if (verdict === 'accepted') {
+      deps.providerCap.add(request.providerId, total)
+      return { paymentId, requestId: terms.requestId, receipt, price }
+    }
     const stored =
       (await findPaymentOfRequest(database, terms.requestId)) ?? (await findByAuthorization(presented))
     // Whatever held it was rolled back since.
@@ -192,14 +199,18 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
   }
 
   /** What a used challenge or authorization gets: its stored answer if it's the same request again, else 409. */
-  function answerAgain(stored: StoredPayment, request: VerifyRequest): VerifyAnswer {
-    if (isSameRequest(stored, request)) {
-      return { paymentId: stored.paymentId, requestId: stored.requestId, receipt: stored.receipt }
-    }
-    throw new Refusal('payment_replayed', undefined, { details: { paymentId: stored.paymentId } })
+  async function answerAgain(stored: StoredPayment, request: VerifyRequest): Promise<Accepted> {
+    const { paymentId, requestId, receipt, price, idempotencyKey } = stored
+    const isTheirs =
+      isSameRequest(stored, request) ||
+      (isReleased(idempotencyKey) &&
+        stored.requestHash === hashRequest(request) &&
+        (await settleBeforeServe.takeOver(paymentId, idempotencyKey, request.idempotencyKey)))
+    if (!isTheirs) throw new Refusal('payment_replayed', undefined, { details: { paymentId } })
+    return { paymentId, requestId, receipt, price }
   }
 
-  return async (request) => {
+  async function verifyOrRepeat(request: VerifyRequest): Promise<Accepted> {
     const presented = { provider: parsePayload(request.payloads[0]), fee: parsePayload(request.payloads[1]) }
     try {
       return await verify(request, presented)
@@ -211,6 +222,14 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
       if (stored === undefined) throw error
       return answerAgain(stored, request)
     }
+  }
+
+  return async (request) => {
+    const { price, ...answer } = await verifyOrRepeat(request)
+    if (settleBeforeServe.appliesTo(price)) {
+      await settleBeforeServe.wait(answer.paymentId, request.providerId)
+    }
+    return answer
   }
 
   async function findByAuthorization({ provider, fee }: Presented): Promise<StoredPayment | undefined> {

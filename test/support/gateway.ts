@@ -53,6 +53,8 @@ export const testGatewaySettings: GatewaySettings = {
   payerCaps: { payer: null, newPayer: null },
   providerCap: null,
   contractTimeoutMs: 1_000,
+  settleBeforeServe: null,
+  settleBeforeServeTimeoutMs: 4_000,
   triggers: defaultTriggers,
   gasTokenUsd: 3_000_000_000n,
   priorityFeePerGas: 0n,

@@ -77,6 +77,7 @@ export const errorCodes = {
   invalid_receipt: { status: 502, title: 'Receipt is not valid' },
   dependency_unavailable: { status: 503, title: 'A dependency is unavailable', retryable: true },
   index_behind: { status: 503, title: 'The index is behind the chain', retryable: true },
+  settlement_pending: { status: 503, title: 'Settlement is not mined yet', retryable: true },
   insufficient_gas_funds: { status: 503, title: 'Insufficient ETH for gas', retryable: true },
   provider_limit_exceeded: { status: 503, title: 'Provider has too much unsettled', retryable: true },
 } as const satisfies Record<string, ErrorEntry>

@@ -1,0 +1,259 @@
+import fc from 'fast-check'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { parseAuthorizationHeader } from '#protocol/authorizationHeader'
+import { parseChallenge } from '#protocol/challenge'
+import { ProtocolError } from '#protocol/errors'
+import { parseMacaroon, verifyMacaroon } from '#protocol/macaroon'
+import { encodePayload, parsePayload } from '#protocol/payload'
+import { decodeReceipt } from '#protocol/receipt'
+import {
+  call,
+  fetchChallenge,
+  openShop,
+  type Shop,
+  signedBody,
+  startGateway,
+  type TestGateway,
+  type VerifyBody,
+} from '../test/support/gateway.ts'
+import { hmacSha256 } from './hmac.ts'
+import { Refusal } from './refusal.ts'
+import { decodeCursor } from './routes/cursor.ts'
+import { decodePageCursor } from './routes/pageCursor.ts'
+
+/*
+ * Whatever comes, it is refused with a code, and soon. FUZZ_RUNS=20000 is the long form, a case a run; FUZZ_SEED replays
+ * one. A failure prints the seed and the smallest case.
+ */
+const numRuns = Number(process.env.FUZZ_RUNS ?? 300)
+const seed = Number(process.env.FUZZ_SEED ?? Math.floor(Math.random() * 2 ** 31))
+console.info(`fuzz: FUZZ_SEED=${seed} FUZZ_RUNS=${numRuns}`)
+const runs = { numRuns, seed }
+/** An answer of the app goes through the whole pipeline. */
+const requestRuns = { numRuns, seed }
+
+let gateway: TestGateway
+let shop: Shop
+let good: VerifyBody
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  await gateway.index()
+  shop = await openShop(gateway.app)
+  good = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+})
+afterAll(() => gateway.close())
+
+/** A text that was right, changed in a few places; or anything at all. */
+function nearly(text: string) {
+  const change = fc.record({
+    at: fc.nat({ max: text.length }),
+    remove: fc.nat({ max: 3 }),
+    insert: fc.oneof(
+      fc.string({ maxLength: 4, unit: 'binary' }),
+      fc.constantFrom(',', ':', '0x', '\0', '=', ' '),
+    ),
+  })
+  const changed = fc
+    .array(change, { minLength: 1, maxLength: 4 })
+    .map((changes) =>
+      changes.reduce(
+        (now, { at, remove, insert }) => now.slice(0, at) + insert + now.slice(at + remove),
+        text,
+      ),
+    )
+  return fc.oneof(
+    { weight: 4, arbitrary: changed },
+    { weight: 1, arbitrary: fc.string({ maxLength: 5_000, unit: 'binary' }) },
+    { weight: 1, arbitrary: fc.nat({ max: 40 }).map((times) => text.repeat(times)) },
+  )
+}
+
+/** Runs a codec: it gives a value or throws one of our errors, within a time that no backtracking would keep. */
+function survives(codec: () => unknown): void {
+  const began = performance.now()
+  try {
+    codec()
+  } catch (error) {
+    if (!(error instanceof ProtocolError || error instanceof Refusal)) throw error
+  }
+  expect(performance.now() - began).toBeLessThan(1_000)
+}
+
+describe('codecs', () => {
+  test('behavior: the authorization header', () => {
+    const header = `x402 ${good.macaroon}:${good.payloads.join(':')}`
+    fc.assert(
+      fc.property(nearly(header), (text) => survives(() => parseAuthorizationHeader(text))),
+      runs,
+    )
+  })
+
+  test('behavior: payloads; one that is read is written back the same', () => {
+    fc.assert(
+      fc.property(nearly(good.payloads[0]), (text) =>
+        survives(() => expect(encodePayload(parsePayload(text))).toBe(text.toLowerCase())),
+      ),
+      runs,
+    )
+  })
+
+  test('behavior: macaroons; none that was changed verifies', () => {
+    const { provider } = { provider: parsePayload(good.payloads[0]) }
+    const options = {
+      secrets: gateway.settings.macaroonSecrets,
+      hmac: hmacSha256,
+      now: Math.floor(Date.now() / 1000),
+      request: {
+        providerId: good.providerId,
+        endpointId: good.endpointId,
+        payer: provider.from,
+        amount: 50_000n,
+      },
+    }
+    expect(verifyMacaroon(good.macaroon, options).terms.amount).toBe(47_500n)
+    fc.assert(
+      fc.property(nearly(good.macaroon), (text) => {
+        survives(() => parseMacaroon(text))
+        if (text !== good.macaroon) expect(() => verifyMacaroon(text, options)).toThrow(ProtocolError)
+      }),
+      runs,
+    )
+  })
+
+  test('behavior: challenges and receipts', async () => {
+    const challenge = await fetchChallenge(gateway.app, shop)
+    const { body } = await call<{ receipt: string }>(gateway.app, 'POST', '/verify', { json: good })
+    fc.assert(
+      fc.property(fc.anything(), fc.constantFrom(...Object.keys(challenge)), (value, field) =>
+        survives(() => parseChallenge({ ...challenge, [field]: value })),
+      ),
+      runs,
+    )
+    fc.assert(
+      fc.property(nearly(body.receipt), (text) => survives(() => decodeReceipt(text))),
+      runs,
+    )
+  })
+
+  test('behavior: cursors', () => {
+    const cursor = Buffer.from('31337:17').toString('base64url')
+    const page = Buffer.from(JSON.stringify(['payments', 1_795_000_000_000, 'pay_1'])).toString('base64url')
+    fc.assert(
+      fc.property(nearly(cursor), nearly(page), (one, other) => {
+        survives(() => decodeCursor(one, 31337))
+        survives(() => decodePageCursor(other, 'payments', (position) => position))
+      }),
+      runs,
+    )
+  })
+})
+
+describe('requests', () => {
+  /** Never our fault, always a problem with a code, never a stack trace. */
+  async function refusedOrAnswered(answer: Promise<{ status: number; body: Record<string, unknown> }>) {
+    const { status, body } = await answer
+    expect(status, JSON.stringify(body)).toBeLessThan(500)
+    if (status >= 400) expect(body.code).toBeTypeOf('string')
+    expect(JSON.stringify(body)).not.toMatch(/node_modules|\.ts:\d+/)
+  }
+
+  const json = fc.oneof(fc.jsonValue(), fc.dictionary(fc.string(), fc.jsonValue()))
+
+  test('behavior: bodies of /verify', { timeout: 600_000 }, async () => {
+    const field = fc.constantFrom('macaroon', 'payloads', 'providerId', 'endpointId', 'pricing')
+    const body = fc.oneof(
+      json,
+      fc.tuple(field, json).map(([name, value]) => ({ ...good, [name]: value })),
+      nearly(good.payloads[0]).map((payload) => ({ ...good, payloads: [payload, good.payloads[1]] })),
+      nearly(good.macaroon).map((macaroon) => ({ ...good, macaroon })),
+    )
+    await fc.assert(
+      fc.asyncProperty(body, (value) =>
+        refusedOrAnswered(call(gateway.app, 'POST', '/verify', { json: value })),
+      ),
+      requestRuns,
+    )
+    const accepted = await gateway.database`select id from payment`
+    expect(accepted.length).toBe(1)
+  })
+
+  test('behavior: bytes that are no JSON', { timeout: 600_000 }, async () => {
+    const path = fc.constantFrom(
+      '/verify',
+      '/challenge',
+      '/providers',
+      `/providers/${shop.providerId}/endpoints`,
+    )
+    await fc.assert(
+      fc.asyncProperty(path, fc.string({ maxLength: 2_000, unit: 'binary' }), (at, text) =>
+        refusedOrAnswered(call(gateway.app, 'POST', at, { text, key: shop.key })),
+      ),
+      requestRuns,
+    )
+  })
+
+  test('behavior: bodies of /challenge and of the registry', { timeout: 600_000 }, async () => {
+    const at = `/providers/${shop.providerId}`
+    const goods: Record<string, object> = {
+      '/challenge': { providerId: shop.providerId, endpointId: shop.endpointId },
+      [`${at}/wallets`]: { network: 'localhost', address: shop.wallet },
+      [`${at}/endpoints`]: { url: 'https://fuzz.example/', pricing: { usdcPerUnit: '0.05' } },
+      [`${at}/webhooks`]: { url: 'https://fuzz.example/', events: ['payment.settled'] },
+      [`${at}/keys`]: { label: 'fuzz' },
+    }
+    const request = fc.constantFrom(...Object.entries(goods)).chain(([path, body]) =>
+      fc.tuple(
+        fc.constant(path),
+        fc
+          .tuple(fc.constantFrom(...Object.keys(body)), json)
+          .map(([name, value]) => ({ ...body, [name]: value })),
+      ),
+    )
+    await fc.assert(
+      fc.asyncProperty(request, ([path, body]) =>
+        refusedOrAnswered(call(gateway.app, 'POST', path, { json: body, key: shop.key })),
+      ),
+      requestRuns,
+    )
+  })
+
+  test('behavior: queries and ids', { timeout: 600_000 }, async () => {
+    const path = fc.constantFrom(
+      '/challenge?providerId=',
+      '/settlements/status?wallet=',
+      '/settlements/batches?wallet=',
+      `/settlements/batches?wallet=${shop.wallet}&cursor=`,
+      `/settlements/batches?wallet=${shop.wallet}&limit=`,
+      `/settlements/export?format=csv&wallet=${shop.wallet}&start=`,
+      `/providers/${shop.providerId}/payments?cursor=`,
+      `/providers/${shop.providerId}/revenue?from=`,
+      '/payments/',
+      '/receipts/',
+      '/providers/',
+    )
+    await fc.assert(
+      fc.asyncProperty(path, fc.string({ maxLength: 200, unit: 'binary' }), (at, text) =>
+        refusedOrAnswered(
+          call(gateway.app, 'GET', `${at}${encodeURIComponent(text.toWellFormed())}`, { key: shop.key }),
+        ),
+      ),
+      requestRuns,
+    )
+  })
+})
+
+test('behavior: memory stays bounded, whatever keys and ids are made up', async () => {
+  const count = Math.max(2_000, numRuns)
+  const ask = async (i: number) => {
+    const id = `ep_${i.toString(16).padStart(32, '0')}`
+    await call(gateway.app, 'GET', `/challenge?providerId=${shop.providerId}&endpointId=${id}`)
+    await call(gateway.app, 'POST', '/verify', { json: { ...good, endpointId: id } })
+  }
+  for (let i = 0; i < 500; i++) await ask(i)
+  globalThis.gc?.()
+  const before = process.memoryUsage().heapUsed
+  for (let i = 500; i < count; i++) await ask(i)
+  globalThis.gc?.()
+  expect((process.memoryUsage().heapUsed - before) / 2 ** 20).toBeLessThan(150)
+})

@@ -1,0 +1,146 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import {
+  call,
+  openShop,
+  type Shop,
+  signedBody,
+  startGateway,
+  type TestGateway,
+} from '../../test/support/gateway.ts'
+
+/*
+ * Every route of the OpenAPI document is called for one provider's things with another provider's key. A route that is
+ * added is walked without a line here, unless it names a thing that this test doesn't know: then it fails and says so.
+ */
+
+type Operation = { parameters?: { name: string; in: string; required?: boolean }[]; security?: object[] }
+type Document = { paths: Record<string, Record<string, Operation>> }
+
+let gateway: TestGateway
+let theirs: Shop
+let mine: Shop
+let things: Record<string, string>
+let document: Document
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  await gateway.index()
+  theirs = await openShop(gateway.app)
+  mine = await openShop(gateway.app)
+  const at = `/providers/${theirs.providerId}`
+  const { key } = theirs
+  const body = await signedBody(gateway, theirs, await gateway.buyer(1_000_000n))
+  const { body: paid } = await call(gateway.app, 'POST', '/verify', { json: body })
+  const { body: issued } = await call(gateway.app, 'POST', `${at}/keys`, { key, json: { label: 'second' } })
+  const { body: webhook } = await call(gateway.app, 'POST', `${at}/webhooks`, {
+    key,
+    json: { url: 'http://127.0.0.1:9/hook', events: ['payment.settled'] },
+  })
+  things = {
+    id: theirs.providerId,
+    walletId: theirs.walletId,
+    endpointId: theirs.endpointId,
+    paymentId: paid.paymentId as string,
+    keyId: issued.keyId as string,
+    webhookId: webhook.webhookId as string,
+    deliveryId: `whd_${'0'.repeat(32)}`,
+  }
+  document = (await call<Document>(gateway.app, 'GET', '/openapi.json')).body
+})
+afterAll(() => gateway.close())
+
+/** Routes that a key opens: every one under a provider, and whatever the document says takes a key and nothing else. */
+function protectedRoutes(): { method: string; path: string }[] {
+  return Object.entries(document.paths).flatMap(([path, operations]) =>
+    Object.entries(operations)
+      .filter(
+        ([, { security = [] }]) =>
+          path.startsWith('/providers/{id}') ||
+          (security.length > 0 && security.every((one) => Object.keys(one).length > 0)),
+      )
+      .map(([method]) => ({ method: method.toUpperCase(), path })),
+  )
+}
+
+function fill(path: string): string {
+  return path.replace(/\{(\w+)\}/g, (_, name: string) => {
+    // What follows /receipts and /payments by itself is a payment.
+    const value = things[name]
+    if (value === undefined) throw new Error(`${path} names ${name}, which this test doesn't know`)
+    return value
+  })
+}
+
+const tables = ['provider', 'api_key', 'wallet', 'endpoint', 'payment', 'webhook'] as const
+
+async function snapshot(): Promise<string> {
+  const rows = []
+  for (const table of tables) {
+    const [row] = await gateway.database`
+      select md5(string_agg(t::text, '|' order by t::text)) as sum from ${gateway.database(table)} t`
+    rows.push(row?.sum)
+  }
+  return rows.join()
+}
+
+const bodies = [
+  undefined,
+  {},
+  {
+    network: 'localhost',
+    address: `0x${'ab'.repeat(20)}`,
+    url: 'https://mine.example/x',
+    pricing: { usdcPerUnit: '0.05' },
+    events: ['payment.settled'],
+    name: 'Mine',
+    label: 'mine',
+  },
+]
+
+test("error: no route gives or changes anything of another provider's", async () => {
+  const routes = protectedRoutes()
+  expect(routes.length).toBeGreaterThan(15)
+  const before = await snapshot()
+  const allowed: string[] = []
+  for (const { method, path } of routes) {
+    // A route without an id in it is about the caller itself.
+    if (!path.includes('{')) continue
+    for (const key of [
+      mine.key,
+      undefined,
+      `${theirs.key.slice(0, -1)}${theirs.key.endsWith('A') ? 'B' : 'A'}`,
+    ]) {
+      for (const json of method === 'GET' || method === 'DELETE' ? [undefined] : bodies) {
+        const answer = await call(gateway.app, method, fill(path), {
+          ...(json !== undefined && { json }),
+          ...(key !== undefined && { key }),
+        })
+        const expected = key === mine.key ? [403] : [401]
+        // Checked before a body's form is in most routes, after it in some: both tell nothing.
+        const isBadBody = [400, 415, 422].includes(answer.status)
+        if (!expected.includes(answer.status) && !isBadBody)
+          allowed.push(
+            `${method} ${path} answered ${answer.status} to ${key === mine.key ? 'another' : 'no'} key`,
+          )
+        expect(JSON.stringify(answer.body)).not.toContain(theirs.wallet)
+      }
+    }
+  }
+  expect(allowed).toEqual([])
+  expect(await snapshot()).toBe(before)
+})
+
+test("error: one's own path does not reach another provider's things", async () => {
+  const before = await snapshot()
+  const reached: string[] = []
+  for (const { method, path } of protectedRoutes()) {
+    if (!path.startsWith('/providers/{id}/') || !/\{id\}.*\{/.test(path)) continue
+    const own = fill(path.replace('{id}', mine.providerId))
+    const json = method === 'GET' || method === 'DELETE' ? {} : { json: bodies[2] }
+    const { status, body } = await call(gateway.app, method, own, { ...json, key: mine.key })
+    if (status !== 404 && status !== 403) reached.push(`${method} ${path} answered ${status}`)
+    expect(JSON.stringify(body)).not.toContain(theirs.wallet)
+  }
+  expect(reached).toEqual([])
+  expect(await snapshot()).toBe(before)
+})

@@ -1,0 +1,77 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Database } from '#keeper/store/database'
+import { errorCodes, isErrorCode } from '#protocol/errors'
+import { findPayment, voidPayment } from '../queries/payments.ts'
+import { Refusal } from '../refusal.ts'
+
+/** For payments that are too dear to serve on a promise: the answer waits until the chain has moved the money. */
+export type SettleBeforeServe = {
+  /** Whether a payment of this price is answered only once it is mined. */
+  appliesTo(price: bigint): boolean
+  /**
+   * Waits until the provider's half is mined and indexed.
+   *
+   * One whose settlement fails is voided, since nothing was served for it.
+   *
+   * @throws {Refusal} the failure's own code or `settlement_failed`; `settlement_pending` where it takes too long: the
+   * money may still move, so whoever presents the same payment again goes on waiting for it.
+   */
+  wait(paymentId: string, providerId: string): Promise<void>
+  /** Takes over a payment whose first presentation ended as `settlement_pending`; true for one caller only. */
+  takeOver(paymentId: string, releasedKey: string, idempotencyKey: string | undefined): Promise<boolean>
+}
+
+export type SettleBeforeServeOptions = {
+  database: Database
+  indexerSchema: string
+  /** USDC base units; null: never. */
+  fromPrice: bigint | null
+  timeoutMs: number
+  now: () => number
+}
+
+const pollMs = 100
+/** Stands in place of the Idempotency-Key of a presentation that got no verdict. */
+const releasedPrefix = 'unserved:'
+
+export const isReleased = (idempotencyKey: string | null): idempotencyKey is string =>
+  idempotencyKey?.startsWith(releasedPrefix) ?? false
+
+export function createSettleBeforeServe(options: SettleBeforeServeOptions): SettleBeforeServe {
+  const { database, indexerSchema, fromPrice, timeoutMs, now } = options
+
+  return {
+    appliesTo: (price) => fromPrice !== null && price >= fromPrice,
+
+    async wait(paymentId, providerId) {
+      const deadline = performance.now() + timeoutMs
+      while (performance.now() < deadline) {
+        const payment = await findPayment(database, indexerSchema, paymentId, new Date(now()))
+        if (payment?.provider.state === 'settled') return
+        if (payment !== undefined && (payment.attempts > 0 || payment.failedAt !== null)) {
+          const time = new Date(now())
+          const outcome = await voidPayment(database, indexerSchema, { paymentId, providerId, now: time })
+          if (outcome === 'voided') throw failed(paymentId, payment.failureCode)
+        }
+        await sleep(pollMs)
+      }
+      await database`
+        update payment set idempotency_key = ${`${releasedPrefix}${crypto.randomUUID()}`} where id = ${paymentId}`
+      throw new Refusal('settlement_pending', undefined, { details: { paymentId, retryAfter: 2 } })
+    },
+
+    async takeOver(paymentId, releasedKey, idempotencyKey) {
+      const rows = await database`
+        update payment set idempotency_key = ${idempotencyKey ?? null}
+        where id = ${paymentId} and idempotency_key = ${releasedKey}
+        returning id`
+      return rows.length === 1
+    },
+  }
+}
+
+function failed(paymentId: string, code: string | null): Refusal {
+  const details = { paymentId, reason: code }
+  if (isErrorCode(code) && errorCodes[code].status === 402) return new Refusal(code, undefined, { details })
+  return new Refusal('settlement_failed', undefined, { details })
+}

@@ -1,0 +1,241 @@
+import { randomUUID } from 'node:crypto'
+import { type Address, createWalletClient, type Hex, http, parseAbi } from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { parseUsdc } from '#protocol/amount'
+import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
+import { networks } from '#protocol/networks'
+import type { SignedPayment } from '#sdk/client/payment'
+import { devAccount } from '../../scripts/chain/accounts.ts'
+import type { Service } from '../../scripts/stack/service.ts'
+import { newBuyer, openShop, present, type Shop, signOnly, type TestBuyer, usdcOf } from '../support/shop.ts'
+import { startTestStack, type TestStack } from '../support/stack.ts'
+import { until } from '../support/until.ts'
+
+const usdcAbi = parseAbi([
+  'function balanceOf(address) view returns (uint256)',
+  'function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature)',
+])
+/** Nothing settles but what is of high value. */
+const patient = { TRIGGER_COUNT: '1000', TRIGGER_AMOUNT_USDC: '1000', TRIGGER_TIME_SECONDS: '3600' }
+const eager = { ...patient, TRIGGER_TIME_SECONDS: '1' }
+
+let stack: TestStack
+/** A second api process, on the same database, for the same gateway. */
+let second: Service
+let shop: Shop | undefined
+
+beforeAll(async () => {
+  stack = await startTestStack({
+    env: {
+      keeper: patient,
+      api: { SETTLE_BEFORE_SERVE_USDC: '10', SETTLE_BEFORE_SERVE_TIMEOUT_MS: '9000' },
+    },
+  })
+  second = await stack.createService('api', {
+    PUBLIC_URL: stack.api.url,
+    SETTLE_BEFORE_SERVE_TIMEOUT_MS: '1000',
+  })
+  await second.start()
+})
+afterEach(async () => {
+  await shop?.close()
+  shop = undefined
+})
+afterAll(() => stack?.close())
+
+type Verified = { status: number; body: { code?: string; paymentId?: string; receipt?: string } }
+
+async function verify(
+  api: Service,
+  at: Shop,
+  { macaroon, payloads }: SignedPayment,
+  key?: string,
+): Promise<Verified> {
+  const response = await fetch(new URL('/verify', api.url), {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...(key && { 'idempotency-key': key }) },
+    body: JSON.stringify({
+      macaroon,
+      payloads,
+      providerId: at.providerId,
+      endpointId: at.endpointIds[0],
+    }),
+  })
+  return { status: response.status, body: (await response.json()) as Verified['body'] }
+}
+
+const outcomes = (answers: Verified[]) => answers.map(({ body }) => body.code ?? 'verified').sort()
+
+/** The buyer pays all of it to somebody else: a stranger submits what it signed, so it needs no gas money. */
+async function empty(buyer: TestBuyer): Promise<void> {
+  const usdc = usdcOf(stack)
+  const message = {
+    from: buyer.address,
+    to: devAccount(14).address,
+    value: await balanceOf(buyer.address),
+    validAfter: 0n,
+    validBefore: 4_000_000_000n,
+    nonce: `0x${randomUUID().replaceAll('-', '').repeat(2)}` as Hex,
+  }
+  const signature = await privateKeyToAccount(buyer.privateKey).signTypedData({
+    domain: eip712Domain(networks[stack.chain.network], usdc),
+    types: transferWithAuthorizationTypes,
+    primaryType: 'TransferWithAuthorization',
+    message,
+  })
+  const { from, to, value, validAfter, validBefore, nonce } = message
+  const hash = await createWalletClient({
+    account: devAccount(15),
+    transport: http(stack.chain.url),
+  }).writeContract({
+    chain: null,
+    address: usdc,
+    abi: usdcAbi,
+    functionName: 'transferWithAuthorization',
+    args: [from, to, value, validAfter, validBefore, nonce, signature],
+  })
+  await stack.rpc.waitForTransactionReceipt({ hash })
+}
+
+function balanceOf(address: Address): Promise<bigint> {
+  return stack.rpc.readContract({
+    address: usdcOf(stack),
+    abi: usdcAbi,
+    functionName: 'balanceOf',
+    args: [address],
+  })
+}
+
+async function statusOf(paymentId: string | undefined): Promise<unknown> {
+  return (await stack.get(`/payments/${paymentId}`)).body.payment_status
+}
+
+test('behavior: ten copies of one payment at two api processes are one payment', async () => {
+  shop = await openShop(stack, { usdcPerUnit: '0.05' })
+  const buyer = await newBuyer(stack, '1')
+  const payment = await signOnly(stack, shop, buyer)
+  const processes = [stack.api, second]
+  const copies = await Promise.all(
+    Array.from({ length: 10 }, (_, i) =>
+      verify(processes[i % 2] as Service, shop as Shop, payment, randomUUID()),
+    ),
+  )
+  expect(outcomes(copies)).toEqual([...Array(9).fill('payment_replayed'), 'verified'])
+  expect(new Set(copies.map(({ body }) => body.paymentId)).size).toBe(1)
+  expect(copies.filter(({ status }) => status === 409).length).toBe(9)
+
+  const again = await signOnly(stack, shop, buyer)
+  const key = randomUUID()
+  const repeated = await Promise.all(
+    Array.from({ length: 10 }, (_, i) => verify(processes[i % 2] as Service, shop as Shop, again, key)),
+  )
+  expect(outcomes(repeated)).toEqual(Array(10).fill('verified'))
+  expect(new Set(repeated.map(({ body }) => body.receipt)).size).toBe(1)
+})
+
+test('behavior: ten payments at two api processes on a balance for one', async () => {
+  shop = await openShop(stack, { usdcPerUnit: '0.05' })
+  const buyer = await newBuyer(stack, '0.05')
+  const payments = await Promise.all(Array.from({ length: 10 }, () => signOnly(stack, shop as Shop, buyer)))
+  const answers = await Promise.all(
+    payments.map((payment, i) => verify(i % 2 === 0 ? stack.api : second, shop as Shop, payment)),
+  )
+  expect(outcomes(answers)).toEqual([...Array(9).fill('insufficient_balance'), 'verified'])
+})
+
+test('behavior: a void and a settlement free what they reserved, each once', async () => {
+  let fails = true
+  shop = await openShop(stack, {
+    usdcPerUnit: '0.05',
+    handler: (c) => {
+      if (fails) throw new Error('the handler fails on purpose')
+      return c.text('served')
+    },
+  })
+  const buyer = await newBuyer(stack, '0.05')
+  const voided = await present(shop, await signOnly(stack, shop, buyer))
+  expect([voided.status, voided.headers.get('service-payment-status')]).toEqual([500, 'voided'])
+  expect(voided.headers.get('service-receipt')).toBe(null)
+
+  fails = false
+  const served = await present(shop, await signOnly(stack, shop, buyer))
+  expect(served.status).toBe(200)
+  const paymentId = served.headers.get('service-payment-id') ?? undefined
+  expect((await present(shop, await signOnly(stack, shop, buyer))).status).toBe(402)
+
+  await stack.keeper.restart(eager)
+  await until('it is settled', async () => (await statusOf(paymentId)) === 'settled')
+  await stack.keeper.restart(patient)
+  expect((await present(shop, await signOnly(stack, shop, buyer))).status).toBe(402)
+  await stack.chain.mintUsdc([buyer.address], parseUsdc('0.05'))
+  await until('the new balance is seen', async () => {
+    const { status } = await present(shop as Shop, await signOnly(stack, shop as Shop, buyer))
+    return status === 200
+  })
+  expect((await present(shop, await signOnly(stack, shop, buyer))).status).toBe(402)
+})
+
+test('behavior: a buyer that empties its wallet after being served still owes', async () => {
+  shop = await openShop(stack, { usdcPerUnit: '0.05' })
+  const buyer = await newBuyer(stack, '0.05')
+  const { paymentId } = await buyer.client.request(shop.url)
+  await empty(buyer)
+  await stack.keeper.restart(eager)
+  await until('the settlement was tried', async () => (await statusOf(paymentId)) === 'retrying')
+  await stack.keeper.restart(patient)
+
+  const failures = await fetch(
+    new URL(`/providers/${shop.providerId}/payments?status=retrying`, stack.api.url),
+    { headers: { authorization: `Bearer ${shop.apiKey}` } },
+  )
+  expect(JSON.stringify(await failures.json())).toContain('insufficient_balance')
+
+  // What comes in is promised to the first payment.
+  await stack.chain.mintUsdc([buyer.address], parseUsdc('0.05'))
+  const refused = await present(shop, await signOnly(stack, shop, buyer))
+  expect(refused.status).toBe(402)
+  expect(await refused.json()).toMatchObject({ code: 'insufficient_balance' })
+})
+
+test('args: SETTLE_BEFORE_SERVE_USDC: served once the money has moved', async () => {
+  shop = await openShop(stack, { usdcPerUnit: '12' })
+  const buyer = await newBuyer(stack, '12')
+  const { paymentId } = await buyer.client.request(shop.url)
+  expect(await balanceOf(shop.address)).toBe(parseUsdc('11.65'))
+  expect(await statusOf(paymentId)).toBe('settled')
+})
+
+test('behavior: while it is not mined nothing is served; later the same payment is, once', async () => {
+  shop = await openShop(stack, { usdcPerUnit: '12' })
+  const buyer = await newBuyer(stack, '12')
+  const payment = await signOnly(stack, shop, buyer)
+  await second.restart({ SETTLE_BEFORE_SERVE_USDC: '10', SETTLE_BEFORE_SERVE_TIMEOUT_MS: '500' })
+  await stack.keeper.stop()
+  const waiting = await verify(second, shop, payment, randomUUID())
+  expect([waiting.status, waiting.body.code]).toEqual([503, 'settlement_pending'])
+
+  await stack.keeper.start()
+  const copies = await Promise.all(
+    Array.from({ length: 5 }, () => verify(stack.api, shop as Shop, payment, randomUUID())),
+  )
+  expect(outcomes(copies)).toEqual([...Array(4).fill('payment_replayed'), 'verified'])
+  expect(await balanceOf(shop.address)).toBe(parseUsdc('11.65'))
+})
+
+test('behavior: a settlement that fails serves nothing and is charged never', async () => {
+  shop = await openShop(stack, { usdcPerUnit: '12' })
+  const buyer = await newBuyer(stack, '12')
+  const payment = await signOnly(stack, shop, buyer)
+  await stack.keeper.stop()
+  const answer = verify(stack.api, shop, payment, randomUUID())
+  await until('it is accepted', async () => {
+    const status = await stack.get(`/settlements/status?wallet=${shop?.address}`)
+    return status.body.payment_count === 1
+  })
+  await empty(buyer)
+  await stack.keeper.start()
+  const { status, body } = await answer
+  expect([status, body.code]).toEqual([402, 'insufficient_balance'])
+  expect(await statusOf(body.paymentId)).toBe('voided')
+})
