@@ -5,6 +5,8 @@ export type Cache<K, V> = {
   /** Loads anew, unless what is cached is younger than `minAgeMs`. */
   refresh(key: K, minAgeMs?: number): V | Promise<V>
   delete(key: K): void
+  /** Whether `get` would answer without loading. */
+  has(key: K): boolean
 }
 
 export type CacheOptions<K, V> = {
@@ -66,6 +68,10 @@ export function createCache<K, V>({
       const entry = entries.get(key)
       if (entry !== undefined && now() - entry.loadedAt < minAgeMs) return entry.value
       return start(key)
+    },
+    has(key) {
+      const entry = entries.get(key)
+      return entry !== undefined && now() - entry.loadedAt < ttlMs
     },
     delete(key) {
       entries.delete(key)

@@ -1,21 +1,30 @@
-import type { MiddlewareHandler } from 'hono'
+import type { Context, MiddlewareHandler } from 'hono'
 import type { GatewayEnv } from '../app.ts'
 import type { Gateway } from '../gateway.ts'
 import { Refusal } from '../refusal.ts'
+import { clientAddress, tooMany } from './limitRate.ts'
 
 const bearerPattern = /^Bearer +(\S+) *$/i
 
 /**
  * Sets `caller` to the provider whose API key came as `Authorization: Bearer …`.
  *
- * A wrong key is refused everywhere, also where none is needed: a caller that sends one means it.
+ * A wrong key is refused everywhere, also where none is needed: a caller that sends one means it. Each key that isn't
+ * known yet costs a query, so an address may only try so many.
  */
-export function authenticate({ keyOwners }: Gateway): MiddlewareHandler<GatewayEnv> {
+export function authenticate({ keyOwners, rateLimiter, settings }: Gateway): MiddlewareHandler<GatewayEnv> {
+  const { rateLimits, trustedProxies } = settings
+  const limitQueries = (c: Context) => {
+    if (rateLimits === null) return
+    const allowed = rateLimiter.count(`key:${clientAddress(c, trustedProxies)}`, rateLimits.other)
+    if (!allowed.isAllowed) throw tooMany(allowed)
+  }
+
   return async (c, next) => {
     const header = c.req.header('authorization')
     const key = header === undefined ? undefined : bearerPattern.exec(header)?.[1]
     if (key !== undefined) {
-      const owner = await keyOwners.ownerOf(key)
+      const owner = await keyOwners.ownerOf(key, () => limitQueries(c))
       if (owner === undefined) throw new Refusal('unauthorized', 'This API key is not in force')
       c.set('caller', owner)
     }

@@ -65,6 +65,21 @@ test('behavior: kinds, keys and addresses are counted apart', async () => {
   gateway.setNow(null)
 })
 
+test('behavior: made-up keys are tried so often, and a good one is not asked about each time', async () => {
+  const app = gateway.another({ rateLimits: { ...rateLimits, challenge: 100 } })
+  gateway.setNow(minute)
+  const codes = []
+  for (let i = 0; i < 6; i++) {
+    const key = `tk_${i.toString(16).padStart(32, '0')}_${'A'.repeat(43)}`
+    codes.push((await challenge(app, { key })).body.code)
+  }
+  expect(codes).toEqual([...Array(5).fill('unauthorized'), 'rate_limited'])
+
+  gateway.setNow(minute + 60_000)
+  for (let i = 0; i < 10; i++) expect((await challenge(app, { key: shop.key })).status).toBe(200)
+  gateway.setNow(null)
+})
+
 test("behavior: a payer's limit counts good signatures only", async () => {
   const app = gateway.another({ rateLimits: { ...rateLimits, verify: 100 } })
   const payer = await gateway.buyer(1_000_000n)

@@ -59,7 +59,7 @@ function kindOf(method: string, path: string): Kind {
 }
 
 /** The peer's address; behind `trustedProxies` proxies, the one that the outermost of them saw. */
-function clientAddress(c: Context, trustedProxies: number): string {
+export function clientAddress(c: Context, trustedProxies: number): string {
   if (trustedProxies > 0) {
     const hops = (c.req.header('x-forwarded-for') ?? '').split(',').map((hop) => hop.trim())
     const hop = hops.at(-trustedProxies)

@@ -3,8 +3,11 @@ import { createCache } from '../cache.ts'
 
 /** Who presents an API key. */
 export type KeyOwners = {
-  /** @returns the provider's id, undefined for a key that is not in force. */
-  ownerOf(apiKey: string): Promise<string | undefined>
+  /**
+   * @param beforeQuery called before the database is asked; may throw.
+   * @returns the provider's id, undefined for a key that is not in force.
+   */
+  ownerOf(apiKey: string, beforeQuery: () => void): Promise<string | undefined>
 }
 
 /**
@@ -25,8 +28,9 @@ export function createKeyOwners(
     now,
   })
   return {
-    async ownerOf(apiKey) {
+    async ownerOf(apiKey, beforeQuery) {
       const digest = hash('sha256', apiKey, 'base64url')
+      if (!owners.has(digest)) beforeQuery()
       // Only while the look-up is under way does the key itself stand here.
       keys.set(digest, apiKey)
       try {
