@@ -60,7 +60,11 @@ try {
     ports: chosen,
     databaseUrl: process.env.DATABASE_URL || undefined,
     provider: true,
-    env: { keeper: { TRIGGER_TIME_SECONDS: String(settleAfterSeconds) } },
+    env: {
+      keeper: { TRIGGER_TIME_SECONDS: String(settleAfterSeconds) },
+      // Its estimates and the dashboard's countdowns are of the same thresholds.
+      api: { TRIGGER_TIME_SECONDS: String(settleAfterSeconds) },
+    },
     signal: startup.signal,
     logFolder,
     onReady: (name, url) => {

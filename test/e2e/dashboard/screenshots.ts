@@ -19,34 +19,40 @@ const stack = await startStack({
 try {
   const scene = await playScene(stack, { batches: [3, 24, 9, 40, 15, 60], waiting: 11, days: 29 })
   const views = {
-    overview: '',
-    queue: 'queue',
-    batches: 'batches',
-    failures: 'failures',
-    payment: `payments/${scene.retrying}`,
-    receipt: `receipt/${scene.receipt}`,
-  }
+    overview: ['', 'Live'],
+    queue: ['queue', 'Live'],
+    batches: ['batches', 'Live'],
+    failures: ['failures', 'Live'],
+    payment: [`payments/${scene.settled.at(-1)}`, 'verified in this browser'],
+    receipt: [`receipt/${scene.receipt}`, 'Genuine and settled'],
+  } as const
+  const devices = { desktop, phone: { ...phone, deviceScaleFactor: 1.5 } }
+  const kept: [keyof typeof devices, 'light' | 'dark', (keyof typeof views)[]][] = [
+    ['desktop', 'light', ['overview', 'queue', 'batches', 'failures', 'payment', 'receipt']],
+    ['desktop', 'dark', ['overview', 'payment']],
+    ['phone', 'light', ['overview', 'queue']],
+    ['phone', 'dark', ['failures']],
+  ]
   await mkdir(folder, { recursive: true })
   const browser = await launchBrowser(executable)
-  for (const [device, options] of Object.entries({ desktop, phone: { ...phone, deviceScaleFactor: 1.5 } })) {
-    for (const colorScheme of ['light', 'dark'] as const) {
-      const { page } = await openTab(browser, stack.api.url, { ...options, colorScheme })
-      await page.goto(`${stack.api.url}/dashboard`)
-      await page.getByLabel('API key').fill(scene.shop.apiKey)
-      await page.getByRole('button', { name: 'Sign in' }).click()
-      for (const [name, route] of Object.entries(views)) {
-        await page.getByRole('heading', { level: 1 }).waitFor()
-        await page.goto(`${stack.api.url}/dashboard/#/${route}`)
-        await page.getByText(/^(Live|Genuine and settled)$/).waitFor()
-        await page.waitForLoadState('networkidle')
-        const path = `${folder}${name}-${device}-${colorScheme}.png`
-        await page.screenshot({ path, fullPage: device === 'desktop' })
-        const { size } = await stat(path)
-        console.log(`${path} ${Math.round(size / 1000)} kB`)
-        if (size > mostBytes) throw new Error(`${path} is larger than ${mostBytes} bytes`)
-      }
-      await page.context().close()
+  for (const [device, colorScheme, names] of kept) {
+    const { page } = await openTab(browser, stack.api.url, { ...devices[device], colorScheme })
+    await page.goto(`${stack.api.url}/dashboard`)
+    await page.getByLabel('API key').fill(scene.shop.apiKey)
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    await page.getByText('Live', { exact: true }).waitFor()
+    for (const name of names) {
+      const [route, shown] = views[name]
+      await page.goto(`${stack.api.url}/dashboard/#/${route}`)
+      await page.getByText(shown, { exact: true }).waitFor()
+      await page.waitForLoadState('networkidle')
+      const path = `${folder}${name}-${device}-${colorScheme}.png`
+      await page.screenshot({ path, fullPage: device === 'desktop' })
+      const { size } = await stat(path)
+      console.log(`${path} ${Math.round(size / 1000)} kB`)
+      if (size > mostBytes) throw new Error(`${path} is larger than ${mostBytes} bytes`)
     }
+    await page.context().close()
   }
   await browser.close()
   await scene.shop.close()

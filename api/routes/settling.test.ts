@@ -1,0 +1,192 @@
+import type { Hex } from 'viem'
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import {
+  call,
+  openShop,
+  type Shop,
+  signedBody,
+  startGateway,
+  type TestGateway,
+} from '../../test/support/gateway.ts'
+
+let gateway: TestGateway
+let shop: Shop
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  await gateway.index()
+})
+beforeEach(async () => {
+  shop = await openShop(gateway.app)
+})
+afterAll(() => gateway?.close())
+
+// biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
+type Body = any
+const get = (path: string, key: string | undefined = shop.key) =>
+  call<Body>(gateway.app, 'GET', path, key === undefined ? {} : { key })
+const view = (path: string) => get(`/providers/${shop.providerId}/${path}`)
+
+/** A payment that was really signed and verified. */
+async function pay(): Promise<string> {
+  const json = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+  const { body } = await call<Body>(gateway.app, 'POST', '/verify', { json })
+  return body.paymentId
+}
+
+const hashOf = (number: number): Hex => `0x${number.toString(16).padStart(64, '0')}`
+
+/** What the index shows of a batch that paid some of the wallets. */
+async function seedBatch(
+  sequence: number,
+  paid: { wallet: string; count: number; total: bigint }[],
+  everybody = 9,
+) {
+  const { database } = gateway
+  const key = { chain_id: 31_337, tx_hash: hashOf(sequence), log_index: 5 }
+  const block = {
+    block_number: sequence,
+    block_hash: hashOf(1_000 + sequence),
+    block_time: 1_795_262_400 + sequence,
+  }
+  await database`
+    insert into indexer.batch ${database({
+      ...key,
+      ...block,
+      sequence,
+      batch_id: hashOf(2_000 + sequence),
+      keeper: `0x${'11'.repeat(20)}`,
+      token: gateway.served.token,
+      trigger: 1,
+      authorizations: everybody * 2,
+      payment_count: everybody,
+      provider_total: 1_000_000,
+      fee_total: 50_000,
+      outcomes: '0x',
+      gas_used: 900_000,
+      effective_gas_price: 1_000_000_000,
+      l1_fee: null,
+    })}`
+  for (const { wallet, count, total } of paid) {
+    await database`
+      insert into indexer.batch_recipient ${database({
+        ...key,
+        recipient: wallet,
+        sequence,
+        payment_count: count,
+        total: total.toString(),
+        block_number: block.block_number,
+        block_time: block.block_time,
+      })}`
+  }
+}
+
+test('default: a key says whose it is', async () => {
+  expect(await get('/account')).toMatchObject({ status: 200, body: { providerId: shop.providerId } })
+  const nobody = await call<Body>(gateway.app, 'GET', '/account')
+  expect([nobody.status, nobody.body.code]).toEqual([401, 'unauthorized'])
+})
+
+test('default: a queue by wallet: what waits, what is under way, what retries', async () => {
+  const empty = (await view('queue')).body.wallets
+  expect(empty).toMatchObject([
+    { wallet: shop.wallet, payments: 0, accumulated_usdc: '0.000000', fired: null, settlesAt: null },
+  ])
+  await pay()
+  await pay()
+  const later = await pay()
+  await gateway.database`
+    update payment set attempts = 1, first_failed_at = now(), next_attempt_at = now() + interval '1 minute'
+    where id = ${later}`
+  const { body } = await view('queue')
+  const [wallet] = body.wallets
+  expect(wallet).toMatchObject({
+    payments: 2,
+    accumulated_usdc: '0.095000',
+    settlingPayments: 0,
+    retryingPayments: 1,
+  })
+  expect(wallet.triggers).toMatchObject({
+    amount: { threshold_usdc: '1.000000', raised_threshold_usdc: '2.000000' },
+    count: { threshold: 100, raisedThreshold: 150 },
+    time: { seconds: 3_600 },
+    high_value: { largest_usdc: '0.050000', threshold_usdc: '10.000000' },
+  })
+  expect(Date.parse(wallet.settlesAt) - Date.parse(wallet.triggers.time.since)).toBe(3_600_000)
+  expect(Date.parse(body.asOf)).toBeGreaterThanOrEqual(Date.parse(wallet.triggers.time.since))
+})
+
+test('behavior: a trigger that has fired is named, and settles now', async () => {
+  const paymentId = await pay()
+  await gateway.database`
+    update payment set accepted_at = accepted_at - interval '2 hours' where id = ${paymentId}`
+  const { body } = await view('queue')
+  expect(body.wallets).toMatchObject([{ fired: 'time', settlesAt: body.asOf }])
+})
+
+test('default: batches of all wallets in pages, each once, newest first', async () => {
+  const second = `0x${'22'.repeat(20)}`
+  await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
+    key: shop.key,
+    json: { network: 'localhost', address: second },
+  })
+  await seedBatch(1, [{ wallet: shop.wallet, count: 2, total: 20_000n }])
+  await seedBatch(2, [
+    { wallet: shop.wallet, count: 1, total: 10_000n },
+    { wallet: second, count: 3, total: 30_000n },
+  ])
+  await seedBatch(3, [{ wallet: second, count: 1, total: 10_000n }])
+  await seedBatch(4, [{ wallet: `0x${'33'.repeat(20)}`, count: 1, total: 10_000n }])
+
+  const seen: Body[] = []
+  let cursor: string | null = null
+  do {
+    const { body }: Body = await view(`batches?limit=1${cursor === null ? '' : `&cursor=${cursor}`}`)
+    seen.push(...body.batches)
+    cursor = body.cursor
+  } while (cursor !== null)
+  expect(seen.map((batch) => [batch.batch_id, batch.payment_count, batch.total_usdc])).toEqual([
+    [3, 1, '0.010000'],
+    [2, 4, '0.040000'],
+    [1, 2, '0.020000'],
+  ])
+  expect(seen[0]).toMatchObject({
+    network: 'localhost',
+    batch_payment_count: 9,
+    gas_used: '900000',
+    gas_cost_usdc: '2.700000',
+    tx_hash: hashOf(3),
+    trigger_type: 'count',
+  })
+})
+
+test.each(['W10', Buffer.from('["batches",1]').toString('base64url')])(
+  'args: cursor %s is none of this list',
+  async (cursor) => {
+    const { status, body } = await view(`batches?cursor=${cursor}`)
+    expect([status, body.code]).toEqual([400, 'invalid_cursor'])
+  },
+)
+
+test('default: a timeline from challenge to queue', async () => {
+  const paymentId = await pay()
+  const { body } = await view(`payments/${paymentId}/timeline`)
+  expect(body).toMatchObject({
+    paymentId,
+    network: 'localhost',
+    batches: [],
+    failures: [],
+    mined: null,
+    confirmedAt: null,
+    confirmations: 0,
+    confirmationsRequired: 1,
+  })
+  expect(Date.parse(body.challengedAt)).toBeLessThanOrEqual(Date.parse(body.acceptedAt))
+})
+
+test("error: another provider's payment is unknown", async () => {
+  const paymentId = await pay()
+  shop = await openShop(gateway.app)
+  const { status, body } = await view(`payments/${paymentId}/timeline`)
+  expect([status, body.code]).toEqual([404, 'unknown_payment'])
+})
