@@ -29,7 +29,7 @@ export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
       state: 'done',
       detail: 'Both signatures were good. The service was rendered, the receipt signed.',
     },
-    { title: 'Queued', at: timeline.acceptedAt, state: 'done', detail: 'It waits for a settlement trigger.' },
+    { title: 'Queued', at: timeline.acceptedAt, state: 'done', detail: 'Until a settlement trigger fires.' },
   ]
   const tries = [...failedTries(timeline), ...broadcasts(timeline)].sort(byTime)
   steps.push(...tries)
@@ -88,19 +88,23 @@ function broadcasts({ batches, mined }: Timeline): Step[] {
   })
 }
 
-function minedStep({ mined, batches }: Timeline, { platform }: Payment): Step {
+function minedStep(timeline: Timeline, { platform }: Payment): Step {
+  const { mined, batches } = timeline
   if (mined === null) return { title: 'Mined', at: null, state: 'ahead' }
   const isOurs = batches.some(({ transactions }) =>
     transactions.some(({ hash }) => hash === mined.transactionHash),
   )
   const who = isOurs ? '' : ' Sent by somebody else than our keeper: settled all the same.'
+  // Block times are whole seconds of the chain's: a quick one looks as if it had been mined before it was sent.
+  const isEarly = broadcasts(timeline).some(({ at }) => at !== null && at > mined.at)
+  const clock = isEarly ? ', by the chain’s clock' : ''
   const fee =
     platform.state === 'settled' || platform.value === '0' ? '' : ' The platform’s part is still to move.'
   return {
     title: 'Mined',
     at: mined.at,
     state: 'done',
-    detail: `In block ${mined.blockNumber}.${who}${fee}`,
+    detail: `In block ${mined.blockNumber}${clock}.${who}${fee}`,
     txHash: mined.transactionHash,
   }
 }

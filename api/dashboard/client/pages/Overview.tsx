@@ -44,7 +44,6 @@ export function OverviewPage() {
         const accepted = revenue.reduce((sum, { payments }) => sum + payments, 0)
         const settledPayments = revenue.reduce((sum, row) => sum + row.settledPayments, 0)
         const failedPayments = revenue.reduce((sum, row) => sum + row.failedPayments, 0)
-        const failed = sumUsdc(revenue, ({ failed_usdc }) => failed_usdc)
         const calls = usage.reduce((sum, row) => sum + row.calls, 0)
         const paid = usage.reduce((sum, row) => sum + row.paid, 0)
         const challenged = usage.reduce((sum, row) => sum + row.challenged, 0)
@@ -60,9 +59,7 @@ export function OverviewPage() {
                   ) : (
                     <>
                       {writeCount(accepted)} payments,{' '}
-                      <a href={href('failures')}>
-                        {writeCount(failedPayments)} failed ({writeUsdc(failed)} USDC)
-                      </a>
+                      <a href={href('failures')}>{writeCount(failedPayments)} failed</a>
                     </>
                   )
                 }
