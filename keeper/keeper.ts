@@ -7,6 +7,7 @@ import { finalityOf } from './domain/finality.ts'
 import { createApp, type Readiness } from './http/app.ts'
 import type { Logger } from './logger.ts'
 import { adoptAbandoned } from './loops/adopt.ts'
+import { createAnnouncer } from './loops/announce.ts'
 import { concludeMined } from './loops/conclude.ts'
 import { createConfirmer } from './loops/confirm.ts'
 import {
@@ -106,10 +107,12 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
         loop(`wallet ${worker.address}`, name, settings.pollMs, worker.step)
       }
       const confirm = createConfirmer(context)
+      const announce = createAnnouncer(context)
       loop('conclude', name, settings.pollMs, async () => {
         const index = await readIndexState(context)
         await concludeMined(context, index)
         await confirm(index)
+        await announce(index)
         if (index.status === 'current') await collectEvidence(context)
       })
       const report = createReporter(context)

@@ -111,6 +111,12 @@ export function createMetrics() {
       labelNames: ['network'],
       buckets: [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 5, 15],
     }),
+    announcements: new Counter({
+      ...shared,
+      name: 'tollkeeper_announcements_total',
+      help: 'What providers were told of the chain, by event',
+      labelNames: ['network', 'event'],
+    }),
     loopErrors: new Counter({
       ...shared,
       name: 'tollkeeper_loop_errors_total',

@@ -54,9 +54,14 @@ export async function upsertEvidence(
     block_hash: evidence.blockHash,
     block_time: evidence.blockTime,
   }
+  // Found perhaps long after its block was looked at for announcements: these go back to it.
   await sql`
-    insert into evidence ${sql(row)}
-    on conflict (chain_id, token, authorizer, nonce) do update set ${sql(row)}, checked_at = now(), is_final = false`
+    with found as (
+      insert into evidence ${sql(row)}
+      on conflict (chain_id, token, authorizer, nonce) do update set ${sql(row)}, checked_at = now(), is_final = false
+    )
+    update acted_block set announced_block = least(announced_block, ${evidence.blockNumber - 1n}::bigint)
+    where chain_id = ${key.chainId}`
 }
 
 export type EvidenceRow = { authorizer: Address; nonce: Hex; blockNumber: bigint; blockHash: Hex }

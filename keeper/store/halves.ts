@@ -79,14 +79,16 @@ export function halves(sql: Queryable, indexerSchema: string) {
  * Both halves of the payment `p` in one look: a lateral subquery of just one row.
  *
  * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null where there is none; of a settled one `provider_tx`,
- * `provider_time`, `fee_tx`. What isn't selected of them costs nothing.
+ * `provider_time`, `fee_tx`; of the settled ones the later's `last_block` and `last_time`. What isn't selected of them costs nothing.
  */
 export function bothHalves(sql: Queryable, indexerSchema: string) {
   return sql`(
     select max(h.state) filter (where h.half = 0) as provider, max(h.state) filter (where h.half = 1) as fee,
       max(h.tx_hash) filter (where h.half = 0 and h.state = 'settled') as provider_tx,
       max(h.block_time) filter (where h.half = 0 and h.state = 'settled') as provider_time,
-      max(h.tx_hash) filter (where h.half = 1 and h.state = 'settled') as fee_tx
+      max(h.tx_hash) filter (where h.half = 1 and h.state = 'settled') as fee_tx,
+      max(h.block_number) filter (where h.state = 'settled') as last_block,
+      max(h.block_time) filter (where h.state = 'settled') as last_time
     from ${halves(sql, indexerSchema)} h where h.payment_id = p.id
   )`
 }

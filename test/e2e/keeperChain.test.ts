@@ -69,26 +69,45 @@ async function attemptsOf({ paymentId }: QueuedPayment): Promise<number> {
   return row?.attempts ?? -1
 }
 
-describe('strangers', () => {
-  test.each(['provider', 'fee'] as const)('behavior: the %s half sent straight to USDC', async (half) => {
-    const [payment] = await queueDue()
-    if (!payment) throw new Error('nothing queued')
-    await submitDirectly(payment[half])
-    await whileRunning([stack.keeper()], () =>
-      until('both halves are settled', () => stack.isSettled([payment])),
-    )
-    expect(await attemptsOf(payment)).toBe(0)
-    expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
-  })
+/** What the provider of a payment was told of it, the oldest first. */
+async function toldOf({ paymentId }: QueuedPayment) {
+  return stack.database<
+    { event: string; txHash: string; occurrence: number; data: Record<string, unknown> }[]
+  >`
+    select event, tx_hash as "txHash", occurrence, data from outbox where payment_id = ${paymentId} order by id`
+}
 
-  test('behavior: both halves sent straight to USDC: the keeper finds the evidence and sends nothing', async () => {
+async function untilTold(payment: QueuedPayment, count: number) {
+  await until(`${count} messages are written`, async () => (await toldOf(payment)).length >= count)
+  return toldOf(payment)
+}
+
+describe('strangers', () => {
+  test.each(['provider', 'fee'] as const)(
+    'KEEPER 7: the %s half sent straight to USDC by a stranger',
+    async (half) => {
+      const [payment] = await queueDue()
+      if (!payment) throw new Error('nothing queued')
+      await submitDirectly(payment[half])
+      await whileRunning([stack.keeper()], () =>
+        until('both halves are settled', () => stack.isSettled([payment])),
+      )
+      expect(await attemptsOf(payment)).toBe(0)
+      expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
+    },
+  )
+
+  test('KEEPER 7: both halves sent straight to USDC: the keeper finds the evidence and sends nothing', async () => {
     const [payment] = await queueDue()
     if (!payment) throw new Error('nothing queued')
     await submitDirectly(payment.provider)
     await submitDirectly(payment.fee)
-    await whileRunning([stack.keeper()], () =>
-      until('both halves are settled', () => stack.isSettled([payment])),
-    )
+    await whileRunning([stack.keeper()], async () => {
+      await until('both halves are settled', () => stack.isSettled([payment]))
+      await testClient().mine({ blocks: 1 })
+      const [half] = await stack.halves(payment)
+      expect(await untilTold(payment, 1)).toMatchObject([{ event: 'payment.settled', txHash: half?.txHash }])
+    })
     expect(await transactionsOf(payment)).toEqual([])
     expect(await attemptsOf(payment)).toBe(0)
   })
@@ -201,7 +220,7 @@ test('behavior: the block that gives a batch its depth is its confirmation, writ
 })
 
 describe('transactions', () => {
-  test('behavior: one that nobody mines is sent again, then replaced by dearer ones; one of them is mined', async () => {
+  test('KEEPER 4: one that nobody mines is sent again, then replaced by dearer ones, both fees 10 % up; one is mined', async () => {
     const [payment] = await queueDue()
     if (!payment) throw new Error('nothing queued')
     const chain = testClient()
@@ -247,7 +266,7 @@ describe('transactions', () => {
     expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
   })
 
-  test('behavior: two wallets and two keepers share the work; every payment is settled once', async () => {
+  test('KEEPER 6: two wallets and two keepers share the work; every payment is settled once', async () => {
     const payments = await queueDue(40, 60_000n)
     const keepers = [
       stack.keeper({ accounts: [walletAccount(1)] }),
@@ -287,8 +306,56 @@ describe('reorgs', () => {
   })
 })
 
+describe('announcements', () => {
+  test('behavior: a confirmed payment is announced once; a deeper reorg takes it back; the same transaction settles it anew', async () => {
+    const [payment] = await queueDue()
+    if (!payment) throw new Error('nothing queued')
+    const chain = testClient()
+    const snapshot = await chain.snapshot()
+    await whileRunning([stack.keeper(), stack.keeper({ accounts: [walletAccount(1)] })], async () => {
+      await until('it is settled', () => stack.isSettled([payment]))
+      expect(await toldOf(payment)).toEqual([])
+      await chain.mine({ blocks: 1 })
+      await untilTold(payment, 1)
+      for (let i = 0; i < 2; i++) await chain.mine({ blocks: 1 })
+    })
+    const [first] = await stack.halves(payment)
+    const txHash = first?.txHash ?? ''
+    expect(await toldOf(payment)).toMatchObject([
+      {
+        event: 'payment.settled',
+        txHash,
+        data: { network: 'localhost', providerUsdc: '47500', platformUsdc: '2500', platformTxHash: txHash },
+      },
+    ])
+    const batches = () => stack.database<{ occurrence: number; data: object }[]>`
+      select occurrence, data from outbox where event = 'batch.confirmed' and tx_hash = ${txHash} order by id`
+    expect(await batches()).toMatchObject([{ occurrence: 1, data: { payments: 1, providerUsdc: '47500' } }])
+
+    await chain.revert({ id: snapshot })
+    // The keeper hands its transaction out again at once, but nothing takes it up for now.
+    await chain.setAutomine(false)
+    for (let i = 0; i < 6; i++) await chain.mine({ blocks: 1 })
+    await until('the index has the other blocks', async () => {
+      const [half] = await stack.halves(payment)
+      return half?.state === 'open'
+    })
+    await whileRunning([stack.keeper()], async () => {
+      expect((await untilTold(payment, 2))[1]).toMatchObject({ event: 'payment.reverted', txHash })
+      await chain.setAutomine(true)
+      await chain.mine({ blocks: 1 })
+      await until('it is settled again', () => stack.isSettled([payment]))
+      await chain.mine({ blocks: 1 })
+      const told = await untilTold(payment, 3)
+      const [half] = await stack.halves(payment)
+      expect(told[2]).toMatchObject({ event: 'payment.settled', txHash: half?.txHash, occurrence: 2 })
+    })
+    expect(await toldOf(payment)).toHaveLength(3)
+  })
+})
+
 describe('the index', () => {
-  test('behavior: without an index nothing is claimed and nothing fails', async () => {
+  test('KEEPER 10: without an index nothing is claimed and nothing fails', async () => {
     const [payment] = await queueDue()
     if (!payment) throw new Error('nothing queued')
     const steps: string[] = []

@@ -1,0 +1,79 @@
+import type { Hash } from 'viem'
+import { findMined } from '../chain/receipts.ts'
+import type { IndexState } from '../domain/indexState.ts'
+import {
+  type AnnouncementScope,
+  announceBatches,
+  announceReverted,
+  announceSettled,
+  moveAnnouncedBlock,
+  readAnnouncedBlock,
+  readDoubtful,
+} from '../store/announcements.ts'
+import { raiseActedBlock } from '../store/indexedHead.ts'
+import type { Context } from './context.ts'
+
+const atOnce = 500
+
+/**
+ * Tells providers what the chain shows of their payments, settled by whomever, once it has its network's confirmations;
+ * and that it was taken back, where a reorg went deeper than these. Nothing is said on the word of an index that is behind.
+ */
+export function createAnnouncer(context: Context) {
+  const { sql, served, indexerSchema } = context
+  const { chainId, name: network, confirmations } = served.network
+  let done = ''
+
+  return async function announce(index: IndexState): Promise<void> {
+    if (index.status !== 'current') return
+    const { blockNumber: head } = index.head
+    const upTo = head - BigInt(confirmations)
+    const announced = await readAnnouncedBlock(sql, chainId)
+    // Nothing changes without a new block. A reorg that ends at the same height shows with the next one.
+    const state = `${head} ${announced}`
+    if (upTo < 0n || state === done) return
+    // What isn't final may have been replaced since, and is looked at again.
+    const unsure = (announced < upTo ? announced : upTo) - context.finalityBlocks
+    const scope = { chainId, network, indexerSchema, after: unsure > 0n ? unsure : 0n, upTo }
+    await takeBack(context, scope)
+    if (await announceUpTo(context, scope, announced)) done = `${head} ${upTo}`
+  }
+}
+
+async function takeBack(context: Context, scope: AnnouncementScope): Promise<void> {
+  const { sql, served, log, metrics } = context
+  const gone: string[] = []
+  for (const { paymentId, hashes } of await readDoubtful(sql, scope, atOnce)) {
+    // The chain has the last word: where one of them stands, the index is about to change.
+    if (await findGone(context, hashes)) gone.push(paymentId)
+  }
+  if (gone.length === 0) return
+  await announceReverted(sql, scope.network, gone)
+  metrics.announcements.inc({ network: served.network.name, event: 'payment.reverted' }, gone.length)
+  log.warn({ payments: gone }, 'announced as settled, and taken back by a reorg')
+}
+
+/** Whether one of the transactions is nowhere mined; throws while an RPC that might know doesn't answer. */
+async function findGone({ served }: Context, hashes: readonly Hash[]): Promise<boolean> {
+  for (const hash of hashes) {
+    const mined = await findMined(served.clients, [hash])
+    if (mined?.receipt.status !== 'success') return true
+  }
+  return false
+}
+
+/** @returns false where there is more than was said now. */
+async function announceUpTo(context: Context, scope: AnnouncementScope, announced: bigint): Promise<boolean> {
+  const { sql, served, metrics } = context
+  const { chainId, upTo } = scope
+  const { name: network } = served.network
+  return sql.begin(async (tx) => {
+    const blocks = await announceSettled(tx, scope, atOnce)
+    for (const block of new Set(blocks)) await raiseActedBlock(tx, chainId, block)
+    metrics.announcements.inc({ network, event: 'payment.settled' }, blocks.length)
+    if (blocks.length === atOnce) return false
+    await announceBatches(tx, scope)
+    await moveAnnouncedBlock(tx, chainId, announced, upTo)
+    return true
+  }) as Promise<boolean>
+}

@@ -1,0 +1,169 @@
+import type { Hash } from 'viem'
+import type { Queryable } from './database.ts'
+import { bothHalves } from './halves.ts'
+
+/** The network whose index is read, and its blocks (after, up to] to look at. */
+export type AnnouncementScope = {
+  chainId: number
+  network: string
+  indexerSchema: string
+  after: bigint
+  upTo: bigint
+}
+
+/** Up to which block everything settled was announced. */
+export async function readAnnouncedBlock(sql: Queryable, chainId: number): Promise<bigint> {
+  const [row] = await sql<{ block: bigint }[]>`
+    select announced_block as block from acted_block where chain_id = ${chainId}`
+  return row?.block ?? 0n
+}
+
+/** Unless the announcements were sent back meanwhile, by evidence that was found late. */
+export async function moveAnnouncedBlock(
+  sql: Queryable,
+  chainId: number,
+  from: bigint,
+  to: bigint,
+): Promise<void> {
+  await sql`
+    insert into acted_block as acted (chain_id, block_number, announced_block) values (${chainId}, 0, ${to})
+    on conflict (chain_id) do update set announced_block = excluded.announced_block
+      where acted.announced_block = ${from}`
+}
+
+/**
+ * Writes `payment.settled` for payments of which both halves have arrived, whoever sent them, and that were not said to
+ * be settled or were taken back since.
+ *
+ * One statement: of two keepers that announce at once, the one whose row is written says it.
+ *
+ * @returns the blocks that it relied on, one a payment; as many as `limit` where there may be more.
+ */
+export async function announceSettled(
+  sql: Queryable,
+  { chainId, network, indexerSchema, after, upTo }: AnnouncementScope,
+  limit: number,
+): Promise<bigint[]> {
+  const rows = await sql<{ block: bigint }[]>`
+    with touched as (
+      select distinct a.payment_id
+      from (
+        select chain_id, token, authorizer, nonce from ${sql(indexerSchema)}.authorization
+        where chain_id = ${chainId} and block_number > ${after} and block_number <= ${upTo} and state = 'used'
+        union
+        select chain_id, token, authorizer, nonce from evidence
+        where chain_id = ${chainId} and block_number > ${after} and block_number <= ${upTo} and state = 'used'
+      ) used
+      join signed_authorization a using (chain_id, token, authorizer, nonce)
+      where not exists (select from payment_announcement n where n.payment_id = a.payment_id and n.is_settled)
+    ), settled as (
+      select p.id, p.provider_id, p.provider_amount, p.fee_amount, half.provider_tx, half.fee_tx,
+        half.last_block, half.last_time
+      from touched join payment p on p.id = touched.payment_id
+      cross join lateral ${bothHalves(sql, indexerSchema)} half
+      where half.provider = 'settled' and coalesce(half.fee, 'settled') = 'settled' and half.last_block <= ${upTo}
+      order by p.id limit ${limit}
+    ), said as (
+      insert into payment_announcement as n (payment_id, chain_id, provider_tx, fee_tx, block_number)
+      select id, ${chainId}::integer, provider_tx, fee_tx, last_block from settled
+      on conflict (payment_id) do update set provider_tx = excluded.provider_tx, fee_tx = excluded.fee_tx,
+        block_number = excluded.block_number, is_settled = true, occurrence = n.occurrence + 1
+        where not n.is_settled
+      returning payment_id, occurrence
+    ), written as (
+      insert into outbox (event, provider_id, payment_id, tx_hash, occurrence, data)
+      select 'payment.settled', s.provider_id, s.id, s.provider_tx, said.occurrence, jsonb_build_object(
+        'network', ${network}::text, 'providerUsdc', s.provider_amount::text, 'platformUsdc', s.fee_amount::text,
+        'platformTxHash', s.fee_tx, 'blockNumber', s.last_block, 'settledAt', ${isoTime(sql, sql`s.last_time`)})
+      from said join settled s on s.id = said.payment_id
+    )
+    select last_block as block from settled`
+  return rows.map(({ block }) => block)
+}
+
+/** A payment that was said to be settled and doesn't look so now, and by which transactions it was. */
+export type DoubtfulPayment = { paymentId: string; hashes: Hash[] }
+
+/** Payments announced after the block `after` that the index no longer shows as they were announced. */
+export async function readDoubtful(
+  sql: Queryable,
+  { chainId, indexerSchema, after }: Pick<AnnouncementScope, 'chainId' | 'indexerSchema' | 'after'>,
+  limit: number,
+): Promise<DoubtfulPayment[]> {
+  const rows = await sql<{ paymentId: string; providerTx: Hash; feeTx: Hash | null }[]>`
+    select p.id as "paymentId", n.provider_tx as "providerTx", n.fee_tx as "feeTx"
+    from payment_announcement n join payment p on p.id = n.payment_id
+    cross join lateral ${bothHalves(sql, indexerSchema)} half
+    where n.chain_id = ${chainId} and n.is_settled and n.block_number > ${after}
+      and (half.provider_tx is distinct from n.provider_tx or half.fee_tx is distinct from n.fee_tx)
+    order by n.block_number, p.id limit ${limit}`
+  return rows.map(({ paymentId, providerTx, feeTx }) => ({
+    paymentId,
+    hashes: [...new Set([providerTx, ...(feeTx === null ? [] : [feeTx])])],
+  }))
+}
+
+/** Writes `payment.reverted`: what was said of it is no longer so. */
+export async function announceReverted(sql: Queryable, network: string, paymentIds: string[]): Promise<void> {
+  await sql`
+    with taken as (
+      update payment_announcement set is_settled = false
+      where payment_id = any(${paymentIds}) and is_settled
+      returning payment_id, provider_tx, occurrence
+    )
+    insert into outbox (event, provider_id, payment_id, tx_hash, occurrence, data)
+    select 'payment.reverted', p.provider_id, p.id, taken.provider_tx, taken.occurrence,
+      jsonb_build_object('network', ${network}::text)
+    from taken join payment p on p.id = taken.payment_id`
+}
+
+/**
+ * Writes `batch.confirmed` to each provider that has payments in a batch whose confirmation is written down.
+ *
+ * A batch that a reorg put into another block is confirmed anew there.
+ */
+export async function announceBatches(
+  sql: Queryable,
+  { chainId, network, indexerSchema, after, upTo }: AnnouncementScope,
+): Promise<void> {
+  const index = sql(indexerSchema)
+  await sql`
+    with share as (
+      select b.tx_hash, b.log_index, b.block_hash, b.sequence, b.block_time, c.confirmed_at, p.provider_id,
+        count(distinct p.id) as payments, coalesce(sum(a.value) filter (where a.half = 0), 0) as net
+      from ${index}.batch b
+      join confirmation c on c.chain_id = b.chain_id and c.block_hash = b.block_hash
+      join ${index}.authorization used
+        on used.chain_id = b.chain_id and used.tx_hash = b.tx_hash and used.batch_log_index = b.log_index
+      join signed_authorization a on a.chain_id = used.chain_id and a.token = used.token
+        and a.authorizer = used.authorizer and a.nonce = used.nonce
+        and a.recipient = used.recipient and a.value = used.value
+      join payment p on p.id = a.payment_id
+      where b.chain_id = ${chainId} and b.block_number > ${after} and b.block_number <= ${upTo}
+        and not exists (
+          select from batch_announcement n
+          where n.chain_id = b.chain_id and n.tx_hash = b.tx_hash and n.log_index = b.log_index
+            and n.block_hash = b.block_hash
+        )
+      group by b.tx_hash, b.log_index, b.block_hash, b.sequence, b.block_time, c.confirmed_at, p.provider_id
+    ), said as (
+      insert into batch_announcement as n (chain_id, tx_hash, log_index, provider_id, block_hash)
+      select ${chainId}::integer, tx_hash, log_index, provider_id, block_hash from share
+      order by tx_hash, log_index, provider_id
+      on conflict (chain_id, tx_hash, log_index, provider_id) do update
+        set block_hash = excluded.block_hash, occurrence = n.occurrence + 1
+        where n.block_hash <> excluded.block_hash
+      returning tx_hash, log_index, provider_id, occurrence
+    )
+    insert into outbox (event, provider_id, tx_hash, occurrence, data)
+    select 'batch.confirmed', provider_id, tx_hash, said.occurrence, jsonb_build_object(
+      'network', ${network}::text, 'batchId', share.sequence, 'payments', share.payments,
+      'providerUsdc', share.net::text, 'createdAt', ${isoTime(sql, sql`share.block_time`)},
+      'confirmedAt', ${isoTime(sql, sql`extract(epoch from share.confirmed_at)`)})
+    from said join share using (tx_hash, log_index, provider_id)`
+}
+
+/** Unix seconds as the API writes times. */
+function isoTime(sql: Queryable, seconds: ReturnType<typeof sql>) {
+  return sql`to_char(to_timestamp(${seconds}) at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS".000Z"')`
+}
