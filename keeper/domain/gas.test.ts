@@ -45,7 +45,7 @@ describe('countThatFit', () => {
 })
 
 describe('batchGasLimit', () => {
-  test('behavior: never over the cap, never under the calldata floor', () => {
+  test('KEEPER 11: never over the cap, never under the calldata floor', () => {
     expect(batchGasLimit({ pairs: 400, singles: 0, payees: 1, hasCode: false }, new Uint8Array(0))).toBe(
       transactionGasCap,
     )

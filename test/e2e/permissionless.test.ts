@@ -323,6 +323,62 @@ describe('strangers change nothing but their own gas bill', () => {
   }
 })
 
+test('behavior: two operators with databases of their own and the same payments: money moves once', async () => {
+  const payments = await queueDue(4)
+  const other = await startKeeperStack({}, stack.chain)
+  try {
+    await copyPayments(other, payments)
+    const keepers = [
+      stack.keeper({ accounts: [walletAccount(1)] }),
+      other.keeper({ accounts: [walletAccount(2)] }),
+    ]
+    const before = await stack.balanceOf(platformWallet)
+    for (const keeper of keepers) keeper.start()
+    await until('all are settled for the one', () => stack.isSettled(payments))
+    await until('and for the other', () => other.isSettled(payments))
+    await until('no transaction is under way', async () => {
+      const open = await Promise.all(
+        [stack, other].map(
+          ({ database }) => database`select from batch where state in ('claimed', 'broadcast')`,
+        ),
+      )
+      return open.flat().length === 0
+    })
+    await Promise.all(keepers.map((keeper) => keeper.stop()))
+    expect((await stack.balanceOf(platformWallet)) - before).toBe(4n * 2_500n)
+    for (const { provider } of payments) expect(await stack.balanceOf(provider.from)).toBe(0n)
+    expect(await attemptsOf(payments)).toEqual([0])
+    const [row] = await other.database<
+      { attempts: number }[]
+    >`select max(attempts)::int as attempts from payment`
+    expect(row).toEqual({ attempts: 0 })
+  } finally {
+    await other.close()
+  }
+})
+
+/** The same payments, accepted by another gateway too. */
+async function copyPayments(other: KeeperStack, payments: QueuedPayment[]): Promise<void> {
+  const ids = payments.map(({ paymentId }) => paymentId)
+  const [endpoint] = await other.database<{ id: string; providerId: string }[]>`
+    select id, provider_id as "providerId" from endpoint`
+  const rows = await stack.database<Record<string, string>[]>`
+    select id, request_id, chain_id, token, payer, payee, fee_recipient, price, provider_amount, fee_amount,
+      valid_before, tier, effective_rate, resource, receipt, request_hash, challenged_at, accepted_at
+    from payment where id in ${stack.database(ids)}`
+  const authorizations = await stack.database<Record<string, string>[]>`
+    select * from signed_authorization where payment_id in ${stack.database(ids)}`
+  const owner = { provider_id: endpoint?.providerId ?? '', endpoint_id: endpoint?.id ?? '' }
+  for (const row of rows) {
+    const { chain_id, token, payer } = row
+    await other.database`insert into payer ${other.database({ chain_id, token, address: payer })}`
+    await other.database`insert into payment ${other.database({ ...row, ...owner })}`
+  }
+  for (const row of authorizations) {
+    await other.database`insert into signed_authorization ${other.database(row)}`
+  }
+}
+
 function testClient() {
   return createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) }).extend(publicActions)
 }

@@ -1,0 +1,379 @@
+import {
+  createTestClient,
+  createWalletClient,
+  encodeFunctionData,
+  type Hex,
+  http,
+  numberToHex,
+  parseAbi,
+  publicActions,
+} from 'viem'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { openServedNetworks, type ServedNetwork } from '#keeper/chain/servedNetworks'
+import type { Keeper } from '#keeper/keeper'
+import { type Database, openDatabase } from '#keeper/store/database'
+import { priceFeedRuntimeCode } from '../../scripts/chain/generated/predeploys.ts'
+import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
+import { startCutProxy } from '../support/cutProxy.ts'
+import {
+  type KeeperStack,
+  platformWallet,
+  type QueuedPayment,
+  randomHex,
+  startKeeperStack,
+  until,
+  walletAccount,
+} from '../support/keeperStack.ts'
+
+// Named after the rows of docs/operations.md, "What others suffered".
+
+let stack: KeeperStack
+let chaos: ChaosRpc
+let behindChaos: ServedNetwork
+beforeAll(async () => {
+  stack = await startKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 60_000 })
+  chaos = await startChaosRpc({ target: stack.chain.url, delayMs: 1_500 })
+  const deployment = stack.chain.deployments.localhost
+  if (!deployment) throw new Error('no deployment')
+  const [served] = await openServedNetworks(
+    [{ network: stack.served.network, deployment, rpcUrls: [chaos.url] }],
+    { timeoutMs: 1_000 },
+  )
+  if (!served) throw new Error('not served')
+  behindChaos = served
+})
+afterAll(async () => {
+  await chaos?.close()
+  await stack?.close()
+})
+
+const hourAgo = () => new Date(Date.now() - 3_600_000)
+const sending = 'eth_sendRawTransaction'
+
+async function queueDue(count = 1): Promise<QueuedPayment[]> {
+  const buyers = await stack.buyers(count, 50_000n)
+  return Promise.all(buyers.map((buyer) => stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })))
+}
+
+async function whileRunning<T>(keeper: Keeper, task: () => Promise<T>): Promise<T> {
+  keeper.start()
+  try {
+    return await task()
+  } finally {
+    await keeper.stop()
+    chaos.heal()
+  }
+}
+
+async function transactionsOf(payments: QueuedPayment[]) {
+  return stack.database<
+    { hash: Hex; kind: string; nonce: bigint; mined: bigint | null; outcome: string | null }[]
+  >`
+    select t.hash, t.kind, t.nonce, t.mined_block as mined, b.outcome
+    from transaction t join batch b on b.id = t.batch_id
+    where b.id in (select batch_id from batch_item
+      where payment_id in ${stack.database(payments.map((one) => one.paymentId))})
+    order by t.created_at`
+}
+
+/** Settled, by no payment's attempt and with nobody charged twice. */
+async function expectUnharmed(payments: QueuedPayment[]): Promise<void> {
+  const rows = await stack.database<{ attempts: number }[]>`
+    select distinct attempts from payment where id in ${stack.database(payments.map((one) => one.paymentId))}`
+  expect(rows).toEqual([{ attempts: 0 }])
+  for (const { provider } of payments) expect(await stack.balanceOf(provider.from)).toBe(0n)
+}
+
+function testClient() {
+  return createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) }).extend(publicActions)
+}
+
+function checks(keeper: Keeper) {
+  return async () => {
+    const { checks } = (await (await keeper.app.request('/readyz')).json()) as {
+      checks: { name: string; ok: boolean }[]
+    }
+    return Object.fromEntries(checks.map(({ name, ok }) => [name, ok]))
+  }
+}
+
+describe('what others suffered', () => {
+  test.each(['drop-reply', 'already-known', 'duplicate'] as const)(
+    'KEEPER 1: a broadcast whose answer is %s: the hash was known before, and it is settled once',
+    async (fault) => {
+      chaos.next(sending, fault)
+      const payments = await queueDue(2)
+      await whileRunning(stack.keeper({ networks: [behindChaos] }), () =>
+        until('they are settled', () => stack.isSettled(payments)),
+      )
+      expect(await transactionsOf(payments)).toHaveLength(1)
+      await expectUnharmed(payments)
+    },
+  )
+
+  test('KEEPER 2 and 3: another program uses the key: no gap, no jam, the payments go on with the next nonce', async () => {
+    const payments = await queueDue()
+    const chain = testClient()
+    await chain.setAutomine(false)
+    let offset = 0
+    const keeper = stack.keeper({ now: () => new Date(Date.now() + offset) })
+    await whileRunning(keeper, async () => {
+      await until('it is out', async () => (await transactionsOf(payments)).length === 1)
+      const other = createWalletClient({ account: walletAccount(0), transport: http(stack.chain.url) })
+      const [sent] = await transactionsOf(payments)
+      await other.sendTransaction({
+        to: walletAccount(9).address,
+        nonce: Number(sent?.nonce),
+        gas: 21_000n,
+        maxFeePerGas: 90_000_000_000n,
+        maxPriorityFeePerGas: 2_000_000_000n,
+        chain: null,
+      })
+      await chain.mine({ blocks: 1 })
+      await chain.setAutomine(true)
+      // Seen gone for ten seconds, by the keeper's clock.
+      await until('it has been missed', () => false, 1_000).catch(() => {})
+      offset = 11_000
+      await until('it is settled', () => stack.isSettled(payments))
+    })
+    const [lost, settled] = await transactionsOf(payments)
+    expect(lost).toMatchObject({ outcome: 'lost', mined: null })
+    expect(settled?.nonce).toBe((lost?.nonce ?? 0n) + 1n)
+    await expectUnharmed(payments)
+  })
+
+  test('KEEPER 5: a timeout is not a failure', async () => {
+    chaos.always(sending, 'delay')
+    const payments = await queueDue()
+    await whileRunning(stack.keeper({ networks: [behindChaos] }), () =>
+      until('it is settled', () => stack.isSettled(payments)),
+    )
+    expect(await transactionsOf(payments)).toHaveLength(1)
+    await expectUnharmed(payments)
+  })
+
+  test('KEEPER 9: a transaction that vanishes is sent again, the same bytes, before more is offered', async () => {
+    const payments = await queueDue()
+    const chain = testClient()
+    await chain.setAutomine(false)
+    await whileRunning(stack.keeper(), async () => {
+      await until('it is out', async () => (await transactionsOf(payments)).length === 1)
+      const [sent] = await transactionsOf(payments)
+      if (!sent) throw new Error('nothing was sent')
+      await until('the node has it', async () => {
+        const found = await stack.served.client.getTransaction({ hash: sent.hash }).catch(() => null)
+        return found !== null
+      })
+      await chain.dropTransaction({ hash: sent.hash })
+      await until('the node has it again', async () => {
+        const found = await stack.served.client.getTransaction({ hash: sent.hash }).catch(() => null)
+        return found !== null
+      })
+      await chain.mine({ blocks: 1 })
+      await chain.setAutomine(true)
+      await until('it is settled', () => stack.isSettled(payments))
+    })
+    expect(await transactionsOf(payments)).toHaveLength(1)
+    await expectUnharmed(payments)
+  })
+})
+
+describe('dependencies that are gone', () => {
+  test('behavior: the RPC: nothing fails, /readyz names it, and it goes on when it is back', async () => {
+    chaos.always('*', 'refuse')
+    const payments = await queueDue()
+    const keeper = stack.keeper({ networks: [behindChaos] })
+    await whileRunning(keeper, async () => {
+      await until('/readyz names it', async () => (await checks(keeper)())['rpc localhost'] === false)
+      expect(await checks(keeper)()).toMatchObject({ database: true })
+      expect(await transactionsOf(payments)).toEqual([])
+      chaos.heal()
+      await until('it is settled', () => stack.isSettled(payments))
+      await until('/readyz says so', async () => (await checks(keeper)())['rpc localhost'] === true)
+    })
+    await expectUnharmed(payments)
+  })
+
+  test('behavior: Postgres, in the middle of a batch: no row is lost, /readyz names it, and it goes on', async () => {
+    const url = new URL(stack.databaseUrl)
+    const proxy = await startCutProxy(url.hostname, Number(url.port))
+    url.hostname = '127.0.0.1'
+    url.port = String(proxy.port)
+    const database: Database = openDatabase({ url: url.href, applicationName: 'behind a proxy' })
+    const payments = await queueDue(2)
+    let wasCut = false
+    const keeper = stack.keeper({
+      database,
+      checkpoint: (name) => {
+        if (name !== 'before-broadcast' || wasCut) return
+        wasCut = true
+        proxy.cut()
+      },
+    })
+    try {
+      await whileRunning(keeper, async () => {
+        await until('/readyz names it', async () => (await checks(keeper)()).database === false)
+        proxy.mend()
+        await until('they are settled', () => stack.isSettled(payments))
+        await until('/readyz says so', async () => (await checks(keeper)()).database === true)
+      })
+      expect(await transactionsOf(payments)).toHaveLength(1)
+      await expectUnharmed(payments)
+    } finally {
+      await database.end({ timeout: 1 })
+      await proxy.close()
+    }
+  })
+})
+
+test('behavior: payers with code are settled in a batch of their own, found out by the keeper', async () => {
+  const payments = await queueDue(4)
+  // ERC-1271: says yes to every signature.
+  const alwaysYes = '0x631626ba7e60e01b60005260206000f3'
+  const [first, second] = payments
+  for (const payment of [first, second]) {
+    if (payment) await testClient().setCode({ address: payment.provider.from, bytecode: alwaysYes })
+  }
+  await whileRunning(stack.keeper(), () => until('all are settled', () => stack.isSettled(payments)))
+  const batches = await stack.database<{ count: number }[]>`
+    select count(*)::int as count from batch_item i join batch b on b.id = i.batch_id
+    where i.active and i.payment_id in ${stack.database(payments.map((one) => one.paymentId))}
+    group by b.id`
+  expect(batches).toEqual([{ count: 2 }, { count: 2 }])
+  await expectUnharmed(payments)
+})
+
+test('behavior: a payment whose time is over fails with the reason, and its provider hears of it', async () => {
+  const [buyer] = await stack.buyers(1, 50_000n)
+  if (!buyer) throw new Error('no buyer')
+  const payment = await stack.queue({ buyer, price: 50_000n, validFor: 5 })
+  await whileRunning(stack.keeper(), async () => {
+    await until('its time is over on chain', async () => {
+      await testClient().mine({ blocks: 1 })
+      const { timestamp } = await stack.served.client.getBlock()
+      return timestamp > payment.provider.validBefore
+    })
+    await until('it failed', async () => {
+      const [row] = await stack.database<{ code: string | null; failedAt: Date | null }[]>`
+        select failure_code as code, failed_at as "failedAt" from payment where id = ${payment.paymentId}`
+      return row?.code === 'authorization_expired' && row.failedAt !== null
+    })
+  })
+  const events = await stack.database<{ event: string }[]>`
+    select event from outbox where payment_id = ${payment.paymentId}`
+  expect(events).toEqual([{ event: 'settlement.failed' }])
+  expect(await stack.balanceOf(buyer.address)).toBe(50_000n)
+})
+
+describe('raised thresholds', () => {
+  const oracle = '0x420000000000000000000000000000000000000F'
+  const feed = '0x00000000000000000000000000000000000feed0'
+  const priceFeedAbi = parseAbi(['function setAnswer(int256 answer)'])
+
+  /** What getL1Fee of the OP stack's GasPriceOracle answers. */
+  async function setL1Fee(wei: bigint): Promise<void> {
+    const word = numberToHex(wei, { size: 32 }).slice(2)
+    await testClient().setCode({ address: oracle, bytecode: `0x7f${word}60005260206000f3` })
+  }
+
+  async function setEthUsd(usd: bigint): Promise<void> {
+    await testClient().setCode({ address: feed, bytecode: priceFeedRuntimeCode })
+    const admin = createWalletClient({ account: walletAccount(9), transport: http(stack.chain.url) })
+    const data = encodeFunctionData({ abi: priceFeedAbi, functionName: 'setAnswer', args: [usd * 10n ** 8n] })
+    const hash = await admin.sendTransaction({ to: feed, data, chain: null })
+    await stack.served.client.waitForTransactionReceipt({ hash })
+  }
+
+  function keeperOnOpStack(): Keeper {
+    const network = { ...stack.served.network, isOpStack: true, ethUsdFeed: feed } as const
+    return stack.keeper({
+      networks: [{ ...stack.served, network }],
+      // What holds where the feed is stale: dear.
+      settings: { ...stack.settings, gasTokenUsd: 1_000_000_000_000n },
+    })
+  }
+
+  async function queueMany(count: number, price: bigint): Promise<QueuedPayment[]> {
+    const payee = randomHex(20)
+    const buyers = await stack.buyers(3, BigInt(count) * price)
+    const payments: QueuedPayment[] = []
+    for (let i = 0; i < count; i++) {
+      const buyer = buyers[i % 3]
+      if (buyer) payments.push(await stack.queue({ buyer, price, payee }))
+    }
+    return payments
+  }
+
+  /** Looks at the queue some times, each with an estimate. */
+  async function staysQueued(payments: QueuedPayment[]): Promise<void> {
+    let looks = 0
+    const keeper = keeperOnOpStack()
+    const seen = stack.served.client
+    await whileRunning(keeper, async () => {
+      await until('some looks were taken', async () => {
+        await seen.getBlockNumber({ cacheTime: 0 })
+        looks += 1
+        return looks > 20
+      })
+    })
+    expect(await transactionsOf(payments)).toEqual([])
+  }
+
+  async function triggerOf(payments: QueuedPayment[]): Promise<string | undefined> {
+    const [row] = await stack.database<{ trigger: string }[]>`
+      select trigger from batch where id in (
+        select batch_id from batch_item where payment_id = ${payments[0]?.paymentId ?? ''})`
+    return row?.trigger
+  }
+
+  test('behavior: 1.00 USD waits while its L1 data is dear, and settles once it is cheap', async () => {
+    await setEthUsd(500n)
+    await setL1Fee(10n ** 14n) // 0.05 USD
+    const payments = await queueMany(20, 60_000n)
+    await staysQueued(payments)
+    await setL1Fee(0n)
+    await whileRunning(keeperOnOpStack(), () => until('they are settled', () => stack.isSettled(payments)))
+    expect(await triggerOf(payments)).toBe('amount')
+  })
+
+  test('behavior: 2.00 USD settle however dear', async () => {
+    await setL1Fee(10n ** 14n)
+    const payments = await queueMany(36, 60_000n)
+    await whileRunning(keeperOnOpStack(), () => until('they are settled', () => stack.isSettled(payments)))
+    expect(await triggerOf(payments)).toBe('amount')
+  })
+
+  test('behavior: 100 payments wait while dear; 150 settle in one transaction', async () => {
+    await setL1Fee(10n ** 14n)
+    const payee = randomHex(20)
+    const buyers = await stack.buyers(3, 1_000_000n)
+    const add = async (count: number) => {
+      const added: QueuedPayment[] = []
+      for (let i = 0; i < count; i++) {
+        const buyer = buyers[i % 3]
+        if (buyer) added.push(await stack.queue({ buyer, price: 5_000n, payee }))
+      }
+      return added
+    }
+    const payments = await add(100)
+    await staysQueued(payments)
+    payments.push(...(await add(50)))
+    await whileRunning(keeperOnOpStack(), () => until('they are settled', () => stack.isSettled(payments)))
+    expect(await triggerOf(payments)).toBe('count')
+    expect(await transactionsOf(payments)).toHaveLength(1)
+  })
+
+  // The last: it moves the chain's clock.
+  test('behavior: a stale feed is refused: the configured price holds', async () => {
+    // Next to nothing by the feed, 10 USD by the configured price.
+    await setL1Fee(10n ** 13n)
+    await setEthUsd(1n)
+    await testClient().increaseTime({ seconds: 3 * 3_600 })
+    await testClient().mine({ blocks: 1 })
+    const payments = await queueMany(20, 60_000n)
+    await staysQueued(payments)
+    await setEthUsd(1n)
+    await whileRunning(keeperOnOpStack(), () => until('they are settled', () => stack.isSettled(payments)))
+    expect(await stack.balanceOf(platformWallet)).toBeGreaterThan(0n)
+  })
+})
