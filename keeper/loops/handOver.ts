@@ -33,15 +33,17 @@ export async function handOver(context: Context, lease: Lease, batch: BatchRow):
 /** Submits a batch that was handed over until the other side has answered, then waits for the index to show it. */
 export async function followHandover(context: Context, lease: Lease, batch: BatchRow): Promise<StepResult> {
   const { sql, served, settings, now, log } = context
-  // Without a facilitator of its own, a keeper that looks after another one's batch can only wait for the chain.
-  if (batch.remoteHash === null && settings.facilitatorUrl !== null) {
+  const isCurrent = (await readIndexState(context)).status === 'current'
+  const items = await readBatchItems(sql, context.indexerSchema, batch.id)
+  const isSettled =
+    isCurrent && items.every(({ provider, fee }) => provider.state === 'settled' && fee?.state !== 'open')
+  // An answer that was lost is asked for again, but not for what was settled meanwhile: that would be refused. Without a
+  // facilitator of its own, a keeper that looks after another one's batch can only wait for the chain.
+  if (batch.remoteHash === null && !isSettled && settings.facilitatorUrl !== null) {
     await submit(context, lease, batch, settings.facilitatorUrl)
     return 'idle'
   }
-  const index = await readIndexState(context)
-  if (index.status !== 'current') return 'idle'
-  const items = await readBatchItems(sql, context.indexerSchema, batch.id)
-  const isSettled = items.every(({ provider, fee }) => provider.state === 'settled' && fee?.state !== 'open')
+  if (!isCurrent) return 'idle'
   if (!isSettled && now().getTime() - batch.createdAt.getTime() < giveUpMs) return 'idle'
   await sql.begin(async (tx) => {
     await requireLease(tx, lease)

@@ -4,7 +4,7 @@ import { finalityOf } from '#keeper/domain/finality'
 import { createLogger } from '#keeper/logger'
 import { concludeMined } from '#keeper/loops/conclude'
 import { createConfirmer } from '#keeper/loops/confirm'
-import type { CheckpointName, Context } from '#keeper/loops/context'
+import { type CheckpointName, type Context, createMemory } from '#keeper/loops/context'
 import { collectEvidence, recheckEvidence } from '#keeper/loops/evidence'
 import { readIndexState } from '#keeper/loops/indexState'
 import { keepUp } from '#keeper/loops/upkeep'
@@ -55,7 +55,7 @@ export async function createActor(
       }),
     log: createLogger(process.env.LOG_LEVEL ?? 'silent'),
     metrics: createMetrics(),
-    memory: { missingSince: new Map(), settled: new Set(), counted: new Map() },
+    memory: createMemory(),
   }
   const account = walletAccount(options.wallet)
   const worker = createWorker(context, randomHex(8), {

@@ -27,22 +27,20 @@ import { replayable, seeds } from './seeds.ts'
 const walletOfActor = [0, 0, 1]
 const paymentsARun = 6
 
-const faults = fc.constantFrom(
-  'drop-reply',
-  'refuse',
-  'duplicate',
-  '429',
-  'stale-head',
-  'null-receipt',
-  'already-known',
-)
-const methods = fc.constantFrom(
-  'eth_sendRawTransaction',
-  'eth_getTransactionReceipt',
-  'eth_getTransactionCount',
-  'eth_call',
-  'eth_blockNumber',
-  'eth_getBlockByNumber',
+const anywhere = ['drop-reply', 'refuse', 'duplicate', '429', '500'] as const
+const fault = fc.oneof(
+  fc.record({
+    method: fc.constantFrom('eth_call', 'eth_getTransactionCount', 'eth_blockNumber', 'eth_getBlockByNumber'),
+    fault: fc.constantFrom(...anywhere, 'stale-head' as const),
+  }),
+  fc.record({
+    method: fc.constant('eth_getTransactionReceipt'),
+    fault: fc.constantFrom(...anywhere, 'null-receipt' as const),
+  }),
+  fc.record({
+    method: fc.constant('eth_sendRawTransaction'),
+    fault: fc.constantFrom(...anywhere, 'already-known' as const),
+  }),
 )
 const actor = fc.nat({ max: walletOfActor.length - 1 })
 const payment = fc.nat({ max: paymentsARun - 1 })
@@ -58,7 +56,7 @@ const event = fc.oneof(
   },
   { weight: 3, arbitrary: fc.record({ kind: fc.constant('queue') }) },
   { weight: 3, arbitrary: fc.record({ kind: fc.constant('mine'), blocks: fc.integer({ min: 1, max: 3 }) }) },
-  { weight: 2, arbitrary: fc.record({ kind: fc.constant('fault'), actor, method: methods, fault: faults }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('fault'), actor, call: fault }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('wait'), seconds: fc.constantFrom(1, 3, 6, 20) }) },
   {
     weight: 2,
@@ -138,7 +136,7 @@ async function play(events: Event[]): Promise<void> {
       case 'mine':
         return mine(one.blocks)
       case 'fault':
-        return proxies[one.actor]?.next(one.method, one.fault)
+        return proxies[one.actor]?.next(one.call.method, one.call.fault)
       case 'wait':
         return letPass(one.seconds)
       case 'stranger': {

@@ -43,9 +43,9 @@ export async function killAll(): Promise<void> {
   await Promise.all([...children].map(kill))
 }
 
-/** Resolves when it has ended itself with SIGKILL; throws if it ends in another way. */
+/** Resolves when it has ended itself with SIGKILL; throws if it ends in another way, or goes on living. */
 export async function death(child: ChildProcess): Promise<void> {
-  const [code, signal] = await once(child, 'exit')
+  const [code, signal] = await once(child, 'exit', { signal: AbortSignal.timeout(60_000) })
   if (signal !== 'SIGKILL')
     throw new Error(`it ended with ${signal ?? code} instead of dying at its checkpoint`)
 }

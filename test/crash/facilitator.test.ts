@@ -12,7 +12,7 @@ import {
   until,
   walletKey,
 } from '../support/keeperStack.ts'
-import { findBreaches, findMisplaced } from '../support/ledger.ts'
+import { describeState, findBreaches, findMisplaced } from '../support/ledger.ts'
 import { death, kill, killAll, portOf, startChild } from './children.ts'
 import type { CrashingKeeperOptions } from './crashingKeeper.ts'
 
@@ -103,17 +103,20 @@ test('behavior: a keeper that hands over dies at each step: the other side settl
     stack.chain,
   )
   try {
-    const checkpoints: CheckpointName[] = [
+    const unanswered: CheckpointName[] = [
       'before-handover',
       'before-handover-request',
       'after-handover-request',
-      'after-handover-recorded',
     ]
-    const alone = runs > 0 ? checkpoints.map((checkpoint) => [checkpoint]) : []
-    for (const deaths of [checkpoints, ...alone]) {
+    const alone = runs > 0 ? unanswered.map((checkpoint) => [checkpoint]) : []
+    for (const deaths of [unanswered, ['after-handover-recorded' as const], ...alone]) {
       const fromBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
       const payment = await queueOne(own, new Date(Date.now() - 3_600_000))
-      for (const checkpoint of deaths) await death(startKeeper(own, checkpoint, { privateKeys: [] }))
+      for (const checkpoint of deaths) {
+        await death(startKeeper(own, checkpoint, { privateKeys: [] })).catch(async (error: unknown) => {
+          throw new Error(`it was to die at ${checkpoint}: ${await describeState(own, [])}`, { cause: error })
+        })
+      }
       const last = startKeeper(own, null, { privateKeys: [] })
       await until('it is settled', () => own.isSettled([payment]))
       await until('the batch is over', async () => {
