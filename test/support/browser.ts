@@ -9,8 +9,9 @@ const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-s
 export function findBrowser(): string | undefined {
   const { CHROMIUM_PATH, PATH = '' } = process.env
   if (CHROMIUM_PATH) return CHROMIUM_PATH
-  const folders = [...PATH.split(delimiter), '/usr/bin', '/usr/local/bin']
-  return folders.flatMap((folder) => names.map((name) => join(folder, name))).find(isExecutable)
+  return PATH.split(delimiter)
+    .flatMap((folder) => names.map((name) => join(folder, name)))
+    .find(isExecutable)
 }
 
 function isExecutable(path: string): boolean {
