@@ -64,11 +64,10 @@ const questionsInFlight = 2
 const unlimited: Allowance = { limit: null, by: 'balance', available: 0n, unsettled: 0n, isIndexed: true }
 
 export function createPayers(served: ServedNetwork, reads: ChainReads, options: PayersOptions): Payers {
-  const { client } = served
   const { checkBalance, caps, now } = options
 
   const codes = createCache<Address, boolean>({
-    load: async (address) => (await client.getCode({ address })) !== undefined,
+    load: reads.hasCode,
     ttlMs: codeTtlMs,
     refreshAfterMs: codeTtlMs / 2,
     max: maxPayers,
@@ -76,7 +75,7 @@ export function createPayers(served: ServedNetwork, reads: ChainReads, options: 
   })
 
   async function readAllowances(payers: Address[]): Promise<Allowance[]> {
-    const block = await client.getBlockNumber()
+    const block = await served.client.getBlockNumber()
     const withHistory = caps.newPayer !== null
     const question = { payers, block, now: Math.floor(now() / 1000), withHistory }
     const [exposures, balances] = await Promise.all([
