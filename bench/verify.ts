@@ -35,21 +35,12 @@ export async function run(args: string[]): Promise<void> {
       json: { type: 'boolean', default: false },
       rounds: { type: 'string', default: '7' },
       requests: { type: 'string', default: '2000' },
-      /** Writes a CPU profile of the api process into this folder. */
-      profile: { type: 'string' },
     },
   })
   const say = (line: string) => {
     if (!values.json) console.log(line)
   }
-  const profile = values.profile
-  const rig = await startRig({
-    buyers,
-    apiEnv:
-      profile === undefined
-        ? {}
-        : { NODE_OPTIONS: `--cpu-prof --cpu-prof-interval=200 --cpu-prof-dir=${profile}` },
-  })
+  const rig = await startRig({ buyers })
   try {
     const report = await measure(rig, Number(values.rounds), Number(values.requests), say)
     if (values.json) console.log(JSON.stringify(report))
@@ -143,7 +134,7 @@ async function measure(
 type Signed = { requests: Buffer[]; require: (answers: Answer[]) => void }
 
 /** Makes payments and sees to it that each is answered as it must be. */
-function createPayments(rig: Rig) {
+export function createPayments(rig: Rig) {
   const { shop, apiPort, database } = rig
   const { providerId } = shop
   const signer = createSigner(rig)

@@ -33,6 +33,8 @@ export type VerifyBody = {
 export type Rig = {
   api: Service
   apiPort: number
+  /** Where the api's inspector listens, if it was asked for. */
+  inspectorUrl: string | undefined
   rpcUrl: string
   usdc: Address
   buyers: Buyer[]
@@ -54,13 +56,12 @@ export type Rig = {
 export const usdcPerUnit = '0.05'
 export const platformWallet: Address = '0x00000000000000000000000000000000000fee00'
 
-/** @param apiEnv on top of what the rig sets. */
 export async function startRig({
   buyers: count,
-  apiEnv = {},
+  withInspector = false,
 }: {
   buyers: number
-  apiEnv?: Record<string, string>
+  withInspector?: boolean
 }): Promise<Rig> {
   const closers: (() => Promise<unknown>)[] = []
   const close = async () => {
@@ -105,10 +106,11 @@ export async function startRig({
       return { port, cpu: () => cpuTime(service.pid ?? 0) }
     }
 
+    let inspectorUrl: string | undefined
     const apiPort = await freePort()
     const api = new Service({
       name: 'api',
-      program: ['api/main.ts'],
+      program: [...(withInspector ? [`--inspect=${loopback}:0`] : []), 'api/main.ts'],
       env: {
         API_PORT: String(apiPort),
         DATABASE_URL: databaseUrl,
@@ -120,11 +122,13 @@ export async function startRig({
         RECEIPT_KEY_FILE: join(folder, 'receipt-keys.json'),
         RATE_LIMITS: 'off',
         LOG_LEVEL: 'info',
-        ...apiEnv,
       },
       url: `http://${loopback}:${apiPort}`,
       readyPath: '/healthz',
       logFile: join(folder, 'api.log'),
+      onLine: (line) => {
+        inspectorUrl ??= /ws:\/\/\S+/.exec(line)?.[0]
+      },
     })
     closers.push(() => api.stop())
     await api.start()
@@ -154,6 +158,7 @@ export async function startRig({
     return {
       api,
       apiPort,
+      inspectorUrl,
       rpcUrl: chain.url,
       usdc: deployment.usdc,
       buyers,

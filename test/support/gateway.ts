@@ -52,7 +52,7 @@ export const testGatewaySettings: GatewaySettings = {
   balanceTtlMs: 5_000,
   payerCaps: { payer: null, newPayer: null },
   providerCap: null,
-  contractTimeoutMs: 1_000,
+  contractTimeoutMs: 10_000,
   settleBeforeServe: null,
   settleBeforeServeTimeoutMs: 4_000,
   triggers: defaultTriggers,
