@@ -36,6 +36,7 @@ import type { Context } from './context.ts'
 /** The chain's word and the index's may differ for this long before a payment is looked at again. */
 const putOffMs = 5_000
 const outOfGasPauseMs = 60_000
+const lookAgainMs = 1_000
 
 /**
  * Goes through a network's mined batches: notices those that a reorg dropped, reads from the index what became of each
@@ -44,14 +45,31 @@ const outOfGasPauseMs = 60_000
 export async function concludeMined(context: Context, index: IndexState): Promise<void> {
   const { sql, served, log, metrics } = context
   const { chainId, name } = served.network
-  for (const batch of await readMinedBatches(sql, chainId)) {
+  const batches = await readMinedBatches(sql, chainId)
+  if (batches.length === 0 || (await isUnchanged(context, batches, index))) return
+  for (const batch of batches) {
     try {
       await concludeBatch(context, batch, index)
     } catch (error) {
+      context.memory.concluded = null
       metrics.loopErrors.inc({ network: name, loop: 'conclude' })
       log.warn({ err: error, batch: batch.batchId }, 'could not conclude the batch')
     }
   }
+}
+
+/** With the same head, index and batches there is nothing new to be seen, for a while. */
+async function isUnchanged(
+  { served, memory }: Context,
+  batches: readonly BatchRow[],
+  index: IndexState,
+): Promise<boolean> {
+  const { hash } = await served.client.getBlock()
+  const seen = [hash, index.status, index.head?.blockNumber, ...batches.map(({ id }) => id)].join()
+  const at = performance.now()
+  if (memory.concluded?.seen === seen && at - memory.concluded.at < lookAgainMs) return true
+  memory.concluded = { seen, at }
+  return false
 }
 
 async function concludeBatch(context: Context, batch: BatchRow, index: IndexState): Promise<void> {

@@ -91,12 +91,14 @@ export type Memory = {
   missingSince: Map<Hex, number>
   /** Hashes of mined batches of which every payment is settled: looked at again when they are deep. */
   settled: Set<Hex>
+  /** What mined batches were last looked at with, and when (ms). */
+  concluded: { seen: string; at: number } | null
   /** By fee recipient: until when (ms) it isn't looked again for a provider wallet with enough for a batch. */
   noneFullUntil: Map<Address, number>
 }
 
 export function createMemory(): Memory {
-  return { missingSince: new Map(), settled: new Set(), noneFullUntil: new Map() }
+  return { missingSince: new Map(), settled: new Set(), concluded: null, noneFullUntil: new Map() }
 }
 
 export type SettlementWallet = { address: Address; sign: (transaction: SignableTransaction) => Promise<Hex> }

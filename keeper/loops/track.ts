@@ -20,13 +20,14 @@ const lostAfterMs = 10_000
  * its nonce back. Concludes nothing while an RPC fails.
  *
  * @param wallet null: its key is not here. The stored bytes can be sent by anybody; only a new offer needs the key.
+ * @returns whether it was found mined: the wallet is free.
  */
 export async function trackBatch(
   context: Context,
   lease: Lease,
   wallet: SettlementWallet | null,
   batch: BatchRow,
-): Promise<void> {
+): Promise<boolean> {
   const { served, settings, now, metrics } = context
   const transactions = await readTransactions(context.sql, batch.id)
   const [dearest] = transactions
@@ -47,27 +48,28 @@ export async function trackBatch(
     if (!(error instanceof ChainUnavailable)) throw error
     // Not found by those that answered: that says nothing. To send it again can't hurt.
     await resendIfDue(context, lease, transactions)
-    return
+    return false
   }
   if (mined) {
     await recordMined(context, lease, batch, mined)
-    return
+    return true
   }
 
   const nextNonce = await readNonce(served.clients, lease.address)
   if (nextNonce > dearest.nonce) {
     await giveUpIfLost(context, lease, batch)
-    return
+    return false
   }
   context.memory.missingSince.delete(batch.batchId)
 
   const isStuck = now().getTime() - dearest.createdAt.getTime() >= settings.replaceAfterMs
   const canReplace = wallet !== null && nextNonce === dearest.nonce
-  if (isStuck && canReplace && (await replace(context, lease, wallet, batch, dearest))) return
+  if (isStuck && canReplace && (await replace(context, lease, wallet, batch, dearest))) return false
   const resent = await resendIfDue(context, lease, transactions)
   // The base fee has risen over what was offered: waiting for it to fall again may take for ever.
   const isTooCheap = resent?.status === 'rejected' && resent.code === 'underpriced'
   if (isTooCheap && canReplace) await replace(context, lease, wallet, batch, dearest)
+  return false
 }
 
 async function recordMined(context: Context, lease: Lease, batch: BatchRow, mined: Mined): Promise<void> {

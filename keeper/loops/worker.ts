@@ -46,8 +46,7 @@ export function createWorker(
       return 'idle'
     }
     if (open) {
-      await trackBatch(context, lease, wallet, open)
-      return 'idle'
+      return (await trackBatch(context, lease, wallet, open)) ? 'busy' : 'idle'
     }
 
     if (await isPaused(lease)) return 'idle'
