@@ -116,7 +116,10 @@ async function choosePorts(): Promise<StackPorts> {
   return chosen
 }
 
-async function invite({ chain, logFolder, provider }: Stack, seconds: number): Promise<void> {
+async function invite(
+  { chain, logFolder, provider, providerApiKey, api }: Stack,
+  seconds: number,
+): Promise<void> {
   const buyer = devAccount(buyerAccount)
   await chain.mintUsdc([buyer.address], buyerFunds)
   const usdc = chain.deployments[chain.network]?.usdc
@@ -124,6 +127,8 @@ async function invite({ chain, logFolder, provider }: Stack, seconds: number): P
 Ready after ${seconds.toFixed(1)} s. A buyer with 1,000 USDC can pay for the sample API now, in another terminal:
 
   WALLET_PRIVATE_KEY=${devPrivateKey(buyerAccount)} USDC_ADDRESS=${usdc} npm run buy -- ${provider?.url}/forecast
+
+What its provider sees: ${api.url}/dashboard/ with the API key ${providerApiKey}
 
 What is paid settles within ${settleAfterSeconds} s here (TRIGGER_TIME_SECONDS). Logs: ${logFolder}. Ctrl-C stops everything.
 `)

@@ -53,6 +53,8 @@ export type Stack = {
   keeper: Service
   api: Service
   provider: Service | undefined
+  /** Of the sample provider: what the dashboard asks for. */
+  providerApiKey: string | undefined
   platformWallet: Address
   logFolder: string
   /** What all of our processes have in common in their environment. */
@@ -234,6 +236,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
     keeper,
     api,
     provider: undefined,
+    providerApiKey: undefined,
     platformWallet,
     logFolder,
     env,
@@ -249,8 +252,10 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   }
   if (options.provider) {
     options.onStarting?.('provider')
-    stack.provider = await startSampleProvider(stack, options, started)
-    options.onReady?.('provider', stack.provider.url)
+    const sample = await startSampleProvider(stack, options, started)
+    stack.provider = sample.provider
+    stack.providerApiKey = sample.apiKey
+    options.onReady?.('provider', sample.provider.url)
   }
   return stack
 }
@@ -268,7 +273,11 @@ async function startOwnPostgres(options: StackOptions, started: Started): Promis
   return server.createDatabase('tollkeeper')
 }
 
-async function startSampleProvider(stack: Stack, options: StackOptions, started: Started): Promise<Service> {
+async function startSampleProvider(
+  stack: Stack,
+  options: StackOptions,
+  started: Started,
+): Promise<{ provider: Service; apiKey: string }> {
   const port = options.ports?.provider || (await freePort())
   const url = `http://${loopback}:${port}`
   const registered = await registerProvider({
@@ -296,7 +305,7 @@ async function startSampleProvider(stack: Stack, options: StackOptions, started:
   })
   started.addService(provider)
   await Promise.race([provider.start(), aborted(options.signal)])
-  return provider
+  return { provider, apiKey: registered.apiKey }
 }
 
 /** Rejects when the start is given up; without a signal, never. */
