@@ -54,7 +54,7 @@ export type Rig = {
 }
 
 export const usdcPerUnit = '0.05'
-export const platformWallet: Address = '0x00000000000000000000000000000000000fee00'
+const platformWallet: Address = '0x00000000000000000000000000000000000fee00'
 
 export async function startRig({
   buyers: count,
