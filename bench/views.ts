@@ -116,6 +116,7 @@ export async function run(args: string[]): Promise<void> {
     const times = { large: emptyTimes(), small: emptyTimes() }
     const rounds = Number(values.requests)
     for (let round = -50; round < rounds; round++) {
+      if (round % 100 === 0) console.error(`${round} of ${rounds} requests of each view`)
       for (const view of views) {
         for (const [bench, into] of [
           [large, times.large],

@@ -6,17 +6,6 @@ export type BatchFilter = {
   /** Only batches that paid this wallet, with its own count and sum. */
   wallet?: Address
   txHash?: string
-  /** Unix seconds: mined at or after, and before. */
-  from?: number
-  to?: number
-}
-
-export type BatchPage = {
-  /** `desc`: the newest first. */
-  order: 'asc' | 'desc'
-  /** The last sequence of the page before. */
-  after?: number
-  limit: number
 }
 
 /** One BatchSettled, as far as it concerns the wallet asked for. */
@@ -35,38 +24,71 @@ export type BatchRow = {
   blockTime: bigint
 }
 
+/** The newest first. */
 export async function listBatches(
   database: Database,
   indexerSchema: string,
-  { chainId, wallet, txHash, from, to }: BatchFilter,
-  { order, after, limit }: BatchPage,
+  { chainId, wallet, txHash }: BatchFilter,
+  /** `after`: the last sequence of the page before. */
+  { after, limit }: { after?: number; limit: number },
 ): Promise<BatchRow[]> {
-  const index = database(indexerSchema)
   const share = wallet === undefined ? database`b` : database`r`
   return database<BatchRow[]>`
-    select b.sequence, ${share}.payment_count as "paymentCount",
-      ${wallet === undefined ? database`b.provider_total` : database`r.total`} as total,
-      b.gas_used * b.effective_gas_price + coalesce(b.l1_fee, 0) as "gasCost", b.tx_hash as "txHash",
-      b.trigger as "triggerCode", b.block_number as "blockNumber", b.block_hash as "blockHash",
-      b.block_time as "blockTime"
-    from ${index}.batch b
+    select ${columns(database, wallet !== undefined)}
+    from ${database(indexerSchema)}.batch b
     ${
       wallet === undefined
         ? database``
-        : database`join ${index}.batch_recipient r
+        : database`join ${database(indexerSchema)}.batch_recipient r
             on r.chain_id = b.chain_id and r.tx_hash = b.tx_hash and r.log_index = b.log_index and r.recipient = ${wallet}`
     }
     where ${share}.chain_id = ${chainId}
       ${txHash === undefined ? database`` : database`and b.tx_hash = ${txHash}`}
-      ${from === undefined ? database`` : database`and ${share}.block_time >= ${from}`}
-      ${to === undefined ? database`` : database`and ${share}.block_time < ${to}`}
-      ${
-        after === undefined
-          ? database``
-          : order === 'desc'
-            ? database`and ${share}.sequence < ${after}`
-            : database`and ${share}.sequence > ${after}`
-      }
-    order by ${share}.sequence ${order === 'desc' ? database`desc` : database`asc`}
+      ${after === undefined ? database`` : database`and ${share}.sequence < ${after}`}
+    order by ${share}.sequence desc
     limit ${limit}`
+}
+
+export type PeriodFilter = {
+  chainId: number
+  wallet: Address
+  /** Unix seconds: mined at or after, and before. */
+  from: number
+  to: number
+}
+
+/** A batch with what was stored of its block: null where that isn't known yet. */
+export type StoredBatchRow = BatchRow & { confirmedAt: Date | null; gasTokenUsd: bigint | null }
+
+/** A wallet's batches of a time, the oldest first, after the last one of the page before. */
+export async function listBatchesOfPeriod(
+  database: Database,
+  indexerSchema: string,
+  { chainId, wallet, from, to }: PeriodFilter,
+  { after, limit }: { after: Pick<BatchRow, 'blockTime' | 'sequence'> | null; limit: number },
+): Promise<StoredBatchRow[]> {
+  const index = database(indexerSchema)
+  // Joined by sequence, not by hash: batches of one time stand side by side in that index.
+  return database<StoredBatchRow[]>`
+    with r as materialized (
+      select sequence, payment_count, total, block_time from ${index}.batch_recipient
+      where chain_id = ${chainId} and recipient = ${wallet} and block_time >= ${from} and block_time < ${to}
+        ${after === null ? database`` : database`and (block_time, sequence) > (${after.blockTime}, ${after.sequence})`}
+      order by block_time, sequence
+      limit ${limit}
+    )
+    select ${columns(database, true)}, c.confirmed_at as "confirmedAt", g.usd as "gasTokenUsd"
+    from r join ${index}.batch b on b.chain_id = ${chainId} and b.sequence = r.sequence
+    left join confirmation c on c.chain_id = ${chainId} and c.block_hash = b.block_hash
+    left join gas_token_price g on g.chain_id = ${chainId} and g.block_hash = b.block_hash
+    order by r.block_time, r.sequence`
+}
+
+/** Of the batch `b`; its count and sum of all provider wallets, or those of one wallet's share `r` in it. */
+function columns(sql: Database, ofShare: boolean) {
+  return sql`b.sequence, ${ofShare ? sql`r` : sql`b`}.payment_count as "paymentCount",
+    ${ofShare ? sql`r.total` : sql`b.provider_total`} as total,
+    b.gas_used * b.effective_gas_price + coalesce(b.l1_fee, 0) as "gasCost", b.tx_hash as "txHash",
+    b.trigger as "triggerCode", b.block_number as "blockNumber", b.block_hash as "blockHash",
+    b.block_time as "blockTime"`
 }

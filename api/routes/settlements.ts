@@ -12,7 +12,13 @@ import { formatUsdc } from '#protocol/amount'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../app.ts'
 import { type Gateway, type GatewayNetwork, networkOf } from '../gateway.ts'
-import { type BatchFilter, type BatchPage, type BatchRow, listBatches } from '../queries/batches.ts'
+import {
+  type BatchRow,
+  listBatches,
+  listBatchesOfPeriod,
+  type PeriodFilter,
+  type StoredBatchRow,
+} from '../queries/batches.ts'
 import { readBlockFacts } from '../queries/blockFacts.ts'
 import { fromIndex, requireIndexedHead } from '../queries/indexedHead.ts'
 import { isKnownWallet, readWalletQueue } from '../queries/settlementQueue.ts'
@@ -55,7 +61,7 @@ const getExport = createRoute({
 })
 
 const defaultLimit = 20
-const exportPage = 500
+const exportPage = 5_000
 const daySeconds = 86_400
 
 const columns = [
@@ -80,17 +86,36 @@ export function addSettlementRoutes(app: App, gateway: Gateway): void {
     throw new Refusal('unknown_wallet', `Nothing is registered for or was paid to ${wallet} here`)
   }
 
-  async function readPage(network: GatewayNetwork, head: IndexedHead, filter: BatchFilter, page: BatchPage) {
-    const rows = await fromIndex(listBatches(database, indexerSchema, filter, page))
-    const facts = await readBlockFacts(database, network.served, {
+  function describe(network: GatewayNetwork, head: IndexedHead, rows: BatchRow[]) {
+    return readBlockFacts(database, network.served, {
       blocks: rows,
       indexedBlock: head.blockNumber,
       gasTokenUsd: settings.gasTokenUsd,
     })
-    return rows.map((row) => {
-      const fact = facts.get(row.blockHash)
-      return toBatch(row, fact?.confirmedAt ?? null, fact?.gasTokenUsd ?? settings.gasTokenUsd)
-    })
+  }
+
+  /** A page of an export: the chain is asked only for what is stored of no block of it. */
+  async function readExport(
+    network: GatewayNetwork,
+    head: IndexedHead,
+    filter: PeriodFilter,
+    after: StoredBatchRow | null,
+  ): Promise<StoredBatchRow[]> {
+    const rows = await fromIndex(
+      listBatchesOfPeriod(database, indexerSchema, filter, { after, limit: exportPage }),
+    )
+    const { confirmations, ethUsdFeed } = network.served.network
+    const isDeep = ({ blockNumber }: BatchRow) => blockNumber + BigInt(confirmations) <= head.blockNumber
+    const unknown = rows.filter(
+      (row) =>
+        (row.confirmedAt === null && isDeep(row)) || (row.gasTokenUsd === null && ethUsdFeed !== undefined),
+    )
+    const facts = await describe(network, head, unknown)
+    return rows.map((row) => ({
+      ...row,
+      confirmedAt: isDeep(row) ? (row.confirmedAt ?? facts.get(row.blockHash)?.confirmedAt ?? null) : null,
+      gasTokenUsd: row.gasTokenUsd ?? facts.get(row.blockHash)?.gasTokenUsd ?? null,
+    }))
   }
 
   app.openapi(getStatus, async (c) => {
@@ -139,9 +164,14 @@ export function addSettlementRoutes(app: App, gateway: Gateway): void {
       ...(txHash !== undefined && { txHash }),
     }
     // One more than asked for tells whether there is a further page.
-    const page = { order: 'desc', limit: limit + 1, ...(after !== undefined && { after }) } as const
-    const batches = await readPage(network, head, filter, page)
-    const shown = batches.slice(0, limit)
+    const page = { limit: limit + 1, ...(after !== undefined && { after }) }
+    const batches = await fromIndex(listBatches(database, indexerSchema, filter, page))
+    const rows = batches.slice(0, limit)
+    const facts = await describe(network, head, rows)
+    const shown = rows.map((row) => {
+      const fact = facts.get(row.blockHash)
+      return toBatch(row, fact?.confirmedAt ?? null, fact?.gasTokenUsd ?? settings.gasTokenUsd)
+    })
     const last = shown.at(-1)
     return c.json(
       {
@@ -165,18 +195,14 @@ export function addSettlementRoutes(app: App, gateway: Gateway): void {
     await requireWallet(network, wallet)
 
     const filter = { chainId, wallet, from, to }
-    const page = { order: 'asc', limit: exportPage } as const
+    const read = (after: StoredBatchRow | null) => readExport(network, head, filter, after)
     // The first page before the headers: what fails here still gets an honest status.
-    const first = await readPage(network, head, filter, page)
-    return c.body(
-      streamCsv(first, (after) => readPage(network, head, filter, { ...page, after })),
-      200,
-      {
-        'content-type': 'text/csv; charset=utf-8; header=present',
-        'content-disposition': `attachment; filename="settlements-${start}-${end}.csv"`,
-        'indexed-block': head.blockNumber.toString(),
-      },
-    )
+    const first = await read(null)
+    return c.body(streamCsv(first, read, settings.gasTokenUsd), 200, {
+      'content-type': 'text/csv; charset=utf-8; header=present',
+      'content-disposition': `attachment; filename="settlements-${start}-${end}.csv"`,
+      'indexed-block': head.blockNumber.toString(),
+    })
   })
 }
 
@@ -201,8 +227,6 @@ function describeQueue(queue: WalletQueue | null, triggers: TriggerSettings, now
   }
 }
 
-type Batch = ReturnType<typeof toBatch>
-
 function toBatch(row: BatchRow, confirmedAt: Date | null, gasTokenUsd: bigint) {
   return {
     batch_id: row.sequence,
@@ -216,24 +240,35 @@ function toBatch(row: BatchRow, confirmedAt: Date | null, gasTokenUsd: bigint) {
   }
 }
 
-/** Writes pages as they are read by the client: a slow one holds one page in memory, not the whole export. */
-function streamCsv(first: Batch[], next: (after: number) => Promise<Batch[]>): ReadableStream<Uint8Array> {
+/**
+ * Writes pages as they are read by the client: a slow one holds two pages in memory, not the whole export. While one is
+ * written, Postgres reads the next.
+ */
+function streamCsv(
+  first: StoredBatchRow[],
+  next: (after: StoredBatchRow) => Promise<StoredBatchRow[]>,
+  gasTokenUsd: bigint,
+): ReadableStream<Uint8Array> {
   const encoder = new TextEncoder()
-  let page: Batch[] | undefined = first
+  let coming = Promise.resolve(first)
   return new ReadableStream({
     start(controller) {
       controller.enqueue(encoder.encode(`${columns.join(',')}\r\n`))
     },
     async pull(controller) {
-      const last = page?.at(-1)
-      if (page === undefined || last === undefined) return controller.close()
-      controller.enqueue(encoder.encode(page.map(toLine).join('')))
-      page = page.length === exportPage ? await next(last.batch_id) : undefined
+      const page = await coming
+      const last = page.at(-1)
+      if (last === undefined) return controller.close()
+      coming = page.length === exportPage ? next(last) : Promise.resolve([])
+      // It is waited for only after the client has taken this page; until then, a failure isn't unhandled.
+      coming.catch(() => {})
+      controller.enqueue(encoder.encode(page.map((row) => toLine(row, gasTokenUsd)).join('')))
     },
   })
 }
 
 /** RFC 4180. No value holds a comma, a quote or a line break: all are numbers, hashes, times and our own words. */
-function toLine(batch: Batch): string {
+function toLine(row: StoredBatchRow, gasTokenUsd: bigint): string {
+  const batch = toBatch(row, row.confirmedAt, row.gasTokenUsd ?? gasTokenUsd)
   return `${columns.map((column) => batch[column] ?? '').join(',')}\r\n`
 }

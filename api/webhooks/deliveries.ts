@@ -56,9 +56,7 @@ export async function dispatchOutbox(
         insert into webhook_delivery (id, outbox_id, webhook_id, message_id, next_attempt_at, created_at)
         select pair.id, o.id, pair.webhook_id,
           'msg_' || left(encode(sha256(convert_to(concat_ws('|', o.event, o.provider_id, o.payment_id,
-            case when o.payment_id is not null then o.tx_hash end, coalesce(
-              case when o.payment_id is not null and o.tx_hash is not null then nullif(o.occurrence, 1) end,
-              case when o.payment_id is null or o.tx_hash is null then o.id end)), 'UTF8')), 'hex'), 32),
+            coalesce(o.tx_hash, o.id::text), nullif(o.occurrence, 1), o.data ->> 'batchId'), 'UTF8')), 'hex'), 32),
           ${now}, date_trunc('milliseconds', o.created_at)
         from unnest(
           ${deliveries.map(() => newId('whd'))}::text[],

@@ -97,7 +97,7 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
         block_number, block_time)
       select ${chainId}::int, '0x' || md5('tx ' || sequence) || md5(sequence::text), 99,
         '0x' || left(md5('to ' || provider) || md5(provider::text), 40), sequence, count(*), count(*) * 47500,
-        1000 + sequence, max(extract(epoch from accepted_at)::bigint + 60)
+        1000 + sequence, max(max(extract(epoch from accepted_at)::bigint + 60)) over (partition by sequence)
       from made where not is_open group by sequence, provider order by sequence`
     await connection`
       insert into ${index}.batch (chain_id, tx_hash, log_index, sequence, batch_id, keeper, token, trigger, authorizations,
