@@ -6,7 +6,13 @@ import { bumpFees } from '../domain/fees.ts'
 import { type BatchRow, closeBatch, lockBatch, setBatchState } from '../store/batches.ts'
 import { raiseActedBlock } from '../store/indexedHead.ts'
 import { type Lease, requireLease } from '../store/leases.ts'
-import { insertTransaction, markMined, readTransactions, type TransactionRow } from '../store/transactions.ts'
+import {
+  insertTransaction,
+  markMined,
+  readDearestBetween,
+  readTransactions,
+  type TransactionRow,
+} from '../store/transactions.ts'
 import type { Context, SettlementWallet } from './context.ts'
 import { prepareBatch } from './prepare.ts'
 import { sendStored } from './send.ts'
@@ -61,6 +67,13 @@ export async function trackBatch(
     return false
   }
   context.memory.missingSince.delete(batch.batchId)
+  if (nextNonce < dearest.nonce) {
+    // A reorg dropped closed batches as well, which nobody follows any more: until theirs are mined again, ours can't be.
+    const gap = { from: nextNonce, below: dearest.nonce }
+    for (const before of await readDearestBetween(context.sql, lease, gap)) {
+      await resendIfDue(context, lease, [before])
+    }
+  }
 
   const isStuck = now().getTime() - dearest.createdAt.getTime() >= settings.replaceAfterMs
   const canReplace = wallet !== null && nextNonce === dearest.nonce
@@ -110,7 +123,7 @@ async function giveUpIfLost(context: Context, lease: Lease, batch: BatchRow): Pr
 async function resendIfDue(
   context: Context,
   lease: Lease,
-  transactions: TransactionRow[],
+  transactions: Pick<TransactionRow, 'hash' | 'raw' | 'kind' | 'triedAt'>[],
 ): Promise<BroadcastResult | null> {
   const [dearest] = transactions
   if (!dearest) return null

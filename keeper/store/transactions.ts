@@ -56,6 +56,20 @@ export async function readTransactions(sql: Queryable, batchId: bigint): Promise
   }))
 }
 
+/** Of each nonce of a wallet in a range the dearest transaction, whatever became of its batch; the lowest nonce first. */
+export async function readDearestBetween(
+  sql: Queryable,
+  { chainId, address }: { chainId: number; address: Address },
+  nonces: { from: number; below: number },
+): Promise<Pick<TransactionRow, 'hash' | 'raw' | 'kind' | 'triedAt'>[]> {
+  const rows = await sql<(Pick<TransactionRow, 'hash' | 'kind' | 'triedAt'> & { raw: Uint8Array })[]>`
+    select distinct on (nonce) hash, kind, raw, tried_at as "triedAt"
+    from transaction
+    where chain_id = ${chainId} and wallet = ${address} and nonce >= ${nonces.from} and nonce < ${nonces.below}
+    order by nonce, max_fee_per_gas desc`
+  return rows.map((row) => ({ ...row, raw: `0x${Buffer.from(row.raw).toString('hex')}` }))
+}
+
 /** It was handed to the nodes; `isTaken`: one of them said that it has it. */
 export async function markTried(sql: Queryable, hash: Hex, at: Date, isTaken: boolean): Promise<void> {
   await sql`

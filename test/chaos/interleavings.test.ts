@@ -95,6 +95,64 @@ test.each(seeds([1, 2, 3]))('behavior: seed %i', (seed) =>
   ),
 )
 
+// A reverted batch is closed at once: nobody follows its transaction any more. A reorg gives its nonce back all the same.
+test('behavior: a reorg drops a batch and a closed one with the nonce before: what stands in the gap is sent again', async () => {
+  const chain = testClient()
+  await chain.setAutomine(true)
+  const buyers = await stack.buyers(2, 100_000n)
+  const startBlock = (await chain.getBlockNumber({ cacheTime: 0 })) + 1n
+  const snapshot = await chain.snapshot()
+  const keeper = await createActor(stack, { wallet: 3, rpcUrl: stack.chain.url })
+  const wallet = walletAccount(3).address.toLowerCase()
+  const payments: QueuedPayment[] = []
+  const goOnUntil = (what: string, holds: () => Promise<boolean>) =>
+    until(what, async () => {
+      for (let i = 0; i < 6; i++) await keeper.advance()
+      return holds()
+    }).catch(async (error: unknown) => {
+      throw new Error(await describeState(stack, [walletAccount(3).address]), { cause: error })
+    })
+  const queue = async () => {
+    const buyer = buyers[payments.length]
+    if (!buyer) throw new Error('no buyer')
+    const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt: new Date(Date.now() - 3_700_000) })
+    payments.push(payment)
+    return payment
+  }
+  const outcomes = async () => {
+    const rows = await stack.database<{ outcome: string | null }[]>`
+      select outcome from batch where wallet = ${wallet} order by id`
+    return rows.map((row) => row.outcome)
+  }
+
+  await chain.setAutomine(false)
+  const overtaken = await queue()
+  await goOnUntil('the batch is out', async () => {
+    return (
+      (await stack.database`select 1 from transaction where wallet = ${wallet} and broadcast_at is not null`)
+        .length > 0
+    )
+  })
+  await sendDirectly(stack, overtaken.provider)
+  await sendDirectly(stack, overtaken.fee)
+  await chain.mine({ blocks: 1 })
+  await chain.setAutomine(true)
+  await goOnUntil('it is closed', async () => (await outcomes())[0] === 'reverted')
+  const next = await queue()
+  await goOnUntil('the next one is settled', () => stack.isSettled([next]))
+
+  const head = await chain.getBlockNumber({ cacheTime: 0 })
+  await chain.revert({ id: snapshot })
+  await chain.setAutomine(true)
+  for (let block = startBlock; block <= head + 3n; block++) await chain.mine({ blocks: 1 })
+  await goOnUntil('both are settled again', async () => {
+    await chain.mine({ blocks: 1 })
+    await letPass(1)
+    return stack.isSettled(payments)
+  })
+  expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
+})
+
 async function play(events: Event[]): Promise<void> {
   const chain = testClient()
   await chain.setAutomine(true)
