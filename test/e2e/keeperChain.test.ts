@@ -1,5 +1,6 @@
 import { type Address, createTestClient, createWalletClient, http, publicActions } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { findRevenue } from '#api/queries/revenue'
 import type { Keeper } from '#keeper/keeper'
 import type { SignedAuthorization } from '#protocol/payload'
 import {
@@ -80,6 +81,22 @@ async function toldOf({ paymentId }: QueuedPayment) {
 async function untilTold(payment: QueuedPayment, count: number) {
   await until(`${count} messages are written`, async () => (await toldOf(payment)).length >= count)
   return toldOf(payment)
+}
+
+/** What the provider's view says has arrived, all time. */
+async function settledRevenue({ paymentId }: QueuedPayment): Promise<bigint> {
+  const [owner] = await stack.database<{ providerId: string }[]>`
+    select provider_id as "providerId" from payment where id = ${paymentId}`
+  const [total] = await findRevenue(stack.database, 'indexer', {
+    providerId: owner?.providerId ?? '',
+    interval: 'total',
+    groupBy: 'none',
+    from: new Date(0),
+    to: new Date(Date.now() + 86_400_000),
+    after: null,
+    limit: 1,
+  })
+  return total?.settledNet ?? 0n
 }
 
 describe('strangers', () => {
@@ -328,6 +345,60 @@ describe('reorgs', () => {
       expect(await stack.balanceOf(payment.provider.to)).toBeGreaterThan(0n)
     },
   )
+})
+
+describe('announcements', () => {
+  test('behavior: a confirmed payment is announced once; a deeper reorg takes it back; the same transaction settles it anew', async () => {
+    const [payment] = await queueDue()
+    if (!payment) throw new Error('nothing queued')
+    const chain = testClient()
+    const snapshot = await chain.snapshot()
+    await whileRunning([stack.keeper(), stack.keeper({ accounts: [walletAccount(1)] })], async () => {
+      await until('it is settled', () => stack.isSettled([payment]))
+      expect(await toldOf(payment)).toEqual([])
+      await chain.mine({ blocks: 1 })
+      await untilTold(payment, 1)
+      for (let i = 0; i < 2; i++) await chain.mine({ blocks: 1 })
+    })
+    const [first] = await stack.halves(payment)
+    const txHash = first?.txHash ?? ''
+    const revenue = await settledRevenue(payment)
+    expect(revenue).toBe(await stack.balanceOf(stack.payee))
+    expect(await toldOf(payment)).toMatchObject([
+      {
+        event: 'payment.settled',
+        txHash,
+        data: { network: 'localhost', providerUsdc: '47500', platformUsdc: '2500', platformTxHash: txHash },
+      },
+    ])
+    const batches = () => stack.database<{ occurrence: number; data: object }[]>`
+      select occurrence, data from outbox where event = 'batch.confirmed' and tx_hash = ${txHash} order by id`
+    expect(await batches()).toMatchObject([{ occurrence: 1, data: { payments: 1, providerUsdc: '47500' } }])
+
+    await chain.revert({ id: snapshot })
+    // The keeper hands its transaction out again at once, but nothing takes it up for now.
+    await chain.setAutomine(false)
+    for (let i = 0; i < 6; i++) await chain.mine({ blocks: 1 })
+    await until('the index has the other blocks', async () => {
+      const [half] = await stack.halves(payment)
+      return half?.state === 'open'
+    })
+    await whileRunning([stack.keeper()], async () => {
+      expect((await untilTold(payment, 2))[1]).toMatchObject({ event: 'payment.reverted', txHash })
+      expect(await settledRevenue(payment)).toBe(revenue - 47_500n)
+      expect(await stack.balanceOf(stack.payee)).toBe(revenue - 47_500n)
+      await chain.setAutomine(true)
+      await chain.mine({ blocks: 1 })
+      await until('it is settled again', () => stack.isSettled([payment]))
+      await chain.mine({ blocks: 1 })
+      const told = await untilTold(payment, 3)
+      const [half] = await stack.halves(payment)
+      expect(told[2]).toMatchObject({ event: 'payment.settled', txHash: half?.txHash, occurrence: 2 })
+    })
+    expect(await toldOf(payment)).toHaveLength(3)
+    expect(await settledRevenue(payment)).toBe(revenue)
+    expect(await stack.balanceOf(stack.payee)).toBe(revenue)
+  })
 })
 
 describe('the index', () => {
