@@ -32,24 +32,26 @@ export async function fillQueue(
         and indexname not in (select conname from pg_constraint)`
     for (const { name } of indexes) await connection`drop index ${connection(name)}`
     await connection`insert into provider (id, name) values ('prov_' || md5(''), 'Weather')`
+    // Numbers in ascending order fill the keys' indexes from left to right.
     await connection`
       insert into payment (id, request_id, provider_id, endpoint_id, chain_id, token, payer, payee, fee_recipient, price,
         provider_amount, fee_amount, valid_before, tier, effective_rate, resource, receipt, request_hash, challenged_at,
         accepted_at)
-      select 'pay_' || md5(n::text), 'req_' || md5(n::text), 'prov_' || md5(''), 'ep_' || md5(''), ${chainId}::int, ${token},
-        '0x' || left(md5('from ' || n % 5000) || md5(n::text), 40),
-        '0x' || left(md5('to ' || n / ${paymentsOfWallet}::int) || repeat('0', 32), 40), ${feeRecipient}, 5000, 4500, 500,
+      select 'pay_' || lpad(to_hex(n), 32, '0'), 'req_' || lpad(to_hex(n), 32, '0'), 'prov_' || md5(''), 'ep_' || md5(''),
+        ${chainId}::int, ${token}, '0x' || lpad(to_hex(n / 200), 40, '0'),
+        '0x' || lpad(to_hex(n / ${paymentsOfWallet}::int), 40, '0'), ${feeRecipient}, 5000, 4500, 500,
         extract(epoch from now())::bigint + 93600, 'ultra-micro', '0.1', 'https://api.example/', 'header.payload.signature',
-        sha256(n::text::bytea), now(),
+        '', now(),
         now() - case when n < 1000 then interval '2 hours' else interval '30 minutes' end * (1 - n / ${payments}::float8)
       from generate_series(0, ${payments}::int - 1) n`
     await connection`
       insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after,
         valid_before, nonce, signature)
-      select p.id, half, p.chain_id, p.token, p.payer, case half when 0 then p.payee else p.fee_recipient end,
-        case half when 0 then p.provider_amount else p.fee_amount end, 0, p.valid_before,
-        '0x' || md5(p.id || half) || md5(half || p.id), decode(repeat('11', 65), 'hex')
-      from payment p cross join generate_series(0, 1) half`
+      select 'pay_' || lpad(to_hex(n), 32, '0'), half, ${chainId}::int, ${token}, '0x' || lpad(to_hex(n / 200), 40, '0'),
+        case half when 0 then '0x' || lpad(to_hex(n / ${paymentsOfWallet}::int), 40, '0') else ${feeRecipient} end,
+        case half when 0 then 4500 else 500 end, 0, extract(epoch from now())::bigint + 93600,
+        '0x' || lpad(to_hex(2 * n + half), 64, '0'), decode(repeat('11', 65), 'hex')
+      from generate_series(0, ${payments}::int - 1) n cross join generate_series(0, 1) half`
     for (const { definition } of indexes) await connection.unsafe(definition)
     await connection`vacuum analyze payment`
     await connection`vacuum analyze signed_authorization`

@@ -205,7 +205,7 @@ export async function readMostUrgent(
   const expiring = await sql<QueuedPayment[]>`
     select ${queuedColumns(sql)} from payment
     where ${waiting} and ${small}
-      and valid_before <= extract(epoch from ${new Date(now.getTime() + expiryLeadMs)}::timestamptz)
+      and valid_before <= ${Math.floor((now.getTime() + expiryLeadMs) / 1000)}::bigint
     order by valid_before limit ${limit}`
   const retries = await sql<QueuedPayment[]>`
     select ${queuedColumns(sql)} from payment
