@@ -17,7 +17,7 @@ export type Problem = {
 
 const mediaType = 'application/problem+json'
 
-export function toProblem(error: BaseError): Problem {
+function toProblem(error: BaseError): Problem {
   const { status, title } = errorCodes[error.code]
   return {
     ...error.details,

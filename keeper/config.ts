@@ -93,7 +93,7 @@ function readHighValue(env: Environment): bigint {
   throw new ConfigError('TRIGGER_HIGH_VALUE_USDC', 'at least 1 USDC', env.TRIGGER_HIGH_VALUE_USDC)
 }
 
-export function readText(env: Environment, name: string, expected: string): string {
+function readText(env: Environment, name: string, expected: string): string {
   const text = env[name]
   if (!text) throw new ConfigError(name, expected)
   return text

@@ -10,11 +10,15 @@ const least = 99
 const root = join(import.meta.dirname, '..')
 
 // The instrumented contract costs more gas, which is what the gas tests measure: they are left out.
-const { stdout: output, status } = spawnSync('hardhat', ['test', 'solidity', '--coverage', '--grep-exclude', 'test_gas_'], {
-  cwd: root,
-  encoding: 'utf8',
-  stdio: ['ignore', 'pipe', 'inherit'],
-})
+const { stdout: output, status } = spawnSync(
+  'hardhat',
+  ['test', 'solidity', '--coverage', '--grep-exclude', 'test_gas_'],
+  {
+    cwd: root,
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'inherit'],
+  },
+)
 console.log(output)
 if (status !== 0) process.exit(1)
 

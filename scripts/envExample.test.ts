@@ -65,7 +65,7 @@ test('default: names every network, and what the scripts and examples read', asy
 test('behavior: names nothing twice, and nothing that no process reads', async () => {
   expect(named).toHaveLength(new Set(named).size)
   const read = new Set([
-    ...[readConfig, parseKeeperConfig, parseIndexerOptions].flatMap(namesReadBy),
+    ...[readConfig, parseKeeperConfig, parseIndependentConfig, parseIndexerOptions].flatMap(namesReadBy),
     ...networkNames.map((name) => `RPC_URL_${name.toUpperCase().replaceAll('-', '_')}`),
     ...(await scripted()),
   ])

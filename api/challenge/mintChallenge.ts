@@ -8,7 +8,7 @@ import { newId } from '../identifiers.ts'
 import type { Offer } from '../registry/offers.ts'
 
 /** SPEC 2.3: 5 minutes. */
-export const macaroonLifetimeSeconds = 300
+const macaroonLifetimeSeconds = 300
 
 export type MintRequest = {
   offer: Offer

@@ -42,7 +42,7 @@ export const requireOwner: MiddlewareHandler<GatewayEnv> = async (c, next) => {
  * @throws {Refusal} `unauthorized` without a key, `forbidden` with another provider's, whether or not what was asked
  * for exists: a key tells nothing about others.
  */
-export function requireCaller(caller: string | undefined, providerId: string): void {
+function requireCaller(caller: string | undefined, providerId: string): void {
   if (caller === undefined) {
     throw new Refusal('unauthorized', "This needs the provider's API key: Authorization: Bearer tk_…")
   }

@@ -46,7 +46,7 @@ export const addressOut = z.string().openapi({ example: '0x71c7656ec7ab88b098def
 export const networkName = z.string().openapi({ enum: [...networkNames], example: 'base' })
 
 /** A decimal string, or a JSON number read by its shortest decimal form. `parseUsdc` reads it. */
-export const usdcPerUnit = z
+const usdcPerUnit = z
   .union([z.string().max(40), z.number()])
   .openapi({ type: 'string', example: '0.05', description: 'USDC, at most 6 decimals' })
 
@@ -305,7 +305,7 @@ export const batchesQuery = z.object({
   network: networkFilter,
 })
 
-export const batch = z
+const batch = z
   .object({
     batch_id: z.int(),
     payment_count: z.int(),

@@ -124,7 +124,7 @@ export const paymentsQuery = z.object({
   tx_hash: txHash.optional().openapi({ type: 'string', description: 'Of the batch that settled them' }),
 })
 
-export const providerPayment = z
+const providerPayment = z
   .object({
     paymentId,
     requestId: z.string(),

@@ -70,7 +70,7 @@ const attempt = z
   })
   .openapi('WebhookAttempt')
 
-export const delivery = z
+const delivery = z
   .object({
     deliveryId,
     messageId: z.string().openapi({ description: 'The `webhook-id` header: the same for every sending' }),

@@ -7,7 +7,7 @@ import { keccak256 } from '../keccak256.ts'
 import { Refusal } from '../refusal.ts'
 
 /** What must be left of an authorization for its settlement, seconds. */
-export const minimumValiditySeconds = 1_800
+const minimumValiditySeconds = 1_800
 
 export type Presented = { provider: SignedAuthorization; fee: SignedAuthorization }
 

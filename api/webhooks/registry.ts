@@ -4,7 +4,7 @@ import { newId } from '../identifiers.ts'
 import type { WebhookEvent } from './events.ts'
 
 /** How long the secret before stays good once it was rotated. */
-export const rotationMs = 24 * 60 * 60_000
+const rotationMs = 24 * 60 * 60_000
 
 /** Receivers of one provider at most. */
 export const maxWebhooks = 20

@@ -4,7 +4,8 @@ import { createClient, type NetworkName } from '@tollkeeper/sdk'
 const { GATEWAY_URL, NETWORK, WALLET_PRIVATE_KEY, USDC_ADDRESS } = process.env
 const url = process.argv[2]
 if (!url) throw new Error('Give the URL of the resource to buy')
-if (!WALLET_PRIVATE_KEY) throw new Error('WALLET_PRIVATE_KEY: expected the key of a wallet with USDC, but it is not set')
+if (!WALLET_PRIVATE_KEY)
+  throw new Error('WALLET_PRIVATE_KEY: expected the key of a wallet with USDC, but it is not set')
 
 const client = createClient({
   gatewayUrl: GATEWAY_URL ?? 'http://127.0.0.1:4020',

@@ -21,7 +21,7 @@ export type Simulation =
   | { status: 'reverted'; reason: string }
 
 /** The data that a call reverted with; null if the error is no revert (an RPC that failed, say). */
-export function revertData(error: unknown): Hex | null {
+function revertData(error: unknown): Hex | null {
   let revertedWithout = false
   for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
     const data = 'data' in cause ? cause.data : undefined

@@ -16,7 +16,7 @@ const singleGas = 54_000n
 const newPayeeGas = 22_800n
 
 /** What one authorization of a payer with code may use; its signature check can burn all of it. */
-export const codeCallGas = 300_000n
+const codeCallGas = 300_000n
 
 export type BatchShape = {
   /** Payments with two authorizations. */

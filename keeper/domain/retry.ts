@@ -1,13 +1,7 @@
 const minuteMs = 60_000
 
 /** SPEC.md 8.2, each counted from the payment's first failure. */
-export const retryDelaysMs = [
-  minuteMs,
-  5 * minuteMs,
-  15 * minuteMs,
-  60 * minuteMs,
-  24 * 60 * minuteMs,
-] as const
+const retryDelaysMs = [minuteMs, 5 * minuteMs, 15 * minuteMs, 60 * minuteMs, 24 * 60 * minuteMs] as const
 
 /** The provider is told once this many attempts have failed. */
 export const notifyAfterAttempts = 3

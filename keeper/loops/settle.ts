@@ -20,9 +20,6 @@ const putOffMs = 5_000
 /** How long a wallet without gas money waits before it looks at its balance again. */
 const emptyWalletPauseMs = 15_000
 
-/** A transaction was refused before it existed: nothing is stored, nothing is out. */
-export type Unaffordable = { status: 'unaffordable'; balance: bigint; needed: bigint }
-
 /**
  * Takes a claimed batch, of which nothing is signed yet, to its first broadcast: asks the chain, drops what would fail,
  * signs, stores the transaction, and only then sends it.

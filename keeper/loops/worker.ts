@@ -81,5 +81,3 @@ export function createWorker(
 
   return { address, step, release }
 }
-
-export type Worker = ReturnType<typeof createWorker>

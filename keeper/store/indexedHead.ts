@@ -8,7 +8,7 @@ const chainDigits = 16
 const blockDigits = 16
 
 /** Reads Ponder's checkpoint text. */
-export function parseCheckpoint(checkpoint: string): IndexedHead {
+function parseCheckpoint(checkpoint: string): IndexedHead {
   const from = timeDigits + chainDigits
   return {
     blockTime: BigInt(checkpoint.slice(0, timeDigits)),

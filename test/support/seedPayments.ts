@@ -5,8 +5,8 @@ import type { Database } from '#keeper/store/database'
 const random = (bytes: number): Hex =>
   `0x${Buffer.from(crypto.getRandomValues(new Uint8Array(bytes))).toString('hex')}`
 
-export const seedToken: Address = `0x${'ab'.repeat(20)}`
-export const seedPlatform: Address = `0x${'fe'.repeat(20)}`
+const seedToken: Address = `0x${'ab'.repeat(20)}`
+const seedPlatform: Address = `0x${'fe'.repeat(20)}`
 export const seedChainId = 31_337
 
 export type SeedProvider = { providerId: string; walletId: string; wallet: Address; endpointIds: string[] }
