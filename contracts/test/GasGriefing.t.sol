@@ -67,7 +67,7 @@ contract GasGriefingTest is SettlementTest {
     {
         uint256 least = 2 * payments.length;
         uint256 most;
-        for (uint256 gasLimit = ENOUGH_TO_START; gasLimit < 780_000; gasLimit += 2000) {
+        for (uint256 gasLimit = ENOUGH_TO_START; gasLimit < 1_000_000; gasLimit += 2000) {
             uint256 state = vm.snapshotState();
             uint256 reached = _settleWith(payments, signatures, expected, gasLimit);
             vm.assertTrue(reached > 0, "what settled stays settled");

@@ -38,6 +38,7 @@ contract LongWindedToken {
         assembly {
             mstore(0, not(0))
             mstore(0x40, 0)
+            mstore(0x80, 0)
             revert(0, 20000)
         }
     }
