@@ -87,7 +87,8 @@ async function concludeBatch(context: Context, batch: BatchRow, index: IndexStat
   }
   if (index.status !== 'current' || index.head.blockNumber < mined.minedBlock) return
 
-  if (!context.memory.settled.has(mined.hash)) await concludeItems(context, batch, mined)
+  if (context.memory.settled.get(batch.id) !== mined.minedBlockHash)
+    await concludeItems(context, batch, mined)
   if (index.head.blockNumber >= mined.minedBlock + context.finalityBlocks)
     await closeDeep(context, batch, mined)
 }
@@ -102,7 +103,7 @@ async function followReorg(context: Context, batch: BatchRow, transactions: Tran
     if (error instanceof ChainUnavailable) return undefined
     throw error
   })
-  for (const { hash } of transactions) context.memory.settled.delete(hash)
+  context.memory.settled.delete(batch.id)
   // An RPC failed: nothing can be concluded from not finding it.
   if (found === undefined) return
   await checkpoint('before-reorg-recorded')
@@ -129,7 +130,7 @@ async function concludeItems(context: Context, batch: BatchRow, mined: Transacti
   const unsettled = items.filter((item) => !isOver(item))
   const receipt = await served.client.getTransactionReceipt({ hash: mined.hash })
   if (unsettled.length === 0) {
-    context.memory.settled.add(mined.hash)
+    if (mined.minedBlockHash !== null) context.memory.settled.set(batch.id, mined.minedBlockHash)
     metrics.attempts.inc({ network: served.network.name, result: 'settled' }, items.length)
     await reportCost(context, receipt, items.length)
     return
@@ -328,7 +329,7 @@ async function closeDeep(context: Context, batch: BatchRow, mined: TransactionRo
     await concludeBatchPayments(tx, batch.id, now())
     await closeBatch(tx, batch.id, 'settled', now())
   })
-  context.memory.settled.delete(mined.hash)
+  context.memory.settled.delete(batch.id)
   metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome: 'settled' })
   log.info({ batch: batch.batchId, hash: mined.hash }, 'batch closed')
   await checkpoint('after-close')

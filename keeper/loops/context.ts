@@ -89,8 +89,8 @@ export type Context = {
 export type Memory = {
   /** Batches whose nonce is used, but by none of their transactions, and since when (ms). */
   missingSince: Map<Hex, number>
-  /** Hashes of mined batches of which every payment is settled: looked at again when they are deep. */
-  settled: Set<Hex>
+  /** Mined batches of which every payment is settled, and the block that showed it: looked at again when it is deep. */
+  settled: Map<bigint, string>
   /** What mined batches were last looked at with, and when (ms). */
   concluded: { seen: string; at: number } | null
   /** By fee recipient: until when (ms) it isn't looked again for a provider wallet with enough for a batch. */
@@ -98,7 +98,7 @@ export type Memory = {
 }
 
 export function createMemory(): Memory {
-  return { missingSince: new Map(), settled: new Set(), concluded: null, noneFullUntil: new Map() }
+  return { missingSince: new Map(), settled: new Map(), concluded: null, noneFullUntil: new Map() }
 }
 
 export type SettlementWallet = { address: Address; sign: (transaction: SignableTransaction) => Promise<Hex> }
