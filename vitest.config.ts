@@ -1,8 +1,12 @@
 import { defineConfig } from 'vitest/config'
 
+// On CI's shared machine a test gets a second try; the report names each that needed it. At home a flake fails.
+const retry = process.env.CI ? 1 : 0
+
 // A stack is eight processes that share two cores: its tests run one file after the other, and nothing beside them.
 const system = {
   maxWorkers: 1,
+  retry,
   testTimeout: 120_000,
   hookTimeout: 180_000,
   sequence: { groupOrder: 1 },
@@ -19,6 +23,7 @@ export default defineConfig({
           globalSetup: ['test/support/globalSetup.ts'],
           pool: 'forks',
           maxWorkers: 2,
+          retry,
           // Timeouts catch a hang; they say nothing of speed.
           testTimeout: 60_000,
           hookTimeout: 120_000,
