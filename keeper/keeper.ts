@@ -52,6 +52,8 @@ export type Keeper = {
 
 const upkeepMs = 5_000
 const headStandsStillMs = 60_000
+/** A probe wants an answer, also where a dependency gives none. */
+const checkTimeoutMs = 3_000
 
 /** Wires a keeper; nothing happens before `start`. */
 export function createKeeper(dependencies: KeeperDependencies): Keeper {
@@ -213,12 +215,18 @@ function walletsOf(
 }
 
 async function check(name: string, ask: () => Promise<void>): Promise<Readiness> {
+  const tooLate = new AbortController()
   try {
-    await ask()
+    const timeout = delay(checkTimeoutMs, undefined, { signal: tooLate.signal }).then(() => {
+      throw new Error(`no answer within ${checkTimeoutMs} ms`)
+    })
+    await Promise.race([ask(), timeout])
     return { name, ok: true }
   } catch (error) {
     const words =
       error instanceof Error && 'shortMessage' in error ? String(error.shortMessage) : String(error)
     return { name, ok: false, detail: words.replaceAll(/[a-z]+:\/\/\S+/g, '<url>').slice(0, 200) }
+  } finally {
+    tooLate.abort()
   }
 }

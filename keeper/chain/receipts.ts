@@ -49,6 +49,17 @@ export async function readNonce(clients: readonly PublicClient[], address: Addre
   return Math.max(...nonces)
 }
 
+/** Whether a node holds a transaction of the wallet that is not mined yet. Nodes that keep no such count say no. */
+export async function hasPending(clients: readonly PublicClient[], address: Address): Promise<boolean> {
+  const waiting = await askAny(clients, async (client) => {
+    const [latest, pending] = await Promise.all(
+      (['latest', 'pending'] as const).map((blockTag) => client.getTransactionCount({ address, blockTag })),
+    )
+    return (pending ?? 0) > (latest ?? 0)
+  })
+  return waiting.includes(true)
+}
+
 /** Whether a block that was seen is still part of the chain; null where the node doesn't have that height. */
 export async function isCanonical(
   client: PublicClient,

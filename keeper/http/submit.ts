@@ -10,7 +10,7 @@ import { pairTransfers } from '../domain/pairTransfers.ts'
 import type { Checkpoint } from '../loops/context.ts'
 import { findKeyOwner, findRegisteredPayees } from '../store/apiKeys.ts'
 import type { Database } from '../store/database.ts'
-import { findPayments, insertSubmission, readSubmission } from '../store/submissions.ts'
+import { findPayments, insertSubmission, readSubmission, TransferInProgress } from '../store/submissions.ts'
 
 /** Two a payment, and no more payments than the largest batch has. */
 const mostTransfers = 344
@@ -204,8 +204,8 @@ async function store(
       }),
     )
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === '23505') {
-      throw new BaseError('payment_replayed', 'A transfer was submitted before, in another company', {
+    if (error instanceof TransferInProgress) {
+      throw new BaseError('payment_replayed', 'A transfer is being settled already, in another company', {
         cause: error,
       })
     }

@@ -44,11 +44,11 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
     }
   }
 
-  const loops = networks.flatMap((served) => {
+  const settlers = networks.flatMap((served) => {
     const payersWithCode = createPayerCode(served.client, now)
     return config.privateKeys.map((key, index) => {
       const account = privateKeyToAccount(key)
-      const step = createSettler({
+      const settler = createSettler({
         served,
         wallet: {
           address: account.address.toLowerCase() as Address,
@@ -63,8 +63,12 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
         randomBytes32: () => `0x${randomBytes(32).toString('hex')}`,
         log: log.child({ network: served.network.name, wallet: account.address }),
       })
-      return repeat(served.network.name, step)
+      return { network: served.network.name, wallet: account.address, settler }
     })
   })
-  await Promise.all(loops)
+  await Promise.all(settlers.map(({ network, settler }) => repeat(network, settler.step)))
+  for (const { network, wallet, settler } of settlers) {
+    const { stillOut, ...done } = settler.report()
+    log.info({ network, wallet, ...done, spentToday: `${budget.spentToday()}`, stillOut }, 'stopped')
+  }
 }

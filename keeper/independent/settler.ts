@@ -3,13 +3,14 @@ import { broadcast } from '../chain/broadcast.ts'
 import { ChainUnavailable } from '../chain/everywhere.ts'
 import { estimateFees } from '../chain/feeEstimate.ts'
 import type { PayersWithCode } from '../chain/payerCode.ts'
-import { findMined, type Mined, readNonce } from '../chain/receipts.ts'
+import { findMined, hasPending, type Mined, readNonce } from '../chain/receipts.ts'
 import type { ServedNetwork } from '../chain/servedNetworks.ts'
 import { estimateSettlementCost, readGasTokenPrice, weiToUsd } from '../chain/settlementCost.ts'
 import { bumpFees, type Fees } from '../domain/fees.ts'
 import { batchGasCut, countThatFit } from '../domain/gas.ts'
 import type { Logger } from '../logger.ts'
 import type { SettlementWallet } from '../loops/context.ts'
+import { isUnfunded } from '../loops/funds.ts'
 import type { Plan, PlannedBatch } from '../loops/plan.ts'
 import { prepareItems } from '../loops/prepare.ts'
 import { signTransaction } from '../loops/settle.ts'
@@ -37,7 +38,11 @@ export type SettlerDependencies = {
   log: Logger
 }
 
-type Attempt = Awaited<ReturnType<typeof signTransaction>> & { at: number; triedAt: number }
+type Attempt = Awaited<ReturnType<typeof signTransaction>> & {
+  payments: number
+  at: number
+  triedAt: number
+}
 
 /** What is out. A process that forgets it loses nothing: the chain knows the nonce, the gateway what is left to settle. */
 type InFlight = {
@@ -51,16 +56,52 @@ type InFlight = {
 const lostAfterMs = 10_000
 const plainTransferGas = 21_000n
 
-/**
- * One wallet that settles what a gateway publishes, at its own cost, with one transaction in flight.
- *
- * @returns a step to be taken again and again: `busy` if there may be more to do at once.
- */
-export function createSettler(dependencies: SettlerDependencies): () => Promise<'busy' | 'idle'> {
+export type Settler = {
+  /** To be taken again and again: `busy` if there may be more to do at once. */
+  step: () => Promise<'busy' | 'idle'>
+  /** What it has done so far, and what of it is still out. */
+  report: () => { batches: number; payments: number; stillOut: Hex | null }
+}
+
+/** One wallet that settles what a gateway publishes, at its own cost, with one transaction in flight. */
+export function createSettler(dependencies: SettlerDependencies): Settler {
   const { served, wallet, settings, budget, readPending, now, log } = dependencies
   let inFlight: InFlight | null = null
+  /** Since when (ms) it waits for what a run before this one may have left behind; `over` once it needn't. */
+  let waitsForEarlier: number | 'not yet' | 'over' = 'not yet'
+  let wasIdle = false
+  let lastSaid = ''
+  const done = { batches: 0, payments: 0 }
+
+  /**
+   * A run before this one may have been killed with its transaction out. That one settles what this one would: it is
+   * given the time that a transaction of our own is given. After that ours takes its nonce, and offers more.
+   */
+  async function mustWait(): Promise<boolean> {
+    if (waitsForEarlier === 'over') return false
+    if (!(await hasPending(served.clients, wallet.address))) {
+      waitsForEarlier = 'over'
+      return false
+    }
+    if (waitsForEarlier === 'not yet') {
+      waitsForEarlier = now().getTime()
+      log.info('a transaction of this wallet from before the start is not mined yet: waiting for it')
+    }
+    if (now().getTime() - waitsForEarlier < settings.replaceAfterMs) return true
+    log.warn('the transaction from before the start is not mined in time: its nonce is used again')
+    waitsForEarlier = 'over'
+    return false
+  }
 
   async function settleNext(): Promise<'busy' | 'idle'> {
+    if (await mustWait()) return 'idle'
+    const isBusy = await settlePending()
+    if (!isBusy && !wasIdle) log.info('nothing more to settle at the moment')
+    wasIdle = !isBusy
+    return isBusy ? 'busy' : 'idle'
+  }
+
+  async function settlePending(): Promise<boolean> {
     for (const pending of await readPending()) {
       const batch: PlannedBatch = {
         batchId: dependencies.randomBytes32(),
@@ -70,9 +111,9 @@ export function createSettler(dependencies: SettlerDependencies): () => Promise<
       }
       const items = await takeFitting(pending.items)
       const { plan } = await prepareItems(dependencies, batch, items, wallet.address)
-      if (plan && (await send(batch, items, plan))) return 'busy'
+      if (plan && (await send(batch, items, plan))) return true
     }
-    return 'idle'
+    return false
   }
 
   /** As many as fit into a transaction, all of payers with code or none, as the first. */
@@ -107,11 +148,11 @@ export function createSettler(dependencies: SettlerDependencies): () => Promise<
       usdPerToken,
     })
     if (!budget.allows(cost)) {
-      log.warn({ cost: `${cost}`, spentToday: `${budget.spentToday()}` }, "the day's gas budget is used up")
+      sayOnce("the day's gas budget is used up", { cost: `${cost}`, spentToday: `${budget.spentToday()}` })
       return false
     }
     if (balance < plan.gas * fees.maxFeePerGas) {
-      log.error({ wallet: wallet.address, balance: `${balance}` }, 'the wallet is out of gas money')
+      sayOnce('the wallet is out of gas money', { balance: `${balance}` })
       return false
     }
     const attempt = await sign(plan, nonce, fees, 'settle')
@@ -120,18 +161,30 @@ export function createSettler(dependencies: SettlerDependencies): () => Promise<
       { batch: batch.batchId, hash: attempt.hash, payments: plan.entries.length, trigger: batch.trigger },
       'batch signed',
     )
-    await hand(attempt)
+    const result = await hand(attempt)
+    if (isUnfunded(result)) {
+      // The money went since the look at the balance. No node has it: the next look says what is wrong.
+      inFlight = null
+      return false
+    }
+    lastSaid = ''
     return true
   }
 
+  /** What keeps it from working would else be said at every look. */
+  function sayOnce(message: string, details: Record<string, string>): void {
+    if (message !== lastSaid) log.warn(details, message)
+    lastSaid = message
+  }
+
   async function sign(
-    plan: Pick<Plan, 'calldata' | 'gas'>,
+    plan: Pick<Plan, 'calldata' | 'gas' | 'entries'>,
     nonce: number,
     fees: Fees,
     kind: Attempt['kind'],
   ): Promise<Attempt> {
     const signed = await signTransaction(served, wallet, plan, nonce, fees, kind)
-    return { ...signed, at: now().getTime(), triedAt: 0 }
+    return { ...signed, payments: plan.entries.length, at: now().getTime(), triedAt: 0 }
   }
 
   async function hand(attempt: Attempt) {
@@ -161,11 +214,21 @@ export function createSettler(dependencies: SettlerDependencies): () => Promise<
     if (nextNonce > dearest.nonce) {
       current.goneSince ??= now().getTime()
       if (now().getTime() - current.goneSince < lostAfterMs) return 'idle'
-      log.error({ batch: current.batch.batchId }, 'the nonce was used by a transaction that is not ours')
+      log.error(
+        { batch: current.batch.batchId },
+        'the nonce was used by a transaction that is not of this run',
+      )
       inFlight = null
       return 'idle'
     }
+    current.goneSince = null
     const isStuck = now().getTime() - dearest.at >= settings.replaceAfterMs
+    if (isStuck && nextNonce < dearest.nonce) {
+      // A reorg dropped what was mined before it, and nobody sends that again: the next batch starts from there.
+      log.warn({ batch: current.batch.batchId }, 'a reorg took the nonce before this one back: starting anew')
+      inFlight = null
+      return 'busy'
+    }
     if (isStuck && (await replace(current, dearest))) return 'idle'
     const again = await handAgainIfDue(dearest)
     // A transaction of this nonce from before a restart is still out, or the base fee has risen over the offer.
@@ -192,9 +255,19 @@ export function createSettler(dependencies: SettlerDependencies): () => Promise<
     const fees = bumpFees(dearest, await estimateFees(served.client, settings), settings.maxFeePerGas)
     if (!fees) return false
     const { plan } = await prepareItems(dependencies, current.batch, current.items, wallet.address)
+    const balance = await served.client.getBalance({ address: wallet.address })
+    if (balance < (plan?.gas ?? plainTransferGas) * fees.maxFeePerGas) {
+      sayOnce('the wallet has too little gas money to offer more', { balance: `${balance}` })
+      return false
+    }
     const attempt = plan
       ? await sign(plan, dearest.nonce, fees, 'replacement')
-      : await sign({ calldata: '0x', gas: plainTransferGas }, dearest.nonce, fees, 'cancellation')
+      : await sign(
+          { calldata: '0x', gas: plainTransferGas, entries: [] },
+          dearest.nonce,
+          fees,
+          'cancellation',
+        )
     current.attempts.unshift(attempt)
     log.warn(
       { batch: current.batch.batchId, replaced: dearest.hash, hash: attempt.hash },
@@ -204,17 +277,23 @@ export function createSettler(dependencies: SettlerDependencies): () => Promise<
     return true
   }
 
-  async function conclude({ batch }: InFlight, { hash, receipt }: Mined): Promise<void> {
+  async function conclude({ batch, attempts }: InFlight, { hash, receipt }: Mined): Promise<void> {
     const { usdPerToken } = await readPrice()
     const l1Fee = 'l1Fee' in receipt && typeof receipt.l1Fee === 'bigint' ? receipt.l1Fee : 0n
     budget.spend(weiToUsd(receipt.gasUsed * receipt.effectiveGasPrice + l1Fee, usdPerToken))
     inFlight = null
     const { status, blockNumber, gasUsed } = receipt
+    const mined = attempts.find((attempt) => attempt.hash === hash)
+    if (status === 'success' && mined) {
+      done.batches += mined.payments > 0 ? 1 : 0
+      done.payments += mined.payments
+    }
     log.info(
       {
         batch: batch.batchId,
         hash,
         status,
+        payments: mined?.payments,
         block: `${blockNumber}`,
         gasUsed: `${gasUsed}`,
         spentToday: `${budget.spentToday()}`,
@@ -227,5 +306,8 @@ export function createSettler(dependencies: SettlerDependencies): () => Promise<
     return readGasTokenPrice(served.client, served.network.ethUsdFeed, settings.gasTokenUsd)
   }
 
-  return () => (inFlight ? follow(inFlight) : settleNext())
+  return {
+    step: () => (inFlight ? follow(inFlight) : settleNext()),
+    report: () => ({ ...done, stillOut: inFlight?.attempts[0].hash ?? null }),
+  }
 }

@@ -48,9 +48,8 @@ async function adopt(context: Context, lease: Lease, batch: BatchRow): Promise<v
   else {
     const [dearest] = await readTransactions(context.sql, batch.id)
     await trackBatch(context, lease, null, batch)
-    const age = context.now().getTime() - (dearest?.createdAt.getTime() ?? 0)
     // Should it be mined after all, it settles what is left, and the others' batch what it left: nothing moves twice.
-    if (age >= giveUpMs) await letGo(context, lease, batch, 'lost')
+    if (dearest === undefined || dearest.ageMs >= giveUpMs) await letGo(context, lease, batch, 'lost')
   }
 }
 

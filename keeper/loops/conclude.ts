@@ -46,6 +46,9 @@ export async function concludeMined(context: Context, index: IndexState): Promis
   const { sql, served, log, metrics } = context
   const { chainId, name } = served.network
   const batches = await readMinedBatches(sql, chainId)
+  // Those that another keeper has closed meanwhile would be remembered for ever.
+  const open = new Set(batches.map(({ id }) => id))
+  for (const id of context.memory.settled.keys()) if (!open.has(id)) context.memory.settled.delete(id)
   if (batches.length === 0 || (await isUnchanged(context, batches, index))) return
   for (const batch of batches) {
     try {

@@ -1,7 +1,8 @@
 import { encodePayload } from '#protocol/payload'
 import { type BatchRow, closeBatch, lockBatch, setBatchState, setRemoteHash } from '../store/batches.ts'
-import { readBatchItems } from '../store/items.ts'
+import { type BatchItem, markHandedOver, readBatchItems } from '../store/items.ts'
 import { type Lease, requireLease } from '../store/leases.ts'
+import { deferPayments, seekEvidence } from '../store/queue.ts'
 import type { Context } from './context.ts'
 import { readIndexState } from './indexState.ts'
 import { prepareBatch } from './prepare.ts'
@@ -10,11 +11,13 @@ import type { StepResult } from './worker.ts'
 
 /** What was handed over and isn't on chain after this long can be claimed again. */
 const giveUpMs = 10 * 60_000
+/** What was refused isn't handed over again before that: the other side may be at work on a part of it. */
+const refusedMs = 15_000
 const timeoutMs = 30_000
 
 /**
- * Gives a claimed batch to another facilitator's `POST /submit`. That it was given away is stored before the request
- * leaves: whatever happens then, the same transfers are submitted again, which is the same submission there.
+ * Gives a claimed batch to another facilitator's `POST /submit`. What is given away is stored before the request leaves:
+ * whatever happens then, the same transfers are submitted again, which is the same submission there.
  */
 export async function handOver(context: Context, lease: Lease, batch: BatchRow): Promise<void> {
   const { sql, served, now, checkpoint } = context
@@ -24,6 +27,13 @@ export async function handOver(context: Context, lease: Lease, batch: BatchRow):
     await requireLease(tx, lease)
     if (!(await lockBatch(tx, batch.id, 'claimed'))) return
     await applyDrops(context, tx, batch, drops, plan)
+    for (const { item, settlement } of plan?.entries ?? []) {
+      const provider = settlement.authorization === item.provider.authorization
+      await markHandedOver(tx, batch.id, item.position, {
+        provider,
+        fee: !provider || settlement.fee !== undefined,
+      })
+    }
     if (plan) await setBatchState(tx, batch.id, 'handed_over')
     else await closeBatch(tx, batch.id, 'nothing_left', now())
   })
@@ -35,16 +45,20 @@ export async function followHandover(context: Context, lease: Lease, batch: Batc
   const { sql, served, settings, now, log } = context
   const isCurrent = (await readIndexState(context)).status === 'current'
   const items = await readBatchItems(sql, context.indexerSchema, batch.id)
-  const isSettled =
-    isCurrent && items.every(({ provider, fee }) => provider.state === 'settled' && fee?.state !== 'open')
+  const states = items.flatMap((item) => handedHalves(item).map(({ state }) => state))
+  const isOver = isCurrent && !states.includes('open')
   // An answer that was lost is asked for again, but not for what was settled meanwhile: that would be refused. Without a
   // facilitator of its own, a keeper that looks after another one's batch can only wait for the chain.
-  if (batch.remoteHash === null && !isSettled && settings.facilitatorUrl !== null) {
+  if (batch.remoteHash === null && !isOver && settings.facilitatorUrl !== null) {
     await submit(context, lease, batch, settings.facilitatorUrl)
     return 'idle'
   }
   if (!isCurrent) return 'idle'
-  if (!isSettled && now().getTime() - batch.createdAt.getTime() < giveUpMs) return 'idle'
+  if (!isOver && batch.ageMs < giveUpMs) {
+    if (states.includes('settled')) await seekTheRest(context, items)
+    return 'idle'
+  }
+  const isSettled = isOver && states.every((state) => state === 'settled')
   await sql.begin(async (tx) => {
     await requireLease(tx, lease)
     if (!(await lockBatch(tx, batch.id, 'handed_over'))) return
@@ -57,12 +71,24 @@ export async function followHandover(context: Context, lease: Lease, batch: Batc
   return 'busy'
 }
 
+/** The other side's transaction is there, and something of it isn't: strangers may have sent that straight to USDC. */
+async function seekTheRest({ sql, now }: Context, items: readonly BatchItem[]): Promise<void> {
+  for (const item of items) {
+    const isOpen = handedHalves(item).some(({ state }) => state === 'open')
+    if (isOpen && item.paymentId !== null) await seekEvidence(sql, item.paymentId, now())
+  }
+}
+
+/** What the other side was given of an item, provider first. */
+function handedHalves({ provider, fee, handedOver }: BatchItem) {
+  const given = handedOver ?? 3
+  return [given & 1 ? provider : null, given & 2 ? fee : null].filter((half) => half !== null)
+}
+
 async function submit(context: Context, lease: Lease, batch: BatchRow, url: string): Promise<void> {
-  const { sql, served, settings, now, log, checkpoint } = context
+  const { sql, served, settings, now, log, metrics, checkpoint } = context
   const items = await readBatchItems(sql, context.indexerSchema, batch.id)
-  const transfers = items.flatMap(({ provider, fee }) =>
-    [provider, fee].flatMap((half) => (half?.state === 'open' ? [encodePayload(half.authorization)] : [])),
-  )
+  const transfers = items.flatMap(handedHalves).map(({ authorization }) => encodePayload(authorization))
   await checkpoint('before-handover-request')
   const response = await fetch(new URL('/submit', url), {
     method: 'POST',
@@ -86,8 +112,12 @@ async function submit(context: Context, lease: Lease, batch: BatchRow, url: stri
   log.warn({ batch: batch.batchId, status: response.status, code }, 'the facilitator did not take the batch')
   // A refusal is definite; anything else may have been taken: the same submission is made again.
   if (response.status < 400 || response.status >= 500 || response.status === 429) return
+  const payments = items.flatMap(({ paymentId }) => paymentId ?? [])
   await sql.begin(async (tx) => {
     await requireLease(tx, lease)
-    if (await lockBatch(tx, batch.id, 'handed_over')) await closeBatch(tx, batch.id, 'released', now())
+    if (!(await lockBatch(tx, batch.id, 'handed_over'))) return
+    await deferPayments(tx, payments, new Date(now().getTime() + refusedMs))
+    await closeBatch(tx, batch.id, 'released', now())
   })
+  metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome: 'released' })
 }

@@ -1,7 +1,7 @@
 import type { Hex } from 'viem'
 import { type BroadcastResult, broadcast } from '../chain/broadcast.ts'
 import { type Lease, requireLease } from '../store/leases.ts'
-import { markTried } from '../store/transactions.ts'
+import { markTried, type Offer } from '../store/transactions.ts'
 import type { Context } from './context.ts'
 
 /** Hands out a transaction that is stored already, for the first time or again. */
@@ -10,7 +10,7 @@ export async function sendStored(
   lease: Lease,
   transaction: { hash: Hex; raw: Hex; kind: string },
 ): Promise<BroadcastResult> {
-  const { sql, served, metrics, log, now, checkpoint } = context
+  const { sql, served, metrics, log, checkpoint } = context
   const { hash, raw, kind } = transaction
   await checkpoint('before-broadcast')
   const result = await broadcast(served.clients, raw, hash)
@@ -22,7 +22,7 @@ export async function sendStored(
   })
   await sql.begin(async (tx) => {
     await requireLease(tx, lease)
-    await markTried(tx, hash, now(), result.status === 'sent')
+    await markTried(tx, hash, result.status === 'sent')
   })
   await checkpoint('after-broadcast-recorded')
   if (result.status !== 'sent') {
@@ -30,4 +30,15 @@ export async function sendStored(
     log.warn({ hash, wallet: lease.address, status, reason }, 'no node has confirmed to have the transaction')
   }
   return result
+}
+
+/** Hands a stored transaction out again, if that was last done long enough ago. */
+export async function resendIfDue(
+  context: Context,
+  lease: Lease,
+  transaction: Pick<Offer, 'hash' | 'raw' | 'kind' | 'triedAgoMs'>,
+): Promise<BroadcastResult | null> {
+  const { triedAgoMs } = transaction
+  if (triedAgoMs !== null && triedAgoMs < context.settings.rebroadcastAfterMs) return null
+  return sendStored(context, lease, transaction)
 }

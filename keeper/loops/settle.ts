@@ -2,23 +2,22 @@ import { keccak256 } from 'viem'
 import { estimateFees } from '../chain/feeEstimate.ts'
 import { readNonce } from '../chain/receipts.ts'
 import type { ServedNetwork } from '../chain/servedNetworks.ts'
-import type { Fees } from '../domain/fees.ts'
+import { bumpFees, type Fees } from '../domain/fees.ts'
 import { type BatchRow, closeBatch, lockBatch, releaseItem, setBatchState } from '../store/batches.ts'
 import type { Queryable } from '../store/database.ts'
 import { recordFailure } from '../store/failures.ts'
-import { type Lease, pauseWallet, requireLease } from '../store/leases.ts'
+import { type Lease, requireLease } from '../store/leases.ts'
 import { deferPayments, seekEvidence, setPayerHasCode } from '../store/queue.ts'
 import { failSubmission } from '../store/submissions.ts'
-import { insertTransaction, type NewTransaction } from '../store/transactions.ts'
+import { insertTransaction, type NewTransaction, readDearestBetween } from '../store/transactions.ts'
 import type { Context, SettlementWallet } from './context.ts'
+import { findMissingFunds, isUnfunded, releaseUnfunded } from './funds.ts'
 import type { Plan } from './plan.ts'
 import { type Drop, prepareBatch } from './prepare.ts'
-import { sendStored } from './send.ts'
+import { resendIfDue, sendStored } from './send.ts'
 
 /** How long a payment is put off when the chain and the index don't agree about it yet. */
 const putOffMs = 5_000
-/** How long a wallet without gas money waits before it looks at its balance again. */
-const emptyWalletPauseMs = 15_000
 
 /**
  * Takes a claimed batch, of which nothing is signed yet, to its first broadcast: asks the chain, drops what would fail,
@@ -30,7 +29,8 @@ export async function settleClaimed(
   wallet: SettlementWallet,
   batch: BatchRow,
 ): Promise<void> {
-  const { sql, served, settings, now, log } = context
+  const { sql, served, settings, log } = context
+  const began = performance.now()
   const { plan, drops } = await prepareBatch(context, batch, wallet.address)
   // POST /submit has one hash to answer with: all that was asked for, or nothing.
   const isIncomplete = batch.trigger === 'direct' && drops.some((drop) => drop.reason !== 'done')
@@ -39,28 +39,18 @@ export async function settleClaimed(
     return
   }
 
-  const [nonce, fees] = await Promise.all([
+  const [nonce, current] = await Promise.all([
     readNonce(served.clients, wallet.address),
     estimateFees(served.client, settings),
   ])
-  const missing = await findMissingFunds(context, wallet, plan, fees)
+  // Of a batch that is over: a reorg gave its nonce back, or no node had taken it. What is offered for a nonce only rises.
+  const [before] = await readDearestBetween(sql, lease, { from: nonce, below: nonce + 1 })
+  const fees = before ? bumpFees(before, current, settings.maxFeePerGas) : current
+  if (before && !fees) await resendIfDue(context, lease, before)
+  if (!fees) return
+  const missing = await findMissingFunds(context, wallet.address, plan.gas, fees)
   if (missing) {
-    await sql.begin(async (tx) => {
-      await requireLease(tx, lease)
-      await pauseWallet(tx, lease, new Date(now().getTime() + emptyWalletPauseMs), 'insufficient_gas_funds')
-      await failSubmission(tx, batch.id, 'insufficient_gas_funds')
-      await closeBatch(tx, batch.id, 'released', now())
-    })
-    context.metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome: 'released' })
-    log.error(
-      {
-        wallet: wallet.address,
-        batch: batch.batchId,
-        balance: `${missing.balance}`,
-        needed: `${missing.needed}`,
-      },
-      'the wallet is out of gas money: paused',
-    )
+    await releaseUnfunded(context, lease, batch, missing)
     return
   }
 
@@ -85,11 +75,12 @@ export async function settleClaimed(
     },
     'batch signed',
   )
-  await sendStored(context, lease, transaction)
+  const sent = await sendStored(context, lease, transaction)
   context.metrics.triggerToBroadcast.observe(
     { network: served.network.name },
-    (now().getTime() - batch.createdAt.getTime()) / 1000,
+    (batch.ageMs + performance.now() - began) / 1000,
   )
+  if (isUnfunded(sent)) await releaseUnfunded(context, lease, { ...batch, state: 'broadcast' }, null)
 }
 
 /** Signs a plan; the hash is known from here on, before anybody else has seen the bytes. */
@@ -126,20 +117,6 @@ export async function signTransaction(
     maxPriorityFeePerGas,
   })
   return { hash: keccak256(raw), nonce, kind, raw, gas, maxFeePerGas, maxPriorityFeePerGas }
-}
-
-/** What nodes ask for before they take a transaction; on an OP-stack chain the data's fee comes on top. */
-async function findMissingFunds(
-  { served, metrics }: Context,
-  wallet: SettlementWallet,
-  plan: Plan,
-  fees: Fees,
-): Promise<{ balance: bigint; needed: bigint } | null> {
-  const balance = await served.client.getBalance({ address: wallet.address })
-  const labels = { network: served.network.name, wallet: wallet.address }
-  metrics.walletBalance.set(labels, Number(balance / 10n ** 9n) / 1e9)
-  const needed = plan.gas * fees.maxFeePerGas
-  return balance < needed ? { balance, needed } : null
 }
 
 /** Ends a batch of which nothing can be settled now. */

@@ -1,4 +1,3 @@
-import type { BroadcastResult } from '../chain/broadcast.ts'
 import { ChainUnavailable } from '../chain/everywhere.ts'
 import { estimateFees } from '../chain/feeEstimate.ts'
 import { findMined, type Mined, readNonce } from '../chain/receipts.ts'
@@ -14,8 +13,9 @@ import {
   type TransactionRow,
 } from '../store/transactions.ts'
 import type { Context, SettlementWallet } from './context.ts'
+import { findMissingFunds, isUnfunded, releaseUnfunded } from './funds.ts'
 import { prepareBatch } from './prepare.ts'
-import { sendStored } from './send.ts'
+import { resendIfDue, sendStored } from './send.ts'
 import { signPlan } from './settle.ts'
 
 /** A nonce that is gone must be seen gone this often, this long, before its batch is given up for lost. */
@@ -34,14 +34,13 @@ export async function trackBatch(
   wallet: SettlementWallet | null,
   batch: BatchRow,
 ): Promise<boolean> {
-  const { served, settings, now, metrics } = context
+  const { served, settings, metrics } = context
   const transactions = await readTransactions(context.sql, batch.id)
   const [dearest] = transactions
   if (!dearest) throw new Error(`batch ${batch.batchId} is ${batch.state} without a transaction`)
-  const oldest = Math.min(...transactions.map((one) => one.createdAt.getTime()))
   metrics.unknownSeconds.set(
     { network: served.network.name, wallet: lease.address },
-    Math.max(0, now().getTime() - oldest) / 1000,
+    Math.max(...transactions.map((one) => one.ageMs)) / 1000,
   )
 
   let mined: Mined | null
@@ -53,7 +52,7 @@ export async function trackBatch(
   } catch (error) {
     if (!(error instanceof ChainUnavailable)) throw error
     // Not found by those that answered: that says nothing. To send it again can't hurt.
-    await resendIfDue(context, lease, transactions)
+    await resendIfDue(context, lease, dearest)
     return false
   }
   if (mined) {
@@ -71,14 +70,15 @@ export async function trackBatch(
     // A reorg dropped closed batches as well, which nobody follows any more: until theirs are mined again, ours can't be.
     const gap = { from: nextNonce, below: dearest.nonce }
     for (const before of await readDearestBetween(context.sql, lease, gap)) {
-      await resendIfDue(context, lease, [before])
+      await resendIfDue(context, lease, before)
     }
   }
 
-  const isStuck = now().getTime() - dearest.createdAt.getTime() >= settings.replaceAfterMs
+  const isStuck = dearest.ageMs >= settings.replaceAfterMs
   const canReplace = wallet !== null && nextNonce === dearest.nonce
   if (isStuck && canReplace && (await replace(context, lease, wallet, batch, dearest))) return false
-  const resent = await resendIfDue(context, lease, transactions)
+  const resent = await resendIfDue(context, lease, dearest)
+  if (isUnfunded(resent)) await releaseUnfunded(context, lease, batch, null)
   // The base fee has risen over what was offered: waiting for it to fall again may take for ever.
   const isTooCheap = resent?.status === 'rejected' && resent.code === 'underpriced'
   if (isTooCheap && canReplace) await replace(context, lease, wallet, batch, dearest)
@@ -120,23 +120,11 @@ async function giveUpIfLost(context: Context, lease: Lease, batch: BatchRow): Pr
   )
 }
 
-async function resendIfDue(
-  context: Context,
-  lease: Lease,
-  transactions: Pick<TransactionRow, 'hash' | 'raw' | 'kind' | 'triedAt'>[],
-): Promise<BroadcastResult | null> {
-  const [dearest] = transactions
-  if (!dearest) return null
-  const tried = dearest.triedAt?.getTime() ?? Number.NEGATIVE_INFINITY
-  if (context.now().getTime() - tried < context.settings.rebroadcastAfterMs) return null
-  return sendStored(context, lease, dearest)
-}
-
 /**
  * Offers more for a nonce that doesn't get mined: the batch without what was settled meanwhile, or, if nothing is left
  * of it, an empty transaction to oneself. The stored bytes were sent again before: only a real jam gets here.
  *
- * @returns false if the fee cap leaves no room.
+ * @returns false if the fee cap, or the wallet's money, leaves no room, and the stored bytes are all that there is.
  */
 async function replace(
   context: Context,
@@ -153,6 +141,8 @@ async function replace(
   // What is left out here stays in the batch: the transaction before this one may still be mined, with all of it.
   const { plan } = await prepareBatch(context, batch, wallet.address)
   const kind = plan ? 'replacement' : 'cancellation'
+  const missing = await findMissingFunds(context, wallet.address, plan?.gas ?? plainTransferGas, fees)
+  if (missing) return releaseUnfunded(context, lease, batch, missing)
   const transaction = plan
     ? await signPlan(context, wallet, batch, plan, stored.nonce, fees, kind)
     : await signCancellation(context, wallet, batch, stored.nonce, fees)

@@ -16,12 +16,14 @@ export type BatchRow = {
   wallet: Address
   state: BatchState
   remoteHash: Hex | null
-  createdAt: Date
+  /** Milliseconds since it was claimed, by the database's clock, as of when it was read. */
+  ageMs: number
 }
 
 function columns(sql: Queryable) {
   return sql`id, batch_id as "batchId", chain_id as "chainId", token, fee_recipient as "feeRecipient", trigger, wallet,
-    state, remote_hash as "remoteHash", created_at as "createdAt"`
+    state, remote_hash as "remoteHash",
+    (extract(epoch from clock_timestamp() - created_at) * 1000)::float8 as "ageMs"`
 }
 
 export type NewBatch = {

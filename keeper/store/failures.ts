@@ -50,11 +50,12 @@ export async function recordFailure(
         ? 'settlement.failing'
         : null
   if (event) {
+    // A payment that was queued again by hand may fail once more: that is another occurrence of the same event.
     await sql`
-      insert into outbox (event, provider_id, payment_id, data)
+      insert into outbox (event, provider_id, payment_id, data, occurrence)
       values (${event}, ${payment.providerId}, ${paymentId},
-        ${sql.json({ code, attempts, nextAttemptAt: nextAttemptAt?.toISOString() ?? null })})
-      on conflict do nothing`
+        ${sql.json({ code, attempts, nextAttemptAt: nextAttemptAt?.toISOString() ?? null })},
+        (select count(*) + 1 from outbox where event = ${event} and payment_id = ${paymentId}))`
   }
   return attempts
 }

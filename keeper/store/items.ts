@@ -13,10 +13,13 @@ export type BatchItem = {
   transferId: bigint | null
   provider: ItemHalf
   fee: ItemHalf | null
+  /** What another facilitator was given of it, see migrations/0008_handover.sql. */
+  handedOver?: number | null
 }
 
 type HalfRow = {
   position: number
+  handedOver: number | null
   paymentId: string | null
   transferId: bigint | null
   half: 0 | 1
@@ -30,6 +33,18 @@ type HalfRow = {
   state: HalfState
 }
 
+/** Writes down what of an item is about to be given to another facilitator. */
+export async function markHandedOver(
+  sql: Queryable,
+  batchId: bigint,
+  position: number,
+  halves: { provider: boolean; fee: boolean },
+): Promise<void> {
+  const handedOver = (halves.provider ? 1 : 0) + (halves.fee ? 2 : 0)
+  await sql`
+    update batch_item set handed_over = ${handedOver} where batch_id = ${batchId} and position = ${position}`
+}
+
 /** The active items of a batch, in the order of their urgency. */
 export async function readBatchItems(
   sql: Queryable,
@@ -37,7 +52,7 @@ export async function readBatchItems(
   batchId: bigint,
 ): Promise<BatchItem[]> {
   const rows = await sql<HalfRow[]>`
-    select i.position, i.payment_id as "paymentId", i.transfer_id as "transferId", a.half, a.authorizer,
+    select i.position, i.handed_over as "handedOver", i.payment_id as "paymentId", i.transfer_id as "transferId", a.half, a.authorizer,
       a.recipient, a.value, a.valid_after as "validAfter", a.valid_before as "validBefore", a.nonce, a.signature,
       ${halfState(sql)} as state
     from batch_item i
@@ -63,8 +78,8 @@ function groupHalves(rows: HalfRow[]): BatchItem[] {
     const item = items.get(row.position)
     if (item) item.fee = half
     else {
-      const { position, paymentId, transferId } = row
-      items.set(position, { position, paymentId, transferId, provider: half, fee: null })
+      const { position, paymentId, transferId, handedOver } = row
+      items.set(position, { position, paymentId, transferId, provider: half, fee: null, handedOver })
     }
   }
   return [...items.values()]

@@ -263,5 +263,5 @@ export async function setPayerHasCode(sql: Queryable, paymentId: string, hasCode
 
 /** A half of it is spent on chain and not indexed: the evidence loop is to find out by whom. */
 export async function seekEvidence(sql: Queryable, paymentId: string, now: Date): Promise<void> {
-  await sql`update payment set sought_at = coalesce(sought_at, ${now}) where id = ${paymentId}`
+  await sql`update payment set sought_at = ${now} where id = ${paymentId} and sought_at is null`
 }

@@ -56,29 +56,42 @@ export async function findPayments(
   return new Map(rows.map(({ name, ...rest }) => [name, rest]))
 }
 
-/** Keeps a submission until a wallet takes it up. Asking again for the same one changes nothing, but revives it. */
+/** A transfer of a submission is at work in another one. */
+export class TransferInProgress extends Error {
+  override name = 'TransferInProgress'
+}
+
+/**
+ * Keeps a submission until a wallet takes it up. Asking again for the same one changes nothing, but revives it.
+ *
+ * A transfer may have been asked for before in other company, once that has failed or is over.
+ *
+ * @throws {TransferInProgress} if one of them is at work elsewhere.
+ */
 export async function insertSubmission(
   sql: Queryable,
   submission: { key: Hex; chainId: number; token: Address; transfers: readonly SubmittedTransfer[] },
 ): Promise<void> {
   const { key, chainId, token, transfers } = submission
-  const [row] = await sql<{ id: bigint; isNew: boolean }[]>`
+  const [row] = await sql<{ id: bigint }[]>`
     insert into submission (key, chain_id, token) values (${key}, ${chainId}, ${token})
-    on conflict (key) do update set failure_code = null,
-      batch_id = case when submission.failure_code is null then submission.batch_id end
-    returning id, xmax = 0 as "isNew"`
-  if (!row) throw new Error('insert into submission returned no row')
-  if (!row.isNew) return
+    on conflict (key) do update set failure_code = null, batch_id = null
+      where submission.failure_code is not null
+    returning id`
+  // Asked for a moment ago by somebody else, and under way.
+  if (!row) return
 
   const paymentIds = new Set(transfers.flatMap(({ paymentId }) => paymentId ?? []))
   for (const paymentId of paymentIds) {
-    await sql`insert into submission_payment (submission_id, payment_id) values (${row.id}, ${paymentId})`
+    await sql`
+      insert into submission_payment (submission_id, payment_id) values (${row.id}, ${paymentId})
+      on conflict do nothing`
   }
   const inserted = new Map<number, bigint>()
   for (const [position, { authorization, paymentId, feeOf }] of transfers.entries()) {
     if (paymentId !== null) continue
     const [transfer] = await sql<{ id: bigint }[]>`
-      insert into transfer ${sql({
+      insert into transfer as known ${sql({
         submission_id: row.id,
         fee_of: feeOf === null ? null : (inserted.get(feeOf) ?? null),
         chain_id: chainId,
@@ -91,9 +104,24 @@ export async function insertSubmission(
         nonce: authorization.nonce,
         signature: Buffer.from(authorization.signature.slice(2), 'hex'),
       })}
+      on conflict (chain_id, token, authorizer, nonce) do update
+        set submission_id = excluded.submission_id, fee_of = excluded.fee_of, recipient = excluded.recipient,
+          value = excluded.value, valid_after = excluded.valid_after, valid_before = excluded.valid_before,
+          signature = excluded.signature
+        where not exists (select from batch_item i where i.transfer_id in (known.id, known.fee_of) and i.active)
+          and exists (
+            select from submission s left join batch b on b.id = s.batch_id
+            where s.id = known.submission_id
+              and (s.id = excluded.submission_id or s.failure_code is not null or b.state = 'closed')
+          )
       returning id`
-    if (transfer) inserted.set(position, transfer.id)
+    if (!transfer) throw new TransferInProgress(`the transfer at ${position} is part of another submission`)
+    inserted.set(position, transfer.id)
   }
+  // The fee of a transfer that came back without it is on its own.
+  await sql`
+    update transfer set fee_of = null
+    where fee_of = any(${[...inserted.values()].map(String)}::bigint[]) and submission_id <> ${row.id}`
 }
 
 /**

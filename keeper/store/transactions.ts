@@ -10,8 +10,10 @@ export type TransactionRow = {
   gas: bigint
   maxFeePerGas: bigint
   maxPriorityFeePerGas: bigint
-  createdAt: Date
-  triedAt: Date | null
+  /** Milliseconds since it was stored, by the database's clock: hosts that share a wallet needn't agree about theirs. */
+  ageMs: number
+  /** Milliseconds since it was last handed to the nodes, by the same clock; null: never. */
+  triedAgoMs: number | null
   broadcastAt: Date | null
   minedBlock: bigint | null
   minedBlockHash: Hex | null
@@ -40,12 +42,17 @@ export async function insertTransaction(sql: Queryable, transaction: NewTransact
     })}`
 }
 
+/** Milliseconds since a moment that the database wrote down. */
+function msSince(sql: Queryable, column: string) {
+  return sql`(extract(epoch from clock_timestamp() - ${sql(column)}) * 1000)::float8`
+}
+
 /** Every transaction of a batch, the dearest (the one that counts) first. */
 export async function readTransactions(sql: Queryable, batchId: bigint): Promise<TransactionRow[]> {
   const rows = await sql<(Omit<TransactionRow, 'raw' | 'nonce'> & { raw: Uint8Array; nonce: bigint })[]>`
     select hash, batch_id as "batchId", nonce, kind, raw, gas, max_fee_per_gas as "maxFeePerGas",
-      max_priority_fee_per_gas as "maxPriorityFeePerGas", created_at as "createdAt",
-      tried_at as "triedAt", broadcast_at as "broadcastAt", mined_block as "minedBlock",
+      max_priority_fee_per_gas as "maxPriorityFeePerGas", ${msSince(sql, 'created_at')} as "ageMs",
+      ${msSince(sql, 'tried_at')} as "triedAgoMs", broadcast_at as "broadcastAt", mined_block as "minedBlock",
       mined_block_hash as "minedBlockHash", succeeded
     from transaction where batch_id = ${batchId}
     order by max_fee_per_gas desc, created_at desc`
@@ -56,24 +63,39 @@ export async function readTransactions(sql: Queryable, batchId: bigint): Promise
   }))
 }
 
+/** What was offered for a nonce. */
+export type Offer = Pick<
+  TransactionRow,
+  'hash' | 'raw' | 'kind' | 'triedAgoMs' | 'maxFeePerGas' | 'maxPriorityFeePerGas'
+>
+
 /** Of each nonce of a wallet in a range the dearest transaction, whatever became of its batch; the lowest nonce first. */
 export async function readDearestBetween(
   sql: Queryable,
   { chainId, address }: { chainId: number; address: Address },
   nonces: { from: number; below: number },
-): Promise<Pick<TransactionRow, 'hash' | 'raw' | 'kind' | 'triedAt'>[]> {
-  const rows = await sql<(Pick<TransactionRow, 'hash' | 'kind' | 'triedAt'> & { raw: Uint8Array })[]>`
-    select distinct on (nonce) hash, kind, raw, tried_at as "triedAt"
+): Promise<Offer[]> {
+  const rows = await sql<(Omit<Offer, 'raw'> & { raw: Uint8Array })[]>`
+    select distinct on (nonce) hash, kind, raw, max_fee_per_gas as "maxFeePerGas",
+      max_priority_fee_per_gas as "maxPriorityFeePerGas", ${msSince(sql, 'tried_at')} as "triedAgoMs"
     from transaction
     where chain_id = ${chainId} and wallet = ${address} and nonce >= ${nonces.from} and nonce < ${nonces.below}
     order by nonce, max_fee_per_gas desc`
   return rows.map((row) => ({ ...row, raw: `0x${Buffer.from(row.raw).toString('hex')}` }))
 }
 
+/** Whether a node has ever said that it has a transaction of this batch. */
+export async function wasTaken(sql: Queryable, batchId: bigint): Promise<boolean> {
+  const rows = await sql`
+    select from transaction where batch_id = ${batchId} and (broadcast_at is not null or mined_block is not null)`
+  return rows.length > 0
+}
+
 /** It was handed to the nodes; `isTaken`: one of them said that it has it. */
-export async function markTried(sql: Queryable, hash: Hex, at: Date, isTaken: boolean): Promise<void> {
+export async function markTried(sql: Queryable, hash: Hex, isTaken: boolean): Promise<void> {
   await sql`
-    update transaction set tried_at = ${at}, broadcast_at = case when ${isTaken} then ${at} else broadcast_at end
+    update transaction set tried_at = clock_timestamp(),
+      broadcast_at = case when ${isTaken} then clock_timestamp() else broadcast_at end
     where hash = ${hash}`
 }
 

@@ -32,7 +32,7 @@ export async function findBreaches(database: Database): Promise<string[]> {
       select hash, max_fee_per_gas as fee, max_priority_fee_per_gas as tip,
         lag(max_fee_per_gas) over rivals as fee_before, lag(max_priority_fee_per_gas) over rivals as tip_before
       from transaction
-      window rivals as (partition by chain_id, wallet, nonce, batch_id order by created_at)
+      window rivals as (partition by chain_id, wallet, nonce order by created_at)
     ) offers
     where fee * 100 < fee_before * 110 or tip * 100 < tip_before * 110 or tip <= tip_before`
   return [

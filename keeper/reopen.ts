@@ -1,0 +1,58 @@
+import { parseArgs } from 'node:util'
+import { createPublicClient, fallback, http } from 'viem'
+import { ConfigError, type NetworkSettings, parseNetworkSettings } from './chain/networkSettings.ts'
+import { readInteger } from './config.ts'
+import { judgeIndex } from './domain/indexState.ts'
+import { type Database, openDatabase } from './store/database.ts'
+import { readActedBlock, readIndexedHead } from './store/indexedHead.ts'
+import { readHeldWallets, reopenUnsettled } from './store/reopen.ts'
+
+// After a reorg that was deeper than the indexer's finality, when the rebuilt index has caught up (docs/operations.md):
+// opens again what was concluded on the word of blocks that are gone.
+//   node keeper/reopen.ts [--network base]
+
+const { values } = parseArgs({ options: { network: { type: 'string', multiple: true } } })
+
+try {
+  const served = parseNetworkSettings(process.env)
+  const unknown = values.network?.find((name) => !served.some(({ network }) => network.name === name))
+  if (unknown !== undefined) throw new ConfigError('--network', 'a network that is served', unknown)
+  const url = process.env.DATABASE_URL
+  if (!url) throw new ConfigError('DATABASE_URL', 'postgres://…')
+  const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-reopen' })
+  try {
+    for (const one of served) {
+      if (values.network === undefined || values.network.includes(one.network.name))
+        await reopen(database, one)
+    }
+  } finally {
+    await database.end({ timeout: 1 })
+  }
+} catch (error) {
+  process.stderr.write(`reopen: ${error instanceof Error ? error.message : String(error)}\n`)
+  process.exitCode = 1
+}
+
+async function reopen(database: Database, { network, rpcUrls }: NetworkSettings): Promise<void> {
+  const { chainId, name } = network
+  const held = await readHeldWallets(database, chainId)
+  if (held.length > 0) throw new Error(`${name}: a keeper holds ${held.join(', ')}: stop the keepers first`)
+
+  const indexerSchema = process.env.INDEXER_SCHEMA ?? 'indexer'
+  const indexed = await readIndexedHead(database, indexerSchema, chainId)
+  const head = await createPublicClient({ transport: fallback(rpcUrls.map((url) => http(url))) })
+    .getBlockNumber()
+    .catch(() => {
+      throw new Error(`${name}: no RPC answers, and the index can't be held against the chain`)
+    })
+  const lag = BigInt(readInteger(process.env, 'INDEX_MAX_LAG_BLOCKS', 20, 1))
+  const index = judgeIndex(indexed, await readActedBlock(database, chainId), head, lag)
+  // An index that is only beginning shows nothing settled.
+  if (index.status === 'behind')
+    throw new Error(`${name}: the index is behind (${index.reason}): let it catch up`)
+
+  const { settled, failed } = await reopenUnsettled(database, indexerSchema, chainId)
+  process.stdout.write(
+    `${name}: ${settled} concluded and ${failed} failed payments are open again; start the keepers\n`,
+  )
+}

@@ -1,0 +1,52 @@
+import type { Database } from './database.ts'
+import { halves } from './halves.ts'
+
+/** How many payments are the keeper's work again: `settled` ones that had been concluded, and `failed` ones. */
+export type Reopened = { settled: number; failed: number }
+
+/**
+ * Takes back what was concluded on the word of blocks that are gone, after a reorg deeper than the indexer's finality and
+ * the rebuild that follows it. The index must have caught up, and no keeper may run: see docs/operations.md.
+ *
+ * Everything that the new chain doesn't show is opened, and found in evidence where it stands there all the same.
+ */
+export async function reopenUnsettled(
+  database: Database,
+  indexerSchema: string,
+  chainId: number,
+): Promise<Reopened> {
+  const index = database(indexerSchema)
+  return database.begin(async (sql) => {
+    // Looked at again by the first keeper that runs, which drops what is no longer canonical.
+    await sql`update evidence set is_final = false, checked_at = now() where chain_id = ${chainId} and is_final`
+    const settled = await sql`
+      update payment p set concluded_at = null
+      where p.chain_id = ${chainId} and p.concluded_at is not null and p.voided_at is null and exists (
+        select from signed_authorization a
+        where a.payment_id = p.id and not exists (
+          select from ${index}.authorization i
+          where i.chain_id = a.chain_id and i.token = a.token and i.authorizer = a.authorizer and i.nonce = a.nonce
+        )
+      )
+      returning p.id`
+    const failed = await sql`
+      update payment p
+      set failed_at = null, failure_code = null, attempts = 0, first_failed_at = null, next_attempt_at = null
+      where p.chain_id = ${chainId} and p.failed_at is not null
+        and p.failure_code in ('authorization_cancelled', 'authorization_used')
+        and exists (
+          select from ${halves(sql, indexerSchema)} h where h.payment_id = p.id and h.half = 0 and h.state = 'open'
+        )
+      returning p.id`
+    // What was summed up, announced or swept by these blocks is gone through again; what was said already isn't said twice.
+    await sql`update acted_block set swept_block = 0, announced_block = 0 where chain_id = ${chainId}`
+    return { settled: settled.length, failed: failed.length }
+  }) as Promise<Reopened>
+}
+
+/** Wallets of the chain that a keeper holds at this moment. */
+export async function readHeldWallets(database: Database, chainId: number): Promise<string[]> {
+  const rows = await database<{ address: string }[]>`
+    select address from wallet_lease where chain_id = ${chainId} and expires_at > clock_timestamp()`
+  return rows.map(({ address }) => address)
+}

@@ -1,0 +1,204 @@
+import { createWalletClient, http, parseEther } from 'viem'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { usdcAbi } from '#protocol/abi/usdc'
+import {
+  attemptsOf,
+  expectUnharmed,
+  queueDue,
+  queueOneDue,
+  testClient,
+  transactionsOf,
+  whileRunning,
+} from '../support/keeperScenes.ts'
+import { type KeeperStack, platformWallet, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
+import { findBreaches } from '../support/ledger.ts'
+import { until } from '../support/until.ts'
+
+// What a wallet's transactions may meet with that is nobody's payment's fault.
+
+let stack: KeeperStack
+beforeAll(async () => {
+  stack = await startKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
+})
+afterAll(() => stack?.close())
+
+const gasMoney = parseEther('10')
+
+describe('refused for gas after the check', () => {
+  /** Takes the wallet's money away between the look at its balance and the broadcast. */
+  function drainOnce(wallet: number, alsoBefore: () => void = () => {}) {
+    let isDrained = false
+    return async (name: string) => {
+      if (name !== 'before-broadcast' || isDrained) return
+      isDrained = true
+      alsoBefore()
+      await testClient(stack).setBalance({ address: walletAccount(wallet).address, value: 1n })
+    }
+  }
+
+  async function pausedFor(wallet: number): Promise<string | null> {
+    const [row] = await stack.database<{ reason: string | null }[]>`
+      select paused_reason as reason from wallet_lease
+      where address = ${walletAccount(wallet).address.toLowerCase()}`
+    return row?.reason ?? null
+  }
+
+  test('behavior: the wallet pauses, its payments go to another one, and it goes on when it has money', async () => {
+    const payments = await queueDue(stack, 2)
+    await whileRunning(stack.keeper({ checkpoint: drainOnce(3), accounts: [walletAccount(3)] }), async () => {
+      await until('the wallet is paused', async () => (await pausedFor(3)) === 'insufficient_gas_funds')
+      await until('its batch is let go', async () => {
+        return (await transactionsOf(stack, payments)).every(({ outcome }) => outcome === 'released')
+      })
+      // Another keeper has a wallet with money.
+      await whileRunning(stack.keeper({ accounts: [walletAccount(4)] }), () =>
+        until('they are settled', () => stack.isSettled(payments)),
+      )
+    })
+    await expectUnharmed(stack, payments)
+    const [refused, ...others] = await transactionsOf(stack, payments)
+    expect(refused).toMatchObject({ outcome: 'released', mined: null })
+    expect(others).toHaveLength(1)
+
+    // The nonce of what was refused is free; what is offered for it now is more, though nobody has seen the other offer.
+    await testClient(stack).setBalance({ address: walletAccount(3).address, value: gasMoney })
+    const later = await queueOneDue(stack)
+    const inAMinute = stack.keeper({
+      accounts: [walletAccount(3)],
+      now: () => new Date(Date.now() + 60_000),
+    })
+    await whileRunning(inAMinute, () => until('it is settled', () => stack.isSettled([later])))
+    expect((await transactionsOf(stack, [later])).at(-1)?.nonce).toBe(refused?.nonce)
+    expect(await findBreaches(stack.database)).toEqual([])
+  })
+
+  test('behavior: a wallet that has no money to offer more keeps its batch, and the first offer is mined', async () => {
+    const chain = testClient(stack)
+    const address = walletAccount(5).address
+    const payment = await queueOneDue(stack)
+    await chain.setAutomine(false)
+    await whileRunning(stack.keeper({ accounts: [walletAccount(5)] }), async () => {
+      const findOut = () => stack.database<{ wei: bigint }[]>`
+        select gas * max_fee_per_gas as wei from transaction
+        where wallet = ${address.toLowerCase()} and broadcast_at is not null`
+      await until('it is out', async () => (await findOut()).length > 0)
+      // Enough for what is out, and not for more.
+      const [out] = await findOut()
+      await chain.setBalance({ address, value: out?.wei ?? 0n })
+      await until('the wallet is paused', async () => (await pausedFor(5)) === 'insufficient_gas_funds')
+      expect(await transactionsOf(stack, [payment])).toHaveLength(1)
+      await chain.setAutomine(true)
+      await chain.mine({ blocks: 1 })
+      await until('it is settled', () => stack.isSettled([payment]))
+    })
+    await expectUnharmed(stack, [payment])
+  })
+})
+
+test.each([
+  ['an hour slow', -3_600_000],
+  ['an hour fast', 3_600_000],
+])(
+  'behavior: a process whose clock is %s offers more as soon as any other: ages are the database’s',
+  async (_, offset) => {
+    const wallet = offset < 0 ? 6 : 7
+    const [buyer] = await stack.buyers(1, 50_000n)
+    if (!buyer) throw new Error('no buyer')
+    const acceptedAt = new Date(Date.now() - 3 * 3_600_000)
+    const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt })
+    const chain = testClient(stack)
+    await chain.setAutomine(false)
+    const keeper = stack.keeper({
+      accounts: [walletAccount(wallet)],
+      now: () => new Date(Date.now() + offset),
+    })
+    await whileRunning(keeper, async () => {
+      await until(
+        'two replacements are stored',
+        async () => (await transactionsOf(stack, [payment])).length >= 3,
+      )
+      await chain.setAutomine(true)
+      await chain.mine({ blocks: 1 })
+      await until('it is settled', () => stack.isSettled([payment]))
+    })
+    const ages = (await transactionsOf(stack, [payment])).map(({ ageMs }) => ageMs)
+    for (const [index, age] of ages.slice(1).entries()) {
+      expect((ages[index] ?? 0) - age).toBeGreaterThanOrEqual(stack.settings.replaceAfterMs)
+    }
+    await expectUnharmed(stack, [payment])
+  },
+)
+
+test('behavior: a reorg gives back the nonce of a batch that is over: what is offered for it now is more', async () => {
+  const chain = testClient(stack)
+  const account = walletAccount(2)
+  const snapshot = await chain.snapshot()
+  const keeper = () => stack.keeper({ accounts: [account] })
+  const first = await queueOneDue(stack)
+  await whileRunning(keeper(), () => until('it is settled', () => stack.isSettled([first])))
+  const [before] = await transactionsOf(stack, [first])
+  // As a keeper leaves it that has closed the batch; its payment is no longer wanted.
+  await stack.database`update batch set state = 'closed', outcome = 'settled', closed_at = now() where state = 'mined'`
+  await stack.database`update payment set voided_at = now() where id = ${first.paymentId}`
+  await stack.database`update batch_item set active = false`
+  const head = await chain.getBlockNumber({ cacheTime: 0 })
+  await chain.revert({ id: snapshot })
+  await chain.setAutomine(true)
+  for (let i = 0n; i < 6n; i++) await chain.mine({ blocks: 1 })
+  while ((await chain.getBlockNumber({ cacheTime: 0 })) <= head) await chain.mine({ blocks: 1 })
+
+  const second = await queueOneDue(stack)
+  // The very same base fee: an offer by it would be the same as the one before.
+  await whileRunning(keeper(), () => until('the next one is settled', () => stack.isSettled([second])))
+  const [after] = await transactionsOf(stack, [second])
+  expect(after?.nonce).toBe(before?.nonce)
+  expect(await findBreaches(stack.database)).toEqual([])
+})
+
+test('behavior: after a reorg a settled batch is looked at again: what is no longer settled by it is let go', async () => {
+  const chain = testClient(stack)
+  const payments = await queueDue(stack, 2)
+  const [good] = payments
+  if (!good) throw new Error('nothing queued')
+  const [buyer] = await stack.buyers(1, 60_000n)
+  if (!buyer) throw new Error('no buyer')
+  const poor = await stack.queue({ buyer, price: 60_000n, acceptedAt: new Date(Date.now() - 3_600_000) })
+  await chain.setBalance({ address: buyer.address, value: gasMoney })
+  const snapshot = await chain.snapshot()
+  await whileRunning(stack.keeper({ accounts: [walletAccount(1)] }), async () => {
+    await until('all are settled', () => stack.isSettled([...payments, poor]))
+    const head = await chain.getBlockNumber({ cacheTime: 0 })
+    // The keeper has seen the batch settled in full, and remembers it by its block.
+    const settledBy = async () => (await stack.halves(poor))[0]?.blockHash
+    const firstBlock = await settledBy()
+
+    await chain.revert({ id: snapshot })
+    await chain.setAutomine(false)
+    // The buyer's money goes elsewhere before the same bytes are mined again.
+    const wallet = createWalletClient({ account: buyer, transport: http(stack.chain.url) })
+    await wallet.writeContract({
+      address: stack.served.token,
+      abi: usdcAbi,
+      functionName: 'transfer',
+      args: [platformWallet, 60_000n],
+      gas: 100_000n,
+      maxFeePerGas: 50_000_000_000n,
+      maxPriorityFeePerGas: 2_000_000_000n,
+      chain: null,
+    })
+    await chain.mine({ blocks: 1 })
+    await chain.setAutomine(true)
+    while ((await chain.getBlockNumber({ cacheTime: 0 })) < head + 3n) await chain.mine({ blocks: 1 })
+    await until('the others are settled again, in another block', async () => {
+      const [half] = await stack.halves(good)
+      return half?.state === 'settled' && half.blockHash !== firstBlock
+    })
+    await until('it is let go, and tried again later', async () => (await attemptsOf(stack, [poor]))[0] === 1)
+  })
+  await expectUnharmed(stack, payments)
+  const [row] = await stack.database<{ code: string; active: number }[]>`
+    select failure_code as code,
+      (select count(*)::int from batch_item i where i.payment_id = p.id and i.active) as active
+    from payment p where id = ${poor.paymentId}`
+  expect(row).toEqual({ code: 'insufficient_balance', active: 0 })
+})

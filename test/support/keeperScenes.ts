@@ -1,0 +1,83 @@
+import { createTestClient, type Hex, http, publicActions } from 'viem'
+import { expect } from 'vitest'
+import type { Keeper } from '#keeper/keeper'
+import type { KeeperStack, QueuedPayment } from './keeperStack.ts'
+
+// What tests of keepers do again and again.
+
+export const hourAgo = () => new Date(Date.now() - 3_600_000)
+
+/** New buyers with a payment each that is due. */
+export async function queueDue(stack: KeeperStack, count = 1, price = 50_000n): Promise<QueuedPayment[]> {
+  const buyers = await stack.buyers(count, price)
+  return Promise.all(buyers.map((buyer) => stack.queue({ buyer, price, acceptedAt: hourAgo() })))
+}
+
+export async function queueOneDue(stack: KeeperStack, price = 50_000n): Promise<QueuedPayment> {
+  const [payment] = await queueDue(stack, 1, price)
+  if (!payment) throw new Error('nothing queued')
+  return payment
+}
+
+export async function whileRunning<T>(keepers: Keeper | Keeper[], task: () => Promise<T>): Promise<T> {
+  const running = [keepers].flat()
+  for (const keeper of running) keeper.start()
+  try {
+    return await task()
+  } finally {
+    await Promise.all(running.map((keeper) => keeper.stop()))
+  }
+}
+
+/** Drives the local chain. */
+export function testClient({ chain }: Pick<KeeperStack, 'chain'>) {
+  return createTestClient({ mode: 'hardhat', transport: http(chain.url) }).extend(publicActions)
+}
+
+/** One by one: blocks mined in bulk have no parent hash. */
+export async function mine(stack: Pick<KeeperStack, 'chain'>, blocks: number): Promise<void> {
+  for (let i = 0; i < blocks; i++) await testClient(stack).mine({ blocks: 1 })
+}
+
+/** Every transaction that was signed for any of these payments, the oldest first. */
+export async function transactionsOf({ database }: KeeperStack, payments: QueuedPayment[]) {
+  return database<
+    {
+      hash: Hex
+      kind: string
+      nonce: bigint
+      wallet: string
+      mined: bigint | null
+      outcome: string | null
+      ageMs: number
+    }[]
+  >`
+    select t.hash, t.kind, t.nonce, t.wallet, t.mined_block as mined, b.outcome,
+      (extract(epoch from clock_timestamp() - t.created_at) * 1000)::float8 as "ageMs"
+    from transaction t join batch b on b.id = t.batch_id
+    where b.id in (select batch_id from batch_item
+      where payment_id in ${database(payments.map((one) => one.paymentId))})
+    order by t.created_at`
+}
+
+/** The numbers of failed attempts among payments. */
+export async function attemptsOf({ database }: KeeperStack, payments: QueuedPayment[]): Promise<number[]> {
+  const rows = await database<{ attempts: number }[]>`
+    select distinct attempts from payment where id in ${database(payments.map((one) => one.paymentId))}`
+  return rows.map(({ attempts }) => attempts)
+}
+
+/** Settled, by no payment's attempt and with nobody charged twice. */
+export async function expectUnharmed(stack: KeeperStack, payments: QueuedPayment[]): Promise<void> {
+  expect(await stack.isSettled(payments)).toBe(true)
+  expect(await attemptsOf(stack, payments)).toEqual([0])
+  for (const { provider } of payments) expect(await stack.balanceOf(provider.from)).toBe(0n)
+}
+
+/** What `/readyz` says of each dependency. */
+export async function checksOf(keeper: Keeper): Promise<Record<string, boolean>> {
+  const { checks } = (await (await keeper.app.request('/readyz')).json()) as {
+    checks: { name: string; ok: boolean }[]
+  }
+  return Object.fromEntries(checks.map(({ name, ok }) => [name, ok]))
+}
