@@ -31,10 +31,10 @@ import { networks } from '#protocol/networks'
 import { encodeSettle, type SettlementItem } from '#protocol/settlement'
 import { startIndexer } from '../indexer/launch.ts'
 import { readReceipt } from '../indexer/src/receipt.ts'
+import { freePort, loopback } from '../os/port.ts'
 import { devAccount } from '../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { startPostgres } from '../scripts/postgres.ts'
-import { freePort, loopback } from '../scripts/stack/port.ts'
 
 const authorizationsPerBatch = 150
 const buyers = Array.from({ length: 50 }, (_, i) => keccak256(toHex(`buyer ${i}`)))

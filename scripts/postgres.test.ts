@@ -4,9 +4,9 @@ import { existsSync } from 'node:fs'
 import { setTimeout as wait } from 'node:timers/promises'
 import postgres from 'postgres'
 import { expect, test } from 'vitest'
+import { isPortFree } from '../os/port.ts'
 import { createTestDatabase } from '../test/support/database.ts'
 import { startPostgres } from './postgres.ts'
-import { isPortFree } from './stack/port.ts'
 
 test('default: a server with durable settings, of version 18, in UTF-8', async () => {
   const server = await startPostgres()

@@ -2,9 +2,9 @@
 import { mkdir, rm } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { isPortFree } from '../os/port.ts'
 import { devAccount, devPrivateKey } from './chain/accounts.ts'
 import { describeLine, watchDatabase } from './stack/feed.ts'
-import { isPortFree } from './stack/port.ts'
 import { type ServiceName, type Stack, type StackPorts, startStack } from './stack/stack.ts'
 import { interruptedStatus, onStopSignal } from './stack/stopSignals.ts'
 

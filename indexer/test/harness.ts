@@ -22,6 +22,7 @@ import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
 import { encodeSettle, type SettlementItem, triggerCodes } from '#protocol/settlement'
+import { removeWithUs } from '../../os/reaper.ts'
 import { devAccount } from '../../scripts/chain/accounts.ts'
 import type { LocalDeployments } from '../../scripts/chain/prepareChain.ts'
 import {
@@ -29,7 +30,6 @@ import {
   type LocalChainOptions,
   startLocalChain,
 } from '../../scripts/chain/startLocalChain.ts'
-import { removeWithUs } from '../../scripts/stack/reaper.ts'
 import { type Indexer, type IndexerOptions, startIndexer } from '../launch.ts'
 
 export const platformWallet: Address = '0x00000000000000000000000000000000000fee00'

@@ -7,7 +7,7 @@ import type { Address } from 'viem'
 import { formatUsdc } from '#protocol/amount'
 import type { NetworkName } from '#protocol/networks'
 import { type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
-import { freePort, loopback } from '../stack/port.ts'
+import { freePort, loopback } from '../../os/port.ts'
 import { registerProvider } from '../stack/registerProvider.ts'
 
 export type DemoProvider = {

@@ -11,7 +11,7 @@ import { networks } from '#protocol/networks'
 import { type Client, createClient } from '#sdk/client/createClient'
 import { type SignedPayment, signPayment } from '#sdk/client/payment'
 import { type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
-import { freePort, loopback } from '../../scripts/stack/port.ts'
+import { freePort, loopback } from '../../os/port.ts'
 import { type RegisteredProvider, registerProvider } from '../../scripts/stack/registerProvider.ts'
 import type { Stack } from '../../scripts/stack/stack.ts'
 
