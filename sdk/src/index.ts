@@ -15,6 +15,7 @@ export {
   NetworkError,
   PaymentReplayedError,
   PaymentVerificationError,
+  RequestAbortedError,
   RequestTimeoutError,
   SettlementError,
 } from './client/errors.ts'

@@ -139,6 +139,21 @@ describe('request', () => {
     expect(results.map(({ data }) => data)).toEqual(['hello', Uint8Array.of(1, 2), { a: 1 }, '{broken', null])
   })
 
+  test('behavior: a redirect within the origin is followed, with the payment', async () => {
+    const paidHeaders: (string | undefined)[] = []
+    const url = await serve((request, response) => {
+      if (request.url === '/old') {
+        response.writeHead(307, { location: '/new' }).end()
+        return
+      }
+      paidHeaders.push(request.headers.authorization)
+      if (request.headers.authorization) serveReceipt(request, response, 1)
+      else answerJson(response, 402, challengeFor(`http://${request.headers.host}/new`))
+    })
+    expect((await clientOf().request(`${url}/old`)).receipt).toBe(receipt)
+    expect(paidHeaders).toEqual([undefined, expect.stringMatching(/^x402 /)])
+  })
+
   test('behavior: mock mode signs nothing', async () => {
     const { url, paidHeaders } = await playProvider(serveReceipt)
     await createClient({ gatewayUrl, account, network: 'localhost', mockPayments: true }).request(url)
@@ -190,6 +205,19 @@ describe('guards', () => {
     expect(error).toMatchObject({ name: 'ChallengeRefusedError', code: 'challenge_refused', status: 402 })
     expect(error.message).toContain('402')
     expect(paidHeaders).toEqual([])
+  })
+
+  test('error: a redirect to another origin that claims to ask for the first', async () => {
+    let own = ''
+    const signTypedData = vi.fn(account.signTypedData)
+    const stranger = await serve((_, response) => answerJson(response, 402, challengeFor(own)))
+    const url = await serve((_, response) => response.writeHead(302, { location: stranger }).end())
+    own = url
+    const client = createClient({ gatewayUrl, account: { ...account, signTypedData }, network: 'base' })
+    const error = await errorOf(client.request(url))
+    expect(error).toMatchObject({ code: 'challenge_refused' })
+    expect(error.message).toContain(`${url} redirected to ${stranger}`)
+    expect(signTypedData).not.toHaveBeenCalled()
   })
 
   test('args: maxPaymentUsdc counts both payments', async () => {
@@ -287,6 +315,25 @@ describe('faults', () => {
     expect(new Set(paidHeaders).size).toBe(1)
   })
 
+  test('behavior: while the settlement is pending, the same authorization is presented again', async () => {
+    const { url, paidHeaders } = await playProvider((request, response, attempt) => {
+      if (attempt === 3) serveReceipt(request, response, attempt)
+      else answerJson(response, 503, { code: 'settlement_pending' }, { 'Retry-After': '0' })
+    })
+    expect((await clientOf().request(url)).receipt).toBe(receipt)
+    expect(paidHeaders).toHaveLength(3)
+    expect(new Set(paidHeaders).size).toBe(1)
+  })
+
+  test('error: a settlement that stays pending; the payment can be presented again', async () => {
+    const { url, paidHeaders } = await playProvider((_, response) =>
+      answerJson(response, 503, { code: 'settlement_pending' }, { 'Retry-After': '60' }),
+    )
+    const error = await errorOf(clientOf().request(url, { timeout: 300 }))
+    expect(error).toMatchObject({ code: 'timeout', payment: { amount: 50_000n } })
+    expect(paidHeaders).toHaveLength(1)
+  })
+
   test('behavior: an answer that breaks in its middle counts as none', async () => {
     const { url, paidHeaders } = await playProvider((request, response, attempt) => {
       if (attempt > 1) {
@@ -354,6 +401,33 @@ describe('faults', () => {
     expect(await errorOf(clientOf().request(url, { timeout: 200 }))).toMatchObject({ code: 'timeout' })
   })
 
+  test('error: a wallet that never signs, and the one after it is not asked', async () => {
+    const { url, paidHeaders } = await playProvider(serveReceipt)
+    const asked: (() => void)[] = []
+    const slow = {
+      address: account.address,
+      signTypedData: () => new Promise<`0x${string}`>((resolve) => asked.push(() => resolve('0x'))),
+    }
+    const client = createClient({ gatewayUrl, account: slow, network: 'base' })
+    expect(await errorOf(client.request(url, { timeout: 300 }))).toMatchObject({
+      code: 'timeout',
+      payment: undefined,
+    })
+    asked[0]?.()
+    await new Promise(setImmediate)
+    expect(asked).toHaveLength(1)
+    expect(paidHeaders).toEqual([])
+  })
+
+  test('args: signal after payment: the error carries the payment', async () => {
+    const controller = new AbortController()
+    const reason = new DOMException('The operation timed out', 'TimeoutError')
+    const { url, paidHeaders } = await playProvider(() => controller.abort(reason))
+    const error = await errorOf(clientOf().request(url, { signal: controller.signal }))
+    expect(error).toMatchObject({ code: 'aborted', cause: reason, payment: { amount: 50_000n } })
+    expect(paidHeaders).toHaveLength(1)
+  })
+
   test('args: signal', async () => {
     const { url } = await playProvider(() => {})
     const controller = new AbortController()
@@ -382,12 +456,33 @@ describe('secrets', () => {
     const wrong = `${walletPrivateKey}ff`
     expect(() => clientOf({ walletPrivateKey: wrong })).toThrow(/walletPrivateKey/)
     expect(() => clientOf({ walletPrivateKey: wrong })).not.toThrow(new RegExp(walletPrivateKey.slice(2)))
+    // As many digits as a key has, but over the curve's order.
+    expect(() => clientOf({ walletPrivateKey: `0x${'f'.repeat(64)}` })).toThrow(/^walletPrivateKey/)
+    expect(() => clientOf({ walletPrivateKey: undefined })).toThrow(/^walletPrivateKey/)
   })
 
   test('error: options that can’t work', () => {
     expect(() => clientOf({ network: 'solana' as 'base' })).toThrow(/solana/)
     expect(() => clientOf({ network: 'localhost' })).toThrow(/usdcAddress/)
     expect(() => clientOf({ gatewayUrl: 'gateway' })).toThrow(/gatewayUrl/)
+    expect(() => clientOf({ baseUrl: 'api.example' })).toThrow(/baseUrl/)
     expect(() => clientOf({ maxPaymentUsdc: '0.0000001' })).toThrow(/decimals/)
   })
+})
+
+test.each([
+  ['a path that leads elsewhere', '//evil.example/x', {}, /path on https:\/\/gateway\.example/],
+  ['… by a backslash', '/\\evil.example/x', {}, /path on https:\/\/gateway\.example/],
+  ['another scheme', 'data:text/plain,hello', {}, /http\(s\) URL/],
+  ['credentials in the URL', 'https://user:secret@api.example', {}, /^A URL with credentials/],
+  ['GET with a body', '/', { method: 'GET', body: {} }, /GET request has no body/],
+  ['a form', '/', { body: new URLSearchParams({ a: '1' }) }, /got URLSearchParams/],
+  ['bytes', '/', { body: new Uint8Array(1) }, /got Uint8Array/],
+  ['a stream', '/', { body: new ReadableStream() }, /got ReadableStream/],
+] as const)('error: a request that can’t be sent: %s', async (_, path, options, message) => {
+  const fetch = vi.fn()
+  const request = clientOf({ fetch }).request(path, options)
+  await expect(request).rejects.toThrow(TypeError)
+  await expect(request).rejects.toThrow(message)
+  expect(fetch).not.toHaveBeenCalled()
 })

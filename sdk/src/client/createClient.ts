@@ -17,13 +17,13 @@ import {
 } from './errors.ts'
 import { checkChallenge, type Payer, type SignedPayment, signPayment } from './payment.ts'
 import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'
-import { type Answer, type Deadline, pause, send, startDeadline } from './transport.ts'
+import { type Answer, type Deadline, pause, send, startDeadline, waitFor } from './transport.ts'
 
 export type ClientOptions = {
   /** Public URL of the gateway whose challenges are paid. */
   gatewayUrl: string
   /** Key of the paying wallet, 0x and 64 hex digits. Never logged, never sent. */
-  walletPrivateKey?: Hex | string
+  walletPrivateKey?: Hex | string | undefined
   /** Instead of a key: anything that signs typed data, like a viem account. */
   account?: Payer
   /** Network to pay on. Challenges for another one are refused. */
@@ -48,7 +48,7 @@ export type ClientOptions = {
 
 export type RequestOptions = {
   method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
-  /** An object is sent as JSON. A stream is not accepted: the body is sent twice. */
+  /** An object is sent as JSON. Streams, forms and bytes are refused: the body is sent twice, as JSON or text. */
   body?: object | string
   headers?: Record<string, string>
   /** Milliseconds for this request. */
@@ -78,7 +78,8 @@ export type Client = {
   /**
    * Requests a resource, and pays for it if it answers 402.
    *
-   * @param path an absolute URL, or a path on `baseUrl`.
+   * @param path an absolute URL, or a path on `baseUrl`, from which it can't lead to another origin.
+   * @throws {TypeError} for a request that can't be sent.
    * @throws {ClientError} with a stable `code`; see `errors.ts` for its classes.
    */
   request<Data = unknown>(path: string, options?: RequestOptions): Promise<PaidResponse<Data>>
@@ -107,6 +108,9 @@ export type Client = {
 const resends = 2
 const resendDelayMs = 250
 
+/** Bodies that fetch knows and JSON would silently make `{}` of. */
+const notJson = [ReadableStream, FormData, URLSearchParams, Blob, ArrayBuffer, Uint8Array]
+
 /**
  * Creates a client that pays for HTTP requests in USDC (SPEC 4.6).
  *
@@ -123,14 +127,16 @@ export function createClient(options: ClientOptions): Client {
   const maxPayment = options.maxPaymentUsdc === undefined ? undefined : parseUsdc(options.maxPaymentUsdc)
   const defaultTimeoutMs = options.timeout ?? 30_000
   const log = options.debug ? (message: string) => console.debug(`[tollkeeper] ${message}`) : () => {}
-  if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
+  for (const [name, url] of Object.entries({ gatewayUrl, baseUrl })) {
+    if (!URL.canParse(url)) throw new TypeError(`${name} must be a URL, got ${url}`)
+  }
   if (!usdc && !mockPayments) throw new TypeError(`usdcAddress must be given for the network ${network.name}`)
 
   async function request<Data>(
     path: string,
     requestOptions: RequestOptions = {},
   ): Promise<PaidResponse<Data>> {
-    const url = new URL(path, baseUrl).href
+    const url = resolve(path, baseUrl)
     const init = toRequestInit(requestOptions)
     const deadline = startDeadline(requestOptions.timeout ?? defaultTimeoutMs, requestOptions.signal)
     let { payment } = requestOptions
@@ -146,21 +152,24 @@ export function createClient(options: ClientOptions): Client {
           undefined,
         )
       }
-      payment = await pay(url, answer)
+      payment = await waitFor(pay(url, answer, deadline.signal), deadline)
     }
     return toResponse<Data>(await sendPaid(url, init, payment, { ...deadline, payment }), payment)
   }
 
-  async function pay(url: string, answer: Answer): Promise<SignedPayment> {
+  async function pay(url: string, answer: Answer, signal: AbortSignal): Promise<SignedPayment> {
     if (!usdc) throw new TypeError('Only a client in mock mode can do without a USDC address')
     const challenge = readChallenge(answer)
-    checkChallenge(challenge, { url, gatewayUrl, network, usdc, maxPayment })
-    const payment = await signPayment(challenge, { payer, network, usdc, now: Date.now() / 1000 })
+    checkChallenge(challenge, { url, answeredBy: answer.url, gatewayUrl, network, usdc, maxPayment })
+    const payment = await signPayment(challenge, { payer, network, usdc, now: Date.now() / 1000, signal })
     log(`signed ${payment.amount} base units for ${payment.requestId} as ${payer.address}`)
     return payment
   }
 
-  /** Sends a signed payment; a broken connection repeats the same one, so that it can be charged once at most. */
+  /**
+   * Sends a signed payment. A broken connection, and a settlement that the answer waits for, repeat the same one, so that
+   * it can be charged once at most.
+   */
   async function sendPaid(
     url: string,
     init: RequestInit,
@@ -168,15 +177,16 @@ export function createClient(options: ClientOptions): Client {
     deadline: Deadline,
   ): Promise<Answer> {
     const paidInit = withAuthorization(init, encodeAuthorizationHeader(payment))
-    for (let attempt = 0; ; attempt++) {
+    for (let attempt = 0; ; ) {
       try {
         const answer = await send(fetch, url, paidInit, deadline)
         log(`answer to the paid request: ${answer.status}`)
-        return answer
+        if (!isPending(answer)) return answer
+        await pause(retryAfterMs(answer), deadline)
       } catch (error) {
         if (!(error instanceof NetworkError) || attempt === resends) throw error
         log('connection failed, presenting the same payment again')
-        await pause(resendDelayMs * 2 ** attempt, deadline)
+        await pause(resendDelayMs * 2 ** attempt++, deadline)
       }
     }
   }
@@ -195,17 +205,33 @@ export function createClient(options: ClientOptions): Client {
 }
 
 function payerOfKey(privateKey: string | undefined): Payer {
-  // viem's own error would repeat the key.
-  if (!privateKey || !/^0x[0-9a-fA-F]{64}$/.test(privateKey)) {
-    throw new TypeError('walletPrivateKey must be 0x and 64 hex digits, or account must be given')
+  try {
+    if (privateKey && /^0x[0-9a-fA-F]{64}$/.test(privateKey)) return privateKeyToAccount(privateKey as Hex)
+  } catch {
+    // Not on the curve. viem's own error would repeat the key.
   }
-  return privateKeyToAccount(privateKey as Hex)
+  throw new TypeError('walletPrivateKey must be 0x and 64 hex digits of a key, or account must be given')
+}
+
+/** The URL of a request. What is written as a path stays on `baseUrl`'s origin, `//host` and `/\host` included. */
+function resolve(path: string, baseUrl: string): string {
+  const url = new URL(path, baseUrl)
+  const isAbsolute = /^https?:\/\//i.test(path)
+  if (!isAbsolute && url.origin !== new URL(baseUrl).origin) {
+    throw new TypeError(`A request needs an http(s) URL or a path on ${baseUrl}, got ${path}`)
+  }
+  if (url.username || url.password) throw new TypeError('A URL with credentials in it can not be requested')
+  return url.href
 }
 
 function toRequestInit({ method, body, headers }: RequestOptions): RequestInit & { headers: Headers } {
   const init = { method: method ?? (body === undefined ? 'GET' : 'POST'), headers: new Headers(headers) }
   if (body === undefined) return init
+  if (init.method === 'GET') throw new TypeError('A GET request has no body')
   if (typeof body === 'string') return { ...init, body }
+  if (notJson.some((type) => body instanceof type)) {
+    throw new TypeError(`The body must be an object for JSON, or a string, got ${body.constructor.name}`)
+  }
   if (!init.headers.has('content-type')) init.headers.set('content-type', 'application/json')
   return { ...init, body: JSON.stringify(body) }
 }
@@ -225,6 +251,16 @@ function readChallenge(answer: Answer) {
       body: answer.body,
     })
   }
+}
+
+/** The gateway has the payment and serves nothing before it is mined (`SETTLE_BEFORE_SERVE_USDC`). */
+function isPending({ status, body }: Answer): boolean {
+  return status === 503 && readProblem(status, body).code === 'settlement_pending'
+}
+
+function retryAfterMs({ headers }: Answer): number {
+  const seconds = Number(headers.get('retry-after') ?? 1)
+  return seconds >= 0 && seconds <= 60 ? seconds * 1000 : 1000
 }
 
 function toResponse<Data>(answer: Answer, payment: SignedPayment | undefined): PaidResponse<Data> {

@@ -5,6 +5,7 @@ import type { SignedPayment } from './payment.ts'
 export type ClientErrorCode =
   | ErrorCode
   | 'timeout'
+  | 'aborted'
   | 'network_error'
   | 'challenge_refused'
   | 'payment_refused'
@@ -50,6 +51,15 @@ export class RequestTimeoutError extends ClientError {
 
   constructor(timeoutMs: number, options?: ClientErrorOptions) {
     super('timeout', `Request timeout: no answer within ${timeoutMs} ms`, options)
+  }
+}
+
+/** The caller gave up, by its `signal`, after the payment was sent. Before that, the signal's own reason is thrown. */
+export class RequestAbortedError extends ClientError {
+  override readonly name = 'RequestAbortedError'
+
+  constructor(options: ClientErrorOptions) {
+    super('aborted', 'Request aborted by the caller after the payment was sent', options)
   }
 }
 

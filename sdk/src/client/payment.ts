@@ -32,6 +32,8 @@ export type SignedPayment = {
 export type PaymentPolicy = {
   /** URL that was asked for. */
   url: string
+  /** URL that the challenge came from. */
+  answeredBy: string
   gatewayUrl: string
   network: Network
   usdc: Address
@@ -48,6 +50,9 @@ export function checkChallenge(challenge: Challenge, policy: PaymentPolicy): voi
   const { network, usdc, maxPayment } = policy
   const [provider, fee] = challenge.accepts
   const origin = new URL(policy.url).origin
+  if (originOf(policy.answeredBy) !== origin) {
+    throw new ChallengeRefusedError(`${origin} redirected to ${policy.answeredBy}, which asks for it`)
+  }
   if (originOf(provider.resource) !== origin) {
     throw new ChallengeRefusedError(`it is for ${provider.resource}, not for ${origin}`)
   }
@@ -80,10 +85,17 @@ export function checkChallenge(challenge: Challenge, policy: PaymentPolicy): voi
  * The nonces follow from the challenge: signing it again can never make a second chargeable authorization.
  *
  * @param now Unix seconds.
+ * @param signal once it has fired, the payer is asked no more.
  */
 export async function signPayment(
   challenge: Challenge,
-  { payer, network, usdc, now }: { payer: Payer; network: Network; usdc: Address; now: number },
+  {
+    payer,
+    network,
+    usdc,
+    now,
+    signal,
+  }: { payer: Payer; network: Network; usdc: Address; now: number; signal?: AbortSignal },
 ): Promise<SignedPayment> {
   const domain = eip712Domain(network, usdc)
   const nonce = boundNonce(challenge.issuer, challenge.requestId)
@@ -97,6 +109,7 @@ export async function signPayment(
       validBefore: BigInt(Math.floor(now) + Math.min(asked, maxTimeoutSeconds)),
       nonce: authorizationNonce,
     }
+    signal?.throwIfAborted()
     const signature = await payer.signTypedData({
       domain,
       types: transferWithAuthorizationTypes,

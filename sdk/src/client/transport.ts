@@ -1,9 +1,11 @@
-import { NetworkError, RequestTimeoutError } from './errors.ts'
+import { NetworkError, RequestAbortedError, RequestTimeoutError } from './errors.ts'
 import type { SignedPayment } from './payment.ts'
 
 /** One deadline over all HTTP calls of one operation. */
 export type Deadline = {
   timeoutMs: number
+  /** Fires at the deadline. */
+  timer: AbortSignal
   /** Fires at the deadline, or when the caller gave up. */
   signal: AbortSignal
   /** What is on its way, for the errors to carry. */
@@ -12,11 +14,13 @@ export type Deadline = {
 
 export function startDeadline(timeoutMs: number, callerSignal?: AbortSignal): Deadline {
   const timer = AbortSignal.timeout(timeoutMs)
-  return { timeoutMs, signal: callerSignal ? AbortSignal.any([timer, callerSignal]) : timer }
+  return { timeoutMs, timer, signal: callerSignal ? AbortSignal.any([timer, callerSignal]) : timer }
 }
 
 /** An answer that arrived whole. */
 export type Answer = {
+  /** Where it came from: another URL than was asked for after a redirect. */
+  url: string
   status: number
   headers: Headers
   /** JSON parsed, text as a string, anything else as bytes; null without a body. */
@@ -28,7 +32,8 @@ export type Answer = {
  *
  * @throws {RequestTimeoutError} at the deadline
  * @throws {NetworkError} where the connection failed before the answer was whole
- * @throws the caller's own abort reason
+ * @throws {RequestAbortedError} where the caller gave up on a payment that was sent
+ * @throws the caller's own abort reason, where nothing was sent yet
  */
 export async function send(
   fetch: typeof globalThis.fetch,
@@ -38,7 +43,8 @@ export async function send(
 ): Promise<Answer> {
   try {
     const response = await fetch(url, { ...init, signal: deadline.signal })
-    return { status: response.status, headers: response.headers, body: await readBody(response) }
+    const { status, headers } = response
+    return { url: response.url || url, status, headers, body: await readBody(response) }
   } catch (error) {
     throw translate(error, url, deadline)
   }
@@ -61,6 +67,18 @@ export async function pause(ms: number, deadline: Deadline): Promise<void> {
   })
 }
 
+/** Waits for work that can't be aborted, like a wallet that asks a person, but not past the deadline. */
+export async function waitFor<Result>(work: Promise<Result>, deadline: Deadline): Promise<Result> {
+  const { signal } = deadline
+  let stop = () => {}
+  const stopped = new Promise<never>((_, reject) => {
+    stop = () => reject(abortError(deadline))
+    if (signal.aborted) stop()
+    else signal.addEventListener('abort', stop, { once: true })
+  })
+  return Promise.race([work, stopped]).finally(() => signal.removeEventListener('abort', stop))
+}
+
 async function readBody(response: Response): Promise<unknown> {
   const bytes = new Uint8Array(await response.arrayBuffer())
   if (bytes.length === 0) return null
@@ -81,13 +99,13 @@ function translate(error: unknown, url: string, deadline: Deadline): unknown {
   return new NetworkError(url, { cause: error, ...sent(deadline) })
 }
 
-/** Our own error where the time is up, the caller's reason where the caller gave up. */
+/** Our own error where the time is up; where the caller gave up, its reason, unless there is a payment to hand back. */
 function abortError(deadline: Deadline): unknown {
-  const { reason } = deadline.signal
-  const isTimeout = reason instanceof DOMException && reason.name === 'TimeoutError'
-  return isTimeout
-    ? new RequestTimeoutError(deadline.timeoutMs, { cause: reason, ...sent(deadline) })
-    : reason
+  const { timeoutMs, timer, signal, payment } = deadline
+  const { reason } = signal
+  // A caller's own AbortSignal.timeout() has a TimeoutError as its reason, too.
+  if (reason === timer.reason) return new RequestTimeoutError(timeoutMs, { cause: reason, ...sent(deadline) })
+  return payment ? new RequestAbortedError({ cause: reason, payment }) : reason
 }
 
 function sent({ payment }: Deadline): { payment?: SignedPayment } {
