@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os'
 import { isAddress } from 'viem'
 import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#keeper/chain/networkSettings'
 import { parseTriggerSettings } from '#keeper/config'
@@ -16,6 +17,8 @@ export type ApiConfig = {
   receiptKeyFile: string
   /** Whether a missing key file is made. */
   createReceiptKeys: boolean
+  /** Threads that check payers' signatures; 0: the one that serves does. */
+  signatureThreads: number
   gateway: GatewaySettings
 }
 
@@ -41,6 +44,7 @@ export function readConfig(env: Env): ApiConfig {
     networks: parseNetworkSettings(env),
     receiptKeyFile: receiptKeyFileOf(env),
     createReceiptKeys: env.NODE_ENV !== 'production',
+    signatureThreads: readInteger(env, 'SIGNATURE_THREADS', Math.min(4, availableParallelism() - 1), 0, 64),
     gateway: {
       issuer: readPublicUrl(env, `http://${host.includes(':') ? `[${host}]` : host}:${port}`),
       platformWallet: readAddress(env, 'PLATFORM_WALLET'),
@@ -50,7 +54,7 @@ export function readConfig(env: Env): ApiConfig {
       macaroonSecrets: readMacaroonSecrets(env),
       macaroonNotBefore: readTime(env, 'MACAROON_NOT_BEFORE'),
       checkBalance: readChoice(env, 'BALANCE_CHECK', ['on', 'off'] as const, 'on') === 'on',
-      balanceTtlMs: readInteger(env, 'BALANCE_TTL_MS', 5_000, 0, 60_000),
+      balanceTtlMs: readInteger(env, 'BALANCE_TTL_MS', 30_000, 0, 60_000),
       payerCaps: {
         payer: readAmount(env, 'PAYER_UNSETTLED_CAP_USDC'),
         newPayer: readAmount(env, 'NEW_PAYER_UNSETTLED_CAP_USDC'),

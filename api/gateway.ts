@@ -17,6 +17,7 @@ import { createOffers, type Offers } from './registry/offers.ts'
 import { createPayees, type Payees } from './registry/payees.ts'
 import { createUsageCounters, type UsageCounters } from './usage/usageCounters.ts'
 import { type ChainReads, createChainReads } from './verification/chainReads.ts'
+import { checkSignaturesHere, type PayerSignatures } from './verification/payerSignatures.ts'
 import { createPayers, type PayerCaps, type Payers } from './verification/payers.ts'
 import { createProviderCap } from './verification/providerCap.ts'
 import { createSettleBeforeServe } from './verification/settleBeforeServe.ts'
@@ -81,6 +82,8 @@ export type GatewayDeps = {
   usage?: UsageCounters
   /** Default: a registry of its own. */
   metrics?: ApiMetrics
+  /** Default: on the thread that serves. */
+  payerSignatures?: PayerSignatures
 }
 
 export type GatewayNetwork = { served: ServedNetwork; reads: ChainReads; payees: Payees; payers: Payers }
@@ -116,6 +119,7 @@ export function createGateway({
   addressGuard = createAddressGuard({ allowPrivate: settings.webhookAllowPrivate }),
   usage = createUsageCounters({ database, log, now: () => new Date(now()) }),
   metrics = createApiMetrics(),
+  payerSignatures = checkSignaturesHere,
 }: GatewayDeps): Gateway {
   const networks = new Map(
     servedNetworks.map((served): [number, GatewayNetwork] => {
@@ -172,6 +176,7 @@ export function createGateway({
       macaroonSecrets: settings.macaroonSecrets,
       macaroonNotBefore: settings.macaroonNotBefore,
       receiptKeys,
+      payerSignatures,
       feeSchedule: settings.feeSchedule,
       contractTimeoutMs: settings.contractTimeoutMs,
       now,

@@ -1,4 +1,5 @@
 import { type DestinationStream, type LevelWithSilent, type Logger, pino } from 'pino'
+import { describeError } from '#keeper/logger'
 
 export type { Logger }
 
@@ -11,6 +12,14 @@ export function createLogger(name: string, level: LevelWithSilent, destination?:
     name,
     level,
     redact: { paths: secrets.flatMap((field) => [field, `*.${field}`]), censor: '[redacted]' },
+    // Messages of our dependencies repeat what they were given: viem's the RPC URL and the calldata with its signatures,
+    // Postgres' the row that it refused.
+    serializers: { err: (error: unknown) => ({ message: describeError(error), stack: framesOf(error) }) },
   }
   return destination === undefined ? pino(options) : pino(options, destination)
+}
+
+function framesOf(error: unknown): string[] {
+  const lines = error instanceof Error ? (error.stack?.split('\n') ?? []) : []
+  return lines.map((line) => line.trim()).filter((line) => line.startsWith('at '))
 }

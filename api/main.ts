@@ -8,6 +8,7 @@ import { createLogger } from './log.ts'
 import { loadReceiptKeys } from './receipts/keys.ts'
 import { watchReceiptKeys } from './receipts/watchKeys.ts'
 import { serveApp } from './server.ts'
+import { checkSignaturesHere, startSignatureThreads } from './verification/payerSignatures.ts'
 
 async function main(): Promise<void> {
   const config = readConfig(process.env)
@@ -25,7 +26,16 @@ async function main(): Promise<void> {
   ])
   const unwatch = watchReceiptKeys(config.receiptKeyFile, receiptKeys, log)
   const work = startBackgroundWork({ database, networks, settings: config.gateway, log })
-  const app = createApp({ database, networks, settings: config.gateway, receiptKeys, log, ...work.deps })
+  const app = createApp({
+    database,
+    networks,
+    settings: config.gateway,
+    receiptKeys,
+    log,
+    payerSignatures:
+      config.signatureThreads === 0 ? checkSignaturesHere : startSignatureThreads(config.signatureThreads),
+    ...work.deps,
+  })
   const server = await serveApp(app, config)
   log.info(
     { url: `http://${config.host}:${server.port}`, networks: networks.map(({ network }) => network.name) },

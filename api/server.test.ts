@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { Writable } from 'node:stream'
+import { createPublicClient, http } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { call, openShop, signedBody, startGateway, type TestGateway } from '../test/support/gateway.ts'
 import { createLogger } from './log.ts'
@@ -73,12 +74,34 @@ test('behavior: no secret, signature or macaroon in any log line at any level', 
   const app = gateway.withDeps({ log })
   const shop = await openShop(app)
   const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+  // What a dependency was asked stands in its errors: a node that is gone, a database that lacks what it is to write.
+  const transport = http('http://rpc-user:rpc-password@127.0.0.1:1/rpc-key', { retryCount: 0 })
+  const away = gateway.withDeps({
+    log,
+    networks: [{ ...gateway.served, client: createPublicClient({ transport }) }],
+  })
+  expect((await call(away, 'POST', '/verify', { json: body })).status).toBe(503)
+  await gateway.database`alter table payment add constraint broken check (receipt = '') not valid`
+  expect((await call(app, 'POST', '/verify', { json: body })).status).toBe(500)
+  await gateway.database`alter table payment drop constraint broken`
+  expect(text).toContain('HttpRequestError')
+  expect(text).toContain('broken')
   await call(app, 'POST', '/verify', { json: body, key: shop.key })
   await call(app, 'POST', '/verify', { json: body, key: shop.key })
   await call(app, 'POST', '/verify', { json: { ...body, payloads: [body.payloads[0], body.payloads[0]] } })
   await call(app, 'POST', '/verify', { json: body, key: `${shop.key.slice(0, -1)}0` })
   const signatures = body.payloads.map((payload) => payload.split(',')[6] as string)
-  for (const secret of ['in-the-open', shop.key, shop.key.slice(-40), body.macaroon, ...signatures]) {
+  for (const secret of [
+    'in-the-open',
+    'rpc-user',
+    'rpc-password',
+    'rpc-key',
+    'eyJ',
+    shop.key,
+    shop.key.slice(-40),
+    body.macaroon,
+    ...signatures,
+  ]) {
     expect(text).not.toContain(secret)
   }
   expect(text).toContain('on purpose')

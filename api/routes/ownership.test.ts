@@ -24,7 +24,6 @@ let document: Document
 
 beforeAll(async () => {
   gateway = await startGateway()
-  await gateway.index()
   theirs = await openShop(gateway.app)
   mine = await openShop(gateway.app)
   const at = `/providers/${theirs.providerId}`
@@ -102,6 +101,7 @@ test("error: no route gives or changes anything of another provider's", async ()
   expect(routes.length).toBeGreaterThan(15)
   const before = await snapshot()
   const allowed: string[] = []
+  const unproven: string[] = []
   for (const { method, path } of routes) {
     // A route without an id in it is about the caller itself.
     if (!path.includes('{')) continue
@@ -110,6 +110,7 @@ test("error: no route gives or changes anything of another provider's", async ()
       undefined,
       `${theirs.key.slice(0, -1)}${theirs.key.endsWith('A') ? 'B' : 'A'}`,
     ]) {
+      let isRefused = false
       for (const json of method === 'GET' || method === 'DELETE' ? [undefined] : bodies) {
         const answer = await call(gateway.app, method, fill(path), {
           ...(json !== undefined && { json }),
@@ -118,16 +119,56 @@ test("error: no route gives or changes anything of another provider's", async ()
         const expected = key === mine.key ? [403] : [401]
         // Checked before a body's form is in most routes, after it in some: both tell nothing.
         const isBadBody = [400, 415, 422].includes(answer.status)
+        isRefused ||= expected.includes(answer.status)
         if (!expected.includes(answer.status) && !isBadBody)
           allowed.push(
             `${method} ${path} answered ${answer.status} to ${key === mine.key ? 'another' : 'no'} key`,
           )
         expect(JSON.stringify(answer.body)).not.toContain(theirs.wallet)
       }
+      // Where every body was a bad one, nothing was shown of the key.
+      if (!isRefused) unproven.push(`${method} ${path}`)
     }
   }
   expect(allowed).toEqual([])
+  expect(unproven).toEqual([])
   expect(await snapshot()).toBe(before)
+})
+
+test('behavior: every route is in the document, and what needs no key is meant to', () => {
+  const documented = Object.entries(document.paths).flatMap(([path, operations]) =>
+    Object.keys(operations).map((method) => `${method.toUpperCase()} ${path}`),
+  )
+  const served = gateway.app.routes
+    .filter(({ method }) => method !== 'ALL')
+    .map(({ method, path }) => `${method} ${path.replace(/:(\w+)/g, '{$1}')}`)
+  expect(new Set(served.filter((route) => !documented.includes(route)))).toEqual(
+    new Set([
+      'GET /verify', // counted, not served
+      'GET /metrics',
+      'GET /openapi.json',
+      'GET /dashboard',
+      'GET /dashboard/',
+      'GET /dashboard/{file}',
+    ]),
+  )
+
+  const locked = protectedRoutes().map(({ method, path }) => `${method} ${path}`)
+  expect(documented.filter((route) => !locked.includes(route)).sort()).toEqual([
+    'GET /.well-known/jwks.json',
+    'GET /challenge',
+    'GET /healthz',
+    'GET /payments/{paymentId}',
+    'GET /readyz',
+    'GET /receipts/{id}',
+    'GET /settlements/batches',
+    'GET /settlements/export',
+    'GET /settlements/pending',
+    'GET /settlements/status',
+    'POST /challenge',
+    'POST /providers',
+    'POST /verify',
+  ])
 })
 
 test("error: one's own path does not reach another provider's things", async () => {

@@ -18,7 +18,6 @@ let shop: Shop
 
 beforeAll(async () => {
   gateway = await startGateway()
-  await gateway.index()
   shop = await openShop(gateway.app)
 })
 afterAll(() => gateway.close())

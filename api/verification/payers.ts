@@ -2,7 +2,7 @@ import type { Address } from 'viem'
 import type { ServedNetwork } from '#keeper/chain/servedNetworks'
 import type { Database } from '#keeper/store/database'
 import { createCache } from '../cache.ts'
-import { type ChainReads, maxReadsAtOnce } from './chainReads.ts'
+import { type ChainAccount, type ChainReads, maxReadsAtOnce } from './chainReads.ts'
 import { type Exposure, readExposures } from './exposure.ts'
 import { createGroupCommit } from './groupCommit.ts'
 
@@ -42,12 +42,14 @@ export type Allowance = {
   unsettled: bigint
   /** False: the index can't be read, settled payments count as owed, and a refusal may be wrong. */
   isIndexed: boolean
+  /** Whether the account has code, where that was read with the balance. */
+  hasCode: boolean | undefined
 }
 
 /** What the gateway knows about the payers of one network, cached. */
 export type Payers = {
   /** Whether the account has code (a contract wallet, or an EIP-7702 delegation), as of the last minute. */
-  hasCode(payer: Address): boolean | Promise<boolean>
+  hasCode(payer: Address): Promise<boolean>
   allowance(payer: Address): Allowance | Promise<Allowance>
   /** The allowance as of now, where the cached one did not suffice. */
   freshAllowance(payer: Address): Allowance | Promise<Allowance>
@@ -61,42 +63,46 @@ const codeTtlMs = 60_000
 const minRefreshMs = 100
 const questionsInFlight = 2
 
-const unlimited: Allowance = { limit: null, by: 'balance', available: 0n, unsettled: 0n, isIndexed: true }
+const unlimited: Allowance = {
+  limit: null,
+  by: 'balance',
+  available: 0n,
+  unsettled: 0n,
+  isIndexed: true,
+  hasCode: undefined,
+}
 
 export function createPayers(served: ServedNetwork, reads: ChainReads, options: PayersOptions): Payers {
   const { checkBalance, caps, now } = options
 
-  const codes = createCache<Address, boolean>({
-    load: reads.hasCode,
+  async function readAccounts(payers: Address[]): Promise<ChainAccount[]> {
+    return reads.accounts(payers, await served.client.getBlockNumber())
+  }
+
+  async function readAllowances(payers: Address[]): Promise<Allowance[]> {
+    const block = await served.client.getBlockNumber()
+    const withHistory = caps.newPayer !== null
+    const question = { payers, block, now: Math.floor(now() / 1000), withHistory }
+    const [exposures, accounts] = await Promise.all([
+      readExposures(options.database, options.indexerSchema, served, question),
+      checkBalance ? reads.accounts(payers, block) : [],
+    ])
+    return payers.map((payer, index) => toAllowance(exposures.get(payer) as Exposure, accounts[index], caps))
+  }
+
+  // Many in one question cost little more than one: payers gather while a question is under way.
+  const shared = { maxItems: maxReadsAtOnce, concurrency: questionsInFlight, isItemFault: () => false }
+
+  const codes = createCache<Address, ChainAccount>({
+    load: createGroupCommit({ ...shared, commit: readAccounts }).submit,
     ttlMs: codeTtlMs,
     refreshAfterMs: codeTtlMs / 2,
     max: maxPayers,
     now,
   })
 
-  async function readAllowances(payers: Address[]): Promise<Allowance[]> {
-    const block = await served.client.getBlockNumber()
-    const withHistory = caps.newPayer !== null
-    const question = { payers, block, now: Math.floor(now() / 1000), withHistory }
-    const [exposures, balances] = await Promise.all([
-      readExposures(options.database, options.indexerSchema, served, question),
-      checkBalance ? reads.balances(payers, block) : [],
-    ])
-    return payers.map((payer, index) =>
-      toAllowance(exposures.get(payer) as Exposure, balances[index] ?? null, caps),
-    )
-  }
-
-  // A hundred in one question cost little more than one: payers gather while a question is under way.
-  const questions = createGroupCommit({
-    commit: readAllowances,
-    maxItems: maxReadsAtOnce,
-    concurrency: questionsInFlight,
-    isItemFault: () => false,
-  })
-
   const allowances = createCache<Address, Allowance>({
-    load: questions.submit,
+    load: createGroupCommit({ ...shared, commit: readAllowances }).submit,
     ttlMs: options.balanceTtlMs,
     refreshAfterMs: options.balanceTtlMs / 2,
     max: maxPayers,
@@ -105,18 +111,20 @@ export function createPayers(served: ServedNetwork, reads: ChainReads, options: 
 
   const isLimited = checkBalance || caps.payer !== null || caps.newPayer !== null
   return {
-    hasCode: (payer) => codes.get(payer),
+    hasCode: async (payer) => (await codes.get(payer)).hasCode,
     allowance: (payer) => (isLimited ? allowances.get(payer) : unlimited),
     freshAllowance: (payer) => (isLimited ? allowances.refresh(payer, minRefreshMs) : unlimited),
     forget: (payer) => allowances.delete(payer),
   }
 }
 
-function toAllowance(exposure: Exposure, balance: bigint | null, caps: PayerCaps): Allowance {
+function toAllowance(exposure: Exposure, account: ChainAccount | undefined, caps: PayerCaps): Allowance {
   const { acceptedTotal, unsettled, everSettled, isIndexed } = exposure
   const cap = everSettled ? caps.payer : (caps.newPayer ?? caps.payer)
+  const balance = account?.balance ?? null
+  const hasCode = account?.hasCode
   const by = cap !== null && (balance === null || cap < balance) ? 'cap' : 'balance'
   const available = by === 'cap' ? cap : balance
   if (available === null) return unlimited
-  return { limit: available + acceptedTotal - unsettled, by, available, unsettled, isIndexed }
+  return { limit: available + acceptedTotal - unsettled, by, available, unsettled, isIndexed, hasCode }
 }

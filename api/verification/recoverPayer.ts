@@ -1,35 +1,35 @@
 import secp256k1 from 'secp256k1'
-import type { Address, Hex } from 'viem'
-import { bytesToHex } from '#protocol/bytes'
-import { hashAuthorization, isCanonicalSignature, recoverableSignature } from '#protocol/eip3009'
-import type { SignedAuthorization } from '#protocol/payload'
+import { equalBytes } from '#protocol/bytes'
 import { keccak256 } from '../keccak256.ts'
 
-/** The 64 bytes behind an uncompressed key's 0x04. */
+/** r and s, the recovery bit, the digest, the address that is to come out. */
+export const questionLength = 64 + 1 + 32 + 20
+
+/** Its first byte is 0x04, and 64 of the key follow. */
 const publicKey = new Uint8Array(65)
 
 /**
- * Whether the payer's own key signed the authorization: a canonical 65-byte signature that recovers to `from`.
+ * Whether each signature recovers to its address.
  *
  * Native secp256k1: 58 µs, where viem's portable one takes 1,560.
+ *
+ * @param questions of {@link questionLength} bytes each.
+ * @returns 1 or 0 for each.
  */
-export function isSignedByPayer(separator: Hex, authorization: SignedAuthorization): boolean {
-  if (!isCanonicalSignature(authorization.signature)) return false
-  const { rs, recovery } = recoverableSignature(authorization.signature)
+export function areSigned(questions: Uint8Array): Uint8Array {
+  const answers = new Uint8Array(questions.length / questionLength)
+  for (let i = 0; i < answers.length; i++) {
+    answers[i] = isSigned(questions.subarray(i * questionLength, (i + 1) * questionLength)) ? 1 : 0
+  }
+  return answers
+}
+
+function isSigned(question: Uint8Array): boolean {
+  const [rs, recovery, digest] = [question.subarray(0, 64), question[64] as number, question.subarray(65, 97)]
   try {
-    secp256k1.ecdsaRecover(
-      rs,
-      recovery,
-      hashAuthorization(separator, authorization, keccak256),
-      false,
-      publicKey,
-    )
+    secp256k1.ecdsaRecover(rs, recovery, digest, false, publicKey)
   } catch {
     return false // r is no point's x
   }
-  return addressOf(publicKey) === authorization.from
-}
-
-function addressOf(key: Uint8Array): Address {
-  return bytesToHex(keccak256(key.subarray(1)).subarray(12))
+  return equalBytes(keccak256(publicKey.subarray(1)).subarray(12), question.subarray(97))
 }

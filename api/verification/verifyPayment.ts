@@ -20,9 +20,9 @@ import type { ChainReads } from './chainReads.ts'
 import { boundNonces, checkPayment, type Presented } from './checkPayment.ts'
 import { isSignedByContract } from './contractSignature.ts'
 import { createGroupCommit } from './groupCommit.ts'
+import type { PayerSignatures } from './payerSignatures.ts'
 import type { Allowance, Payers } from './payers.ts'
 import type { ProviderCap } from './providerCap.ts'
-import { isSignedByPayer } from './recoverPayer.ts'
 import { isReleased, type SettleBeforeServe } from './settleBeforeServe.ts'
 import { findPaymentOfRequest, findStoredPayment, type StoredPayment } from './storedPayment.ts'
 
@@ -59,6 +59,7 @@ export type VerifyDeps = {
   /** Unix seconds: macaroons minted earlier are refused. */
   macaroonNotBefore: number
   receiptKeys: ReceiptKeys
+  payerSignatures: PayerSignatures
   feeSchedule: FeeSchedule
   /** How long a contract wallet may take to answer. */
   contractTimeoutMs: number
@@ -134,7 +135,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
       )
     }
 
-    const hasCode = await checkSignatures(presented, network, deps.contractTimeoutMs)
+    const hasCode = await checkSignatures(presented, network, deps)
     deps.countPayer(provider.from)
     const acceptedBlocks = await checkNonces(presented, reads, issuer, terms.requestId)
 
@@ -258,25 +259,24 @@ const ages: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
 async function checkSignatures(
   { provider, fee }: Presented,
   { served, payers }: VerifyNetwork,
-  timeoutMs: number,
+  { payerSignatures, contractTimeoutMs }: Pick<VerifyDeps, 'payerSignatures' | 'contractTimeoutMs'>,
 ): Promise<boolean> {
-  // Asked for early: a payer that is new here costs one round trip for its code and its balance together.
-  const isSigned =
-    isSignedByPayer(served.domainSeparator, provider) && isSignedByPayer(served.domainSeparator, fee)
-  if (isSigned) Promise.resolve(payers.allowance(provider.from)).catch(() => {})
-  if (await payers.hasCode(provider.from)) {
+  const [isFirstSigned, isSecondSigned] = await payerSignatures(served.domainSeparator, [provider, fee])
+  const isSigned = isFirstSigned && isSecondSigned
+  // Its code comes with its balance, which is asked for only where the payer itself wants something.
+  const hasCode = isSigned ? (await payers.allowance(provider.from)).hasCode : undefined
+  if (hasCode ?? (await payers.hasCode(provider.from))) {
     const [first, second] = await Promise.all([
-      isSignedByContract(served, provider, timeoutMs),
-      isSignedByContract(served, fee, timeoutMs),
+      isSignedByContract(served, provider, contractTimeoutMs),
+      isSignedByContract(served, fee, contractTimeoutMs),
     ])
     if (!first || !second)
       throw badSignature(first ? 'payloads[1]' : 'payloads[0]', 'its contract says no (ERC-1271)')
     return true
   }
   if (!isSigned) {
-    const isFirst = !isSignedByPayer(served.domainSeparator, provider)
     throw badSignature(
-      isFirst ? 'payloads[0]' : 'payloads[1]',
+      isFirstSigned ? 'payloads[1]' : 'payloads[0]',
       `expected 65 bytes with a low s that recover to ${provider.from} on ${served.network.name}`,
     )
   }

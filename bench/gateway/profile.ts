@@ -43,7 +43,7 @@ const areas: [name: string, pattern: RegExp][] = [
   ['macaroon: read, six HMACs', /protocol\/macaroon|api\/hmac/],
   [
     'digests and nonces (keccak256)',
-    /protocol\/eip3009|protocol\/challenge|keccak256|hash-wasm|recoverPayer/,
+    /protocol\/eip3009|protocol\/challenge|keccak256|hash-wasm|payerSignatures/,
   ],
   ['payloads read and checked', /protocol\/payload|checkPayment/],
   ['balances and codes from the chain', /node_modules\/viem|deps\/undici|chainReads|payers\.ts/],

@@ -1,0 +1,55 @@
+import { privateKeyToAccount } from 'viem/accounts'
+import { expect, test } from 'vitest'
+import { domainSeparator, eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
+import { networks } from '#protocol/networks'
+import type { SignedAuthorization } from '#protocol/payload'
+import { checkSignaturesHere, startSignatureThreads } from './payerSignatures.ts'
+
+const domain = eip712Domain(networks.base)
+const separator = domainSeparator(domain)
+const account = privateKeyToAccount(`0x${'11'.repeat(32)}`)
+
+async function sign(value: bigint): Promise<SignedAuthorization> {
+  const authorization = {
+    from: account.address.toLowerCase() as `0x${string}`,
+    to: `0x${'22'.repeat(20)}`,
+    value,
+    validAfter: 0n,
+    validBefore: 1_900_000_000n,
+    nonce: `0x${'33'.repeat(32)}`,
+  } as const
+  const signature = await account.signTypedData({
+    domain,
+    types: transferWithAuthorizationTypes,
+    primaryType: 'TransferWithAuthorization',
+    message: authorization,
+  })
+  return { ...authorization, signature }
+}
+
+test.each([
+  ['here', checkSignaturesHere],
+  ['on threads', startSignatureThreads(2)],
+])('behavior: %s, each answer is for its own question', async (_, check) => {
+  const good = await Promise.all(Array.from({ length: 40 }, (_, i) => sign(BigInt(i + 1))))
+  const asked = good.map((one, i): [SignedAuthorization, SignedAuthorization] => [
+    i % 3 === 0 ? { ...one, value: 99n } : one, // recovers to somebody else
+    i % 5 === 0 ? { ...one, signature: `0x${'00'.repeat(65)}` } : one, // recovers to nobody
+  ])
+  const answers = await Promise.all(asked.map((pair) => check(separator, pair)))
+  expect(answers).toEqual(asked.map((_, i) => [i % 3 !== 0, i % 5 !== 0]))
+})
+
+test('error: what is no canonical signature of a key', async () => {
+  const one = await sign(1n)
+  const { signature } = one
+  const otherParity = signature.endsWith('1b') ? '1c' : '1b'
+  for (const bad of [
+    `${signature}00`,
+    `${signature.slice(0, -2)}00`,
+    `${signature.slice(0, -2)}${otherParity}`,
+  ]) {
+    const asked = [{ ...one, signature: bad as `0x${string}` }, one]
+    expect([bad, await checkSignaturesHere(separator, asked)]).toEqual([bad, [false, true]])
+  }
+})

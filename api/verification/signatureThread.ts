@@ -1,0 +1,8 @@
+/** What a thread of `startSignatureThreads` runs. */
+import { parentPort } from 'node:worker_threads'
+import { areSigned } from './recoverPayer.ts'
+
+parentPort?.on('message', (questions: Uint8Array) => {
+  const answers = areSigned(questions)
+  parentPort?.postMessage(answers, [answers.buffer as ArrayBuffer])
+})
