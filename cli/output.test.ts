@@ -1,20 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { formatCsvLine, formatTable, printable, shorten } from './output.ts'
-
-describe('formatCsvLine', () => {
-  test('default: RFC 4180', () => {
-    expect(formatCsvLine(['a', 1, 2n, undefined, 'b,c', 'say "x"', 'two\nlines'])).toBe(
-      'a,1,2,,"b,c","say ""x""","two\nlines"\r\n',
-    )
-  })
-
-  test.each(['=1+1', '+1', '-1', '@SUM(A1)', '\t=1', '\r=1', '＝1', '＠x'])(
-    'behavior: %j is no formula',
-    (text) => {
-      expect(formatCsvLine([text])).toMatch(/^"?'/)
-    },
-  )
-})
+import { formatTable, printable, shorten } from './output.ts'
 
 describe('formatTable', () => {
   test('default: columns as wide as they must be, numbers to the right', () => {

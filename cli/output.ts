@@ -31,18 +31,3 @@ export function shorten(hex: string): string {
 export function printable(text: string): string {
   return text.replace(/\p{C}/gu, '�')
 }
-
-/**
- * One CSV line, RFC 4180.
- *
- * A cell that a spreadsheet would take for a formula gets an apostrophe in front, as OWASP advises; amounts here are
- * never negative, so no number starts with a minus.
- */
-export function formatCsvLine(cells: readonly (string | number | bigint | undefined)[]): string {
-  return `${cells.map((cell) => formatCsvCell(cell === undefined ? '' : String(cell))).join(',')}\r\n`
-}
-
-function formatCsvCell(text: string): string {
-  const harmless = /^[=+\-@\t\r\n＝＋－＠]/.test(text) ? `'${text}` : text
-  return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless
-}

@@ -147,27 +147,48 @@ describe('export', () => {
     expect(lines.at(-1)).toBe('')
   })
 
-  test('behavior: more than a page is streamed whole', async () => {
-    const wallet: Address = `0x${'d4'.repeat(20)}`
+  /** Batches of one wallet, in ten blocks that are a minute apart. */
+  async function seedMany(wallet: Address, count: number, first: number): Promise<void> {
     const { chainId } = gateway.served.network
     await gateway.database`
       insert into indexer.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
         block_number, block_time)
-      select ${chainId}, '0x' || lpad(to_hex(n), 64, '0'), 0, ${wallet}, n + 1000, 1, 1, 1, ${dayStart}
-      from generate_series(1, 1200) n`
+      select ${chainId}, '0x' || lpad(to_hex(${first}::int + n), 64, '0'), 0, ${wallet}, ${first}::int + n, 1, n, 1,
+        ${dayStart} + 60 * (n * 10 / ${count}::int)
+      from generate_series(0, ${count - 1}::int) n`
     await gateway.database`
       insert into indexer.batch
       select chain_id, tx_hash, log_index, sequence, tx_hash, ${wallet}, ${gateway.served.token}, 0, 2, 1, 1, 1, '0x11', 1,
         '0x' || repeat('ab', 32), block_time, 1, 1, null
       from indexer.batch_recipient where recipient = ${wallet}`
+  }
+
+  const exportDay = async (wallet: Address): Promise<string[][]> => {
     const path = `/settlements/export?wallet=${wallet}&start=2026-10-01&end=2026-10-01`
     const { body } = await call<string>(gateway.app, 'GET', path)
-    const ids = body
+    expect(body.endsWith('\r\n')).toBe(true)
+    return body
       .trimEnd()
       .split('\r\n')
       .slice(1)
-      .map((line) => Number(line.split(',')[0]))
-    expect(ids).toEqual(Array.from({ length: 1200 }, (_, i) => i + 1001))
+      .map((line) => line.split(','))
+  }
+
+  test('behavior: three pages are streamed whole, each batch once and in order', async () => {
+    const wallet: Address = `0x${'d4'.repeat(20)}`
+    await seedMany(wallet, 12_345, 1_000)
+    const rows = await exportDay(wallet)
+    expect(rows.map(([id]) => Number(id))).toEqual(Array.from({ length: 12_345 }, (_, i) => i + 1_000))
+    expect(rows.at(-1)?.[2]).toBe('0.012344')
+  })
+
+  test('behavior: a cell that a spreadsheet would take for a formula is none', async () => {
+    const wallet: Address = `0x${'d5'.repeat(20)}`
+    await seedMany(wallet, 1, 50_000)
+    const formula = '=HYPERLINK("http://evil.example","x")'
+    await gateway.database`update indexer.batch set tx_hash = ${formula} where keeper = ${wallet}`
+    const [row] = await exportDay(wallet)
+    expect(row?.slice(4, 6).join(',')).toBe(`"'=HYPERLINK(""http://evil.example"",""x"")"`)
   })
 })
 

@@ -9,6 +9,7 @@ import {
 } from '#keeper/domain/triggers'
 import type { IndexedHead } from '#keeper/store/indexedHead'
 import { formatUsdc } from '#protocol/amount'
+import { formatCsvLine } from '#protocol/csv'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../app.ts'
 import { type Gateway, type GatewayNetwork, networkOf } from '../gateway.ts'
@@ -253,7 +254,7 @@ function streamCsv(
   let coming = Promise.resolve(first)
   return new ReadableStream({
     start(controller) {
-      controller.enqueue(encoder.encode(`${columns.join(',')}\r\n`))
+      controller.enqueue(encoder.encode(formatCsvLine(columns)))
     },
     async pull(controller) {
       const page = await coming
@@ -267,8 +268,7 @@ function streamCsv(
   })
 }
 
-/** RFC 4180. No value holds a comma, a quote or a line break: all are numbers, hashes, times and our own words. */
 function toLine(row: StoredBatchRow, gasTokenUsd: bigint): string {
   const batch = toBatch(row, row.confirmedAt, row.gasTokenUsd ?? gasTokenUsd)
-  return `${columns.map((column) => batch[column] ?? '').join(',')}\r\n`
+  return formatCsvLine(columns.map((column) => batch[column]))
 }

@@ -1,6 +1,7 @@
 import { formatUsdc } from '#protocol/amount'
+import { formatCsvLine } from '#protocol/csv'
 import type { AuditedHalf, AuditedReceipt, AuditReport, AuditState } from '#sdk/audit/report'
-import { formatCsvLine, formatTable, paint, printable, shorten } from '../output.ts'
+import { formatTable, paint, printable, shorten } from '../output.ts'
 
 export type Lines = readonly { line: number }[]
 

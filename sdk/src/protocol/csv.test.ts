@@ -1,0 +1,15 @@
+import { expect, test } from 'vitest'
+import { formatCsvLine } from './csv.ts'
+
+test('default: RFC 4180', () => {
+  expect(formatCsvLine(['a', 1, 2n, undefined, null, 'b,c', 'say "x"', 'two\nlines'])).toBe(
+    'a,1,2,,,"b,c","say ""x""","two\nlines"\r\n',
+  )
+})
+
+test.each(['=1+1', '+1', '-1', '@SUM(A1)', '\t=1', '\r=1', '＝1', '＠x'])(
+  'behavior: %j is no formula',
+  (text) => {
+    expect(formatCsvLine([text])).toMatch(/^"?'/)
+  },
+)

@@ -1,0 +1,14 @@
+/**
+ * One CSV line, RFC 4180, with its line break. What there is none of is an empty cell.
+ *
+ * A cell that a spreadsheet would take for a formula gets an apostrophe in front, as OWASP advises; amounts here are
+ * never negative, so no number starts with a minus.
+ */
+export function formatCsvLine(cells: readonly (string | number | bigint | null | undefined)[]): string {
+  return `${cells.map((cell) => formatCsvCell(String(cell ?? ''))).join(',')}\r\n`
+}
+
+function formatCsvCell(text: string): string {
+  const harmless = /^[=+\-@\t\r\n＝＋－＠]/.test(text) ? `'${text}` : text
+  return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless
+}
