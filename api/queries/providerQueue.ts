@@ -13,7 +13,11 @@ export type WalletWork = {
   retryingPayments: number
 }
 
+export const noWork: WalletWork = { waiting: null, settlingPayments: 0, settling: 0n, retryingPayments: 0 }
+
 type Row = {
+  walletId: string
+  payee: Address
   paymentCount: number
   amount: bigint
   largestPayment: bigint | null
@@ -25,27 +29,44 @@ type Row = {
   retryingPayments: number
 }
 
-/** The payments of one provider wallet that may still move, by what the keeper does with them now. */
-export async function readWalletWork(
+export type ProviderWorkQuestion = {
+  providerId: string
+  /** The USDC of each network served. */
+  tokens: { chainId: number; token: Address }[]
+  now: Date
+}
+
+/**
+ * The payments to a provider's wallets that may still move, by what the keeper does with them now.
+ *
+ * @returns by the wallet's id, those that have any
+ */
+export async function readProviderWork(
   database: Database,
   indexerSchema: string,
-  { chainId, token, wallet, now }: { chainId: number; token: Address; wallet: Address; now: Date },
-): Promise<WalletWork> {
-  const [row] = await database<[Row]>`
-    with open as (
-      select p.accepted_at, p.provider_amount, p.fee_amount, p.attempts, h.valid_before,
+  { providerId, tokens, now }: ProviderWorkQuestion,
+): Promise<Map<string, WalletWork>> {
+  const rows = await database<Row[]>`
+    with served as (
+      select * from unnest(${tokens.map(({ chainId }) => chainId)}::int[], ${tokens.map(({ token }) => token)}::text[])
+        as served (chain_id, token)
+    ), open as (
+      select w.id as wallet_id, w.address, p.accepted_at, p.provider_amount, p.fee_amount, p.attempts, h.valid_before,
         case
           when exists (select from batch_item i where i.payment_id = p.id and i.active) then 'settling'
           when p.next_attempt_at > ${now} then 'retrying'
           else 'waiting'
         end as stage
-      from payment p
+      from wallet w
+      join served s on s.chain_id = w.chain_id
+      join payment p on p.chain_id = w.chain_id and p.token = s.token and p.payee = w.address
       join ${halves(database, indexerSchema)} h on h.payment_id = p.id and h.half = 0
-      where p.chain_id = ${chainId} and p.token = ${token} and p.payee = ${wallet}
+      where w.provider_id = ${providerId}
         and p.concluded_at is null and p.failed_at is null and p.voided_at is null
         and h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz)
     )
-    select count(*) filter (where stage = 'waiting')::int as "paymentCount",
+    select wallet_id as "walletId", address as payee,
+      count(*) filter (where stage = 'waiting')::int as "paymentCount",
       coalesce(sum(provider_amount) filter (where stage = 'waiting'), 0) as amount,
       max(provider_amount + fee_amount) filter (where stage = 'waiting') as "largestPayment",
       min(accepted_at) filter (where stage = 'waiting') as "firstQueuedAt",
@@ -54,20 +75,22 @@ export async function readWalletWork(
       count(*) filter (where stage = 'settling')::int as "settlingPayments",
       coalesce(sum(provider_amount) filter (where stage = 'settling'), 0) as settling,
       count(*) filter (where stage = 'retrying')::int as "retryingPayments"
-    from open`
-  const { settlingPayments, settling, retryingPayments, ...waiting } = row
-  return { waiting: toQueue(wallet, waiting), settlingPayments, settling, retryingPayments }
+    from open
+    group by wallet_id, address`
+  return new Map(rows.map((row) => [row.walletId, toWork(row)]))
 }
 
-function toQueue(
-  payee: Address,
-  {
-    largestPayment,
-    firstQueuedAt,
-    firstValidBefore,
-    ...queue
-  }: Omit<Row, 'settlingPayments' | 'settling' | 'retryingPayments'>,
-): WalletQueue | null {
+function toWork({ settlingPayments, settling, retryingPayments, ...queue }: Row): WalletWork {
+  return { waiting: toQueue(queue), settlingPayments, settling, retryingPayments }
+}
+
+function toQueue({
+  walletId: _,
+  largestPayment,
+  firstQueuedAt,
+  firstValidBefore,
+  ...queue
+}: Omit<Row, 'settlingPayments' | 'settling' | 'retryingPayments'>): WalletQueue | null {
   if (largestPayment === null || firstQueuedAt === null || firstValidBefore === null) return null
-  return { payee, ...queue, largestPayment, firstQueuedAt, firstValidBefore }
+  return { ...queue, largestPayment, firstQueuedAt, firstValidBefore }
 }

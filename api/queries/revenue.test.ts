@@ -212,3 +212,56 @@ test('behavior: top payers, in the sums or not', async () => {
   const [first] = await findTopPayers(database, indexerSchema, { providerId: provider.providerId, limit: 1 })
   expect(first?.payer).toBe(big.payer)
 })
+
+test('args: top payers of whole days, summed by month and day, or not yet', async () => {
+  const [january, february, march] = ['2026-01-15', '2026-02-10', '2026-03-03'].map(
+    (date) => new Date(`${date}T12:00:00Z`),
+  )
+  const early = await seedPayment(database, {
+    provider,
+    providerAmount: 9_000_000n,
+    acceptedAt: january as Date,
+  })
+  const middle = await seedPayment(database, {
+    provider,
+    providerAmount: 2_000_000n,
+    acceptedAt: february as Date,
+  })
+  await seedPayment(database, { provider, payer: early.payer, acceptedAt: february as Date })
+  const late = await seedPayment(database, { provider, payer: early.payer, acceptedAt: march as Date })
+  const top = async (from: string, to: string) => {
+    const period = { from: new Date(`${from}T00:00:00Z`), to: new Date(`${to}T00:00:00Z`) }
+    const query = { providerId: provider.providerId, period, limit: 10 }
+    const found = await findTopPayers(database, indexerSchema, query)
+    return found.map(({ payer, payments, settledNet }) => [payer, payments, settledNet])
+  }
+  const expectPeriods = async (settled: { early: bigint; middle: bigint }) => {
+    // A whole month, days at both of its ends, days of one month only, and none.
+    expect(await top('2026-02-01', '2026-03-01')).toEqual([
+      [middle.payer, 1, settled.middle],
+      [early.payer, 1, 0n],
+    ])
+    expect(await top('2026-01-15', '2026-03-04')).toEqual([
+      [early.payer, 3, settled.early],
+      [middle.payer, 1, settled.middle],
+    ])
+    expect((await top('2026-02-10', '2026-02-11')).map(([payer]) => payer)).toEqual([
+      middle.payer,
+      early.payer,
+    ])
+    expect(await top('2026-02-11', '2026-03-03')).toEqual([])
+    expect(await top('2026-03-03', '2026-03-04')).toEqual([[late.payer, 1, 0n]])
+  }
+  await expectPeriods({ early: 0n, middle: 0n })
+  for (const payment of [early, middle]) {
+    await seedSettlement(database, indexerSchema, payment)
+    await expectPeriods({ early: 9_000_000n, middle: payment === early ? 0n : 2_000_000n })
+    await conclude(payment.paymentId)
+    expect(await summarise()).toBe(1)
+    await expectPeriods({ early: 9_000_000n, middle: payment === early ? 0n : 2_000_000n })
+  }
+  // Opened again, it leaves each of its sums, and is looked at live.
+  await database`delete from ${database(indexerSchema)}.authorization where nonce = ${middle.nonces[0]}`
+  await database`update payment set concluded_at = null where id = ${middle.paymentId}`
+  await expectPeriods({ early: 9_000_000n, middle: 0n })
+})

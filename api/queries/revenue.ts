@@ -117,7 +117,7 @@ export async function findRevenue(
 }
 
 /** The sums that make up [from, to): by hour or by day as asked, of longer times whole months and the days around them. */
-function isSummed(sql: Queryable, interval: RevenueInterval, from: Date, to: Date) {
+export function isSummed(sql: Queryable, interval: RevenueInterval, from: Date, to: Date) {
   const within = (period: string, since: Date, until: Date) =>
     sql`(period = ${period} and starts_at >= ${since} and starts_at < ${until})`
   if (interval === 'hour' || interval === 'day') return within(interval, from, to)

@@ -1,6 +1,7 @@
 import type { Address } from 'viem'
 import type { Database } from '#keeper/store/database'
 import { halves } from '#keeper/store/halves'
+import { isSummed } from './revenue.ts'
 
 export type TopPayer = {
   chainId: number
@@ -12,44 +13,58 @@ export type TopPayer = {
   lastAcceptedAt: Date
 }
 
-/**
- * Who paid a provider most, all time, voided payments aside.
- *
- * A payer is either among the greatest of the sums or has payments that are not in the sums yet: only these are looked at.
- */
+export type TopPayersQuery = {
+  providerId: string
+  chainId?: number | undefined
+  /** Whole days of payments accepted in [from, to); all time unless given. */
+  period?: { from: Date; to: Date } | undefined
+  limit: number
+}
+
+/** Who paid a provider most, voided payments aside. */
 export async function findTopPayers(
   sql: Database,
   indexerSchema: string,
-  { providerId, chainId, limit }: { providerId: string; chainId?: number | undefined; limit: number },
+  { providerId, chainId, period, limit }: TopPayersQuery,
 ): Promise<TopPayer[]> {
-  const onChain = chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`
+  const onChain = chainId === undefined ? sql`` : sql`and r.chain_id = ${chainId}`
+  // Of all time, a payer is either among the greatest of the sums or has payments that are not in the sums yet.
+  const summed = period
+    ? sql`
+      select r.chain_id, r.payer, sum(r.payments) as payments, sum(r.gross) as gross, sum(r.settled_net) as settled_net,
+        max(r.last_accepted_at) as last_accepted_at
+      from payer_revenue r
+      where r.provider_id = ${providerId} ${onChain} and ${isSummed(sql, 'total', period.from, period.to)}
+      group by r.chain_id, r.payer`
+    : sql`
+      (select r.chain_id, r.payer, r.payments, r.gross, r.settled_net, r.last_accepted_at from payer_revenue r
+        where r.provider_id = ${providerId} and r.period = 'all' ${onChain}
+        order by r.gross desc, r.chain_id, r.payer limit ${limit})
+      union
+      select r.chain_id, r.payer, r.payments, r.gross, r.settled_net, r.last_accepted_at
+      from open join payer_revenue r using (chain_id, payer)
+      where r.provider_id = ${providerId} and r.period = 'all'`
   return sql<TopPayer[]>`
     with open as (
-      select p.chain_id, p.payer, sum(share.payments) as payments, sum(share.gross) as gross,
-        sum(share.settled_net) as settled_net, max(p.accepted_at) as last_accepted_at
-      from payment p
+      select r.chain_id, r.payer, sum(share.payments) as payments, sum(share.gross) as gross,
+        sum(share.settled_net) as settled_net, max(r.accepted_at) as last_accepted_at
+      from payment r
       cross join lateral (
-        select state from ${halves(sql, indexerSchema)} h where h.payment_id = p.id and h.half = 0
+        select state from ${halves(sql, indexerSchema)} h where h.payment_id = r.id and h.half = 0
       ) provider
-      cross join lateral revenue_share(p.provider_amount, p.fee_amount, (case when provider.state = 'settled' then 1 else 0 end)
-        + (case when p.voided_at is null then 0 else 4 end)) share
-      where p.provider_id = ${providerId} and p.summarised is null ${onChain}
-      group by p.chain_id, p.payer
-    ), candidate as (
-      (select chain_id, payer from payer_revenue where provider_id = ${providerId} ${onChain}
-        order by gross desc, chain_id, payer limit ${limit})
-      union
-      select chain_id, payer from open
-    )
-    select c.chain_id as "chainId", c.payer,
-      (coalesce(r.payments, 0) + coalesce(o.payments, 0))::int as payments,
-      coalesce(r.gross, 0) + coalesce(o.gross, 0) as gross,
-      coalesce(r.settled_net, 0) + coalesce(o.settled_net, 0) as "settledNet",
-      greatest(r.last_accepted_at, o.last_accepted_at) as "lastAcceptedAt"
-    from candidate c
-    left join payer_revenue r on r.provider_id = ${providerId} and r.chain_id = c.chain_id and r.payer = c.payer
-    left join open o on o.chain_id = c.chain_id and o.payer = c.payer
-    where coalesce(r.payments, 0) + coalesce(o.payments, 0) > 0
-    order by gross desc, c.chain_id, c.payer
+      cross join lateral revenue_share(r.provider_amount, r.fee_amount,
+        (case when provider.state = 'settled' then 1 else 0 end) + (case when r.voided_at is null then 0 else 4 end)) share
+      where r.provider_id = ${providerId} and r.summarised is null ${onChain}
+        ${period ? sql`and r.accepted_at >= ${period.from} and r.accepted_at < ${period.to}` : sql``}
+      group by r.chain_id, r.payer
+    ), summed as (${summed})
+    select chain_id as "chainId", payer,
+      (coalesce(s.payments, 0) + coalesce(o.payments, 0))::int as payments,
+      coalesce(s.gross, 0) + coalesce(o.gross, 0) as gross,
+      coalesce(s.settled_net, 0) + coalesce(o.settled_net, 0) as "settledNet",
+      greatest(s.last_accepted_at, o.last_accepted_at) as "lastAcceptedAt"
+    from summed s full join open o using (chain_id, payer)
+    where coalesce(s.payments, 0) + coalesce(o.payments, 0) > 0
+    order by gross desc, chain_id, payer
     limit ${limit}`
 }

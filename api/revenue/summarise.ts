@@ -53,11 +53,14 @@ export async function summarisePayments(
         cross join lateral revenue_share(added.provider_amount, added.fee_amount, added.summarised) share
       ), by_payer as (
         insert into payer_revenue as r
-          (provider_id, chain_id, payer, payments, gross, settled_net, last_accepted_at)
-        select provider_id, chain_id, payer, sum(payments), sum(gross), sum(settled_net), max(accepted_at)
-        from share group by provider_id, chain_id, payer
-        order by provider_id, chain_id, payer
-        on conflict (provider_id, chain_id, payer) do update set
+          (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, last_accepted_at)
+        select provider_id, period,
+          case period when 'all' then 'epoch' else date_trunc(period, accepted_at, 'UTC') end as starts_at,
+          chain_id, payer, sum(payments), sum(gross), sum(settled_net), max(accepted_at)
+        from share cross join (values ('all'), ('month'), ('day')) as periods (period)
+        group by 1, 2, 3, 4, 5
+        order by 1, 2, 3, 4, 5
+        on conflict (provider_id, period, starts_at, chain_id, payer) do update set
           payments = r.payments + excluded.payments, gross = r.gross + excluded.gross,
           settled_net = r.settled_net + excluded.settled_net,
           last_accepted_at = greatest(r.last_accepted_at, excluded.last_accepted_at)

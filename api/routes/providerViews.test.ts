@@ -22,7 +22,6 @@ let at: string
 
 beforeAll(async () => {
   gateway = await startGateway()
-  await gateway.index()
 })
 beforeEach(async () => {
   shop = await openShop(gateway.app)
@@ -95,6 +94,44 @@ test('behavior: a half that was cleared up long ago is still found as partially 
   await settle(payment, [0])
   await gateway.database`update payment set concluded_at = now(), summarised = 1 where id = ${payment.paymentId}`
   expect((await get('/payments?status=partially_settled')).body.payments).toHaveLength(1)
+})
+
+test('behavior: what has run out is failed from that second on, before anybody marked it', async () => {
+  const now = Math.floor(Date.now() / 1000)
+  const { paymentId } = await seed({ validBefore: now + 60 })
+  const settled = await seed({ validBefore: now + 60 })
+  await settle(settled)
+  const retrying = await seed({ validBefore: now + 60 })
+  await gateway.database`
+    update payment set attempts = 1, first_failed_at = now(), next_attempt_at = now() where id = ${retrying.paymentId}`
+  const ids = async (query: string) =>
+    (await get(`/payments?${query}`)).body.payments.map((payment: Body) => payment.paymentId)
+  try {
+    gateway.setNow((now + 60) * 1000 - 1)
+    expect(await ids('status=failed')).toEqual([])
+    expect(await ids('status=verified')).toEqual([paymentId])
+    gateway.setNow((now + 60) * 1000)
+    expect(await ids('status=failed')).toEqual([retrying.paymentId, paymentId])
+    expect(await ids('status=failed&limit=1')).toEqual([retrying.paymentId])
+    expect(await ids('status=verified')).toEqual([])
+    expect(await ids('status=retrying')).toEqual([])
+    expect(await ids('status=settled')).toEqual([settled.paymentId])
+    expect((await get('/failures?status=failed')).body.failures).toHaveLength(2)
+  } finally {
+    gateway.setNow(null)
+  }
+})
+
+test('args: top payers of some days', async () => {
+  await seed({ acceptedAt: new Date('2026-11-18T10:00:00Z') })
+  const { payer } = await seed({ acceptedAt: new Date('2026-11-20T10:00:00Z') })
+  expect((await get('/payers')).body).toMatchObject({ from: null, to: null, payers: [{}, {}] })
+  expect((await get('/payers?from=2026-11-19&to=2026-11-20T12:00:00Z')).body).toMatchObject({
+    from: '2026-11-19T00:00:00.000Z',
+    to: '2026-11-21T00:00:00.000Z',
+    payers: [{ payer, payments: 1 }],
+  })
+  expect((await get('/payers?to=2026-11-18')).body.payers).toEqual([])
 })
 
 test('behavior: a reorg un-settles it in every view', async () => {
@@ -241,6 +278,7 @@ test.each([
   ['/revenue?from=2026-11-21&to=2026-11-20', 'invalid_date_range'],
   ['/revenue?interval=hour&from=2025-01-01', 'invalid_date_range'],
   ['/usage?interval=day&from=2020-01-01', 'invalid_date_range'],
+  ['/payers?from=2026-11-21&to=2026-11-20', 'invalid_date_range'],
 ])('error: %s', async (path, code) => {
   expect((await get(path)).body).toMatchObject({ code })
 })

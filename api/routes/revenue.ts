@@ -36,7 +36,8 @@ const getPayers = createRoute({
   ...owner,
   method: 'get',
   path: '/providers/{id}/payers',
-  summary: 'Who paid most, all time',
+  summary: 'Who paid most',
+  description: 'All time, or of the UTC days that `from` and `to` touch, by when payments were accepted.',
   request: { params, query: schemas.payersQuery },
   responses: {
     200: jsonAnswer('The payers, greatest first', schemas.payers),
@@ -85,12 +86,17 @@ export function addRevenueRoutes(app: App, gateway: Gateway): void {
 
   app.openapi(getPayers, async (c) => {
     const { id } = c.req.valid('param')
-    const { network, limit = 20 } = c.req.valid('query')
+    const { network, limit = 20, ...asked } = c.req.valid('query')
     const chainId = chainOf(network)
+    const period = asked.from || asked.to ? choosePeriod('total', asked, new Date(now())) : undefined
     const indexedBlocks = await requireProviderIndex(database, indexerSchema, id, chainId)
-    const payers = await fromIndex(findTopPayers(database, indexerSchema, { providerId: id, chainId, limit }))
+    const payers = await fromIndex(
+      findTopPayers(database, indexerSchema, { providerId: id, chainId, period, limit }),
+    )
     return c.json(
       {
+        from: period?.from.toISOString() ?? null,
+        to: period?.to.toISOString() ?? null,
         payers: payers.map((payer) => ({
           payer: payer.payer,
           network: networkByChainId(payer.chainId).name,

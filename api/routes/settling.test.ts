@@ -1,20 +1,12 @@
 import type { Hex } from 'viem'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import {
-  call,
-  openShop,
-  type Shop,
-  signedBody,
-  startGateway,
-  type TestGateway,
-} from '../../test/support/gateway.ts'
+import { call, openShop, pay, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
 
 let gateway: TestGateway
 let shop: Shop
 
 beforeAll(async () => {
   gateway = await startGateway()
-  await gateway.index()
 })
 beforeEach(async () => {
   shop = await openShop(gateway.app)
@@ -26,13 +18,6 @@ type Body = any
 const get = (path: string, key: string | undefined = shop.key) =>
   call<Body>(gateway.app, 'GET', path, key === undefined ? {} : { key })
 const view = (path: string) => get(`/providers/${shop.providerId}/${path}`)
-
-/** A payment that was really signed and verified. */
-async function pay(): Promise<string> {
-  const json = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
-  const { body } = await call<Body>(gateway.app, 'POST', '/verify', { json })
-  return body.paymentId
-}
 
 const hashOf = (number: number): Hex => `0x${number.toString(16).padStart(64, '0')}`
 
@@ -92,9 +77,9 @@ test('default: a queue by wallet: what waits, what is under way, what retries', 
   expect(empty).toMatchObject([
     { wallet: shop.wallet, payments: 0, accumulated_usdc: '0.000000', fired: null, settlesAt: null },
   ])
-  await pay()
-  await pay()
-  const later = await pay()
+  await pay(gateway, shop)
+  await pay(gateway, shop)
+  const later = (await pay(gateway, shop)).paymentId
   await gateway.database`
     update payment set attempts = 1, first_failed_at = now(), next_attempt_at = now() + interval '1 minute'
     where id = ${later}`
@@ -116,8 +101,41 @@ test('default: a queue by wallet: what waits, what is under way, what retries', 
   expect(Date.parse(body.asOf)).toBeGreaterThanOrEqual(Date.parse(wallet.triggers.time.since))
 })
 
+test('behavior: each wallet has its own queue, and six are read by as many queries as one', async () => {
+  const readCounted = async () => {
+    let queries = 0
+    const database = new Proxy(gateway.database, {
+      apply: (target, self, args) => {
+        queries++
+        return Reflect.apply(target, self, args)
+      },
+    })
+    const app = gateway.withDeps({ database })
+    const path = `/providers/${shop.providerId}/queue`
+    const { body } = await call<Body>(app, 'GET', path, { key: shop.key })
+    return { wallets: body.wallets as Body[], queries }
+  }
+  const one = await readCounted()
+  for (let i = 1; i < 6; i++) {
+    await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
+      key: shop.key,
+      json: { network: 'localhost', address: `0x${`4${i}`.repeat(20)}` },
+    })
+  }
+  await pay(gateway, shop)
+  const { paymentId } = await pay(gateway, shop)
+  const moved = `0x${'43'.repeat(20)}`
+  await gateway.database`update payment set payee = ${moved} where id = ${paymentId}`
+  const six = await readCounted()
+  expect(six.wallets.map(({ wallet, payments }) => [wallet, payments])).toEqual([
+    [shop.wallet, 1],
+    ...[1, 2, 3, 4, 5].map((i) => [`0x${`4${i}`.repeat(20)}`, i === 3 ? 1 : 0]),
+  ])
+  expect([one.wallets.length, six.queries]).toEqual([1, one.queries])
+})
+
 test('behavior: a trigger that has fired is named, and settles now', async () => {
-  const paymentId = await pay()
+  const { paymentId } = await pay(gateway, shop)
   await gateway.database`
     update payment set accepted_at = accepted_at - interval '2 hours' where id = ${paymentId}`
   const { body } = await view('queue')
@@ -169,7 +187,7 @@ test.each(['W10', Buffer.from('["batches",1]').toString('base64url')])(
 )
 
 test('default: a timeline from challenge to queue', async () => {
-  const paymentId = await pay()
+  const { paymentId } = await pay(gateway, shop)
   const { body } = await view(`payments/${paymentId}/timeline`)
   expect(body).toMatchObject({
     paymentId,
@@ -185,7 +203,7 @@ test('default: a timeline from challenge to queue', async () => {
 })
 
 test("error: another provider's payment is unknown", async () => {
-  const paymentId = await pay()
+  const { paymentId } = await pay(gateway, shop)
   shop = await openShop(gateway.app)
   const { status, body } = await view(`payments/${paymentId}/timeline`)
   expect([status, body.code]).toEqual([404, 'unknown_payment'])

@@ -12,7 +12,7 @@ import { fromIndex, requireIndexedHead } from '../queries/indexedHead.ts'
 import { findPaymentTimeline, type PaymentTimeline } from '../queries/paymentTimeline.ts'
 import { type BatchPosition, findProviderBatches, type ProviderBatch } from '../queries/providerBatches.ts'
 import { requireProviderIndex } from '../queries/providerIndex.ts'
-import { readWalletWork, type WalletWork } from '../queries/providerQueue.ts'
+import { noWork, readProviderWork, type WalletWork } from '../queries/providerQueue.ts'
 import { Refusal } from '../refusal.ts'
 import { listWallets, type Wallet } from '../registry/wallets.ts'
 import { decodePageCursor, encodePageCursor } from './pageCursor.ts'
@@ -62,18 +62,13 @@ export function addSettlingRoutes(app: App, gateway: Gateway): void {
       requireProviderIndex(database, indexerSchema, id),
       listWallets(database, id),
     ])
-    const wallets = await Promise.all(
-      all.map(async (wallet) => {
-        const { served } = requireNetwork(gateway, wallet.chainId)
-        const { chainId, address } = wallet
-        const scope = { chainId, token: served.token, wallet: address, now }
-        return toWalletQueue(
-          wallet,
-          await fromIndex(readWalletWork(database, indexerSchema, scope)),
-          triggers,
-          now,
-        )
-      }),
+    const tokens = [...new Set(all.map(({ chainId }) => chainId))].map((chainId) => ({
+      chainId,
+      token: requireNetwork(gateway, chainId).served.token,
+    }))
+    const work = await fromIndex(readProviderWork(database, indexerSchema, { providerId: id, tokens, now }))
+    const wallets = all.map((wallet) =>
+      toWalletQueue(wallet, work.get(wallet.walletId) ?? noWork, triggers, now),
     )
     return c.json({ wallets, asOf: now.toISOString(), indexedBlocks }, 200)
   })

@@ -179,10 +179,12 @@ export const failures = z
 
 // Payers and usage ----------------------------------------------------------------------------------------------------
 
-export const payersQuery = z.object({ network: networkName.optional(), limit })
+export const payersQuery = z.object({ network: networkName.optional(), from: time, to: time, limit })
 
 export const payers = z
   .object({
+    from: isoTime.nullable().openapi({ description: 'Null: all time' }),
+    to: isoTime.nullable(),
     payers: z.array(
       z.object({
         payer: addressOut,

@@ -81,7 +81,9 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
       select p.id, half, p.chain_id, p.token, p.payer, case half when 0 then p.payee else p.fee_recipient end,
         case half when 0 then p.provider_amount else p.fee_amount end, 0, p.valid_before,
         '0x' || md5(p.id || half) || md5(half || p.id), decode(repeat('11', 65), 'hex')
-      from payment p cross join generate_series(0, 1) half`
+      from payment p cross join generate_series(0, 1) half
+      -- Side by side, as they are accepted together.
+      order by p.accepted_at, p.id, half`
     const index = connection(indexerSchema)
     await connection`
       insert into ${index}.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
@@ -91,7 +93,9 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
         '0x' || md5('block ' || m.sequence) || md5(m.sequence::text),
         extract(epoch from m.accepted_at)::bigint + 60, 99
       from made m join signed_authorization a on a.payment_id = 'pay_' || m.digest
-      where not m.is_open`
+      where not m.is_open
+      -- As the chain logs them.
+      order by m.i, a.half`
     await connection`
       insert into ${index}.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
         block_number, block_time)
@@ -134,9 +138,13 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
         order by 4
       ) counted`
     await connection`
-      insert into payer_revenue (provider_id, chain_id, payer, payments, gross, settled_net, last_accepted_at)
-      select provider_id, chain_id, payer, count(*), count(*) * 50000, count(*) * 47500, max(accepted_at)
-      from payment where summarised is not null group by 1, 2, 3`
+      insert into payer_revenue (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net,
+        last_accepted_at)
+      select provider_id, period,
+        case period when 'all' then 'epoch' else date_trunc(period, accepted_at, 'UTC') end, chain_id, payer,
+        count(*), count(*) * 50000, count(*) * 47500, max(accepted_at)
+      from payment cross join (values ('all'), ('month'), ('day')) as periods (period)
+      where summarised is not null group by 1, 2, 3, 4, 5`
     await restoreKeys()
     await indexIndexTables(connection, indexerSchema)
     await connection`vacuum (analyze)`
