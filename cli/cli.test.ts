@@ -3,13 +3,15 @@ import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { serve } from '@hono/node-server'
+import { type Address, createTestClient, http } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type ReceiptKeyFile, readReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
 import { signReceipt } from '#api/receipts/signReceipt'
+import { networks } from '#protocol/networks'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
 import { devAccount, devPrivateKey } from '../scripts/chain/accounts.ts'
-import type { LocalChain } from '../scripts/chain/startLocalChain.ts'
+import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { runCli } from '../test/support/cli.ts'
 import { startGateway, type TestGateway } from '../test/support/gateway.ts'
 import {
@@ -85,18 +87,9 @@ const auditFlags = () => [
 ]
 
 describe('tollkeeper', () => {
-  const commands = [
-    ...['start', 'demo', 'api', 'indexer', 'keeper', 'deploy', 'audit', 'doctor'],
-    ...['provider create', 'provider wallet', 'provider endpoint', 'keys rotate', 'keys rotate receipt'],
-    'keys rotate macaroon',
-  ]
-  test('args: --help on each command, with an example', { timeout: 120_000 }, async () => {
-    for (const command of commands) {
-      const { status, stdout } = await run([...command.split(' '), '--help'])
-      expect([command, status]).toEqual([command, 0])
-      expect(stdout).toContain(`Usage: tollkeeper ${command}`)
-      expect(stdout).toMatch(/Example:\n {2}\$ .*tollkeeper/)
-    }
+  test('args: --help', async () => {
+    const { status, stdout } = await run(['keys', 'rotate', 'receipt', '--help'])
+    expect([status, stdout]).toEqual([0, expect.stringContaining('Usage: tollkeeper keys rotate receipt')])
   })
 
   test('error: a wrong use is told in a line, with 2 and no stack trace', async () => {
@@ -366,6 +359,36 @@ describe('tollkeeper doctor', () => {
       expect(JSON.stringify([...checks])).not.toContain('secret@')
       expect(JSON.stringify([...checks])).not.toContain('/secret')
     }
+  })
+
+  test('behavior: the price feed of a network that has one: in order, stale, or gone', async () => {
+    await using base = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
+    const file = join(folder, 'base.json')
+    await writeFile(file, JSON.stringify(base.deployments))
+    const client = createTestClient({ mode: 'hardhat', transport: http(base.url) })
+    const look = async () => {
+      const { checks } = await examine({
+        NETWORKS: 'base-sepolia',
+        RPC_URL_BASE_SEPOLIA: base.url,
+        DEPLOYMENTS_FILE: file,
+      })
+      return checks.get('base-sepolia: price feed')
+    }
+    expect(await look()).toMatchObject({ status: 'ok', found: expect.stringMatching(/^3000\.000000 USD/) })
+    await client.increaseTime({ seconds: 7_201 })
+    await client.mine({ blocks: 1 })
+    const advice = expect.stringMatching(/ETH_USD/)
+    expect(await look()).toMatchObject({
+      status: 'warn',
+      found: expect.stringMatching(/no new price/),
+      advice,
+    })
+    await client.setCode({ address: networks['base-sepolia'].ethUsdFeed as Address, bytecode: '0x' })
+    expect(await look()).toMatchObject({
+      status: 'warn',
+      found: expect.stringMatching(/no price at/),
+      advice,
+    })
   })
 
   test('behavior: an index that has fallen behind, or is being rebuilt', async () => {

@@ -7,6 +7,7 @@ export function addKeysCommand(program: Command): void {
     .command('keys')
     .summary("the gateway's own keys")
     .description("The gateway's own keys.")
+    .addHelpText('after', '\nExample:\n  $ tollkeeper keys rotate receipt')
     .command('rotate')
     .summary('a new key beside the old one')
     .description('Makes a new key. What the old one signed stays valid.')

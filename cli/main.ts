@@ -1,31 +1,9 @@
-import { existsSync, readFileSync } from 'node:fs'
-import { Command, CommanderError } from 'commander'
-import { addAuditCommand } from './audit/command.ts'
+import { existsSync } from 'node:fs'
+import { CommanderError } from 'commander'
 import { CliError, describeError, exitStatus } from './cliError.ts'
-import { addDoctorCommand } from './doctor/command.ts'
-import { addKeysCommand } from './keys.ts'
-import { addProcessCommands } from './processes.ts'
-import { addProviderCommand } from './provider.ts'
+import { createProgram } from './program.ts'
 
-const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
-
-const program = new Command('tollkeeper')
-  .description('Pay-per-request for HTTP APIs in USDC: gateway, settlement keeper, indexer, audit.')
-  .version(version)
-  .option('--debug', 'show stack traces')
-  .option('--env <path>', 'read variables from a file first; those that are set already stay', (path) => {
-    process.loadEnvFile(path)
-    return path
-  })
-  .addHelpText('after', '\nExample:\n  $ tollkeeper audit --help')
-  .exitOverride()
-  .showSuggestionAfterError()
-
-addProcessCommands(program)
-addAuditCommand(program)
-addProviderCommand(program)
-addKeysCommand(program)
-addDoctorCommand(program)
+const program = createProgram()
 
 // A reader that has seen enough (head, less) is no error.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {

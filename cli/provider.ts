@@ -11,6 +11,7 @@ export function addProviderCommand(program: Command): void {
     .command('provider')
     .summary('register at a gateway')
     .description('Registers at a gateway.')
+    .addHelpText('after', '\nExample:\n  $ tollkeeper provider create --name Weather')
 
   withGateway(provider.command('create'))
     .summary('a provider, and its first API key')

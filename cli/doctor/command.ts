@@ -9,7 +9,7 @@ export function addDoctorCommand(program: Command): void {
     .summary('checks that everything is in place, and says what to do')
     .description(
       `Checks what the environment names: each RPC and its chain id, USDC's EIP-712 domain, the contract's code, the
-database and its migrations, how far the index is behind, and the gas of the keeper's wallets. Changes nothing. Exits
+price feed, the database and its migrations, how far the index is behind, and the gas of the keeper's wallets. Changes nothing. Exits
 with 1 if something must be put right.`,
     )
     .option('--json', 'print the checks as JSON')

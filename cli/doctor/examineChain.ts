@@ -1,6 +1,8 @@
-import { createPublicClient, http, type PublicClient } from 'viem'
+import { type Address, createPublicClient, http, type PublicClient } from 'viem'
 import { type NetworkSettings, rpcUrlVariable } from '#keeper/chain/networkSettings'
+import { readGasTokenPrice } from '#keeper/chain/settlementCost'
 import { usdcAbi } from '#protocol/abi/usdc'
+import { formatUsdc } from '#protocol/amount'
 import { domainSeparator, eip712Domain } from '#protocol/eip3009'
 import { runtimeCode } from '../../scripts/deploy/generated/batchSettlement.ts'
 import { type Check, reasonOf } from './examine.ts'
@@ -9,7 +11,7 @@ import { type Check, reasonOf } from './examine.ts'
 const staleSeconds = 120n
 
 /**
- * Checks each RPC of a network, then, through the first that works, the token and the contract.
+ * Checks each RPC of a network, then, through the first that works, the token, the contract and the price feed.
  *
  * @param heads the block number at the head, added for those who compare with it.
  */
@@ -51,6 +53,7 @@ export async function* examineChain(
   if (client) {
     yield await examineToken(client, settings)
     yield await examineContract(client, settings)
+    if (settings.network.ethUsdFeed) yield await examineFeed(client, settings.network.ethUsdFeed, settings)
   }
 }
 
@@ -109,5 +112,22 @@ async function examineContract(
       found: `its code can't be read: ${reasonOf(error)}`,
       advice: 'check the RPC',
     }
+  }
+}
+
+/** The keeper judges by it whether gas is dear, and views say by it what gas cost. Without it, ETH_USD holds. */
+async function examineFeed(
+  client: PublicClient,
+  feed: Address,
+  { network }: NetworkSettings,
+): Promise<Check> {
+  const name = `${network.name}: price feed`
+  const advice = 'until it is back, ETH_USD is used instead: see that it is about right'
+  try {
+    const { usdPerToken, source } = await readGasTokenPrice(client, feed, 0n)
+    if (source === 'feed') return { name, status: 'ok', found: `${formatUsdc(usdPerToken)} USD, at ${feed}` }
+    return { name, status: 'warn', found: `${feed} has had no new price for over two hours`, advice }
+  } catch (error) {
+    return { name, status: 'warn', found: `no price at ${feed}: ${reasonOf(error)}`, advice }
   }
 }

@@ -1,0 +1,32 @@
+import type { Command } from 'commander'
+import { expect, test } from 'vitest'
+import { createProgram } from './program.ts'
+
+/** Every command there is, groups too, by what one types. */
+function walk(command: Command, path: string[] = []): [string, Command][] {
+  const typed = [...path, command.name()]
+  return [[typed.join(' '), command], ...command.commands.flatMap((each) => walk(each, typed))]
+}
+
+test('default: every command that the issue names is there', () => {
+  expect(walk(createProgram()).map(([typed]) => typed.replace('tollkeeper ', ''))).toEqual(
+    expect.arrayContaining([
+      ...['start', 'demo', 'api', 'keeper', 'indexer', 'deploy', 'audit', 'doctor'],
+      ...['provider create', 'provider wallet', 'provider endpoint', 'keys rotate'],
+    ]),
+  )
+})
+
+test.each(walk(createProgram()))(
+  'args: %s --help says what it is for, with an example of it',
+  (typed, command) => {
+    const written: string[] = []
+    command.configureOutput({ writeOut: (text) => void written.push(text) }).outputHelp()
+    const help = written.join('')
+    expect(help).toContain(`Usage: ${typed} `)
+    expect(command.description()).not.toBe('')
+    const [, example = ''] = help.split('\nExample:\n')
+    expect(example).toMatch(new RegExp(`^ {2}\\$ .*tollkeeper .*${typed.replace(/^tollkeeper ?/, '')}`))
+    for (const { long, description } of command.options) expect([long, description]).not.toEqual([long, ''])
+  },
+)

@@ -1,0 +1,30 @@
+import { readFileSync } from 'node:fs'
+import { Command } from 'commander'
+import { addAuditCommand } from './audit/command.ts'
+import { addDoctorCommand } from './doctor/command.ts'
+import { addKeysCommand } from './keys.ts'
+import { addProcessCommands } from './processes.ts'
+import { addProviderCommand } from './provider.ts'
+
+/** `tollkeeper` and all of its commands; nothing runs before it is told to parse. */
+export function createProgram(): Command {
+  const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
+  const program = new Command('tollkeeper')
+    .description('Pay-per-request for HTTP APIs in USDC: gateway, settlement keeper, indexer, audit.')
+    .version(version)
+    .option('--debug', 'show stack traces')
+    .option('--env <path>', 'read variables from a file first; those that are set already stay', (path) => {
+      process.loadEnvFile(path)
+      return path
+    })
+    .addHelpText('after', '\nExample:\n  $ tollkeeper audit --help')
+    .exitOverride()
+    .showSuggestionAfterError()
+
+  addProcessCommands(program)
+  addAuditCommand(program)
+  addProviderCommand(program)
+  addKeysCommand(program)
+  addDoctorCommand(program)
+  return program
+}
