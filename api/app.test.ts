@@ -9,7 +9,6 @@ afterAll(() => gateway.close())
 
 test('default: a payment is accepted, its receipt read back', async () => {
   const { app } = gateway
-  await gateway.index()
   const shop = await openShop(app)
   const payer = await gateway.buyer(1_000_000n)
   const verified = await call(app, 'POST', '/verify', { json: await signedBody(gateway, shop, payer) })

@@ -22,7 +22,6 @@ let payer: PrivateKeyAccount
 
 beforeAll(async () => {
   gateway = await startGateway()
-  await gateway.index()
   shop = await openShop(gateway.app)
   other = await openShop(gateway.app)
   payer = await gateway.buyer(1_000_000_000n)

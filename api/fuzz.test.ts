@@ -38,7 +38,6 @@ let good: VerifyBody
 
 beforeAll(async () => {
   gateway = await startGateway()
-  await gateway.index()
   shop = await openShop(gateway.app)
   good = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
 })

@@ -18,7 +18,6 @@ const minute = 30_000 + 60_000 * Math.floor(Date.now() / 60_000)
 
 beforeAll(async () => {
   gateway = await startGateway()
-  await gateway.index()
   shop = await openShop(gateway.app)
 })
 afterAll(() => gateway.close())

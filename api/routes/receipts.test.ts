@@ -1,17 +1,15 @@
 import { createLocalJWKSet, type JSONWebKeySet, jwtVerify } from 'jose'
-import { createWalletClient, type Hex, http } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { usdcAbi } from '#protocol/abi/usdc'
 import { parsePayload } from '#protocol/payload'
 import { parseReceiptClaims, zeroHash } from '#protocol/receipt'
-import { devAccount } from '../../scripts/chain/accounts.ts'
 import {
   call,
   gatewayIssuer,
   openShop,
+  pay,
   platformWallet,
   type Shop,
-  signedBody,
+  settleDirectly,
   startGateway,
   type TestGateway,
 } from '../../test/support/gateway.ts'
@@ -21,22 +19,9 @@ let shop: Shop
 
 beforeAll(async () => {
   gateway = await startGateway()
-  await gateway.index()
   shop = await openShop(gateway.app)
 })
 afterAll(() => gateway.close())
-
-async function pay() {
-  const payer = await gateway.buyer(1_000_000n)
-  const body = await signedBody(gateway, shop, payer)
-  const { body: answer } = await call<{ paymentId: string; receipt: string }>(
-    gateway.app,
-    'POST',
-    '/verify',
-    { json: body },
-  )
-  return { ...answer, payer, payloads: body.payloads }
-}
 
 /** Verifies with jose and reads the claims, as anybody would. */
 async function read(receipt: string) {
@@ -58,28 +43,6 @@ const fetchReceipt = async (paymentId: string) => {
 }
 const fetchPayment = (paymentId: string) => call(gateway.app, 'GET', `/payments/${paymentId}`)
 
-/** One half, straight to USDC and into the index. */
-async function settle(payload: string): Promise<{ hash: Hex; blockHash: Hex; blockNumber: bigint }> {
-  const { served, database } = gateway
-  const { from, to, value, validAfter, validBefore, nonce, signature } = parsePayload(payload)
-  const wallet = createWalletClient({ account: devAccount(5), transport: http(gateway.chain.url) })
-  const hash = await wallet.writeContract({
-    chain: null,
-    address: served.token,
-    abi: usdcAbi,
-    functionName: 'transferWithAuthorization',
-    args: [from, to, value, validAfter, validBefore, nonce, signature],
-  })
-  const { blockNumber, blockHash } = await served.client.waitForTransactionReceipt({ hash })
-  await database`
-    insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
-      block_number, block_hash, block_time)
-    values (${served.network.chainId}, ${served.token}, ${from}, ${nonce}, 'used', ${to}, ${value}, ${hash}, 0,
-      ${blockNumber}, ${blockHash}, 1)`
-  await gateway.index()
-  return { hash, blockHash, blockNumber }
-}
-
 async function mineAndIndex(): Promise<void> {
   await gateway.served.client.request({ method: 'evm_mine', params: [] } as never)
   await gateway.index()
@@ -88,7 +51,7 @@ async function mineAndIndex(): Promise<void> {
 describe('receipts', () => {
   test('default: claims, header and signature of the one handed out at acceptance', async () => {
     const before = Date.now()
-    const { paymentId, receipt, payer, payloads } = await pay()
+    const { paymentId, receipt, payer, payloads } = await pay(gateway, shop)
     const { claims, protectedHeader } = await read(receipt)
     expect(protectedHeader).toEqual({ alg: 'ES256', typ: 'JWT', kid: expect.stringMatching(/^receipt-/) })
     expect(Date.parse(claims.timestamp)).toBeGreaterThanOrEqual(before)
@@ -120,13 +83,13 @@ describe('receipts', () => {
   })
 
   test('behavior: the hash shows once the settlement has its depth, and goes with a reorg', async () => {
-    const { paymentId, payloads } = await pay()
-    const { hash, blockHash, blockNumber } = await settle(payloads[0])
+    const { paymentId, payloads } = await pay(gateway, shop)
+    const { hash, blockHash, blockNumber } = await settleDirectly(gateway, payloads[0])
     expect(await fetchReceipt(paymentId)).toMatchObject({
       status: 'partially_settled',
       transactionHash: zeroHash,
     })
-    await settle(payloads[1])
+    await settleDirectly(gateway, payloads[1])
     await mineAndIndex()
     expect(await fetchReceipt(paymentId)).toMatchObject({
       status: 'settled',
@@ -151,7 +114,7 @@ describe('void', () => {
     call(gateway.app, 'POST', `/payments/${paymentId}/void`, key === undefined ? {} : { key })
 
   test('default: voided, again and for good; only by its provider', async () => {
-    const { paymentId } = await pay()
+    const { paymentId } = await pay(gateway, shop)
     const other = await openShop(gateway.app)
     expect((await voidPayment(paymentId)).status).toBe(401)
     expect((await voidPayment(paymentId, other.key)).status).toBe(403)
@@ -165,7 +128,7 @@ describe('void', () => {
 
   test('error: claimed by a batch, published, or moved', async () => {
     const { database, served } = gateway
-    const claimed = await pay()
+    const claimed = await pay(gateway, shop)
     await database`
       with made as (
         insert into batch (batch_id, chain_id, token, fee_recipient, trigger, wallet, fence)
@@ -174,10 +137,10 @@ describe('void', () => {
         returning id
       )
       insert into batch_item (batch_id, position, payment_id) select id, 0, ${claimed.paymentId} from made`
-    const published = await pay()
+    const published = await pay(gateway, shop)
     await database`update payment set published_at = now() where id = ${published.paymentId}`
-    const moved = await pay()
-    await settle(moved.payloads[0])
+    const moved = await pay(gateway, shop)
+    await settleDirectly(gateway, moved.payloads[0])
     for (const { paymentId } of [claimed, published, moved]) {
       const { status, body } = await voidPayment(paymentId, shop.key)
       expect([status, body.code]).toEqual([409, 'payment_claimed'])
@@ -190,7 +153,7 @@ describe('void', () => {
 })
 
 test('behavior: expired and unsettled is failed', async () => {
-  const { paymentId } = await pay()
+  const { paymentId } = await pay(gateway, shop)
   gateway.setNow(Date.now() + 27 * 3_600_000)
   try {
     expect((await fetchPayment(paymentId)).body).toMatchObject({ payment_status: 'failed' })

@@ -8,7 +8,6 @@ let shop: Shop
 
 beforeAll(async () => {
   gateway = await startGateway()
-  await gateway.index()
 })
 beforeEach(async () => {
   shop = await openShop(gateway.app)

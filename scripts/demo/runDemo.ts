@@ -29,7 +29,8 @@ export async function runDemo(stack: Stack, micropayments: number, progress: Pro
   const plan = planPayments(micropayments)
 
   const market = await holdMarket(stack, plan, usdc, progress)
-  const audited = await auditPayments(market, stack.api.url, { chain, token: usdc }, progress)
+  const { deployments } = stack.chain
+  const audited = await auditPayments(market, stack.api.url, { chain, deployments }, progress)
   const batches = await readBatches(chain, batchSettlement)
   const conservation = await checkConservation(
     market,
@@ -43,7 +44,7 @@ export async function runDemo(stack: Stack, micropayments: number, progress: Pro
     batches,
     payments: plan.total,
     settled: audited.settled,
-    receiptsVerified: audited.receipts.length,
+    receiptsVerified: audited.receiptsVerified,
     reconciled: audited.reconciled,
     gasUsed: batches.reduce((sum, { gasUsed }) => sum + gasUsed, 0n),
     problems: [

@@ -1,26 +1,26 @@
 import type { JSONWebKeySet } from 'jose'
-import type { Address, PublicClient } from 'viem'
-import type { ReceiptClaims } from '#protocol/receipt'
-import { verifyReceipt } from '#sdk/audit/verifyReceipt'
+import type { PublicClient } from 'viem'
+import type { Deployments } from '#protocol/deployments'
+import { audit } from '#sdk/audit/audit'
+import type { AuditedReceipt } from '#sdk/audit/report'
 import { forEachLimited } from './buyers.ts'
 import type { Market } from './market.ts'
 import type { Progress } from './progress.ts'
-import { createReconciler } from './reconcile.ts'
 
-export type Audited = { settled: number; receipts: ReceiptClaims[]; reconciled: number; problems: string[] }
+export type Audited = { settled: number; receiptsVerified: number; reconciled: number; problems: string[] }
 
 const lookUpsAtOnce = 8
 const patienceMs = 150_000
 
-/** Waits until every payment is settled, verifies what receipt it got then, and holds that against the chain's logs. */
+/** Waits until every payment is settled, and audits the receipts of that as an auditor does: with the SDK. */
 export async function auditPayments(
   { sales, buyers }: Market,
   gateway: string,
-  { chain, token }: { chain: PublicClient; token: Address },
+  { chain, deployments }: { chain: PublicClient; deployments: Deployments },
   progress: Progress,
 ): Promise<Audited> {
   const ids = sales.flatMap(({ paymentIds }) => paymentIds)
-  const audited: Audited = { settled: 0, receipts: [], reconciled: 0, problems: [] }
+  const audited: Audited = { settled: 0, receiptsVerified: 0, reconciled: 0, problems: [] }
 
   // Any client can ask for any payment.
   const [{ client } = { client: undefined }] = buyers
@@ -39,24 +39,21 @@ export async function auditPayments(
   audited.settled = texts.size
 
   const jwks = (await (await fetch(new URL('/.well-known/jwks.json', gateway))).json()) as JSONWebKeySet
+  const receipts = [...texts.values()]
+  const report = await audit({ receipts, jwks, clients: [chain], deployments })
+  const each = [...texts.keys()].map((id, position) => ({
+    id,
+    ...(report.receipts[position] as AuditedReceipt),
+  }))
   const verified = progress.count('Receipts verified', texts.size)
-  for (const [id, text] of texts) {
-    try {
-      const claims = await verifyReceipt(text, jwks)
-      if (claims.paymentId !== id) throw new Error(`it is ${claims.paymentId}'s`)
-      audited.receipts.push(claims)
-      verified(audited.receipts.length)
-    } catch (error) {
-      audited.problems.push(`receipt of ${id}: ${(error as Error).message}`)
-    }
+  for (const { id, payment, detail } of each) {
+    if (payment?.paymentId === id) verified(++audited.receiptsVerified)
+    else audited.problems.push(`receipt of ${id}: ${payment ? `it is ${payment.paymentId}'s` : detail}`)
   }
-
-  const reconcile = createReconciler(chain, token)
-  const reconciled = progress.count('Reconciled with the chain', audited.receipts.length)
-  for (const claims of audited.receipts) {
-    const found = await reconcile(claims)
-    audited.problems.push(...found.map((problem) => `${claims.paymentId}: ${problem}`))
-    if (found.length === 0) reconciled(++audited.reconciled)
+  const reconciled = progress.count('Reconciled with the chain', texts.size)
+  for (const { id, state, isSuperseded, detail } of each) {
+    if (state === 'settled' && !isSuperseded) reconciled(++audited.reconciled)
+    else audited.problems.push(`${id}: ${isSuperseded ? 'its receipt names another transaction' : detail}`)
   }
   return audited
 }

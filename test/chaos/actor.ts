@@ -10,7 +10,8 @@ import { readIndexState } from '#keeper/loops/indexState'
 import { keepUp } from '#keeper/loops/upkeep'
 import { createWorker } from '#keeper/loops/worker'
 import { createMetrics } from '#keeper/metrics'
-import { type KeeperStack, randomHex, walletAccount } from '../support/keeperStack.ts'
+import { type KeeperStack, walletAccount } from '../support/keeperStack.ts'
+import { randomHex } from '../support/usdc.ts'
 
 /**
  * One keeper process of one wallet that goes no further than it's told: from checkpoint to checkpoint. Between two of

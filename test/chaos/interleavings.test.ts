@@ -5,9 +5,7 @@ import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
 import {
   type KeeperStack,
   type QueuedPayment,
-  sendDirectly,
   startKeeperStack,
-  until,
   walletAccount,
 } from '../support/keeperStack.ts'
 import {
@@ -17,6 +15,8 @@ import {
   findUnknownTransactions,
   watchBroadcasts,
 } from '../support/ledger.ts'
+import { until } from '../support/until.ts'
+import { sendDirectly } from '../support/usdc.ts'
 import { type Actor, createActor } from './actor.ts'
 import { replayable, seeds } from './seeds.ts'
 

@@ -7,9 +7,7 @@ import {
   type KeeperStack,
   platformWallet,
   type QueuedPayment,
-  sendDirectly,
   startKeeperStack,
-  until,
   walletAccount,
   walletKey,
 } from '../support/keeperStack.ts'
@@ -21,6 +19,8 @@ import {
   watchBroadcasts,
 } from '../support/ledger.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
+import { until } from '../support/until.ts'
+import { sendDirectly } from '../support/usdc.ts'
 import { replayable, seeds } from './seeds.ts'
 
 // Real keeper processes, each behind an RPC that misbehaves by a seed: two of one operator on one wallet, and one of

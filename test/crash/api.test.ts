@@ -20,7 +20,6 @@ let shop: Shop
 let folder: string
 beforeAll(async () => {
   gateway = await startGateway({ macaroonSecrets: [{ kid: 'test', key: Buffer.from(macaroonKey, 'hex') }] })
-  await gateway.index()
   shop = await openShop(gateway.app)
   folder = await mkdtemp(join(tmpdir(), 'tollkeeper-crash-'))
   await writeFile(join(folder, 'deployments.json'), JSON.stringify(gateway.chain.deployments))

@@ -5,14 +5,10 @@ import type { Hash } from 'viem'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import type { CheckpointName } from '#keeper/loops/context'
 import { encodePayload } from '#protocol/payload'
-import {
-  type KeeperStack,
-  type QueuedPayment,
-  startKeeperStack,
-  until,
-  walletKey,
-} from '../support/keeperStack.ts'
+import { type KeeperStack, type QueuedPayment, startKeeperStack, walletKey } from '../support/keeperStack.ts'
 import { describeState, findBreaches, findMisplaced } from '../support/ledger.ts'
+import { until } from '../support/until.ts'
+import { ofHandovers, ofSubmissions } from './checkpoints.ts'
 import { death, kill, killAll, portOf, startChild } from './children.ts'
 import type { CrashingKeeperOptions } from './crashingKeeper.ts'
 
@@ -61,12 +57,11 @@ async function queueOne(on: KeeperStack, acceptedAt = new Date()): Promise<Queue
 }
 
 test.each([
-  'before-submission-recorded',
-  'after-submission-recorded',
+  ...ofSubmissions,
+  // What it does in between is any keeper's path, with somebody waiting for the answer.
   'after-claim',
   'after-write-ahead',
   'after-broadcast',
-  'before-submission-answer',
 ] satisfies CheckpointName[])(
   'behavior: a facilitator dies at %s: asked again, it settles once and answers with that transaction',
   async (checkpoint) => {
@@ -103,13 +98,10 @@ test('behavior: a keeper that hands over dies at each step: the other side settl
     stack.chain,
   )
   try {
-    const unanswered: CheckpointName[] = [
-      'before-handover',
-      'before-handover-request',
-      'after-handover-request',
-    ]
+    // Once the answer is recorded nothing is asked any more: a batch of its own.
+    const unanswered = ofHandovers.slice(0, -1)
     const alone = runs > 0 ? unanswered.map((checkpoint) => [checkpoint]) : []
-    for (const deaths of [unanswered, ['after-handover-recorded' as const], ...alone]) {
+    for (const deaths of [unanswered, ofHandovers.slice(-1), ...alone]) {
       const fromBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
       const payment = await queueOne(own, new Date(Date.now() - 3_600_000))
       for (const checkpoint of deaths) {

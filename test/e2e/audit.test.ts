@@ -23,8 +23,8 @@ import {
   settle,
   type TestIssuer,
   type TestPayment,
-  tokenOf,
 } from '../support/paidReceipts.ts'
+import { tokenOf } from '../support/usdc.ts'
 
 const provider = '0x1000000000000000000000000000000000000001'
 const otherProvider = '0x1000000000000000000000000000000000000002'

@@ -1,21 +1,20 @@
 import { randomUUID } from 'node:crypto'
-import { type Address, createWalletClient, type Hex, http, parseAbi } from 'viem'
+import { type Address, createWalletClient, type Hex, http } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { usdcAbi } from '#protocol/abi/usdc'
 import { parseUsdc } from '#protocol/amount'
-import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
+import { boundNonce } from '#protocol/challenge'
+import { eip712Domain } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
 import type { SignedPayment } from '#sdk/client/payment'
 import { devAccount } from '../../scripts/chain/accounts.ts'
 import type { Service } from '../../scripts/stack/service.ts'
-import { newBuyer, openShop, present, type Shop, signOnly, type TestBuyer, usdcOf } from '../support/shop.ts'
+import { newBuyer, openShop, present, type Shop, signOnly, type TestBuyer } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
+import { randomHex, readBalance, sendDirectly, signAuthorization, tokenOf } from '../support/usdc.ts'
 
-const usdcAbi = parseAbi([
-  'function balanceOf(address) view returns (uint256)',
-  'function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature)',
-])
 /** Nothing settles but what is of high value. */
 const patient = { TRIGGER_COUNT: '1000', TRIGGER_AMOUNT_USDC: '1000', TRIGGER_TIME_SECONDS: '3600' }
 const eager = { ...patient, TRIGGER_TIME_SECONDS: '1' }
@@ -67,44 +66,53 @@ async function verify(
 
 const outcomes = (answers: Verified[]) => answers.map(({ body }) => body.code ?? 'verified').sort()
 
+const balanceOf = (address: Address) => readBalance(stack.rpc, tokenOf(stack.chain), address)
+
 /** The buyer pays all of it to somebody else: a stranger submits what it signed, so it needs no gas money. */
 async function empty(buyer: TestBuyer): Promise<void> {
-  const usdc = usdcOf(stack)
-  const message = {
+  const at = { network: networks[stack.chain.network], token: tokenOf(stack.chain) }
+  const authorization = await signAuthorization(at, privateKeyToAccount(buyer.privateKey), {
     from: buyer.address,
     to: devAccount(14).address,
     value: await balanceOf(buyer.address),
     validAfter: 0n,
     validBefore: 4_000_000_000n,
-    nonce: `0x${randomUUID().replaceAll('-', '').repeat(2)}` as Hex,
-  }
-  const signature = await privateKeyToAccount(buyer.privateKey).signTypedData({
-    domain: eip712Domain(networks[stack.chain.network], usdc),
-    types: transferWithAuthorizationTypes,
-    primaryType: 'TransferWithAuthorization',
-    message,
+    nonce: randomHex(32),
   })
-  const { from, to, value, validAfter, validBefore, nonce } = message
-  const hash = await createWalletClient({
-    account: devAccount(15),
-    transport: http(stack.chain.url),
-  }).writeContract({
-    chain: null,
-    address: usdc,
+  const hash = await sendDirectly(stack, authorization)
+  await stack.rpc.waitForTransactionReceipt({ hash })
+}
+
+/** The buyer takes an authorization back on chain; a stranger submits it, so it needs no gas money. */
+async function cancel({ address, privateKey }: TestBuyer, nonce: Hex): Promise<void> {
+  const token = tokenOf(stack.chain)
+  const signature = await privateKeyToAccount(privateKey).signTypedData({
+    domain: eip712Domain(networks[stack.chain.network], token),
+    types: {
+      CancelAuthorization: [
+        { name: 'authorizer', type: 'address' },
+        { name: 'nonce', type: 'bytes32' },
+      ],
+    },
+    primaryType: 'CancelAuthorization',
+    message: { authorizer: address, nonce },
+  })
+  const stranger = createWalletClient({ account: devAccount(18), transport: http(stack.chain.url) })
+  const hash = await stranger.writeContract({
+    address: token,
     abi: usdcAbi,
-    functionName: 'transferWithAuthorization',
-    args: [from, to, value, validAfter, validBefore, nonce, signature],
+    functionName: 'cancelAuthorization',
+    args: [address, nonce, signature],
+    chain: null,
   })
   await stack.rpc.waitForTransactionReceipt({ hash })
 }
 
-function balanceOf(address: Address): Promise<bigint> {
-  return stack.rpc.readContract({
-    address: usdcOf(stack),
-    abi: usdcAbi,
-    functionName: 'balanceOf',
-    args: [address],
+async function paymentsOf({ providerId, apiKey }: Shop, status: string): Promise<string> {
+  const response = await fetch(new URL(`/providers/${providerId}/payments?status=${status}`, stack.api.url), {
+    headers: { authorization: `Bearer ${apiKey}` },
   })
+  return response.text()
 }
 
 async function statusOf(paymentId: string | undefined): Promise<unknown> {
@@ -185,17 +193,38 @@ test('behavior: a buyer that empties its wallet after being served still owes', 
   await until('the settlement was tried', async () => (await statusOf(paymentId)) === 'retrying')
   await stack.keeper.restart(patient)
 
-  const failures = await fetch(
-    new URL(`/providers/${shop.providerId}/payments?status=retrying`, stack.api.url),
-    { headers: { authorization: `Bearer ${shop.apiKey}` } },
-  )
-  expect(JSON.stringify(await failures.json())).toContain('insufficient_balance')
+  expect(await paymentsOf(shop, 'retrying')).toContain('insufficient_balance')
 
   // What comes in is promised to the first payment.
   await stack.chain.mintUsdc([buyer.address], parseUsdc('0.05'))
   const refused = await present(shop, await signOnly(stack, shop, buyer))
   expect(refused.status).toBe(402)
   expect(await refused.json()).toMatchObject({ code: 'insufficient_balance' })
+})
+
+test("behavior: a buyer that cancels after being served: its payment fails and nobody else's", async () => {
+  shop = await openShop(stack, { usdcPerUnit: '0.05' })
+  const [cheat, honest] = [await newBuyer(stack, '1'), await newBuyer(stack, '1')]
+  const payment = await signOnly(stack, shop, cheat)
+  const served = await present(shop, payment)
+  expect(served.status).toBe(200)
+  const cheated = served.headers.get('service-payment-id') ?? ''
+  const { paymentId: paid } = await honest.client.request(shop.url)
+  const { paymentId: paidLater } = await cheat.client.request(shop.url)
+  await cancel(cheat, boundNonce(stack.api.url, payment.requestId))
+  await stack.keeper.restart(eager)
+  await until('all of it is decided', async () => {
+    const statuses = await Promise.all([cheated, paid, paidLater].map(statusOf))
+    return statuses.join() === 'failed,settled,settled'
+  })
+  await stack.keeper.restart(patient)
+
+  const failed = await paymentsOf(shop, 'failed')
+  expect(failed).toContain('authorization_cancelled')
+  expect(failed).toContain(cheated)
+  expect(failed).not.toContain(paid)
+  expect(failed).not.toContain(paidLater)
+  expect(await balanceOf(shop.address)).toBe(2n * 47_500n)
 })
 
 test('args: SETTLE_BEFORE_SERVE_USDC: served once the money has moved', async () => {

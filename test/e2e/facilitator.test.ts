@@ -9,11 +9,11 @@ import {
   type KeeperStack,
   platformWallet,
   type QueuedPayment,
-  randomHex,
   signTransfer,
   startKeeperStack,
-  until,
 } from '../support/keeperStack.ts'
+import { until } from '../support/until.ts'
+import { randomHex } from '../support/usdc.ts'
 
 let stack: KeeperStack
 let keeper: Keeper

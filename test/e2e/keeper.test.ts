@@ -1,14 +1,14 @@
 import type { Address } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { Keeper } from '#keeper/keeper'
+import { whileRunning } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   platformWallet,
   type QueuedPayment,
-  randomHex,
   startKeeperStack,
-  until,
 } from '../support/keeperStack.ts'
+import { until } from '../support/until.ts'
+import { randomHex } from '../support/usdc.ts'
 
 let stack: KeeperStack
 beforeAll(async () => {
@@ -18,15 +18,6 @@ afterAll(() => stack?.close())
 
 const minute = 60_000
 const later = (ms: number) => () => new Date(Date.now() + ms)
-
-async function whileRunning(keeper: Keeper, task: () => Promise<void>): Promise<void> {
-  keeper.start()
-  try {
-    await task()
-  } finally {
-    await keeper.stop()
-  }
-}
 
 /** The batches that held any of these payments. */
 async function batchesOf(payments: QueuedPayment[]) {

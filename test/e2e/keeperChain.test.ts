@@ -1,43 +1,23 @@
-import { type Address, createTestClient, createWalletClient, http, publicActions } from 'viem'
+import { type Address, createWalletClient, http } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { findRevenue } from '#api/queries/revenue'
-import type { Keeper } from '#keeper/keeper'
 import type { SignedAuthorization } from '#protocol/payload'
+import { attemptsOf, hourAgo, queueDue, testClient, whileRunning } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   platformWallet,
   type QueuedPayment,
-  sendDirectly,
   startKeeperStack,
-  until,
   walletAccount,
 } from '../support/keeperStack.ts'
+import { until } from '../support/until.ts'
+import { sendDirectly } from '../support/usdc.ts'
 
 let stack: KeeperStack
 beforeAll(async () => {
   stack = await startKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
 })
 afterAll(() => stack?.close())
-
-const hourAgo = () => new Date(Date.now() - 3_600_000)
-
-function testClient() {
-  return createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) }).extend(publicActions)
-}
-
-async function whileRunning(keepers: Keeper[], task: () => Promise<void>): Promise<void> {
-  for (const keeper of keepers) keeper.start()
-  try {
-    await task()
-  } finally {
-    await Promise.all(keepers.map((keeper) => keeper.stop()))
-  }
-}
-
-async function queueDue(count = 1, price = 50_000n): Promise<QueuedPayment[]> {
-  const buyers = await stack.buyers(count, price)
-  return Promise.all(buyers.map((buyer) => stack.queue({ buyer, price, acceptedAt: hourAgo() })))
-}
 
 async function submitDirectly(authorization: SignedAuthorization): Promise<void> {
   const hash = await sendDirectly(stack, authorization)
@@ -61,13 +41,6 @@ async function transactionsOf({ paymentId }: QueuedPayment) {
     from transaction t join batch b on b.id = t.batch_id
     where b.id in (select batch_id from batch_item where payment_id = ${paymentId})
     order by t.max_fee_per_gas`
-}
-
-async function attemptsOf({ paymentId }: QueuedPayment): Promise<number> {
-  const [row] = await stack.database<
-    { attempts: number }[]
-  >`select attempts from payment where id = ${paymentId}`
-  return row?.attempts ?? -1
 }
 
 /** What the provider of a payment was told of it, the oldest first. */
@@ -103,30 +76,30 @@ describe('strangers', () => {
   test.each(['provider', 'fee'] as const)(
     'KEEPER 7: the %s half sent straight to USDC by a stranger',
     async (half) => {
-      const [payment] = await queueDue()
+      const [payment] = await queueDue(stack)
       if (!payment) throw new Error('nothing queued')
       await submitDirectly(payment[half])
       await whileRunning([stack.keeper()], () =>
         until('both halves are settled', () => stack.isSettled([payment])),
       )
-      expect(await attemptsOf(payment)).toBe(0)
+      expect(await attemptsOf(stack, [payment])).toEqual([0])
       expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
     },
   )
 
   test('KEEPER 7: both halves sent straight to USDC: the keeper finds the evidence and sends nothing', async () => {
-    const [payment] = await queueDue()
+    const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
     await submitDirectly(payment.provider)
     await submitDirectly(payment.fee)
     await whileRunning([stack.keeper()], async () => {
       await until('both halves are settled', () => stack.isSettled([payment]))
-      await testClient().mine({ blocks: 1 })
+      await testClient(stack).mine({ blocks: 1 })
       const [half] = await stack.halves(payment)
       expect(await untilTold(payment, 1)).toMatchObject([{ event: 'payment.settled', txHash: half?.txHash }])
     })
     expect(await transactionsOf(payment)).toEqual([])
-    expect(await attemptsOf(payment)).toBe(0)
+    expect(await attemptsOf(stack, [payment])).toEqual([0])
   })
 
   test('behavior: a payer who cancels the provider half pays no fee; the payment fails with the reason', async () => {
@@ -185,10 +158,10 @@ const cancelAbi = [
 
 describe('voided payments', () => {
   test('behavior: they are never claimed; their signatures are wiped when their time is over', async () => {
-    const [payment] = await queueDue()
+    const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
     await stack.database`update payment set voided_at = now() where id = ${payment.paymentId}`
-    const [other] = await queueDue()
+    const [other] = await queueDue(stack)
     if (!other) throw new Error('nothing queued')
     await whileRunning([stack.keeper()], () =>
       until('the other one is settled', () => stack.isSettled([other])),
@@ -207,7 +180,7 @@ describe('voided payments', () => {
   })
 
   test('behavior: a provider that takes its half all the same has un-voided the payment, and the fee is claimed', async () => {
-    const [payment] = await queueDue()
+    const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
     await stack.database`update payment set voided_at = now() where id = ${payment.paymentId}`
     await submitDirectly(payment.provider)
@@ -220,7 +193,7 @@ describe('voided payments', () => {
 })
 
 test('behavior: the block that gives a batch its depth is its confirmation, written once', async () => {
-  const [payment] = await queueDue()
+  const [payment] = await queueDue(stack)
   if (!payment) throw new Error('nothing queued')
   await whileRunning([stack.keeper()], async () => {
     await until('it is settled', () => stack.isSettled([payment]))
@@ -229,7 +202,7 @@ test('behavior: the block that gives a batch its depth is its confirmation, writ
     const find = () => stack.database<{ at: Date }[]>`
       select confirmed_at as at from confirmation where block_hash = ${half?.blockHash ?? ''}`
     expect(await find()).toEqual([])
-    await testClient().mine({ blocks: 1 })
+    await testClient(stack).mine({ blocks: 1 })
     await until('it is confirmed', async () => (await find()).length === 1)
     const next = await stack.served.client.getBlock({ blockNumber: block + 1n })
     expect((await find())[0]?.at).toEqual(new Date(Number(next.timestamp) * 1000))
@@ -238,9 +211,9 @@ test('behavior: the block that gives a batch its depth is its confirmation, writ
 
 describe('transactions', () => {
   test('KEEPER 4: one that nobody mines is sent again, then replaced by dearer ones, both fees 10 % up; one is mined', async () => {
-    const [payment] = await queueDue()
+    const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
-    const chain = testClient()
+    const chain = testClient(stack)
     await chain.setAutomine(false)
     await whileRunning([stack.keeper()], async () => {
       await until('two replacements are out', async () => (await transactionsOf(payment)).length >= 3)
@@ -262,10 +235,10 @@ describe('transactions', () => {
   })
 
   test('behavior: nothing is left of a stuck batch: its nonce is taken back', async () => {
-    const [payment] = await queueDue()
+    const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
     // What the keeper offers, by the latest block, isn't enough for the next one.
-    await testClient().setNextBlockBaseFeePerGas({ baseFeePerGas: 10_000_000_000n })
+    await testClient(stack).setNextBlockBaseFeePerGas({ baseFeePerGas: 10_000_000_000n })
     await whileRunning([stack.keeper()], async () => {
       await until('it is out', async () => (await transactionsOf(payment)).length > 0)
       await submitDirectly(payment.provider)
@@ -279,12 +252,12 @@ describe('transactions', () => {
     const all = await transactionsOf(payment)
     expect(all.at(-1)).toMatchObject({ kind: 'cancellation' })
     expect(all.at(-1)?.mined).not.toBeNull()
-    expect(await attemptsOf(payment)).toBe(0)
+    expect(await attemptsOf(stack, [payment])).toEqual([0])
     expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
   })
 
   test('KEEPER 6: two wallets and two keepers share the work; every payment is settled once', async () => {
-    const payments = await queueDue(40, 60_000n)
+    const payments = await queueDue(stack, 40, 60_000n)
     const keepers = [
       stack.keeper({ accounts: [walletAccount(1)] }),
       stack.keeper({ accounts: [walletAccount(1), walletAccount(2)] }),
@@ -304,9 +277,9 @@ describe('reorgs', () => {
   ])(
     'behavior: a reorg drops $name: it is un-settled, and settled again, once',
     async ({ replaced, depth }) => {
-      const [payment] = await queueDue()
+      const [payment] = await queueDue(stack)
       if (!payment) throw new Error('nothing queued')
-      const chain = testClient()
+      const chain = testClient(stack)
       await stack.chain.mintUsdc([walletAccount(9).address as Address], 1n)
       const snapshot = await chain.snapshot()
       await chain.setAutomine(!replaced)
@@ -340,7 +313,7 @@ describe('reorgs', () => {
           return isConfirmed(half?.blockHash ?? '')
         })
       })
-      expect(await attemptsOf(payment)).toBe(0)
+      expect(await attemptsOf(stack, [payment])).toEqual([0])
       expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
       expect(await stack.balanceOf(payment.provider.to)).toBeGreaterThan(0n)
     },
@@ -349,9 +322,9 @@ describe('reorgs', () => {
 
 describe('announcements', () => {
   test('behavior: a confirmed payment is announced once; a deeper reorg takes it back; the same transaction settles it anew', async () => {
-    const [payment] = await queueDue()
+    const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
-    const chain = testClient()
+    const chain = testClient(stack)
     const snapshot = await chain.snapshot()
     await whileRunning([stack.keeper(), stack.keeper({ accounts: [walletAccount(1)] })], async () => {
       await until('it is settled', () => stack.isSettled([payment]))
@@ -403,7 +376,7 @@ describe('announcements', () => {
 
 describe('the index', () => {
   test('KEEPER 10: without an index nothing is claimed and nothing fails', async () => {
-    const [payment] = await queueDue()
+    const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
     const steps: string[] = []
     const blind = stack.keeper({ indexerSchema: 'nowhere', checkpoint: (name) => void steps.push(name) })

@@ -19,11 +19,11 @@ import {
   type KeeperStack,
   platformWallet,
   type QueuedPayment,
-  randomHex,
   startKeeperStack,
-  until,
   walletAccount,
 } from '../support/keeperStack.ts'
+import { randomHex } from '../support/usdc.ts'
+import { until } from '../support/until.ts'
 
 // Named after the rows of docs/operations.md, "What others suffered".
 

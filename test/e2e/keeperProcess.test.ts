@@ -1,12 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import {
-  type KeeperStack,
-  platformWallet,
-  startKeeperStack,
-  until,
-  walletKey,
-} from '../support/keeperStack.ts'
+import { type KeeperStack, platformWallet, startKeeperStack, walletKey } from '../support/keeperStack.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
+import { until } from '../support/until.ts'
 
 let stack: KeeperStack
 beforeAll(async () => {

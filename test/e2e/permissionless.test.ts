@@ -29,13 +29,13 @@ import {
   type KeeperStack,
   platformWallet,
   type QueuedPayment,
-  randomHex,
   startKeeperStack,
-  until,
   walletAccount,
   walletKey,
 } from '../support/keeperStack.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
+import { randomHex } from '../support/usdc.ts'
+import { until } from '../support/until.ts'
 
 let stack: KeeperStack
 let app: App

@@ -1,4 +1,4 @@
-import { type Address, type Hex, keccak256, toHex } from 'viem'
+import { type Address, type Hash, keccak256, toHex } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { type App, createApp } from '#api/app'
 import type { GatewayDeps, GatewaySettings } from '#api/gateway'
@@ -9,12 +9,12 @@ import { defaultTriggers } from '#keeper/domain/triggers'
 import { type Database, openDatabase } from '#keeper/store/database'
 import { migrate } from '#keeper/store/migrate'
 import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
-import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
 import { type NetworkName, networks } from '#protocol/networks'
-import { encodePayload, type SignedAuthorization } from '#protocol/payload'
+import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocalChain.ts'
 import { createTestDatabase } from './database.ts'
 import { createIndexTables, setIndexedHead } from './indexTables.ts'
+import { sendDirectly, signAuthorization } from './usdc.ts'
 
 export const gatewayIssuer = 'https://gateway.example'
 export const platformWallet: Address = '0x00000000000000000000000000000000000fee01'
@@ -66,7 +66,10 @@ export const testGatewaySettings: GatewaySettings = {
   metricsToken: null,
 }
 
-/** The gateway on a real chain and a real database, called without a server. Its index tables are empty. */
+/**
+ * The gateway on a real chain and a real database, called without a server. Its index tables are empty, and stand at the
+ * chain's head.
+ */
 export async function startGateway(overrides: Partial<GatewaySettings> = {}): Promise<TestGateway> {
   const chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
   const databaseUrl = await createTestDatabase()
@@ -94,6 +97,16 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
       ...deps,
     })
 
+  const index = async () => {
+    const { number, timestamp } = await served.client.getBlock()
+    await setIndexedHead(database, 'indexer', {
+      chainId: served.network.chainId,
+      blockNumber: Number(number),
+      blockTime: Number(timestamp),
+    })
+  }
+  await index()
+
   return {
     app: another(),
     another,
@@ -106,14 +119,7 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
     setNow: (now) => {
       frozen = now
     },
-    async index() {
-      const { number, timestamp } = await served.client.getBlock()
-      await setIndexedHead(database, 'indexer', {
-        chainId: served.network.chainId,
-        blockNumber: Number(number),
-        blockTime: Number(timestamp),
-      })
-    },
+    index,
     async buyer(usdc) {
       const account = privateKeyToAccount(generatePrivateKey())
       if (usdc > 0n) await chain.mintUsdc([account.address], usdc)
@@ -222,13 +228,8 @@ export async function sign(
     nonce: half === 0 ? nonce : feeNonce(nonce),
     ...change,
   }
-  const signed = await signer.signTypedData({
-    domain: eip712Domain(served.network, served.token),
-    types: transferWithAuthorizationTypes,
-    primaryType: 'TransferWithAuthorization',
-    message,
-  })
-  return { ...message, signature: signature ?? (signed as Hex) }
+  const signed = await signAuthorization(served, signer, message)
+  return { ...signed, ...(signature !== undefined && { signature }) }
 }
 
 export type VerifyBody = {
@@ -256,4 +257,46 @@ export async function signedBody(
     providerId: shop.providerId,
     endpointId: shop.endpointId,
   }
+}
+
+export type Paid = {
+  paymentId: string
+  receipt: string
+  payer: PrivateKeyAccount
+  payloads: [string, string]
+}
+
+/** Somebody new buys at the shop once, and keeps the rest of a USDC. */
+export async function pay(gateway: TestGateway, shop: Shop): Promise<Paid> {
+  const payer = await gateway.buyer(1_000_000n)
+  const json = await signedBody(gateway, shop, payer)
+  const { status, body } = await call<{ paymentId: string; receipt: string }>(
+    gateway.app,
+    'POST',
+    '/verify',
+    {
+      json,
+    },
+  )
+  if (status !== 200) throw new Error(`not accepted: ${JSON.stringify(body)}`)
+  return { ...body, payer, payloads: json.payloads }
+}
+
+/** Sends one half straight to USDC, as any stranger may, and shows it in the index. */
+export async function settleDirectly(
+  gateway: TestGateway,
+  payload: string,
+): Promise<{ hash: Hash; blockHash: Hash; blockNumber: bigint }> {
+  const { served, database } = gateway
+  const authorization = parsePayload(payload)
+  const { from, to, value, nonce } = authorization
+  const hash = await sendDirectly(gateway, authorization)
+  const { blockNumber, blockHash } = await served.client.waitForTransactionReceipt({ hash })
+  await database`
+    insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
+      block_number, block_hash, block_time)
+    values (${served.network.chainId}, ${served.token}, ${from}, ${nonce}, 'used', ${to}, ${value}, ${hash}, 0,
+      ${blockNumber}, ${blockHash}, 1)`
+  await gateway.index()
+  return { hash, blockHash, blockNumber }
 }

@@ -2,8 +2,7 @@ import { hash, randomBytes } from 'node:crypto'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout as wait } from 'node:timers/promises'
-import { type Address, createWalletClient, type Hash, type Hex, http, keccak256 } from 'viem'
+import { type Address, type Hex, keccak256 } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { openServedNetworks, type ServedNetwork } from '#keeper/chain/servedNetworks'
 import { defaultTriggers } from '#keeper/domain/triggers'
@@ -13,15 +12,14 @@ import type { KeeperSettings } from '#keeper/loops/context'
 import { type Database, openDatabase } from '#keeper/store/database'
 import { type Half, halvesOfPayment } from '#keeper/store/halves'
 import { migrate } from '#keeper/store/migrate'
-import { usdcAbi } from '#protocol/abi/usdc'
-import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
 import { splitPrice } from '#protocol/tier'
 import { type Indexer, startIndexer } from '../../indexer/launch.ts'
-import { devAccount } from '../../scripts/chain/accounts.ts'
+import { devPrivateKey } from '../../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocalChain.ts'
 import { createTestDatabase } from './database.ts'
+import { randomHex, readBalance, signAuthorization } from './usdc.ts'
 
 export const platformWallet: Address = '0x00000000000000000000000000000000000fee01'
 
@@ -63,23 +61,6 @@ export type KeeperStack = {
   isSettled: (payments: QueuedPayment[]) => Promise<boolean>
   balanceOf: (address: Address) => Promise<bigint>
   close: () => Promise<void>
-}
-
-/** Looks until it holds; says what was waited for when it doesn't. */
-export async function until(
-  what: string,
-  holds: () => Promise<boolean> | boolean,
-  timeoutMs = 60_000,
-): Promise<void> {
-  const end = Date.now() + timeoutMs
-  while (!(await holds())) {
-    if (Date.now() > end) throw new Error(`waited ${timeoutMs} ms in vain until ${what}`)
-    await wait(50)
-  }
-}
-
-export function randomHex(bytes: number): Hex {
-  return `0x${randomBytes(bytes).toString('hex')}`
 }
 
 /** A real chain with real USDC, a real Postgres and a real Ponder, for keepers to work on. */
@@ -166,13 +147,7 @@ export async function startKeeperStack(
       )
       return all.flat().every((half) => half.state === 'settled')
     },
-    balanceOf: (address) =>
-      served.client.readContract({
-        address: served.token,
-        abi: usdcAbi,
-        functionName: 'balanceOf',
-        args: [address],
-      }),
+    balanceOf: (address) => readBalance(served.client, served.token, address),
     async close() {
       await indexer.close()
       await database.end({ timeout: 1 })
@@ -184,35 +159,11 @@ export async function startKeeperStack(
 
 /** Key of a funded account that settles; 0 of the dev accounts is the USDC's administrator. */
 export function walletKey(index: number): Hex {
-  const { privateKey } = devAccount(10 + index).getHdKey()
-  if (!privateKey) throw new Error(`dev account ${10 + index} has no private key`)
-  return `0x${Buffer.from(privateKey).toString('hex')}`
+  return devPrivateKey(10 + index)
 }
 
 export function walletAccount(index: number): PrivateKeyAccount {
   return privateKeyToAccount(walletKey(index))
-}
-
-/** A stranger sends one half straight to USDC. */
-export async function sendDirectly(
-  { served, chain }: KeeperStack,
-  authorization: SignedAuthorization,
-  fees: { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint } = {
-    maxFeePerGas: 50_000_000_000n,
-    maxPriorityFeePerGas: 1_000_000_000n,
-  },
-): Promise<Hash> {
-  const stranger = createWalletClient({ account: walletAccount(8), transport: http(chain.url) })
-  const { from, to, value, validAfter, validBefore, nonce, signature } = authorization
-  return stranger.writeContract({
-    address: served.token,
-    abi: usdcAbi,
-    functionName: 'transferWithAuthorization',
-    args: [from, to, value, validAfter, validBefore, nonce, signature],
-    chain: null,
-    gas: 150_000n,
-    ...fees,
-  })
 }
 
 type Registry = { providerId: string; endpointId: string; payee: Address; apiKey: string }
@@ -234,19 +185,12 @@ async function register(sql: Database): Promise<Registry> {
 }
 
 /** Signs a transfer of the local chain's USDC. */
-export async function signTransfer(
+export function signTransfer(
   served: ServedNetwork,
   buyer: PrivateKeyAccount,
   transfer: Omit<SignedAuthorization, 'signature' | 'from'>,
 ): Promise<SignedAuthorization> {
-  const authorization = { from: buyer.address.toLowerCase() as Address, ...transfer }
-  const signature = await buyer.signTypedData({
-    domain: eip712Domain(served.network, served.token),
-    types: transferWithAuthorizationTypes,
-    primaryType: 'TransferWithAuthorization',
-    message: authorization,
-  })
-  return { ...authorization, signature }
+  return signAuthorization(served, buyer, { from: buyer.address.toLowerCase() as Address, ...transfer })
 }
 
 async function queuePayment(

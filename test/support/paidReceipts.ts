@@ -20,6 +20,7 @@ import { encodeSettle, type SettlementItem, triggerCodes } from '#protocol/settl
 import { splitPrice } from '#protocol/tier'
 import { devAccount } from '../../scripts/chain/accounts.ts'
 import type { LocalChain } from '../../scripts/chain/startLocalChain.ts'
+import { randomHex, tokenOf } from './usdc.ts'
 
 /** A gateway's signing key and JWKS, without the gateway. */
 export type TestIssuer = {
@@ -65,7 +66,7 @@ export function createPayment(chain: LocalChain, terms: PaymentTerms): TestPayme
   const usdc = tokenOf(chain)
   const separator = domainSeparator(eip712Domain(network, usdc))
   const { tier, providerAmount, feeAmount } = splitPrice(price)
-  const nonce = terms.nonce ?? toHex(crypto.getRandomValues(new Uint8Array(32)))
+  const nonce = terms.nonce ?? randomHex(32)
   const sign = (to: Address, value: bigint, ownNonce: Hex): SignedAuthorization => {
     const unsigned = {
       from: lower(privateKeyToAddressOnce(buyer)),
@@ -135,7 +136,7 @@ export async function settle(
     {
       token: tokenOf(chain),
       feeRecipient,
-      batchId: toHex(crypto.getRandomValues(new Uint8Array(32))),
+      batchId: randomHex(32),
       trigger: triggerCodes.count,
       callGasLimit: 200_000n,
     },
@@ -147,12 +148,6 @@ export async function settle(
   const { status } = await wallet.waitForTransactionReceipt({ hash, pollingInterval: 20 })
   if (status !== 'success') throw new Error(`settle reverted: ${hash}`)
   return hash
-}
-
-export function tokenOf(chain: LocalChain): Address {
-  const usdc = chain.deployments[chain.network]?.usdc
-  if (!usdc) throw new Error('no USDC')
-  return usdc
 }
 
 const addresses = new Map<Hex, Address>()

@@ -1,9 +1,7 @@
 import type { Address, Hex } from 'viem'
 import { type IdPrefix, newId } from '#api/identifiers'
 import type { Database } from '#keeper/store/database'
-
-const random = (bytes: number): Hex =>
-  `0x${Buffer.from(crypto.getRandomValues(new Uint8Array(bytes))).toString('hex')}`
+import { randomHex } from './usdc.ts'
 
 const seedToken: Address = `0x${'ab'.repeat(20)}`
 const seedPlatform: Address = `0x${'fe'.repeat(20)}`
@@ -14,7 +12,7 @@ export type SeedProvider = { providerId: string; walletId: string; wallet: Addre
 /** A provider with one wallet and some endpoints, straight into the tables. */
 export async function seedProvider(sql: Database, endpoints = 1): Promise<SeedProvider> {
   const id = (prefix: IdPrefix) => newId(prefix)
-  const [providerId, walletId, wallet] = [id('prov'), id('wal'), random(20)]
+  const [providerId, walletId, wallet] = [id('prov'), id('wal'), randomHex(20)]
   const endpointIds = Array.from({ length: endpoints }, () => id('ep'))
   await sql`insert into provider (id, name) values (${providerId}, 'Weather')`
   await sql`
@@ -42,11 +40,11 @@ export type SeededPayment = { paymentId: string; payer: Address; nonces: [Hex, H
 
 /** A payment as `/verify` leaves it, but for signatures and receipt, which no view reads. */
 export async function seedPayment(sql: Database, options: SeedPayment): Promise<SeededPayment> {
-  const { provider, endpointId = provider.endpointIds[0] ?? '', payer = random(20) } = options
+  const { provider, endpointId = provider.endpointIds[0] ?? '', payer = randomHex(20) } = options
   const { acceptedAt = new Date(), providerAmount = 47_500n, feeAmount = 2_500n } = options
   const { validBefore = Math.floor(acceptedAt.getTime() / 1000) + 93_600 } = options
   const paymentId = newId('pay')
-  const nonces: [Hex, Hex] = [random(32), random(32)]
+  const nonces: [Hex, Hex] = [randomHex(32), randomHex(32)]
   await sql.begin(async (transaction) => {
     await transaction`
       insert into payer (chain_id, token, address) values (${seedChainId}, ${seedToken}, ${payer}) on conflict do nothing`
@@ -83,7 +81,7 @@ export async function seedSettlement(
     blockTime?: number
   } = {},
 ): Promise<Hex> {
-  const { halves = [0, 1], txHash = random(32), batchLogIndex = 9 } = options
+  const { halves = [0, 1], txHash = randomHex(32), batchLogIndex = 9 } = options
   const { blockNumber = 100, blockTime = 1_795_262_400 } = options
   for (const half of halves) {
     await sql`

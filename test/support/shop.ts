@@ -14,6 +14,7 @@ import { type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
 import { freePort, loopback } from '../../os/port.ts'
 import { type RegisteredProvider, registerProvider } from '../../scripts/stack/registerProvider.ts'
 import type { Stack } from '../../scripts/stack/stack.ts'
+import { tokenOf } from './usdc.ts'
 
 export type Shop = RegisteredProvider & {
   /** Who is paid. */
@@ -93,16 +94,10 @@ export async function newBuyer(stack: Stack, usdc: string): Promise<TestBuyer> {
     gatewayUrl: stack.api.url,
     network: stack.chain.network,
     walletPrivateKey: privateKey,
-    usdcAddress: usdcOf(stack),
+    usdcAddress: tokenOf(stack.chain),
     timeout: 60_000,
   })
   return { address, privateKey, client }
-}
-
-export function usdcOf({ chain }: Stack): Address {
-  const deployment = chain.deployments[chain.network]
-  if (!deployment) throw new Error(`nothing is deployed on ${chain.network}`)
-  return deployment.usdc
 }
 
 /** Signs a shop's challenge without presenting the payment. */
@@ -111,7 +106,7 @@ export async function signOnly(stack: Stack, shop: Shop, buyer: TestBuyer): Prom
   return signPayment(challenge, {
     payer: privateKeyToAccount(buyer.privateKey),
     network: networks[stack.chain.network],
-    usdc: usdcOf(stack),
+    usdc: tokenOf(stack.chain),
     now: Date.now() / 1000,
   })
 }

@@ -3,8 +3,9 @@ import { openDatabase } from '#keeper/store/database'
 import { createClient } from '#sdk/client/createClient'
 import { devAccount, devPrivateKey } from '../../../scripts/chain/accounts.ts'
 import type { Stack } from '../../../scripts/stack/stack.ts'
-import { newBuyer, openShop, type Shop, type TestBuyer, usdcOf } from '../../support/shop.ts'
+import { newBuyer, openShop, type Shop, type TestBuyer } from '../../support/shop.ts'
 import { until } from '../../support/until.ts'
+import { tokenOf } from '../../support/usdc.ts'
 
 /** No trigger fires by itself but one that a test asks for. */
 export const patient = {
@@ -113,7 +114,7 @@ async function moveBack(sql: ReturnType<typeof openDatabase>, ids: string[], day
 /** Two payments of a buyer who then sends the money elsewhere: only the chain can say no to them now. */
 async function payAndEmptyTheWallet(stack: Stack, shop: Shop): Promise<[string, string]> {
   const account = devAccount(14)
-  const usdcAddress = usdcOf(stack)
+  const usdcAddress = tokenOf(stack.chain)
   const { network } = stack.chain
   await stack.keeper.stop()
   await stack.chain.mintUsdc([account.address], 100_000n)

@@ -1,0 +1,60 @@
+import { randomBytes } from 'node:crypto'
+import { type Address, createWalletClient, type Hash, type Hex, http, type PublicClient } from 'viem'
+import type { PrivateKeyAccount } from 'viem/accounts'
+import { usdcAbi } from '#protocol/abi/usdc'
+import { type Authorization, eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
+import type { Network } from '#protocol/networks'
+import type { SignedAuthorization } from '#protocol/payload'
+import { devAccount } from '../../scripts/chain/accounts.ts'
+import type { LocalChain } from '../../scripts/chain/startLocalChain.ts'
+
+export function tokenOf(chain: LocalChain): Address {
+  const usdc = chain.deployments[chain.network]?.usdc
+  if (!usdc) throw new Error(`no USDC on ${chain.network}`)
+  return usdc
+}
+
+/** USDC base units. */
+export function readBalance(client: PublicClient, token: Address, owner: Address): Promise<bigint> {
+  return client.readContract({ address: token, abi: usdcAbi, functionName: 'balanceOf', args: [owner] })
+}
+
+/** Signs what is given, by whomever is given. */
+export async function signAuthorization(
+  { network, token }: { network: Network; token: Address },
+  signer: PrivateKeyAccount,
+  authorization: Authorization,
+): Promise<SignedAuthorization> {
+  const signature = await signer.signTypedData({
+    domain: eip712Domain(network, token),
+    types: transferWithAuthorizationTypes,
+    primaryType: 'TransferWithAuthorization',
+    message: authorization,
+  })
+  return { ...authorization, signature }
+}
+
+/** A stranger sends one half straight to USDC; doesn't wait until it is mined. */
+export async function sendDirectly(
+  { chain }: { chain: LocalChain },
+  { from, to, value, validAfter, validBefore, nonce, signature }: SignedAuthorization,
+  fees: { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint } = {
+    maxFeePerGas: 50_000_000_000n,
+    maxPriorityFeePerGas: 1_000_000_000n,
+  },
+): Promise<Hash> {
+  const stranger = createWalletClient({ account: devAccount(18), transport: http(chain.url) })
+  return stranger.writeContract({
+    address: tokenOf(chain),
+    abi: usdcAbi,
+    functionName: 'transferWithAuthorization',
+    args: [from, to, value, validAfter, validBefore, nonce, signature],
+    chain: null,
+    gas: 150_000n,
+    ...fees,
+  })
+}
+
+export function randomHex(bytes: number): Hex {
+  return `0x${randomBytes(bytes).toString('hex')}`
+}
