@@ -12,6 +12,7 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import type { SignedAuthorization } from '#protocol/payload'
 import { decodeOutcomes, type PaymentOutcome } from '#protocol/settlement'
 import { classifyRevert, type Failure } from '../domain/failures.ts'
+import type { At } from './head.ts'
 
 const nothingSettled = encodeErrorResult({ abi: batchSettlementAbi, errorName: 'NothingSettled' })
 
@@ -40,10 +41,11 @@ function revertData(error: unknown): Hex | null {
   return revertedWithout ? '0x' : null
 }
 
-/** Runs a whole batch on the latest block. The contract returns what would become of each payment. */
+/** Runs a whole batch on a block's state. The contract returns what would become of each payment. */
 export async function simulateBatch(
   client: PublicClient,
   call: { from: Address; to: Address; calldata: Hex; gas: bigint },
+  at: At,
 ): Promise<Simulation> {
   try {
     const { data = '0x' } = await client.call({
@@ -51,7 +53,7 @@ export async function simulateBatch(
       to: call.to,
       data: call.calldata,
       gas: call.gas,
-      blockTag: 'latest',
+      ...at,
     })
     const returned = decodeFunctionResult({ abi: batchSettlementAbi, functionName: 'settle', data })
     return { status: 'outcomes', outcomes: decodeOutcomes(returned) }
@@ -68,22 +70,24 @@ export async function isNonceSpent(
   client: PublicClient,
   token: Address,
   authorization: Pick<SignedAuthorization, 'from' | 'nonce'>,
+  at: At = { blockTag: 'latest' },
 ): Promise<boolean> {
   return client.readContract({
     address: token,
     abi: usdcAbi,
     functionName: 'authorizationState',
     args: [authorization.from, authorization.nonce],
-    blockTag: 'latest',
+    ...at,
   })
 }
 
-/** Why the token refuses an authorization on the latest block; null if alone it would go through. */
+/** Why the token refuses an authorization on a block's state; null if alone it would go through. */
 export async function diagnose(
   client: PublicClient,
   token: Address,
   from: Address,
   authorization: SignedAuthorization,
+  at: At = { blockTag: 'latest' },
 ): Promise<Failure | null> {
   const { from: payer, to, value, validAfter, validBefore, nonce, signature } = authorization
   try {
@@ -95,7 +99,7 @@ export async function diagnose(
         functionName: 'transferWithAuthorization',
         args: [payer, to, value, validAfter, validBefore, nonce, signature],
       }),
-      blockTag: 'latest',
+      ...at,
     })
     return null
   } catch (error) {

@@ -1,8 +1,10 @@
 import type { Address } from 'viem'
+import { type At, pinBlock } from '../chain/head.ts'
 import { diagnose, isNonceSpent, simulateBatch } from '../chain/simulate.ts'
 import type { Failure } from '../domain/failures.ts'
 import { transactionGasCap } from '../domain/gas.ts'
 import type { BatchRow } from '../store/batches.ts'
+import { readIndexedHead } from '../store/indexedHead.ts'
 import { type BatchItem, readBatchItems } from '../store/items.ts'
 import type { Context } from './context.ts'
 import { buildPlan, type Plan, type PlanEntry, type PlannedBatch, planEntry } from './plan.ts'
@@ -21,7 +23,8 @@ export type Drop =
 export type Prepared = { plan: Plan | null; drops: Drop[] }
 
 /**
- * Asks the chain, on its latest block, what a batch would do, and leaves out what would fail.
+ * Asks the chain, on one block that the index has seen or a later one, what a batch would do, and leaves out what would
+ * fail.
  *
  * Nothing is written. An RPC that fails throws: it says nothing about any payment.
  */
@@ -29,17 +32,23 @@ export async function prepareBatch(context: Context, batch: BatchRow, wallet: Ad
   const { sql, checkpoint } = context
   await checkpoint('before-simulation')
   const items = await readBatchItems(sql, context.indexerSchema, batch.id)
-  const prepared = await prepareItems(context, batch, items, wallet)
+  const indexed = await readIndexedHead(sql, context.indexerSchema, context.served.network.chainId)
+  const prepared = await prepareItems(context, batch, items, wallet, indexed?.blockNumber)
   await checkpoint('after-simulation')
   return prepared
 }
 
-/** The same for items that come from anywhere. */
+/**
+ * The same for items that come from anywhere.
+ *
+ * @param notBefore The oldest block whose state may judge them.
+ */
 export async function prepareItems(
   context: Pick<Context, 'served' | 'payersWithCode'>,
   batch: PlannedBatch,
   items: readonly BatchItem[],
   wallet: Address,
+  notBefore = 0n,
 ): Promise<Prepared> {
   const { served } = context
   const drops: Drop[] = []
@@ -62,21 +71,23 @@ export async function prepareItems(
   )
   drops.push(...others.map(({ item }): Drop => ({ item, reason: 'other_class', hasCode: !hasCode })))
 
+  const at = await pinBlock(served.client, notBefore)
   let entries = same
   // Each round drops at least one entry; two are the rule: what failed, and the rest going through.
   while (entries.length > 0) {
     const plan = buildPlan(batch, entries, hasCode)
-    const simulation = await simulateBatch(served.client, {
+    const call = {
       from: wallet,
       to: served.deployment.batchSettlement,
       calldata: plan.calldata,
       gas: transactionGasCap,
-    })
+    }
+    const simulation = await simulateBatch(served.client, call, at)
     if (simulation.status === 'reverted')
       throw new Error(`the simulated batch reverted: ${simulation.reason}`)
     const outcomes = simulation.status === 'outcomes' ? simulation.outcomes : null
     const judged = await Promise.all(
-      entries.map(async (entry, index) => judge(context, wallet, entry, outcomes?.[index] ?? null)),
+      entries.map(async (entry, index) => judge(context, wallet, entry, outcomes?.[index] ?? null, at)),
     )
     drops.push(...judged.flatMap((one) => one.drop ?? []))
     const kept = judged.flatMap((one) => one.keep ?? [])
@@ -100,6 +111,7 @@ async function judge(
   wallet: Address,
   entry: PlanEntry,
   outcome: { provider: string; fee: string } | null,
+  at: At,
 ): Promise<Judged> {
   const { item, settlement } = entry
   const { authorization, fee } = settlement
@@ -110,10 +122,10 @@ async function judge(
   if (outcome?.provider === 'settled' && fee) {
     const single = { item, settlement: { authorization } }
     if (outcome.fee === 'not_tried') return { keep: single }
-    const drop = await explain(context, wallet, item, fee, outcome.fee)
+    const drop = await explain(context, wallet, item, fee, outcome.fee, at)
     return drop.reason === 'failed' ? { keep: single, drop } : { keep: single }
   }
-  return { drop: await explain(context, wallet, item, authorization, outcome?.provider ?? 'unknown') }
+  return { drop: await explain(context, wallet, item, authorization, outcome?.provider ?? 'unknown', at) }
 }
 
 async function explain(
@@ -122,11 +134,12 @@ async function explain(
   item: BatchItem,
   authorization: PlanEntry['settlement']['authorization'],
   outcome: string,
+  at: At,
 ): Promise<Drop> {
   const { client, token } = context.served
-  if (outcome === 'used' || (await isNonceSpent(client, token, authorization)))
+  if (outcome === 'used' || (await isNonceSpent(client, token, authorization, at)))
     return { item, reason: 'spent' }
-  const failure = await diagnose(client, token, wallet, authorization)
+  const failure = await diagnose(client, token, wallet, authorization, at)
   if (failure?.owner === 'race') return { item, reason: 'spent' }
   if (failure?.owner === 'token') return { item, reason: 'put_off' }
   if (failure) return { item, reason: 'failed', failure }

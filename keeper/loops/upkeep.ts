@@ -1,3 +1,4 @@
+import { pinBlock } from '../chain/head.ts'
 import { isNonceSpent } from '../chain/simulate.ts'
 import { sweepSettled } from '../store/conclusions.ts'
 import { readExpired } from '../store/expiry.ts'
@@ -18,19 +19,21 @@ export async function keepUp(context: Context, head: IndexedHead): Promise<void>
 
   const safeBlock = blockNumber - context.finalityBlocks
   if (safeBlock > 0n) await sql.begin((tx) => sweepSettled(tx, { chainId, indexerSchema }, safeBlock, now()))
-  await failExpired(context, blockTime)
+  await failExpired(context, head)
   const wiped = await sql.begin((tx) => wipeVoidedSignatures(tx, indexerSchema, chainId, blockTime, now()))
   if (wiped > 0) log.info({ payments: wiped }, 'signatures of voided payments wiped')
 }
 
-async function failExpired(context: Context, blockTime: bigint): Promise<void> {
+async function failExpired(context: Context, { blockNumber, blockTime }: IndexedHead): Promise<void> {
   const { sql, served, indexerSchema, settings, now, log, metrics } = context
   const { network, token, client } = served
   const expired = await sql.begin((tx) => readExpired(tx, indexerSchema, network.chainId, blockTime, atOnce))
+  if (expired.length === 0) return
+  const at = await pinBlock(client, blockNumber)
   for (const paymentId of expired) {
     // Spent on chain in the last moment, by whomever: that is for the evidence to tell.
     const open = await readOpenHalves(context, paymentId)
-    const spent = await Promise.all(open.map((half) => isNonceSpent(client, token, half)))
+    const spent = await Promise.all(open.map((half) => isNonceSpent(client, token, half, at)))
     await sql.begin(async (tx) => {
       if (spent.includes(true)) {
         await seekEvidence(tx, paymentId, now())

@@ -21,6 +21,9 @@ export type RunningCommand = {
   survivors: () => Promise<string[]>
 }
 
+// A terminal has none of what npm and npx tell their children, which other npm commands would take for their flags.
+const terminalEnv = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)))
+
 /** Runs a command in the repository, as a terminal does: in a process group of its own. */
 export function runCommand(command: string[], env: Record<string, string | undefined> = {}): RunningCommand {
   // Children inherit it, however deep, so that they can be found when their parents are gone.
@@ -29,7 +32,7 @@ export function runCommand(command: string[], env: Record<string, string | undef
   const [program = '', ...args] = command
   const child = spawn(program, args, {
     cwd: root,
-    env: { ...process.env, ...env, [name]: value },
+    env: { ...terminalEnv, ...env, [name]: value },
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe'],
   })

@@ -26,11 +26,18 @@ export async function askStaleNode(
       params: [{ ...filter, fromBlock: atHead(fromBlock, head), toBlock: atHead(end, head) }],
     })
   }
+  // State is asked for at the second parameter's block, and a node can't tell what it hasn't seen.
+  const at = call.params?.[1]
+  if (stateReads.has(call.method) && typeof at === 'string' && isLater(at, head)) {
+    return { jsonrpc: '2.0', id: call.id, error: { code: -32000, message: 'header not found' } }
+  }
   const params = (call.params ?? []).map((param) => (typeof param === 'string' ? atHead(param, head) : param))
   const reply = await send({ ...call, params })
   const { blockNumber, number } = (reply.result ?? {}) as { blockNumber?: Hex | null; number?: Hex }
   return isLater(blockNumber ?? number, head) ? instead(null) : reply
 }
+
+const stateReads = new Set(['eth_call', 'eth_getBalance', 'eth_getCode', 'eth_getTransactionCount'])
 
 type LogFilter = { fromBlock?: string; toBlock?: string; blockHash?: Hex }
 

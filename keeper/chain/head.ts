@@ -1,0 +1,22 @@
+import type { PublicClient } from 'viem'
+import { ChainUnavailable } from './everywhere.ts'
+
+/** Where a call reads the chain. */
+export type At = { blockNumber: bigint } | { blockTag: 'latest' }
+
+/**
+ * The block at which all that one decision depends on is read. Behind an RPC URL stand many nodes: asked for `latest`
+ * twice, they answer of two blocks, and the difference would look like somebody's fault.
+ *
+ * @param notBefore What the index has seen already: a node that isn't there yet knows nothing of the payments.
+ * @throws {ChainUnavailable} if the node that answered is behind that.
+ */
+export async function pinBlock(client: PublicClient, notBefore: bigint): Promise<{ blockNumber: bigint }> {
+  const blockNumber = await client.getBlockNumber({ cacheTime: 0 })
+  if (blockNumber < notBefore) {
+    throw new ChainUnavailable(
+      `the RPC answers of block ${blockNumber}, the index is at ${notBefore} already`,
+    )
+  }
+  return { blockNumber }
+}
