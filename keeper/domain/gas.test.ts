@@ -17,6 +17,11 @@ describe('countThatFit', () => {
     expect(countThatFit(pairs(400), false)).toBeGreaterThanOrEqual(175)
   })
 
+  test('behavior: of 150 providers that never had USDC, 141 fit; the others are the next batch', () => {
+    expect(countThatFit(pairs(150, String), false)).toBe(141)
+    expect(countThatFit(pairs(150, String).slice(141), false)).toBe(9)
+  })
+
   test('behavior: the model is at or above what `npm run bench -- gas` measured, by 3 % at most', () => {
     const measured = [
       [{ pairs: 100, singles: 0, payees: 0, hasCode: false }, 8_607_100n],

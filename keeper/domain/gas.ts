@@ -1,6 +1,11 @@
 /** Most gas a transaction may have (EIP-7825). */
 export const transactionGasCap = 2n ** 24n
-/** Where a batch is cut, by the model below. */
+/**
+ * Where a batch is cut, by the model below. Not at the cap: nodes and builders refuse what comes close to it
+ * (alchemyplatform/rundler#1186), and what the contract wants to see left before its last call comes on top. The payments
+ * of the raised count are of one wallet, so all 150 fit; of 150 wallets that never had USDC 141 do, and the others, which
+ * have fired nothing by themselves, ride with the next batch.
+ */
 export const batchGasCut = 15_500_000n
 
 // contracts/BatchSettlement.sol: what must be left before each call, so that one item can't revert the others.

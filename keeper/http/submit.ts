@@ -152,6 +152,7 @@ const codeOfFailure: Record<string, ErrorCode> = {
   insufficient_balance: 'insufficient_balance',
   invalid_signature: 'invalid_signature',
   token_paused: 'dependency_unavailable',
+  payment_voided: 'payment_voided',
 }
 
 /** Asks the token itself about each: signature, window, nonce and balance, of plain payers and of contract wallets. */

@@ -30,6 +30,7 @@ import { raiseActedBlock } from '../store/indexedHead.ts'
 import { type BatchItem, readBatchItems } from '../store/items.ts'
 import { pauseWallet } from '../store/leases.ts'
 import { deferPayments, seekEvidence } from '../store/queue.ts'
+import { failSubmission } from '../store/submissions.ts'
 import { markMined, markUnmined, readTransactions, type TransactionRow } from '../store/transactions.ts'
 import type { Context } from './context.ts'
 
@@ -146,6 +147,7 @@ async function concludeItems(context: Context, batch: BatchRow, mined: Transacti
     if (!(await lockBatch(tx, batch.id, 'mined'))) return
     for (const item of unsettled) await concludeItem(context, tx, batch, item, tried)
     if (!mined.succeeded || mined.kind === 'cancellation') {
+      await failSubmission(tx, batch.id, 'put_off')
       await closeBatch(tx, batch.id, mined.kind === 'cancellation' ? 'nothing_left' : 'reverted', now())
     }
   })

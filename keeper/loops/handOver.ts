@@ -3,6 +3,7 @@ import { type BatchRow, closeBatch, lockBatch, setBatchState, setRemoteHash } fr
 import { type BatchItem, markHandedOver, readBatchItems } from '../store/items.ts'
 import { type Lease, requireLease } from '../store/leases.ts'
 import { deferPayments, seekEvidence } from '../store/queue.ts'
+import { failSubmission } from '../store/submissions.ts'
 import type { Context } from './context.ts'
 import { readIndexState } from './indexState.ts'
 import { prepareBatch } from './prepare.ts'
@@ -35,7 +36,10 @@ export async function handOver(context: Context, lease: Lease, batch: BatchRow):
       })
     }
     if (plan) await setBatchState(tx, batch.id, 'handed_over')
-    else await closeBatch(tx, batch.id, 'nothing_left', now())
+    else {
+      await failSubmission(tx, batch.id, 'authorization_used')
+      await closeBatch(tx, batch.id, 'nothing_left', now())
+    }
   })
   if (plan) await followHandover(context, lease, { ...batch, state: 'handed_over' })
 }
@@ -62,6 +66,7 @@ export async function followHandover(context: Context, lease: Lease, batch: Batc
   await sql.begin(async (tx) => {
     await requireLease(tx, lease)
     if (!(await lockBatch(tx, batch.id, 'handed_over'))) return
+    if (!isSettled) await failSubmission(tx, batch.id, 'put_off')
     await closeBatch(tx, batch.id, isSettled ? 'settled' : 'released', now())
   })
   log.info(
@@ -117,6 +122,7 @@ async function submit(context: Context, lease: Lease, batch: BatchRow, url: stri
     await requireLease(tx, lease)
     if (!(await lockBatch(tx, batch.id, 'handed_over'))) return
     await deferPayments(tx, payments, new Date(now().getTime() + refusedMs))
+    await failSubmission(tx, batch.id, 'put_off')
     await closeBatch(tx, batch.id, 'released', now())
   })
   metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome: 'released' })

@@ -5,6 +5,7 @@ import { bumpFees } from '../domain/fees.ts'
 import { type BatchRow, closeBatch, lockBatch, setBatchState } from '../store/batches.ts'
 import { raiseActedBlock } from '../store/indexedHead.ts'
 import { type Lease, requireLease } from '../store/leases.ts'
+import { failSubmission } from '../store/submissions.ts'
 import {
   insertTransaction,
   markMined,
@@ -110,7 +111,9 @@ async function giveUpIfLost(context: Context, lease: Lease, batch: BatchRow): Pr
   if (now().getTime() - since < lostAfterMs) return
   await sql.begin(async (tx) => {
     await requireLease(tx, lease)
-    if (await lockBatch(tx, batch.id, batch.state)) await closeBatch(tx, batch.id, 'lost', now())
+    if (!(await lockBatch(tx, batch.id, batch.state))) return
+    await failSubmission(tx, batch.id, 'put_off')
+    await closeBatch(tx, batch.id, 'lost', now())
   })
   context.memory.missingSince.delete(batch.batchId)
   metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome: 'lost' })

@@ -141,14 +141,21 @@ export async function claimSubmission(
   if (!waiting) return null
   await lockClaims(sql, lease.chainId)
 
-  const payments = await sql<{ paymentId: string; feeRecipient: Address; openBatch: bigint | null }[]>`
-    select p.id as "paymentId", p.fee_recipient as "feeRecipient",
+  const payments = await sql<
+    { paymentId: string; feeRecipient: Address; openBatch: bigint | null; isVoided: boolean }[]
+  >`
+    select p.id as "paymentId", p.fee_recipient as "feeRecipient", p.voided_at is not null as "isVoided",
       (select i.batch_id from batch_item i where i.payment_id = p.id and i.active) as "openBatch"
     from submission_payment s
     join payment p on p.id = s.payment_id
     where s.submission_id = ${waiting.id}
     order by p.accepted_at, p.id
     for update of p`
+  // Voided since it was asked for: nobody was told yet that it is settled.
+  if (payments.some(({ isVoided }) => isVoided)) {
+    await sql`update submission set failure_code = 'payment_voided' where id = ${waiting.id}`
+    return null
+  }
   const transfers = await sql<
     { transferId: bigint; feeRecipient: Address | null; openBatch: bigint | null }[]
   >`

@@ -1,20 +1,20 @@
-import {
-  createTestClient,
-  createWalletClient,
-  encodeFunctionData,
-  type Hex,
-  http,
-  numberToHex,
-  parseAbi,
-  publicActions,
-} from 'viem'
+import { createWalletClient, encodeFunctionData, http, numberToHex, parseAbi } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { openServedNetworks, type ServedNetwork } from '#keeper/chain/servedNetworks'
 import type { Keeper } from '#keeper/keeper'
 import { type Database, openDatabase } from '#keeper/store/database'
+import { readIndexedHead } from '#keeper/store/indexedHead'
 import { priceFeedRuntimeCode } from '../../scripts/chain/generated/predeploys.ts'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
 import { startCutProxy } from '../support/cutProxy.ts'
+import {
+  checksOf,
+  expectUnharmed,
+  queueDue,
+  testClient,
+  transactionsOf,
+  whileRunning as whileAtWork,
+} from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   platformWallet,
@@ -22,8 +22,8 @@ import {
   startKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
-import { randomHex } from '../support/usdc.ts'
 import { until } from '../support/until.ts'
+import { randomHex } from '../support/usdc.ts'
 
 // Named after the rows of docs/operations.md, "What others suffered".
 
@@ -47,54 +47,17 @@ afterAll(async () => {
   await stack?.close()
 })
 
-const hourAgo = () => new Date(Date.now() - 3_600_000)
 const sending = 'eth_sendRawTransaction'
 
-async function queueDue(count = 1): Promise<QueuedPayment[]> {
-  const buyers = await stack.buyers(count, 50_000n)
-  return Promise.all(buyers.map((buyer) => stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })))
+/** With a keeper at work; afterwards its RPC is well again. */
+function whileRunning<T>(keeper: Keeper, task: () => Promise<T>): Promise<T> {
+  return whileAtWork(keeper, task).finally(() => chaos.heal())
 }
 
-async function whileRunning<T>(keeper: Keeper, task: () => Promise<T>): Promise<T> {
-  keeper.start()
-  try {
-    return await task()
-  } finally {
-    await keeper.stop()
-    chaos.heal()
-  }
-}
-
-async function transactionsOf(payments: QueuedPayment[]) {
-  return stack.database<
-    { hash: Hex; kind: string; nonce: bigint; mined: bigint | null; outcome: string | null }[]
-  >`
-    select t.hash, t.kind, t.nonce, t.mined_block as mined, b.outcome
-    from transaction t join batch b on b.id = t.batch_id
-    where b.id in (select batch_id from batch_item
-      where payment_id in ${stack.database(payments.map((one) => one.paymentId))})
-    order by t.created_at`
-}
-
-/** Settled, by no payment's attempt and with nobody charged twice. */
-async function expectUnharmed(payments: QueuedPayment[]): Promise<void> {
-  const rows = await stack.database<{ attempts: number }[]>`
-    select distinct attempts from payment where id in ${stack.database(payments.map((one) => one.paymentId))}`
-  expect(rows).toEqual([{ attempts: 0 }])
-  for (const { provider } of payments) expect(await stack.balanceOf(provider.from)).toBe(0n)
-}
-
-function testClient() {
-  return createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) }).extend(publicActions)
-}
-
-function checks(keeper: Keeper) {
-  return async () => {
-    const { checks } = (await (await keeper.app.request('/readyz')).json()) as {
-      checks: { name: string; ok: boolean }[]
-    }
-    return Object.fromEntries(checks.map(({ name, ok }) => [name, ok]))
-  }
+async function isClaimed(payments: QueuedPayment[]): Promise<boolean> {
+  const ids = payments.map((one) => one.paymentId)
+  const rows = await stack.database`select 1 from batch_item where payment_id in ${stack.database(ids)}`
+  return rows.length > 0
 }
 
 describe('what others suffered', () => {
@@ -102,25 +65,50 @@ describe('what others suffered', () => {
     'KEEPER 1: a broadcast whose answer is %s: the hash was known before, and it is settled once',
     async (fault) => {
       chaos.next(sending, fault)
-      const payments = await queueDue(2)
+      const payments = await queueDue(stack, 2)
       await whileRunning(stack.keeper({ networks: [behindChaos] }), () =>
         until('they are settled', () => stack.isSettled(payments)),
       )
-      expect(await transactionsOf(payments)).toHaveLength(1)
-      await expectUnharmed(payments)
+      expect(await transactionsOf(stack, payments)).toHaveLength(1)
+      await expectUnharmed(stack, payments)
+    },
+  )
+
+  // The buyers got their USDC in the last block, of which a node that is behind knows nothing.
+  test.each(['eth_call', '*'])(
+    'behavior: %s answered by a node that is behind: that is no fault of the payment',
+    async (method) => {
+      await testClient(stack).mine({ blocks: 5 })
+      const payments = await queueDue(stack, 2)
+      await until('the index has seen their USDC', async () => {
+        const head = await readIndexedHead(stack.database, 'indexer', stack.served.network.chainId)
+        return head?.blockNumber === (await stack.served.client.getBlockNumber({ cacheTime: 0 }))
+      })
+      chaos.always(method, 'stale-head')
+      await whileRunning(stack.keeper({ networks: [behindChaos] }), async () => {
+        await until('they are claimed', () => isClaimed(payments))
+        const from = chaos.calls.length
+        await until(
+          'old blocks were answered, more than once',
+          () => chaos.calls.slice(from).filter((call) => call.fault === 'stale-head').length >= 4,
+        )
+        chaos.heal()
+        await until('they are settled', () => stack.isSettled(payments))
+      })
+      await expectUnharmed(stack, payments)
     },
   )
 
   test('KEEPER 2 and 3: another program uses the key: no gap, no jam, the payments go on with the next nonce', async () => {
-    const payments = await queueDue()
-    const chain = testClient()
+    const payments = await queueDue(stack)
+    const chain = testClient(stack)
     await chain.setAutomine(false)
     let offset = 0
     const keeper = stack.keeper({ now: () => new Date(Date.now() + offset) })
     await whileRunning(keeper, async () => {
-      await until('it is out', async () => (await transactionsOf(payments)).length === 1)
+      await until('it is out', async () => (await transactionsOf(stack, payments)).length === 1)
       const other = createWalletClient({ account: walletAccount(0), transport: http(stack.chain.url) })
-      const [sent] = await transactionsOf(payments)
+      const [sent] = await transactionsOf(stack, payments)
       await other.sendTransaction({
         to: walletAccount(9).address,
         nonce: Number(sent?.nonce),
@@ -136,29 +124,29 @@ describe('what others suffered', () => {
       offset = 11_000
       await until('it is settled', () => stack.isSettled(payments))
     })
-    const [lost, settled] = await transactionsOf(payments)
+    const [lost, settled] = await transactionsOf(stack, payments)
     expect(lost).toMatchObject({ outcome: 'lost', mined: null })
     expect(settled?.nonce).toBe((lost?.nonce ?? 0n) + 1n)
-    await expectUnharmed(payments)
+    await expectUnharmed(stack, payments)
   })
 
   test('KEEPER 5: a timeout is not a failure', async () => {
     chaos.always(sending, 'delay')
-    const payments = await queueDue()
+    const payments = await queueDue(stack)
     await whileRunning(stack.keeper({ networks: [behindChaos] }), () =>
       until('it is settled', () => stack.isSettled(payments)),
     )
-    expect(await transactionsOf(payments)).toHaveLength(1)
-    await expectUnharmed(payments)
+    expect(await transactionsOf(stack, payments)).toHaveLength(1)
+    await expectUnharmed(stack, payments)
   })
 
   test('KEEPER 9: a transaction that vanishes is sent again, the same bytes, before more is offered', async () => {
-    const payments = await queueDue()
-    const chain = testClient()
+    const payments = await queueDue(stack)
+    const chain = testClient(stack)
     await chain.setAutomine(false)
     await whileRunning(stack.keeper(), async () => {
-      await until('it is out', async () => (await transactionsOf(payments)).length === 1)
-      const [sent] = await transactionsOf(payments)
+      await until('it is out', async () => (await transactionsOf(stack, payments)).length === 1)
+      const [sent] = await transactionsOf(stack, payments)
       if (!sent) throw new Error('nothing was sent')
       await until('the node has it', async () => {
         const found = await stack.served.client.getTransaction({ hash: sent.hash }).catch(() => null)
@@ -173,25 +161,25 @@ describe('what others suffered', () => {
       await chain.setAutomine(true)
       await until('it is settled', () => stack.isSettled(payments))
     })
-    expect(await transactionsOf(payments)).toHaveLength(1)
-    await expectUnharmed(payments)
+    expect(await transactionsOf(stack, payments)).toHaveLength(1)
+    await expectUnharmed(stack, payments)
   })
 })
 
 describe('dependencies that are gone', () => {
   test('behavior: the RPC: nothing fails, /readyz names it, and it goes on when it is back', async () => {
     chaos.always('*', 'refuse')
-    const payments = await queueDue()
+    const payments = await queueDue(stack)
     const keeper = stack.keeper({ networks: [behindChaos] })
     await whileRunning(keeper, async () => {
-      await until('/readyz names it', async () => (await checks(keeper)())['rpc localhost'] === false)
-      expect(await checks(keeper)()).toMatchObject({ database: true })
-      expect(await transactionsOf(payments)).toEqual([])
+      await until('/readyz names it', async () => (await checksOf(keeper))['rpc localhost'] === false)
+      expect(await checksOf(keeper)).toMatchObject({ database: true })
+      expect(await transactionsOf(stack, payments)).toEqual([])
       chaos.heal()
       await until('it is settled', () => stack.isSettled(payments))
-      await until('/readyz says so', async () => (await checks(keeper)())['rpc localhost'] === true)
+      await until('/readyz says so', async () => (await checksOf(keeper))['rpc localhost'] === true)
     })
-    await expectUnharmed(payments)
+    await expectUnharmed(stack, payments)
   })
 
   test('behavior: Postgres, in the middle of a batch: no row is lost, /readyz names it, and it goes on', async () => {
@@ -200,7 +188,7 @@ describe('dependencies that are gone', () => {
     url.hostname = '127.0.0.1'
     url.port = String(proxy.port)
     const database: Database = openDatabase({ url: url.href, applicationName: 'behind a proxy' })
-    const payments = await queueDue(2)
+    const payments = await queueDue(stack, 2)
     let wasCut = false
     const keeper = stack.keeper({
       database,
@@ -212,13 +200,13 @@ describe('dependencies that are gone', () => {
     })
     try {
       await whileRunning(keeper, async () => {
-        await until('/readyz names it', async () => (await checks(keeper)()).database === false)
+        await until('/readyz names it', async () => (await checksOf(keeper)).database === false)
         proxy.mend()
         await until('they are settled', () => stack.isSettled(payments))
-        await until('/readyz says so', async () => (await checks(keeper)()).database === true)
+        await until('/readyz says so', async () => (await checksOf(keeper)).database === true)
       })
-      expect(await transactionsOf(payments)).toHaveLength(1)
-      await expectUnharmed(payments)
+      expect(await transactionsOf(stack, payments)).toHaveLength(1)
+      await expectUnharmed(stack, payments)
     } finally {
       await database.end({ timeout: 1 })
       await proxy.close()
@@ -227,12 +215,12 @@ describe('dependencies that are gone', () => {
 })
 
 test('behavior: payers with code are settled in a batch of their own, found out by the keeper', async () => {
-  const payments = await queueDue(4)
+  const payments = await queueDue(stack, 4)
   // ERC-1271: says yes to every signature.
   const alwaysYes = '0x631626ba7e60e01b60005260206000f3'
   const [first, second] = payments
   for (const payment of [first, second]) {
-    if (payment) await testClient().setCode({ address: payment.provider.from, bytecode: alwaysYes })
+    if (payment) await testClient(stack).setCode({ address: payment.provider.from, bytecode: alwaysYes })
   }
   await whileRunning(stack.keeper(), () => until('all are settled', () => stack.isSettled(payments)))
   const batches = await stack.database<{ count: number }[]>`
@@ -240,7 +228,7 @@ test('behavior: payers with code are settled in a batch of their own, found out 
     where i.active and i.payment_id in ${stack.database(payments.map((one) => one.paymentId))}
     group by b.id`
   expect(batches).toEqual([{ count: 2 }, { count: 2 }])
-  await expectUnharmed(payments)
+  await expectUnharmed(stack, payments)
 })
 
 test('behavior: a payment whose time is over fails with the reason, and its provider hears of it', async () => {
@@ -249,7 +237,7 @@ test('behavior: a payment whose time is over fails with the reason, and its prov
   const payment = await stack.queue({ buyer, price: 50_000n, validFor: 5 })
   await whileRunning(stack.keeper(), async () => {
     await until('its time is over on chain', async () => {
-      await testClient().mine({ blocks: 1 })
+      await testClient(stack).mine({ blocks: 1 })
       const { timestamp } = await stack.served.client.getBlock()
       return timestamp > payment.provider.validBefore
     })
@@ -273,11 +261,11 @@ describe('raised thresholds', () => {
   /** What getL1Fee of the OP stack's GasPriceOracle answers. */
   async function setL1Fee(wei: bigint): Promise<void> {
     const word = numberToHex(wei, { size: 32 }).slice(2)
-    await testClient().setCode({ address: oracle, bytecode: `0x7f${word}60005260206000f3` })
+    await testClient(stack).setCode({ address: oracle, bytecode: `0x7f${word}60005260206000f3` })
   }
 
   async function setEthUsd(usd: bigint): Promise<void> {
-    await testClient().setCode({ address: feed, bytecode: priceFeedRuntimeCode })
+    await testClient(stack).setCode({ address: feed, bytecode: priceFeedRuntimeCode })
     const admin = createWalletClient({ account: walletAccount(9), transport: http(stack.chain.url) })
     const data = encodeFunctionData({ abi: priceFeedAbi, functionName: 'setAnswer', args: [usd * 10n ** 8n] })
     const hash = await admin.sendTransaction({ to: feed, data, chain: null })
@@ -316,7 +304,7 @@ describe('raised thresholds', () => {
         return looks > 20
       })
     })
-    expect(await transactionsOf(payments)).toEqual([])
+    expect(await transactionsOf(stack, payments)).toEqual([])
   }
 
   async function triggerOf(payments: QueuedPayment[]): Promise<string | undefined> {
@@ -360,7 +348,7 @@ describe('raised thresholds', () => {
     payments.push(...(await add(50)))
     await whileRunning(keeperOnOpStack(), () => until('they are settled', () => stack.isSettled(payments)))
     expect(await triggerOf(payments)).toBe('count')
-    expect(await transactionsOf(payments)).toHaveLength(1)
+    expect(await transactionsOf(stack, payments)).toHaveLength(1)
   })
 
   // The last: it moves the chain's clock.
@@ -368,8 +356,8 @@ describe('raised thresholds', () => {
     // Next to nothing by the feed, 10 USD by the configured price.
     await setL1Fee(10n ** 13n)
     await setEthUsd(1n)
-    await testClient().increaseTime({ seconds: 3 * 3_600 })
-    await testClient().mine({ blocks: 1 })
+    await testClient(stack).increaseTime({ seconds: 3 * 3_600 })
+    await testClient(stack).mine({ blocks: 1 })
     const payments = await queueMany(20, 60_000n)
     await staysQueued(payments)
     await setEthUsd(1n)

@@ -3,28 +3,25 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import {
   type Address,
-  createTestClient,
   createWalletClient,
   encodeFunctionData,
   type Hash,
   type Hex,
   http,
   multicall3Abi,
-  publicActions,
 } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type App, createApp } from '#api/app'
-import { createLogger } from '#api/log'
-import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
+import type { App } from '#api/app'
 import { serveApp } from '#api/server'
-import type { Keeper } from '#keeper/keeper'
 import { insertBatch } from '#keeper/store/batches'
 import { acquireLease } from '#keeper/store/leases'
 import { encodePayload, parsePayload } from '#protocol/payload'
 import { encodeSettle, type SettlementItem } from '#protocol/settlement'
 import { multicall3Address } from '../../scripts/chain/prepareChain.ts'
 import { cliPath } from '../support/cli.ts'
-import { call, fetchChallenge, openShop, type Shop, sign, testGatewaySettings } from '../support/gateway.ts'
+import { call, fetchChallenge, openShop, type Shop, sign } from '../support/gateway.ts'
+import { createStackGateway } from '../support/keeperGateway.ts'
+import { attemptsOf, hourAgo, queueDue, testClient, whileRunning } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   platformWallet,
@@ -34,8 +31,8 @@ import {
   walletKey,
 } from '../support/keeperStack.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
-import { randomHex } from '../support/usdc.ts'
 import { until } from '../support/until.ts'
+import { randomHex } from '../support/usdc.ts'
 
 let stack: KeeperStack
 let app: App
@@ -44,7 +41,7 @@ let folder: string
 let shop: Shop
 beforeAll(async () => {
   stack = await startKeeperStack()
-  app = createGateway(true)
+  app = createStackGateway(stack)
   server = await serveApp(app, { host: '127.0.0.1', port: 0 })
   folder = await mkdtemp(join(tmpdir(), 'tollkeeper-stranger-'))
   shop = await openShop(app)
@@ -54,32 +51,6 @@ afterAll(async () => {
   await stack?.close()
   await rm(folder, { recursive: true, force: true })
 })
-
-function createGateway(publicQueue: boolean): App {
-  return createApp({
-    database: stack.database,
-    networks: [stack.served],
-    settings: { ...testGatewaySettings, platformWallet, publicQueue },
-    receiptKeys: toReceiptKeys(rotateReceiptKeys(undefined)),
-    log: createLogger('test', 'error'),
-  })
-}
-
-const hourAgo = () => new Date(Date.now() - 3_600_000)
-
-async function queueDue(count: number): Promise<QueuedPayment[]> {
-  const buyers = await stack.buyers(count, 50_000n)
-  return Promise.all(buyers.map((buyer) => stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })))
-}
-
-async function whileRunning<T>(keeper: Keeper, task: () => Promise<T>): Promise<T> {
-  keeper.start()
-  try {
-    return await task()
-  } finally {
-    await keeper.stop()
-  }
-}
 
 /** A payment through the gateway's own door, an hour old. */
 async function buy(): Promise<string> {
@@ -147,7 +118,11 @@ describe('GET /settlements/pending', () => {
   })
 
   test('error: PUBLIC_QUEUE=false', async () => {
-    const answer = await call(createGateway(false), 'GET', '/settlements/pending')
+    const answer = await call(
+      createStackGateway(stack, { publicQueue: false }),
+      'GET',
+      '/settlements/pending',
+    )
     expect(answer).toMatchObject({ status: 404, body: { code: 'not_found' } })
   })
 })
@@ -181,7 +156,7 @@ describe('a keeper without a database', () => {
   })
 
   test('default: next to a stopped operator it settles everything; the operator, back again, sends nothing', async () => {
-    const payments = await queueDue(5)
+    const payments = await queueDue(stack, 5)
     const paymentId = await buy()
     const stranger = await startStranger()
     await until('all are settled', () => stack.isSettled(payments))
@@ -195,7 +170,7 @@ describe('a keeper without a database', () => {
     expect(stranger.output()).not.toContain(walletKey(5).slice(2))
 
     // The receipt carries the stranger's transaction once it has its confirmations.
-    await testClient().mine({ blocks: 1 })
+    await testClient(stack).mine({ blocks: 1 })
     const [half] = await stack.halves(payments[0] as QueuedPayment)
     await until('the receipt has the hash', async () => {
       const { body } = await call<{ receipt: string }>(app, 'GET', `/receipts/${paymentId}`)
@@ -210,15 +185,15 @@ describe('a keeper without a database', () => {
     expect(listed.batches).toContainEqual(expect.objectContaining({ tx_hash: half?.txHash }))
 
     const nonce = await nonceOf(walletAccount(0).address)
-    const later = await queueDue(1)
+    const later = await queueDue(stack, 1)
     await whileRunning(stack.keeper(), () => until('the next one is settled', () => stack.isSettled(later)))
     // One transaction: of the payment that came after.
     expect(await nonceOf(walletAccount(0).address)).toBe(nonce + 1)
-    expect(await attemptsOf(payments)).toEqual([0])
+    expect(await attemptsOf(stack, payments)).toEqual([0])
   })
 
   test('behavior: what a batch of a keeper that is gone holds is published after a minute, and settled', async () => {
-    const payments = await queueDue(2)
+    const payments = await queueDue(stack, 2)
     // As a keeper leaves it that claims and dies, and whose key nobody has.
     const { chainId } = stack.served.network
     const address = randomHex(20)
@@ -243,13 +218,13 @@ describe('a keeper without a database', () => {
         return row?.outcome === 'released'
       }),
     )
-    expect(await attemptsOf(payments)).toEqual([0])
+    expect(await attemptsOf(stack, payments)).toEqual([0])
   })
 })
 
 describe('strangers change nothing but their own gas bill', () => {
   test('behavior: a forged AuthorizationFailed', async () => {
-    const [victim, own] = await queueDue(2)
+    const [victim, own] = await queueDue(stack, 2)
     if (!victim || !own) throw new Error('nothing queued')
     // A wrong signature for the victim's nonce, beside one that settles: the contract says that the victim's failed.
     const forged = { ...victim.provider, signature: own.provider.signature }
@@ -259,7 +234,7 @@ describe('strangers change nothing but their own gas bill', () => {
   })
 
   test('behavior: a batch with too little gas leaves the rest to others', async () => {
-    const payments = await queueDue(3)
+    const payments = await queueDue(stack, 3)
     const { status } = await settleAsStranger(payments.map(pairOf), { gas: 330_000n })
     expect(status).toBe('success')
     await until('one is settled', async () => {
@@ -271,10 +246,10 @@ describe('strangers change nothing but their own gas bill', () => {
   })
 
   test("behavior: a copied batchId, mined ahead of the batch that it is the operator's of", async () => {
-    const payments = await queueDue(3)
+    const payments = await queueDue(stack, 3)
     const [first] = payments
     if (!first) throw new Error('nothing queued')
-    const chain = testClient()
+    const chain = testClient(stack)
     await chain.setAutomine(false)
     await whileRunning(stack.keeper(), async () => {
       const find = () => stack.database<{ batchId: Hex }[]>`
@@ -291,7 +266,7 @@ describe('strangers change nothing but their own gas bill', () => {
   })
 
   test('behavior: settle called twice through a wrapper', async () => {
-    const payments = await queueDue(2)
+    const payments = await queueDue(stack, 2)
     const calls = payments.map((payment) => ({
       target: stack.served.deployment.batchSettlement,
       allowFailure: false,
@@ -309,7 +284,7 @@ describe('strangers change nothing but their own gas bill', () => {
     const nonce = await nonceOf(walletAccount(0).address)
     const keeper = stack.keeper()
     await whileRunning(keeper, async () => {
-      const later = await queueDue(1)
+      const later = await queueDue(stack, 1)
       await until('the next one is settled', () => stack.isSettled(later))
     })
     expect(await nonceOf(walletAccount(0).address)).toBe(nonce + 1)
@@ -318,13 +293,13 @@ describe('strangers change nothing but their own gas bill', () => {
 
   async function expectSettledByOperator(payments: QueuedPayment[]): Promise<void> {
     await whileRunning(stack.keeper(), () => until('all are settled', () => stack.isSettled(payments)))
-    expect(await attemptsOf(payments)).toEqual([0])
+    expect(await attemptsOf(stack, payments)).toEqual([0])
     for (const { provider } of payments) expect(await stack.balanceOf(provider.from)).toBe(0n)
   }
 })
 
 test('behavior: two operators with databases of their own and the same payments: money moves once', async () => {
-  const payments = await queueDue(4)
+  const payments = await queueDue(stack, 4)
   const other = await startKeeperStack({}, stack.chain)
   try {
     await copyPayments(other, payments)
@@ -347,7 +322,7 @@ test('behavior: two operators with databases of their own and the same payments:
     await Promise.all(keepers.map((keeper) => keeper.stop()))
     expect((await stack.balanceOf(platformWallet)) - before).toBe(4n * 2_500n)
     for (const { provider } of payments) expect(await stack.balanceOf(provider.from)).toBe(0n)
-    expect(await attemptsOf(payments)).toEqual([0])
+    expect(await attemptsOf(stack, payments)).toEqual([0])
     const [row] = await other.database<
       { attempts: number }[]
     >`select max(attempts)::int as attempts from payment`
@@ -377,10 +352,6 @@ async function copyPayments(other: KeeperStack, payments: QueuedPayment[]): Prom
   for (const row of authorizations) {
     await other.database`insert into signed_authorization ${other.database(row)}`
   }
-}
-
-function testClient() {
-  return createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) }).extend(publicActions)
 }
 
 function stranger() {
@@ -414,10 +385,4 @@ async function settleAsStranger(...args: Parameters<typeof sendAsStranger>) {
 
 async function nonceOf(address: Address): Promise<number> {
   return stack.served.client.getTransactionCount({ address })
-}
-
-async function attemptsOf(payments: QueuedPayment[]): Promise<number[]> {
-  const rows = await stack.database<{ attempts: number }[]>`
-    select distinct attempts from payment where id in ${stack.database(payments.map((one) => one.paymentId))}`
-  return rows.map(({ attempts }) => attempts)
 }

@@ -5,6 +5,8 @@ export type CutProxy = {
   port: number
   /** Breaks every connection, and refuses new ones until `mend`. */
   cut: () => void
+  /** Lets connections stand, old ones and new ones, and carries nothing until `mend`: a host that is gone without a word. */
+  stall: () => void
   mend: () => void
   close: () => Promise<void>
 }
@@ -13,6 +15,7 @@ export type CutProxy = {
 export async function startCutProxy(host: string, port: number): Promise<CutProxy> {
   const sockets = new Set<Socket>()
   let isCut = false
+  let isStalled = false
   const server = createServer((client) => {
     if (isCut) return void client.destroy()
     const target = connect(port, host)
@@ -27,6 +30,7 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
         other.destroy()
       })
       one.pipe(other)
+      if (isStalled) one.pause()
     }
   })
   server.listen(0, '127.0.0.1')
@@ -38,8 +42,14 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
   return {
     port: (server.address() as AddressInfo).port,
     cut,
+    stall: () => {
+      isStalled = true
+      for (const socket of sockets) socket.pause()
+    },
     mend: () => {
       isCut = false
+      isStalled = false
+      for (const socket of sockets) socket.resume()
     },
     close: async () => {
       cut()

@@ -1,0 +1,132 @@
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { type CutProxy, startCutProxy } from '../support/cutProxy.ts'
+import { mine, queueDue, testClient, transactionsOf } from '../support/keeperScenes.ts'
+import {
+  type KeeperStack,
+  platformWallet,
+  type QueuedPayment,
+  startKeeperStack,
+  walletAccount,
+  walletKey,
+} from '../support/keeperStack.ts'
+import { findBreaches, findMisplaced, findUnknownTransactions } from '../support/ledger.ts'
+import { type RunningCommand, runCommand } from '../support/processes.ts'
+import { until } from '../support/until.ts'
+
+// A keeper as it is run in production loses its database, or its RPC, for so long. `npm test` takes the short form;
+// `npm run test:chaos -- outages --seconds 30` the long one.
+
+const seconds = Number(process.env.OUTAGE_SECONDS ?? 4)
+
+let stack: KeeperStack
+let postgres: CutProxy
+let rpc: CutProxy
+let running: RunningCommand | null = null
+beforeAll(async () => {
+  stack = await startKeeperStack()
+  const [database, chain] = [new URL(stack.databaseUrl), new URL(stack.chain.url)]
+  postgres = await startCutProxy(database.hostname, Number(database.port))
+  rpc = await startCutProxy(chain.hostname, Number(chain.port))
+})
+afterEach(async () => {
+  postgres.mend()
+  rpc.mend()
+  await testClient(stack).setAutomine(true)
+  running?.child.kill('SIGKILL')
+  await running?.exited
+  running = null
+})
+afterAll(async () => {
+  await postgres?.close()
+  await rpc?.close()
+  await stack?.close()
+})
+
+async function startKeeper(): Promise<{ keeper: RunningCommand; url: string }> {
+  const database = new URL(stack.databaseUrl)
+  database.hostname = '127.0.0.1'
+  database.port = String(postgres.port)
+  const keeper = runCommand([process.execPath, 'keeper/main.ts'], {
+    DATABASE_URL: database.href,
+    NETWORKS: 'localhost',
+    RPC_URL_LOCALHOST: `http://127.0.0.1:${rpc.port}`,
+    DEPLOYMENTS_FILE: stack.deploymentsFile,
+    PLATFORM_WALLET: platformWallet,
+    KEEPER_PRIVATE_KEYS: walletKey(0),
+    KEEPER_PORT: '0',
+    KEEPER_LEASE_MS: '3000',
+    REBROADCAST_AFTER_MS: '1000',
+    PRIORITY_FEE_WEI: '0',
+  })
+  running = keeper
+  const { port } = JSON.parse(await keeper.line(/listening/)) as { port: number }
+  return { keeper, url: `http://127.0.0.1:${port}` }
+}
+
+type Ready = { status: number; failing: string[] }
+
+async function readReady(url: string): Promise<Ready> {
+  const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(10_000) })
+  const { checks } = (await response.json()) as { checks: { name: string; ok: boolean }[] }
+  return { status: response.status, failing: checks.filter(({ ok }) => !ok).map(({ name }) => name) }
+}
+
+async function countRows(): Promise<{ payments: number; authorizations: number }> {
+  const [row] = await stack.database<[{ payments: number; authorizations: number }]>`
+    select (select count(*)::int from payment) as payments,
+      (select count(*)::int from signed_authorization) as authorizations`
+  return row
+}
+
+describe.each([
+  { what: 'Postgres', proxy: () => postgres, named: 'database' },
+  { what: 'the RPC', proxy: () => rpc, named: 'rpc localhost' },
+])('$what is gone', ({ proxy, named }) => {
+  test.each(['cut', 'stall'] as const)(
+    `behavior: %s for ${seconds} s in the middle of a batch: the process stays, /readyz names it, and all goes on`,
+    async (how) => {
+      const { keeper, url } = await startKeeper()
+      const { pid } = keeper.child
+      const startBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
+      await until('it is ready', async () => (await readReady(url)).status === 200)
+      await testClient(stack).setAutomine(false)
+      const payments: QueuedPayment[] = []
+      payments.push(...(await queueDue(stack, 3)))
+      await until('a batch is out', async () => {
+        const out = await stack.database`
+          select 1 from transaction t join batch b on b.id = t.batch_id
+          where b.state = 'broadcast' and t.broadcast_at is not null`
+        return out.length === 1
+      })
+
+      proxy()[how]()
+      const goneAt = Date.now()
+      // Both go on meanwhile: what is out is mined, and the gateway accepts payments.
+      await testClient(stack).setAutomine(true)
+      await mine(stack, 1)
+      payments.push(...(await queueDue(stack, 2)))
+      const before = await countRows()
+      await until('/readyz names it', async () => (await readReady(url)).failing.includes(named))
+      while (Date.now() - goneAt < seconds * 1_000) {
+        expect(await readReady(url)).toMatchObject({ status: 503, failing: expect.arrayContaining([named]) })
+        expect((await fetch(`${url}/livez`)).status).toBe(200)
+      }
+      proxy().mend()
+
+      await until('all are settled', () => stack.isSettled(payments))
+      await until('/readyz says that all is well', async () => (await readReady(url)).status === 200)
+      expect(keeper.child).toMatchObject({ pid, exitCode: null, signalCode: null })
+      expect(await countRows()).toEqual(before)
+      expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
+      expect(await findBreaches(stack.database)).toEqual([])
+      const wallets = [walletAccount(0).address]
+      const { database, served } = stack
+      expect(await findUnknownTransactions({ database, client: served.client }, wallets, startBlock)).toEqual(
+        [],
+      )
+      const blamed = await database`select id from payment where attempts > 0 or failed_at is not null`
+      expect(blamed).toEqual([])
+      expect(new Set((await transactionsOf(stack, payments)).map(({ nonce }) => nonce)).size).toBe(2)
+    },
+  )
+})

@@ -1,0 +1,10 @@
+import { type CheckpointName, checkpoints } from '#keeper/loops/context'
+
+/** The checkpoints from one to another, in the order in which the settlement path comes to them. */
+export function stretch(first: CheckpointName, last: CheckpointName): CheckpointName[] {
+  return checkpoints.slice(checkpoints.indexOf(first), checkpoints.indexOf(last) + 1)
+}
+
+/** Where only a keeper comes that is somebody's facilitator, or has one: facilitator.test.ts. */
+export const ofSubmissions = stretch('before-submission-recorded', 'before-submission-answer')
+export const ofHandovers = stretch('before-handover', 'after-handover-recorded')

@@ -1,0 +1,170 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { serveApp } from '#api/server'
+import { cliPath } from '../support/cli.ts'
+import { createStackGateway } from '../support/keeperGateway.ts'
+import { expectUnharmed, hourAgo, mine, queueDue, testClient } from '../support/keeperScenes.ts'
+import { type KeeperStack, startKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
+import { findMisplaced } from '../support/ledger.ts'
+import { type RunningCommand, runCommand } from '../support/processes.ts'
+import { until } from '../support/until.ts'
+
+// A keeper without a database remembers nothing: what it had out when it was killed, only the chain knows.
+
+let stack: KeeperStack
+let server: Awaited<ReturnType<typeof serveApp>>
+let folder: string
+const running = new Set<RunningCommand>()
+beforeAll(async () => {
+  stack = await startKeeperStack()
+  server = await serveApp(createStackGateway(stack), { host: '127.0.0.1', port: 0 })
+  folder = await mkdtemp(join(tmpdir(), 'tollkeeper-independent-'))
+})
+afterEach(async () => {
+  for (const { child } of running) child.kill('SIGKILL')
+  running.clear()
+  await testClient(stack).setAutomine(true)
+})
+afterAll(async () => {
+  await server?.close()
+  await stack?.close()
+  await rm(folder, { recursive: true, force: true })
+})
+
+async function startKeeper(change: Record<string, string> = {}): Promise<RunningCommand> {
+  const keyFile = join(folder, 'keeper.key')
+  await writeFile(keyFile, walletKey(5))
+  const keeper = runCommand(
+    [
+      ...[process.execPath, cliPath, 'keeper', '--gateway', `http://127.0.0.1:${server.port}`],
+      ...['--rpc', stack.chain.url, '--network', 'localhost', '--key-file', keyFile],
+    ],
+    {
+      DATABASE_URL: undefined,
+      DEPLOYMENTS_FILE: stack.deploymentsFile,
+      PRIORITY_FEE_WEI: '0',
+      KEEPER_POLL_MS: '100',
+      REBROADCAST_AFTER_MS: '300',
+      ...change,
+    },
+  )
+  running.add(keeper)
+  return keeper
+}
+
+/** The command line's own process may have started another one, which is the keeper. */
+async function kill(keeper: RunningCommand): Promise<void> {
+  for (const line of await keeper.survivors()) process.kill(Number.parseInt(line, 10), 'SIGKILL')
+  await keeper.exited
+}
+
+const address = walletAccount(5).address
+const nonceOf = () => stack.served.client.getTransactionCount({ address })
+
+async function waitingTransactions() {
+  const { transactions } = await testClient(stack).getBlock({
+    blockTag: 'pending',
+    includeTransactions: true,
+  })
+  return transactions.filter(({ from }) => from === address.toLowerCase())
+}
+
+test('behavior: killed with its transaction out, it waits for that one, and sends no second one', async () => {
+  const startBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
+  const nonce = await nonceOf()
+  await testClient(stack).setAutomine(false)
+  const payments = await queueDue(stack, 3)
+  const first = await startKeeper()
+  await first.line(/batch signed/)
+  await until('its transaction is out', async () => (await waitingTransactions()).length === 1)
+  await kill(first)
+  const [left] = await waitingTransactions()
+
+  const second = await startKeeper()
+  await second.line(/waiting for it/)
+  await testClient(stack).mine({ blocks: 1 })
+  await testClient(stack).setAutomine(true)
+  await until('all are settled', () => stack.isSettled(payments))
+  await second.line(/nothing more to settle/)
+  expect(await nonceOf()).toBe(nonce + 1)
+  expect((await stack.served.client.getTransactionReceipt({ hash: left?.hash ?? '0x' })).status).toBe(
+    'success',
+  )
+  await expectUnharmed(stack, payments)
+  expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
+
+  // It goes on, and says at its end what it has done.
+  const later = await queueDue(stack, 2)
+  await until('they are settled too', () => stack.isSettled(later))
+  await second.line(/batch mined/)
+  second.child.kill('SIGTERM')
+  expect(await second.exited).toBe(0)
+  expect(JSON.parse(await second.line(/stopped/))).toMatchObject({ batches: 1, payments: 2, stillOut: null })
+})
+
+test('behavior: what was left behind is never mined: its nonce is used again, for more', async () => {
+  const nonce = await nonceOf()
+  const chain = testClient(stack)
+  await chain.setAutomine(false)
+  const payments = await queueDue(stack, 2)
+  const first = await startKeeper()
+  await first.line(/batch signed/)
+  await until('its transaction is out', async () => (await waitingTransactions()).length === 1)
+  await kill(first)
+  const [left] = await waitingTransactions()
+
+  const second = await startKeeper({ REPLACE_AFTER_MS: '1000' })
+  await second.line(/its nonce is used again/)
+  await until('another one stands in its place', async () => {
+    const waiting = await waitingTransactions()
+    return waiting.length === 1 && waiting[0]?.hash !== left?.hash
+  })
+  expect((await waitingTransactions())[0]?.nonce).toBe(nonce)
+  await chain.mine({ blocks: 1 })
+  await chain.setAutomine(true)
+  await until('all are settled', () => stack.isSettled(payments))
+  expect(await nonceOf()).toBe(nonce + 1)
+  await expectUnharmed(stack, payments)
+})
+
+test('behavior: a reorg drops what was mined before the one that is out: it starts anew, from the nonce that is free', async () => {
+  const chain = testClient(stack)
+  const [one, other] = await stack.buyers(2, 50_000n)
+  if (!one || !other) throw new Error('no buyers')
+  const snapshot = await chain.snapshot()
+  const startBlock = (await chain.getBlockNumber({ cacheTime: 0 })) + 1n
+  const nonce = await nonceOf()
+  await startKeeper({ REPLACE_AFTER_MS: '1000' })
+  const first = await stack.queue({ buyer: one, price: 50_000n, acceptedAt: hourAgo() })
+  await until('the first is settled', () => stack.isSettled([first]))
+  const head = await chain.getBlockNumber({ cacheTime: 0 })
+  await chain.setAutomine(false)
+  const second = await stack.queue({ buyer: other, price: 50_000n, acceptedAt: hourAgo() })
+  await until('the second is out', async () => (await waitingTransactions()).length === 1)
+
+  await chain.revert({ id: snapshot })
+  await chain.setAutomine(true)
+  await mine(stack, Number(head - startBlock) + 4)
+  await until('both are settled', async () => {
+    await mine(stack, 1)
+    return stack.isSettled([first, second])
+  })
+  expect(await nonceOf()).toBeGreaterThan(nonce)
+  expect(await findMisplaced(stack, [first, second], startBlock)).toEqual([])
+  await expectUnharmed(stack, [first, second])
+})
+
+test('error: what it can not start with is named, and the status is 1', async () => {
+  const keeper = runCommand([process.execPath, 'keeper/main.ts'], {
+    DATABASE_URL: undefined,
+    KEEPER_GATEWAY_URL: `http://127.0.0.1:${server.port}`,
+    KEEPER_PRIVATE_KEYS: walletKey(5),
+    NETWORKS: 'localhost',
+    RPC_URL_LOCALHOST: 'http://127.0.0.1:1',
+    DEPLOYMENTS_FILE: stack.deploymentsFile,
+  })
+  expect(await keeper.exited).toBe(1)
+  expect(keeper.output()).toMatch(/^keeper: localhost: could not read the chain/)
+})

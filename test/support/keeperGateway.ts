@@ -1,0 +1,16 @@
+import { createApp } from '#api/app'
+import { createLogger } from '#api/log'
+import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
+import { testGatewaySettings } from './gateway.ts'
+import { type KeeperStack, platformWallet } from './keeperStack.ts'
+
+/** A gateway on the database of a keeper stack. */
+export function createStackGateway(stack: KeeperStack, { publicQueue = true } = {}) {
+  return createApp({
+    database: stack.database,
+    networks: [stack.served],
+    settings: { ...testGatewaySettings, platformWallet, publicQueue },
+    receiptKeys: toReceiptKeys(rotateReceiptKeys(undefined)),
+    log: createLogger('test', 'error'),
+  })
+}
