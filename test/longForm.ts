@@ -3,27 +3,37 @@ import { once } from 'node:events'
 import { parseArgs } from 'node:util'
 
 // The long forms of what `npm test` runs bounded:
-//   npm run test:crash -- [--runs N]                 dies at each checkpoint by itself, N times
+//   npm run test:crash -- [--runs N] [--at NAME]     dies at each checkpoint, or that one, by itself, N times
 //   npm run test:chaos -- [file] [--runs N] [--seed S]   the N seeds from S on
+//   npm run test:chaos -- outages [--seconds N]          a dependency is gone for N seconds
 
-const usage = 'npm run test:crash -- [--runs N], or: npm run test:chaos -- [file] [--runs N] [--seed S]'
+const usage =
+  'npm run test:crash -- [--runs N] [--at NAME], or: npm run test:chaos -- [file] [--runs N] [--seed S] [--seconds N]'
 const [kind, ...args] = process.argv.slice(2)
 const { values, positionals } = parseArgs({
   args,
-  options: { runs: { type: 'string' }, seed: { type: 'string' } },
+  options: {
+    runs: { type: 'string' },
+    at: { type: 'string' },
+    seed: { type: 'string' },
+    seconds: { type: 'string' },
+  },
   allowPositionals: true,
 })
-const { runs, seed } = values
-for (const [name, value] of Object.entries({ runs, seed })) {
+const { runs, seed, seconds } = values
+for (const [name, value] of Object.entries({ runs, seed, seconds })) {
   if (value === undefined || (/^\d{1,9}$/.test(value) && (name === 'seed' || Number(value) > 0))) continue
   process.stderr.write(`--${name}: expected a whole number, got "${value}"; ${usage}\n`)
   process.exit(2)
 }
 
 const settings: Record<string, string | undefined> =
-  kind === 'crash' ? { CRASH_RUNS: runs ?? '1' } : { CHAOS_RUNS: runs, CHAOS_SEED: seed }
+  kind === 'crash'
+    ? { CRASH_RUNS: runs ?? '1' }
+    : { CHAOS_RUNS: runs, CHAOS_SEED: seed, OUTAGE_SECONDS: seconds }
 const paths = positionals.length > 0 ? positionals.map((name) => `test/${kind}/${name}`) : [`test/${kind}/`]
-const child = spawn('vitest', ['run', '--project', 'system', ...paths], {
+const only = values.at === undefined ? [] : ['--testNamePattern', `dies at ${values.at}`]
+const child = spawn('vitest', ['run', '--project', 'system', ...only, ...paths], {
   stdio: 'inherit',
   env: { ...process.env, ...settings },
 })
