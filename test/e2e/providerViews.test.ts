@@ -1,0 +1,159 @@
+import type { Address } from 'viem'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type Database, openDatabase } from '#keeper/store/database'
+import { formatUsdc, parseUsdc } from '#protocol/amount'
+import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
+import { startTestStack, type TestStack } from '../support/stack.ts'
+import { until } from '../support/until.ts'
+import { readBalance, tokenOf } from '../support/usdc.ts'
+
+/** No trigger but those that the test asks for. */
+const patient = { TRIGGER_COUNT: '1000', TRIGGER_AMOUNT_USDC: '1000', TRIGGER_TIME_SECONDS: '3600' }
+const eager = { TRIGGER_TIME_SECONDS: '1' }
+/** Of one payment of 0.01 USDC, the provider's. */
+const net = 9_500n
+const hourMs = 3_600_000
+const dayMs = 24 * hourMs
+
+let stack: TestStack
+let database: Database
+let shop: Shop
+let buyer: TestBuyer
+
+beforeAll(async () => {
+  stack = await startTestStack({ env: { keeper: patient } })
+  database = openDatabase({ url: stack.databaseUrl, max: 2, applicationName: 'test' })
+  shop = await openShop(stack)
+  buyer = await newBuyer(stack, '1')
+})
+afterAll(async () => {
+  await shop?.close()
+  await database?.end()
+  await stack?.close()
+})
+
+test('behavior: revenue by hour, day and month is what the wallet has: summed, live, through a reorg, and summed again', async () => {
+  const early = await pay([40 * dayMs, 30 * hourMs, 0])
+  await stack.keeper.restart(eager)
+  await untilSummed(early)
+  await stack.keeper.stop()
+  await expectViews({ settled: early, open: [] })
+
+  const late = await pay([0, 26 * hourMs])
+  await expectViews({ settled: early, open: late })
+  const snapshot = await stack.rpc.request({ method: 'evm_snapshot' } as never)
+  const height = await stack.rpc.getBlockNumber()
+  await stack.keeper.start(eager)
+  await until('they are settled', async () => (await countSettled()) === 5)
+  await stack.keeper.stop()
+  await expectViews({ settled: [...early, ...late], open: [] })
+
+  // The chain without that batch grows past the one with it.
+  const settledHeight = await stack.rpc.getBlockNumber()
+  await stack.rpc.request({ method: 'evm_revert', params: [snapshot] } as never)
+  for (let block = height; block <= settledHeight; block++) {
+    await stack.rpc.request({ method: 'evm_mine' } as never)
+  }
+  await until('the index follows', async () => (await countSettled()) === 3)
+  await expectViews({ settled: early, open: late })
+
+  await stack.keeper.start(eager)
+  await untilSummed([...early, ...late])
+  await expectViews({ settled: [...early, ...late], open: [] })
+})
+
+/** Payments by the SDK, one after the other, accepted so long ago. */
+async function pay(agesMs: number[]): Promise<string[]> {
+  const ids: string[] = []
+  for (const ageMs of agesMs) {
+    const { paymentId = '' } = await buyer.client.request(shop.url)
+    await database`
+      update payment set accepted_at = accepted_at - ${ageMs}::float8 * interval '1 millisecond' where id = ${paymentId}`
+    ids.push(paymentId)
+  }
+  return ids
+}
+
+/** Until the gateway's own loop has added them to the sums, once they are final. */
+async function untilSummed(ids: string[]): Promise<void> {
+  await until('they are in the sums', async () => {
+    const summed = await database`select from payment where id = any(${ids}) and summarised is not null`
+    return summed.length === ids.length
+  })
+}
+
+type Rows = Record<string, unknown>[]
+
+function ask(path: string): Promise<Response> {
+  return fetch(`${stack.api.url}/providers/${shop.providerId}/${path}`, {
+    headers: { authorization: `Bearer ${shop.apiKey}` },
+  })
+}
+
+async function view(path: string): Promise<Record<string, unknown>> {
+  const answer = await ask(path)
+  expect([path, answer.status]).toEqual([path, 200])
+  return answer.json() as Promise<Record<string, unknown>>
+}
+
+/** Null while the index is below what the keeper acted on. */
+async function countSettled(): Promise<number | null> {
+  const answer = await ask('payments?status=settled&limit=100')
+  if (answer.status === 503) return null
+  const { payments } = (await answer.json()) as { payments: unknown[] }
+  return payments.length
+}
+
+async function expectViews({ settled, open }: { settled: string[]; open: string[] }): Promise<void> {
+  const accepted = await database<{ id: string; at: Date }[]>`
+    select id, accepted_at as at from payment where provider_id = ${shop.providerId}`
+  expect(accepted).toHaveLength(settled.length + open.length)
+  for (const [interval, mostMs] of [
+    ['hour', 31 * dayMs],
+    ['day', 60 * dayMs],
+    ['month', 100 * dayMs],
+  ] as const) {
+    const from = new Date(Date.now() - mostMs)
+    const expected = Map.groupBy(
+      accepted.filter(({ at }) => at >= from),
+      ({ at }) => startOf(interval, at),
+    )
+    const { revenue } = await view(`revenue?interval=${interval}&from=${from.toISOString()}`)
+    const seen = (revenue as Rows).map((row) => [
+      row.startsAt,
+      row.payments,
+      row.settledPayments,
+      row.settled_usdc,
+      row.outstanding_usdc,
+    ])
+    expect([interval, seen]).toEqual([
+      interval,
+      [...expected]
+        .sort(([one], [other]) => (one < other ? 1 : -1))
+        .map(([startsAt, payments]) => {
+          const moved = BigInt(payments.filter(({ id }) => settled.includes(id)).length)
+          const rest = BigInt(payments.length) - moved
+          return [startsAt, payments.length, Number(moved), formatUsdc(moved * net), formatUsdc(rest * net)]
+        }),
+    ])
+  }
+  const { revenue } = await view('revenue?interval=total')
+  const balance = await readBalance(stack.rpc, tokenOf(stack.chain), shop.address as Address)
+  expect((revenue as Rows).map((row) => parseUsdc(String(row.settled_usdc)))).toEqual([balance])
+  const since = new Date(Date.now() - 10 * dayMs).toISOString()
+  const recent = accepted.filter(({ at }) => at >= new Date(since))
+  const recentSettled = BigInt(recent.filter(({ id }) => settled.includes(id)).length)
+  expect((await view(`payers?from=${since}`)).payers).toMatchObject([
+    {
+      payer: buyer.address.toLowerCase(),
+      payments: recent.length,
+      settled_usdc: formatUsdc(recentSettled * net),
+    },
+  ])
+}
+
+function startOf(interval: 'hour' | 'day' | 'month', time: Date): string {
+  const iso = time.toISOString()
+  const kept = { hour: 13, day: 10, month: 7 }[interval]
+  return `${iso.slice(0, kept)}${'0000-01-01T00:00:00.000Z'.slice(kept)}`
+}
