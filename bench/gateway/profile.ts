@@ -1,4 +1,4 @@
-/** A CPU profile of another Node process, taken through its inspector, by area. */
+/** A CPU profile of another Node process's main thread, taken through its inspector, by area. */
 
 type CallFrame = { functionName: string; url: string }
 type Profile = {
@@ -38,7 +38,7 @@ export async function profile(inspectorUrl: string, work: () => Promise<void>): 
 
 /** The first of these that a frame matches, from the innermost outwards, is the area that its time counts for. */
 const areas: [name: string, pattern: RegExp][] = [
-  ['two public keys recovered (secp256k1)', /node_modules\/secp256k1/],
+  ['two public keys recovered, where no thread does it', /node_modules\/secp256k1/],
   ['receipt: claims, ES256', /api\/receipts|crypto\/sig/],
   ['macaroon: read, six HMACs', /protocol\/macaroon|api\/hmac/],
   [

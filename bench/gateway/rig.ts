@@ -18,7 +18,7 @@ import { startPostgres } from '../../scripts/postgres.ts'
 import { type RegisteredProvider, registerProvider } from '../../scripts/stack/registerProvider.ts'
 import { Service } from '../../scripts/stack/service.ts'
 import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
-import { cpuTime, cpuTimeOfGroup, parentOf } from './cpuTime.ts'
+import { cpuTime, cpuTimeOfGroup, cpuTimeOfMainThread, parentOf } from './cpuTime.ts'
 
 export type Buyer = { address: Address; key: Uint8Array }
 
@@ -48,8 +48,8 @@ export type Rig = {
   ) => Promise<{ port: number; cpu: () => Promise<number> }>
   /** The most memory that the api had, MiB. */
   apiPeakRssMb: () => Promise<number>
-  /** CPU time that each part has used so far, µs. */
-  cpu: () => Promise<{ api: number; postgres: number; chain: number; load: number }>
+  /** CPU time that each part has used so far, µs; `apiMain` is part of `api`. */
+  cpu: () => Promise<{ api: number; apiMain: number; postgres: number; chain: number; load: number }>
   close: () => Promise<void>
 }
 
@@ -171,6 +171,7 @@ export async function startRig({
       },
       cpu: async () => ({
         api: await cpuTime(api.pid ?? 0),
+        apiMain: await cpuTimeOfMainThread(api.pid ?? 0),
         postgres: await cpuTimeOfGroup(postmaster),
         chain: await cpuTime(chain.pid),
         load: await cpuTime(process.pid),
