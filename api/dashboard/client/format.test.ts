@@ -7,6 +7,7 @@ import {
   writeCountdown,
   writeDistance,
   writeExactUsdc,
+  writeRate,
   writeShare,
   writeUsdc,
 } from './format.ts'
@@ -33,6 +34,15 @@ test.each([
   [0, 3, '0.0 %'],
 ])('default: %s of %s is %s', (part, whole, text) => {
   expect(writeShare(part, whole)).toBe(text)
+})
+
+test.each([
+  ['0.05', '5 %'],
+  ['0.0345', '3.45 %'],
+  ['0.07', '7 %'],
+  ['0.02502', '2.5 %'],
+])('default: the rate %s is %s', (fraction, text) => {
+  expect(writeRate(fraction)).toBe(text)
 })
 
 test.each([

@@ -30,6 +30,11 @@ export function writeShare(part: number, whole: number): string {
   return `${(Math.floor((part * 1_000) / whole) / 10).toFixed(part === whole ? 0 : 1)} %`
 }
 
+/** A decimal fraction, as receipts carry rates, in per cent. */
+export function writeRate(fraction: string): string {
+  return `${Number((Number(fraction) * 100).toFixed(2))} %`
+}
+
 /** A part of a whole, from 0 to 1, for lengths on a screen. */
 export function shareOf(part: bigint, whole: bigint): number {
   if (whole <= 0n) return 0

@@ -52,19 +52,20 @@ export function createGateway(key?: string): Gateway {
 
 type Page = { cursor: string | null }
 
-/** Reads a list's first `pages` pages, or all of them. */
-export async function readPages<P extends Page>(
+/** Reads a list's first `pages` pages, or all of them, into one. */
+export async function readPages<P extends Page, Row>(
   read: (cursor: string | undefined) => Promise<P>,
+  rowsOf: (page: P) => Row[],
   pages = Number.POSITIVE_INFINITY,
-): Promise<P[]> {
-  const found: P[] = []
+): Promise<{ rows: Row[]; hasMore: boolean }> {
+  const rows: Row[] = []
   let cursor: string | undefined
-  do {
+  for (let count = 1; ; count++) {
     const page = await read(cursor)
-    found.push(page)
+    rows.push(...rowsOf(page))
     cursor = page.cursor ?? undefined
-  } while (cursor !== undefined && found.length < pages)
-  return found
+    if (cursor === undefined || count === pages) return { rows, hasMore: cursor !== undefined }
+  }
 }
 
 /** A query string, without what is undefined. */

@@ -10,30 +10,46 @@ export type ReceiptCheck =
   /** It reads as a receipt, and this gateway did not sign it. */
   | { kind: 'forged'; claims: ReceiptClaims; reason: string }
   | { kind: 'genuine'; claims: VerifiedReceipt; payment: Payment | undefined; mismatches: string[] }
+  /** It could not be looked at, which says nothing about it. */
+  | { kind: 'unavailable'; reason: string }
 
-/**
- * Verifies a receipt here, in the browser, with the gateway's public keys, and asks where its payment stands.
- *
- * @throws {GatewayError} where the gateway can't be asked
- */
+/** Verifies a receipt here, in the browser, with the gateway's public keys, and asks where its payment stands. */
 export async function checkReceipt(text: string, gateway: Gateway): Promise<ReceiptCheck> {
+  if (globalThis.crypto?.subtle === undefined) {
+    return { kind: 'unavailable', reason: 'Browsers verify signatures only on pages served over https.' }
+  }
   const jws = text.replace(/\s+/g, '')
   const claims = decodeReceipt(jws)
   if (claims === undefined || jws.split('.').length !== 3) return { kind: 'unreadable' }
-  let verified: VerifiedReceipt
   try {
-    verified = await verifyReceipt(jws, await gateway.get<Jwks>('.well-known/jwks.json'))
+    const verified = await verifyReceipt(jws, await gateway.get<Jwks>('.well-known/jwks.json'))
+    const payment = await findPayment(verified.paymentId, gateway)
+    return {
+      kind: 'genuine',
+      claims: verified,
+      payment,
+      mismatches: payment ? compare(verified, payment) : [],
+    }
   } catch (error) {
-    if (!(error instanceof ProtocolError)) throw error
-    return { kind: 'forged', claims, reason: error.message }
+    if (error instanceof ProtocolError) return { kind: 'forged', claims, reason: error.message }
+    if (error instanceof GatewayError) return { kind: 'unavailable', reason: error.message }
+    throw error
   }
-  const payment = await gateway
-    .get<Payment>(`payments/${encodeURIComponent(verified.paymentId)}`)
-    .catch((error: unknown) => {
-      if (error instanceof GatewayError && error.status === 404) return undefined
-      throw error
-    })
-  return { kind: 'genuine', claims: verified, payment, mismatches: payment ? compare(verified, payment) : [] }
+}
+
+async function findPayment(paymentId: string, gateway: Gateway): Promise<Payment | undefined> {
+  try {
+    return await gateway.get<Payment>(`payments/${encodeURIComponent(paymentId)}`)
+  } catch (error) {
+    if (error instanceof GatewayError && error.status === 404) return undefined
+    throw error
+  }
+}
+
+/** Whether two receipts say the same: the gateway signs one anew each time that it is asked. */
+export function isSameStatement(one: string, other: string): boolean {
+  const [first, second] = [one, other].map((jws) => JSON.stringify({ ...decodeReceipt(jws), iat: 0 }))
+  return first === second
 }
 
 /** Where a receipt and what the gateway knows of its payment differ: never, unless one of the two is wrong. */

@@ -10,6 +10,7 @@ import {
   seriousViolations,
   type Watched,
 } from '../../support/browser.ts'
+import { startCutProxy } from '../../support/cutProxy.ts'
 import { startTestStack, type TestStack } from '../../support/stack.ts'
 import { chooseBrowser } from './chooseBrowser.ts'
 import { patient, playScene, type Scene } from './scene.ts'
@@ -45,14 +46,14 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await tab.page.context().close()
   })
 
-  async function open(options: object = desktop): Promise<Page> {
-    tab = await openTab(browser, stack.api.url, options)
-    await tab.page.goto(`${stack.api.url}/dashboard`)
+  async function open(options: object = desktop, url = stack.api.url): Promise<Page> {
+    tab = await openTab(browser, url, options)
+    await tab.page.goto(`${url}/dashboard`)
     return tab.page
   }
 
-  async function signIn(options: object = desktop, key = scene.shop.apiKey): Promise<Page> {
-    const page = await open(options)
+  async function signIn(options: object = desktop, key = scene.shop.apiKey, url?: string): Promise<Page> {
+    const page = await open(options, url)
     await page.getByLabel('API key').fill(key)
     await page.getByRole('button', { name: 'Sign in' }).click()
     await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor()
@@ -141,6 +142,36 @@ describe.skipIf(executable === undefined)('dashboard', () => {
       'Mined',
       'Confirmed',
     ])
+  })
+
+  test('behavior: a receipt is verified once for what it says, though each answer signs it anew', async () => {
+    const page = await signIn()
+    await page.clock.install()
+    const asked = { receipts: 0, keys: 0 }
+    page.on('request', (request) => {
+      if (request.url().includes('/receipts/')) asked.receipts++
+      if (request.url().includes('/jwks.json')) asked.keys++
+    })
+    await page.goto(`${stack.api.url}/dashboard/#/payments/${scene.settled[0]}`)
+    await page.getByText('verified in this browser').waitFor()
+    for (const times of [2, 3]) {
+      await page.clock.fastForward(5_000)
+      await expect.poll(() => asked.receipts).toBe(times)
+      await page.waitForLoadState('networkidle')
+    }
+    expect(asked.keys).toBe(1)
+    await page.getByText('verified in this browser').waitFor()
+  })
+
+  test('behavior: a page that is not served over https says that it can not verify', async () => {
+    const page = await signIn()
+    await page.addInitScript(() => Object.defineProperty(crypto, 'subtle', { value: undefined }))
+    const reason = 'Browsers verify signatures only on pages served over https.'
+    await page.reload()
+    await page.goto(`${stack.api.url}/dashboard/#/payments/${scene.settled[0]}`)
+    await page.getByText(`not verified: ${reason}`).waitFor()
+    await page.goto(`${stack.api.url}/dashboard/#/receipt/${scene.receipt}`)
+    await page.getByText(`${reason} This says nothing about the receipt.`).waitFor()
   })
 
   test('behavior: what is paid while one looks shows by itself', async () => {
@@ -335,6 +366,37 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     }
     await page.getByRole('button', { name: 'Try again' }).click()
     await page.getByText('Revenue over time').waitFor()
+  })
+
+  test('error: a database that is away is told in every view, and they come back by themselves', async () => {
+    expected = /status of 503/
+    const url = new URL(stack.databaseUrl)
+    const database = await startCutProxy(url.hostname, Number(url.port))
+    url.port = String(database.port)
+    const api = await stack.createService('api', { DATABASE_URL: url.href })
+    try {
+      await api.start()
+      const page = await signIn(desktop, scene.shop.apiKey, api.url)
+      await page.getByRole('link', { name: 'Batches' }).click()
+      await page.getByRole('link', { name: 'localhost #2' }).waitFor()
+      database.cut()
+      const title = 'The gateway can’t reach its database or the chain'
+      await page.getByText(`${title}. What you see was read before.`).waitFor()
+      expect(await page.getByRole('link', { name: 'localhost #2' }).isVisible()).toBe(true)
+      for (const route of ['queue', 'payments', 'failures', `payments/${scene.settled[0]}`, '']) {
+        await page.goto(`${api.url}/dashboard/#/${route}`)
+        await page.getByRole('heading', { level: 2, name: title }).waitFor()
+      }
+      const answer = await fetch(`${api.url}/settlements/status?wallet=${scene.shop.address}`)
+      expect(answer.status).toBe(503)
+      expect(await seriousViolations(page)).toEqual([])
+      database.mend()
+      await page.getByText('Revenue over time').waitFor()
+      await page.getByText('Live', { exact: true }).waitFor()
+    } finally {
+      await api.stop()
+      await database.close()
+    }
   })
 
   test('error: a gateway that is gone keeps what was read, says so, and is found again', async () => {

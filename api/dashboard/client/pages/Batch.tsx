@@ -1,22 +1,20 @@
-import { useState } from 'preact/hooks'
 import type { ProviderPayments, TransactionBatches } from '../answers.ts'
 import { nameTrigger, writeCount } from '../format.ts'
 import { query, readPages } from '../gateway.ts'
-import { Fact, Time, Transaction, Usdc } from '../parts/bits.tsx'
+import { Fact, ShowMore, Time, Transaction, Usdc } from '../parts/bits.tsx'
 import { PaymentTable } from '../parts/PaymentTable.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { useSession } from '../session.ts'
-import { usePolled } from '../usePolled.ts'
+import { usePolledPages } from '../usePolledPages.ts'
 
 const pageSize = 100
 
 /** A settlement transaction: its batches, and which of the provider's payments it moved. */
 export function BatchPage({ network, txHash }: { network: string; txHash: string }) {
   const { gateway, provider } = useSession()
-  const [pages, setPages] = useState(1)
-  const polled = usePolled(async (signal) => {
+  const { polled, showMore } = usePolledPages(async (signal, pages) => {
     const asked = { network, tx_hash: txHash }
-    const [{ batches }, found] = await Promise.all([
+    const [{ batches }, { rows: payments, hasMore }] = await Promise.all([
       gateway.get<TransactionBatches>(`settlements/batches${query(asked)}`, signal),
       readPages(
         (cursor) =>
@@ -24,16 +22,12 @@ export function BatchPage({ network, txHash }: { network: string; txHash: string
             `providers/${provider.providerId}/payments${query({ ...asked, limit: pageSize, cursor })}`,
             signal,
           ),
+        (page) => page.payments,
         pages,
       ),
     ])
-    return {
-      batches,
-      payments: found.flatMap(({ payments }) => payments),
-      hasMore: found.at(-1)?.cursor != null,
-    }
+    return { batches, payments, hasMore }
   }, `batch ${network} ${txHash}`)
-  const { refresh } = polled
   return (
     <View title="Batch" polled={polled}>
       {({ batches, payments, hasMore }) =>
@@ -74,18 +68,7 @@ export function BatchPage({ network, txHash }: { network: string; txHash: string
               ) : (
                 <PaymentTable payments={payments} label="Payments of the batch" />
               )}
-              {hasMore && (
-                <button
-                  type="button"
-                  class="quiet"
-                  onClick={() => {
-                    setPages(pages + 1)
-                    refresh()
-                  }}
-                >
-                  Show more
-                </button>
-              )}
+              <ShowMore hasMore={hasMore} showMore={showMore} />
             </section>
           </>
         )

@@ -1,35 +1,30 @@
-import { useMemo, useState } from 'preact/hooks'
+import { useMemo } from 'preact/hooks'
 import { parseUsdc } from '#protocol/amount'
 import type { Batch, Batches } from '../answers.ts'
 import { nameTrigger, writeCount, writeTime } from '../format.ts'
 import { query, readPages } from '../gateway.ts'
-import { Table, Time, Transaction, Usdc } from '../parts/bits.tsx'
+import { ShowMore, Table, Time, Transaction, Usdc } from '../parts/bits.tsx'
 import { Plot } from '../parts/Plot.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
 import { useSession } from '../session.ts'
-import { usePolled } from '../usePolled.ts'
+import { usePolledPages } from '../usePolledPages.ts'
 
 const pageSize = 50
 
 export function BatchesPage() {
   const { gateway, provider } = useSession()
-  const [pages, setPages] = useState(1)
-  const polled = usePolled(async (signal) => {
-    const found = await readPages(
-      (cursor) =>
-        gateway.get<Batches>(
-          `providers/${provider.providerId}/batches${query({ limit: pageSize, cursor })}`,
-          signal,
-        ),
+  const { polled, showMore } = usePolledPages((signal, pages) => {
+    const path = `providers/${provider.providerId}/batches`
+    return readPages(
+      (cursor) => gateway.get<Batches>(`${path}${query({ limit: pageSize, cursor })}`, signal),
+      ({ batches }) => batches,
       pages,
     )
-    return { batches: found.flatMap(({ batches }) => batches), hasMore: found.at(-1)?.cursor != null }
   }, 'batches')
-  const { refresh } = polled
   return (
     <View title="Batches" polled={polled}>
-      {({ batches, hasMore }) =>
+      {({ rows: batches, hasMore }) =>
         batches.length === 0 ? (
           <Empty title="No batch yet">
             <p>
@@ -46,18 +41,7 @@ export function BatchesPage() {
             <section class="panel">
               <h2>Settled together</h2>
               <BatchTable batches={batches} />
-              {hasMore && (
-                <button
-                  type="button"
-                  class="quiet"
-                  onClick={() => {
-                    setPages(pages + 1)
-                    refresh()
-                  }}
-                >
-                  Show older ones
-                </button>
-              )}
+              <ShowMore hasMore={hasMore} showMore={showMore} />
             </section>
           </>
         )

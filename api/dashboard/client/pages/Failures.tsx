@@ -22,10 +22,11 @@ export function FailuresPage() {
             `providers/${provider.providerId}/failures${query({ status, limit: 50, cursor })}`,
             signal,
           ),
+        ({ failures }) => failures,
         mostPages,
-      ).then((pages) => pages.flatMap(({ failures }) => failures))
+      )
     const [retrying, failed] = await Promise.all([read('retrying'), read('failed')])
-    return { retrying, failed }
+    return { retrying: retrying.rows, failed: failed.rows }
   }, 'failures')
   return (
     <View title="Failures" polled={polled}>

@@ -19,12 +19,15 @@ export function OverviewPage() {
     const path = `providers/${provider.providerId}`
     const starts = startsOf(range, new Date())
     const asked = { interval: ranges[range].interval, from: starts[0]?.toISOString(), limit: mostRows }
-    const [revenue, usage, { endpoints }] = await Promise.all([
+    const [revenue, { rows: usage }, { endpoints }] = await Promise.all([
       gateway.get<Revenue>(`${path}/revenue${query(asked)}`, signal),
-      readPages((cursor) => gateway.get<Usage>(`${path}/usage${query({ ...asked, cursor })}`, signal)),
+      readPages(
+        (cursor) => gateway.get<Usage>(`${path}/usage${query({ ...asked, cursor })}`, signal),
+        (page) => page.usage,
+      ),
       gateway.get<EndpointList>(`${path}/endpoints`, signal),
     ])
-    return { starts, revenue: revenue.revenue, usage: usage.flatMap((page) => page.usage), endpoints }
+    return { starts, revenue: revenue.revenue, usage, endpoints }
   }, range)
 
   const choice = (

@@ -1,11 +1,10 @@
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Payment, Receipt, Timeline } from '../answers.ts'
 import { describeCode, writeUsdc } from '../format.ts'
-import { GatewayError } from '../gateway.ts'
 import { Copyable, Fact, Status, Time, Transaction } from '../parts/bits.tsx'
 import { Claims } from '../parts/Claims.tsx'
 import { View } from '../parts/View.tsx'
-import { checkReceipt, type ReceiptCheck } from '../receiptCheck.ts'
+import { checkReceipt, isSameStatement, type ReceiptCheck } from '../receiptCheck.ts'
 import { href } from '../routing.ts'
 import { useSession } from '../session.ts'
 import { type Step, stepsOf } from '../timeline.ts'
@@ -110,39 +109,43 @@ function Facts({ payment }: { payment: Payment }) {
   )
 }
 
-/** The receipt as signed a moment ago, verified here and not by whoever sent it. */
+/** The receipt as the gateway signs it now, verified here and not by whoever sent it: once for each that says something new. */
 function ReceiptPanel({ receipt }: { receipt: string }) {
   const { gateway } = useSession()
-  const [check, setCheck] = useState<ReceiptCheck | { kind: 'unchecked'; reason: string }>()
+  const [check, setCheck] = useState<ReceiptCheck>()
+  const kept = useRef(receipt)
+  if (check?.kind === 'unavailable' || !isSameStatement(kept.current, receipt)) kept.current = receipt
+  const shown = kept.current
   useEffect(() => {
     let isCurrent = true
-    checkReceipt(receipt, gateway)
-      .catch((error: unknown) => {
-        if (!(error instanceof GatewayError)) throw error
-        return { kind: 'unchecked' as const, reason: error.message }
-      })
-      .then((result) => {
-        if (isCurrent) setCheck(result)
-      })
+    void checkReceipt(shown, gateway).then((result) => {
+      if (isCurrent) setCheck(result)
+    })
     return () => {
       isCurrent = false
     }
-  }, [receipt, gateway])
+  }, [shown, gateway])
+  const mismatches = check?.kind === 'genuine' ? check.mismatches : []
   return (
     <section class="panel">
       <header class="line">
         <h2>Receipt</h2>
-        {check?.kind === 'genuine' && <span class="status good">verified in this browser</span>}
+        {check?.kind === 'genuine' && mismatches.length === 0 && (
+          <span class="status good">verified in this browser</span>
+        )}
+        {mismatches.length > 0 && (
+          <span class="status bad">differs from the record in: {mismatches.join(', ')}</span>
+        )}
         {check?.kind === 'forged' && <span class="status bad">signature is wrong</span>}
-        {check?.kind === 'unchecked' && <span class="status plain">not verified: {check.reason}</span>}
+        {check?.kind === 'unavailable' && <span class="status plain">not verified: {check.reason}</span>}
       </header>
       {check?.kind === 'genuine' && <Claims claims={check.claims} />}
       <details>
         <summary>Signed form (JWS)</summary>
         <p class="jws">
-          <Copyable text={receipt} whole />
+          <Copyable text={shown} whole />
         </p>
-        <a href={href('receipt', receipt)}>Open in the receipt check</a>
+        <a href={href('receipt', shown)}>Open in the receipt check</a>
       </details>
     </section>
   )

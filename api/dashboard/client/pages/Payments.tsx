@@ -2,31 +2,27 @@ import { useState } from 'preact/hooks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { ProviderPayments } from '../answers.ts'
 import { query, readPages } from '../gateway.ts'
+import { ShowMore } from '../parts/bits.tsx'
 import { PaymentTable } from '../parts/PaymentTable.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
 import { useSession } from '../session.ts'
-import { usePolled } from '../usePolled.ts'
+import { usePolledPages } from '../usePolledPages.ts'
 
 const pageSize = 25
 
 export function PaymentsPage() {
   const { gateway, provider } = useSession()
   const [status, setStatus] = useState('')
-  const [pages, setPages] = useState(1)
-  const polled = usePolled(async (signal) => {
+  const { polled, showMore } = usePolledPages((signal, pages) => {
+    const path = `providers/${provider.providerId}/payments`
     const asked = { status: status || undefined, limit: pageSize }
-    const found = await readPages(
-      (cursor) =>
-        gateway.get<ProviderPayments>(
-          `providers/${provider.providerId}/payments${query({ ...asked, cursor })}`,
-          signal,
-        ),
+    return readPages(
+      (cursor) => gateway.get<ProviderPayments>(`${path}${query({ ...asked, cursor })}`, signal),
+      ({ payments }) => payments,
       pages,
     )
-    return { payments: found.flatMap(({ payments }) => payments), hasMore: found.at(-1)?.cursor != null }
   }, `payments ${status}`)
-  const { refresh } = polled
 
   const filters = (
     <form
@@ -40,13 +36,7 @@ export function PaymentsPage() {
     >
       <label>
         <span class="caption">Status</span>
-        <select
-          value={status}
-          onChange={(event) => {
-            setStatus(event.currentTarget.value)
-            setPages(1)
-          }}
-        >
+        <select value={status} onChange={(event) => setStatus(event.currentTarget.value)}>
           <option value="">any</option>
           {paymentStatuses.map((name) => (
             <option key={name} value={name}>
@@ -66,7 +56,7 @@ export function PaymentsPage() {
   )
   return (
     <View title="Payments" polled={polled} below={filters}>
-      {({ payments, hasMore }) =>
+      {({ rows: payments, hasMore }) =>
         payments.length === 0 ? (
           <Empty title={status === '' ? 'No payments yet' : 'No payment has this status'}>
             <p>What buyers pay shows here within seconds.</p>
@@ -74,18 +64,7 @@ export function PaymentsPage() {
         ) : (
           <section class="panel">
             <PaymentTable payments={payments} label="Payments" />
-            {hasMore && (
-              <button
-                type="button"
-                class="quiet"
-                onClick={() => {
-                  setPages(pages + 1)
-                  refresh()
-                }}
-              >
-                Show older ones
-              </button>
-            )}
+            <ShowMore hasMore={hasMore} showMore={showMore} />
           </section>
         )
       }

@@ -1,6 +1,6 @@
 import { type ReceiptClaims, zeroHash } from '#protocol/receipt'
 import type { VerifiedReceipt } from '#sdk/audit/verifyReceipt'
-import { writeUsdc } from '../format.ts'
+import { writeRate, writeUsdc } from '../format.ts'
 import { Copyable, Fact, Time, Transaction } from './bits.tsx'
 
 /** What a receipt says. */
@@ -21,7 +21,7 @@ export function Claims({ claims }: { claims: ReceiptClaims | VerifiedReceipt }) 
         USDC
       </Fact>
       <Fact title="Tier">
-        {tier}, fee {effectiveRate}
+        {tier}, {writeRate(effectiveRate)} fee
       </Fact>
       <Fact title="Payer">
         <Copyable text={claims.payer} />

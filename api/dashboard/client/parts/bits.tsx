@@ -166,6 +166,16 @@ export function Table({
   )
 }
 
+/** Under a list that has more than is shown. */
+export function ShowMore({ hasMore, showMore }: { hasMore: boolean; showMore: () => void }) {
+  if (!hasMore) return null
+  return (
+    <button type="button" class="quiet" onClick={showMore}>
+      Show older ones
+    </button>
+  )
+}
+
 /** One entry of a `dl`. */
 export function Fact({ title, children }: { title: string; children: ComponentChildren }) {
   return (

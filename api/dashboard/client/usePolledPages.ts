@@ -1,0 +1,23 @@
+import { useState } from 'preact/hooks'
+import { type Polled, usePolled } from './usePolled.ts'
+
+/**
+ * As {@link usePolled}, for a list of which more pages are read once they are asked for.
+ *
+ * @param read with how many pages to read
+ */
+export function usePolledPages<T>(
+  read: (signal: AbortSignal, pages: number) => Promise<T>,
+  key: string,
+): { polled: Polled<T>; showMore: () => void } {
+  const [asked, setAsked] = useState({ key, pages: 1 })
+  const pages = asked.key === key ? asked.pages : 1
+  const polled = usePolled((signal) => read(signal, pages), key)
+  return {
+    polled,
+    showMore: () => {
+      setAsked({ key, pages: pages + 1 })
+      polled.refresh()
+    },
+  }
+}
