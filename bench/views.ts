@@ -1,5 +1,6 @@
 /** How fast providers' and settlement views are with a year of payments, and how that grows with their number. */
 import { Agent, request } from 'node:http'
+import { totalmem } from 'node:os'
 import { parseArgs } from 'node:util'
 import { createApp } from '#api/app'
 import { createLogger } from '#api/log'
@@ -18,7 +19,20 @@ import { fillViews, type ViewsData } from './data/fillViews.ts'
 const views = ['status', 'batches', 'revenue', 'payments'] as const
 type View = (typeof views)[number]
 
-type Bench = { data: ViewsData; port: number; keys: Map<string, string>; close: () => Promise<void> }
+type Bench = {
+  payments: number
+  data: ViewsData
+  port: number
+  keys: Map<string, string>
+  close: () => Promise<void>
+}
+
+/** Milliseconds of each request, by what was asked for. */
+type Times = Record<View, Map<string, number[]>>
+
+// What Postgres' manual advises for a server of its own. With the 128 MB that it has unless told, most of what is measured
+// is how fast the kernel hands over pages.
+const sharedBuffersMb = Math.round(totalmem() / 4 / 2 ** 20)
 
 export async function run(args: string[]): Promise<void> {
   const { values } = parseArgs({
@@ -27,15 +41,16 @@ export async function run(args: string[]): Promise<void> {
       json: { type: 'boolean', default: false },
       payments: { type: 'string', default: '1000000' },
       requests: { type: 'string', default: '1000' },
+      'shared-buffers': { type: 'string', default: String(sharedBuffersMb) },
     },
   })
-  const say = (line: string) => {
-    if (!values.json) console.log(line)
-  }
+  // Standard output holds nothing but the result.
+  const say = (line: string) => console.error(line)
   const payments = Number(values.payments)
   const closers: (() => Promise<void>)[] = []
   try {
-    const postgres = await startPostgres()
+    const postgres = await startPostgres({ sharedBuffersMb: Number(values['shared-buffers']) })
+    say(`Postgres has ${values['shared-buffers']} MB of shared buffers`)
     closers.push(postgres.close)
     const chain = await startLocalChain({ network: 'localhost' })
     closers.push(chain.close)
@@ -97,6 +112,7 @@ export async function run(args: string[]): Promise<void> {
         `${size} payments, ${data.batches} batches: filled in ${Math.round((performance.now() - began) / 1000)} s`,
       )
       return {
+        payments: size,
         data,
         port: server.port,
         keys,
@@ -116,43 +132,39 @@ export async function run(args: string[]): Promise<void> {
     const times = { large: emptyTimes(), small: emptyTimes() }
     const rounds = Number(values.requests)
     for (let round = -50; round < rounds; round++) {
-      if (round % 100 === 0) console.error(`${round} of ${rounds} requests of each view`)
       for (const view of views) {
         for (const [bench, into] of [
           [large, times.large],
           [small, times.small],
         ] as const) {
-          const ms = await timeRequest(bench, view, round)
-          if (round >= 0) into[view].push(ms)
+          const { ms, variant } = await timeRequest(bench, view, round)
+          if (round < 0) continue
+          const measured = into[view].get(variant)
+          if (measured) measured.push(ms)
+          else into[view].set(variant, [ms])
         }
       }
+      if (round >= 0 && (round + 1) % 100 === 0) {
+        const soFar = views.map((view) => `${view} ${round2(p99(all(times.large[view])))} ms`)
+        say(`${round + 1} of ${rounds} requests of each view at both sizes; p99 so far: ${soFar.join(', ')}`)
+      }
     }
-    const growth = Math.max(...views.map((view) => p99(times.large[view]) / p99(times.small[view])))
-    const exported = await timeExport(large)
+    const p99Of = (size: keyof typeof times, view: View) => p99(all(times[size][view]))
+    const growthOf = (view: View) => p99Of('large', view) / p99Of('small', view)
+    const exports = { small: await timeExport(small), large: await timeExport(large) }
     const result = {
-      statusMsP99: round2(p99(times.large.status)),
-      batchesMsP99: round2(p99(times.large.batches)),
-      revenueMsP99: round2(p99(times.large.revenue)),
-      paymentsMsP99: round2(p99(times.large.payments)),
-      exportRowsPerSecond: Math.round(exported.rowsPerSecond),
-      exportPeakRssMb: Math.round(exported.peakRssMb),
-      p99Growth100kTo1M: round2(growth),
+      statusMsP99: round2(p99Of('large', 'status')),
+      batchesMsP99: round2(p99Of('large', 'batches')),
+      revenueMsP99: round2(p99Of('large', 'revenue')),
+      paymentsMsP99: round2(p99Of('large', 'payments')),
+      exportRowsPerSecond: Math.round(exports.large.rowsPerSecond),
+      exportPeakRssMb: Math.round(exports.large.peakRssMb),
+      p99Growth100kTo1M: round2(Math.max(...views.map(growthOf))),
     }
-    if (!values.json) {
-      console.table(
-        Object.fromEntries(
-          views.map((view) => [
-            view,
-            {
-              'p50 ms': round2(percentile(times.large[view], 0.5)),
-              'p99 ms': round2(p99(times.large[view])),
-              [`p99 ms with ${payments / 10}`]: round2(p99(times.small[view])),
-            },
-          ]),
-        ),
-      )
-      console.log(
-        `export: ${exported.rows} rows, ${result.exportRowsPerSecond} rows/s, at most ${result.exportPeakRssMb} MB`,
+    say(describeTimes(times, { large: large.payments, small: small.payments }))
+    for (const one of [exports.small, exports.large]) {
+      say(
+        `export of ${one.rows} rows: ${Math.round(one.rowsPerSecond)} rows/s, from ${Math.round(one.rssBeforeMb)} MB to at most ${Math.round(one.peakRssMb)} MB`,
       )
     }
     console.log(JSON.stringify(result))
@@ -161,23 +173,64 @@ export async function run(args: string[]): Promise<void> {
   }
 }
 
-function emptyTimes(): Record<View, number[]> {
-  return { status: [], batches: [], revenue: [], payments: [] }
+function describeTimes(
+  times: Record<'large' | 'small', Times>,
+  sizes: { large: number; small: number },
+): string {
+  const line = (name: string, large: number[], small: number[]) =>
+    [
+      name.padEnd(42),
+      ...[
+        percentile(large, 0.5),
+        p99(large),
+        percentile(small, 0.5),
+        p99(small),
+        p99(large) / p99(small),
+      ].map((value) => value.toFixed(2).padStart(10)),
+    ].join('')
+  const head = ['p50', 'p99', 'p50', 'p99', 'growth'].map((title) => title.padStart(10)).join('')
+  return [
+    `${'ms'.padEnd(42)}${`${sizes.large} payments`.padStart(20)}${`${sizes.small} payments`.padStart(20)}`,
+    `${''.padEnd(42)}${head}`,
+    ...views.flatMap((view) => [
+      line(view, all(times.large[view]), all(times.small[view])),
+      ...[...times.large[view].keys()]
+        .sort()
+        .map((variant) =>
+          line(`  ${variant}`, times.large[view].get(variant) ?? [], times.small[view].get(variant) ?? []),
+        ),
+    ]),
+  ].join('\n')
+}
+
+function all(times: Map<string, number[]>): number[] {
+  return [...times.values()].flat()
+}
+
+function emptyTimes(): Times {
+  return { status: new Map(), batches: new Map(), revenue: new Map(), payments: new Map() }
 }
 
 /** Every other request is for the provider or wallet with the most; the rest go round the others. */
-function pathOf({ data }: Bench, view: View, round: number): { path: string; providerId?: string } {
+function pathOf(
+  { data }: Bench,
+  view: View,
+  round: number,
+): { path: string; variant: string; providerId?: string } {
   const isGreat = round % 2 === 0
   const other = Math.abs(round) % data.providerIds.length
   const wallet = isGreat ? data.greatWallet : data.wallets[other]
   const providerId = (isGreat ? data.greatProviderId : data.providerIds[other]) ?? ''
   // What a dashboard asks for: the variants take turns.
   const pick = (variants: string[]) => variants[Math.abs(round >> 1) % variants.length] ?? ''
+  const variant = (query: string) => `${isGreat ? 'greatest' : 'other'} ${query}`
   switch (view) {
     case 'status':
-      return { path: `/settlements/status?wallet=${wallet}` }
-    case 'batches':
-      return { path: `/settlements/batches?wallet=${wallet}&limit=${pick(['20', '100'])}` }
+      return { path: `/settlements/status?wallet=${wallet}`, variant: variant('') }
+    case 'batches': {
+      const query = pick(['limit=20', 'limit=100'])
+      return { path: `/settlements/batches?wallet=${wallet}&${query}`, variant: variant(query) }
+    }
     case 'revenue': {
       const query = pick([
         'interval=day',
@@ -186,7 +239,7 @@ function pathOf({ data }: Bench, view: View, round: number): { path: string; pro
         'interval=total',
         'interval=month&groupBy=endpoint',
       ])
-      return { path: `/providers/${providerId}/revenue?${query}`, providerId }
+      return { path: `/providers/${providerId}/revenue?${query}`, variant: variant(query), providerId }
     }
     case 'payments': {
       const query = pick([
@@ -197,15 +250,19 @@ function pathOf({ data }: Bench, view: View, round: number): { path: string; pro
         'status=partially_settled',
         'limit=100',
       ])
-      return { path: `/providers/${providerId}/payments?${query}`, providerId }
+      return { path: `/providers/${providerId}/payments?${query}`, variant: variant(query), providerId }
     }
   }
 }
 
 const agent = new Agent({ keepAlive: true, maxSockets: 1 })
 
-async function timeRequest(bench: Bench, view: View, round: number): Promise<number> {
-  const { path, providerId } = pathOf(bench, view, round)
+async function timeRequest(
+  bench: Bench,
+  view: View,
+  round: number,
+): Promise<{ ms: number; variant: string }> {
+  const { path, variant, providerId } = pathOf(bench, view, round)
   const began = performance.now()
   let size = 0
   const status = await fetchText(bench, path, providerId, (chunk) => {
@@ -213,14 +270,17 @@ async function timeRequest(bench: Bench, view: View, round: number): Promise<num
   })
   const ms = performance.now() - began
   if (status !== 200 || size === 0) throw new Error(`${path} answered ${status}`)
-  return ms
+  return { ms, variant }
 }
 
-async function timeExport(bench: Bench): Promise<{ rows: number; rowsPerSecond: number; peakRssMb: number }> {
+type Export = { rows: number; rowsPerSecond: number; rssBeforeMb: number; peakRssMb: number }
+
+async function timeExport(bench: Bench): Promise<Export> {
   const day = (offset: number) => new Date(Date.now() + offset * 86_400_000).toISOString().slice(0, 10)
   const path = `/settlements/export?wallet=${bench.data.greatWallet}&start=${day(-400)}&end=${day(0)}&format=csv`
   let rows = -1
-  let peak = 0
+  const before = process.memoryUsage.rss()
+  let peak = before
   const began = performance.now()
   const status = await fetchText(bench, path, undefined, (chunk) => {
     for (let at = chunk.indexOf(10); at !== -1; at = chunk.indexOf(10, at + 1)) rows++
@@ -229,7 +289,7 @@ async function timeExport(bench: Bench): Promise<{ rows: number; rowsPerSecond: 
   const seconds = (performance.now() - began) / 1000
   if (status !== 200 || rows < bench.data.batches * 0.9)
     throw new Error(`export answered ${status} with ${rows} rows`)
-  return { rows, rowsPerSecond: rows / seconds, peakRssMb: peak / 2 ** 20 }
+  return { rows, rowsPerSecond: rows / seconds, rssBeforeMb: before / 2 ** 20, peakRssMb: peak / 2 ** 20 }
 }
 
 function fetchText(

@@ -27,6 +27,8 @@ export type PostgresOptions = {
   port?: number
   /** Gives durability up for speed: for tests, never for a measurement. */
   fast?: boolean
+  /** Of `shared_buffers`, in MB. Default: Postgres' own 128, for a machine that does other things, too. */
+  sharedBuffersMb?: number
   onLog?: (line: string) => void
 }
 
@@ -176,6 +178,7 @@ async function tryServe(
     max_connections: '300',
     wal_level: 'minimal',
     max_wal_senders: '0',
+    ...(options.sharedBuffersMb && { shared_buffers: `${options.sharedBuffersMb}MB` }),
     ...(options.fast && { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' }),
   }
   const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
