@@ -1,11 +1,12 @@
 /** Pays for one request: `WALLET_PRIVATE_KEY=0x… npm run buy -- http://127.0.0.1:4030/forecast` */
-import { createClient, type NetworkName } from '@tollkeeper/sdk'
+import { ClientError, createClient, type NetworkName } from '@tollkeeper/sdk'
 
 const { GATEWAY_URL, NETWORK, WALLET_PRIVATE_KEY, USDC_ADDRESS } = process.env
 const url = process.argv[2]
-if (!url) throw new Error('Give the URL of the resource to buy')
-if (!WALLET_PRIVATE_KEY)
-  throw new Error('WALLET_PRIVATE_KEY: expected the key of a wallet with USDC, but it is not set')
+if (!url || !WALLET_PRIVATE_KEY) {
+  console.error('Usage: WALLET_PRIVATE_KEY=0x… npm run buy -- <url>; npm start prints one that works')
+  process.exit(2)
+}
 
 const client = createClient({
   gatewayUrl: GATEWAY_URL ?? 'http://127.0.0.1:4020',
@@ -16,5 +17,11 @@ const client = createClient({
   ...(USDC_ADDRESS && { usdcAddress: USDC_ADDRESS as `0x${string}` }),
 })
 
-const { data, receipt, paymentId } = await client.request(url)
-console.log({ data, receipt, paymentId })
+try {
+  const { data, receipt, paymentId } = await client.request(url)
+  console.log({ data, receipt, paymentId })
+} catch (error) {
+  if (!(error instanceof ClientError)) throw error
+  console.error(`${error.message} (${error.code})`)
+  process.exitCode = 1
+}

@@ -7,22 +7,23 @@ import { errorCodes } from '../src/protocol/errors.ts'
 
 const run = promisify(execFile)
 const root = join(import.meta.dirname, '..', '..')
-const snippetPattern = /^```ts( run)?\n([\s\S]*?)^```$/gm
+const snippetPattern = /^```ts(?: (\w+))?\n([\s\S]*?)^```$/gm
 
 type Snippet = { name: string; source: string; isRun: boolean; expected: string }
 
 async function snippetsOf(file: string): Promise<Snippet[]> {
   const text = await readFile(join(root, file), 'utf8')
-  return [...text.matchAll(snippetPattern)].map(([, isRun, source = ''], index) => ({
+  return [...text.matchAll(snippetPattern)].map(([, word, source = ''], index) => ({
     name: `${file} ${index + 1}`,
     source,
-    isRun: isRun !== undefined,
+    isRun: word === 'run',
     // The comments at the end are what it prints.
     expected: /((?:^\/\/ .*\n)+)$/m.exec(source)?.[1]?.replaceAll(/^\/\/ /gm, '') ?? '',
   }))
 }
 
-const snippets = [...(await snippetsOf('docs/protocol.md')), ...(await snippetsOf('sdk/README.md'))]
+const files = ['README.md', 'docs/protocol.md', 'sdk/README.md']
+const snippets = (await Promise.all(files.map(snippetsOf))).flat()
 
 describe('snippets', () => {
   test('behavior: all of them compile', async () => {

@@ -66,9 +66,7 @@ test("behavior: the README's provider sells to the README's buyer", async () => 
     )
     const key = generatePrivateKey()
     await stack.chain.mintUsdc([privateKeyToAddress(key)], parseUsdc('1'))
-    const buyer = runSnippet(`${here(snippet('buyer'))}\nconsole.log(paymentTxHash)`, {
-      WALLET_PRIVATE_KEY: key,
-    })
+    const buyer = runSnippet(here(snippet('buyer')), { WALLET_PRIVATE_KEY: key })
     expect(await buyer.exited, `${buyer.output()}\n${provider.output()}`).toBe(0)
     expect(buyer.stdout()).toContain('celsius: 19')
     expect(buyer.stdout()).toMatch(/^0x[0-9a-f]{64}$/m)

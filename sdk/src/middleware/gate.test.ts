@@ -171,6 +171,13 @@ test.each([
   expect(() => createGate({ ...base, pricing: { usdcPerUnit } })).toThrow(expect.objectContaining({ code }))
 })
 
+test.each([
+  ['gatewayUrl', { gatewayUrl: 'gateway.example' }],
+  ['providerId', { providerId: '' }],
+])('error: %s that can’t work', (name, change) => {
+  expect(() => createGate({ ...base, ...change })).toThrow(new RegExp(`^${name}`))
+})
+
 test('behavior: a payment stands where it can’t be voided', async () => {
   const payment = { verified: true, receipt: '', paymentId: 'pay_1' } as const
   expect(await createGate(base).void(payment)).toBe(false)

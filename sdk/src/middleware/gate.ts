@@ -17,7 +17,7 @@ export type GateOptions = {
   /** Default: the provider's registered endpoint that matches the request's method and path. */
   endpointId?: string
   /** The provider's key. Needed to void payments of requests that failed, and for a price below the registered one. */
-  apiKey?: string
+  apiKey?: string | undefined
   /** Milliseconds for each call to the gateway, its repetitions included. Default 10,000. */
   timeout?: number
   /** Origin that buyers use, where the server sees another one (behind a proxy). */
@@ -74,9 +74,12 @@ const recoveryDelaysMs = [1000, 4000, 16_000, 60_000]
  * It fails closed: without a verdict of the gateway nothing is served.
  *
  * @throws {ProtocolError} for a price that is not a USDC amount or below the minimum.
+ * @throws {TypeError} without a gateway or a provider.
  */
 export function createGate(options: GateOptions): Gate {
   const { providerId, gatewayUrl, apiKey, timeout = 10_000, mockPayments = false } = options
+  if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
+  if (!providerId) throw new TypeError('providerId must be given: what POST /providers answered')
   const pricing = { usdcPerUnit: String(options.pricing.usdcPerUnit) }
   const split = splitPrice(parseUsdc(pricing.usdcPerUnit))
   const gateway = { gatewayUrl, apiKey, timeoutMs: timeout }

@@ -70,6 +70,7 @@ describe('encodeSettle', () => {
     ['payer', { from: `0x${'1'.repeat(40)}` }],
     ['window', { validBefore: 7n }],
     ['value', { value: 0n }],
+    ['nonce that the contract would take for a derived one', { nonce: `0x${'0'.repeat(64)}` }],
   ])('error: a fee with another %s', (_, change) => {
     const { authorization, fee } = itemOf(vectorOf('bound nonces'))
     if (!fee) throw new Error('The vector has a fee')

@@ -73,7 +73,7 @@ const zeroWord: Hex = `0x${'0'.repeat(64)}`
 
 /**
  * The items that settle a payment: one for both authorizations, or two single ones where the contract can't take them
- * together (their windows differ, or the fee goes to another recipient than the batch's).
+ * together (their windows differ, the fee goes to another recipient than the batch's, or its nonce is 0, which stands for another).
  */
 export function settlementItems(
   authorization: SignedAuthorization,
@@ -123,7 +123,9 @@ export function encodeSettle(batch: Batch, items: readonly SettlementItem[]): En
   const payments = items.map((item, position) => {
     const { authorization, fee } = item
     if (fee && !canShare(authorization, fee, batch.feeRecipient)) {
-      throw new TypeError(`Item ${position}: its fee has another payer, window or recipient, or no value`)
+      throw new TypeError(
+        `Item ${position}: its fee has another payer, window or recipient, or no value or nonce`,
+      )
     }
     let payeeIndex = payeeIndexes.get(authorization.to)
     if (payeeIndex === undefined) {
@@ -169,6 +171,7 @@ function canShare(
 ): boolean {
   return (
     fee.value > 0n &&
+    fee.nonce !== zeroWord &&
     fee.from === authorization.from &&
     fee.to === feeRecipient &&
     fee.validAfter === authorization.validAfter &&
