@@ -115,6 +115,21 @@ contract GasGriefingTest is SettlementTest {
         }
     }
 
+    /// Nor may preparing calls with signatures as long as the gateway takes them.
+    function test_behavior_aBurnerBeforeLongSignatures() public {
+        IBatchSettlement.Payment[] memory payments = _goodPayments(0, 3);
+        bytes[] memory signatures = new bytes[](2);
+        signatures[1] = new bytes(1024);
+        for (uint256 i = 1; i < 3; ++i) {
+            Terms memory terms = _terms(2 + i);
+            Attack attack = i == 1 ? Attack.BURN_ALL_GAS : Attack.NO_ANSWER;
+            terms.from = address(new HostileWallet(attack, address(0), ""));
+            payments[i] = _pack(terms);
+            (payments[i].r, payments[i].vs) = (bytes32(i - 1), 0);
+        }
+        _sweep(payments, signatures, hex"113434");
+    }
+
     /// Looking at used items must not run the batch dry either.
     function test_behavior_usedItemsNeverRevertTheOthers() public {
         IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](40);

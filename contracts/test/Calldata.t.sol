@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
+import {ContractWallet} from "./mocks/Wallets.sol";
+import {SettlementTest} from "./support/SettlementTest.sol";
+
+/// @notice Calldata that no encoder of ours writes. It may fail as it likes, but moves nothing that wasn't signed.
+contract CalldataTest is SettlementTest {
+    uint256 private constant COUNT = 3;
+    uint256 private constant SELECTOR = 4;
+    address private constant OTHER = address(0xCAFE);
+
+    Terms[COUNT] private _signed;
+    bytes private _data;
+
+    function setUp() public override {
+        super.setUp();
+        payees.push(OTHER);
+        IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](COUNT);
+        bytes[] memory signatures = new bytes[](2);
+        for (uint256 i; i < COUNT; ++i) {
+            Terms memory terms = _terms(i);
+            terms.payeeIndex = i % 2;
+            (terms.amount, terms.fee) = (40_000 + i, 2_000 + 10 * i);
+            if (i == 1) terms.from = address(new ContractWallet(vm.addr(terms.key)));
+            if (i == 2) terms.feeNonce = keccak256("explicit");
+            _fund(terms);
+            payments[i] = _pack(terms);
+            _signed[i] = terms;
+        }
+        bytes memory own = _sign(_signed[1], _provider(_signed[1]));
+        bytes memory fee = _sign(_signed[1], _fee(_signed[1]));
+        (signatures[0], signatures[1]) = (bytes.concat(own, own, own), bytes.concat(fee, fee, fee));
+        (payments[1].r, payments[1].vs) = (0, 0);
+        (payments[1].feeR, payments[1].feeVs) = (bytes32(uint256(1)), 0);
+        _data = abi.encodeCall(settlement.settle, (_batch(), payees, payments, signatures));
+    }
+
+    /// Each half moved as it was signed or not at all, a fee only after its provider's half, and nothing else moved.
+    function _call(bytes memory data) private returns (uint256 moved) {
+        (bool success,) = address(settlement).call(data);
+        uint256[2] memory provided;
+        uint256 fees;
+        for (uint256 i; i < COUNT; ++i) {
+            Terms memory terms = _signed[i];
+            bool paid = usdc.authorizationState(terms.from, terms.nonce);
+            bool feePaid = usdc.authorizationState(terms.from, _fee(terms).nonce);
+            vm.assertTrue(paid || !feePaid, "no fee without the provider's half");
+            provided[terms.payeeIndex] += paid ? terms.amount : 0;
+            fees += feePaid ? terms.fee : 0;
+            moved += (paid ? 1 : 0) + (feePaid ? 1 : 0);
+            uint256 left = (paid ? 0 : terms.amount) + (feePaid ? 0 : terms.fee);
+            vm.assertEq(usdc.balanceOf(terms.from), left, "what the buyer has left");
+        }
+        vm.assertEq(usdc.balanceOf(PROVIDER), 1 + provided[0], "the first provider's");
+        vm.assertEq(usdc.balanceOf(OTHER), provided[1], "the second provider's");
+        vm.assertEq(usdc.balanceOf(PLATFORM), 1 + fees, "the platform's");
+        vm.assertEq(success ? 1 : 0, moved == 0 ? 0 : 1, "a batch that moves nothing reverts, and only that one");
+    }
+
+    function test_default() public {
+        vm.assertEq(_call(_data), 2 * COUNT, "halves that moved");
+    }
+
+    /// Every word of the calldata in turn: offsets, lengths, upper bits that should be zero, heads, values, signatures.
+    function test_behavior_anyWordChanged() public {
+        bytes memory original = _data;
+        for (uint256 offset = SELECTOR; offset < original.length; offset += 32) {
+            for (uint256 change; change < 6; ++change) {
+                bytes memory data = bytes.concat(original);
+                uint256 word;
+                assembly ("memory-safe") {
+                    word := mload(add(add(data, 0x20), offset))
+                }
+                if (change == 0) word = 0;
+                else if (change == 1) word = type(uint256).max;
+                else if (change == 2) word ^= 1;
+                else if (change == 3) word ^= 1 << 255;
+                else if (change == 4) word ^= 0x20;
+                else word ^= 1 << 128;
+                assembly ("memory-safe") {
+                    mstore(add(add(data, 0x20), offset), word)
+                }
+                uint256 state = vm.snapshotState();
+                _call(data);
+                vm.revertToState(state);
+            }
+        }
+    }
+
+    function test_fuzz_anyByteChanged(uint256 position, uint8 mask) public {
+        bytes memory data = _data;
+        data[position % data.length] ^= bytes1(mask);
+        _call(data);
+    }
+
+    function test_behavior_cutShort() public {
+        bytes memory original = _data;
+        for (uint256 length; length < original.length; length += 31) {
+            bytes memory data = new bytes(length);
+            for (uint256 i; i < length; ++i) data[i] = original[i];
+            uint256 state = vm.snapshotState();
+            _call(data);
+            vm.revertToState(state);
+        }
+    }
+
+    function test_behavior_dataBehindTheEnd() public {
+        vm.assertEq(_call(bytes.concat(_data, bytes32(type(uint256).max))), 2 * COUNT, "halves that moved");
+    }
+
+    /// The other signature that recovers to the same buyer is refused by the token.
+    function test_behavior_malleatedSignature() public {
+        uint256 order = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141;
+        Terms memory terms = _signed[0];
+        (uint8 v, bytes32 r, bytes32 s) = vm.sign(terms.key, _digest(terms, _provider(terms)));
+        bytes[] memory signatures = new bytes[](1);
+        signatures[0] = abi.encodePacked(r, order - uint256(s), 55 - v);
+        IBatchSettlement.Payment[] memory payments = _one(terms);
+        (payments[0].r, payments[0].vs) = (0, 0);
+        vm.expectRevert(IBatchSettlement.NothingSettled.selector);
+        settlement.settle(_batch(), payees, payments, signatures);
+    }
+
+    /// Two authorizations with one nonce are one: the fee's is used as soon as the provider's has moved.
+    function test_behavior_sameNonceForBoth() public {
+        Terms memory terms = _terms(9);
+        terms.feeNonce = terms.nonce;
+        _fund(terms);
+        vm.assertEq(_settle(_one(terms)), hex"12", "outcomes");
+        vm.assertEq(usdc.balanceOf(terms.from), terms.fee, "what the buyer has left");
+        vm.assertEq(usdc.balanceOf(PLATFORM), 1, "the platform's");
+    }
+}
