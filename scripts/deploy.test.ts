@@ -136,8 +136,21 @@ test('error: no key, or a malformed one, which is not repeated', async () => {
     code: 1,
     stderr: expect.stringContaining("DEPLOYER_PRIVATE_KEY isn't set"),
   })
-  const malformed = await deploy(['--network', 'base'], { ...env, DEPLOYER_PRIVATE_KEY: '0xabcdef' })
-  expect(malformed.stderr).toBe('deploy: DEPLOYER_PRIVATE_KEY must be 0x and 64 hex digits\n')
+  for (const key of ['0xabcdef', `0x${'00'.repeat(32)}`, `0x${'ff'.repeat(32)}`]) {
+    const malformed = await deploy(['--network', 'base'], { ...env, DEPLOYER_PRIVATE_KEY: key })
+    expect(malformed.stderr).toBe('deploy: DEPLOYER_PRIVATE_KEY must be 0x and 64 hex digits of a key\n')
+  }
+})
+
+test('error: a deployments file that is no JSON, or can’t be written: known before anything is sent', async () => {
+  const env = { RPC_URL_BASE: 'http://127.0.0.1:1', DEPLOYER_PRIVATE_KEY: devPrivateKey(1) }
+  const broken = join(directory, 'broken.json')
+  await writeFile(broken, '{')
+  for (const file of [broken, join(directory, 'nowhere', 'deployments.json')]) {
+    const { code, stderr } = await deploy(['--network', 'base', '--deployments-file', file], env)
+    expect(code).toBe(1)
+    expect(stderr).toMatch(/^deploy: \S+ can't be read and written \(--deployments-file\): .*\n$/)
+  }
 })
 
 test('error: an RPC of another chain', async () => {

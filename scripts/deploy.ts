@@ -1,9 +1,11 @@
 /** `npm run deploy -- --network <name>`: puts BatchSettlement on a network and records where. */
-import { join } from 'node:path'
+import { access, constants } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import { parseArgs } from 'node:util'
 import hardhatViem from '@nomicfoundation/hardhat-viem'
 import { createHardhatRuntimeEnvironment } from 'hardhat/hre'
 import type { Hex, PublicClient } from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
 import { isNetworkName, networkNames, networks } from '#protocol/networks'
 import { devPrivateKey } from './chain/accounts.ts'
 import { fiatToken } from './chain/fiatToken.ts'
@@ -40,7 +42,7 @@ async function main(): Promise<void> {
   }
   const network = networks[name]
   const file = values['deployments-file'] ?? committedFile
-  const recorded = (await readDeploymentsFile(file))[name]
+  const recorded = (await readRecords(file))[name]
   const usdc = network.usdc ?? fiatToken().address
 
   const hre = await createHardhatRuntimeEnvironment({
@@ -97,6 +99,18 @@ function readArguments() {
   }
 }
 
+/** Also looks whether the file can be written, before there is something to write. */
+async function readRecords(file: string): Promise<Awaited<ReturnType<typeof readDeploymentsFile>>> {
+  try {
+    await access(dirname(file), constants.W_OK)
+    return await readDeploymentsFile(file)
+  } catch (error) {
+    throw new DeployError(
+      `${file} can't be read and written (--deployments-file): ${error instanceof Error ? error.message : error}`,
+    )
+  }
+}
+
 function readRpcUrl(network: string): string {
   const variable = `RPC_URL_${network.toUpperCase().replaceAll('-', '_')}`
   const url = process.env[variable] ?? (network === 'localhost' ? 'http://127.0.0.1:8545' : undefined)
@@ -113,9 +127,14 @@ function readPrivateKey(network: string): Hex {
     throw new DeployError(
       "DEPLOYER_PRIVATE_KEY isn't set: it must be the key of the account that pays the gas",
     )
-  if (!/^0x[0-9a-fA-F]{64}$/.test(key))
-    throw new DeployError('DEPLOYER_PRIVATE_KEY must be 0x and 64 hex digits')
-  return key as Hex
+  try {
+    if (!/^0x[0-9a-fA-F]{64}$/.test(key)) throw new TypeError('not hex')
+    // 0 and what is over the curve's order have the form of a key, too.
+    privateKeyToAccount(key as Hex)
+    return key as Hex
+  } catch {
+    throw new DeployError('DEPLOYER_PRIVATE_KEY must be 0x and 64 hex digits of a key')
+  }
 }
 
 function readStartBlock(text: string | undefined): number | undefined {
