@@ -1,6 +1,7 @@
 /** `npm start`: the whole system on a local chain, with a sample API to pay for, until Ctrl-C. */
-import { mkdir, rm } from 'node:fs/promises'
-import { fileURLToPath } from 'node:url'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { isPortFree } from '../os/port.ts'
 import { devAccount, devPrivateKey } from './chain/accounts.ts'
@@ -31,6 +32,7 @@ const buyerAccount = 10
 const buyerFunds = 1_000_000_000n
 
 let stack: Stack | undefined
+let logFolder: string | undefined
 let isStopping = false
 let stopWatching: (() => Promise<void>) | undefined
 const startup = new AbortController()
@@ -43,9 +45,8 @@ try {
     process.exit(0)
   }
   const chosen = await choosePorts()
-  const logFolder = fileURLToPath(new URL('../data/logs', import.meta.url))
-  await rm(logFolder, { recursive: true, force: true })
-  await mkdir(logFolder, { recursive: true })
+  // Not in the checkout: that may be read-only, or have a second start in it.
+  logFolder = await mkdtemp(join(tmpdir(), 'tollkeeper-logs-'))
 
   onStopSignal((urgent) => {
     if (!isStopping) console.log('\nStopping; Ctrl-C again to stop at once')
@@ -91,6 +92,8 @@ try {
 isStopping = true
 await stopWatching?.()
 await stack?.close()
+if (logFolder && process.exitCode === interruptedStatus) await rm(logFolder, { recursive: true, force: true })
+else if (logFolder) console.error(`Logs of all processes: ${logFolder}`)
 process.exit()
 
 function tell(news: string): void {

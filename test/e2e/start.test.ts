@@ -46,9 +46,18 @@ function printedPorts({ output }: RunningCommand): number[] {
 }
 
 async function expectNothingLeft(command: RunningCommand, ports: number[]): Promise<void> {
+  expect(await leftBehind(command, ports)).toEqual([])
+}
+
+/** What ended badly leaves its logs, to be looked at. */
+async function expectOnlyLogsLeft(command: RunningCommand, ports: number[]): Promise<void> {
+  expect(await leftBehind(command, ports)).toEqual([expect.stringMatching(/^tollkeeper-logs-/)])
+}
+
+async function leftBehind(command: RunningCommand, ports: number[]): Promise<string[]> {
   expect(await command.survivors()).toEqual([])
   for (const port of ports) expect(await isPortFree(port), `port ${port}`).toBe(true)
-  expect((await readdir(folder)).filter((name) => name.startsWith('tollkeeper'))).toEqual([])
+  return (await readdir(folder)).filter((name) => name.startsWith('tollkeeper'))
 }
 
 test('default: one line per service with its URL, and Ctrl-C stops everything', async () => {
@@ -96,14 +105,35 @@ test('behavior: Ctrl-C in the middle of the start', async () => {
   await expectNothingLeft(command, printedPorts(command))
 })
 
-test('behavior: even a SIGKILL of all of npm start leaves nothing', async () => {
+test('behavior: even a SIGKILL of all of npm start leaves nothing but logs', async () => {
   const command = start()
   await command.line(/Ctrl-C stops everything/)
   const ports = printedPorts(command)
   process.kill(-(command.child.pid as number), 'SIGKILL')
   await command.exited
   await untilGone(command)
-  await expectNothingLeft(command, ports)
+  await expectOnlyLogsLeft(command, ports)
+})
+
+test('behavior: two at the same time, each with its own ports and logs', async () => {
+  const first = start()
+  await first.line(/Ctrl-C stops everything/)
+  const second = runCommand(['npm', 'start'], { ...freePorts, TMPDIR: folder })
+  try {
+    await second.line(/Ctrl-C stops everything/)
+    const logsOf = (command: RunningCommand) => command.output().match(/Logs: (\S+)\./)?.[1] ?? ''
+    expect(logsOf(first)).not.toBe(logsOf(second))
+    for (const each of [first, second]) expect(await readdir(logsOf(each))).toContain('keeper.log')
+    process.kill(-(second.child.pid as number), 'SIGINT')
+    await second.exited
+    expect(await isPortFree(printedPorts(first)[1] as number), 'the first goes on').toBe(false)
+    process.kill(-(first.child.pid as number), 'SIGINT')
+    await first.exited
+    await expectNothingLeft(first, [...printedPorts(first), ...printedPorts(second)])
+  } finally {
+    if (second.child.exitCode === null) process.kill(-(second.child.pid as number), 'SIGKILL')
+    await untilGone(second)
+  }
 })
 
 test('args: DATABASE_URL: a second start on the same database begins anew', async () => {
@@ -130,7 +160,7 @@ test("error: DATABASE_URL of a gateway that is somebody else's", async () => {
   expect(command.output()).toContain('DATABASE_URL: expected an empty database')
   expect(await sql`select 1 from pg_namespace where nspname = 'tollkeeper'`).toHaveLength(1)
   await sql.end()
-  await expectNothingLeft(command, printedPorts(command).slice(1))
+  await expectOnlyLogsLeft(command, printedPorts(command).slice(1))
 })
 
 test('error: a taken port is named with the variable that changes it', async () => {
@@ -161,5 +191,6 @@ test('error: a process that dies at its start is named, with what it said last',
   expect(await command.exited).toBe(1)
   expect(command.output()).toContain('keeper ended at its start')
   expect(command.output()).toContain('REPLACE_AFTER_MS')
-  await expectNothingLeft(command, printedPorts(command))
+  expect(command.output()).toMatch(/Logs of all processes: \S*tollkeeper-logs-/)
+  await expectOnlyLogsLeft(command, printedPorts(command))
 })
