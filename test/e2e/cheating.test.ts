@@ -204,7 +204,7 @@ test('behavior: a buyer that empties its wallet after being served still owes', 
 
 test("behavior: a buyer that cancels after being served: its payment fails and nobody else's", async () => {
   shop = await openShop(stack, { usdcPerUnit: '0.05' })
-  const [cheat, honest] = [await newBuyer(stack, '1'), await newBuyer(stack, '1')]
+  const [cheat, honest] = [await newBuyer(stack, '0.1025'), await newBuyer(stack, '1')]
   const payment = await signOnly(stack, shop, cheat)
   const served = await present(shop, payment)
   expect(served.status).toBe(200)
@@ -225,6 +225,9 @@ test("behavior: a buyer that cancels after being served: its payment fails and n
   expect(failed).not.toContain(paid)
   expect(failed).not.toContain(paidLater)
   expect(await balanceOf(shop.address)).toBe(2n * 47_500n)
+  // The half that was cancelled is promised to nobody any more; the fee of it could still move.
+  expect((await present(shop, await signOnly(stack, shop, cheat))).status).toBe(200)
+  expect((await present(shop, await signOnly(stack, shop, cheat))).status).toBe(402)
 })
 
 test('args: SETTLE_BEFORE_SERVE_USDC: served once the money has moved', async () => {
