@@ -45,7 +45,7 @@ try {
     process.exit(0)
   }
   const chosen = await choosePorts()
-  // Not in the checkout: that may be read-only, or have a second start in it.
+  // Not in the checkout: it may have a second start in it.
   logFolder = await mkdtemp(join(tmpdir(), 'tollkeeper-logs-'))
 
   onStopSignal((urgent) => {
