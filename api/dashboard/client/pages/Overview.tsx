@@ -95,8 +95,8 @@ export function OverviewPage() {
               <Empty title={`No payments in the last ${ranges[range].title}`}>
                 {endpoints.length === 0 ? (
                   <p>
-                    Register a wallet and an endpoint first: <code>tollkeeper provider wallet</code>,{' '}
-                    <code>tollkeeper provider endpoint</code>.
+                    Register a wallet and an endpoint first: <code>tollkeeper provider wallet --help</code>
+                    <code>tollkeeper provider endpoint --help</code>
                   </p>
                 ) : (
                   <p>Once a buyer pays for one of your endpoints, it shows here within seconds.</p>
