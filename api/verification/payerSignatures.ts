@@ -71,7 +71,7 @@ function startThread(): (asked: Asked) => void {
     }
     sent.push(gathered)
     gathered = []
-    worker.postMessage(questions, [questions.buffer])
+    worker.postMessage(questions)
   }
 
   return (asked) => {

@@ -3,6 +3,5 @@ import { parentPort } from 'node:worker_threads'
 import { areSigned } from './recoverPayer.ts'
 
 parentPort?.on('message', (questions: Uint8Array) => {
-  const answers = areSigned(questions)
-  parentPort?.postMessage(answers, [answers.buffer as ArrayBuffer])
+  parentPort?.postMessage(areSigned(questions))
 })
