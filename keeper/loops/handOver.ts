@@ -114,9 +114,11 @@ async function submit(context: Context, lease: Lease, batch: BatchRow, url: stri
     return
   }
   const code = typeof body === 'object' && body !== null && 'code' in body ? String(body.code) : 'no code'
-  log.warn({ batch: batch.batchId, status: response.status, code }, 'the facilitator did not take the batch')
-  // A refusal is definite; anything else may have been taken: the same submission is made again.
-  if (response.status < 400 || response.status >= 500 || response.status === 429) return
+  // A refusal is definite; anything else may have been taken: the same submission is made again, later and later.
+  if (response.status < 400 || response.status >= 500 || response.status === 429) {
+    throw new Error(`the facilitator answered ${response.status} (${code}) to batch ${batch.batchId}`)
+  }
+  log.warn({ batch: batch.batchId, status: response.status, code }, 'the facilitator refused the batch')
   const payments = items.flatMap(({ paymentId }) => paymentId ?? [])
   await sql.begin(async (tx) => {
     await requireLease(tx, lease)

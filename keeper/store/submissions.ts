@@ -91,7 +91,7 @@ export async function insertSubmission(
   for (const [position, { authorization, paymentId, feeOf }] of transfers.entries()) {
     if (paymentId !== null) continue
     const [transfer] = await sql<{ id: bigint }[]>`
-      insert into transfer as known ${sql({
+      insert into transfer ${sql({
         submission_id: row.id,
         fee_of: feeOf === null ? null : (inserted.get(feeOf) ?? null),
         chain_id: chainId,
@@ -108,10 +108,10 @@ export async function insertSubmission(
         set submission_id = excluded.submission_id, fee_of = excluded.fee_of, recipient = excluded.recipient,
           value = excluded.value, valid_after = excluded.valid_after, valid_before = excluded.valid_before,
           signature = excluded.signature
-        where not exists (select from batch_item i where i.transfer_id in (known.id, known.fee_of) and i.active)
+        where not exists (select from batch_item i where i.transfer_id in (transfer.id, transfer.fee_of) and i.active)
           and exists (
             select from submission s left join batch b on b.id = s.batch_id
-            where s.id = known.submission_id
+            where s.id = transfer.submission_id
               and (s.id = excluded.submission_id or s.failure_code is not null or b.state = 'closed')
           )
       returning id`

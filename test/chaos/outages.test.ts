@@ -1,10 +1,9 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type CutProxy, startCutProxy } from '../support/cutProxy.ts'
-import { mine, queueDue, testClient, transactionsOf } from '../support/keeperScenes.ts'
+import { mine, queueDue, queueFor, testClient, transactionsOf } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   platformWallet,
-  type QueuedPayment,
   startKeeperStack,
   walletAccount,
   walletKey,
@@ -89,14 +88,11 @@ describe.each([
       const { pid } = keeper.child
       const startBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
       await until('it is ready', async () => (await readReady(url)).status === 200)
+      const buyers = await stack.buyers(3, 50_000n)
       await testClient(stack).setAutomine(false)
-      const payments: QueuedPayment[] = []
-      payments.push(...(await queueDue(stack, 3)))
-      await until('a batch is out', async () => {
-        const out = await stack.database`
-          select 1 from transaction t join batch b on b.id = t.batch_id
-          where b.state = 'broadcast' and t.broadcast_at is not null`
-        return out.length === 1
+      const payments = await queueFor(stack, buyers)
+      await until('their batch is out', async () => {
+        return (await transactionsOf(stack, payments)).some(({ isOut }) => isOut)
       })
 
       proxy()[how]()

@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { serveApp } from '#api/server'
 import { cliPath } from '../support/cli.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
-import { expectUnharmed, hourAgo, mine, queueDue, testClient } from '../support/keeperScenes.ts'
+import { expectUnharmed, hourAgo, mine, queueDue, queueFor, testClient } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
 import { findMisplaced } from '../support/ledger.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
@@ -74,8 +74,9 @@ async function waitingTransactions() {
 test('behavior: killed with its transaction out, it waits for that one, and sends no second one', async () => {
   const startBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
   const nonce = await nonceOf()
+  const buyers = await stack.buyers(3, 50_000n)
   await testClient(stack).setAutomine(false)
-  const payments = await queueDue(stack, 3)
+  const payments = await queueFor(stack, buyers)
   const first = await startKeeper()
   await first.line(/batch signed/)
   await until('its transaction is out', async () => (await waitingTransactions()).length === 1)
@@ -107,8 +108,9 @@ test('behavior: killed with its transaction out, it waits for that one, and send
 test('behavior: what was left behind is never mined: its nonce is used again, for more', async () => {
   const nonce = await nonceOf()
   const chain = testClient(stack)
+  const buyers = await stack.buyers(2, 50_000n)
   await chain.setAutomine(false)
-  const payments = await queueDue(stack, 2)
+  const payments = await queueFor(stack, buyers)
   const first = await startKeeper()
   await first.line(/batch signed/)
   await until('its transaction is out', async () => (await waitingTransactions()).length === 1)

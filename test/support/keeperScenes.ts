@@ -1,4 +1,5 @@
 import { createTestClient, type Hex, http, publicActions } from 'viem'
+import type { PrivateKeyAccount } from 'viem/accounts'
 import { expect } from 'vitest'
 import type { Keeper } from '#keeper/keeper'
 import type { KeeperStack, QueuedPayment } from './keeperStack.ts'
@@ -9,7 +10,15 @@ export const hourAgo = () => new Date(Date.now() - 3_600_000)
 
 /** New buyers with a payment each that is due. */
 export async function queueDue(stack: KeeperStack, count = 1, price = 50_000n): Promise<QueuedPayment[]> {
-  const buyers = await stack.buyers(count, price)
+  return queueFor(stack, await stack.buyers(count, price), price)
+}
+
+/** The same for buyers who have their money already: where nothing is mined, they couldn't get any. */
+export async function queueFor(
+  stack: KeeperStack,
+  buyers: readonly PrivateKeyAccount[],
+  price = 50_000n,
+): Promise<QueuedPayment[]> {
   return Promise.all(buyers.map((buyer) => stack.queue({ buyer, price, acceptedAt: hourAgo() })))
 }
 
@@ -49,10 +58,12 @@ export async function transactionsOf({ database }: KeeperStack, payments: Queued
       wallet: string
       mined: bigint | null
       outcome: string | null
+      /** A node has said that it has it. */
+      isOut: boolean
       ageMs: number
     }[]
   >`
-    select t.hash, t.kind, t.nonce, t.wallet, t.mined_block as mined, b.outcome,
+    select t.hash, t.kind, t.nonce, t.wallet, t.mined_block as mined, b.outcome, t.broadcast_at is not null as "isOut",
       (extract(epoch from clock_timestamp() - t.created_at) * 1000)::float8 as "ageMs"
     from transaction t join batch b on b.id = t.batch_id
     where b.id in (select batch_id from batch_item
