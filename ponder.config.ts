@@ -30,7 +30,7 @@ export default createConfig({
   chains: perChain(({ network, rpcUrls }) => ({
     id: network.chainId,
     rpc: rpcUrls.flatMap((url) => Array<string>(rpcLanes).fill(url)),
-    pollingInterval: rpcUrls.every(isLoopback) ? 200 : network.isOpStack ? 1_000 : 2_000,
+    pollingInterval: rpcUrls.every(isLoopback) ? 100 : network.isOpStack ? 1_000 : 2_000,
     // A local chain is thrown away and started anew under the same id: keep as little of it as possible.
     disableCache: network.name === 'localhost',
   })),

@@ -23,6 +23,7 @@ import { devAccount } from '../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { type Postgres, startPostgres } from '../scripts/postgres.ts'
 import { fillQueue } from './data/fillQueue.ts'
+import { createStages } from './data/indexStages.ts'
 import { type Buyer, createBuyers, insertPayments, insertProvider } from './data/signPayments.ts'
 
 const blockTimeMs = 2_000
@@ -50,6 +51,7 @@ export async function run(args: string[]): Promise<void> {
       payments: { type: 'string', default: '2000' },
       buyers: { type: 'string', default: '500' },
       queue: { type: 'string', default: '1000000' },
+      stages: { type: 'boolean', default: false },
     },
   })
   const say = (line: string) => {
@@ -74,7 +76,9 @@ export async function run(args: string[]): Promise<void> {
       Number(values.payments),
       Number(values.buyers),
       say,
+      values.stages,
     )
+    if (values.stages) return
     const claimMs10k = await measureClaims(postgres, served, 10_000, say)
     const claimMs1M = await measureClaims(postgres, served, Number(values.queue), say)
     const report = { ...settling, claimMs10k, claimMs1M }
@@ -93,16 +97,19 @@ async function measureSettling(
   payments: number,
   buyerCount: number,
   say: (line: string) => void,
+  withStages: boolean,
 ) {
   const { chain, served, deploymentsFile } = parts
   const databaseUrl = await postgres.createDatabase('settle')
   const database = openDatabase({ url: databaseUrl, max: 5, applicationName: 'bench' })
   await migrate(database)
+  const stages = createStages()
   const indexer = await startIndexer({
     databaseUrl,
     rpcUrls: { localhost: chain.url },
     platformWallets: [platform],
     deploymentsFile,
+    ...(withStages ? { logLevel: 'debug', onLog: stages.read } : {}),
   })
   const buyers = createBuyers(buyerCount)
   const bench: Bench = { ...parts, database, databaseUrl, buyers }
@@ -116,16 +123,26 @@ async function measureSettling(
     await chain.setMining(blockTimeMs)
 
     const one = await settleQueue(bench, payments, [0])
-    say(`one wallet: ${JSON.stringify(one)}`)
+    say(`one wallet: ${describe(one)}`)
     const two = await settleQueue(bench, payments, [0, 1])
-    say(`two wallets: ${JSON.stringify(two)}`)
+    say(`two wallets: ${describe(two)}`)
+    if (withStages) {
+      for (const [name, { blocks }] of Object.entries({ one, two })) {
+        for (const line of stages.summarize(blocks)) say(`${name}: ${line}`)
+      }
+    }
     const latency = await measureLatency(bench)
     say(`trigger to broadcast, ms: ${latency.map(Math.round).join(' ')}`)
     return {
       paymentsPerSecondPerWallet: round(one.paymentsPerSecond, 1),
       paymentsPerSecondTwoWallets: round(two.paymentsPerSecond, 1),
       triggerToBroadcastMsP95: Math.round(percentile(latency, 0.95)),
-      minedToIndexedMsP95: Math.round(percentile([...one.indexedMs, ...two.indexedMs], 0.95)),
+      minedToIndexedMsP95: Math.round(
+        percentile(
+          [...one.blocks, ...two.blocks].map(({ minedAt, seenAt }) => seenAt - minedAt),
+          0.95,
+        ),
+      ),
       gasPerPayment: one.gasPerPayment,
       databaseMsPerPayment: round(one.databaseMsPerPayment, 2),
       peakRssMb: Math.round(Math.max(one.peakRssMb, two.peakRssMb)),
@@ -177,9 +194,14 @@ async function settleQueue(bench: Bench, payments: number, wallets: number[]) {
     paymentsPerSecond: (payments * 1_000) / (minedAt - row.firstClaim.getTime()),
     gasPerPayment: Number(row.gas / BigInt(payments)),
     databaseMsPerPayment: databaseMs / payments,
-    indexedMs: watch.indexedMs(),
+    blocks: watch.blocks(),
     peakRssMb,
   }
+}
+
+function describe({ blocks, ...numbers }: Awaited<ReturnType<typeof settleQueue>>): string {
+  const indexedMs = blocks.map(({ minedAt, seenAt }) => seenAt - minedAt)
+  return JSON.stringify({ ...numbers, indexedMs })
 }
 
 /** From a payment of high value being committed to its transaction being out, with a wallet that has nothing else to do. */
@@ -254,10 +276,11 @@ function watchBlocks({ database, served }: Bench) {
   })()
   return {
     minedAt,
-    indexedMs: () =>
-      [...indexedAt].flatMap(([block, at]) => {
-        const mined = minedAt.get(block)
-        return mined === undefined ? [] : [at - mined]
+    /** Those with batches. */
+    blocks: () =>
+      [...indexedAt].flatMap(([number, seenAt]) => {
+        const mined = minedAt.get(number)
+        return mined === undefined ? [] : [{ number, minedAt: mined, seenAt }]
       }),
     async stop() {
       isOver = true

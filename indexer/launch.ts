@@ -97,6 +97,8 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
       lastLines.push(line)
       if (lastLines.length > 20) lastLines.shift()
       options.onLog?.(line)
+      // It would try for ten minutes more, behind all that time, and end then.
+      if (line.includes('Encountered unrecoverable reorg')) child.kill('SIGINT')
     })
   }
   const exited = new Promise<number | null>((resolve, reject) => {

@@ -22,7 +22,7 @@ try {
   })
   console.log(`indexer: ${indexer.url}/graphql, tables in ${indexer.schema}, views in ${indexer.viewsSchema}`)
   const code = await indexer.exited
-  if (!isStopping) process.exit(code ?? 1)
+  if (!isStopping) process.exit(code || 1)
 } catch (error) {
   console.error(error instanceof Error ? error.message : error)
   process.exit(1)

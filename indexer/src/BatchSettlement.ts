@@ -2,8 +2,8 @@ import { ponder } from 'ponder:registry'
 import { batch, batchCounter, batchRecipient, keeper } from 'ponder:schema'
 import { type Hex, hexToBigInt } from 'viem'
 import { fetchAhead, fetchReceipt } from './fetchReceipt.ts'
-import { countPayments, readReceipt } from './receipt.ts'
-import { addToDay, addToWallet, type Place, recordAuthorizations, setAside } from './record.ts'
+import { countPayments, shareOf } from './receipt.ts'
+import { addToDay, type Place, recordAuthorizations, setAside } from './record.ts'
 
 ponder.on('BatchSettlement:BatchSettled', async ({ event, context }) => {
   const { db } = context
@@ -25,21 +25,23 @@ ponder.on('BatchSettlement:BatchSettled', async ({ event, context }) => {
     .onConflictDoUpdate((row) => ({ batches: row.batches + 1 }))
 
   await fetchAhead(context, block.number, { settlement, token: place.token })
-  const receipt = await fetchReceipt(context, { ...place, transactionHash: place.txHash })
-  if (receipt === null) {
+  const found = await fetchReceipt(
+    context,
+    { ...place, transactionHash: place.txHash },
+    { settlement, token: place.token },
+  )
+  // A receipt without this very event isn't one either.
+  if (!found?.reading.batches.includes(log.logIndex)) {
     const detail = `batch ${sequence}: no node had the receipt in block ${place.blockHash}`
     await setAside(db, place, { logIndex: log.logIndex, reason: 'receipt_unavailable', detail })
     return
   }
 
-  const { entries, unreadable } = readReceipt(receipt.logs, { settlement, token: place.token })
+  const { receipt, reading } = found
+  const { entries, unreadable } = shareOf(reading, log.logIndex)
   const settled = entries.filter(
     (entry) => entry.state === 'used' && entry.batchLogIndex === log.logIndex,
   ) as Extract<(typeof entries)[number], { state: 'used' }>[]
-
-  // A wrapper may have sent more to USDC by itself; where settle was called directly there is nothing else.
-  const isPlainCall = transaction.to !== null && lowerCase(transaction.to) === settlement
-  await recordAuthorizations(db, place, isPlainCall ? settled : entries)
   for (const item of unreadable) await setAside(db, place, item)
 
   let providerTotal = 0n
@@ -51,6 +53,8 @@ ponder.on('BatchSettlement:BatchSettled', async ({ event, context }) => {
     const sum = received.get(recipient) ?? { paymentCount: 0, total: 0n }
     received.set(recipient, { paymentCount: sum.paymentCount + 1, total: sum.total + value })
   }
+
+  await recordAuthorizations(db, place, entries, received.keys())
 
   const gasUsed = hexToBigInt(receipt.gasUsed)
   const effectiveGasPrice = hexToBigInt(receipt.effectiveGasPrice)
@@ -94,15 +98,12 @@ ponder.on('BatchSettlement:BatchSettled', async ({ event, context }) => {
       })),
     )
   }
-  for (const recipient of received.keys()) {
-    await addToWallet(db, place, recipient, { paymentCount: 0, total: 0n, batchCount: 1 })
-  }
 
   // The gas is the transaction's: it counts with the first of its batches.
-  const isFirst = !entries.some((entry) => entry.batchLogIndex !== null && entry.batchLogIndex < log.logIndex)
-  const gas = isFirst
-    ? { gasUsed, gasCost: gasUsed * effectiveGasPrice + (l1Fee ?? 0n) }
-    : { gasUsed: 0n, gasCost: 0n }
+  const gas =
+    reading.batches[0] === log.logIndex
+      ? { gasUsed, gasCost: gasUsed * effectiveGasPrice + (l1Fee ?? 0n) }
+      : { gasUsed: 0n, gasCost: 0n }
   const counts = { batchCount: 1, authorizations, paymentCount }
   await db
     .insert(keeper)

@@ -2,7 +2,6 @@ import { ponder } from 'ponder:registry'
 import { authorization, platformTransfer } from 'ponder:schema'
 import type { Hex } from 'viem'
 import { fetchReceipt } from './fetchReceipt.ts'
-import { readReceipt } from './receipt.ts'
 import { type Place, recordAuthorizations, setAside } from './record.ts'
 
 // Fees that reach a platform wallet. Most do so in batches, which BatchSettlement.ts reads; this finds the payments
@@ -29,16 +28,18 @@ ponder.on('Usdc:Transfer', async ({ event, context }) => {
 
   const { address } = context.contracts.BatchSettlement
   if (address === undefined) throw new Error(`BatchSettlement has no address on ${context.chain.name}`)
-  const settlement = lowerCase(address)
-  if (transaction.to !== null && lowerCase(transaction.to) === settlement) return
-
-  const receipt = await fetchReceipt(context, { ...place, transactionHash: place.txHash })
-  if (receipt === null) {
+  const found = await fetchReceipt(
+    context,
+    { ...place, transactionHash: place.txHash },
+    { settlement: lowerCase(address), token: place.token },
+  )
+  if (found === null) {
     const detail = `transfer to the platform: no node had the receipt in block ${place.blockHash}`
     await setAside(db, place, { logIndex: log.logIndex, reason: 'receipt_unavailable', detail })
     return
   }
-  const { entries, unreadable } = readReceipt(receipt.logs, { settlement, token: place.token })
+  const { entries, unreadable, batches } = found.reading
+  if (batches.length > 0) return // they record all of it
   const own = entries.find((entry) => entry.state === 'used' && entry.logIndex === log.logIndex - 1)
   if (own === undefined) return // an ordinary transfer
 

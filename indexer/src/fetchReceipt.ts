@@ -1,6 +1,6 @@
 import type { Context } from 'ponder:registry'
-import { createPublicClient, fallback, type Hex, http, numberToHex, type PublicClient, pad } from 'viem'
-import { type Addresses, batchSettled, type Receipt } from './receipt.ts'
+import { createPublicClient, type Hex, http, numberToHex, type PublicClient, pad } from 'viem'
+import { type Addresses, batchSettled, type Reading, type Receipt, readReceipt } from './receipt.ts'
 
 type Chain = Pick<Context, 'chain'>
 
@@ -9,35 +9,46 @@ export type TransactionPlace = { transactionHash: Hex; blockHash: Hex }
 /** A node behind a load balancer may not know yet what another one has announced: 15 seconds in all. */
 const retryDelaysMs = [125, 250, 500, 1_000, 2_000, 4_000, 8_000]
 
-/** The last one read: a wrapper's transaction brings many events in a row, and they share a receipt. */
-let last: { key: string; receipt: Receipt } | undefined
+/** The last one read: a transaction brings many events in a row, and they share a receipt, or that nobody has it. */
+let last: { key: string; found: FoundReceipt | null } | undefined
+
+export type FoundReceipt = { receipt: Receipt; reading: Reading }
 
 /**
- * Fetches a transaction's receipt as it stands in the given block; null if no node has it.
+ * Fetches and reads a transaction's receipt as it stands in the given block; null if no node has it.
  *
  * Not through `context.client`: Ponder keeps a receipt by its transaction's hash alone and drops it at no reorg, so the
  * same bytes mined again would get the receipt of the block that is gone.
  *
  * A node that can't be reached throws: then Ponder stops, and starts again where it was.
  */
-export async function fetchReceipt({ chain }: Chain, place: TransactionPlace): Promise<Receipt | null> {
+export async function fetchReceipt(
+  { chain }: Chain,
+  place: TransactionPlace,
+  addresses: Addresses,
+): Promise<FoundReceipt | null> {
   const key = keyOf(chain.id, place)
-  if (last?.key === key) return last.receipt
+  if (last?.key === key) return last.found
   const early = plans.get(chain.id)?.underWay.get(key)
   plans.get(chain.id)?.underWay.delete(key)
   for (const delay of [0, ...retryDelaysMs]) {
     if (delay > 0) await new Promise((resolve) => setTimeout(resolve, delay))
-    const receipt = (delay === 0 && (await early)) || (await request(chain.name, place.transactionHash))
-    if (receipt?.blockHash === place.blockHash) {
-      last = { key, receipt }
-      return receipt
+    const receipt = (delay === 0 && (await early)) || (await request(chain.name, place))
+    if (receipt) {
+      last = { key, found: { receipt, reading: readReceipt(receipt.logs, addresses) } }
+      return last.found
     }
   }
+  last = { key, found: null }
   return null
 }
 
 /** The batches up to a block: those not asked for yet, and the receipts on their way before their turn. */
-type Plan = { until: bigint; next: TransactionPlace[]; underWay: Map<string, Promise<Receipt | null>> }
+type Plan = {
+  until: bigint
+  next: Map<string, TransactionPlace> // by key: a transaction may hold several batches
+  underWay: Map<string, Promise<Receipt | null>>
+}
 
 const plans = new Map<number, Plan>()
 const depth = 16
@@ -63,22 +74,26 @@ export async function fetchAhead(
     const until = blockNumber + planBlocks
     const topics: (Hex | null)[] = [batchSettled, null, null, pad(token)]
     const range = { fromBlock: numberToHex(blockNumber + 1n), toBlock: numberToHex(until) }
-    const logs = await clientOf(chain.name)
-      .request({ method: 'eth_getLogs', params: [{ address: settlement, topics, ...range }] })
+    const [node] = nodesOf(chain.name)
+    const logs = await node
+      ?.request({ method: 'eth_getLogs', params: [{ address: settlement, topics, ...range }] })
       .catch(() => []) // some nodes take a smaller range only: then it goes without
-    const next = logs.flatMap(({ transactionHash, blockHash }) =>
-      transactionHash && blockHash ? [{ transactionHash, blockHash }] : [],
-    )
+    const next = new Map<string, TransactionPlace>()
+    for (const { transactionHash, blockHash } of logs ?? []) {
+      if (!transactionHash || !blockHash) continue
+      const place = { transactionHash, blockHash }
+      next.set(keyOf(chain.id, place), place)
+    }
     plan = { until, next, underWay: new Map() }
     plans.set(chain.id, plan)
   }
-  while (plan.underWay.size < depth) {
-    const place = plan.next.shift()
-    if (place === undefined) break
+  for (const [key, place] of plan.next) {
+    if (plan.underWay.size >= depth) break
+    plan.next.delete(key)
     // If it fails, it is asked for again in its turn, and fails there.
     plan.underWay.set(
-      keyOf(chain.id, place),
-      request(chain.name, place.transactionHash).catch(() => null),
+      key,
+      request(chain.name, place).catch(() => null),
     )
   }
 }
@@ -87,19 +102,36 @@ function keyOf(chainId: number, { blockHash, transactionHash }: TransactionPlace
   return `${chainId} ${blockHash} ${transactionHash}`
 }
 
-function request(network: string, transactionHash: Hex): Promise<Receipt | null> {
-  return clientOf(network).request({ method: 'eth_getTransactionReceipt', params: [transactionHash] })
+/** Asks one node after the other: the first may be behind. Throws only if none of them answers. */
+async function request(network: string, place: TransactionPlace): Promise<Receipt | null> {
+  const failures: unknown[] = []
+  const nodes = nodesOf(network)
+  for (const node of nodes) {
+    try {
+      const receipt = await node.request({
+        method: 'eth_getTransactionReceipt',
+        params: [place.transactionHash],
+      })
+      if (receipt?.blockHash === place.blockHash) return receipt
+    } catch (error) {
+      failures.push(error)
+    }
+  }
+  if (failures.length === nodes.length) throw failures[0]
+  return null
 }
 
-const clients = new Map<string, PublicClient>()
+const known = new Map<string, PublicClient[]>()
 
-/** Of the nodes that ponder.config.ts reads from the same variable. */
-function clientOf(network: string): PublicClient {
-  const known = clients.get(network)
-  if (known) return known
-  const urls = process.env[`RPC_URL_${network.toUpperCase().replaceAll('-', '_')}`]?.split(',') ?? []
-  const transports = urls.map((url) => http(url.trim(), { retryCount: 6, retryDelay: 200 }))
-  const client = createPublicClient({ transport: fallback(transports) })
-  clients.set(network, client)
-  return client
+/** Those that ponder.config.ts reads from the same variable. */
+function nodesOf(network: string): PublicClient[] {
+  let nodes = known.get(network)
+  if (nodes === undefined) {
+    const urls = process.env[`RPC_URL_${network.toUpperCase().replaceAll('-', '_')}`]?.split(',') ?? []
+    nodes = urls.map((url) =>
+      createPublicClient({ transport: http(url.trim(), { retryCount: 6, retryDelay: 200 }) }),
+    )
+    known.set(network, nodes)
+  }
+  return nodes
 }

@@ -45,6 +45,14 @@ export type Unreadable = {
   detail: string
 }
 
+/** What a transaction's receipt proves. */
+export type Reading = {
+  entries: AuthorizationEntry[]
+  unreadable: Unreadable[]
+  /** The log positions of its BatchSettled of the token, ascending. */
+  batches: number[]
+}
+
 /**
  * Reads the authorizations out of a receipt.
  *
@@ -53,21 +61,20 @@ export type Unreadable = {
  * outcome for each half it tried, so the n settled halves of a batch are the last n uses before it and after the
  * previous BatchSettled. Calldata is never decoded: a wrapper's would mean something else.
  */
-export function readReceipt(
-  logs: readonly ReceiptLog[],
-  { settlement, token }: Addresses,
-): { entries: AuthorizationEntry[]; unreadable: Unreadable[] } {
+export function readReceipt(logs: readonly ReceiptLog[], { settlement, token }: Addresses): Reading {
   const entries: AuthorizationEntry[] = []
   const unreadable: Unreadable[] = []
+  const batches: number[] = []
   let intervalStart = 0 // the first entry after the previous BatchSettled
 
   for (const [position, log] of logs.entries()) {
     const [topic, first, second, third] = log.topics
     const logIndex = hexToNumber(log.logIndex)
-    if (log.address === token && topic === authorizationUsed && first && second) {
+    const address = log.address.toLowerCase()
+    if (address === token && topic === authorizationUsed && first && second) {
       const next = logs[position + 1]
       const isPaired =
-        next?.address === token &&
+        next?.address.toLowerCase() === token &&
         next.topics[0] === transfer &&
         next.topics[1] === first &&
         hexToNumber(next.logIndex) === logIndex + 1
@@ -90,7 +97,7 @@ export function readReceipt(
         batchLogIndex: null,
         half: null,
       })
-    } else if (log.address === token && topic === authorizationCanceled && first && second) {
+    } else if (address === token && topic === authorizationCanceled && first && second) {
       entries.push({
         state: 'cancelled',
         authorizer: toAddress(first),
@@ -101,8 +108,9 @@ export function readReceipt(
         batchLogIndex: null,
         half: null,
       })
-    } else if (log.address === settlement && topic === batchSettled && third) {
+    } else if (address === settlement && topic === batchSettled && third) {
       if (toAddress(third) === token) {
+        batches.push(logIndex)
         const used = entries.slice(intervalStart).filter((entry) => entry.state === 'used')
         const halves = readHalves(log.data)
         const isExplained = halves !== null && halves.length <= used.length
@@ -122,7 +130,22 @@ export function readReceipt(
       intervalStart = entries.length
     }
   }
-  return { entries, unreadable }
+  return { entries, unreadable, batches }
+}
+
+/**
+ * What one batch is to record of its transaction: all since the batch before it, and the last one also what follows.
+ * So each authorization is recorded by one event, and nobody has to look whether it's there already.
+ */
+export function shareOf(
+  { entries, unreadable, batches }: Reading,
+  batchLogIndex: number,
+): Pick<Reading, 'entries' | 'unreadable'> {
+  const position = batches.indexOf(batchLogIndex)
+  const after = batches[position - 1] ?? -1
+  const until = position === batches.length - 1 ? Number.POSITIVE_INFINITY : batchLogIndex
+  const isOurs = ({ logIndex }: { logIndex: number }) => logIndex > after && logIndex <= until
+  return { entries: entries.filter(isOurs), unreadable: unreadable.filter(isOurs) }
 }
 
 /** Which half each settled authorization of a batch was, in the order in which they settled; null: unreadable. */

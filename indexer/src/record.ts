@@ -21,19 +21,20 @@ export function dayOf({ blockTime }: Pick<Place, 'blockTime'>): string {
 }
 
 /**
- * Writes what a receipt proves. The same authorization may come twice, through the batch and through the platform's
- * Transfer: it is written, and counted, once.
+ * Writes what a receipt proves, and counts it for the wallets that received it. The token uses a nonce once, and one
+ * event records it, so nothing is looked up: live, that would be a query for each of a batch's three hundred.
+ *
+ * @param batched The wallets to count a batch for.
  */
 export async function recordAuthorizations(
   db: Db,
   place: Place,
   entries: readonly AuthorizationEntry[],
+  batched: Iterable<Hex> = [],
 ): Promise<void> {
-  if (entries.length === 0) return
   const { chainId, token, txHash, blockNumber, blockHash, blockTime } = place
-  const rows = await db
-    .insert(authorization)
-    .values(
+  if (entries.length > 0) {
+    await db.insert(authorization).values(
       entries.map(({ state, authorizer, nonce, recipient, value, logIndex, batchLogIndex }) => ({
         chainId,
         token,
@@ -50,36 +51,30 @@ export async function recordAuthorizations(
         batchLogIndex,
       })),
     )
-    .onConflictDoNothing()
-  const fresh = entries.filter((_, i) => rows[i] !== null)
+  }
 
-  const received = new Map<Hex, { paymentCount: number; total: bigint }>()
-  const direct = { count: 0, total: 0n }
-  for (const entry of fresh) {
-    if (entry.state !== 'used') continue
-    const sum = received.get(entry.recipient) ?? { paymentCount: 0, total: 0n }
-    received.set(entry.recipient, { paymentCount: sum.paymentCount + 1, total: sum.total + entry.value })
-    if (entry.batchLogIndex === null) {
-      direct.count += 1
-      direct.total += entry.value
+  const received = new Map<Hex, WalletSums>()
+  for (const address of batched) received.set(address, { paymentCount: 0, total: 0n, batchCount: 1 })
+  const direct = { directCount: 0, directTotal: 0n }
+  for (const { state, recipient, value, batchLogIndex } of entries) {
+    if (state !== 'used') continue
+    const { paymentCount, total, batchCount } = received.get(recipient) ?? noSums
+    received.set(recipient, { paymentCount: paymentCount + 1, total: total + value, batchCount })
+    if (batchLogIndex === null) {
+      direct.directCount += 1
+      direct.directTotal += value
     }
   }
-  for (const [recipient, { paymentCount, total }] of received) {
-    await addToWallet(db, place, recipient, { paymentCount, total, batchCount: 0 })
-  }
-  if (direct.count > 0) {
-    await addToDay(db, place, { directCount: direct.count, directTotal: direct.total })
-  }
+  for (const [recipient, sums] of received) await addToWallet(db, place, recipient, sums)
+  if (direct.directCount > 0) await addToDay(db, place, direct)
 }
 
-export async function addToWallet(
-  db: Db,
-  place: Place,
-  address: Hex,
-  sums: { paymentCount: number; total: bigint; batchCount: number },
-): Promise<void> {
+type WalletSums = { paymentCount: number; total: bigint; batchCount: number }
+const noSums: WalletSums = { paymentCount: 0, total: 0n, batchCount: 0 }
+
+async function addToWallet(db: Db, place: Place, address: Hex, sums: WalletSums): Promise<void> {
   const { chainId, blockTime } = place
-  const add = (row: typeof sums) => ({
+  const add = (row: WalletSums) => ({
     paymentCount: row.paymentCount + sums.paymentCount,
     total: row.total + sums.total,
     batchCount: row.batchCount + sums.batchCount,

@@ -120,14 +120,14 @@ export async function startTestChain(options: LocalChainOptions = {}) {
         fee: await sign(buyer, platformWallet, fee, feeNonce(nonce)),
       }
     },
-    encodeSettle: (items: readonly SettlementItem[], token: Address = usdc): Hex =>
+    encodeSettle: (items: readonly SettlementItem[], token: Address = usdc, callGasLimit = 200_000n): Hex =>
       encodeSettle(
         {
           token,
           feeRecipient: platformWallet,
           batchId: toHex(randomBytes(32)),
           trigger: triggerCodes.count,
-          callGasLimit: 200_000n,
+          callGasLimit,
         },
         items,
       ).calldata,

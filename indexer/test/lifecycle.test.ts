@@ -1,9 +1,15 @@
 import { execFile } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
 import type { Hex } from 'viem'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { createTestDatabase } from '../../test/support/database.ts'
 import {
+  platformWallet,
   providerA,
   startTestChain,
   startTestIndexer,
@@ -39,12 +45,47 @@ const end = async (each: { close: () => Promise<void> }) => {
   await each.close()
 }
 
+/** A node that answers null where it is told to. */
+async function startProxy(target: string, hides: (call: { method: string }) => boolean) {
+  const server = createServer(async (request, response) => {
+    const body = await text(request)
+    const call = JSON.parse(body) as { id: number; method: string }
+    const answer = hides(call)
+      ? JSON.stringify({ jsonrpc: '2.0', id: call.id, result: null })
+      : await fetch(target, { method: 'POST', headers: { 'content-type': 'application/json' }, body }).then(
+          (reply) => reply.text(),
+        )
+    response.setHeader('content-type', 'application/json').end(answer)
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    close: async () => {
+      server.closeAllConnections()
+      server.close()
+    },
+  }
+}
+
 async function settleOne(chain: TestChain, amount: bigint) {
   return chain.settle([await chain.signPayment(await chain.createBuyer(), providerA, amount, 1n)])
 }
 
 async function readBatches({ sql }: TestIndex) {
   return sql`select chain_id, sequence, provider_total from indexer.batch order by chain_id, sequence`
+}
+
+/** The command of docs/indexer.md, word for word. */
+async function runDocumentedRebuild(env: Record<string, string>): Promise<void> {
+  const page = await readFile(new URL('../../docs/indexer.md', import.meta.url), 'utf8')
+  const [, section] = page.split('**A reorg deeper than Ponder')
+  const [, script, ...args] = /^node (\S+) (.*)$/m.exec(section ?? '')?.[0].split(' ') ?? []
+  if (!script) throw new Error('docs/indexer.md names no command')
+  const { stdout } = await promisify(execFile)(process.execPath, [script, ...args], {
+    env: { ...process.env, ...env },
+  })
+  expect(stdout).toContain('what was kept of base')
 }
 
 describe('behavior: restarts', () => {
@@ -162,23 +203,55 @@ describe('error: the chain is not the one that was indexed', () => {
     await expect(startTestIndexer(databaseUrl, [chain])).rejects.toThrow(
       /base, ponder_sync: block \d+ was 0x/,
     )
-
-    const { stdout } = await promisify(execFile)(
-      process.execPath,
-      ['indexer/rebuild.ts', '--network', 'base'],
-      {
-        env: {
-          ...process.env,
-          DATABASE_URL: databaseUrl,
-          RPC_URL_BASE: chain.url,
-          PLATFORM_WALLET: providerA,
-          DEPLOYMENTS_FILE: await chain.writeDeployments(),
-        },
-      },
-    )
-    expect(stdout).toContain('what was kept of base')
+    await runDocumentedRebuild({
+      DATABASE_URL: databaseUrl,
+      RPC_URL_BASE: chain.url,
+      PLATFORM_WALLET: platformWallet,
+      DEPLOYMENTS_FILE: await chain.writeDeployments(),
+    })
     const index = await track(startTestIndexer(databaseUrl, [chain]))
     expect(await readBatches(index)).toEqual([])
+  })
+
+  test('a reorg deeper than Ponder’s finality ends it, each start refuses, and the documented rebuild heals it', async () => {
+    const databaseUrl = await createTestDatabase()
+    const chain = await track(startTestChain({ network: 'base' }))
+    const kept = await settleOne(chain, 100n)
+    const buyer = await chain.createBuyer()
+    const twice = await chain.signPayment(buyer, providerA, 200n, 1n)
+    const gone = await chain.signPayment(buyer, providerA, 300n, 1n)
+    const index = await track(startTestIndexer(databaseUrl, [chain]))
+    await index.untilIndexed(8453, kept.blockNumber)
+    const snapshot = await chain.client.snapshot()
+
+    const { blockNumber } = await chain.settle([twice, gone])
+    for (let i = 0; i < 65; i++) await chain.client.mine({ blocks: 1 }) // final once there are twice thirty
+    await index.untilIndexed(8453, blockNumber + 65n)
+    expect(await readBatches(index)).toMatchObject([{ provider_total: 100n }, { provider_total: 500n }])
+    await chain.client.revert({ id: snapshot })
+    const again = await chain.settle([twice])
+    for (let i = 0; i < 70; i++) await chain.client.mine({ blocks: 1 })
+    await index.exited
+    running.splice(running.indexOf(index), 1)
+    await index.sql.end()
+
+    await expect(startTestIndexer(databaseUrl, [chain])).rejects.toThrow(
+      /deeper than Ponder's finality:\nbase, /,
+    )
+    await runDocumentedRebuild({
+      DATABASE_URL: databaseUrl,
+      RPC_URL_BASE: chain.url,
+      PLATFORM_WALLET: platformWallet,
+      DEPLOYMENTS_FILE: await chain.writeDeployments(),
+    })
+    const rebuilt = await track(startTestIndexer(databaseUrl, [chain]))
+    await rebuilt.untilIndexed(8453, again.blockNumber)
+    expect(await readBatches(rebuilt)).toEqual([
+      { chain_id: 8453, sequence: 1, provider_total: 100n },
+      { chain_id: 8453, sequence: 2, provider_total: 200n },
+    ])
+    const [wallet] = await rebuilt.sql`select * from indexer.wallet where address = ${providerA}`
+    expect(wallet).toMatchObject({ payment_count: 2, total: 300n, batch_count: 2 })
   })
 
   test('a running indexer keeps its schema', async () => {
@@ -188,6 +261,48 @@ describe('error: the chain is not the one that was indexed', () => {
     const { dropIndex } = await import('../chainData.ts')
     await expect(dropIndex(databaseUrl, index.schema, [31337])).rejects.toThrow('in use by a running indexer')
   })
+})
+
+describe('error: no node has the receipt of a batch', () => {
+  test('it is asked for once a transaction, and set aside; the batches after it are indexed', async () => {
+    const chain = await track(startTestChain())
+    let isHiding = false
+    let asked = 0
+    const node = await track(
+      startProxy(chain.url, (call) => {
+        if (call.method !== 'eth_getTransactionReceipt' || !isHiding) return false
+        asked += 1
+        return true
+      }),
+    )
+    const index = await track(startTestIndexer(await createTestDatabase(), [{ ...chain, url: node.url }]))
+    const buyer = await chain.createBuyer()
+    const pay = (amount: bigint) => chain.signPayment(buyer, providerA, amount, 1n)
+
+    isHiding = true
+    const hidden = await chain.settle([await pay(100n), await pay(200n)])
+    await index.untilIndexed(31337, hidden.blockNumber)
+    isHiding = false
+    const seen = await chain.settle([await pay(300n)])
+    await index.untilIndexed(31337, seen.blockNumber)
+
+    expect(asked).toBe(8)
+    const rows = await index.sql`select tx_hash, reason from indexer.quarantine`
+    const setAside = { tx_hash: hidden.transactionHash, reason: 'receipt_unavailable' }
+    expect(rows).toEqual([setAside, setAside, setAside]) // two fees and their batch
+    expect(await readBatches(index)).toEqual([{ chain_id: 31337, sequence: 2, provider_total: 300n }])
+  })
+})
+
+test('behavior: a node that is behind is no reason to set a batch aside while another has its receipt', async () => {
+  const chain = await track(startTestChain())
+  const behind = await track(startProxy(chain.url, ({ method }) => method === 'eth_getTransactionReceipt'))
+  const nodes = { ...chain, url: `${behind.url},${chain.url}` }
+  const index = await track(startTestIndexer(await createTestDatabase(), [nodes]))
+  const { blockNumber } = await settleOne(chain, 100n)
+  await index.untilIndexed(31337, blockNumber)
+  expect(await readBatches(index)).toEqual([{ chain_id: 31337, sequence: 1, provider_total: 100n }])
+  expect(await index.sql`select * from indexer.quarantine`).toEqual([])
 })
 
 describe('error: it can’t start', () => {

@@ -10,7 +10,7 @@ import {
 import { describe, expect, test } from 'vitest'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
-import { countPayments, type ReceiptLog, readReceipt } from '../src/receipt.ts'
+import { countPayments, type ReceiptLog, readReceipt, shareOf } from '../src/receipt.ts'
 
 const token: Hex = '0x00000000000000000000000000000000000000aa'
 const settlement: Hex = '0x00000000000000000000000000000000000000bb'
@@ -79,6 +79,7 @@ test('default: a use and its transfer are one entry', () => {
       },
     ],
     unreadable: [],
+    batches: [],
   })
 })
 
@@ -110,7 +111,8 @@ describe('behavior: only the token’s own logs, in their order, prove anything'
   })
 
   test('another token’s use is ignored', () => {
-    expect(read(used(1, other), transfer(5n, buyer, other))).toEqual({ entries: [], unreadable: [] })
+    const reading = read(used(1, other), transfer(5n, buyer, other))
+    expect(reading).toEqual({ entries: [], unreadable: [], batches: [] })
   })
 
   test('a gap in the log positions parts a pair', () => {
@@ -138,6 +140,21 @@ describe('behavior: only the token’s own logs, in their order, prove anything'
     expect(entries.map(({ batchLogIndex }) => batchLogIndex)).toEqual([null, 11, null, 17, null])
   })
 
+  test('another contract’s BatchSettled is no batch, and parts nothing', () => {
+    const forged = { ...settled('0x11'), address: other }
+    const { entries, batches } = read(used(1), transfer(1n), forged, used(2), transfer(2n), settled('0x11'))
+    expect(entries.map(({ batchLogIndex, half }) => [batchLogIndex, half])).toEqual([
+      [12, 'provider'],
+      [12, 'fee'],
+    ])
+    expect(batches).toEqual([12])
+  })
+
+  test('a node that writes addresses with a checksum is understood', () => {
+    const mixed: Hex = '0x00000000000000000000000000000000000000AA'
+    expect(read(used(1, mixed), transfer(5n, buyer, mixed)).entries).toHaveLength(1)
+  })
+
   test('more outcomes than logs: the entries stay, what half they were is unknown, the batch is set aside', () => {
     const { entries, unreadable } = read(used(1), transfer(1n), settled('0x11'))
     expect(entries).toMatchObject([{ nonce: nonce(1), batchLogIndex: 9, half: null }])
@@ -147,6 +164,23 @@ describe('behavior: only the token’s own logs, in their order, prove anything'
   test('outcomes that can’t be decoded are no reason to stop', () => {
     const { unreadable } = read(used(1), transfer(1n), { ...settled('0x11'), data: '0x1234' })
     expect(unreadable).toMatchObject([{ logIndex: 9, reason: 'outcomes_mismatch' }])
+  })
+})
+
+describe('behavior: each entry of a transaction is recorded by exactly one of its batches', () => {
+  const reading = read(
+    ...[used(1), transfer(1n), used(2), transfer(2n), settled('0x10')],
+    ...[used(3), transfer(3n), settled('0x10', other), used(9)],
+    ...[used(4), transfer(4n), settled('0x10'), cancelled(5), used(6), transfer(6n)],
+  )
+
+  test('up to itself, and the last one to the end', () => {
+    const shares = reading.batches.map((logIndex) => shareOf(reading, logIndex))
+    expect(shares.map(({ entries }) => entries.map((entry) => Number(entry.nonce)))).toEqual([
+      [1, 2],
+      [3, 4, 5, 6],
+    ])
+    expect(shares.map(({ unreadable }) => unreadable.length)).toEqual([0, 1])
   })
 })
 
