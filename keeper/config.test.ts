@@ -41,7 +41,7 @@ test.each([
   ['KEEPER_PORT', '99999', 'KEEPER_PORT: expected a whole number from 0 to 65535, got 99999'],
   ['TRIGGER_TIME_SECONDS', '3601', 'TRIGGER_TIME_SECONDS: expected a whole number from 1 to 3600, got 3601'],
   ['PLATFORM_WALLET', '0x12', 'PLATFORM_WALLET: expected 0x-hex addresses, got 0x12'],
-  ['FACILITATOR_URL', 'ftp://x', 'FACILITATOR_URL: expected an http(s) URL, got ftp://x'],
+  ['FACILITATOR_URL', 'ftp://user:secret@x', 'FACILITATOR_URL: expected an http(s) URL, got something else'],
 ])('error: %s', (name, value, message) => {
   expect(() => parseKeeperConfig({ ...env, [name]: value })).toThrow(message)
 })

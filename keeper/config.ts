@@ -103,7 +103,8 @@ export function readUrl(env: Environment, name: string): string | null {
   const text = env[name]
   if (!text) return null
   if (URL.canParse(text) && /^https?:$/.test(new URL(text).protocol)) return text
-  throw new ConfigError(name, 'an http(s) URL', text)
+  // It may carry a credential.
+  throw new ConfigError(name, 'an http(s) URL', 'something else')
 }
 
 export function readInteger(

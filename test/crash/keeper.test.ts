@@ -232,10 +232,12 @@ async function queueDue(): Promise<QueuedPayment[]> {
 async function closeEarlierBatches(): Promise<void> {
   if ((await countBatches('claimed', 'broadcast', 'mined', 'displaced')) === 0) return
   const keeper = startKeeper(null)
+  // One that a reorg dropped is sent again only now.
+  await until('the earlier batches are mined', async () => {
+    return (await countBatches('claimed', 'broadcast', 'displaced')) === 0
+  })
   await mine(31)
   await until('the earlier batches are closed', async () => {
-    // One that a reorg dropped is mined only now.
-    await mine(1)
     return (await countBatches('claimed', 'broadcast', 'mined', 'displaced')) === 0
   })
   await kill(keeper)
