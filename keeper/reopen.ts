@@ -1,11 +1,11 @@
 import { parseArgs } from 'node:util'
-import { createPublicClient, fallback, http } from 'viem'
+import { type Address, createPublicClient, fallback, http } from 'viem'
 import { ConfigError, type NetworkSettings, parseNetworkSettings } from './chain/networkSettings.ts'
 import { readInteger } from './config.ts'
 import { judgeIndex } from './domain/indexState.ts'
 import { type Database, openDatabase } from './store/database.ts'
 import { readActedBlock, readIndexedHead } from './store/indexedHead.ts'
-import { readHeldWallets, reopenUnsettled } from './store/reopen.ts'
+import { dropEvidence, readHeldWallets, reopenUnsettled } from './store/reopen.ts'
 
 // After a reorg that was deeper than the indexer's finality, when the rebuilt index has caught up (docs/operations.md):
 // opens again what was concluded on the word of blocks that are gone.
@@ -33,26 +33,31 @@ try {
   process.exitCode = 1
 }
 
-async function reopen(database: Database, { network, rpcUrls }: NetworkSettings): Promise<void> {
+async function reopen(database: Database, { network, deployment, rpcUrls }: NetworkSettings): Promise<void> {
   const { chainId, name } = network
   const held = await readHeldWallets(database, chainId)
   if (held.length > 0) throw new Error(`${name}: a keeper holds ${held.join(', ')}: stop the keepers first`)
 
   const indexerSchema = process.env.INDEXER_SCHEMA ?? 'indexer'
   const indexed = await readIndexedHead(database, indexerSchema, chainId)
-  const head = await createPublicClient({ transport: fallback(rpcUrls.map((url) => http(url))) })
-    .getBlockNumber()
-    .catch(() => {
-      throw new Error(`${name}: no RPC answers, and the index can't be held against the chain`)
-    })
+  const client = createPublicClient({ transport: fallback(rpcUrls.map((url) => http(url))) })
+  const head = await client.getBlockNumber().catch(() => {
+    throw new Error(`${name}: no RPC answers, and the index can't be held against the chain`)
+  })
   const lag = BigInt(readInteger(process.env, 'INDEX_MAX_LAG_BLOCKS', 20, 1))
   const index = judgeIndex(indexed, await readActedBlock(database, chainId), head, lag)
   // An index that is only beginning shows nothing settled.
   if (index.status === 'behind')
     throw new Error(`${name}: the index is behind (${index.reason}): let it catch up`)
 
+  const token = deployment.usdc.toLowerCase() as Address
+  const dropped = await dropEvidence(database, { chainId, token }, async ({ blockNumber, blockHash }) => {
+    if (blockNumber > head) return true
+    return (await client.getBlock({ blockNumber })).hash !== blockHash
+  })
   const { settled, failed } = await reopenUnsettled(database, indexerSchema, chainId)
   process.stdout.write(
-    `${name}: ${settled} concluded and ${failed} failed payments are open again; start the keepers\n`,
+    `${name}: ${settled} concluded and ${failed} failed payments are open again, ` +
+      `${dropped} pieces of evidence are dropped; start the keepers\n`,
   )
 }

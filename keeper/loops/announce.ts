@@ -35,22 +35,25 @@ export function createAnnouncer(context: Context) {
     // What isn't final may have been replaced since, and is looked at again.
     const unsure = (announced < upTo ? announced : upTo) - context.finalityBlocks
     const scope = { chainId, network, indexerSchema, after: unsure > 0n ? unsure : 0n, upTo }
-    await takeBack(context, scope)
+    if (await takeBack(context, scope)) return
     if (await announceUpTo(context, scope, announced)) done = `${head} ${upTo}`
   }
 }
 
-async function takeBack(context: Context, scope: AnnouncementScope): Promise<void> {
+/** @returns whether there is more to be taken back: nothing is passed over, however deep the reorg was. */
+async function takeBack(context: Context, scope: AnnouncementScope): Promise<boolean> {
   const { sql, served, log, metrics } = context
   const gone: string[] = []
-  for (const { paymentId, hashes } of await readDoubtful(sql, scope, atOnce)) {
+  const doubtful = await readDoubtful(sql, scope, atOnce)
+  for (const { paymentId, hashes } of doubtful) {
     // The chain has the last word: where one of them stands, the index is about to change.
     if (await findGone(context, hashes)) gone.push(paymentId)
   }
-  if (gone.length === 0) return
+  if (gone.length === 0) return false
   await announceReverted(sql, scope.network, gone)
   metrics.announcements.inc({ network: served.network.name, event: 'payment.reverted' }, gone.length)
   log.warn({ payments: gone }, 'announced as settled, and taken back by a reorg')
+  return doubtful.length === atOnce
 }
 
 /** Whether one of the transactions is nowhere mined; throws while an RPC that might know doesn't answer. */

@@ -1,4 +1,6 @@
+import type { Address } from 'viem'
 import type { Database } from './database.ts'
+import { deleteEvidence, type EvidenceRow, readUnsureEvidence } from './evidence.ts'
 import { halves } from './halves.ts'
 
 /** How many payments are the keeper's work again: `settled` ones that had been concluded, and `failed` ones. */
@@ -8,7 +10,7 @@ export type Reopened = { settled: number; failed: number }
  * Takes back what was concluded on the word of blocks that are gone, after a reorg deeper than the indexer's finality and
  * the rebuild that follows it. The index must have caught up, and no keeper may run: see docs/operations.md.
  *
- * Everything that the new chain doesn't show is opened, and found in evidence where it stands there all the same.
+ * Everything that the index doesn't show is opened; what evidence shows is concluded again by the first keeper that runs.
  */
 export async function reopenUnsettled(
   database: Database,
@@ -17,8 +19,6 @@ export async function reopenUnsettled(
 ): Promise<Reopened> {
   const index = database(indexerSchema)
   return database.begin(async (sql) => {
-    // Looked at again by the first keeper that runs, which drops what is no longer canonical.
-    await sql`update evidence set is_final = false, checked_at = now() where chain_id = ${chainId} and is_final`
     const settled = await sql`
       update payment p set concluded_at = null
       where p.chain_id = ${chainId} and p.concluded_at is not null and p.voided_at is null and exists (
@@ -42,6 +42,26 @@ export async function reopenUnsettled(
     await sql`update acted_block set swept_block = 0, announced_block = 0 where chain_id = ${chainId}`
     return { settled: settled.length, failed: failed.length }
   }) as Promise<Reopened>
+}
+
+/**
+ * Drops the evidence that stands in blocks that are gone, however deep it had been.
+ *
+ * @param isGone asks the chain about a row's block.
+ */
+export async function dropEvidence(
+  database: Database,
+  { chainId, token }: { chainId: number; token: Address },
+  isGone: (row: EvidenceRow) => Promise<boolean>,
+): Promise<number> {
+  await database`update evidence set is_final = false where chain_id = ${chainId} and token = ${token} and is_final`
+  let dropped = 0
+  for (const row of await readUnsureEvidence(database, chainId, token)) {
+    if (!(await isGone(row))) continue
+    await database.begin((sql) => deleteEvidence(sql, { ...row, chainId, token }))
+    dropped += 1
+  }
+  return dropped
 }
 
 /** Wallets of the chain that a keeper holds at this moment. */
