@@ -6,8 +6,9 @@ import { randomUUID } from 'node:crypto'
 import { parseArgs } from 'node:util'
 import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
 import type { Challenge } from '#protocol/challenge'
-import { type Line, median, openLines, percentile, renderGet, renderPost } from './gateway/load.ts'
+import { type Line, openLines, renderGet, renderPost } from './gateway/load.ts'
 import { type Buyer, createSigner, type Rig, startRig, usdcPerUnit } from './gateway/rig.ts'
+import { median, percentile } from './statistics.ts'
 
 export type MiddlewareReport = {
   /** Of a paid request, less `handlerP50Ms` and `verifyP50Ms`. */

@@ -7,8 +7,9 @@ import { parseArgs } from 'node:util'
 import { type Address, toHex } from 'viem'
 import type { Challenge } from '#protocol/challenge'
 import { networks } from '#protocol/networks'
-import { type Answer, median, pace, percentile, renderPost, saturate } from './gateway/load.ts'
+import { type Answer, pace, renderPost, saturate } from './gateway/load.ts'
 import { type Buyer, createSigner, type Nonces, type Rig, startRig, usdcPerUnit } from './gateway/rig.ts'
+import { median, percentile } from './statistics.ts'
 
 const connections = 50
 const buyers = 1_000
