@@ -149,6 +149,17 @@ test('behavior: a lost call is repeated with its Idempotency-Key, the next reque
   })
 })
 
+test('behavior: HEAD is asked for, and paid, as the GET that it is', async () => {
+  const asked: unknown[] = []
+  const url = await serve(async (incoming, response) => {
+    asked.push((JSON.parse(await readBody(incoming)) as { method?: string }).method)
+    response.writeHead(404).end()
+  })
+  const gate = createGate({ ...base, gatewayUrl: url })
+  for (const method of ['HEAD', 'PUT']) await gate.check({ ...request, method })
+  expect(asked).toEqual(['GET', 'PUT'])
+})
+
 test('args: publicUrl names the resource as buyers see it', async () => {
   const gate = createGate({ ...base, mockPayments: true, publicUrl: 'https://shop.example' })
   const { body } = answerOf(await gate.check({ ...request, url: 'http://10.0.0.7:3000/weather?city=1' }))

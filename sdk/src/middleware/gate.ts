@@ -85,7 +85,9 @@ export function createGate(options: GateOptions): Gate {
   const gateway = { gatewayUrl, apiKey, timeoutMs: timeout }
   const endpoints = new Map<string, { endpointId: string; expiresAt: number }>()
 
-  async function check(request: GateRequest): Promise<GateDecision> {
+  async function check(asked: GateRequest): Promise<GateDecision> {
+    // What answers a GET answers its HEAD (RFC 9110 section 9.3.2), for the same price.
+    const request = asked.method === 'HEAD' ? { ...asked, method: 'GET' } : asked
     const resource = publicUrlOf(request.url, options.publicUrl)
     let header: AuthorizationHeader
     try {
