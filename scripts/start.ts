@@ -129,7 +129,7 @@ async function invite(
   console.log(`
 Ready after ${seconds.toFixed(1)} s. A buyer with 1,000 USDC can pay for the sample API now, in another terminal:
 
-  WALLET_PRIVATE_KEY=${devPrivateKey(buyerAccount)} USDC_ADDRESS=${usdc} npm run buy -- ${provider?.url}/forecast
+  GATEWAY_URL=${api.url} WALLET_PRIVATE_KEY=${devPrivateKey(buyerAccount)} USDC_ADDRESS=${usdc} npm run buy -- ${provider?.url}/forecast
 
 What its provider sees: ${api.url}/dashboard/ with the API key ${providerApiKey}
 

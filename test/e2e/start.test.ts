@@ -70,6 +70,16 @@ test('default: one line per service with its URL, and Ctrl-C stops everything', 
   const sample = command.output().match(/sample API +(http\S+)/)?.[1]
   expect((await fetch(`${sample}/forecast`)).status).toBe(402)
 
+  // What it prints for another terminal, whatever the ports are.
+  const [, assigned = '', words = ''] = command.output().match(/^ +(GATEWAY_URL=.*) (npm run buy .*)$/m) ?? []
+  const buyer = runCommand(
+    words.split(' '),
+    Object.fromEntries(assigned.split(' ').map((one) => one.split('='))),
+  )
+  expect(await buyer.exited, buyer.output()).toBe(0)
+  expect(buyer.stdout()).toContain('celsius')
+  await command.line(/accepted +1 payment of 0\.010000 USDC/)
+
   process.kill(-(command.child.pid as number), 'SIGINT')
   await command.exited
   await expectNothingLeft(command, ports)
