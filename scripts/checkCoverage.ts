@@ -12,7 +12,10 @@ const root = join(import.meta.dirname, '..')
 // The instrumented contract costs more gas, which is what the gas tests measure: they are left out.
 const { stdout: output, status } = spawnSync(
   'hardhat',
-  ['test', 'solidity', '--coverage', '--grep-exclude', 'test_gas_'],
+  [
+    ...['--config', join(import.meta.dirname, 'coverageConfig.ts')],
+    ...['test', 'solidity', '--coverage', '--grep-exclude', 'test_gas_'],
+  ],
   {
     cwd: root,
     encoding: 'utf8',
