@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { parseUsdc } from '#protocol/amount'
-import { loopback } from '../../os/port.ts'
+import { freePort, loopback } from '../../os/port.ts'
 import { type RunningCommand, root, runCommand, untilGone } from '../support/processes.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
@@ -30,10 +30,13 @@ function runSnippet(code: string, env: Record<string, string | undefined>): Runn
 }
 
 test("behavior: the README's provider sells to the README's buyer", async () => {
-  const providerPort = Number(snippet('provider').match(/port: (\d+)/)?.[1])
+  const providerPort = await freePort()
   const providerUrl = `http://${loopback}:${providerPort}`
   const here = (code: string) =>
-    code.replaceAll('https://gateway.example', stack.api.url).replaceAll('https://api.example', providerUrl)
+    code
+      .replaceAll('https://gateway.example', stack.api.url)
+      .replaceAll('https://api.example', providerUrl)
+      .replace(/\bport: \d+/, `port: ${providerPort}`)
 
   // The registration, by the commands that the README shows.
   const address = privateKeyToAddress(generatePrivateKey())

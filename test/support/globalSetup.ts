@@ -8,7 +8,7 @@ declare module 'vitest' {
   }
 }
 
-/** One Postgres a project and run. */
+/** One Postgres a run. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const postgres = await startPostgres({ fast: true })
   project.provide('postgresUrl', postgres.url)
