@@ -2,6 +2,8 @@
 import { Agent, request } from 'node:http'
 import { totalmem } from 'node:os'
 import { parseArgs } from 'node:util'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { createApp } from '#api/app'
 import { createLogger } from '#api/log'
 import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
@@ -33,6 +35,8 @@ type Times = Record<View, Map<string, number[]>>
 // What Postgres' manual advises for a server of its own. With the 128 MB that it has unless told, most of what is measured
 // is how fast the kernel hands over pages.
 const sharedBuffersMb = Math.round(totalmem() / 4 / 2 ** 20)
+/** Rounds that aren't counted: Node compiles, connections open. Of 200 providers they touch the pages of 50. */
+const warmUps = 50
 
 export async function run(args: string[]): Promise<void> {
   const { values } = parseArgs({
@@ -128,11 +132,11 @@ export async function run(args: string[]): Promise<void> {
     const small = await open(payments / 10)
     closers.push(small.close)
 
-    // The sizes take turns, so that whatever else the machine does falls on both.
     const times = { large: emptyTimes(), small: emptyTimes() }
     const rounds = Number(values.requests)
-    for (let round = -50; round < rounds; round++) {
+    for (let round = -warmUps; round < rounds; round++) {
       for (const view of views) {
+        // The sizes take turns, so that whatever else the machine does falls on both.
         for (const [bench, into] of [
           [large, times.large],
           [small, times.small],
@@ -144,10 +148,9 @@ export async function run(args: string[]): Promise<void> {
           else into[view].set(variant, [ms])
         }
       }
-      if (round >= 0 && (round + 1) % 100 === 0) {
-        const soFar = views.map((view) => `${view} ${round2(p99(all(times.large[view])))} ms`)
-        say(`${round + 1} of ${rounds} requests of each view at both sizes; p99 so far: ${soFar.join(', ')}`)
-      }
+      if (round < 0 || (round + 1) % 200 !== 0) continue
+      const soFar = views.map((view) => `${view} ${round2(p99(all(times.large[view])))} ms`)
+      say(`${round + 1} of ${rounds} requests of each view at both sizes; p99 so far: ${soFar.join(', ')}`)
     }
     const p99Of = (size: keyof typeof times, view: View) => p99(all(times[size][view]))
     const growthOf = (view: View) => p99Of('large', view) / p99Of('small', view)
@@ -162,6 +165,10 @@ export async function run(args: string[]): Promise<void> {
       p99Growth100kTo1M: round2(Math.max(...views.map(growthOf))),
     }
     say(describeTimes(times, { large: large.payments, small: small.payments }))
+    const live = await sampleExport(large)
+    say(
+      `memory in use during an export, after each of ${live.length} garbage collections: ${Math.round(Math.min(...live))} to ${Math.round(Math.max(...live))} MB`,
+    )
     for (const one of [exports.small, exports.large]) {
       say(
         `export of ${one.rows} rows: ${Math.round(one.rowsPerSecond)} rows/s, from ${Math.round(one.rssBeforeMb)} MB to at most ${Math.round(one.peakRssMb)} MB`,
@@ -275,14 +282,33 @@ async function timeRequest(
 
 type Export = { rows: number; rowsPerSecond: number; rssBeforeMb: number; peakRssMb: number }
 
-async function timeExport(bench: Bench): Promise<Export> {
+function exportPath({ data }: Bench): string {
   const day = (offset: number) => new Date(Date.now() + offset * 86_400_000).toISOString().slice(0, 10)
-  const path = `/settlements/export?wallet=${bench.data.greatWallet}&start=${day(-400)}&end=${day(0)}&format=csv`
+  return `/settlements/export?wallet=${data.greatWallet}&start=${day(-400)}&end=${day(0)}&format=csv`
+}
+
+/** What is in use, in MB, every so many bytes of an export: what isn't constant would rise from one to the next. */
+async function sampleExport(bench: Bench): Promise<number[]> {
+  setFlagsFromString('--expose-gc')
+  const collect: () => void = runInNewContext('gc')
+  const samples: number[] = []
+  let bytes = 0
+  await fetchText(bench, exportPath(bench), undefined, (chunk) => {
+    bytes += chunk.length
+    if (bytes < (samples.length + 1) * 5_000_000) return
+    collect()
+    const { heapUsed, external } = process.memoryUsage()
+    samples.push((heapUsed + external) / 2 ** 20)
+  })
+  return samples
+}
+
+async function timeExport(bench: Bench): Promise<Export> {
   let rows = -1
   const before = process.memoryUsage.rss()
   let peak = before
   const began = performance.now()
-  const status = await fetchText(bench, path, undefined, (chunk) => {
+  const status = await fetchText(bench, exportPath(bench), undefined, (chunk) => {
     for (let at = chunk.indexOf(10); at !== -1; at = chunk.indexOf(10, at + 1)) rows++
     peak = Math.max(peak, process.memoryUsage.rss())
   })

@@ -140,11 +140,17 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
     await connection`
       insert into payer_revenue (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net,
         last_accepted_at)
-      select provider_id, period,
-        case period when 'all' then 'epoch' else date_trunc(period, accepted_at, 'UTC') end, chain_id, payer,
-        count(*), count(*) * 50000, count(*) * 47500, max(accepted_at)
-      from payment cross join (values ('all'), ('month'), ('day')) as periods (period)
-      where summarised is not null group by 1, 2, 3, 4, 5`
+      select 'prov_' || md5('provider ' || provider), period, starts_at, ${chainId}::int,
+        '0x' || left(md5('payer ' || payer) || md5(payer::text), 40), payments, payments * 50000, payments * 47500,
+        last_accepted_at
+      from (
+        select provider, payer, period,
+          case period when 'all' then 'epoch' else date_trunc(period, accepted_at, 'UTC') end as starts_at,
+          count(*) as payments, max(accepted_at) as last_accepted_at
+        from made cross join (values ('all'), ('month'), ('day')) as periods (period)
+        where not is_open group by 1, 2, 3, 4
+        order by 4
+      ) counted`
     await restoreKeys()
     await indexIndexTables(connection, indexerSchema)
     await connection`vacuum (analyze)`
