@@ -165,10 +165,8 @@ export async function run(args: string[]): Promise<void> {
       p99Growth100kTo1M: round2(Math.max(...views.map(growthOf))),
     }
     say(describeTimes(times, { large: large.payments, small: small.payments }))
-    const live = await sampleExport(large)
-    say(
-      `memory in use during an export, after each of ${live.length} garbage collections: ${Math.round(Math.min(...live))} to ${Math.round(Math.max(...live))} MB`,
-    )
+    const live = (await sampleExport(large)).map((mb) => Math.round(mb))
+    say(`memory in use during an export, after each garbage collection: ${live.join(', ') || 'too short'} MB`)
     for (const one of [exports.small, exports.large]) {
       say(
         `export of ${one.rows} rows: ${Math.round(one.rowsPerSecond)} rows/s, from ${Math.round(one.rssBeforeMb)} MB to at most ${Math.round(one.peakRssMb)} MB`,

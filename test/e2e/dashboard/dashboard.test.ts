@@ -250,7 +250,8 @@ describe.skipIf(executable === undefined)('dashboard', () => {
       await tabTo(new RegExp(`^${name}$`))
       await page.keyboard.press('Enter')
       await page.getByRole('heading', { level: 1, name }).waitFor()
-      expect(await page.evaluate(() => document.activeElement?.tagName)).toBe('MAIN')
+      // Once the view is painted.
+      await expect.poll(() => page.evaluate(() => document.activeElement?.tagName)).toBe('MAIN')
     }
     await page.getByRole('heading', { name: 'Failed' }).waitFor()
     await tabTo(/^Queue again$/)
