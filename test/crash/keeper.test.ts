@@ -154,8 +154,13 @@ test('args: each checkpoint of the keeper is died at, here or in facilitator.tes
 })
 
 describe.runIf(runs === 0).each(scenes)('a keeper that $name', (scene) => {
-  test('behavior: one dies after the other, each at the next checkpoint, and the last one finishes', () =>
-    play(scene, scene.checkpoints))
+  // Each death takes a process's start and its lease; on a loaded machine that is most of a quarter of a minute.
+  const timeoutMs = 60_000 + scene.checkpoints.length * 15_000
+  test(
+    'behavior: one dies after the other, each at the next checkpoint, and the last one finishes',
+    () => play(scene, scene.checkpoints),
+    timeoutMs,
+  )
 })
 
 describe.runIf(runs > 0).each(scenes)('a keeper that $name', (scene) => {

@@ -1,0 +1,222 @@
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
+import type { Keeper } from '#keeper/keeper'
+import { type Indexer, type IndexerOptions, startIndexer } from '../../indexer/launch.ts'
+import {
+  attemptsOf,
+  checksOf,
+  expectUnharmed,
+  hourAgo,
+  mine,
+  queueDue,
+  queueFor,
+  queueOneDue,
+  testClient,
+  transactionsOf,
+  whileRunning,
+} from '../support/keeperScenes.ts'
+import {
+  type KeeperStack,
+  platformWallet,
+  type QueuedPayment,
+  startKeeperStack,
+} from '../support/keeperStack.ts'
+import { describeState, findBreaches, findMisplaced } from '../support/ledger.ts'
+import { type RunningCommand, runCommand } from '../support/processes.ts'
+import { until } from '../support/until.ts'
+import { sendDirectly } from '../support/usdc.ts'
+
+// A real Ponder that goes away, comes back with less than it had, or has to be built anew.
+
+// Ponder starts, is dropped and built anew in each: a minute, and longer where the machine is shared.
+vi.setConfig({ testTimeout: 300_000 })
+
+let stack: KeeperStack
+let indexer: Indexer
+beforeAll(async () => {
+  stack = await startKeeperStack()
+  indexer = stack.indexer
+})
+afterEach(() => testClient(stack).setAutomine(true))
+afterAll(async () => {
+  await indexer?.close()
+  await stack?.close()
+})
+
+function startAgain(): Promise<Indexer> {
+  return startIndexer({
+    databaseUrl: stack.databaseUrl,
+    rpcUrls: { localhost: stack.chain.url },
+    platformWallets: [platformWallet],
+    deploymentsFile: stack.deploymentsFile,
+  } satisfies IndexerOptions)
+}
+
+/** A command of docs/operations.md. */
+function runDocumented(...command: string[]): RunningCommand {
+  return runCommand([process.execPath, ...command], {
+    DATABASE_URL: stack.databaseUrl,
+    NETWORKS: 'localhost',
+    RPC_URL_LOCALHOST: stack.chain.url,
+    DEPLOYMENTS_FILE: stack.deploymentsFile,
+    PLATFORM_WALLETS: platformWallet,
+  })
+}
+
+async function isReady(keeper: Keeper): Promise<boolean> {
+  return (await checksOf(keeper))['index localhost'] === true
+}
+
+/** What a keeper does, and not only what it finds out. */
+async function deedsOf(payments: QueuedPayment[]) {
+  const ids = payments.map(({ paymentId }) => paymentId)
+  const { database } = stack
+  const [row] = await database<[Record<'batches' | 'failures' | 'messages', number>]>`
+    select (select count(*)::int from batch_item where payment_id in ${database(ids)}) as batches,
+      (select count(*)::int from settlement_failure where payment_id in ${database(ids)}) as failures,
+      (select count(*)::int from outbox where payment_id in ${database(ids)}) as messages`
+  return row
+}
+const nothing = { batches: 0, failures: 0, messages: 0 }
+
+describe('an index that restarts', () => {
+  test('behavior: stopped, dropped and building anew, it lags: nothing is sent, failed or notified; then all goes on', async () => {
+    const settled = await queueOneDue(stack)
+    const keeper = stack.keeper()
+    await whileRunning(keeper, async () => {
+      await until('it is settled', () => stack.isSettled([settled]))
+      await mine(stack, 2)
+      await until('its provider heard of it', async () => (await deedsOf([settled])).messages === 1)
+
+      // In the middle of a batch: it is out when the index goes.
+      const buyers = await stack.buyers(2, 50_000n)
+      await testClient(stack).setAutomine(false)
+      const underWay = await queueFor(stack, buyers)
+      await until('a batch is out', async () => (await transactionsOf(stack, underWay)).length === 1)
+      process.kill(indexer.pid, 'SIGKILL')
+      await indexer.exited
+      await testClient(stack).setAutomine(true)
+      await mine(stack, 1)
+      await until('it is known to be mined', async () => {
+        return (await transactionsOf(stack, underWay)).every(({ mined }) => mined !== null)
+      })
+
+      // What is due, and what runs out, while nobody can tell what is settled.
+      const due = await queueDue(stack, 2)
+      const [buyer] = await stack.buyers(1, 50_000n)
+      if (!buyer) throw new Error('no buyer')
+      const expiring = await stack.queue({ buyer, price: 50_000n, validFor: 2, acceptedAt: hourAgo() })
+      const waiting = [...due, expiring]
+      await until('it has run out on chain', async () => {
+        await mine(stack, 1)
+        return (await testClient(stack).getBlock()).timestamp > expiring.provider.validBefore
+      })
+      await mine(stack, 25)
+      await until('/readyz says that the index is stale', async () => !(await isReady(keeper)))
+      expect(await deedsOf(waiting)).toEqual(nothing)
+
+      // Dropped, as by a deployment into a schema of its own, and started.
+      const rebuild = runDocumented('indexer/rebuild.ts')
+      await until('the lock of the killed one is over, and the index is dropped', async () => {
+        if ((await rebuild.exited) === 0) return true
+        return (await runDocumented('indexer/rebuild.ts').exited) === 0
+      })
+      expect(await isReady(keeper)).toBe(false)
+      expect(await deedsOf(waiting)).toEqual(nothing)
+      const told = await deedsOf([settled])
+      indexer = await startAgain()
+      await indexer.ready
+      await until('/readyz says that it has caught up', () => isReady(keeper))
+
+      await until('what was under way is settled', () => stack.isSettled(underWay))
+      await until('what was due is settled', () => stack.isSettled(due))
+      await until('what ran out is told of', async () => (await deedsOf([expiring])).messages === 1)
+      expect(await transactionsOf(stack, [settled])).toHaveLength(1)
+      expect(await transactionsOf(stack, underWay)).toHaveLength(1)
+      expect(await deedsOf([settled])).toEqual(told)
+      await expectUnharmed(stack, [settled, ...underWay, ...due])
+    })
+  })
+})
+
+describe('a reorg deeper than the finality of Ponder', () => {
+  test('behavior: the documented steps rebuild the index; what was dropped is settled again, and nothing twice', async () => {
+    const chain = testClient(stack)
+    const keptOnes = await queueDue(stack, 2)
+    await whileRunning(stack.keeper(), () => until('they are settled', () => stack.isSettled(keptOnes)))
+    const dropped = await queueDue(stack, 2)
+    const bySomebodyElse = await queueOneDue(stack)
+    const all = [...keptOnes, ...dropped, bySomebodyElse]
+    const platformBefore = await stack.balanceOf(platformWallet)
+    const fork = await chain.getBlockNumber({ cacheTime: 0 })
+    const snapshot = await chain.snapshot()
+
+    await sendDirectly(stack, bySomebodyElse.provider)
+    await sendDirectly(stack, bySomebodyElse.fee)
+    const keeper = stack.keeper()
+    await whileRunning(keeper, async () => {
+      await until('all are settled', () => stack.isSettled(all))
+      // Final for Ponder once there are twice thirty.
+      await mine(stack, 65)
+      await until('all are concluded, and told of', async () => {
+        const [row] = await stack.database<[{ open: number; told: number }]>`
+          select count(*) filter (where concluded_at is null)::int as open,
+            (select count(*)::int from outbox o
+              where event = 'payment.settled' and o.payment_id in ${stack.database(all.map((one) => one.paymentId))}) as told
+          from payment where id in ${stack.database(all.map((one) => one.paymentId))}`
+        return row.open === 0 && row.told === all.length
+      }).catch(async (error: unknown) => {
+        throw new Error(await describeState(stack, []), { cause: error })
+      })
+    })
+    const sentBefore = await transactionsOf(stack, dropped)
+    const head = await chain.getBlockNumber({ cacheTime: 0 })
+
+    await chain.revert({ id: snapshot })
+    await chain.setAutomine(true)
+    await mine(stack, Number(head - fork) + 5)
+    await indexer.exited
+
+    // docs/operations.md, "A reorg deeper than the index can follow".
+    const rebuild = runDocumented('indexer/rebuild.ts', '--network', 'localhost')
+    expect(await rebuild.exited, rebuild.output()).toBe(0)
+    const tooSoon = runDocumented('keeper/reopen.ts')
+    expect(await tooSoon.exited).toBe(1)
+    expect(tooSoon.output()).toMatch(/the index is behind \(missing\)/)
+    indexer = await startAgain()
+    await indexer.ready
+    let said = ''
+    await until('the index has caught up, and it does its work', async () => {
+      const reopen = runDocumented('keeper/reopen.ts', '--network', 'localhost')
+      const status = await reopen.exited
+      said = reopen.output()
+      return status === 0
+    })
+    expect(said).toMatch(
+      /localhost: 3 concluded and 0 failed payments are open again, 1 pieces of evidence are dropped/,
+    )
+
+    await whileRunning(stack.keeper(), async () => {
+      await until('all are settled, again or still', () => stack.isSettled(all))
+      await mine(stack, 3)
+      await until('providers were told of the reorg', async () => {
+        const told = await stack.database<{ event: string; count: number }[]>`
+          select event, count(*)::int from outbox
+          where payment_id in ${stack.database([...dropped, bySomebodyElse].map((one) => one.paymentId))}
+          group by event order by event`
+        return (
+          JSON.stringify(told) ===
+          JSON.stringify([
+            { event: 'payment.reverted', count: 3 },
+            { event: 'payment.settled', count: 6 },
+          ])
+        )
+      })
+    })
+    expect(await transactionsOf(stack, keptOnes)).toHaveLength(1)
+    expect((await transactionsOf(stack, dropped)).length).toBeGreaterThan(sentBefore.length)
+    expect(await findMisplaced(stack, [...dropped, bySomebodyElse], fork + 1n)).toEqual([])
+    expect((await stack.balanceOf(platformWallet)) - platformBefore).toBe(3n * 2_500n)
+    expect(await attemptsOf(stack, all)).toEqual([0])
+    expect(await findBreaches(stack.database)).toEqual([])
+  })
+})
