@@ -25,6 +25,12 @@ export const checkSignaturesHere: PayerSignatures = (separator, authorizations) 
   return Array.from(areSigned(questions), Boolean)
 }
 
+/**
+ * Verifications in one message. Were they all in one, the event loop would wait for the last of them, Postgres for the
+ * event loop, and clients for Postgres, each in turn with nothing to do.
+ */
+const maxTogether = 8
+
 type Asked = {
   separator: Hex
   authorizations: readonly SignedAuthorization[]
@@ -50,7 +56,8 @@ export function startSignatureThreads(count: number): PayerSignatures {
 function startThread(): (asked: Asked) => void {
   const worker = new Worker(new URL('./signatureThread.ts', import.meta.url))
   worker.unref()
-  let gathered: Asked[] = []
+  let scheduled = false
+  const waiting: Asked[] = []
   // Answers come back in the order of the questions.
   const sent: Asked[][] = []
 
@@ -63,6 +70,11 @@ function startThread(): (asked: Asked) => void {
   })
 
   function send(): void {
+    scheduled = false
+    while (waiting.length > 0) post(waiting.splice(0, maxTogether))
+  }
+
+  function post(gathered: Asked[]): void {
     const count = gathered.reduce((sum, { authorizations }) => sum + authorizations.length, 0)
     const questions = new Uint8Array(count * questionLength)
     let at = 0
@@ -70,13 +82,13 @@ function startThread(): (asked: Asked) => void {
       at = writeQuestions(questions, at, separator, authorizations)
     }
     sent.push(gathered)
-    gathered = []
     worker.postMessage(questions)
   }
 
   return (asked) => {
-    if (gathered.length === 0) setImmediate(send)
-    gathered.push(asked)
+    waiting.push(asked)
+    if (!scheduled) setImmediate(send)
+    scheduled = true
   }
 }
 
