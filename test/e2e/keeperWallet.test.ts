@@ -165,10 +165,16 @@ test('behavior: after a reorg a settled batch is looked at again: what is no lon
   const poor = await stack.queue({ buyer, price: 60_000n, acceptedAt: new Date(Date.now() - 3_600_000) })
   await chain.setBalance({ address: buyer.address, value: gasMoney })
   const snapshot = await chain.snapshot()
-  await whileRunning(stack.keeper({ accounts: [walletAccount(1)] }), async () => {
+  const keeper = stack.keeper({ accounts: [walletAccount(1)] })
+  await whileRunning(keeper, async () => {
     await until('all are settled', () => stack.isSettled([...payments, poor]))
+    // It remembers the batch by its block.
+    await until('the keeper has seen that', async () =>
+      /attempts_total\{network="localhost",result="settled"\} 3/.test(
+        await (await keeper.app.request('/metrics')).text(),
+      ),
+    )
     const head = await chain.getBlockNumber({ cacheTime: 0 })
-    // The keeper has seen the batch settled in full, and remembers it by its block.
     const settledBy = async () => (await stack.halves(poor))[0]?.blockHash
     const firstBlock = await settledBy()
 
