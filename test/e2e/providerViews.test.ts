@@ -4,7 +4,7 @@ import { type Database, openDatabase } from '#keeper/store/database'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { seedPayment, seedProvider } from '../support/seedPayments.ts'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
-import { startTestStack, type TestStack } from '../support/stack.ts'
+import { dropBlocksSince, startTestStack, type TestStack, takeSnapshot } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 import { readBalance, tokenOf } from '../support/usdc.ts'
 
@@ -42,8 +42,7 @@ test('behavior: revenue by hour, day and month is what the wallet has: summed, l
 
   const late = await pay([0, 26 * hourMs])
   await expectViews({ settled: early, open: late })
-  const snapshot = await stack.rpc.request({ method: 'evm_snapshot' } as never)
-  const height = await stack.rpc.getBlockNumber()
+  const snapshot = await takeSnapshot(stack)
   await stack.keeper.start(eager)
   await until('they are settled', async () => (await countSettled()) === 5)
   await stack.keeper.stop()
@@ -52,16 +51,10 @@ test('behavior: revenue by hour, day and month is what the wallet has: summed, l
   await untilLoopTurned()
   await expectViews({ settled: [...early, ...late], open: [] })
 
-  // The chain without that batch grows past the one with it.
-  const settledHeight = await stack.rpc.getBlockNumber()
-  await stack.rpc.request({ method: 'evm_revert', params: [snapshot] } as never)
-  for (let block = height; block <= settledHeight; block++) {
-    await stack.rpc.request({ method: 'evm_mine' } as never)
-  }
+  await dropBlocksSince(stack, snapshot)
   await until('the index follows', async () => (await countSettled()) === 3)
   await expectViews({ settled: early, open: late })
 
-  await stack.chain.setMining(200)
   await stack.keeper.start(eager)
   await untilSummed([...early, ...late])
   await expectViews({ settled: [...early, ...late], open: [] })

@@ -7,7 +7,7 @@ import { audit } from '#sdk/audit/audit'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
 import { readBatches } from '../../scripts/demo/readBatches.ts'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
-import { startTestStack, type TestStack } from '../support/stack.ts'
+import { dropBlocksSince, startTestStack, type TestStack, takeSnapshot } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 import { readBalance, sendDirectly, tokenOf } from '../support/usdc.ts'
 
@@ -118,8 +118,7 @@ test('behavior: a reorg un-settles the payments in every view, and the keeper se
   const buyer = await newBuyer(stack, '1')
   const ids: string[] = []
   for (let i = 0; i < 5; i++) ids.push((await buyer.client.request(shop.url)).paymentId as string)
-  const snapshot = await stack.rpc.request({ method: 'evm_snapshot' } as never)
-  const height = await stack.rpc.getBlockNumber()
+  const snapshot = await takeSnapshot(stack)
 
   await stack.keeper.restart(eager)
   const claims = await Promise.all(ids.map(settledClaims))
@@ -129,12 +128,8 @@ test('behavior: a reorg un-settles the payments in every view, and the keeper se
   ])
   await stack.keeper.stop()
 
-  // The chain without that batch grows past the one with it.
-  const settledHeight = await stack.rpc.getBlockNumber()
-  await stack.rpc.request({ method: 'evm_revert', params: [snapshot] } as never)
+  await dropBlocksSince(stack, snapshot)
   expect(await batches()).toEqual([])
-  for (let block = height; block <= settledHeight; block++)
-    await stack.rpc.request({ method: 'evm_mine' } as never)
 
   const address = shop.address
   await until('the views follow', async () => (await viewedBatches(address)).length === 0)

@@ -1,6 +1,9 @@
 import { createPublicClient, http, type PublicClient } from 'viem'
+import { openDatabase } from '#keeper/store/database'
+import { readIndexedHead } from '#keeper/store/indexedHead'
 import { type Stack, type StackOptions, startStack } from '../../scripts/stack/stack.ts'
 import { createTestDatabase } from './database.ts'
+import { until } from './until.ts'
 
 export type TestStack = Stack & {
   /** Asks the gateway. */
@@ -9,12 +12,14 @@ export type TestStack = Stack & {
   rpc: PublicClient
 }
 
+const blockTimeMs = 200
+
 /** The real stack, on a database of the run's Postgres and a chain of its own that mines five blocks a second. */
 export async function startTestStack({ chain, env, ...options }: StackOptions = {}): Promise<TestStack> {
   const stack = await startStack({
     databaseUrl: await createTestDatabase(),
     ...options,
-    chain: { blockTimeMs: 200, baseFeePerGas: 50_000n, ...chain },
+    chain: { blockTimeMs, baseFeePerGas: 50_000n, ...chain },
     // All of a test's buyers and providers have one address.
     env: {
       ...env,
@@ -30,4 +35,30 @@ export async function startTestStack({ chain, env, ...options }: StackOptions = 
       return { status: answer.status, body: (await answer.json()) as Record<string, unknown> }
     },
   })
+}
+
+export type ChainSnapshot = { id: string; height: bigint }
+
+export async function takeSnapshot({ rpc }: TestStack): Promise<ChainSnapshot> {
+  const height = await rpc.getBlockNumber()
+  return { id: await rpc.request({ method: 'evm_snapshot' } as never), height }
+}
+
+/**
+ * A reorg: empty blocks take the place of those since the snapshot, one more than they were.
+ *
+ * The chain stands still until the index has come to its end. Unlike a real node, Hardhat's forgets the blocks that it
+ * drops, and Ponder would ask for the logs of one that it was about to read, again and again for a minute or two.
+ */
+export async function dropBlocksSince({ rpc, chain, databaseUrl }: TestStack, { id, height }: ChainSnapshot) {
+  await chain.setMining(3_600_000)
+  const head = await rpc.getBlockNumber()
+  const database = openDatabase({ url: databaseUrl, max: 1, applicationName: 'test' })
+  await until('the index is at the end of the chain', async () => {
+    const indexed = await readIndexedHead(database, 'indexer', chain.chainId)
+    return indexed !== null && indexed.blockNumber >= head
+  }).finally(() => database.end())
+  await rpc.request({ method: 'evm_revert', params: [id] } as never)
+  for (let block = height; block <= head; block++) await rpc.request({ method: 'evm_mine' } as never)
+  await chain.setMining(blockTimeMs)
 }
