@@ -1,4 +1,6 @@
 import { OpenAPIHono } from '@hono/zod-openapi'
+import { answerProblem } from '#keeper/http/problem'
+import { refuseOtherMethods } from '#keeper/http/refuseOtherMethods'
 import { addDashboardRoutes } from './dashboard/routes.ts'
 import { createGateway, type GatewayDeps } from './gateway.ts'
 import { allowBrowsers } from './middleware/allowBrowsers.ts'
@@ -7,7 +9,7 @@ import { countCalls } from './middleware/countCalls.ts'
 import { limitBody } from './middleware/limitBody.ts'
 import { limitRate } from './middleware/limitRate.ts'
 import { measure } from './middleware/measure.ts'
-import { answerProblem, toCodedError } from './problem.ts'
+import { toCodedError } from './problem.ts'
 import { Refusal } from './refusal.ts'
 import { addAccountRoute } from './routes/account.ts'
 import { addChallengeRoutes } from './routes/challenge.ts'
@@ -83,7 +85,7 @@ export function createApp(deps: GatewayDeps): App {
   app.use(limitBody(settings.maxBodyBytes))
   app.use(authenticate(gateway))
   app.use(limitRate(gateway))
-  app.on(['GET', 'POST'], ['/challenge', '/verify'], countCalls(gateway))
+  for (const path of ['/challenge', '/verify']) app.use(path, countCalls(gateway))
 
   addAccountRoute(app, gateway)
   addProviderRoutes(app, gateway)
@@ -117,5 +119,6 @@ export function createApp(deps: GatewayDeps): App {
     },
     servers: [{ url: settings.issuer }],
   })
+  refuseOtherMethods(app)
   return app
 }

@@ -1,47 +1,7 @@
-import type { Context } from 'hono'
 import { HTTPException } from 'hono/http-exception'
-import type { ContentfulStatusCode } from 'hono/utils/http-status'
-import { BaseError, type ErrorCode, errorCodes } from '#protocol/errors'
+import { BaseError, type ErrorCode } from '#protocol/errors'
 import { failedDependency, isUnstorableText } from './dependencies.ts'
 import { Refusal } from './refusal.ts'
-
-/** RFC 9457 problem details, with our stable `code`. */
-export type Problem = {
-  type: string
-  title: string
-  status: number
-  detail: string
-  code: ErrorCode
-  [extension: string]: unknown
-}
-
-const mediaType = 'application/problem+json'
-
-function toProblem(error: BaseError): Problem {
-  const { status, title } = errorCodes[error.code]
-  return {
-    ...error.details,
-    type: `urn:tollkeeper:problem:${error.code}`,
-    title,
-    status,
-    detail: error.message,
-    code: error.code,
-  }
-}
-
-/** Answers with a problem; `extensions` go to its top level. */
-export function answerProblem(
-  c: Context,
-  error: BaseError,
-  extensions: Record<string, unknown> = {},
-): Response {
-  const problem = { ...extensions, ...toProblem(error) }
-  const { retryAfter } = error.details
-  if (typeof retryAfter === 'number') c.header('Retry-After', String(retryAfter))
-  return c.body(JSON.stringify(problem), problem.status as ContentfulStatusCode, {
-    'content-type': mediaType,
-  })
-}
 
 const codeOfStatus: Partial<Record<number, ErrorCode>> = {
   400: 'invalid_json', // what hono's validator throws where a body is no JSON

@@ -24,6 +24,9 @@ export type KeeperConfig = {
   maxFeePerGas: bigint
   gasTokenUsd: bigint
   submitTimeoutMs: number
+  /** Submissions a minute of an address without an API key. */
+  keylessSubmitLimit: number
+  trustedProxies: number
   facilitatorUrl: string | null
   facilitatorKey: string | null
 }
@@ -64,6 +67,8 @@ export function parseKeeperConfig(env: Environment): KeeperConfig {
     maxFeePerGas: BigInt(readInteger(env, 'MAX_FEE_GWEI', 100, 1)) * 1_000_000_000n,
     gasTokenUsd: readUsdc(env, 'ETH_USD', 3_000_000_000n),
     submitTimeoutMs: readInteger(env, 'SUBMIT_TIMEOUT_MS', 25_000, 100),
+    keylessSubmitLimit: readInteger(env, 'SUBMIT_RATE_LIMIT', 60, 0),
+    trustedProxies: readInteger(env, 'TRUSTED_PROXIES', 0, 0, 10),
     facilitatorUrl,
     facilitatorKey: env.FACILITATOR_API_KEY ?? null,
   }

@@ -5,6 +5,7 @@ import { createPayerCode } from './chain/payerCode.ts'
 import type { ServedNetwork } from './chain/servedNetworks.ts'
 import { finalityOf } from './domain/finality.ts'
 import { createApp, type Readiness } from './http/app.ts'
+import { createRateLimiter } from './http/rateLimiter.ts'
 import type { Logger } from './logger.ts'
 import { adoptAbandoned } from './loops/adopt.ts'
 import { createAnnouncer } from './loops/announce.ts'
@@ -34,6 +35,10 @@ export type KeeperDependencies = {
   platformWallets: readonly Address[]
   settings: KeeperSettings
   submitTimeoutMs: number
+  /** Submissions a minute of an address without an API key. Default 60. */
+  keylessSubmitLimit?: number
+  /** Proxies in front of the HTTP server. Default 0. */
+  trustedProxies?: number
   log: Logger
   now: () => Date
   randomBytes32: () => Hex
@@ -171,9 +176,12 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
       platformWallets: dependencies.platformWallets,
       now,
       timeoutMs: dependencies.submitTimeoutMs,
+      rateLimiter: createRateLimiter({ database, log, now: () => now().getTime() }),
+      keylessLimit: dependencies.keylessSubmitLimit ?? 60,
       wake,
       checkpoint: dependencies.checkpoint ?? (() => {}),
     },
+    trustedProxies: dependencies.trustedProxies ?? 0,
     readiness,
     metrics,
     log,

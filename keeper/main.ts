@@ -43,6 +43,8 @@ async function mainOfOperator(): Promise<void> {
     platformWallets: config.platformWallets,
     settings: settingsOf(config),
     submitTimeoutMs: config.submitTimeoutMs,
+    keylessSubmitLimit: config.keylessSubmitLimit,
+    trustedProxies: config.trustedProxies,
     log,
     now: () => new Date(),
     randomBytes32: () => `0x${randomBytes(32).toString('hex')}`,

@@ -1,8 +1,9 @@
 import type { Context, MiddlewareHandler } from 'hono'
+import { clientAddress } from '#keeper/http/clientAddress'
 import type { GatewayEnv } from '../app.ts'
 import type { Gateway } from '../gateway.ts'
 import { Refusal } from '../refusal.ts'
-import { clientAddress, tooMany } from './limitRate.ts'
+import { tooMany } from './limitRate.ts'
 
 const bearerPattern = /^Bearer +(\S+) *$/i
 

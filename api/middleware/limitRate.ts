@@ -1,8 +1,8 @@
-import { getConnInfo } from '@hono/node-server/conninfo'
 import type { Context, MiddlewareHandler } from 'hono'
+import { clientAddress } from '#keeper/http/clientAddress'
+import type { Allowed } from '#keeper/http/rateLimiter'
 import type { GatewayEnv } from '../app.ts'
 import type { Gateway } from '../gateway.ts'
-import type { Allowed } from '../limits/rateLimiter.ts'
 import { Refusal } from '../refusal.ts'
 
 /** Requests a minute for one client address; each kind is counted by itself. */
@@ -56,15 +56,4 @@ function kindOf(method: string, path: string): Kind {
   if (path === '/verify') return 'verify'
   if (path === '/providers' && method === 'POST') return 'register'
   return 'other'
-}
-
-/** The peer's address; behind `trustedProxies` proxies, the one that the outermost of them saw. */
-export function clientAddress(c: Context, trustedProxies: number): string {
-  if (trustedProxies > 0) {
-    const hops = (c.req.header('x-forwarded-for') ?? '').split(',').map((hop) => hop.trim())
-    const hop = hops.at(-trustedProxies)
-    if (hop) return hop.slice(0, 64)
-  }
-  // Called without a server, as tests do, there is no peer.
-  return c.env && 'incoming' in c.env ? (getConnInfo(c).remote.address ?? 'unknown') : 'unknown'
 }

@@ -16,7 +16,7 @@ export function invalidRequest(target: string, issues: Issue[]): Refusal {
     isMalformed ? 'invalid_request' : 'invalid_field',
     first === undefined
       ? undefined
-      : `${target === 'json' ? 'body' : target}: ${first.field || 'it'}: ${first.message}`,
+      : [target === 'json' ? 'body' : target, first.field, first.message].filter(Boolean).join(': '),
     { details: { errors } },
   )
 }

@@ -12,6 +12,7 @@ import {
   type TestGateway,
   type VerifyBody,
 } from '../../test/support/gateway.ts'
+import { until } from '../../test/support/until.ts'
 import type { App } from '../app.ts'
 import { hmacSha256 } from '../hmac.ts'
 
@@ -168,9 +169,14 @@ describe('balance', () => {
     expect([refused.status, refused.body.code]).toEqual([402, 'payer_limit_exceeded'])
     await settleDirectly(gateway, first.payloads[0])
     await settleDirectly(gateway, first.payloads[1])
+    // What a refusal was based on is kept for a tenth of a second.
+    await until(
+      'the settled payment is out of the way',
+      async () => (await verify(second, { app })).status === 200,
+    )
     const answers = []
-    for (let i = 0; i < 4; i++) answers.push(await verify(await signedBody(gateway, shop, payer), { app }))
-    expect(codesOf(answers)).toEqual(['payer_limit_exceeded', 'verified', 'verified', 'verified'])
+    for (let i = 0; i < 3; i++) answers.push(await verify(await signedBody(gateway, shop, payer), { app }))
+    expect(codesOf(answers)).toEqual(['payer_limit_exceeded', 'verified', 'verified'])
   })
 
   test('behavior: a cap on what is unsettled for a provider', async () => {

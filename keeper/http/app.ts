@@ -3,7 +3,9 @@ import { bodyLimit } from 'hono/body-limit'
 import { BaseError } from '#protocol/errors'
 import type { Logger } from '../logger.ts'
 import type { Metrics } from '../metrics.ts'
+import { clientAddress } from './clientAddress.ts'
 import { answerProblem, toCodedError } from './problem.ts'
+import { refuseOtherMethods } from './refuseOtherMethods.ts'
 import { type SubmitDependencies, submitTransfers } from './submit.ts'
 
 /** What `/readyz` says of one dependency. */
@@ -11,6 +13,8 @@ export type Readiness = { name: string; ok: boolean; detail?: string }
 
 export type AppDependencies = {
   submit: SubmitDependencies
+  /** Proxies in front of this server, whose `X-Forwarded-For` is believed. */
+  trustedProxies: number
   readiness: () => Promise<Readiness[]>
   metrics: Metrics
   log: Logger
@@ -20,7 +24,7 @@ export type AppDependencies = {
 const mostBytes = 1_000_000
 
 /** The keeper's HTTP side: the facilitator, and what operators and their probes ask. */
-export function createApp({ submit, readiness, metrics, log }: AppDependencies): Hono {
+export function createApp({ submit, trustedProxies, readiness, metrics, log }: AppDependencies): Hono {
   const app = new Hono()
 
   app.onError((error, c) => {
@@ -37,7 +41,8 @@ export function createApp({ submit, readiness, metrics, log }: AppDependencies):
       const text = await c.req.text()
       const header = c.req.header('authorization')
       const apiKey = header === undefined ? null : (/^Bearer (\S+)$/i.exec(header)?.[1] ?? '')
-      return c.json(await submitTransfers(submit, parseJson(text), apiKey))
+      const caller = { apiKey, address: clientAddress(c, trustedProxies) }
+      return c.json(await submitTransfers(submit, parseJson(text), caller))
     },
   )
 
@@ -50,6 +55,7 @@ export function createApp({ submit, readiness, metrics, log }: AppDependencies):
   app.get('/metrics', async (c) => {
     return c.body(await metrics.registry.metrics(), 200, { 'content-type': metrics.registry.contentType })
   })
+  refuseOtherMethods(app)
   return app
 }
 

@@ -5,10 +5,15 @@ import postgres from 'postgres'
 import { BaseError, type ErrorCode, errorCodes } from '#protocol/errors'
 import { ChainUnavailable } from '../chain/everywhere.ts'
 
-/** Answers with RFC 9457 problem details and our stable `code`. */
-export function answerProblem(c: Context, error: BaseError): Response {
+/** Answers with RFC 9457 problem details and our stable `code`; `extensions` go to its top level. */
+export function answerProblem(
+  c: Context,
+  error: BaseError,
+  extensions: Record<string, unknown> = {},
+): Response {
   const { status, title } = errorCodes[error.code]
   const problem = {
+    ...extensions,
     ...error.details,
     type: `urn:tollkeeper:problem:${error.code}`,
     title,
@@ -16,6 +21,8 @@ export function answerProblem(c: Context, error: BaseError): Response {
     detail: error.message,
     code: error.code,
   }
+  const { retryAfter } = error.details
+  if (typeof retryAfter === 'number') c.header('Retry-After', String(retryAfter))
   return c.body(JSON.stringify(problem), status as ContentfulStatusCode, {
     'content-type': 'application/problem+json',
   })

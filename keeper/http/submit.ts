@@ -2,7 +2,9 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { type Address, type Hex, keccak256, toBytes } from 'viem'
 import { z } from 'zod'
 import { BaseError, type ErrorCode } from '#protocol/errors'
+import type { Network } from '#protocol/networks'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
+import { splitPrice } from '#protocol/tier'
 import type { ServedNetwork } from '../chain/servedNetworks.ts'
 import { diagnose } from '../chain/simulate.ts'
 import type { Failure } from '../domain/failures.ts'
@@ -11,6 +13,7 @@ import type { Checkpoint } from '../loops/context.ts'
 import { findKeyOwner, findRegisteredPayees } from '../store/apiKeys.ts'
 import type { Database } from '../store/database.ts'
 import { findPayments, insertSubmission, readSubmission, TransferInProgress } from '../store/submissions.ts'
+import type { RateLimiter } from './rateLimiter.ts'
 
 /** Two a payment, and no more payments than the largest batch has. */
 const mostTransfers = 344
@@ -36,6 +39,9 @@ export type SubmitDependencies = {
   sql: Database
   networks: readonly ServedNetwork[]
   platformWallets: readonly Address[]
+  rateLimiter: RateLimiter
+  /** Submissions a minute that an address may make without an API key. */
+  keylessLimit: number
   now: () => Date
   /** Milliseconds that a caller is kept waiting for its hash. */
   timeoutMs: number
@@ -44,21 +50,24 @@ export type SubmitDependencies = {
   checkpoint: Checkpoint
 }
 
+export type SubmitCaller = { apiKey: string | null; address: string }
+
 /**
  * Settles signed transfers at once (SPEC.md 4.2) and answers with the transaction that carries them.
  *
- * @param apiKey of a provider; without one, every payee must be registered and the platform's fee among the transfers.
+ * @param caller with a provider's API key; or without one: then every payee must be registered, each payment with its fee
+ *   among the transfers, and an address has a limit, since the gas is ours.
  * @throws {BaseError} with the code that the answer is to carry; nothing was sent then.
  */
 export async function submitTransfers(
   dependencies: SubmitDependencies,
   body: unknown,
-  apiKey: string | null,
+  caller: SubmitCaller,
 ): Promise<{ txHash: Hex }> {
   const { sql, now, checkpoint } = dependencies
   const { served, transfers } = parseSubmission(dependencies, body)
   const { chainId } = served.network
-  await authorize(dependencies, chainId, transfers, apiKey)
+  await authorize(dependencies, served.network, transfers, caller)
 
   const key = submissionKey(chainId, served.token, transfers)
   const earlier = await readSubmission(sql, key)
@@ -112,28 +121,69 @@ function parseSubmission({ networks }: SubmitDependencies, body: unknown) {
 }
 
 async function authorize(
-  { sql, platformWallets }: SubmitDependencies,
-  chainId: number,
+  { sql, platformWallets, rateLimiter, keylessLimit }: SubmitDependencies,
+  network: Network,
   transfers: readonly SignedAuthorization[],
-  apiKey: string | null,
+  { apiKey, address }: SubmitCaller,
 ): Promise<void> {
-  if (apiKey !== null) {
-    if ((await findKeyOwner(sql, apiKey)) !== undefined) return
-    throw new BaseError('unauthorized')
+  if (apiKey !== null && (await findKeyOwner(sql, apiKey)) !== undefined) return
+  const { isAllowed, limit, resetSeconds } = rateLimiter.count(`submit:${address}`, keylessLimit)
+  if (!isAllowed) {
+    const details = { retryAfter: resetSeconds }
+    throw new BaseError('rate_limited', `At most ${limit} a minute without an API key`, { details })
   }
+  if (apiKey !== null) throw new BaseError('unauthorized')
   const payees = [...new Set(transfers.map((transfer) => transfer.to))].filter(
     (to) => !platformWallets.includes(to),
   )
-  const registered = payees.length > 0 ? await findRegisteredPayees(sql, chainId, payees) : new Set<string>()
+  const registered =
+    payees.length > 0 ? await findRegisteredPayees(sql, network.chainId, payees) : new Set<string>()
   const unknown = payees.find((payee) => !registered.has(payee))
   if (unknown) {
     throw new BaseError('payee_refused', `${unknown} is not a registered wallet: an API key is needed`, {
       details: { payee: unknown },
     })
   }
-  if (!transfers.some((transfer) => platformWallets.includes(transfer.to))) {
-    throw new BaseError('payee_refused', 'Without an API key the platform fee must be among the transfers')
+  requireFees(network, platformWallets, transfers)
+}
+
+/** Each transfer to a provider comes with the same payer's fee for it, or we would settle for nothing. */
+function requireFees(
+  network: Network,
+  platformWallets: readonly Address[],
+  transfers: readonly SignedAuthorization[],
+): void {
+  const isFee = (transfer: SignedAuthorization) => platformWallets.includes(transfer.to)
+  const byValue = (a: SignedAuthorization, b: SignedAuthorization) => (a.value < b.value ? -1 : 1)
+  const fees = transfers.filter(isFee).toSorted(byValue)
+  // The dearest payment takes its payer's largest fee: no other match could satisfy more of them.
+  for (const provider of transfers
+    .filter((transfer) => !isFee(transfer))
+    .toSorted(byValue)
+    .reverse()) {
+    const position = fees.findLastIndex((fee) => fee.from === provider.from)
+    const [fee] = position < 0 ? [] : fees.splice(position, 1)
+    if (fee && isEnough(network, provider.value + fee.value, fee.value)) continue
+    throw new BaseError(
+      'payee_refused',
+      'Without an API key each transfer to a provider needs the platform fee for it, of the same payer',
+      { details: { transfer: transfers.indexOf(provider) } },
+    )
   }
+  // What is left is the fees of payments whose other half is settled already.
+  const least = splitPrice(network.minimumPrice, 'flat').feeAmount
+  const dust = fees.find((fee) => fee.value < least)
+  if (dust) {
+    throw new BaseError('payee_refused', `Without an API key a fee is at least ${least} base units`, {
+      details: { transfer: transfers.indexOf(dust) },
+    })
+  }
+}
+
+/** By either fee schedule: which one the gateway goes by is its own business. */
+function isEnough({ minimumPrice }: Network, price: bigint, fee: bigint): boolean {
+  if (price < minimumPrice) return false
+  return (['tiered', 'flat'] as const).some((schedule) => fee >= splitPrice(price, schedule).feeAmount)
 }
 
 function checkWindows(transfers: readonly SignedAuthorization[], now: Date): void {

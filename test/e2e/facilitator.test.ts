@@ -126,15 +126,65 @@ describe('POST /submit', () => {
       const answer = await submit(body)
       expect({ status: answer.status, code: answer.body.code }).toEqual({ status, code })
     }
+    const got = await keeper.app.request('/submit')
+    expect([got.status, got.headers.get('allow')]).toEqual([405, 'POST'])
     expect((await submit(encode(stranger), `tk_${'0'.repeat(32)}_${'a'.repeat(43)}`)).body.code).toBe(
       'unauthorized',
     )
     expect(await countTransactions()).toBe(sent)
   })
 
+  test('error: without a key nobody is settled for less than the fee', async () => {
+    const sent = await countTransactions()
+    const [buyer, other] = [await oneBuyer(), await oneBuyer()]
+    const [provider, fee] = await signPair(buyer)
+    const [second, secondFee] = await signPair(buyer)
+    const [, feeOfOther] = await signPair(other)
+    if (!provider || !fee || !second || !secondFee || !feeOfOther) throw new Error('a pair is two')
+    const sign = (transfer: SignedAuthorization, value: bigint) =>
+      signTransfer(stack.served, buyer, { ...transfer, value, nonce: randomHex(32) })
+    const cases = [
+      // The tiered fee would be 2,500, the flat one 950.
+      [provider, await sign(fee, 949n)],
+      [provider, await sign(fee, 0n)],
+      [provider, feeOfOther],
+      [provider, second, fee],
+      [await sign(provider, 4_000n), await sign(fee, 999n)],
+      [await sign(fee, 0n)],
+    ]
+    for (const transfers of cases) {
+      const answer = await submit({ network: 'localhost', transfers: transfers.map(encodePayload) })
+      expect(answer).toMatchObject({ status: 422, body: { code: 'payee_refused' } })
+    }
+    expect(await countTransactions()).toBe(sent)
+
+    const cheap = await sign(fee, 970n)
+    const transfers = [second, provider, cheap, secondFee].map(encodePayload)
+    expect(await submit({ network: 'localhost', transfers })).toMatchObject({ status: 200 })
+  })
+
+  test('error: without a key an address has a limit, with one it has none', async () => {
+    const limited = stack.keeper({ keylessSubmitLimit: 2, trustedProxies: 1 })
+    const transfers = (await signPair(await oneBuyer(), { to: randomHex(20) })).map(encodePayload)
+    const ask = (authorization?: string) =>
+      limited.app.request('/submit', {
+        method: 'POST',
+        body: JSON.stringify({ network: 'localhost', transfers }),
+        headers: { 'x-forwarded-for': '192.0.2.7', ...(authorization && { authorization }) },
+      })
+    expect((await ask()).status).toBe(422)
+    expect((await ask('Bearer wrong')).status).toBe(401)
+    const over = await ask()
+    expect(over.status).toBe(429)
+    expect(Number(over.headers.get('retry-after'))).toBeGreaterThan(0)
+    expect((await ask('Bearer wrong')).status).toBe(429)
+    expect((await ask(`Bearer ${stack.apiKey}`)).status).not.toBe(429)
+  })
+
   test('error: a used nonce', async () => {
-    const [provider, fee] = await signPair(await oneBuyer())
-    const [, otherFee] = await signPair(await oneBuyer())
+    const buyer = await oneBuyer()
+    const [provider, fee] = await signPair(buyer)
+    const [, otherFee] = await signPair(buyer)
     if (!provider || !fee || !otherFee) throw new Error('a pair is two')
     const first = await submit({ network: 'localhost', transfers: [provider, fee].map(encodePayload) })
     await stack.served.client.waitForTransactionReceipt({ hash: first.body.txHash as `0x${string}` })
