@@ -14,5 +14,11 @@ if (name === undefined || !names.includes(name)) {
   const bench: { run: (args: string[]) => Promise<void> } = await import(
     join(import.meta.dirname, `${name}.ts`)
   )
-  await bench.run(args)
+  await bench.run(args).catch((error: unknown) => {
+    // An option that the bench doesn't know: its message says which.
+    if (!(error instanceof TypeError && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS')))
+      throw error
+    console.error(`${name}: ${error.message}`)
+    process.exitCode = 1
+  })
 }

@@ -8,7 +8,7 @@ import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
 import type { Challenge } from '#protocol/challenge'
 import { type Line, openLines, renderGet, renderPost } from './gateway/load.ts'
 import { type Buyer, createSigner, type Rig, startRig, usdcPerUnit } from './gateway/rig.ts'
-import { median, percentile } from './statistics.ts'
+import { median, percentile } from './support/statistics.ts'
 
 export type MiddlewareReport = {
   /** Of a paid request, less `handlerP50Ms` and `verifyP50Ms`. */

@@ -25,7 +25,7 @@ import { type Postgres, startPostgres } from '../scripts/postgres.ts'
 import { fillQueue } from './data/fillQueue.ts'
 import { createStages } from './data/indexStages.ts'
 import { type Buyer, createBuyers, insertPayments, insertProvider } from './data/signPayments.ts'
-import { median, percentile } from './statistics.ts'
+import { median, percentile } from './support/statistics.ts'
 
 const blockTimeMs = 2_000
 const price = 50_000n

@@ -9,7 +9,7 @@ import type { Challenge } from '#protocol/challenge'
 import { networks } from '#protocol/networks'
 import { type Answer, pace, renderPost, saturate } from './gateway/load.ts'
 import { type Buyer, createSigner, type Nonces, type Rig, startRig, usdcPerUnit } from './gateway/rig.ts'
-import { median, percentile } from './statistics.ts'
+import { median, percentile } from './support/statistics.ts'
 
 const connections = 50
 const buyers = 1_000

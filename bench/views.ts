@@ -17,6 +17,7 @@ import { networks } from '#protocol/networks'
 import { startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { startPostgres } from '../scripts/postgres.ts'
 import { fillViews, type ViewsData } from './data/fillViews.ts'
+import { percentile } from './support/statistics.ts'
 
 const views = ['status', 'batches', 'revenue', 'payments'] as const
 type View = (typeof views)[number]
@@ -333,11 +334,6 @@ function fetchText(
     call.on('error', reject)
     call.end()
   })
-}
-
-function percentile(values: number[], share: number): number {
-  const sorted = values.toSorted((a, b) => a - b)
-  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN
 }
 
 const p99 = (values: number[]) => percentile(values, 0.99)
