@@ -2,6 +2,7 @@ import { createTestClient, http } from 'viem'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type CheckpointName, checkpoints } from '#keeper/loops/context'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
+import { revertTo } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   platformWallet,
@@ -133,7 +134,7 @@ const scenes: Scene[] = [
     provoke: async (payments) => {
       await until('the batch is mined', async () => (await countBatches('mined')) > 0)
       await until('they are settled', () => stack.isSettled(payments))
-      await chain().revert({ id: beforeBatch })
+      await revertTo(stack, beforeBatch)
       await chain().setAutomine(true)
       await mine(4)
     },

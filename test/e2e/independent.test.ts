@@ -5,7 +5,15 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { serveApp } from '#api/server'
 import { cliPath } from '../support/cli.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
-import { expectUnharmed, hourAgo, mine, queueDue, queueFor, testClient } from '../support/keeperScenes.ts'
+import {
+  expectUnharmed,
+  hourAgo,
+  mine,
+  queueDue,
+  queueFor,
+  revertTo,
+  testClient,
+} from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
 import { findMisplaced } from '../support/ledger.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
@@ -146,7 +154,7 @@ test('behavior: a reorg drops what was mined before the one that is out: it star
   const second = await stack.queue({ buyer: other, price: 50_000n, acceptedAt: hourAgo() })
   await until('the second is out', async () => (await waitingTransactions()).length === 1)
 
-  await chain.revert({ id: snapshot })
+  await revertTo(stack, snapshot)
   await chain.setAutomine(true)
   await mine(stack, Number(head - startBlock) + 4)
   await until('both are settled', async () => {

@@ -2,7 +2,7 @@ import { type Address, createWalletClient, http } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { findRevenue } from '#api/queries/revenue'
 import type { SignedAuthorization } from '#protocol/payload'
-import { attemptsOf, hourAgo, queueDue, testClient, whileRunning } from '../support/keeperScenes.ts'
+import { attemptsOf, hourAgo, queueDue, revertTo, testClient, whileRunning } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   platformWallet,
@@ -296,7 +296,7 @@ describe('reorgs', () => {
           return (await stack.database`select from confirmation where block_hash = ${blockHash}`).length > 0
         }
         if (depth > 0) await until('it is confirmed', () => isConfirmed(first?.blockHash ?? ''))
-        await chain.revert({ id: snapshot })
+        await revertTo(stack, snapshot)
         await chain.setAutomine(true)
         for (let i = 0; i < 4 + depth; i++) await chain.mine({ blocks: 1 })
         await until('the views say so', async () => {
@@ -348,7 +348,7 @@ describe('announcements', () => {
       select occurrence, data from outbox where event = 'batch.confirmed' and tx_hash = ${txHash} order by id`
     expect(await batches()).toMatchObject([{ occurrence: 1, data: { payments: 1, providerUsdc: '47500' } }])
 
-    await chain.revert({ id: snapshot })
+    await revertTo(stack, snapshot)
     // The keeper hands its transaction out again at once, but nothing takes it up for now.
     await chain.setAutomine(false)
     for (let i = 0; i < 6; i++) await chain.mine({ blocks: 1 })

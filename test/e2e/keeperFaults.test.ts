@@ -3,7 +3,6 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { openServedNetworks, type ServedNetwork } from '#keeper/chain/servedNetworks'
 import type { Keeper } from '#keeper/keeper'
 import { type Database, openDatabase } from '#keeper/store/database'
-import { readIndexedHead } from '#keeper/store/indexedHead'
 import { priceFeedRuntimeCode } from '../../scripts/chain/generated/predeploys.ts'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
 import { startCutProxy } from '../support/cutProxy.ts'
@@ -13,6 +12,7 @@ import {
   queueDue,
   testClient,
   transactionsOf,
+  untilIndexed,
   whileRunning as whileAtWork,
 } from '../support/keeperScenes.ts'
 import {
@@ -80,10 +80,7 @@ describe('what others suffered', () => {
     async (method) => {
       await testClient(stack).mine({ blocks: 5 })
       const payments = await queueDue(stack, 2)
-      await until('the index has seen their USDC', async () => {
-        const head = await readIndexedHead(stack.database, 'indexer', stack.served.network.chainId)
-        return head?.blockNumber === (await stack.served.client.getBlockNumber({ cacheTime: 0 }))
-      })
+      await untilIndexed(stack)
       chaos.always(method, 'stale-head')
       await whileRunning(stack.keeper({ networks: [behindChaos] }), async () => {
         await until('they are claimed', () => isClaimed(payments))

@@ -10,6 +10,7 @@ import {
   queueDue,
   queueFor,
   queueOneDue,
+  revertTo,
   testClient,
   transactionsOf,
   whileRunning,
@@ -171,7 +172,7 @@ describe('a reorg deeper than the finality of Ponder', () => {
     const sentBefore = await transactionsOf(stack, dropped)
     const head = await chain.getBlockNumber({ cacheTime: 0 })
 
-    await chain.revert({ id: snapshot })
+    await revertTo(stack, snapshot)
     await chain.setAutomine(true)
     await mine(stack, Number(head - fork) + 5)
     await indexer.exited

@@ -6,6 +6,7 @@ import {
   expectUnharmed,
   queueDue,
   queueOneDue,
+  revertTo,
   testClient,
   transactionsOf,
   whileRunning,
@@ -142,7 +143,7 @@ test('behavior: a reorg gives back the nonce of a batch that is over: what is of
   await stack.database`update payment set voided_at = now() where id = ${first.paymentId}`
   await stack.database`update batch_item set active = false`
   const head = await chain.getBlockNumber({ cacheTime: 0 })
-  await chain.revert({ id: snapshot })
+  await revertTo(stack, snapshot)
   await chain.setAutomine(true)
   for (let i = 0n; i < 6n; i++) await chain.mine({ blocks: 1 })
   while ((await chain.getBlockNumber({ cacheTime: 0 })) <= head) await chain.mine({ blocks: 1 })
@@ -181,7 +182,7 @@ test('behavior: after a reorg a settled batch is looked at again: what is no lon
     const settledBy = async () => (await stack.halves(poor))[0]?.blockHash
     const firstBlock = await settledBy()
 
-    await chain.revert({ id: snapshot })
+    await revertTo(stack, snapshot)
     await chain.setAutomine(false)
     // The buyer's money goes elsewhere before the same bytes are mined again.
     const wallet = createWalletClient({ account: buyer, transport: http(stack.chain.url) })

@@ -2,7 +2,9 @@ import { createTestClient, type Hex, http, publicActions } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { expect } from 'vitest'
 import type { Keeper } from '#keeper/keeper'
+import { readIndexedHead } from '#keeper/store/indexedHead'
 import type { KeeperStack, QueuedPayment } from './keeperStack.ts'
+import { until } from './until.ts'
 
 // What tests of keepers do again and again.
 
@@ -46,6 +48,24 @@ export function testClient({ chain }: Pick<KeeperStack, 'chain'>) {
 /** One by one: blocks mined in bulk have no parent hash. */
 export async function mine(stack: Pick<KeeperStack, 'chain'>, blocks: number): Promise<void> {
   for (let i = 0; i < blocks; i++) await testClient(stack).mine({ blocks: 1 })
+}
+
+/** Waits until the index has read the last block. */
+export async function untilIndexed({ database, served }: KeeperStack): Promise<void> {
+  await until('the index is at the end of the chain', async () => {
+    const head = await served.client.getBlockNumber({ cacheTime: 0 })
+    const indexed = await readIndexedHead(database, 'indexer', served.network.chainId)
+    return indexed?.blockNumber === head
+  })
+}
+
+/**
+ * Goes back to a snapshot, once the index is at rest. Unlike a real node, Hardhat's forgets the blocks that it drops, and
+ * Ponder would ask for the logs of one that it was about to read, again and again for a minute or two.
+ */
+export async function revertTo(stack: KeeperStack, snapshot: Hex): Promise<void> {
+  await untilIndexed(stack)
+  await testClient(stack).revert({ id: snapshot })
 }
 
 /** Every transaction that was signed for any of these payments, the oldest first. */
