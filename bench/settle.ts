@@ -9,6 +9,7 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { type Address, type Hex, numberToHex } from 'viem'
 import { openServedNetworks, type ServedNetwork } from '#keeper/chain/servedNetworks'
+import { finalityOf } from '#keeper/domain/finality'
 import { defaultTriggers } from '#keeper/domain/triggers'
 import { createLogger } from '#keeper/logger'
 import { claimNext } from '#keeper/loops/claim'
@@ -148,6 +149,9 @@ async function measureSettling(
     return {
       paymentsPerSecondPerWallet: round(median(runs.one.map((run) => run.paymentsPerSecond)), 1),
       paymentsPerSecondTwoWallets: round(median(runs.two.map((run) => run.paymentsPerSecond)), 1),
+      // The node's own period: it grows with what it executes, beside all else on the machine.
+      blockMsOneWallet: median(runs.one.map((run) => run.blockMs)),
+      blockMsTwoWallets: median(runs.two.map((run) => run.blockMs)),
       triggerToBroadcastMsP95: Math.round(percentile(latency, 0.95)),
       minedToIndexedMsP95: Math.round(
         percentile(
@@ -179,6 +183,7 @@ async function settleQueue(bench: Bench, payments: number, wallets: readonly num
     acceptedAt,
   })
   const watch = watchBlocks(bench)
+  await watch.firstBlock
   const load = sampleDatabase(database)
   const keeper = await startKeeper(bench, wallets)
   try {
@@ -188,6 +193,7 @@ async function settleQueue(bench: Bench, payments: number, wallets: readonly num
   }
   const databaseMs = await load.stop()
   const peakRssMb = await readPeakRss(keeper)
+  await closeBatches(bench)
   await stopKeeper(keeper)
   const [row] = await database<[{ firstClaim: Date; lastBlock: bigint; gas: bigint }]>`
     with own as (
@@ -201,9 +207,13 @@ async function settleQueue(bench: Bench, payments: number, wallets: readonly num
       (select sum(gas_used) from indexer.batch where tx_hash in (select hash from own)) as gas
     from own`
   const minedAt = watch.minedAt.get(row.lastBlock)
+  // Whole blocks: how far into one the first claim falls is chance, and no keeper gets more than one transaction into each.
+  const blocksBefore = [...watch.minedAt.values()].filter((at) => at <= row.firstClaim.getTime())
+  const startedAt = Math.max(...blocksBefore)
   if (minedAt === undefined) throw new Error(`nobody saw block ${row.lastBlock} being mined`)
   return {
-    paymentsPerSecond: (payments * 1_000) / (minedAt - row.firstClaim.getTime()),
+    paymentsPerSecond: (payments * 1_000) / (minedAt - startedAt),
+    blockMs: median(periodsOf([...watch.minedAt.values()].filter((at) => at >= startedAt && at <= minedAt))),
     gasPerPayment: Number(row.gas / BigInt(payments)),
     databaseMsPerPayment: databaseMs / payments,
     blocks: watch.blocks(),
@@ -264,16 +274,37 @@ async function untilSettled(database: Database, ids: string[]): Promise<void> {
   throw new Error('the queue was not settled in time')
 }
 
+function periodsOf(times: number[]): number[] {
+  return times.slice(1).map((at, index) => at - (times[index] as number))
+}
+
+/** Lets a run's batches become final, so that the next one doesn't look after them as well. */
+async function closeBatches({ chain, database, served }: Bench): Promise<void> {
+  await chain.setMining(0)
+  for (let block = 0n; block < finalityOf(served.network.chainId) + 2n; block++) {
+    await served.client.request({ method: 'evm_mine' } as never)
+  }
+  for (let tries = 0; tries < 600; tries++) {
+    const [row] = await database<[{ mined: number }]>`
+      select count(*)::int as mined from batch where state = 'mined'`
+    if (row.mined === 0) return chain.setMining(blockTimeMs)
+    await wait(100)
+  }
+  throw new Error('the batches were not closed in time')
+}
+
 /** Notes when each block is seen mined, and when its batches are seen in Postgres. */
 function watchBlocks({ database, served }: Bench) {
   const minedAt = new Map<bigint, number>()
   const indexedAt = new Map<bigint, number>()
+  const firstBlock = Promise.withResolvers<void>()
   let isOver = false
   const chain = (async () => {
     let last = await served.client.getBlockNumber({ cacheTime: 0 })
     while (!isOver) {
       const block = await served.client.getBlockNumber({ cacheTime: 0 })
       for (let number = last + 1n; number <= block; number++) minedAt.set(number, Date.now())
+      if (minedAt.size > 0) firstBlock.resolve()
       last = block
       await wait(20)
     }
@@ -290,6 +321,7 @@ function watchBlocks({ database, served }: Bench) {
   })()
   return {
     minedAt,
+    firstBlock: firstBlock.promise,
     /** Those with batches. */
     blocks: () =>
       [...indexedAt].flatMap(([number, seenAt]) => {

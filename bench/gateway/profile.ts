@@ -48,7 +48,7 @@ const areas: [name: string, pattern: RegExp][] = [
   ['payloads read and checked', /protocol\/payload|checkPayment/],
   ['balances and codes from the chain', /node_modules\/viem|deps\/undici|chainReads|payers\.ts/],
   ['Postgres client', /node_modules\/postgres|acceptPayments|groupCommit|exposure\.ts/],
-  ['limits, counters, metrics', /prom-client|api\/middleware|api\/limits|api\/usage/],
+  ['limits, counters, metrics', /prom-client|api\/middleware|keeper\/http|api\/usage/],
   ['body against its schema (zod)', /node_modules\/zod|api\/routes/],
   ['verification: the rest', /api\//],
   ['Hono', /node_modules\/hono\//],
