@@ -1,8 +1,6 @@
-import { createWalletClient, http, parseEther } from 'viem'
+import { parseEther } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { usdcAbi } from '#protocol/abi/usdc'
 import {
-  attemptsOf,
   expectUnharmed,
   queueDue,
   queueOneDue,
@@ -11,7 +9,7 @@ import {
   transactionsOf,
   whileRunning,
 } from '../support/keeperScenes.ts'
-import { type KeeperStack, platformWallet, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
+import { type KeeperStack, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { findBreaches } from '../support/ledger.ts'
 import { until } from '../support/until.ts'
 
@@ -154,61 +152,4 @@ test('behavior: a reorg gives back the nonce of a batch that is over: what is of
   const [after] = await transactionsOf(stack, [second])
   expect(after?.nonce).toBe(before?.nonce)
   expect(await findBreaches(stack.database)).toEqual([])
-})
-
-test('behavior: after a reorg a settled batch is looked at again: what is no longer settled by it is let go', async () => {
-  const chain = testClient(stack)
-  const payments = await queueDue(stack, 2)
-  const [good] = payments
-  if (!good) throw new Error('nothing queued')
-  const [buyer] = await stack.buyers(1, 60_000n)
-  if (!buyer) throw new Error('no buyer')
-  const poor = await stack.queue({ buyer, price: 60_000n, acceptedAt: new Date(Date.now() - 3_600_000) })
-  await chain.setBalance({ address: buyer.address, value: gasMoney })
-  const snapshot = await chain.snapshot()
-  const keeper = stack.keeper({ accounts: [walletAccount(1)] })
-  await whileRunning(keeper, async () => {
-    await until('all are settled', () => stack.isSettled([...payments, poor]))
-    // It remembers each batch by its block, also those that the tests before left.
-    await until('the keeper has seen that', async () => {
-      const text = await (await keeper.app.request('/metrics')).text()
-      const seen = /attempts_total\{network="localhost",result="settled"\} (\d+)/.exec(text)?.[1]
-      const [mined] = await stack.database<{ items: number; ours: number }[]>`
-        select count(*)::int as items, (count(*) filter (where payment_id = ${poor.paymentId}))::int as ours
-        from batch_item where batch_id in (select id from batch where state = 'mined')`
-      return mined?.ours === 1 && Number(seen) === mined.items
-    })
-    const head = await chain.getBlockNumber({ cacheTime: 0 })
-    const settledBy = async () => (await stack.halves(poor))[0]?.blockHash
-    const firstBlock = await settledBy()
-
-    await revertTo(stack, snapshot)
-    await chain.setAutomine(false)
-    // The buyer's money goes elsewhere before the same bytes are mined again.
-    const wallet = createWalletClient({ account: buyer, transport: http(stack.chain.url) })
-    await wallet.writeContract({
-      address: stack.served.token,
-      abi: usdcAbi,
-      functionName: 'transfer',
-      args: [platformWallet, 60_000n],
-      gas: 100_000n,
-      maxFeePerGas: 50_000_000_000n,
-      maxPriorityFeePerGas: 2_000_000_000n,
-      chain: null,
-    })
-    await chain.mine({ blocks: 1 })
-    await chain.setAutomine(true)
-    while ((await chain.getBlockNumber({ cacheTime: 0 })) < head + 3n) await chain.mine({ blocks: 1 })
-    await until('the others are settled again, in another block', async () => {
-      const [half] = await stack.halves(good)
-      return half?.state === 'settled' && half.blockHash !== firstBlock
-    })
-    await until('it is let go, and tried again later', async () => (await attemptsOf(stack, [poor]))[0] === 1)
-  })
-  await expectUnharmed(stack, payments)
-  const [row] = await stack.database<{ code: string; active: number }[]>`
-    select failure_code as code,
-      (select count(*)::int from batch_item i where i.payment_id = p.id and i.active) as active
-    from payment p where id = ${poor.paymentId}`
-  expect(row).toEqual({ code: 'insufficient_balance', active: 0 })
 })
