@@ -39,7 +39,9 @@ export async function startTestStack({ chain, env, ...options }: StackOptions = 
 
 export type ChainSnapshot = { id: string; height: bigint }
 
-export async function takeSnapshot({ rpc }: TestStack): Promise<ChainSnapshot> {
+/** What to go back to. From here on blocks come slowly: Ponder follows no reorg that is deeper than thirty. */
+export async function takeSnapshot({ rpc, chain }: TestStack): Promise<ChainSnapshot> {
+  await chain.setMining(2_000)
   const height = await rpc.getBlockNumber()
   return { id: await rpc.request({ method: 'evm_snapshot' } as never), height }
 }
