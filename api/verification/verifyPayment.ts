@@ -66,9 +66,9 @@ export type VerifyDeps = {
   now: () => number
 }
 
-const maxGroup = 128
-// One group prepares while another waits for the disk.
-const groupsInFlight = 2
+// Small groups, several under way: one prepares, one waits for the disk, and clients don't all wait for the same one.
+const maxGroup = 16
+const groupsInFlight = 3
 
 /** Builds the function behind `POST /verify`: the checks in order, the reservation, the receipt. */
 export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) => Promise<VerifyAnswer> {
