@@ -32,3 +32,14 @@ test('default: a payment is accepted, its receipt read back', async () => {
   expect((await call(app, 'GET', '/readyz')).body).toMatchObject({ status: 'ready' })
   expect((await call(app, 'GET', '/openapi.json')).status).toBe(200)
 })
+
+test.each([
+  ['GET', '/verify', 'POST'],
+  ['DELETE', '/challenge', 'GET, HEAD, POST'],
+  ['PUT', '/payments/pay_1/void', 'POST'],
+  ['POST', '/.well-known/jwks.json', 'GET, HEAD'],
+])('error: %s %s says what it takes', async (method, path, allow) => {
+  const response = await gateway.app.request(path, { method })
+  expect([response.status, response.headers.get('allow')]).toEqual([405, allow])
+  expect(await response.json()).toMatchObject({ code: 'method_not_allowed' })
+})

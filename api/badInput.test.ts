@@ -126,27 +126,6 @@ describe('bodies', () => {
   test('error: an unknown route', async () => {
     await expectProblem({ method: 'GET', path: '/nothing' }, 404, 'not_found')
   })
-  test.each([
-    ['GET', '/verify', 'POST'],
-    ['DELETE', '/challenge', 'GET, HEAD, POST'],
-    ['PUT', '/payments/pay_1/void', 'POST'],
-    ['POST', '/.well-known/jwks.json', 'GET, HEAD'],
-  ])('error: %s %s says what it takes', async (method, path, allow) => {
-    const response = await gateway.app.request(path, { method })
-    expect([response.status, response.headers.get('allow')]).toEqual([405, allow])
-    expect(await response.json()).toMatchObject({ code: 'method_not_allowed' })
-  })
-  test('error: null is no body', async () => {
-    const response = await gateway.app.request('/providers', {
-      method: 'POST',
-      body: 'null',
-      headers: { 'content-type': 'application/json' },
-    })
-    expect(await response.json()).toMatchObject({
-      code: 'invalid_request',
-      detail: expect.stringMatching(/^body: Invalid input/),
-    })
-  })
 })
 
 describe('payloads', () => {

@@ -84,6 +84,7 @@ function toRow(candidate: Candidate) {
     accepted_at: candidate.acceptedAt,
     payee: provider.recipient,
     provider_amount: provider.value.toString(),
+    // Times and blocks: the codec takes none over 2^40. Amounts go as text.
     valid_after: Number(provider.validAfter),
     valid_before: Number(provider.validBefore),
     nonce: provider.nonce,

@@ -96,7 +96,7 @@ export async function recheckEvidence(context: Context, index: IndexState): Prom
 
 /**
  * Looks whether the provider's half of a voided payment was settled all the same: the provider saw the signatures. Then
- * the payment is as good as any other, its fee is claimed, and the provider is marked.
+ * the payment counts like every other one: its fee is claimed, and the provider's violation is counted.
  */
 export async function recheckVoided(context: Context): Promise<void> {
   const { sql, served, indexerSchema, log, now } = context

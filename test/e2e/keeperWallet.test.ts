@@ -98,7 +98,7 @@ test.each([
   ['an hour slow', -3_600_000],
   ['an hour fast', 3_600_000],
 ])(
-  'behavior: a process whose clock is %s offers more as soon as any other: ages are the database’s',
+  'behavior: a process whose clock is %s offers more when every other one would: ages are the database’s',
   async (_, offset) => {
     const wallet = offset < 0 ? 6 : 7
     const [buyer] = await stack.buyers(1, 50_000n)

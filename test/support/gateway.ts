@@ -282,7 +282,7 @@ export async function pay(gateway: TestGateway, shop: Shop): Promise<Paid> {
   return { ...body, payer, payloads: json.payloads }
 }
 
-/** Sends one half straight to USDC, as any stranger may, and shows it in the index. */
+/** Sends one half straight to USDC, which strangers may, and shows it in the index. */
 export async function settleDirectly(
   gateway: TestGateway,
   payload: string,

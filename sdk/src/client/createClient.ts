@@ -260,7 +260,7 @@ function isPending({ status, body }: Answer): boolean {
 
 function retryAfterMs({ headers }: Answer): number {
   const seconds = Number(headers.get('retry-after') ?? 1)
-  return seconds >= 0 && seconds <= 60 ? seconds * 1000 : 1000
+  return seconds >= 0 && seconds <= 60 ? Math.max(seconds * 1000, resendDelayMs) : 1000
 }
 
 function toResponse<Data>(answer: Answer, payment: SignedPayment | undefined): PaidResponse<Data> {
