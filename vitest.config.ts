@@ -27,7 +27,9 @@ export default defineConfig({
         test: {
           ...shared,
           name: 'unit',
-          include: ['{sdk,api,keeper,indexer,cli,scripts,examples,test/support,test/vectors}/**/*.test.ts'],
+          include: [
+            '{sdk,process,chain,ledger,api,keeper,indexer,cli,scripts,examples,test/support,test/vectors}/**/*.test.ts',
+          ],
           exclude: ['**/node_modules/**', 'sdk/dist/**'],
           // Timeouts catch a hang; they say nothing of speed.
           testTimeout: 60_000,

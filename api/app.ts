@@ -1,6 +1,6 @@
 import { OpenAPIHono } from '@hono/zod-openapi'
-import { answerProblem } from '#keeper/http/problem'
-import { refuseOtherMethods } from '#keeper/http/refuseOtherMethods'
+import { answerProblem } from '#process/problem'
+import { refuseOtherMethods } from '#process/refuseOtherMethods'
 import { addDashboardRoutes } from './dashboard/routes.ts'
 import { createGateway, type GatewayDeps } from './gateway.ts'
 import { allowBrowsers } from './middleware/allowBrowsers.ts'

@@ -1,5 +1,5 @@
 import { type DestinationStream, type LevelWithSilent, type Logger, pino } from 'pino'
-import { describeError } from '#keeper/logger'
+import { describeError } from '#process/log'
 
 export type { Logger }
 

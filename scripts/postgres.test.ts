@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs'
 import { setTimeout as wait } from 'node:timers/promises'
 import postgres from 'postgres'
 import { expect, test } from 'vitest'
-import { isPortFree } from '../os/port.ts'
+import { isPortFree } from '#process/port'
 import { createTestDatabase } from '../test/support/database.ts'
 import { startPostgres } from './postgres.ts'
 

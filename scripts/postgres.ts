@@ -7,8 +7,8 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import postgres from 'postgres'
-import { freePort, loopback } from '../os/port.ts'
-import { reapWithUs, removeWithUs } from '../os/reaper.ts'
+import { freePort, loopback } from '#process/port'
+import { reapWithUs, removeWithUs } from '#process/reaper'
 
 export type Postgres = {
   /** Of the database `postgres`, as its superuser. */

@@ -1,5 +1,5 @@
 import type { Context, MiddlewareHandler } from 'hono'
-import { clientAddress } from '#keeper/http/clientAddress'
+import { clientAddress } from '#process/clientAddress'
 import type { GatewayEnv } from '../app.ts'
 import type { Gateway } from '../gateway.ts'
 import { Refusal } from '../refusal.ts'

@@ -1,6 +1,6 @@
 import type { Context, MiddlewareHandler } from 'hono'
-import { clientAddress } from '#keeper/http/clientAddress'
-import type { Allowed } from '#keeper/http/rateLimiter'
+import { clientAddress } from '#process/clientAddress'
+import type { Allowed } from '#process/rateLimiter'
 import type { GatewayEnv } from '../app.ts'
 import type { Gateway } from '../gateway.ts'
 import { Refusal } from '../refusal.ts'

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { createCache } from '../cache.ts'
+import { createCache } from '#process/cache'
 
 /** Who presents an API key. */
 export type KeyOwners = {

@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import type { Database } from '#keeper/store/database'
-import { createCache } from '../cache.ts'
+import { createCache } from '#process/cache'
 import type { Method } from './endpoints.ts'
 
 /** What a challenge is made from: an endpoint, who is paid for it, and what its provider asks of callers. */

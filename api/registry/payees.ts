@@ -1,7 +1,7 @@
 import { type Address, zeroAddress } from 'viem'
 import type { ServedNetwork } from '#keeper/chain/servedNetworks'
+import { createCache } from '#process/cache'
 import { usdcAbi } from '#protocol/abi/usdc'
-import { createCache } from '../cache.ts'
 import { Refusal } from '../refusal.ts'
 
 /** Tells which addresses can't be paid on one network. */

@@ -1,6 +1,6 @@
 import { type Address, concatHex, type Hex, numberToHex, padHex, toFunctionSelector } from 'viem'
 import type { ServedNetwork } from '#keeper/chain/servedNetworks'
-import { createCache } from '../cache.ts'
+import { createCache } from '#process/cache'
 import { createGroupCommit } from './groupCommit.ts'
 
 /** An account as of a block. */

@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
 import type { ServedNetwork } from '#keeper/chain/servedNetworks'
 import type { Database } from '#keeper/store/database'
-import { createCache } from '../cache.ts'
+import { createCache } from '#process/cache'
 import { type ChainAccount, type ChainReads, maxReadsAtOnce } from './chainReads.ts'
 import { type Exposure, readExposures } from './exposure.ts'
 import { createGroupCommit } from './groupCommit.ts'

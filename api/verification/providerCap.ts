@@ -1,6 +1,6 @@
 import type { Database } from '#keeper/store/database'
+import { createCache } from '#process/cache'
 import { formatUsdc } from '#protocol/amount'
-import { createCache } from '../cache.ts'
 import { Refusal } from '../refusal.ts'
 
 /** Holds what may be unsettled for one provider. */

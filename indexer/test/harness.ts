@@ -16,13 +16,13 @@ import {
   walletActions,
 } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import { removeWithUs } from '#process/reaper'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { feeNonce } from '#protocol/challenge'
 import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
 import { encodeSettle, type SettlementItem, triggerCodes } from '#protocol/settlement'
-import { removeWithUs } from '../../os/reaper.ts'
 import { devAccount } from '../../scripts/chain/accounts.ts'
 import type { LocalDeployments } from '../../scripts/chain/prepareChain.ts'
 import {

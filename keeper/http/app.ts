@@ -1,11 +1,11 @@
 import { Hono } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
+import { clientAddress } from '#process/clientAddress'
+import type { Logger } from '#process/log'
+import { answerProblem, toCodedError } from '#process/problem'
+import { refuseOtherMethods } from '#process/refuseOtherMethods'
 import { BaseError } from '#protocol/errors'
-import type { Logger } from '../logger.ts'
 import type { Metrics } from '../metrics.ts'
-import { clientAddress } from './clientAddress.ts'
-import { answerProblem, toCodedError } from './problem.ts'
-import { refuseOtherMethods } from './refuseOtherMethods.ts'
 import { type SubmitDependencies, submitTransfers } from './submit.ts'
 
 /** What `/readyz` says of one dependency. */

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { type Address, type Hex, keccak256, toBytes } from 'viem'
 import { z } from 'zod'
+import type { RateLimiter } from '#process/rateLimiter'
 import { BaseError, type ErrorCode } from '#protocol/errors'
 import type { Network } from '#protocol/networks'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
@@ -13,7 +14,6 @@ import type { Checkpoint } from '../loops/context.ts'
 import { findKeyOwner, findRegisteredPayees } from '../store/apiKeys.ts'
 import type { Database } from '../store/database.ts'
 import { findPayments, insertSubmission, readSubmission, TransferInProgress } from '../store/submissions.ts'
-import type { RateLimiter } from './rateLimiter.ts'
 
 /** Two a payment, and no more payments than the largest batch has. */
 const mostTransfers = 344

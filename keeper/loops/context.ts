@@ -1,8 +1,8 @@
 import type { Address, Hex } from 'viem'
+import type { Logger } from '#process/log'
 import type { PayersWithCode } from '../chain/payerCode.ts'
 import type { ServedNetwork } from '../chain/servedNetworks.ts'
 import type { TriggerSettings } from '../domain/triggers.ts'
-import type { Logger } from '../logger.ts'
 import type { Metrics } from '../metrics.ts'
 import type { Database } from '../store/database.ts'
 

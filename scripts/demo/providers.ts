@@ -4,10 +4,10 @@ import type { AddressInfo } from 'node:net'
 import { serve } from '@hono/node-server'
 import { Hono } from 'hono'
 import type { Address } from 'viem'
+import { freePort, loopback } from '#process/port'
 import { formatUsdc } from '#protocol/amount'
 import type { NetworkName } from '#protocol/networks'
 import { type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
-import { freePort, loopback } from '../../os/port.ts'
 import { registerProvider } from '../stack/registerProvider.ts'
 
 export type DemoProvider = {

@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createWriteStream } from 'node:fs'
 import { createInterface } from 'node:readline'
-import { reapWithUs } from '../../os/reaper.ts'
+import { reapWithUs } from '#process/reaper'
 
 export type ServiceOptions = {
   name: string

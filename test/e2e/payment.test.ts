@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { freePort } from '#process/port'
 import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
 import type { Challenge } from '#protocol/challenge'
 import { decodeReceipt, zeroHash } from '#protocol/receipt'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
 import type { SignedPayment } from '#sdk/client/payment'
-import { freePort } from '../../os/port.ts'
 import { newBuyer, openShop, present, signOnly } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 

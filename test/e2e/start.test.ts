@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import postgres from 'postgres'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { isPortFree } from '../../os/port.ts'
+import { isPortFree } from '#process/port'
 import { createTestDatabase } from '../support/database.ts'
 import { type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
 

@@ -1,6 +1,6 @@
 import { HttpRequestError } from 'viem'
 import { expect, test } from 'vitest'
-import { describeError } from './logger.ts'
+import { describeError } from './log.ts'
 
 test('behavior: an error is described without URL, calldata and stack', () => {
   const error = new HttpRequestError({

@@ -1,5 +1,5 @@
-import type { Logger } from '../logger.ts'
-import type { Database } from '../store/database.ts'
+import type { Database } from '#keeper/store/database'
+import type { Logger } from './log.ts'
 
 /** Whether a request is within its limit, and what is left of the limit. */
 export type Allowed = { isAllowed: boolean; limit: number; remaining: number; resetSeconds: number }
