@@ -1,5 +1,5 @@
 import { createConfig } from 'ponder'
-import type { NetworkSettings } from '#keeper/chain/networkSettings'
+import type { NetworkSettings } from '#chain/networkSettings'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { NetworkName } from '#protocol/networks'

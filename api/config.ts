@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { isAddress } from 'viem'
-import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#keeper/chain/networkSettings'
+import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#chain/networkSettings'
 import { parseTriggerSettings } from '#keeper/config'
 import { parseUsdc } from '#protocol/amount'
 import type { MacaroonSecret } from '#protocol/macaroon'

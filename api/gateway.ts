@@ -1,5 +1,5 @@
 import type { Address } from 'viem'
-import type { ServedNetwork } from '#keeper/chain/servedNetworks'
+import type { ServedNetwork } from '#chain/servedNetworks'
 import type { TriggerSettings } from '#keeper/domain/triggers'
 import { findKeyOwner } from '#keeper/store/apiKeys'
 import type { Database } from '#keeper/store/database'

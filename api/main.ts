@@ -1,4 +1,4 @@
-import { openServedNetworks } from '#keeper/chain/servedNetworks'
+import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#keeper/store/database'
 import { migrate } from '#keeper/store/migrate'
 import { createApp } from './app.ts'

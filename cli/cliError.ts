@@ -1,4 +1,4 @@
-import { ConfigError } from '#keeper/chain/networkSettings'
+import { ConfigError } from '#chain/networkSettings'
 import { BaseError } from '#protocol/errors'
 
 /** Exit statuses of every command. */

@@ -1,5 +1,5 @@
 import { type Command, Option } from 'commander'
-import { rpcUrlVariable } from '#keeper/chain/networkSettings'
+import { rpcUrlVariable } from '#chain/networkSettings'
 import { type NetworkName, networkNames } from '#protocol/networks'
 import { CliError } from './cliError.ts'
 import { runProgram } from './runProgram.ts'

@@ -1,6 +1,6 @@
 import postgres from 'postgres'
 import { createPublicClient, http } from 'viem'
-import type { NetworkSettings } from '#keeper/chain/networkSettings'
+import type { NetworkSettings } from '#chain/networkSettings'
 
 // Ponder takes two things for granted that a development chain doesn't keep: that a chain id always means the same
 // chain, and that no reorg is deeper than its finality. Both leave rows behind that no restart heals.

@@ -1,5 +1,5 @@
 import { getAddress, isAddress } from 'viem'
-import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#keeper/chain/networkSettings'
+import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#chain/networkSettings'
 import type { IndexerOptions } from './launch.ts'
 
 /** What the environment says; read by Ponder (ponder.config.ts) and by what starts it (launch.ts). */

@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util'
-import { ConfigError } from '#keeper/chain/networkSettings'
+import { ConfigError } from '#chain/networkSettings'
 import { dropIndex } from './chainData.ts'
 import { parseIndexerConfig, parseIndexerOptions } from './config.ts'
 import { deriveSchema } from './launch.ts'

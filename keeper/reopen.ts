@@ -1,6 +1,6 @@
 import { parseArgs } from 'node:util'
 import { type Address, createPublicClient, fallback, http } from 'viem'
-import { ConfigError, type NetworkSettings, parseNetworkSettings } from './chain/networkSettings.ts'
+import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#chain/networkSettings'
 import { readInteger } from './config.ts'
 import { judgeIndex } from './domain/indexState.ts'
 import { type Database, openDatabase } from './store/database.ts'

@@ -2,7 +2,7 @@ import type { Context } from 'hono'
 import { HTTPException } from 'hono/http-exception'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import postgres from 'postgres'
-import { ChainUnavailable } from '#keeper/chain/everywhere'
+import { ChainUnavailable } from '#chain/everywhere'
 import { BaseError, type ErrorCode, errorCodes } from '#protocol/errors'
 
 /** Answers with RFC 9457 problem details and our stable `code`; `extensions` go to its top level. */

@@ -1,6 +1,6 @@
 import type { Hash } from 'viem'
-import type { ServedNetwork } from '#keeper/chain/servedNetworks'
-import { readGasTokenPrice } from '#keeper/chain/settlementCost'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { readGasTokenPrice } from '#chain/settlementCost'
 import type { Database } from '#keeper/store/database'
 import { isUnreachable } from '../dependencies.ts'
 

@@ -1,5 +1,5 @@
 import { type Address, zeroAddress } from 'viem'
-import type { ServedNetwork } from '#keeper/chain/servedNetworks'
+import type { ServedNetwork } from '#chain/servedNetworks'
 import { createCache } from '#process/cache'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { Refusal } from '../refusal.ts'

@@ -1,6 +1,6 @@
 import { createRoute } from '@hono/zod-openapi'
 import type { Address } from 'viem'
-import { weiToUsd } from '#keeper/chain/settlementCost'
+import { weiToUsd } from '#chain/settlementCost'
 import {
   estimatedSettlement,
   firedTrigger,

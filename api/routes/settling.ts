@@ -1,5 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import { weiToUsd } from '#keeper/chain/settlementCost'
+import { weiToUsd } from '#chain/settlementCost'
 import { estimatedSettlement, firedTrigger, type TriggerSettings } from '#keeper/domain/triggers'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'

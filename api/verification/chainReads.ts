@@ -1,5 +1,5 @@
 import { type Address, concatHex, type Hex, numberToHex, padHex, toFunctionSelector } from 'viem'
-import type { ServedNetwork } from '#keeper/chain/servedNetworks'
+import type { ServedNetwork } from '#chain/servedNetworks'
 import { createCache } from '#process/cache'
 import { createGroupCommit } from './groupCommit.ts'
 

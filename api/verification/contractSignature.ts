@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { encodeFunctionData, type Hex, parseAbi } from 'viem'
-import type { ServedNetwork } from '#keeper/chain/servedNetworks'
+import type { ServedNetwork } from '#chain/servedNetworks'
 import { authorizationDigest } from '#protocol/eip3009'
 import type { SignedAuthorization } from '#protocol/payload'
 import { isUnreachable } from '../dependencies.ts'
@@ -13,7 +13,7 @@ const erc1271Abi = parseAbi([
 /** `isValidSignature`'s selector, as the ABI pads it. */
 const magicWord: Hex = `0x1626ba7e${'0'.repeat(56)}`
 
-/** On chain a transfer of such a payer has 300,000 (keeper/domain/gas.ts): what of it is left for the wallet's answer. */
+/** On chain a transfer of such a payer has 300,000 (chain/gas.ts): what of it is left for the wallet's answer. */
 const gasLimit = 260_000n
 
 /**

@@ -1,5 +1,5 @@
 import type { Address } from 'viem'
-import type { ServedNetwork } from '#keeper/chain/servedNetworks'
+import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#keeper/store/database'
 import { createCache } from '#process/cache'
 import { type ChainAccount, type ChainReads, maxReadsAtOnce } from './chainReads.ts'

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import type { Address } from 'viem'
-import type { ServedNetwork } from '#keeper/chain/servedNetworks'
+import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#keeper/store/database'
 import { formatUsdc, maxAmount } from '#protocol/amount'
 import { BaseError, type ErrorCode } from '#protocol/errors'

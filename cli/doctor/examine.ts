@@ -1,4 +1,4 @@
-import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#keeper/chain/networkSettings'
+import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#chain/networkSettings'
 import { examineChain } from './examineChain.ts'
 import { examineDatabase } from './examineDatabase.ts'
 import { examineGas } from './examineGas.ts'

@@ -1,6 +1,6 @@
 import { type Address, createPublicClient, http, type PublicClient } from 'viem'
-import { type NetworkSettings, rpcUrlVariable } from '#keeper/chain/networkSettings'
-import { readGasTokenPrice } from '#keeper/chain/settlementCost'
+import { type NetworkSettings, rpcUrlVariable } from '#chain/networkSettings'
+import { readGasTokenPrice } from '#chain/settlementCost'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { formatUsdc } from '#protocol/amount'
 import { domainSeparator, eip712Domain } from '#protocol/eip3009'

@@ -1,6 +1,6 @@
 import { readdir } from 'node:fs/promises'
 import postgres from 'postgres'
-import type { NetworkSettings } from '#keeper/chain/networkSettings'
+import type { NetworkSettings } from '#chain/networkSettings'
 import { type Database, openDatabase, schema } from '#keeper/store/database'
 import { readActedBlock, readIndexedHead } from '#keeper/store/indexedHead'
 import { type Check, type Environment, reasonOf } from './examine.ts'

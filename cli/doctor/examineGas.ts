@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { type Address, createPublicClient, fallback, formatEther, http } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
-import type { NetworkSettings } from '#keeper/chain/networkSettings'
+import type { NetworkSettings } from '#chain/networkSettings'
 import { type Check, type Environment, reasonOf } from './examine.ts'
 
 /** Gas of a batch that is as full as the keeper makes them. */

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { bumpFees, type Fees, initialFees } from './fees.ts'
+import { bumpFees, type Fees, initialFees } from '#chain/fees'
 import {
   batchGasCut,
   batchGasLimit,
@@ -8,7 +8,7 @@ import {
   countThatFit,
   estimateBatchGas,
   transactionGasCap,
-} from './gas.ts'
+} from '#chain/gas'
 import { judgeIndex } from './indexState.ts'
 import { decideRetry } from './retry.ts'
 import { defaultTriggers, estimatedSettlement, firedTrigger, type WaitingPayments } from './triggers.ts'

@@ -1,5 +1,5 @@
 import type { Hex } from 'viem'
-import { ConfigError, type NetworkSettings, parseNetworkSettings } from '../chain/networkSettings.ts'
+import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#chain/networkSettings'
 import { type Environment, readInteger, readPrivateKeys, readUrl, readUsdc } from '../config.ts'
 import type { SettlerSettings } from './settler.ts'
 

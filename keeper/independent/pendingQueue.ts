@@ -2,7 +2,7 @@ import type { Address } from 'viem'
 import { z } from 'zod'
 import { parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { type Trigger, triggerCodes } from '#protocol/settlement'
-import type { ServedNetwork } from '../chain/servedNetworks.ts'
+import type { ServedNetwork } from '#chain/servedNetworks'
 import { settleMarginSeconds } from '../domain/expiry.ts'
 import type { BatchItem } from '../store/items.ts'
 

@@ -1,5 +1,5 @@
 import type { Hash } from 'viem'
-import { findMined } from '../chain/receipts.ts'
+import { findMined } from '#chain/receipts'
 import type { IndexState } from '../domain/indexState.ts'
 import {
   type AnnouncementScope,

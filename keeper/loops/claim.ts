@@ -1,5 +1,5 @@
-import { findDueTrigger, type QueueReads } from '../chain/dueTrigger.ts'
-import { batchGasCut, countThatFit, mostPayments } from '../domain/gas.ts'
+import { findDueTrigger, type QueueReads } from '#chain/dueTrigger'
+import { batchGasCut, countThatFit, mostPayments } from '#chain/gas'
 import { type BatchRow, insertBatch } from '../store/batches.ts'
 import type { Queryable } from '../store/database.ts'
 import { type Lease, requireLease } from '../store/leases.ts'

@@ -9,10 +9,10 @@ import {
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { feeNonce } from '#protocol/challenge'
 import { decodeOutcomes, type Outcome, outcomes as outcomeNames } from '#protocol/settlement'
-import { ChainUnavailable } from '../chain/everywhere.ts'
-import { findMined, isCanonical } from '../chain/receipts.ts'
-import { readGasTokenPrice, weiToUsd } from '../chain/settlementCost.ts'
-import { classifyRevert, type Failure } from '../domain/failures.ts'
+import { ChainUnavailable } from '#chain/everywhere'
+import { findMined, isCanonical } from '#chain/receipts'
+import { readGasTokenPrice, weiToUsd } from '#chain/settlementCost'
+import { classifyRevert, type Failure } from '#chain/failures'
 import type { IndexState } from '../domain/indexState.ts'
 import {
   type BatchRow,

@@ -1,5 +1,5 @@
-import { findEvidence } from '../chain/evidence.ts'
-import { isNonceSpent } from '../chain/simulate.ts'
+import { findEvidence } from '#chain/evidence'
+import { isNonceSpent } from '#chain/simulate'
 import type { IndexState } from '../domain/indexState.ts'
 import type { Queryable } from '../store/database.ts'
 import {

@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
-import type { BroadcastResult } from '../chain/broadcast.ts'
-import type { Fees } from '../domain/fees.ts'
+import type { BroadcastResult } from '#chain/broadcast'
+import type { Fees } from '#chain/fees'
 import { type BatchRow, closeBatch, lockBatch } from '../store/batches.ts'
 import { type Lease, pauseWallet, requireLease } from '../store/leases.ts'
 import { failSubmission } from '../store/submissions.ts'

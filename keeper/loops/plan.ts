@@ -1,6 +1,6 @@
 import type { Hex } from 'viem'
 import { encodeSettle, type SettlementItem, settlementItems, triggerCodes } from '#protocol/settlement'
-import { type BatchShape, batchGasLimit, callGasLimit } from '../domain/gas.ts'
+import { type BatchShape, batchGasLimit, callGasLimit } from '#chain/gas'
 import type { BatchRow } from '../store/batches.ts'
 import type { BatchItem } from '../store/items.ts'
 

@@ -1,5 +1,5 @@
 import type { Hex } from 'viem'
-import { type BroadcastResult, broadcast } from '../chain/broadcast.ts'
+import { type BroadcastResult, broadcast } from '#chain/broadcast'
 import { type Lease, requireLease } from '../store/leases.ts'
 import { markTried, type Offer } from '../store/transactions.ts'
 import type { Context } from './context.ts'

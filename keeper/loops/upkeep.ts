@@ -1,5 +1,5 @@
-import { pinBlock } from '../chain/head.ts'
-import { isNonceSpent } from '../chain/simulate.ts'
+import { pinBlock } from '#chain/head'
+import { isNonceSpent } from '#chain/simulate'
 import { sweepSettled } from '../store/conclusions.ts'
 import { readExpired } from '../store/expiry.ts'
 import { recordFailure } from '../store/failures.ts'

@@ -1,5 +1,5 @@
 import type { Address, Hex } from 'viem'
-import type { Evidence } from '../chain/evidence.ts'
+import type { Evidence } from '#chain/evidence'
 import type { Queryable } from './database.ts'
 import { halves } from './halves.ts'
 

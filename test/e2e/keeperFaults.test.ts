@@ -1,6 +1,6 @@
 import { createWalletClient, encodeFunctionData, http, numberToHex, parseAbi } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { openServedNetworks, type ServedNetwork } from '#keeper/chain/servedNetworks'
+import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import type { Keeper } from '#keeper/keeper'
 import { type Database, openDatabase } from '#keeper/store/database'
 import { priceFeedRuntimeCode } from '../../scripts/chain/generated/predeploys.ts'

@@ -11,7 +11,7 @@ import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { SignedAuthorization } from '#protocol/payload'
 import { decodeOutcomes, type PaymentOutcome } from '#protocol/settlement'
-import { classifyRevert, type Failure } from '../domain/failures.ts'
+import { classifyRevert, type Failure } from './failures.ts'
 import type { At } from './head.ts'
 
 const nothingSettled = encodeErrorResult({ abi: batchSettlementAbi, errorName: 'NothingSettled' })

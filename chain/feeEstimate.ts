@@ -1,5 +1,5 @@
 import type { PublicClient } from 'viem'
-import { type Fees, initialFees } from '../domain/fees.ts'
+import { type Fees, initialFees } from './fees.ts'
 
 /** What a transaction should offer now. */
 export async function estimateFees(

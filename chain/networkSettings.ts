@@ -68,7 +68,7 @@ export function parseNetworkSettings(env: Record<string, string | undefined>): N
   })
 }
 
-const committedDeployments = new URL('../../sdk/src/protocol/deployments.json', import.meta.url)
+const committedDeployments = new URL('../sdk/src/protocol/deployments.json', import.meta.url)
 
 function readDeployments(path: string | undefined): unknown {
   try {

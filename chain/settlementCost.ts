@@ -1,7 +1,7 @@
 import { type Address, type Hex, keccak256, type PublicClient, parseAbi } from 'viem'
 import { estimateL1Fee } from 'viem/op-stack'
 import type { Network } from '#protocol/networks'
-import { type BatchShape, estimateBatchGas } from '../domain/gas.ts'
+import { type BatchShape, estimateBatchGas } from './gas.ts'
 
 const aggregatorAbi = parseAbi([
   'function decimals() view returns (uint8)',
