@@ -5,7 +5,7 @@ import { parser } from '@prometheus-io/lezer-promql'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { createMetrics } from '#keeper/metrics'
-import { openDatabase } from '#keeper/store/database'
+import { openDatabase } from '#ledger/database'
 import { collectApiState, createApiMetrics } from './metrics.ts'
 
 const path = new URL('../docs/operations/alerts.yml', import.meta.url)

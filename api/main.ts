@@ -1,6 +1,6 @@
 import { openServedNetworks } from '#chain/servedNetworks'
-import { openDatabase } from '#keeper/store/database'
-import { migrate } from '#keeper/store/migrate'
+import { openDatabase } from '#ledger/database'
+import { migrate } from '#ledger/migrate'
 import { createApp } from './app.ts'
 import { startBackgroundWork } from './backgroundWork.ts'
 import { readConfig } from './config.ts'

@@ -1,6 +1,6 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import type { Database } from '#keeper/store/database'
-import { readIndexedHead } from '#keeper/store/indexedHead'
+import type { Database } from '#ledger/database'
+import { readIndexedHead } from '#ledger/indexedHead'
 import type { Network } from '#protocol/networks'
 import { deliveryBacklog } from './webhooks/deliveries.ts'
 

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import type { Address, Hex } from 'viem'
 import { parseUsdc } from '#protocol/amount'
 import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#chain/networkSettings'
-import { defaultTriggers, type TriggerSettings } from './domain/triggers.ts'
+import { defaultTriggers, type TriggerSettings } from '#ledger/triggers'
 
 export type KeeperConfig = {
   databaseUrl: string

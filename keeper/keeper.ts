@@ -24,7 +24,7 @@ import { createReporter } from './loops/report.ts'
 import { keepUp } from './loops/upkeep.ts'
 import { createWorker } from './loops/worker.ts'
 import { createMetrics } from './metrics.ts'
-import type { Database } from './store/database.ts'
+import type { Database } from '#ledger/database'
 
 export type KeeperDependencies = {
   database: Database

@@ -9,8 +9,8 @@ import { type KeeperConfig, parseKeeperConfig } from './config.ts'
 import { parseIndependentConfig } from './independent/config.ts'
 import { runIndependentKeeper } from './independent/run.ts'
 import { createKeeper } from './keeper.ts'
-import { openDatabase } from './store/database.ts'
-import { migrate } from './store/migrate.ts'
+import { openDatabase } from '#ledger/database'
+import { migrate } from '#ledger/migrate'
 
 /** SIGTERM may take this long; what isn't finished then is picked up by the next start. */
 const drainMs = 9_000

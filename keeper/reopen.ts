@@ -2,10 +2,10 @@ import { parseArgs } from 'node:util'
 import { type Address, createPublicClient, fallback, http } from 'viem'
 import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#chain/networkSettings'
 import { readInteger } from './config.ts'
-import { judgeIndex } from './domain/indexState.ts'
-import { type Database, openDatabase } from './store/database.ts'
-import { readActedBlock, readIndexedHead } from './store/indexedHead.ts'
-import { dropEvidence, readHeldWallets, reopenUnsettled } from './store/reopen.ts'
+import { judgeIndex } from '#ledger/indexState'
+import { type Database, openDatabase } from '#ledger/database'
+import { readActedBlock, readIndexedHead } from '#ledger/indexedHead'
+import { dropEvidence, readHeldWallets, reopenUnsettled } from '#ledger/reopen'
 
 // After a reorg that was deeper than the indexer's finality, when the rebuilt index has caught up (docs/operations.md):
 // opens again what was concluded on the word of blocks that are gone.

@@ -1,4 +1,4 @@
-import type { Database } from '#keeper/store/database'
+import type { Database } from '#ledger/database'
 import type { Logger } from './log.ts'
 
 /** Whether a request is within its limit, and what is left of the limit. */

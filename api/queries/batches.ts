@@ -1,5 +1,5 @@
 import type { Address, Hash } from 'viem'
-import type { Database } from '#keeper/store/database'
+import type { Database } from '#ledger/database'
 
 export type BatchFilter = {
   chainId: number

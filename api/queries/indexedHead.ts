@@ -1,6 +1,6 @@
 import postgres from 'postgres'
-import type { Database } from '#keeper/store/database'
-import { type IndexedHead, readActedBlock, readIndexedHead } from '#keeper/store/indexedHead'
+import type { Database } from '#ledger/database'
+import { type IndexedHead, readActedBlock, readIndexedHead } from '#ledger/indexedHead'
 import { Refusal } from '../refusal.ts'
 
 // undefined_table, invalid_schema_name, undefined_column: Ponder has not deployed its views, or is about to.

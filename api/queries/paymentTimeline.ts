@@ -1,7 +1,7 @@
 import type { Hash } from 'viem'
-import type { BatchOutcome } from '#keeper/store/batches'
-import type { Database } from '#keeper/store/database'
-import { halves } from '#keeper/store/halves'
+import type { BatchOutcome } from '#ledger/batches'
+import type { Database } from '#ledger/database'
+import { halves } from '#ledger/halves'
 import type { Trigger } from '#protocol/settlement'
 import type { FailedAttempt } from './settlementFailures.ts'
 

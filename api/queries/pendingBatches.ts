@@ -1,10 +1,10 @@
 import type { Address } from 'viem'
-import { type CostSettings, findDueTrigger, type QueueReads } from '#chain/dueTrigger'
+import { type CostSettings, findDueTrigger, type QueueReads } from '#ledger/dueTrigger'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { mostPayments } from '#chain/gas'
-import type { TriggerSettings } from '#keeper/domain/triggers'
-import type { Database } from '#keeper/store/database'
-import { type PublishedPayment, publishPayments, readStalled } from '#keeper/store/publish'
+import type { TriggerSettings } from '#ledger/triggers'
+import type { Database } from '#ledger/database'
+import { type PublishedPayment, publishPayments, readStalled } from '#ledger/publish'
 import {
   findFullWallet,
   type QueueGroup,
@@ -14,7 +14,7 @@ import {
   readMostUrgent,
   readNextBatchSize,
   returnPutOff,
-} from '#keeper/store/queue'
+} from '#ledger/queue'
 import type { Trigger } from '#protocol/settlement'
 
 export type PendingBatch = { feeRecipient: Address; trigger: Trigger; payments: PublishedPayment[] }

@@ -1,4 +1,4 @@
-import type { Database } from '#keeper/store/database'
+import type { Database } from '#ledger/database'
 import type { BatchRow } from './batches.ts'
 
 /** A batch as it concerns one provider: its own count and sum, in all its wallets on that chain. */

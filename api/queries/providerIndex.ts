@@ -1,4 +1,4 @@
-import type { Database } from '#keeper/store/database'
+import type { Database } from '#ledger/database'
 import { networkByChainId } from '#protocol/networks'
 import { requireIndexedHead } from './indexedHead.ts'
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { type Database, openDatabase } from '#keeper/store/database'
-import { migrate } from '#keeper/store/migrate'
+import { type Database, openDatabase } from '#ledger/database'
+import { migrate } from '#ledger/migrate'
 import { createTestDatabase } from '../../test/support/database.ts'
 import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
 import {

@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
-import type { Database, Queryable } from '#keeper/store/database'
-import { bothHalves } from '#keeper/store/halves'
+import type { Database, Queryable } from '#ledger/database'
+import { bothHalves } from '#ledger/halves'
 
 export const revenueIntervals = ['hour', 'day', 'month', 'total'] as const
 export type RevenueInterval = (typeof revenueIntervals)[number]

@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
-import type { WalletQueue } from '#keeper/domain/triggers'
-import type { Database } from '#keeper/store/database'
-import { halves } from '#keeper/store/halves'
+import type { WalletQueue } from '#ledger/triggers'
+import type { Database } from '#ledger/database'
+import { halves } from '#ledger/halves'
 
 export type QueueQuestion = {
   chainId: number

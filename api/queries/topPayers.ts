@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
-import type { Database } from '#keeper/store/database'
-import { halves } from '#keeper/store/halves'
+import type { Database } from '#ledger/database'
+import { halves } from '#ledger/halves'
 import { isSummed } from './revenue.ts'
 
 export type TopPayer = {

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
-import { hashSecret } from '#keeper/store/apiKeys'
-import type { Queryable } from '#keeper/store/database'
+import { hashSecret } from '#ledger/apiKeys'
+import type { Queryable } from '#ledger/database'
 import { newId } from '../identifiers.ts'
 
 /** An API key without its secret, which is shown once and never again. */
@@ -13,7 +13,7 @@ export type ApiKey = {
 
 export type IssuedApiKey = { keyId: string; label: string; createdAt: Date; apiKey: string }
 
-/** Makes a key of the form that `findKeyOwner` of keeper/store/apiKeys.ts reads. */
+/** Makes a key of the form that `findKeyOwner` of ledger/apiKeys.ts reads. */
 export async function issueApiKey(sql: Queryable, providerId: string, label = ''): Promise<IssuedApiKey> {
   const keyId = newId('key')
   const secret = randomBytes(32).toString('base64url')

@@ -1,4 +1,4 @@
-import type { Queryable } from '#keeper/store/database'
+import type { Queryable } from '#ledger/database'
 import { newId } from '../identifiers.ts'
 
 /** What an endpoint can be registered for; `*` stands for all of them. */

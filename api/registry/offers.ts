@@ -1,5 +1,5 @@
 import type { Address } from 'viem'
-import type { Database } from '#keeper/store/database'
+import type { Database } from '#ledger/database'
 import { createCache } from '#process/cache'
 import type { Method } from './endpoints.ts'
 

@@ -1,4 +1,4 @@
-import type { Queryable } from '#keeper/store/database'
+import type { Queryable } from '#ledger/database'
 import { newId } from '../identifiers.ts'
 
 export type Provider = {

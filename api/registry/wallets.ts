@@ -1,5 +1,5 @@
 import type { Address } from 'viem'
-import type { Queryable } from '#keeper/store/database'
+import type { Queryable } from '#ledger/database'
 import { newId } from '../identifiers.ts'
 
 export type Wallet = {

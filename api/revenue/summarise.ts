@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import type { Database, Queryable } from '#keeper/store/database'
-import { halves } from '#keeper/store/halves'
+import type { Database, Queryable } from '#ledger/database'
+import { halves } from '#ledger/halves'
 import { isMissingIndex } from '../queries/indexedHead.ts'
 
 /**

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createRoute, z } from '@hono/zod-openapi'
-import { readIndexedHead } from '#keeper/store/indexedHead'
+import { readIndexedHead } from '#ledger/indexedHead'
 import type { App } from '../app.ts'
 import type { Gateway } from '../gateway.ts'
 import { jsonAnswer } from './problems.ts'

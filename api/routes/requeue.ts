@@ -1,5 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import { type RequeueOutcome, requeuePayment } from '#keeper/store/requeue'
+import { type RequeueOutcome, requeuePayment } from '#ledger/requeue'
 import type { App } from '../app.ts'
 import type { Gateway } from '../gateway.ts'
 import { isId } from '../identifiers.ts'

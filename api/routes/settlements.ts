@@ -6,8 +6,8 @@ import {
   firedTrigger,
   type TriggerSettings,
   type WalletQueue,
-} from '#keeper/domain/triggers'
-import type { IndexedHead } from '#keeper/store/indexedHead'
+} from '#ledger/triggers'
+import type { IndexedHead } from '#ledger/indexedHead'
 import { formatUsdc } from '#protocol/amount'
 import { formatCsvLine } from '#protocol/csv'
 import { triggerOfCode } from '#protocol/settlement'

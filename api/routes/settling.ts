@@ -1,6 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { weiToUsd } from '#chain/settlementCost'
-import { estimatedSettlement, firedTrigger, type TriggerSettings } from '#keeper/domain/triggers'
+import { estimatedSettlement, firedTrigger, type TriggerSettings } from '#ledger/triggers'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import { triggerOfCode } from '#protocol/settlement'

@@ -1,5 +1,5 @@
 import type { Logger } from 'pino'
-import type { Database } from '#keeper/store/database'
+import type { Database } from '#ledger/database'
 
 /** What became of a call: a challenge was given, the payment was accepted, or the code of the refusal. */
 export type UsageOutcome = 'challenged' | 'paid' | (string & {})

@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import type { Database } from '#keeper/store/database'
-import { halves } from '#keeper/store/halves'
+import type { Database } from '#ledger/database'
+import { halves } from '#ledger/halves'
 import { isMissingIndex } from '../queries/indexedHead.ts'
 
 /** What a payer owes, in USDC base units. */

@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import type { Database } from '#keeper/store/database'
+import type { Database } from '#ledger/database'
 import { createCache } from '#process/cache'
 import { type ChainAccount, type ChainReads, maxReadsAtOnce } from './chainReads.ts'
 import { type Exposure, readExposures } from './exposure.ts'

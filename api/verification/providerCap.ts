@@ -1,4 +1,4 @@
-import type { Database } from '#keeper/store/database'
+import type { Database } from '#ledger/database'
 import { createCache } from '#process/cache'
 import { formatUsdc } from '#protocol/amount'
 import { Refusal } from '../refusal.ts'

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Database } from '#keeper/store/database'
+import type { Database } from '#ledger/database'
 import { errorCodes, isErrorCode } from '#protocol/errors'
 import { findPayment, voidPayment } from '../queries/payments.ts'
 import { Refusal } from '../refusal.ts'

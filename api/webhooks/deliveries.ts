@@ -1,4 +1,4 @@
-import type { Database, Queryable } from '#keeper/store/database'
+import type { Database, Queryable } from '#ledger/database'
 import { newId } from '../identifiers.ts'
 import type { WebhookEvent } from './events.ts'
 

@@ -1,4 +1,4 @@
-import type { Queryable } from '#keeper/store/database'
+import type { Queryable } from '#ledger/database'
 import type { WebhookEvent } from './events.ts'
 
 export type DeliveryStatus = 'pending' | 'delivered' | 'failed'

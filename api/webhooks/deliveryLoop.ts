@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { Webhook } from 'standardwebhooks'
-import type { Database } from '#keeper/store/database'
+import type { Database } from '#ledger/database'
 import type { AddressGuard } from './addressGuard.ts'
 import { decideRedelivery } from './backoff.ts'
 import {

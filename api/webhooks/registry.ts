@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import type { Queryable } from '#keeper/store/database'
+import type { Queryable } from '#ledger/database'
 import { newId } from '../identifiers.ts'
 import type { WebhookEvent } from './events.ts'
 

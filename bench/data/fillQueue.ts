@@ -1,5 +1,5 @@
 import type { Address } from 'viem'
-import type { Database } from '#keeper/store/database'
+import type { Database } from '#ledger/database'
 import { createIndexTables } from '../../test/support/indexTables.ts'
 
 export type QueueSize = {

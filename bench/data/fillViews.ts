@@ -1,6 +1,6 @@
 import type { ReservedSql } from 'postgres'
 import type { Address } from 'viem'
-import { type Database, schema } from '#keeper/store/database'
+import { type Database, schema } from '#ledger/database'
 import { createIndexTables, indexIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
 
 export type ViewsData = {

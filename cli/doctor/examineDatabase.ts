@@ -1,8 +1,8 @@
 import { readdir } from 'node:fs/promises'
 import postgres from 'postgres'
 import type { NetworkSettings } from '#chain/networkSettings'
-import { type Database, openDatabase, schema } from '#keeper/store/database'
-import { readActedBlock, readIndexedHead } from '#keeper/store/indexedHead'
+import { type Database, openDatabase, schema } from '#ledger/database'
+import { readActedBlock, readIndexedHead } from '#ledger/indexedHead'
 import { type Check, type Environment, reasonOf } from './examine.ts'
 
 const defaultLagBlocks = 20n
@@ -44,7 +44,7 @@ export async function* examineDatabase(
 async function examineMigrations(database: Database): Promise<Check> {
   const name = 'migrations'
   const advice = 'start the api or the keeper: each brings the schema up to date'
-  const folder = new URL('../../keeper/store/migrations/', import.meta.url)
+  const folder = new URL('../../ledger/migrations/', import.meta.url)
   const files = (await readdir(folder)).filter((file) => file.endsWith('.sql')).sort()
   let applied: string[]
   try {

@@ -9,11 +9,11 @@ import { splitPrice } from '#protocol/tier'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { diagnose } from '#chain/simulate'
 import type { Failure } from '#chain/failures'
-import { pairTransfers } from '../domain/pairTransfers.ts'
+import { pairTransfers } from '#ledger/pairTransfers'
 import type { Checkpoint } from '../loops/context.ts'
-import { findKeyOwner, findRegisteredPayees } from '../store/apiKeys.ts'
-import type { Database } from '../store/database.ts'
-import { findPayments, insertSubmission, readSubmission, TransferInProgress } from '../store/submissions.ts'
+import { findKeyOwner, findRegisteredPayees } from '#ledger/apiKeys'
+import type { Database } from '#ledger/database'
+import { findPayments, insertSubmission, readSubmission, TransferInProgress } from '#ledger/submissions'
 
 /** Two a payment, and no more payments than the largest batch has. */
 const mostTransfers = 344

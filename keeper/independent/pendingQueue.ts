@@ -3,8 +3,8 @@ import { z } from 'zod'
 import { parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { type Trigger, triggerCodes } from '#protocol/settlement'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import { settleMarginSeconds } from '../domain/expiry.ts'
-import type { BatchItem } from '../store/items.ts'
+import { settleMarginSeconds } from '#ledger/settleMargin'
+import type { BatchItem } from '#ledger/items'
 
 const address = z.string().regex(/^0x[0-9a-f]{40}$/)
 const answerSchema = z.object({

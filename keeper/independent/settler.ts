@@ -14,7 +14,7 @@ import { isUnfunded } from '../loops/funds.ts'
 import type { Plan, PlannedBatch } from '../loops/plan.ts'
 import { prepareItems } from '../loops/prepare.ts'
 import { signTransaction } from '../loops/settle.ts'
-import type { BatchItem } from '../store/items.ts'
+import type { BatchItem } from '#ledger/items'
 import type { Budget } from './budget.ts'
 import type { PendingBatch } from './pendingQueue.ts'
 

@@ -1,14 +1,14 @@
 import type { Address } from 'viem'
-import { type BatchRow, closeBatch, lockBatch, readWalletBatches } from '../store/batches.ts'
+import { type BatchRow, closeBatch, lockBatch, readWalletBatches } from '#ledger/batches'
 import {
   acquireLease,
   type Lease,
   readAbandonedWallets,
   releaseLease,
   requireLease,
-} from '../store/leases.ts'
-import { failSubmission } from '../store/submissions.ts'
-import { readTransactions } from '../store/transactions.ts'
+} from '#ledger/leases'
+import { failSubmission } from '#ledger/submissions'
+import { readTransactions } from '#ledger/transactions'
 import type { Context } from './context.ts'
 import { followHandover } from './handOver.ts'
 import { trackBatch } from './track.ts'

@@ -1,6 +1,6 @@
 import type { Hash } from 'viem'
 import { findMined } from '#chain/receipts'
-import type { IndexState } from '../domain/indexState.ts'
+import type { IndexState } from '#ledger/indexState'
 import {
   type AnnouncementScope,
   announceBatches,
@@ -9,8 +9,8 @@ import {
   moveAnnouncedBlock,
   readAnnouncedBlock,
   readDoubtful,
-} from '../store/announcements.ts'
-import { raiseActedBlock } from '../store/indexedHead.ts'
+} from '#ledger/announcements'
+import { raiseActedBlock } from '#ledger/indexedHead'
 import type { Context } from './context.ts'
 
 const atOnce = 500

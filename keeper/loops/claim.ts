@@ -1,8 +1,8 @@
-import { findDueTrigger, type QueueReads } from '#chain/dueTrigger'
+import { findDueTrigger, type QueueReads } from '#ledger/dueTrigger'
 import { batchGasCut, countThatFit, mostPayments } from '#chain/gas'
-import { type BatchRow, insertBatch } from '../store/batches.ts'
-import type { Queryable } from '../store/database.ts'
-import { type Lease, requireLease } from '../store/leases.ts'
+import { type BatchRow, insertBatch } from '#ledger/batches'
+import type { Queryable } from '#ledger/database'
+import { type Lease, requireLease } from '#ledger/leases'
 import {
   deferPayments,
   findFullWallet,
@@ -17,8 +17,8 @@ import {
   readNextBatchSize,
   readSettleable,
   returnPutOff,
-} from '../store/queue.ts'
-import { claimSubmission } from '../store/submissions.ts'
+} from '#ledger/queue'
+import { claimSubmission } from '#ledger/submissions'
 import type { Context } from './context.ts'
 import { failSpoiled } from './evidence.ts'
 

@@ -13,7 +13,7 @@ import { ChainUnavailable } from '#chain/everywhere'
 import { findMined, isCanonical } from '#chain/receipts'
 import { readGasTokenPrice, weiToUsd } from '#chain/settlementCost'
 import { classifyRevert, type Failure } from '#chain/failures'
-import type { IndexState } from '../domain/indexState.ts'
+import type { IndexState } from '#ledger/indexState'
 import {
   type BatchRow,
   closeBatch,
@@ -22,16 +22,16 @@ import {
   recordOutcome,
   releaseItem,
   setBatchState,
-} from '../store/batches.ts'
-import { concludeBatchPayments } from '../store/conclusions.ts'
-import type { Queryable } from '../store/database.ts'
-import { recordFailure } from '../store/failures.ts'
-import { raiseActedBlock } from '../store/indexedHead.ts'
-import { type BatchItem, readBatchItems } from '../store/items.ts'
-import { pauseWallet } from '../store/leases.ts'
-import { deferPayments, seekEvidence } from '../store/queue.ts'
-import { failSubmission } from '../store/submissions.ts'
-import { markMined, markUnmined, readTransactions, type TransactionRow } from '../store/transactions.ts'
+} from '#ledger/batches'
+import { concludeBatchPayments } from '#ledger/conclusions'
+import type { Queryable } from '#ledger/database'
+import { recordFailure } from '#ledger/failures'
+import { raiseActedBlock } from '#ledger/indexedHead'
+import { type BatchItem, readBatchItems } from '#ledger/items'
+import { pauseWallet } from '#ledger/leases'
+import { deferPayments, seekEvidence } from '#ledger/queue'
+import { failSubmission } from '#ledger/submissions'
+import { markMined, markUnmined, readTransactions, type TransactionRow } from '#ledger/transactions'
 import type { Context } from './context.ts'
 
 /** The chain's word and the index's may differ for this long before a payment is looked at again. */

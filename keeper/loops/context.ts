@@ -2,9 +2,9 @@ import type { Address, Hex } from 'viem'
 import type { Logger } from '#process/log'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import type { TriggerSettings } from '../domain/triggers.ts'
+import type { TriggerSettings } from '#ledger/triggers'
 import type { Metrics } from '../metrics.ts'
-import type { Database } from '../store/database.ts'
+import type { Database } from '#ledger/database'
 
 /**
  * A named point of the settlement path; production does nothing at it, a crash test ends the process there.

@@ -1,7 +1,7 @@
 import { findEvidence } from '#chain/evidence'
 import { isNonceSpent } from '#chain/simulate'
-import type { IndexState } from '../domain/indexState.ts'
-import type { Queryable } from '../store/database.ts'
+import type { IndexState } from '#ledger/indexState'
+import type { Queryable } from '#ledger/database'
 import {
   deleteEvidence,
   finishEvidence,
@@ -10,10 +10,10 @@ import {
   readUnsureEvidence,
   stopSeeking,
   upsertEvidence,
-} from '../store/evidence.ts'
-import { recordFailure } from '../store/failures.ts'
-import { seekEvidence } from '../store/queue.ts'
-import { readVoidedHalves, unvoidPayments } from '../store/voids.ts'
+} from '#ledger/evidence'
+import { recordFailure } from '#ledger/failures'
+import { seekEvidence } from '#ledger/queue'
+import { readVoidedHalves, unvoidPayments } from '#ledger/voids'
 import type { Context } from './context.ts'
 
 const atOnce = 200

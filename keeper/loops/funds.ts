@@ -1,10 +1,10 @@
 import type { Address } from 'viem'
 import type { BroadcastResult } from '#chain/broadcast'
 import type { Fees } from '#chain/fees'
-import { type BatchRow, closeBatch, lockBatch } from '../store/batches.ts'
-import { type Lease, pauseWallet, requireLease } from '../store/leases.ts'
-import { failSubmission } from '../store/submissions.ts'
-import { wasTaken } from '../store/transactions.ts'
+import { type BatchRow, closeBatch, lockBatch } from '#ledger/batches'
+import { type Lease, pauseWallet, requireLease } from '#ledger/leases'
+import { failSubmission } from '#ledger/submissions'
+import { wasTaken } from '#ledger/transactions'
 import type { Context } from './context.ts'
 
 /** How long a wallet without gas money waits before it looks at its balance again. */

@@ -1,4 +1,4 @@
-import { countOpenBatches, readQueueDepth } from '../store/queueDepth.ts'
+import { countOpenBatches, readQueueDepth } from '#ledger/queueDepth'
 import type { Context } from './context.ts'
 
 /** So much of its time a keeper spends at most on counting for its metrics. */

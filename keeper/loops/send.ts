@@ -1,7 +1,7 @@
 import type { Hex } from 'viem'
 import { type BroadcastResult, broadcast } from '#chain/broadcast'
-import { type Lease, requireLease } from '../store/leases.ts'
-import { markTried, type Offer } from '../store/transactions.ts'
+import { type Lease, requireLease } from '#ledger/leases'
+import { markTried, type Offer } from '#ledger/transactions'
 import type { Context } from './context.ts'
 
 /** Hands out a transaction that is stored already, for the first time or again. */

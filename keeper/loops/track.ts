@@ -2,17 +2,17 @@ import { ChainUnavailable } from '#chain/everywhere'
 import { estimateFees } from '#chain/feeEstimate'
 import { findMined, type Mined, readNonce } from '#chain/receipts'
 import { bumpFees } from '#chain/fees'
-import { type BatchRow, closeBatch, lockBatch, setBatchState } from '../store/batches.ts'
-import { raiseActedBlock } from '../store/indexedHead.ts'
-import { type Lease, requireLease } from '../store/leases.ts'
-import { failSubmission } from '../store/submissions.ts'
+import { type BatchRow, closeBatch, lockBatch, setBatchState } from '#ledger/batches'
+import { raiseActedBlock } from '#ledger/indexedHead'
+import { type Lease, requireLease } from '#ledger/leases'
+import { failSubmission } from '#ledger/submissions'
 import {
   insertTransaction,
   markMined,
   readDearestBetween,
   readTransactions,
   type TransactionRow,
-} from '../store/transactions.ts'
+} from '#ledger/transactions'
 import type { Context, SettlementWallet } from './context.ts'
 import { findMissingFunds, isUnfunded, releaseUnfunded } from './funds.ts'
 import { prepareBatch } from './prepare.ts'

@@ -1,6 +1,6 @@
 import { zeroAddress } from 'viem'
-import { type BatchRow, readWalletBatches } from '../store/batches.ts'
-import { acquireLease, type LeaseState, releaseLease, resumeWallet } from '../store/leases.ts'
+import { type BatchRow, readWalletBatches } from '#ledger/batches'
+import { acquireLease, type LeaseState, releaseLease, resumeWallet } from '#ledger/leases'
 import { claimNext } from './claim.ts'
 import type { Context, SettlementWallet } from './context.ts'
 import { followHandover, handOver } from './handOver.ts'

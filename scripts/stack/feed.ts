@@ -1,4 +1,4 @@
-import { openDatabase } from '#keeper/store/database'
+import { openDatabase } from '#ledger/database'
 import { formatUsdc } from '#protocol/amount'
 import type { ServiceName } from './stack.ts'
 

@@ -1,5 +1,5 @@
 import postgres from 'postgres'
-import { schema } from '#keeper/store/database'
+import { schema } from '#ledger/database'
 
 const mark = 'tollkeeper: of a local chain that is gone when its process ends'
 

@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type Database, openDatabase } from '#keeper/store/database'
+import { type Database, openDatabase } from '#ledger/database'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { seedPayment, seedProvider } from '../support/seedPayments.ts'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'

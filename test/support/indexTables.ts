@@ -1,5 +1,5 @@
 import { getTableConfig, IndexedColumn, type PgTable } from 'drizzle-orm/pg-core'
-import type { Queryable } from '#keeper/store/database'
+import type { Queryable } from '#ledger/database'
 import * as ponderSchema from '../../indexer/ponder.schema.ts'
 
 const tables = {

@@ -2,7 +2,7 @@ import { createTestClient, type Hex, http, publicActions } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { expect } from 'vitest'
 import type { Keeper } from '#keeper/keeper'
-import { readIndexedHead } from '#keeper/store/indexedHead'
+import { readIndexedHead } from '#ledger/indexedHead'
 import type { KeeperStack, QueuedPayment } from './keeperStack.ts'
 import { until } from './until.ts'
 

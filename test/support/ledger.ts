@@ -1,5 +1,5 @@
 import { type Address, type Hash, type Hex, keccak256, type PublicClient, parseAbiItem } from 'viem'
-import type { Database } from '#keeper/store/database'
+import type { Database } from '#ledger/database'
 import type { KeeperStack, QueuedPayment } from './keeperStack.ts'
 
 // What must hold whatever goes wrong, read from the database and from the chain's own logs.

@@ -1,6 +1,6 @@
 import type { Address, Hex } from 'viem'
 import { type IdPrefix, newId } from '#api/identifiers'
-import type { Database } from '#keeper/store/database'
+import type { Database } from '#ledger/database'
 import { randomHex } from './usdc.ts'
 
 const seedToken: Address = `0x${'ab'.repeat(20)}`

@@ -1,6 +1,6 @@
 import { createPublicClient, http, type PublicClient } from 'viem'
-import { openDatabase } from '#keeper/store/database'
-import { readIndexedHead } from '#keeper/store/indexedHead'
+import { openDatabase } from '#ledger/database'
+import { readIndexedHead } from '#ledger/indexedHead'
 import { type Stack, type StackOptions, startStack } from '../../scripts/stack/stack.ts'
 import { createTestDatabase } from './database.ts'
 import { until } from './until.ts'

@@ -1,6 +1,6 @@
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { openDatabase } from '#keeper/store/database'
+import { openDatabase } from '#ledger/database'
 import { registerProvider } from '../../../scripts/stack/registerProvider.ts'
 import {
   desktop,

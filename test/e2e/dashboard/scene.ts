@@ -1,5 +1,5 @@
 import { createWalletClient, http, parseAbi } from 'viem'
-import { openDatabase } from '#keeper/store/database'
+import { openDatabase } from '#ledger/database'
 import { createClient } from '#sdk/client/createClient'
 import { devAccount, devPrivateKey } from '../../../scripts/chain/accounts.ts'
 import type { Stack } from '../../../scripts/stack/stack.ts'

@@ -1,4 +1,4 @@
-import type { IndexedHead } from '../store/indexedHead.ts'
+import type { IndexedHead } from './indexedHead.ts'
 
 /** `behind` never means "unsettled": nothing is claimed, failed or notified on its word. */
 export type IndexState =

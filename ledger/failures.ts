@@ -1,4 +1,4 @@
-import { decideRetry, notifyAfterAttempts } from '../domain/retry.ts'
+import { decideRetry, notifyAfterAttempts } from './retry.ts'
 import type { Queryable } from './database.ts'
 
 export type PaymentFailure = {

@@ -1,7 +1,7 @@
 import type { Address, Hex } from 'viem'
 import { encodePayload } from '#protocol/payload'
 import type { Trigger } from '#protocol/settlement'
-import { settleMarginSeconds } from '../domain/expiry.ts'
+import { settleMarginSeconds } from './settleMargin.ts'
 import type { Database, Queryable } from './database.ts'
 import { halves } from './halves.ts'
 import type { QueueGroup } from './queue.ts'

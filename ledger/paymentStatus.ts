@@ -1,5 +1,5 @@
 import type { PaymentStatus } from '#protocol/paymentStatus'
-import type { HalfState } from '../store/halves.ts'
+import type { HalfState } from './halves.ts'
 
 export type PaymentFacts = {
   provider: HalfState

@@ -1,6 +1,6 @@
 -- Stores payments that passed every check but two: whether they are new, and whether their payers' limits cover them.
 -- What happens to one of them doesn't touch the others. A function, so that a group is one round trip and one commit,
--- whose locks no slow client can prolong (api/verification/acceptPayments.ts).
+-- whose locks no slow client can prolong (ledger/acceptPayments.ts).
 --
 -- Concurrent calls can't deadlock: payers are locked first, in order, and payments are inserted in order of request_id.
 --

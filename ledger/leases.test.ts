@@ -1,6 +1,6 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createTestDatabase } from '../../test/support/database.ts'
+import { createTestDatabase } from '../test/support/database.ts'
 import { type Database, openDatabase } from './database.ts'
 import { acquireLease, LeaseLost, releaseLease, requireLease } from './leases.ts'
 import { migrate } from './migrate.ts'

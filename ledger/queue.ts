@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
-import { settleMarginSeconds } from '../domain/expiry.ts'
-import type { WaitingPayments } from '../domain/triggers.ts'
+import { settleMarginSeconds } from './settleMargin.ts'
+import type { WaitingPayments } from './triggers.ts'
 import type { Queryable } from './database.ts'
 import { halves } from './halves.ts'
 

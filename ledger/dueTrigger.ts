@@ -1,10 +1,10 @@
 import type { Address } from 'viem'
 import type { Trigger } from '#protocol/settlement'
-import { mostPayments } from './gas.ts'
-import { firedTrigger, type TriggerSettings, type WaitingPayments } from '#keeper/domain/triggers'
-import { estimateFees } from './feeEstimate.ts'
-import type { ServedNetwork } from './servedNetworks.ts'
-import { estimateSettlementCost, readGasTokenPrice } from './settlementCost.ts'
+import { mostPayments } from '#chain/gas'
+import { firedTrigger, type TriggerSettings, type WaitingPayments } from './triggers.ts'
+import { estimateFees } from '#chain/feeEstimate'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { estimateSettlementCost, readGasTokenPrice } from '#chain/settlementCost'
 
 export type CostSettings = {
   priorityFeePerGas: bigint | null
