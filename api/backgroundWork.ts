@@ -1,4 +1,4 @@
-import type { GatewayDeps } from './gateway.ts'
+import type { GatewayDeps } from './http/gateway.ts'
 import { collectApiState, createApiMetrics } from './metrics.ts'
 import { createSummaryLoop } from './revenue/summarise.ts'
 import { createUsageCounters } from './usage/usageCounters.ts'

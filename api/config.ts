@@ -5,7 +5,7 @@ import { parseTriggerSettings } from '#keeper/config'
 import { parseUsdc } from '#protocol/amount'
 import type { MacaroonSecret } from '#protocol/macaroon'
 import { type NetworkName, networkNames } from '#protocol/networks'
-import type { GatewaySettings } from './gateway.ts'
+import type { GatewaySettings } from './http/gateway.ts'
 
 export type ApiConfig = {
   host: string

@@ -7,7 +7,7 @@ import { readConfig } from './config.ts'
 import { createLogger } from './log.ts'
 import { loadReceiptKeys } from './receipts/keys.ts'
 import { watchReceiptKeys } from './receipts/watchKeys.ts'
-import { serveApp } from './server.ts'
+import { serveApp } from './http/server.ts'
 import { checkSignaturesHere, startSignatureThreads } from './verification/payerSignatures.ts'
 
 async function main(): Promise<void> {

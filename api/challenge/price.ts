@@ -1,6 +1,6 @@
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import type { Network } from '#protocol/networks'
-import type { GatewaySettings } from '../gateway.ts'
+import type { GatewaySettings } from '../http/gateway.ts'
 import { Refusal } from '../refusal.ts'
 
 /** The least price on a network, USDC base units: its own, or a higher one by config. */

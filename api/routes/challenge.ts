@@ -3,13 +3,13 @@ import type { Address } from 'viem'
 import type { App } from '../app.ts'
 import { mintChallenge } from '../challenge/mintChallenge.ts'
 import { choosePrice, minimumPriceOn } from '../challenge/price.ts'
-import { type Gateway, type GatewayNetwork, networkOf, requireNetwork } from '../gateway.ts'
+import { type Gateway, type GatewayNetwork, networkOf, requireNetwork } from '../http/gateway.ts'
 import { Refusal } from '../refusal.ts'
 import type { Offer } from '../registry/offers.ts'
 import { findProvider } from '../registry/providers.ts'
-import { jsonAnswer, jsonBody, problems } from './problems.ts'
+import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import { parseResourceUrl } from './providers.ts'
-import * as schemas from './schemas.ts'
+import * as schemas from '../http/schemas.ts'
 
 const responses = {
   200: jsonAnswer('The challenge', schemas.challenge),

@@ -2,8 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { createRoute, z } from '@hono/zod-openapi'
 import { readIndexedHead } from '#ledger/indexedHead'
 import type { App } from '../app.ts'
-import type { Gateway } from '../gateway.ts'
-import { jsonAnswer } from './problems.ts'
+import type { Gateway } from '../http/gateway.ts'
+import { jsonAnswer } from '../http/problems.ts'
 
 const alive = z.object({ status: z.literal('ok') })
 

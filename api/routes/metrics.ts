@@ -1,6 +1,6 @@
 import { hash, timingSafeEqual } from 'node:crypto'
 import type { App } from '../app.ts'
-import type { Gateway } from '../gateway.ts'
+import type { Gateway } from '../http/gateway.ts'
 import { Refusal } from '../refusal.ts'
 
 /** `GET /metrics` for Prometheus; with `METRICS_TOKEN`, only for who presents it. */

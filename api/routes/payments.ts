@@ -1,12 +1,12 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../app.ts'
-import { type Gateway, requireNetwork } from '../gateway.ts'
+import { type Gateway, requireNetwork } from '../http/gateway.ts'
 import { fromIndex, requireIndexedHead } from '../queries/indexedHead.ts'
 import { findPayment, type PaymentHalf, type PaymentRecord, voidPayment } from '../queries/payments.ts'
 import { soonerOf } from '../receipts/receiptClaims.ts'
 import { Refusal } from '../refusal.ts'
-import { jsonAnswer, problems } from './problems.ts'
-import * as schemas from './schemas.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import * as schemas from '../http/schemas.ts'
 
 const params = z.object({ paymentId: schemas.paymentId })
 

@@ -1,12 +1,12 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { triggerCodes } from '#protocol/settlement'
 import type { App } from '../app.ts'
-import { type Gateway, networkOf } from '../gateway.ts'
+import { type Gateway, networkOf } from '../http/gateway.ts'
 import { fromIndex, requireIndexedHead } from '../queries/indexedHead.ts'
 import { createPendingBatches } from '../queries/pendingBatches.ts'
 import { Refusal } from '../refusal.ts'
-import { jsonAnswer, problems } from './problems.ts'
-import { addressOut, networkName } from './schemas.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import { addressOut, networkName } from '../http/schemas.ts'
 
 /** No node asks for more than the fees of a batch at this price, in an estimate. */
 const maxFeePerGas = 100_000_000_000n

@@ -1,8 +1,8 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../app.ts'
-import { type Gateway, networkOf } from '../gateway.ts'
-import { requireOwner } from '../middleware/authenticate.ts'
+import { type Gateway, networkOf } from '../http/gateway.ts'
+import { requireOwner } from '../http/authenticate.ts'
 import { fromIndex } from '../queries/indexedHead.ts'
 import { requireProviderIndex } from '../queries/providerIndex.ts'
 import {
@@ -11,9 +11,9 @@ import {
   type ProviderPayment,
 } from '../queries/providerPayments.ts'
 import { findSettlementFailures, type SettlementFailure } from '../queries/settlementFailures.ts'
-import { decodePageCursor, encodePageCursor, readTime } from './pageCursor.ts'
-import { jsonAnswer, problems } from './problems.ts'
-import { providerId } from './schemas.ts'
+import { decodePageCursor, encodePageCursor, readTime } from '../http/pageCursor.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import { providerId } from '../http/schemas.ts'
 import * as schemas from './viewSchemas.ts'
 
 const owner = { middleware: requireOwner, security: [{ apiKey: [] }], tags: ['Provider views'] }

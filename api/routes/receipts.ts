@@ -1,14 +1,14 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../app.ts'
-import { type Gateway, requireNetwork } from '../gateway.ts'
+import { type Gateway, requireNetwork } from '../http/gateway.ts'
 import { fromIndex, requireIndexedHead } from '../queries/indexedHead.ts'
 import { findPayment } from '../queries/payments.ts'
 import { jwksMaxAgeSeconds } from '../receipts/keys.ts'
 import { receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
-import { jsonAnswer, problems } from './problems.ts'
-import * as schemas from './schemas.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import * as schemas from '../http/schemas.ts'
 
 const getReceipt = createRoute({
   method: 'get',

@@ -1,13 +1,13 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { type RequeueOutcome, requeuePayment } from '#ledger/requeue'
 import type { App } from '../app.ts'
-import type { Gateway } from '../gateway.ts'
+import type { Gateway } from '../http/gateway.ts'
 import { isId } from '../identifiers.ts'
 import { fromIndex } from '../queries/indexedHead.ts'
 import { requireProviderIndex } from '../queries/providerIndex.ts'
 import { Refusal } from '../refusal.ts'
-import { jsonAnswer, problems } from './problems.ts'
-import { paymentId } from './schemas.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import { paymentId } from '../http/schemas.ts'
 
 const postRequeue = createRoute({
   method: 'post',

@@ -12,7 +12,7 @@ import { formatUsdc } from '#protocol/amount'
 import { formatCsvLine } from '#protocol/csv'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../app.ts'
-import { type Gateway, type GatewayNetwork, networkOf } from '../gateway.ts'
+import { type Gateway, type GatewayNetwork, networkOf } from '../http/gateway.ts'
 import {
   type BatchRow,
   listBatches,
@@ -24,9 +24,9 @@ import { readBlockFacts } from '../queries/blockFacts.ts'
 import { fromIndex, requireIndexedHead } from '../queries/indexedHead.ts'
 import { isKnownWallet, readWalletQueue } from '../queries/settlementQueue.ts'
 import { Refusal } from '../refusal.ts'
-import { decodeCursor, encodeCursor } from './cursor.ts'
-import { jsonAnswer, problems } from './problems.ts'
-import * as schemas from './schemas.ts'
+import { decodeCursor, encodeCursor } from '../http/cursor.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import * as schemas from '../http/schemas.ts'
 
 const getStatus = createRoute({
   method: 'get',

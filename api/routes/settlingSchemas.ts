@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { type Trigger, triggerCodes } from '#protocol/settlement'
-import { networkName, paymentId, walletId } from './schemas.ts'
+import { networkName, paymentId, walletId } from '../http/schemas.ts'
 import { cursor, cursorOut, indexedBlocks, isoTime, limit } from './viewSchemas.ts'
 
 /*

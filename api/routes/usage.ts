@@ -1,12 +1,12 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../app.ts'
-import type { Gateway } from '../gateway.ts'
-import { requireOwner } from '../middleware/authenticate.ts'
+import type { Gateway } from '../http/gateway.ts'
+import { requireOwner } from '../http/authenticate.ts'
 import { findUsage } from '../queries/usage.ts'
-import { decodePageCursor, encodePageCursor, readTime } from './pageCursor.ts'
+import { decodePageCursor, encodePageCursor, readTime } from '../http/pageCursor.ts'
 import { choosePeriod } from './period.ts'
-import { jsonAnswer, problems } from './problems.ts'
-import { providerId } from './schemas.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import { providerId } from '../http/schemas.ts'
 import * as schemas from './viewSchemas.ts'
 
 const getUsage = createRoute({

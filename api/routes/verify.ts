@@ -2,11 +2,11 @@ import { createRoute, type z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
 import { parseUsdc } from '#protocol/amount'
 import type { App } from '../app.ts'
-import type { Gateway } from '../gateway.ts'
+import type { Gateway } from '../http/gateway.ts'
 import { Refusal } from '../refusal.ts'
-import { invalidRequest } from './invalidRequest.ts'
-import { jsonAnswer, jsonBody, problems } from './problems.ts'
-import * as schemas from './schemas.ts'
+import { invalidRequest } from '../http/invalidRequest.ts'
+import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import * as schemas from '../http/schemas.ts'
 
 const verify = createRoute({
   method: 'post',

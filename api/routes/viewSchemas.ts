@@ -2,7 +2,7 @@ import { z } from '@hono/zod-openapi'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import { revenueGroups, revenueIntervals } from '../queries/revenue.ts'
 import { usageIntervals } from '../queries/usage.ts'
-import { address, endpointId, networkName, paymentId, providerId } from './schemas.ts'
+import { address, endpointId, networkName, paymentId, providerId } from '../http/schemas.ts'
 
 /*
  * What providers look at. As in the settlement views, `…_usdc` is a decimal string with 6 decimals; `…Usdc`, as in

@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../app.ts'
-import type { Gateway } from '../gateway.ts'
-import { requireOwner } from '../middleware/authenticate.ts'
+import type { Gateway } from '../http/gateway.ts'
+import { requireOwner } from '../http/authenticate.ts'
 import { Refusal } from '../refusal.ts'
 import { AddressRefusedError } from '../webhooks/addressGuard.ts'
 import { type Attempt, type Delivery, deliveriesOf, redeliver } from '../webhooks/deliveryLog.ts'
@@ -16,9 +16,9 @@ import {
   type Webhook,
   webhooksOf,
 } from '../webhooks/registry.ts'
-import { decodePageCursor, encodePageCursor, readTime } from './pageCursor.ts'
-import { jsonAnswer, jsonBody, problems } from './problems.ts'
-import { providerId } from './schemas.ts'
+import { decodePageCursor, encodePageCursor, readTime } from '../http/pageCursor.ts'
+import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { providerId } from '../http/schemas.ts'
 import * as schemas from './webhookSchemas.ts'
 
 const owner = { middleware: requireOwner, security: [{ apiKey: [] }], tags: ['Webhooks'] }

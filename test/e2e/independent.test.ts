@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import { serveApp } from '#api/server'
+import { serveApp } from '#api/http/server'
 import { cliPath } from '../support/cli.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
 import {

@@ -12,7 +12,7 @@ import {
 } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { App } from '#api/app'
-import { serveApp } from '#api/server'
+import { serveApp } from '#api/http/server'
 import { insertBatch } from '#ledger/batches'
 import { acquireLease } from '#ledger/leases'
 import { encodePayload, parsePayload } from '#protocol/payload'

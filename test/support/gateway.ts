@@ -1,7 +1,7 @@
 import { type Address, type Hash, keccak256, toHex } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { type App, createApp } from '#api/app'
-import type { GatewayDeps, GatewaySettings } from '#api/gateway'
+import type { GatewayDeps, GatewaySettings } from '#api/http/gateway'
 import { createLogger } from '#api/log'
 import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'

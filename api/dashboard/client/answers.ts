@@ -1,5 +1,5 @@
 import type { z } from '@hono/zod-openapi'
-import type * as schemas from '../../routes/schemas.ts'
+import type * as schemas from '../../http/schemas.ts'
 import type * as settling from '../../routes/settlingSchemas.ts'
 import type * as views from '../../routes/viewSchemas.ts'
 

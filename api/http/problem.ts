@@ -1,7 +1,7 @@
 import { HTTPException } from 'hono/http-exception'
 import { BaseError, type ErrorCode } from '#protocol/errors'
-import { failedDependency, isUnstorableText } from './dependencies.ts'
-import { Refusal } from './refusal.ts'
+import { failedDependency, isUnstorableText } from '../dependencies.ts'
+import { Refusal } from '../refusal.ts'
 
 const codeOfStatus: Partial<Record<number, ErrorCode>> = {
   400: 'invalid_json', // what hono's validator throws where a body is no JSON

@@ -3,8 +3,8 @@ import { connect } from 'node:net'
 import { Writable } from 'node:stream'
 import { createPublicClient, http } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { call, openShop, signedBody, startGateway, type TestGateway } from '../test/support/gateway.ts'
-import { createLogger } from './log.ts'
+import { call, openShop, signedBody, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { createLogger } from '../log.ts'
 import { serveApp } from './server.ts'
 
 let gateway: TestGateway

@@ -1,7 +1,7 @@
 import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { createAdaptorServer } from '@hono/node-server'
-import type { App } from './app.ts'
+import type { App } from '../app.ts'
 
 export type RunningServer = {
   port: number

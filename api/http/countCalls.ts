@@ -1,7 +1,7 @@
 import type { MiddlewareHandler } from 'hono'
 import type { GatewayEnv } from '../app.ts'
-import type { Gateway } from '../gateway.ts'
-import { toCodedError } from '../problem.ts'
+import type { Gateway } from './gateway.ts'
+import { toCodedError } from './problem.ts'
 
 /** Counts what becomes of challenges and verifications, for the endpoint that the route says was `called`. */
 export function countCalls({ offers, usage, metrics }: Gateway): MiddlewareHandler<GatewayEnv> {
