@@ -1,7 +1,7 @@
 import { OpenAPIHono } from '@hono/zod-openapi'
 import { answerProblem } from '#process/problem'
 import { refuseOtherMethods } from '#process/refuseOtherMethods'
-import { addDashboardRoutes } from './dashboard/routes.ts'
+import { addDashboardRoutes } from './portal/dashboard/routes.ts'
 import { createGateway, type GatewayDeps } from './http/gateway.ts'
 import { allowBrowsers } from './http/allowBrowsers.ts'
 import { authenticate } from './http/authenticate.ts'

@@ -1,9 +1,9 @@
 import type { GatewayDeps } from './http/gateway.ts'
 import { collectApiState, createApiMetrics } from './metrics.ts'
-import { createSummaryLoop } from './revenue/summarise.ts'
-import { createUsageCounters } from './usage/usageCounters.ts'
-import { createAddressGuard } from './webhooks/addressGuard.ts'
-import { createDeliveryLoop } from './webhooks/deliveryLoop.ts'
+import { createSummaryLoop } from './portal/revenue/summarise.ts'
+import { createUsageCounters } from './portal/usage/usageCounters.ts'
+import { createAddressGuard } from './portal/webhooks/addressGuard.ts'
+import { createDeliveryLoop } from './portal/webhooks/deliveryLoop.ts'
 
 export type BackgroundWork = {
   /** What the app shares with it. */

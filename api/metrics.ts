@@ -2,7 +2,7 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom
 import type { Database } from '#ledger/database'
 import { readIndexedHead } from '#ledger/indexedHead'
 import type { Network } from '#protocol/networks'
-import { deliveryBacklog } from './webhooks/deliveries.ts'
+import { deliveryBacklog } from './portal/webhooks/deliveries.ts'
 
 /** Prometheus metrics of one api process; docs/operations/alerts.yml holds the rules on them. */
 export function createApiMetrics() {

@@ -15,14 +15,14 @@ import { Refusal } from '../refusal.ts'
 import { createKeyOwners, type KeyOwners } from '../registry/keyOwners.ts'
 import { createOffers, type Offers } from '../registry/offers.ts'
 import { createPayees, type Payees } from '../registry/payees.ts'
-import { createUsageCounters, type UsageCounters } from '../usage/usageCounters.ts'
+import { createUsageCounters, type UsageCounters } from '../portal/usage/usageCounters.ts'
 import { type ChainReads, createChainReads } from '../verification/chainReads.ts'
 import { checkSignaturesHere, type PayerSignatures } from '../verification/payerSignatures.ts'
 import { createPayers, type PayerCaps, type Payers } from '../verification/payers.ts'
 import { createProviderCap } from '../verification/providerCap.ts'
 import { createSettleBeforeServe } from '../verification/settleBeforeServe.ts'
 import { createVerifyPayment, type VerifyAnswer, type VerifyRequest } from '../verification/verifyPayment.ts'
-import { type AddressGuard, createAddressGuard } from '../webhooks/addressGuard.ts'
+import { type AddressGuard, createAddressGuard } from '../portal/webhooks/addressGuard.ts'
 
 /** What the gateway is told; config.ts reads it from the environment. */
 export type GatewaySettings = {

@@ -3,14 +3,14 @@ import { networkByChainId } from '#protocol/networks'
 import type { App } from '../app.ts'
 import { type Gateway, networkOf } from '../http/gateway.ts'
 import { requireOwner } from '../http/authenticate.ts'
-import { fromIndex } from '../queries/indexedHead.ts'
-import { requireProviderIndex } from '../queries/providerIndex.ts'
+import { fromIndex } from '../portal/queries/indexedHead.ts'
+import { requireProviderIndex } from '../portal/queries/providerIndex.ts'
 import {
   findProviderPayments,
   type PaymentPosition,
   type ProviderPayment,
-} from '../queries/providerPayments.ts'
-import { findSettlementFailures, type SettlementFailure } from '../queries/settlementFailures.ts'
+} from '../portal/queries/providerPayments.ts'
+import { findSettlementFailures, type SettlementFailure } from '../portal/queries/settlementFailures.ts'
 import { decodePageCursor, encodePageCursor, readTime } from '../http/pageCursor.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { providerId } from '../http/schemas.ts'

@@ -14,7 +14,7 @@ import {
   seedSettlement,
 } from '../../test/support/seedPayments.ts'
 import { createLogger } from '../log.ts'
-import { createUsageCounters, type UsageCounters } from '../usage/usageCounters.ts'
+import { createUsageCounters, type UsageCounters } from '../portal/usage/usageCounters.ts'
 
 let gateway: TestGateway
 let shop: Shop

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { call, openShop, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
 import { type SeedPayment, seedPayment, seedSettlement } from '../../test/support/seedPayments.ts'
-import { summarisePayments } from '../revenue/summarise.ts'
+import { summarisePayments } from '../portal/revenue/summarise.ts'
 
 let gateway: TestGateway
 let shop: Shop

@@ -19,10 +19,10 @@ import {
   listBatchesOfPeriod,
   type PeriodFilter,
   type StoredBatchRow,
-} from '../queries/batches.ts'
-import { readBlockFacts } from '../queries/blockFacts.ts'
-import { fromIndex, requireIndexedHead } from '../queries/indexedHead.ts'
-import { isKnownWallet, readWalletQueue } from '../queries/settlementQueue.ts'
+} from '../portal/queries/batches.ts'
+import { readBlockFacts } from '../portal/queries/blockFacts.ts'
+import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
+import { isKnownWallet, readWalletQueue } from '../portal/queries/settlementQueue.ts'
 import { Refusal } from '../refusal.ts'
 import { decodeCursor, encodeCursor } from '../http/cursor.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'

@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi'
 import { paymentStatuses } from '#protocol/paymentStatus'
-import { revenueGroups, revenueIntervals } from '../queries/revenue.ts'
-import { usageIntervals } from '../queries/usage.ts'
+import { revenueGroups, revenueIntervals } from '../portal/queries/revenue.ts'
+import { usageIntervals } from '../portal/queries/usage.ts'
 import { address, endpointId, networkName, paymentId, providerId } from '../http/schemas.ts'
 
 /*

@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import { webhookEvents } from '../webhooks/events.ts'
+import { webhookEvents } from '../portal/webhooks/events.ts'
 import { cursor, cursorOut, isoTime, limit, providerId } from './viewSchemas.ts'
 
 export const webhookId = z

@@ -4,8 +4,8 @@ import { Webhook as Verifier } from 'standardwebhooks'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { call, openShop, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
 import { createLogger } from '../log.ts'
-import { createAddressGuard } from '../webhooks/addressGuard.ts'
-import { createDeliveryLoop, type DeliveryLoop } from '../webhooks/deliveryLoop.ts'
+import { createAddressGuard } from '../portal/webhooks/addressGuard.ts'
+import { createDeliveryLoop, type DeliveryLoop } from '../portal/webhooks/deliveryLoop.ts'
 
 let gateway: TestGateway
 let loop: DeliveryLoop

@@ -3,9 +3,9 @@ import type { App } from '../app.ts'
 import type { Gateway } from '../http/gateway.ts'
 import { requireOwner } from '../http/authenticate.ts'
 import { Refusal } from '../refusal.ts'
-import { AddressRefusedError } from '../webhooks/addressGuard.ts'
-import { type Attempt, type Delivery, deliveriesOf, redeliver } from '../webhooks/deliveryLog.ts'
-import { webhookEvents } from '../webhooks/events.ts'
+import { AddressRefusedError } from '../portal/webhooks/addressGuard.ts'
+import { type Attempt, type Delivery, deliveriesOf, redeliver } from '../portal/webhooks/deliveryLog.ts'
+import { webhookEvents } from '../portal/webhooks/events.ts'
 import {
   deleteWebhook,
   findWebhook,
@@ -15,7 +15,7 @@ import {
   rotateSecret,
   type Webhook,
   webhooksOf,
-} from '../webhooks/registry.ts'
+} from '../portal/webhooks/registry.ts'
 import { decodePageCursor, encodePageCursor, readTime } from '../http/pageCursor.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import { providerId } from '../http/schemas.ts'

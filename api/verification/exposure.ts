@@ -2,7 +2,7 @@ import type { Address } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#ledger/database'
 import { halves } from '#ledger/halves'
-import { isMissingIndex } from '../queries/indexedHead.ts'
+import { isMissingIndex } from '../portal/queries/indexedHead.ts'
 
 /** What a payer owes, in USDC base units. */
 export type Exposure = {

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Database } from '#ledger/database'
 import { errorCodes, isErrorCode } from '#protocol/errors'
-import { findPayment, voidPayment } from '../queries/payments.ts'
+import { findPayment, voidPayment } from '../portal/queries/payments.ts'
 import { Refusal } from '../refusal.ts'
 
 /** For payments that are too dear to serve on a promise: the answer waits until the chain has moved the money. */

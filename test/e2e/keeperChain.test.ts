@@ -1,6 +1,6 @@
 import { type Address, createWalletClient, http } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { findRevenue } from '#api/queries/revenue'
+import { findRevenue } from '#api/portal/queries/revenue'
 import type { SignedAuthorization } from '#protocol/payload'
 import { attemptsOf, hourAgo, queueDue, revertTo, testClient, whileRunning } from '../support/keeperScenes.ts'
 import {

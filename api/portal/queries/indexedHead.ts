@@ -1,7 +1,7 @@
 import postgres from 'postgres'
 import type { Database } from '#ledger/database'
 import { type IndexedHead, readActedBlock, readIndexedHead } from '#ledger/indexedHead'
-import { Refusal } from '../refusal.ts'
+import { Refusal } from '../../refusal.ts'
 
 // undefined_table, invalid_schema_name, undefined_column: Ponder has not deployed its views, or is about to.
 const missingCodes = new Set(['42P01', '3F000', '42703'])

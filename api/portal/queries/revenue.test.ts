@@ -1,15 +1,15 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { type Database, openDatabase } from '#ledger/database'
 import { migrate } from '#ledger/migrate'
-import { createTestDatabase } from '../../test/support/database.ts'
-import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
+import { createTestDatabase } from '../../../test/support/database.ts'
+import { createIndexTables, setIndexedHead } from '../../../test/support/indexTables.ts'
 import {
   type SeedProvider,
   seedChainId,
   seedPayment,
   seedProvider,
   seedSettlement,
-} from '../../test/support/seedPayments.ts'
+} from '../../../test/support/seedPayments.ts'
 import { summarisePayments } from '../revenue/summarise.ts'
 import { findRevenue, type RevenueQuery } from './revenue.ts'
 import { findTopPayers } from './topPayers.ts'

@@ -3,7 +3,7 @@ import { paymentStatus } from '#ledger/paymentStatus'
 import type { Database } from '#ledger/database'
 import { type HalfState, halves } from '#ledger/halves'
 import type { PaymentStatus } from '#protocol/paymentStatus'
-import { soonerOf } from '../receipts/receiptClaims.ts'
+import { soonerOf } from '../../receipts/receiptClaims.ts'
 
 export type PaymentHalf = {
   state: HalfState

@@ -1,7 +1,7 @@
 import type { z } from '@hono/zod-openapi'
-import type * as schemas from '../../http/schemas.ts'
-import type * as settling from '../../routes/settlingSchemas.ts'
-import type * as views from '../../routes/viewSchemas.ts'
+import type * as schemas from '../../../http/schemas.ts'
+import type * as settling from '../../../routes/settlingSchemas.ts'
+import type * as views from '../../../routes/viewSchemas.ts'
 
 /* What the gateway answers, as its own schemas say. */
 

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { startGateway, type TestGateway } from '../../../test/support/gateway.ts'
 
 let gateway: TestGateway
 beforeAll(async () => {

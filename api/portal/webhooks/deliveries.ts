@@ -1,5 +1,5 @@
 import type { Database, Queryable } from '#ledger/database'
-import { newId } from '../identifiers.ts'
+import { newId } from '../../identifiers.ts'
 import type { WebhookEvent } from './events.ts'
 
 /** A message that this process has claimed and must send now. */
