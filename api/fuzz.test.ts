@@ -17,9 +17,9 @@ import {
   type VerifyBody,
 } from '../test/support/gateway.ts'
 import { hmacSha256 } from './hmac.ts'
-import { Refusal } from './refusal.ts'
 import { decodeCursor } from './http/cursor.ts'
 import { decodePageCursor } from './http/pageCursor.ts'
+import { Refusal } from './refusal.ts'
 
 /*
  * Whatever comes, it is refused with a code, and soon. FUZZ_RUNS=20000 is the long form, a case a run; FUZZ_SEED replays

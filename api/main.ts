@@ -4,10 +4,10 @@ import { migrate } from '#ledger/migrate'
 import { createApp } from './app.ts'
 import { startBackgroundWork } from './backgroundWork.ts'
 import { readConfig } from './config.ts'
+import { serveApp } from './http/server.ts'
 import { createLogger } from './log.ts'
 import { loadReceiptKeys } from './receipts/keys.ts'
 import { watchReceiptKeys } from './receipts/watchKeys.ts'
-import { serveApp } from './http/server.ts'
 import { checkSignaturesHere, startSignatureThreads } from './verification/payerSignatures.ts'
 
 async function main(): Promise<void> {

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs'
 import type { Address, Hex } from 'viem'
-import { parseUsdc } from '#protocol/amount'
 import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#chain/networkSettings'
 import { defaultTriggers, type TriggerSettings } from '#ledger/triggers'
+import { parseUsdc } from '#protocol/amount'
 
 export type KeeperConfig = {
   databaseUrl: string

@@ -1,11 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Hono } from 'hono'
 import type { Address, Hex, PrivateKeyAccount } from 'viem'
-import type { Logger } from '#process/log'
-import { createRateLimiter } from '#process/rateLimiter'
+import { finalityOf } from '#chain/finality'
 import { createPayerCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import { finalityOf } from '#chain/finality'
+import type { Database } from '#ledger/database'
+import type { Logger } from '#process/log'
+import { createRateLimiter } from '#process/rateLimiter'
 import { createApp, type Readiness } from './http/app.ts'
 import { adoptAbandoned } from './loops/adopt.ts'
 import { createAnnouncer } from './loops/announce.ts'
@@ -24,7 +25,6 @@ import { createReporter } from './loops/report.ts'
 import { keepUp } from './loops/upkeep.ts'
 import { createWorker } from './loops/worker.ts'
 import { createMetrics } from './metrics.ts'
-import type { Database } from '#ledger/database'
 
 export type KeeperDependencies = {
   database: Database

@@ -3,14 +3,14 @@ import { once } from 'node:events'
 import { hostname } from 'node:os'
 import { serve } from '@hono/node-server'
 import { privateKeyToAccount } from 'viem/accounts'
-import { createLogger } from '#process/log'
 import { openServedNetworks } from '#chain/servedNetworks'
+import { openDatabase } from '#ledger/database'
+import { migrate } from '#ledger/migrate'
+import { createLogger } from '#process/log'
 import { type KeeperConfig, parseKeeperConfig } from './config.ts'
 import { parseIndependentConfig } from './independent/config.ts'
 import { runIndependentKeeper } from './independent/run.ts'
 import { createKeeper } from './keeper.ts'
-import { openDatabase } from '#ledger/database'
-import { migrate } from '#ledger/migrate'
 
 /** SIGTERM may take this long; what isn't finished then is picked up by the next start. */
 const drainMs = 9_000

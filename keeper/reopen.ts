@@ -1,11 +1,11 @@
 import { parseArgs } from 'node:util'
 import { type Address, createPublicClient, fallback, http } from 'viem'
 import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#chain/networkSettings'
-import { readInteger } from './config.ts'
-import { judgeIndex } from '#ledger/indexState'
 import { type Database, openDatabase } from '#ledger/database'
 import { readActedBlock, readIndexedHead } from '#ledger/indexedHead'
+import { judgeIndex } from '#ledger/indexState'
 import { dropEvidence, readHeldWallets, reopenUnsettled } from '#ledger/reopen'
+import { readInteger } from './config.ts'
 
 // After a reorg that was deeper than the indexer's finality, when the rebuilt index has caught up (docs/operations.md):
 // opens again what was concluded on the word of blocks that are gone.

@@ -1,10 +1,10 @@
 import type { Address } from 'viem'
-import type { Trigger } from '#protocol/settlement'
-import { mostPayments } from '#chain/gas'
-import { firedTrigger, type TriggerSettings, type WaitingPayments } from './triggers.ts'
 import { estimateFees } from '#chain/feeEstimate'
+import { mostPayments } from '#chain/gas'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { estimateSettlementCost, readGasTokenPrice } from '#chain/settlementCost'
+import type { Trigger } from '#protocol/settlement'
+import { firedTrigger, type TriggerSettings, type WaitingPayments } from './triggers.ts'
 
 export type CostSettings = {
   priorityFeePerGas: bigint | null

@@ -1,5 +1,5 @@
-import { decideRetry, notifyAfterAttempts } from './retry.ts'
 import type { Queryable } from './database.ts'
+import { decideRetry, notifyAfterAttempts } from './retry.ts'
 
 export type PaymentFailure = {
   paymentId: string

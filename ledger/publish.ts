@@ -1,10 +1,10 @@
 import type { Address, Hex } from 'viem'
 import { encodePayload } from '#protocol/payload'
 import type { Trigger } from '#protocol/settlement'
-import { settleMarginSeconds } from './settleMargin.ts'
 import type { Database, Queryable } from './database.ts'
 import { halves } from './halves.ts'
 import type { QueueGroup } from './queue.ts'
+import { settleMarginSeconds } from './settleMargin.ts'
 
 /** What a batch of ours holds is published as well once it has been open for so long: its keeper may be gone. */
 const stalledMs = 60_000

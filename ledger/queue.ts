@@ -1,8 +1,8 @@
 import type { Address } from 'viem'
-import { settleMarginSeconds } from './settleMargin.ts'
-import type { WaitingPayments } from './triggers.ts'
 import type { Queryable } from './database.ts'
 import { halves } from './halves.ts'
+import { settleMarginSeconds } from './settleMargin.ts'
+import type { WaitingPayments } from './triggers.ts'
 
 // Nothing here reads more of the queue than it returns, but for `findFullWallet`, which takes one step a provider wallet.
 // Whether a payment is settled already is looked up for those that were chosen, by `readSettleable`.

@@ -1,8 +1,8 @@
 import type { Context, MiddlewareHandler } from 'hono'
 import { clientAddress } from '#process/clientAddress'
 import type { GatewayEnv } from '../app.ts'
-import type { Gateway } from './gateway.ts'
 import { Refusal } from '../refusal.ts'
+import type { Gateway } from './gateway.ts'
 import { tooMany } from './limitRate.ts'
 
 const bearerPattern = /^Bearer +(\S+) *$/i

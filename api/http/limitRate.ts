@@ -2,8 +2,8 @@ import type { Context, MiddlewareHandler } from 'hono'
 import { clientAddress } from '#process/clientAddress'
 import type { Allowed } from '#process/rateLimiter'
 import type { GatewayEnv } from '../app.ts'
-import type { Gateway } from './gateway.ts'
 import { Refusal } from '../refusal.ts'
+import type { Gateway } from './gateway.ts'
 
 /** Requests a minute for one client address; each kind is counted by itself. */
 export type RateLimits = {

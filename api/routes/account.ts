@@ -1,10 +1,10 @@
 import { createRoute } from '@hono/zod-openapi'
 import type { App } from '../app.ts'
 import type { Gateway } from '../http/gateway.ts'
-import { Refusal } from '../refusal.ts'
-import { findProvider } from '../registry/providers.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { provider } from '../http/schemas.ts'
+import { Refusal } from '../refusal.ts'
+import { findProvider } from '../registry/providers.ts'
 
 const getAccount = createRoute({
   method: 'get',

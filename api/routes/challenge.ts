@@ -4,12 +4,12 @@ import type { App } from '../app.ts'
 import { mintChallenge } from '../challenge/mintChallenge.ts'
 import { choosePrice, minimumPriceOn } from '../challenge/price.ts'
 import { type Gateway, type GatewayNetwork, networkOf, requireNetwork } from '../http/gateway.ts'
+import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import * as schemas from '../http/schemas.ts'
 import { Refusal } from '../refusal.ts'
 import type { Offer } from '../registry/offers.ts'
 import { findProvider } from '../registry/providers.ts'
-import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import { parseResourceUrl } from './providers.ts'
-import * as schemas from '../http/schemas.ts'
 
 const responses = {
   200: jsonAnswer('The challenge', schemas.challenge),

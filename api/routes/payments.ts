@@ -1,12 +1,12 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../app.ts'
 import { type Gateway, requireNetwork } from '../http/gateway.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import * as schemas from '../http/schemas.ts'
 import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
 import { findPayment, type PaymentHalf, type PaymentRecord, voidPayment } from '../portal/queries/payments.ts'
 import { soonerOf } from '../receipts/receiptClaims.ts'
 import { Refusal } from '../refusal.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import * as schemas from '../http/schemas.ts'
 
 const params = z.object({ paymentId: schemas.paymentId })
 

@@ -2,11 +2,11 @@ import { createRoute, z } from '@hono/zod-openapi'
 import { triggerCodes } from '#protocol/settlement'
 import type { App } from '../app.ts'
 import { type Gateway, networkOf } from '../http/gateway.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import { addressOut, networkName } from '../http/schemas.ts'
 import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
 import { createPendingBatches } from '../portal/queries/pendingBatches.ts'
 import { Refusal } from '../refusal.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import { addressOut, networkName } from '../http/schemas.ts'
 
 /** No node asks for more than the fees of a batch at this price, in an estimate. */
 const maxFeePerGas = 100_000_000_000n

@@ -1,8 +1,11 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../app.ts'
-import { type Gateway, networkOf } from '../http/gateway.ts'
 import { requireOwner } from '../http/authenticate.ts'
+import { type Gateway, networkOf } from '../http/gateway.ts'
+import { decodePageCursor, encodePageCursor, readTime } from '../http/pageCursor.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import { providerId } from '../http/schemas.ts'
 import { fromIndex } from '../portal/queries/indexedHead.ts'
 import { requireProviderIndex } from '../portal/queries/providerIndex.ts'
 import {
@@ -11,9 +14,6 @@ import {
   type ProviderPayment,
 } from '../portal/queries/providerPayments.ts'
 import { findSettlementFailures, type SettlementFailure } from '../portal/queries/settlementFailures.ts'
-import { decodePageCursor, encodePageCursor, readTime } from '../http/pageCursor.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import { providerId } from '../http/schemas.ts'
 import * as schemas from './viewSchemas.ts'
 
 const owner = { middleware: requireOwner, security: [{ apiKey: [] }], tags: ['Provider views'] }

@@ -3,15 +3,15 @@ import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../app.ts'
 import { minimumPriceOn } from '../challenge/price.ts'
-import { type Gateway, networkOf, requireNetwork } from '../http/gateway.ts'
 import { requireOwner } from '../http/authenticate.ts'
+import { type Gateway, networkOf, requireNetwork } from '../http/gateway.ts'
+import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import * as schemas from '../http/schemas.ts'
 import { Refusal } from '../refusal.ts'
 import { issueApiKey, listApiKeys, revokeApiKey } from '../registry/apiKeys.ts'
 import { type Endpoint, findEndpoint, insertEndpoint, listEndpoints } from '../registry/endpoints.ts'
 import { findProvider, insertProvider, type Provider } from '../registry/providers.ts'
 import { findWallet, insertWallet, listWallets, type Wallet } from '../registry/wallets.ts'
-import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
-import * as schemas from '../http/schemas.ts'
 
 const security = [{ apiKey: [] }]
 const owner = { security, tags: ['Providers'] }

@@ -1,14 +1,14 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../app.ts'
 import { type Gateway, requireNetwork } from '../http/gateway.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import * as schemas from '../http/schemas.ts'
 import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
 import { findPayment } from '../portal/queries/payments.ts'
 import { jwksMaxAgeSeconds } from '../receipts/keys.ts'
 import { receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import * as schemas from '../http/schemas.ts'
 
 const getReceipt = createRoute({
   method: 'get',

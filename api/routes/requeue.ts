@@ -2,12 +2,12 @@ import { createRoute, z } from '@hono/zod-openapi'
 import { type RequeueOutcome, requeuePayment } from '#ledger/requeue'
 import type { App } from '../app.ts'
 import type { Gateway } from '../http/gateway.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import { paymentId } from '../http/schemas.ts'
 import { isId } from '../identifiers.ts'
 import { fromIndex } from '../portal/queries/indexedHead.ts'
 import { requireProviderIndex } from '../portal/queries/providerIndex.ts'
 import { Refusal } from '../refusal.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import { paymentId } from '../http/schemas.ts'
 
 const postRequeue = createRoute({
   method: 'post',

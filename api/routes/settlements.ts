@@ -1,18 +1,16 @@
 import { createRoute } from '@hono/zod-openapi'
 import type { Address } from 'viem'
 import { weiToUsd } from '#chain/settlementCost'
-import {
-  estimatedSettlement,
-  firedTrigger,
-  type TriggerSettings,
-  type WalletQueue,
-} from '#ledger/triggers'
 import type { IndexedHead } from '#ledger/indexedHead'
+import { estimatedSettlement, firedTrigger, type TriggerSettings, type WalletQueue } from '#ledger/triggers'
 import { formatUsdc } from '#protocol/amount'
 import { formatCsvLine } from '#protocol/csv'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../app.ts'
+import { decodeCursor, encodeCursor } from '../http/cursor.ts'
 import { type Gateway, type GatewayNetwork, networkOf } from '../http/gateway.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import * as schemas from '../http/schemas.ts'
 import {
   type BatchRow,
   listBatches,
@@ -24,9 +22,6 @@ import { readBlockFacts } from '../portal/queries/blockFacts.ts'
 import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
 import { isKnownWallet, readWalletQueue } from '../portal/queries/settlementQueue.ts'
 import { Refusal } from '../refusal.ts'
-import { decodeCursor, encodeCursor } from '../http/cursor.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import * as schemas from '../http/schemas.ts'
 
 const getStatus = createRoute({
   method: 'get',

@@ -5,19 +5,23 @@ import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../app.ts'
-import { type Gateway, networkOf, requireNetwork } from '../http/gateway.ts'
 import { requireOwner } from '../http/authenticate.ts'
+import { type Gateway, networkOf, requireNetwork } from '../http/gateway.ts'
+import { decodePageCursor, encodePageCursor } from '../http/pageCursor.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import { providerId } from '../http/schemas.ts'
 import { type BlockFacts, readBlockFacts } from '../portal/queries/blockFacts.ts'
 import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
 import { findPaymentTimeline, type PaymentTimeline } from '../portal/queries/paymentTimeline.ts'
-import { type BatchPosition, findProviderBatches, type ProviderBatch } from '../portal/queries/providerBatches.ts'
+import {
+  type BatchPosition,
+  findProviderBatches,
+  type ProviderBatch,
+} from '../portal/queries/providerBatches.ts'
 import { requireProviderIndex } from '../portal/queries/providerIndex.ts'
 import { noWork, readProviderWork, type WalletWork } from '../portal/queries/providerQueue.ts'
 import { Refusal } from '../refusal.ts'
 import { listWallets, type Wallet } from '../registry/wallets.ts'
-import { decodePageCursor, encodePageCursor } from '../http/pageCursor.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import { providerId } from '../http/schemas.ts'
 import * as schemas from './settlingSchemas.ts'
 
 const owner = { middleware: requireOwner, security: [{ apiKey: [] }], tags: ['Provider views'] }

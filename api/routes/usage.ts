@@ -1,12 +1,12 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../app.ts'
-import type { Gateway } from '../http/gateway.ts'
 import { requireOwner } from '../http/authenticate.ts'
-import { findUsage } from '../portal/queries/usage.ts'
+import type { Gateway } from '../http/gateway.ts'
 import { decodePageCursor, encodePageCursor, readTime } from '../http/pageCursor.ts'
-import { choosePeriod } from '../portal/period.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { providerId } from '../http/schemas.ts'
+import { choosePeriod } from '../portal/period.ts'
+import { findUsage } from '../portal/queries/usage.ts'
 import * as schemas from './viewSchemas.ts'
 
 const getUsage = createRoute({

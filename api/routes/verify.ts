@@ -3,10 +3,10 @@ import type { Context } from 'hono'
 import { parseUsdc } from '#protocol/amount'
 import type { App } from '../app.ts'
 import type { Gateway } from '../http/gateway.ts'
-import { Refusal } from '../refusal.ts'
 import { invalidRequest } from '../http/invalidRequest.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import * as schemas from '../http/schemas.ts'
+import { Refusal } from '../refusal.ts'
 
 const verify = createRoute({
   method: 'post',

@@ -1,8 +1,8 @@
 import { z } from '@hono/zod-openapi'
 import { paymentStatuses } from '#protocol/paymentStatus'
+import { address, endpointId, networkName, paymentId, providerId } from '../http/schemas.ts'
 import { revenueGroups, revenueIntervals } from '../portal/queries/revenue.ts'
 import { usageIntervals } from '../portal/queries/usage.ts'
-import { address, endpointId, networkName, paymentId, providerId } from '../http/schemas.ts'
 
 /*
  * What providers look at. As in the settlement views, `…_usdc` is a decimal string with 6 decimals; `…Usdc`, as in

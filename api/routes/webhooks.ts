@@ -1,8 +1,10 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../app.ts'
-import type { Gateway } from '../http/gateway.ts'
 import { requireOwner } from '../http/authenticate.ts'
-import { Refusal } from '../refusal.ts'
+import type { Gateway } from '../http/gateway.ts'
+import { decodePageCursor, encodePageCursor, readTime } from '../http/pageCursor.ts'
+import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { providerId } from '../http/schemas.ts'
 import { AddressRefusedError } from '../portal/webhooks/addressGuard.ts'
 import { type Attempt, type Delivery, deliveriesOf, redeliver } from '../portal/webhooks/deliveryLog.ts'
 import { webhookEvents } from '../portal/webhooks/events.ts'
@@ -16,9 +18,7 @@ import {
   type Webhook,
   webhooksOf,
 } from '../portal/webhooks/registry.ts'
-import { decodePageCursor, encodePageCursor, readTime } from '../http/pageCursor.ts'
-import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
-import { providerId } from '../http/schemas.ts'
+import { Refusal } from '../refusal.ts'
 import * as schemas from './webhookSchemas.ts'
 
 const owner = { middleware: requireOwner, security: [{ apiKey: [] }], tags: ['Webhooks'] }

@@ -1,10 +1,10 @@
 import type { Address } from 'viem'
 import { z } from 'zod'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import type { BatchItem } from '#ledger/items'
+import { settleMarginSeconds } from '#ledger/settleMargin'
 import { parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { type Trigger, triggerCodes } from '#protocol/settlement'
-import type { ServedNetwork } from '#chain/servedNetworks'
-import { settleMarginSeconds } from '#ledger/settleMargin'
-import type { BatchItem } from '#ledger/items'
 
 const address = z.string().regex(/^0x[0-9a-f]{40}$/)
 const answerSchema = z.object({

@@ -1,12 +1,6 @@
 import type { Address } from 'viem'
 import { type BatchRow, closeBatch, lockBatch, readWalletBatches } from '#ledger/batches'
-import {
-  acquireLease,
-  type Lease,
-  readAbandonedWallets,
-  releaseLease,
-  requireLease,
-} from '#ledger/leases'
+import { acquireLease, type Lease, readAbandonedWallets, releaseLease, requireLease } from '#ledger/leases'
 import { failSubmission } from '#ledger/submissions'
 import { readTransactions } from '#ledger/transactions'
 import type { Context } from './context.ts'

@@ -1,6 +1,5 @@
 import type { Hash } from 'viem'
 import { findMined } from '#chain/receipts'
-import type { IndexState } from '#ledger/indexState'
 import {
   type AnnouncementScope,
   announceBatches,
@@ -11,6 +10,7 @@ import {
   readDoubtful,
 } from '#ledger/announcements'
 import { raiseActedBlock } from '#ledger/indexedHead'
+import type { IndexState } from '#ledger/indexState'
 import type { Context } from './context.ts'
 
 const atOnce = 500

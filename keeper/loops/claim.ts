@@ -1,7 +1,7 @@
-import { findDueTrigger, type QueueReads } from '#ledger/dueTrigger'
 import { batchGasCut, countThatFit, mostPayments } from '#chain/gas'
 import { type BatchRow, insertBatch } from '#ledger/batches'
 import type { Queryable } from '#ledger/database'
+import { findDueTrigger, type QueueReads } from '#ledger/dueTrigger'
 import { type Lease, requireLease } from '#ledger/leases'
 import {
   deferPayments,

@@ -6,14 +6,10 @@ import {
   type TransactionReceipt,
   toEventSelector,
 } from 'viem'
-import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
-import { feeNonce } from '#protocol/challenge'
-import { decodeOutcomes, type Outcome, outcomes as outcomeNames } from '#protocol/settlement'
 import { ChainUnavailable } from '#chain/everywhere'
+import { classifyRevert, type Failure } from '#chain/failures'
 import { findMined, isCanonical } from '#chain/receipts'
 import { readGasTokenPrice, weiToUsd } from '#chain/settlementCost'
-import { classifyRevert, type Failure } from '#chain/failures'
-import type { IndexState } from '#ledger/indexState'
 import {
   type BatchRow,
   closeBatch,
@@ -27,11 +23,15 @@ import { concludeBatchPayments } from '#ledger/conclusions'
 import type { Queryable } from '#ledger/database'
 import { recordFailure } from '#ledger/failures'
 import { raiseActedBlock } from '#ledger/indexedHead'
+import type { IndexState } from '#ledger/indexState'
 import { type BatchItem, readBatchItems } from '#ledger/items'
 import { pauseWallet } from '#ledger/leases'
 import { deferPayments, seekEvidence } from '#ledger/queue'
 import { failSubmission } from '#ledger/submissions'
 import { markMined, markUnmined, readTransactions, type TransactionRow } from '#ledger/transactions'
+import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
+import { feeNonce } from '#protocol/challenge'
+import { decodeOutcomes, type Outcome, outcomes as outcomeNames } from '#protocol/settlement'
 import type { Context } from './context.ts'
 
 /** The chain's word and the index's may differ for this long before a payment is looked at again. */

@@ -1,5 +1,5 @@
-import type { IndexState } from '#ledger/indexState'
 import { insertConfirmation, readUnconfirmedBlocks } from '#ledger/confirmations'
+import type { IndexState } from '#ledger/indexState'
 import type { Context } from './context.ts'
 
 /** How far back a restart looks for blocks whose confirmation it may have missed. */

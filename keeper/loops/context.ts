@@ -1,10 +1,10 @@
 import type { Address, Hex } from 'viem'
-import type { Logger } from '#process/log'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import type { TriggerSettings } from '#ledger/triggers'
-import type { Metrics } from '../metrics.ts'
 import type { Database } from '#ledger/database'
+import type { TriggerSettings } from '#ledger/triggers'
+import type { Logger } from '#process/log'
+import type { Metrics } from '../metrics.ts'
 
 /**
  * A named point of the settlement path; production does nothing at it, a crash test ends the process there.

@@ -1,6 +1,5 @@
 import { findEvidence } from '#chain/evidence'
 import { isNonceSpent } from '#chain/simulate'
-import type { IndexState } from '#ledger/indexState'
 import type { Queryable } from '#ledger/database'
 import {
   deleteEvidence,
@@ -12,6 +11,7 @@ import {
   upsertEvidence,
 } from '#ledger/evidence'
 import { recordFailure } from '#ledger/failures'
+import type { IndexState } from '#ledger/indexState'
 import { seekEvidence } from '#ledger/queue'
 import { readVoidedHalves, unvoidPayments } from '#ledger/voids'
 import type { Context } from './context.ts'

@@ -1,5 +1,5 @@
-import { type IndexState, judgeIndex } from '#ledger/indexState'
 import { readActedBlock, readIndexedHead } from '#ledger/indexedHead'
+import { type IndexState, judgeIndex } from '#ledger/indexState'
 import type { Context } from './context.ts'
 
 /** Whether the index may be believed now. Asked before everything that relies on an authorization being unsettled. */

@@ -1,8 +1,8 @@
 import type { Hex } from 'viem'
-import { encodeSettle, type SettlementItem, settlementItems, triggerCodes } from '#protocol/settlement'
 import { type BatchShape, batchGasLimit, callGasLimit } from '#chain/gas'
 import type { BatchRow } from '#ledger/batches'
 import type { BatchItem } from '#ledger/items'
+import { encodeSettle, type SettlementItem, settlementItems, triggerCodes } from '#protocol/settlement'
 
 /** One entry of the contract's `payments`: both halves of an item that are still open, or one of them. */
 export type PlanEntry = { item: BatchItem; settlement: SettlementItem }

@@ -1,7 +1,7 @@
 import { ChainUnavailable } from '#chain/everywhere'
 import { estimateFees } from '#chain/feeEstimate'
-import { findMined, type Mined, readNonce } from '#chain/receipts'
 import { bumpFees } from '#chain/fees'
+import { findMined, type Mined, readNonce } from '#chain/receipts'
 import { type BatchRow, closeBatch, lockBatch, setBatchState } from '#ledger/batches'
 import { raiseActedBlock } from '#ledger/indexedHead'
 import { type Lease, requireLease } from '#ledger/leases'

@@ -1,6 +1,6 @@
+import { finalityOf } from '#chain/finality'
 import { createPayerCode } from '#chain/payerCode'
 import { openServedNetworks } from '#chain/servedNetworks'
-import { finalityOf } from '#chain/finality'
 import { concludeMined } from '#keeper/loops/conclude'
 import { createConfirmer } from '#keeper/loops/confirm'
 import { type CheckpointName, type Context, createMemory } from '#keeper/loops/context'

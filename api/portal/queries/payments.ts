@@ -1,7 +1,7 @@
 import type { Address, Hash, Hex } from 'viem'
-import { paymentStatus } from '#ledger/paymentStatus'
 import type { Database } from '#ledger/database'
 import { type HalfState, halves } from '#ledger/halves'
+import { paymentStatus } from '#ledger/paymentStatus'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import { soonerOf } from '../../receipts/receiptClaims.ts'
 

@@ -1,9 +1,8 @@
 import type { Address } from 'viem'
-import { type CostSettings, findDueTrigger, type QueueReads } from '#ledger/dueTrigger'
-import type { ServedNetwork } from '#chain/servedNetworks'
 import { mostPayments } from '#chain/gas'
-import type { TriggerSettings } from '#ledger/triggers'
+import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#ledger/database'
+import { type CostSettings, findDueTrigger, type QueueReads } from '#ledger/dueTrigger'
 import { type PublishedPayment, publishPayments, readStalled } from '#ledger/publish'
 import {
   findFullWallet,
@@ -15,6 +14,7 @@ import {
   readNextBatchSize,
   returnPutOff,
 } from '#ledger/queue'
+import type { TriggerSettings } from '#ledger/triggers'
 import type { Trigger } from '#protocol/settlement'
 
 export type PendingBatch = { feeRecipient: Address; trigger: Trigger; payments: PublishedPayment[] }

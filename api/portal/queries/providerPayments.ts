@@ -1,7 +1,7 @@
 import type { Address, Hex } from 'viem'
-import { paymentStatus } from '#ledger/paymentStatus'
 import type { Database, Queryable } from '#ledger/database'
 import { bothHalves, type HalfState } from '#ledger/halves'
+import { paymentStatus } from '#ledger/paymentStatus'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 
 export type ProviderPayment = {

@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
-import type { WalletQueue } from '#ledger/triggers'
 import type { Database } from '#ledger/database'
 import { halves } from '#ledger/halves'
+import type { WalletQueue } from '#ledger/triggers'
 
 /** What waits for a wallet, as its triggers count it, and what is past or before that. */
 export type WalletWork = {

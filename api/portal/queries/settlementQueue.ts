@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
-import type { WalletQueue } from '#ledger/triggers'
 import type { Database } from '#ledger/database'
 import { halves } from '#ledger/halves'
+import type { WalletQueue } from '#ledger/triggers'
 
 export type QueueQuestion = {
   chainId: number
