@@ -19,14 +19,13 @@ export function startBackgroundWork({
   settings,
   log,
 }: Pick<GatewayDeps, 'database' | 'networks' | 'settings' | 'log'>): BackgroundWork {
-  const { indexerSchema } = settings
   const metrics = createApiMetrics()
-  collectApiState(metrics, { database, indexerSchema, networks: networks.map(({ network }) => network) })
+  collectApiState(metrics, { database, networks: networks.map(({ network }) => network) })
   const failed = (loop: string) => () => metrics.backgroundErrors.inc({ loop })
 
   const addressGuard = createAddressGuard({ allowPrivate: settings.webhookAllowPrivate })
   const usage = createUsageCounters({ database, log, onError: failed('usage') })
-  const summaries = createSummaryLoop({ database, indexerSchema, log, onError: failed('summaries') })
+  const summaries = createSummaryLoop({ database, log, onError: failed('summaries') })
   const deliveries = createDeliveryLoop({
     database,
     guard: addressGuard,

@@ -48,7 +48,6 @@ export function readConfig(env: Env): ApiConfig {
     gateway: {
       issuer: readPublicUrl(env, `http://${host.includes(':') ? `[${host}]` : host}:${port}`),
       platformWallet: readAddress(env, 'PLATFORM_WALLET'),
-      indexerSchema: env.INDEXER_SCHEMA || 'indexer',
       feeSchedule: readChoice(env, 'FEE_SCHEDULE', ['tiered', 'flat'] as const, 'tiered'),
       minimumPrices: readMinimumPrices(env),
       macaroonSecrets: readMacaroonSecrets(env),

@@ -49,7 +49,7 @@ export type ApiMetrics = ReturnType<typeof createApiMetrics>
 /** Adds what is looked up when Prometheus asks: the process, the webhooks' backlog, the sums' backlog, the index's age. */
 export function collectApiState(
   { registry }: ApiMetrics,
-  { database, indexerSchema, networks }: { database: Database; indexerSchema: string; networks: Network[] },
+  { database, networks }: { database: Database; networks: Network[] },
 ): void {
   collectDefaultMetrics({ register: registry, prefix: 'tollkeeper_api_' })
   const registers = [registry]
@@ -104,7 +104,7 @@ export function collectApiState(
   )
   gauge('tollkeeper_api_index_age_seconds', "Age of the indexed head's block", ['network'], async (age) => {
     for (const { name, chainId } of networks) {
-      const head = await readIndexedHead(database, indexerSchema, chainId)
+      const head = await readIndexedHead(database, chainId)
       if (head) age.set({ network: name }, Math.max(0, Date.now() / 1000 - Number(head.blockTime)))
     }
   })

@@ -422,7 +422,6 @@ async function measureClaims(
       chainId,
       token: served.token,
       feeRecipient: platform,
-      indexerSchema: 'indexer',
     })
     say(`a queue of ${payments} filled in ${Math.round((performance.now() - began) / 1000)} s`)
     const context = createContext(sql, served)
@@ -451,7 +450,6 @@ async function measureClaims(
 function createContext(sql: Database, served: ServedNetwork): Context {
   return {
     sql,
-    indexerSchema: 'indexer',
     served,
     settings: {
       triggers: defaultTriggers,

@@ -75,7 +75,6 @@ export async function run(args: string[]): Promise<void> {
         providers: size / 100,
         chainId: networks.localhost.chainId,
         token: deployment.usdc,
-        indexerSchema: 'indexer',
       })
       const keys = new Map<string, string>()
       for (const providerId of [data.greatProviderId, ...data.providerIds]) {
@@ -89,7 +88,6 @@ export async function run(args: string[]): Promise<void> {
         settings: {
           issuer: 'http://127.0.0.1',
           platformWallet: `0x${'fe'.repeat(20)}`,
-          indexerSchema: 'indexer',
           feeSchedule: 'tiered',
           minimumPrices: {},
           macaroonSecrets: [{ kid: 'bench', key: Buffer.alloc(32, 7) }],

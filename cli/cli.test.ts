@@ -14,6 +14,7 @@ import { devAccount, devPrivateKey } from '../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { runCli } from '../test/support/cli.ts'
 import { startGateway, type TestGateway } from '../test/support/gateway.ts'
+import { withoutIndex } from '../test/support/indexTables.ts'
 import {
   createPayment,
   createTestIssuer,
@@ -322,6 +323,13 @@ describe('tollkeeper doctor', () => {
     expect(stdout).toMatch(/✓ localhost: index +at block \d+, 0 behind/)
   })
 
+  test('behavior: says that there is no index', async () => {
+    const { checks } = await withoutIndex(gateway.database, () => examine())
+    const check = checks.get('localhost: index')
+    expect(check?.status).toBe('fail')
+    expect(`${check?.found} → ${check?.advice}`).toMatch(/no index.*npx tollkeeper indexer/)
+  })
+
   test('behavior: says what is wrong and what to do, each by itself', async () => {
     const wrongToken = join(folder, 'wrong.json')
     const { batchSettlement } = chain.deployments.localhost ?? {}
@@ -343,7 +351,6 @@ describe('tollkeeper doctor', () => {
       [{ DEPLOYMENTS_FILE: wrongToken }, 'localhost: USDC', /DEPLOYMENTS_FILE/],
       [{ DEPLOYMENTS_FILE: wrongToken }, 'localhost: BatchSettlement', /no code at .* npx tollkeeper deploy/],
       [{ DATABASE_URL: 'postgres://a:secret@127.0.0.1:9/x' }, 'database', /ECONNREFUSED.*DATABASE_URL/],
-      [{ INDEXER_SCHEMA: 'nowhere' }, 'localhost: index', /no index.*npx tollkeeper indexer/],
       [{ KEEPER_PRIVATE_KEYS: `0x${'5'.repeat(64)}` }, 'localhost: gas of 0x', /0 ETH.*send ETH/],
       [{ KEEPER_PRIVATE_KEYS: 'secret' }, 'gas', /holds something else than keys/],
       [{ NETWORKS: 'nowhere' }, 'configuration', /NETWORKS: expected names among/],

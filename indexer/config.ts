@@ -38,7 +38,6 @@ export function parseIndexerOptions(env: Record<string, string | undefined>): In
     host: env.INDEXER_HOST || undefined,
     port: parsePort(env.INDEXER_PORT),
     schema: parseSchema(env, 'DATABASE_SCHEMA'),
-    viewsSchema: parseSchema(env, 'INDEXER_SCHEMA'),
     rpcLanes,
     logLevel: parseLogLevel(env.LOG_LEVEL),
   }

@@ -28,8 +28,6 @@ export type IndexerOptions = {
   port?: number | undefined
   /** Schema of the tables. Default: {@link deriveSchema}. */
   schema?: string | undefined
-  /** Schema of the views, which readers use. Default `indexer`. */
-  viewsSchema?: string | undefined
   /** See {@link IndexerConfig.rpcLanes}. Default 1. */
   rpcLanes?: number | undefined
   /** `error`, `warn`, `info`, `debug` or `trace`. Default `warn`. */
@@ -44,7 +42,6 @@ export type Indexer = {
   port: number
   pid: number
   schema: string
-  viewsSchema: string
   /** Resolves when the past is indexed and the views are there; rejects if Ponder ends before. */
   ready: Promise<void>
   /** Resolves with the exit code when Ponder has ended, for whatever reason. */
@@ -68,7 +65,6 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   if (!(await isPortFree(port))) throw new Error(`port ${port} is in use: set INDEXER_PORT to another one`)
 
   const schema = options.schema ?? (await deriveSchema(config))
-  const viewsSchema = options.viewsSchema ?? 'indexer'
   await removeMisfits(config, schema)
   await lowerCheckpoint(config.databaseUrl, schema)
 
@@ -78,7 +74,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
       '--max-semi-space-size=64', // a receipt is large and short-lived: fewer of them survive into the old space
       ponderFile('./bin/ponder.js'),
       ...['start', '--root', import.meta.dirname],
-      ...['--schema', schema, '--views-schema', viewsSchema],
+      ...['--schema', schema, '--views-schema', 'indexer'],
       ...['--hostname', host, '--port', String(port)],
       ...['--log-format', 'json', '--log-level', options.logLevel ?? 'warn'],
     ],
@@ -122,7 +118,6 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
     port,
     pid: child.pid ?? 0,
     schema,
-    viewsSchema,
     ready,
     exited,
     close: async () => {

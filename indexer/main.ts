@@ -20,7 +20,7 @@ try {
     ...parseIndexerOptions(process.env),
     onLog: (line) => process.stdout.write(`${line}\n`),
   })
-  console.log(`indexer: ${indexer.url}/graphql, tables in ${indexer.schema}, views in ${indexer.viewsSchema}`)
+  console.log(`indexer: ${indexer.url}/graphql, tables in ${indexer.schema}, views in indexer`)
   const code = await indexer.exited
   if (!isStopping) process.exit(code || 1)
 } catch (error) {

@@ -6,7 +6,6 @@ import { parseUsdc } from '#protocol/amount'
 
 export type KeeperConfig = {
   databaseUrl: string
-  indexerSchema: string
   networks: NetworkSettings[]
   /** Fee recipients whose transfers `POST /submit` takes for the platform's. */
   platformWallets: Address[]
@@ -49,7 +48,6 @@ export function parseKeeperConfig(env: Environment): KeeperConfig {
   }
   return {
     databaseUrl: readText(env, 'DATABASE_URL', 'postgres://…'),
-    indexerSchema: env.INDEXER_SCHEMA ?? 'indexer',
     networks: parseNetworkSettings(env),
     platformWallets: readAddresses(env, 'PLATFORM_WALLET'),
     privateKeys,

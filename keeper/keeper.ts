@@ -28,7 +28,6 @@ import { createMetrics } from './metrics.ts'
 
 export type KeeperDependencies = {
   database: Database
-  indexerSchema: string
   networks: readonly ServedNetwork[]
   /** Wallets that pay the gas; each settles on every network. None: every batch goes to `facilitatorUrl`. */
   accounts: readonly PrivateKeyAccount[]
@@ -194,10 +193,9 @@ function createContext(
   served: ServedNetwork,
   metrics: Context['metrics'],
 ): Context {
-  const { database, indexerSchema, settings, now, randomBytes32, log, checkpoint = () => {} } = dependencies
+  const { database, settings, now, randomBytes32, log, checkpoint = () => {} } = dependencies
   return {
     sql: database,
-    indexerSchema,
     served,
     settings,
     finalityBlocks: finalityOf(served.network.chainId),

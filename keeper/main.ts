@@ -37,7 +37,6 @@ async function mainOfOperator(): Promise<void> {
   const networks = await openServedNetworks(config.networks)
   const keeper = createKeeper({
     database,
-    indexerSchema: config.indexerSchema,
     networks,
     accounts: config.privateKeys.map((key) => privateKeyToAccount(key)),
     platformWallets: config.platformWallets,

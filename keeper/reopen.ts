@@ -37,9 +37,7 @@ async function reopen(database: Database, { network, deployment, rpcUrls }: Netw
   const { chainId, name } = network
   const held = await readHeldWallets(database, chainId)
   if (held.length > 0) throw new Error(`${name}: a keeper holds ${held.join(', ')}: stop the keepers first`)
-
-  const indexerSchema = process.env.INDEXER_SCHEMA ?? 'indexer'
-  const indexed = await readIndexedHead(database, indexerSchema, chainId)
+  const indexed = await readIndexedHead(database, chainId)
   const client = createPublicClient({ transport: fallback(rpcUrls.map((url) => http(url))) })
   const head = await client.getBlockNumber().catch(() => {
     throw new Error(`${name}: no RPC answers, and the index can't be held against the chain`)
@@ -55,7 +53,7 @@ async function reopen(database: Database, { network, deployment, rpcUrls }: Netw
     if (blockNumber > head) return true
     return (await client.getBlock({ blockNumber })).hash !== blockHash
   })
-  const { settled, failed } = await reopenUnsettled(database, indexerSchema, chainId)
+  const { settled, failed } = await reopenUnsettled(database, chainId)
   process.stdout.write(
     `${name}: ${settled} concluded and ${failed} failed payments are open again, ` +
       `${dropped} pieces of evidence are dropped; start the keepers\n`,

@@ -6,7 +6,6 @@ import { bothHalves } from './halves.ts'
 export type AnnouncementScope = {
   chainId: number
   network: string
-  indexerSchema: string
   after: bigint
   upTo: bigint
 }
@@ -41,14 +40,14 @@ export async function moveAnnouncedBlock(
  */
 export async function announceSettled(
   sql: Queryable,
-  { chainId, network, indexerSchema, after, upTo }: AnnouncementScope,
+  { chainId, network, after, upTo }: AnnouncementScope,
   limit: number,
 ): Promise<bigint[]> {
   const rows = await sql<{ block: bigint }[]>`
     with touched as (
       select distinct a.payment_id
       from (
-        select chain_id, token, authorizer, nonce from ${sql(indexerSchema)}.authorization
+        select chain_id, token, authorizer, nonce from indexer.authorization
         where chain_id = ${chainId} and block_number > ${after} and block_number <= ${upTo} and state = 'used'
         union
         select chain_id, token, authorizer, nonce from evidence
@@ -60,7 +59,7 @@ export async function announceSettled(
       select p.id, p.provider_id, p.provider_amount, p.fee_amount, half.provider_tx, half.fee_tx,
         half.last_block, half.last_time
       from touched join payment p on p.id = touched.payment_id
-      cross join lateral ${bothHalves(sql, indexerSchema)} half
+      cross join lateral ${bothHalves(sql)} half
       where half.provider = 'settled' and coalesce(half.fee, 'settled') = 'settled' and half.last_block <= ${upTo}
       order by p.id limit ${limit}
     ), said as (
@@ -87,13 +86,13 @@ export type DoubtfulPayment = { paymentId: string; hashes: Hash[] }
 /** Payments announced after the block `after` that the index no longer shows as they were announced. */
 export async function readDoubtful(
   sql: Queryable,
-  { chainId, indexerSchema, after }: Pick<AnnouncementScope, 'chainId' | 'indexerSchema' | 'after'>,
+  { chainId, after }: Pick<AnnouncementScope, 'chainId' | 'after'>,
   limit: number,
 ): Promise<DoubtfulPayment[]> {
   const rows = await sql<{ paymentId: string; providerTx: Hash; feeTx: Hash | null }[]>`
     select p.id as "paymentId", n.provider_tx as "providerTx", n.fee_tx as "feeTx"
     from payment_announcement n join payment p on p.id = n.payment_id
-    cross join lateral ${bothHalves(sql, indexerSchema)} half
+    cross join lateral ${bothHalves(sql)} half
     where n.chain_id = ${chainId} and n.is_settled and n.block_number > ${after}
       and (half.provider_tx is distinct from n.provider_tx or half.fee_tx is distinct from n.fee_tx)
     order by n.block_number, p.id limit ${limit}`
@@ -124,16 +123,15 @@ export async function announceReverted(sql: Queryable, network: string, paymentI
  */
 export async function announceBatches(
   sql: Queryable,
-  { chainId, network, indexerSchema, after, upTo }: AnnouncementScope,
+  { chainId, network, after, upTo }: AnnouncementScope,
 ): Promise<void> {
-  const index = sql(indexerSchema)
   await sql`
     with share as (
       select b.tx_hash, b.log_index, b.block_hash, b.sequence, b.block_time, c.confirmed_at, p.provider_id,
         count(distinct p.id) as payments, coalesce(sum(a.value) filter (where a.half = 0), 0) as net
-      from ${index}.batch b
+      from indexer.batch b
       join confirmation c on c.chain_id = b.chain_id and c.block_hash = b.block_hash
-      join ${index}.authorization used
+      join indexer.authorization used
         on used.chain_id = b.chain_id and used.tx_hash = b.tx_hash and used.batch_log_index = b.log_index
       join signed_authorization a on a.chain_id = used.chain_id and a.token = used.token
         and a.authorizer = used.authorizer and a.nonce = used.nonce

@@ -18,11 +18,11 @@ export async function concludeBatchPayments(sql: Queryable, batchId: bigint, now
  */
 export async function sweepSettled(
   sql: Queryable,
-  scope: { chainId: number; indexerSchema: string },
+  scope: { chainId: number },
   safeBlock: bigint,
   now: Date,
 ): Promise<number> {
-  const { chainId, indexerSchema } = scope
+  const { chainId } = scope
   const [acted] = await sql<{ sweptBlock: bigint }[]>`
     insert into acted_block (chain_id, block_number) values (${chainId}, 0)
     on conflict (chain_id) do update set block_number = acted_block.block_number
@@ -34,7 +34,7 @@ export async function sweepSettled(
       select distinct a.payment_id
       from signed_authorization a
       join (
-        select chain_id, token, authorizer, nonce from ${sql(indexerSchema)}.authorization
+        select chain_id, token, authorizer, nonce from indexer.authorization
         where chain_id = ${chainId} and block_number > ${acted.sweptBlock} and block_number <= ${safeBlock}
         union
         select chain_id, token, authorizer, nonce from evidence
@@ -44,7 +44,7 @@ export async function sweepSettled(
     where p.id = touched.payment_id and p.concluded_at is null and p.voided_at is null
       and not exists (select from batch_item i where i.payment_id = p.id and i.active)
       and not exists (
-        select from ${halves(sql, indexerSchema)} h where h.payment_id = p.id and h.state <> 'settled'
+        select from ${halves(sql)} h where h.payment_id = p.id and h.state <> 'settled'
       )
     returning p.id`
   await sql`update acted_block set swept_block = ${safeBlock} where chain_id = ${chainId}`

@@ -9,18 +9,18 @@ export type UnconfirmedBlock = { blockNumber: bigint; blockHash: string }
  */
 export async function readUnconfirmedBlocks(
   sql: Queryable,
-  scope: { chainId: number; indexerSchema: string },
+  scope: { chainId: number },
   sinceBlock: bigint,
   safeBlock: bigint,
 ): Promise<UnconfirmedBlock[]> {
-  const { chainId, indexerSchema } = scope
+  const { chainId } = scope
   return sql<UnconfirmedBlock[]>`
     select seen.block_number as "blockNumber", seen.block_hash as "blockHash"
     from (
-      select block_number, block_hash from ${sql(indexerSchema)}.batch
+      select block_number, block_hash from indexer.batch
       where chain_id = ${chainId} and block_number between ${sinceBlock} and ${safeBlock}
       union
-      select block_number, block_hash from ${sql(indexerSchema)}.authorization
+      select block_number, block_hash from indexer.authorization
       where chain_id = ${chainId} and block_number between ${sinceBlock} and ${safeBlock} and batch_log_index is null
       union
       select block_number, block_hash from evidence

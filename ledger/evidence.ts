@@ -12,17 +12,12 @@ export type SoughtHalf = {
 }
 
 /** The halves that are spent on chain, as a batch of ours found, and of which the index says nothing. */
-export async function readSought(
-  sql: Queryable,
-  indexerSchema: string,
-  chainId: number,
-  limit: number,
-): Promise<SoughtHalf[]> {
+export async function readSought(sql: Queryable, chainId: number, limit: number): Promise<SoughtHalf[]> {
   return sql<SoughtHalf[]>`
     select p.id as "paymentId", h.authorizer, h.nonce, p.accepted_at as "acceptedAt",
       p.voided_at is not null as "isVoided"
     from payment p
-    join lateral ${halves(sql, indexerSchema)} h on h.payment_id = p.id
+    join lateral ${halves(sql)} h on h.payment_id = p.id
     where p.chain_id = ${chainId} and p.sought_at is not null and h.state = 'open'
     order by p.sought_at
     limit ${limit}`
@@ -94,12 +89,7 @@ export async function deleteEvidence(sql: Queryable, key: EvidenceKey): Promise<
 }
 
 /** Deep enough: not looked at again, and its payment is concluded if no half of it is open. */
-export async function finishEvidence(
-  sql: Queryable,
-  indexerSchema: string,
-  key: EvidenceKey,
-  now: Date,
-): Promise<void> {
+export async function finishEvidence(sql: Queryable, key: EvidenceKey, now: Date): Promise<void> {
   await sql`
     update evidence set is_final = true
     where chain_id = ${key.chainId} and token = ${key.token} and authorizer = ${key.authorizer} and nonce = ${key.nonce}`
@@ -111,13 +101,12 @@ export async function finishEvidence(
         where chain_id = ${key.chainId} and token = ${key.token} and authorizer = ${key.authorizer} and nonce = ${key.nonce}
       )
       and not exists (select from batch_item i where i.payment_id = p.id and i.active)
-      and not exists (select from ${halves(sql, indexerSchema)} h where h.payment_id = p.id and h.state <> 'settled')`
+      and not exists (select from ${halves(sql)} h where h.payment_id = p.id and h.state <> 'settled')`
 }
 
 /** Payments that can't be settled any more: the payer cancelled the provider's half, or spent its nonce elsewhere. */
 export async function readSpoiled(
   sql: Queryable,
-  indexerSchema: string,
   chainId: number,
   paymentIds: readonly string[],
 ): Promise<{ paymentId: string; state: 'cancelled' | 'diverted' }[]> {
@@ -125,7 +114,7 @@ export async function readSpoiled(
   return sql<{ paymentId: string; state: 'cancelled' | 'diverted' }[]>`
     select p.id as "paymentId", h.state
     from payment p
-    join lateral ${halves(sql, indexerSchema)} h on h.payment_id = p.id
+    join lateral ${halves(sql)} h on h.payment_id = p.id
     where p.chain_id = ${chainId} and p.id in ${sql(paymentIds)} and p.failed_at is null and p.voided_at is null
       and h.half = 0 and h.state in ('cancelled', 'diverted')`
 }

@@ -8,7 +8,6 @@ import { halves } from './halves.ts'
  */
 export async function readExpired(
   sql: Queryable,
-  indexerSchema: string,
   chainId: number,
   blockTime: bigint,
   limit: number,
@@ -19,7 +18,7 @@ export async function readExpired(
       and p.concluded_at is null and p.failed_at is null and p.voided_at is null and p.sought_at is null
       and not p.is_claimed
       and (select bool_or(h.state <> 'settled') and not bool_or(h.state = 'open' and h.valid_before > ${blockTime})
-        from ${halves(sql, indexerSchema)} h where h.payment_id = p.id)
+        from ${halves(sql)} h where h.payment_id = p.id)
     order by p.valid_before
     limit ${limit}
     for update of p skip locked`

@@ -11,7 +11,7 @@ let sql: Database
 beforeAll(async () => {
   sql = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
   await migrate(sql)
-  await createIndexTables(sql, 'indexer')
+  await createIndexTables(sql)
 })
 afterAll(() => sql.end())
 
@@ -44,7 +44,7 @@ test('behavior: queued again by hand, failing and failed anew: its provider hear
     for (let attempt = 1; attempt <= 6; attempt++) expect(await fail(paymentId, false)).toBe(attempt)
   }
   await failAll()
-  expect(await requeuePayment(sql, 'indexer', { paymentId, providerId, now: new Date() })).toBe('requeued')
+  expect(await requeuePayment(sql, { paymentId, providerId, now: new Date() })).toBe('requeued')
   await failAll()
   expect(await told(paymentId)).toEqual([
     { event: 'settlement.failing', occurrence: 1 },

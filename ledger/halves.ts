@@ -30,11 +30,11 @@ export type Half = {
  * The use or cancellation of the authorization `a` that is indexed, or else that the keeper found evidence of: a lateral
  * subquery of at most one row, to be named `seen`.
  */
-export function seenUse(sql: Queryable, indexerSchema: string) {
+export function seenUse(sql: Queryable) {
   return sql`(
     select 0 as source, i.state, i.recipient, i.value, i.tx_hash, i.log_index, i.block_number, i.block_hash,
       i.block_time
-    from ${sql(indexerSchema)}.authorization i
+    from indexer.authorization i
     where i.chain_id = a.chain_id and i.token = a.token and i.authorizer = a.authorizer and i.nonce = a.nonce
     union all
     select 1, e.state, e.recipient, e.value, e.tx_hash, e.log_index, e.block_number, e.block_hash, e.block_time
@@ -62,16 +62,15 @@ export function halfState(sql: Queryable) {
  *
  * A fragment for a `from` clause, with the columns of {@link Half} in snake_case; restrict it by `payment_id`.
  *
- * @param indexerSchema Ponder's `--views-schema`. Read as text on every call: Ponder drops and creates its views anew
- *   when it deploys, so nothing of ours may depend on them.
+ * Ponder drops and creates its views anew when it deploys, so no view or function of ours may depend on them.
  */
-export function halves(sql: Queryable, indexerSchema: string) {
+export function halves(sql: Queryable) {
   return sql`(
     select a.payment_id, a.half, a.chain_id, a.token, a.authorizer, a.recipient, a.value,
       a.valid_after, a.valid_before, a.nonce, ${halfState(sql)} as state,
       seen.tx_hash, seen.log_index, seen.block_number, seen.block_hash, seen.block_time
     from signed_authorization a
-    left join lateral ${seenUse(sql, indexerSchema)} seen on true
+    left join lateral ${seenUse(sql)} seen on true
   )`
 }
 
@@ -81,7 +80,7 @@ export function halves(sql: Queryable, indexerSchema: string) {
  * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null where there is none; of a settled one `provider_tx`,
  * `provider_time`, `fee_tx`; of the settled ones the later's `last_block` and `last_time`. What isn't selected of them costs nothing.
  */
-export function bothHalves(sql: Queryable, indexerSchema: string) {
+export function bothHalves(sql: Queryable) {
   return sql`(
     select max(h.state) filter (where h.half = 0) as provider, max(h.state) filter (where h.half = 1) as fee,
       max(h.tx_hash) filter (where h.half = 0 and h.state = 'settled') as provider_tx,
@@ -89,20 +88,16 @@ export function bothHalves(sql: Queryable, indexerSchema: string) {
       max(h.tx_hash) filter (where h.half = 1 and h.state = 'settled') as fee_tx,
       max(h.block_number) filter (where h.state = 'settled') as last_block,
       max(h.block_time) filter (where h.state = 'settled') as last_time
-    from ${halves(sql, indexerSchema)} h where h.payment_id = p.id
+    from ${halves(sql)} h where h.payment_id = p.id
   )`
 }
 
 /** The halves of one payment, provider's first; empty for an unknown id. */
-export async function halvesOfPayment(
-  sql: Database,
-  indexerSchema: string,
-  paymentId: string,
-): Promise<Half[]> {
+export async function halvesOfPayment(sql: Database, paymentId: string): Promise<Half[]> {
   return sql<Half[]>`
     select payment_id as "paymentId", half, authorizer, nonce, state, tx_hash as "txHash", log_index as "logIndex",
       block_number as "blockNumber", block_hash as "blockHash", block_time as "blockTime"
-    from ${halves(sql, indexerSchema)} h
+    from ${halves(sql)} h
     where payment_id = ${paymentId}
     order by half`
 }

@@ -20,14 +20,10 @@ const undefinedTable = '42P01'
 const invalidSchema = '3F000'
 
 /** How far the index has come; null where there is none: it was never started, or is being rebuilt. */
-export async function readIndexedHead(
-  sql: Database,
-  indexerSchema: string,
-  chainId: number,
-): Promise<IndexedHead | null> {
+export async function readIndexedHead(sql: Database, chainId: number): Promise<IndexedHead | null> {
   try {
     const [row] = await sql<{ checkpoint: string | null }[]>`
-      select latest_checkpoint as checkpoint from ${sql(indexerSchema)}._ponder_checkpoint
+      select latest_checkpoint as checkpoint from indexer._ponder_checkpoint
       where chain_id = ${chainId}`
     return row?.checkpoint ? parseCheckpoint(row.checkpoint) : null
   } catch (error) {

@@ -46,11 +46,7 @@ export async function markHandedOver(
 }
 
 /** The active items of a batch, in the order of their urgency. */
-export async function readBatchItems(
-  sql: Queryable,
-  indexerSchema: string,
-  batchId: bigint,
-): Promise<BatchItem[]> {
+export async function readBatchItems(sql: Queryable, batchId: bigint): Promise<BatchItem[]> {
   const rows = await sql<HalfRow[]>`
     select i.position, i.handed_over as "handedOver", i.payment_id as "paymentId", i.transfer_id as "transferId", a.half, a.authorizer,
       a.recipient, a.value, a.valid_after as "validAfter", a.valid_before as "validBefore", a.nonce, a.signature,
@@ -65,7 +61,7 @@ export async function readBatchItems(
         valid_before, nonce, signature, null
       from transfer where id = i.transfer_id or fee_of = i.transfer_id
     ) a
-    left join lateral ${seenUse(sql, indexerSchema)} seen on true
+    left join lateral ${seenUse(sql)} seen on true
     where i.batch_id = ${batchId} and i.active
     order by i.position, a.half`
   return groupHalves(rows)

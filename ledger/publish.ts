@@ -38,7 +38,6 @@ export type PublishedPayment = string[]
  */
 export async function publishPayments(
   database: Database,
-  indexerSchema: string,
   paymentIds: readonly string[],
   now: Date,
 ): Promise<PublishedPayment[]> {
@@ -54,7 +53,7 @@ export async function publishPayments(
     select p.id as "paymentId", h.half, h.authorizer, h.recipient, h.value, h.valid_after as "validAfter",
       h.valid_before as "validBefore", h.nonce, h.state, a.signature
     from payment p
-    join ${halves(database, indexerSchema)} h on h.payment_id = p.id
+    join ${halves(database)} h on h.payment_id = p.id
     join signed_authorization a on a.payment_id = h.payment_id and a.half = h.half
     where p.id in ${database(paymentIds)} and p.published_at is not null and p.voided_at is null
     order by h.half`

@@ -232,13 +232,12 @@ export async function lockWanted(sql: Queryable, paymentIds: readonly string[]):
  */
 export async function readSettleable(
   sql: Queryable,
-  indexerSchema: string,
   paymentIds: readonly string[],
   now: Date,
 ): Promise<Set<string>> {
   const rows = await sql<{ id: string }[]>`
     select h.payment_id as id
-    from ${halves(sql, indexerSchema)} h
+    from ${halves(sql)} h
     where h.payment_id in ${sql(paymentIds)}
     group by h.payment_id
     having bool_or(h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz) + ${settleMarginSeconds})

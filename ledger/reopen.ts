@@ -12,19 +12,14 @@ export type Reopened = { settled: number; failed: number }
  *
  * Everything that the index doesn't show is opened; what evidence shows is concluded again by the first keeper that runs.
  */
-export async function reopenUnsettled(
-  database: Database,
-  indexerSchema: string,
-  chainId: number,
-): Promise<Reopened> {
-  const index = database(indexerSchema)
+export async function reopenUnsettled(database: Database, chainId: number): Promise<Reopened> {
   return database.begin(async (sql) => {
     const settled = await sql`
       update payment p set concluded_at = null
       where p.chain_id = ${chainId} and p.concluded_at is not null and p.voided_at is null and exists (
         select from signed_authorization a
         where a.payment_id = p.id and not exists (
-          select from ${index}.authorization i
+          select from indexer.authorization i
           where i.chain_id = a.chain_id and i.token = a.token and i.authorizer = a.authorizer and i.nonce = a.nonce
         )
       )
@@ -35,7 +30,7 @@ export async function reopenUnsettled(
       where p.chain_id = ${chainId} and p.failed_at is not null
         and p.failure_code in ('authorization_cancelled', 'authorization_used')
         and exists (
-          select from ${halves(sql, indexerSchema)} h where h.payment_id = p.id and h.half = 0 and h.state = 'open'
+          select from ${halves(sql)} h where h.payment_id = p.id and h.half = 0 and h.state = 'open'
         )
       returning p.id`
     // What was summed up, announced or swept by these blocks is gone through again; what was said already isn't said twice.

@@ -20,7 +20,6 @@ const minimumValiditySeconds = 60
  */
 export async function requeuePayment(
   database: Database,
-  indexerSchema: string,
   { paymentId, providerId, now }: { paymentId: string; providerId: string; now: Date },
 ): Promise<RequeueOutcome> {
   return database.begin(async (sql): Promise<RequeueOutcome> => {
@@ -32,10 +31,10 @@ export async function requeuePayment(
     if (payment.voidedAt !== null) return 'voided'
     if (payment.failedAt === null) return 'not_failed'
     const [half] = await sql<{ validBefore: bigint }[]>`
-      select valid_before as "validBefore" from ${halves(sql, indexerSchema)} h
+      select valid_before as "validBefore" from ${halves(sql)} h
       where payment_id = ${paymentId} and state = 'open'
         and not exists (
-          select from ${halves(sql, indexerSchema)} first
+          select from ${halves(sql)} first
           where first.payment_id = ${paymentId} and first.half = 0 and first.state in ('cancelled', 'diverted')
         )
       order by half limit 1`

@@ -7,7 +7,6 @@ export type VoidedHalf = { paymentId: string; authorizer: Address; nonce: Hex; s
 /** The provider halves of voided payments that could still be settled by somebody who saw the signatures. */
 export async function readVoidedHalves(
   sql: Queryable,
-  indexerSchema: string,
   chainId: number,
   now: Date,
   limit: number,
@@ -15,7 +14,7 @@ export async function readVoidedHalves(
   return sql<VoidedHalf[]>`
     select p.id as "paymentId", h.authorizer, h.nonce, h.state
     from payment p
-    join lateral ${halves(sql, indexerSchema)} h on h.payment_id = p.id
+    join lateral ${halves(sql)} h on h.payment_id = p.id
     where p.chain_id = ${chainId} and p.voided_at is not null and p.concluded_at is null and h.half = 0
       and (h.state = 'settled' or h.valid_before > extract(epoch from ${now}::timestamptz) - 600)
     order by h.state = 'open', p.valid_before
@@ -41,7 +40,6 @@ export async function unvoidPayments(sql: Queryable, paymentIds: readonly string
  */
 export async function wipeVoidedSignatures(
   sql: Queryable,
-  indexerSchema: string,
   chainId: number,
   blockTime: bigint,
   now: Date,
@@ -50,7 +48,7 @@ export async function wipeVoidedSignatures(
     update payment p set concluded_at = ${now}
     where p.chain_id = ${chainId} and p.voided_at is not null and p.concluded_at is null and p.valid_before <= ${blockTime}
       and (select max(a.valid_before) from signed_authorization a where a.payment_id = p.id) <= ${blockTime}
-      and not exists (select from ${halves(sql, indexerSchema)} h where h.payment_id = p.id and h.state = 'settled')
+      and not exists (select from ${halves(sql)} h where h.payment_id = p.id and h.state = 'settled')
     returning p.id`
   if (rows.length > 0) {
     await sql`

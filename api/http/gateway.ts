@@ -30,7 +30,6 @@ export type GatewaySettings = {
   issuer: string
   /** Where every fee goes, lower-case. */
   platformWallet: Address
-  indexerSchema: string
   feeSchedule: FeeSchedule
   /** USDC base units, where it is above the network's own. */
   minimumPrices: Partial<Record<NetworkName, bigint>>
@@ -127,7 +126,6 @@ export function createGateway({
       const payees = createPayees(served, settings.platformWallet, now)
       const payers = createPayers(served, reads, {
         database,
-        indexerSchema: settings.indexerSchema,
         checkBalance: settings.checkBalance,
         caps: settings.payerCaps,
         balanceTtlMs: settings.balanceTtlMs,
@@ -167,7 +165,6 @@ export function createGateway({
       providerCap: createProviderCap({ database, cap: settings.providerCap, now }),
       settleBeforeServe: createSettleBeforeServe({
         database,
-        indexerSchema: settings.indexerSchema,
         fromPrice: settings.settleBeforeServe,
         timeoutMs: settings.settleBeforeServeTimeoutMs,
         now,

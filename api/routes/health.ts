@@ -39,7 +39,7 @@ const readyz = createRoute({
 const probeTimeoutMs = 2_000
 
 export function addHealthRoutes(app: App, gateway: Gateway): void {
-  const { database, settings, networks } = gateway
+  const { database, networks } = gateway
 
   app.openapi(healthz, (c) => c.json({ status: 'ok' as const }, 200))
 
@@ -49,7 +49,7 @@ export function addHealthRoutes(app: App, gateway: Gateway): void {
       ...[...networks.values()].map(async ({ served: { network, client } }) => {
         const [head, indexed] = await Promise.all([
           inTime(client.getBlockNumber()),
-          inTime(readIndexedHead(database, settings.indexerSchema, network.chainId)),
+          inTime(readIndexedHead(database, network.chainId)),
         ])
         const state = {
           rpc: head === undefined ? ('down' as const) : ('ok' as const),

@@ -31,13 +31,12 @@ const postVoid = createRoute({
 })
 
 export function addPaymentRoutes(app: App, gateway: Gateway): void {
-  const { database, settings } = gateway
-  const { indexerSchema } = settings
+  const { database } = gateway
 
   async function readPayment(paymentId: string) {
-    const payment = await fromIndex(findPayment(database, indexerSchema, paymentId, new Date(gateway.now())))
+    const payment = await fromIndex(findPayment(database, paymentId, new Date(gateway.now())))
     if (payment === undefined) throw new Refusal('unknown_payment')
-    const head = await requireIndexedHead(database, indexerSchema, payment.chainId)
+    const head = await requireIndexedHead(database, payment.chainId)
     return toAnswer(gateway, payment, head.blockNumber)
   }
 
@@ -48,7 +47,7 @@ export function addPaymentRoutes(app: App, gateway: Gateway): void {
     const providerId = c.get('caller')
     if (providerId === undefined) throw new Refusal('unauthorized', "Only the payment's provider can void it")
     const now = new Date(gateway.now())
-    const outcome = await fromIndex(voidPayment(database, indexerSchema, { paymentId, providerId, now }))
+    const outcome = await fromIndex(voidPayment(database, { paymentId, providerId, now }))
     if (outcome === 'unknown') throw new Refusal('unknown_payment')
     if (outcome === 'forbidden') throw new Refusal('forbidden')
     if (outcome === 'claimed') throw new Refusal('payment_claimed')

@@ -61,11 +61,10 @@ export function addPendingRoute(app: App, gateway: Gateway): void {
     if (!settings.publicQueue) throw new Refusal('not_found', 'This gateway does not publish its queue')
     const { network: name, page } = c.req.valid('query')
     const { served } = networkOf(gateway, name)
-    const head = await requireIndexedHead(database, settings.indexerSchema, served.network.chainId)
-    const { triggers, gasTokenUsd, priorityFeePerGas, indexerSchema } = settings
+    const head = await requireIndexedHead(database, served.network.chainId)
+    const { triggers, gasTokenUsd, priorityFeePerGas } = settings
     const batches = await fromIndex(
       findPendingBatches(served, {
-        indexerSchema,
         settings: { triggers, gasTokenUsd, priorityFeePerGas, maxFeePerGas },
         page,
         now: new Date(gateway.now()),

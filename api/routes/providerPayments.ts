@@ -43,8 +43,7 @@ const getFailures = createRoute({
 })
 
 export function addProviderPaymentRoutes(app: App, gateway: Gateway): void {
-  const { database, settings, now } = gateway
-  const { indexerSchema } = settings
+  const { database, now } = gateway
   const chainOf = (network: string | undefined) =>
     network === undefined ? undefined : networkOf(gateway, network).served.network.chainId
 
@@ -53,9 +52,9 @@ export function addProviderPaymentRoutes(app: App, gateway: Gateway): void {
     const { network, cursor, limit = 20, tx_hash: txHash, ...filters } = c.req.valid('query')
     const chainId = chainOf(network)
     const after = readPosition(cursor, 'payments')
-    const indexedBlocks = await requireProviderIndex(database, indexerSchema, id, chainId)
+    const indexedBlocks = await requireProviderIndex(database, id, chainId)
     const page = await fromIndex(
-      findProviderPayments(database, indexerSchema, {
+      findProviderPayments(database, {
         ...filters,
         providerId: id,
         chainId,
@@ -77,9 +76,9 @@ export function addProviderPaymentRoutes(app: App, gateway: Gateway): void {
     const chainId = chainOf(network)
     const list = `failures ${status}`
     const after = readPosition(cursor, list)
-    const indexedBlocks = await requireProviderIndex(database, indexerSchema, id, chainId)
+    const indexedBlocks = await requireProviderIndex(database, id, chainId)
     const page = await fromIndex(
-      findSettlementFailures(database, indexerSchema, {
+      findSettlementFailures(database, {
         ...filters,
         providerId: id,
         chainId,

@@ -41,7 +41,7 @@ const seed = (options: Partial<SeedPayment> = {}) =>
   })
 
 async function settle(payment: Awaited<ReturnType<typeof seed>>, halves: (0 | 1)[] = [0, 1]) {
-  return seedSettlement(gateway.database, 'indexer', payment, { halves })
+  return seedSettlement(gateway.database, payment, { halves })
 }
 
 /** One payment of each status. */

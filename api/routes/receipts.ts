@@ -32,16 +32,13 @@ const getJwks = createRoute({
 
 export function addReceiptRoutes(app: App, gateway: Gateway): void {
   const { database, settings, receiptKeys } = gateway
-  const { indexerSchema } = settings
 
   app.openapi(getReceipt, async (c) => {
     const now = gateway.now()
-    const payment = await fromIndex(
-      findPayment(database, indexerSchema, c.req.valid('param').id, new Date(now)),
-    )
+    const payment = await fromIndex(findPayment(database, c.req.valid('param').id, new Date(now)))
     if (payment === undefined) throw new Refusal('unknown_payment')
     const { network } = requireNetwork(gateway, payment.chainId).served
-    const head = await requireIndexedHead(database, indexerSchema, payment.chainId)
+    const head = await requireIndexedHead(database, payment.chainId)
 
     const { state, txHash, blockHash, blockNumber } = payment.provider
     const isConfirmed =

@@ -39,7 +39,7 @@ test('default', async () => {
 
 test('behavior: only its fee is missing', async () => {
   const payment = await seedFailed()
-  await seedSettlement(gateway.database, 'indexer', payment, { halves: [0] })
+  await seedSettlement(gateway.database, payment, { halves: [0] })
   expect((await requeue(payment.paymentId)).status).toBe(202)
 })
 
@@ -48,7 +48,7 @@ test("behavior: one that was concluded leaves the provider's sums", async () => 
   const payment = await seedFailed({ validBefore: Math.floor(Date.now() / 1000) + 3_600 })
   await database`update payment set concluded_at = now() where id = ${payment.paymentId}`
   // It can still settle, so nothing sums it as failed, whoever concluded it.
-  expect(await summarisePayments(database, { indexerSchema: 'indexer', limit: 10 })).toBe(0)
+  expect(await summarisePayments(database, { limit: 10 })).toBe(0)
   expect((await requeue(payment.paymentId)).status).toBe(202)
   const [row] = await database<{ concludedAt: Date | null }[]>`
     select concluded_at as "concludedAt" from payment where id = ${payment.paymentId}`
@@ -72,12 +72,12 @@ test('error: twice, settled, used otherwise, expired, voided', async () => {
   await refused(twice.paymentId, 'It has not failed: it is queued, being settled, or settled')
 
   const settled = await seedFailed()
-  await seedSettlement(database, 'indexer', settled)
+  await seedSettlement(database, settled)
   const used = 'Nothing of it can be settled any more: its authorization was used or cancelled'
   await refused(settled.paymentId, used)
 
   const diverted = await seedFailed()
-  await seedSettlement(database, 'indexer', diverted, { halves: [0] })
+  await seedSettlement(database, diverted, { halves: [0] })
   await database`update indexer.authorization set value = 1 where authorizer = ${diverted.payer}`
   await refused(diverted.paymentId, used)
 

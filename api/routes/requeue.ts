@@ -30,8 +30,7 @@ const reasons: Partial<Record<RequeueOutcome, string>> = {
   expired: 'Its authorization has run out',
 }
 
-export function addRequeueRoute(app: App, { database, settings, now }: Gateway): void {
-  const { indexerSchema } = settings
+export function addRequeueRoute(app: App, { database, now }: Gateway): void {
   app.openapi(postRequeue, async (c) => {
     const { paymentId } = c.req.valid('param')
     const providerId = c.get('caller')
@@ -39,10 +38,8 @@ export function addRequeueRoute(app: App, { database, settings, now }: Gateway):
     if (providerId === undefined)
       throw new Refusal('unauthorized', "Only the payment's provider can queue it again")
     // An index that is behind would show what has settled as open.
-    await requireProviderIndex(database, indexerSchema, providerId)
-    const outcome = await fromIndex(
-      requeuePayment(database, indexerSchema, { paymentId, providerId, now: new Date(now()) }),
-    )
+    await requireProviderIndex(database, providerId)
+    const outcome = await fromIndex(requeuePayment(database, { paymentId, providerId, now: new Date(now()) }))
     if (outcome === 'unknown') throw new Refusal('unknown_payment')
     if (outcome === 'forbidden') throw new Refusal('forbidden')
     if (outcome !== 'requeued') throw new Refusal('payment_not_requeueable', reasons[outcome])

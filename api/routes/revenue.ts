@@ -46,8 +46,7 @@ const getPayers = createRoute({
 })
 
 export function addRevenueRoutes(app: App, gateway: Gateway): void {
-  const { database, settings, now } = gateway
-  const { indexerSchema } = settings
+  const { database, now } = gateway
   const chainOf = (network: string | undefined) =>
     network === undefined ? undefined : networkOf(gateway, network).served.network.chainId
 
@@ -65,10 +64,8 @@ export function addRevenueRoutes(app: App, gateway: Gateway): void {
       return isComplete ? { startsAt, group } : null
     })
     const filters = { ...period, interval, groupBy, endpointId, chainId, wallet, after }
-    const indexedBlocks = await requireProviderIndex(database, indexerSchema, id, chainId)
-    const rows = await fromIndex(
-      findRevenue(database, indexerSchema, { ...filters, providerId: id, limit: limit + 1 }),
-    )
+    const indexedBlocks = await requireProviderIndex(database, id, chainId)
+    const rows = await fromIndex(findRevenue(database, { ...filters, providerId: id, limit: limit + 1 }))
     const page = rows.slice(0, limit)
     const last = rows.length > limit ? page.at(-1) : undefined
     return c.json(
@@ -89,10 +86,8 @@ export function addRevenueRoutes(app: App, gateway: Gateway): void {
     const { network, limit = 20, ...asked } = c.req.valid('query')
     const chainId = chainOf(network)
     const period = asked.from || asked.to ? choosePeriod('total', asked, new Date(now())) : undefined
-    const indexedBlocks = await requireProviderIndex(database, indexerSchema, id, chainId)
-    const payers = await fromIndex(
-      findTopPayers(database, indexerSchema, { providerId: id, chainId, period, limit }),
-    )
+    const indexedBlocks = await requireProviderIndex(database, id, chainId)
+    const payers = await fromIndex(findTopPayers(database, { providerId: id, chainId, period, limit }))
     return c.json(
       {
         from: period?.from.toISOString() ?? null,

@@ -73,12 +73,11 @@ const columns = [
 
 export function addSettlementRoutes(app: App, gateway: Gateway): void {
   const { database, settings } = gateway
-  const { indexerSchema } = settings
 
   async function requireWallet(network: GatewayNetwork, wallet: Address): Promise<void> {
     const { chainId } = network.served.network
     if (wallet === settings.platformWallet) return
-    if (await fromIndex(isKnownWallet(database, indexerSchema, { chainId, wallet }))) return
+    if (await fromIndex(isKnownWallet(database, { chainId, wallet }))) return
     throw new Refusal('unknown_wallet', `Nothing is registered for or was paid to ${wallet} here`)
   }
 
@@ -97,9 +96,7 @@ export function addSettlementRoutes(app: App, gateway: Gateway): void {
     filter: PeriodFilter,
     after: StoredBatchRow | null,
   ): Promise<StoredBatchRow[]> {
-    const rows = await fromIndex(
-      listBatchesOfPeriod(database, indexerSchema, filter, { after, limit: exportPage }),
-    )
+    const rows = await fromIndex(listBatchesOfPeriod(database, filter, { after, limit: exportPage }))
     const { confirmations, ethUsdFeed } = network.served.network
     const isDeep = ({ blockNumber }: BatchRow) => blockNumber + BigInt(confirmations) <= head.blockNumber
     const unknown = rows.filter(
@@ -119,12 +116,9 @@ export function addSettlementRoutes(app: App, gateway: Gateway): void {
     const network = networkOf(gateway, name)
     const { chainId } = network.served.network
     const now = new Date(gateway.now())
-    const [head] = await Promise.all([
-      requireIndexedHead(database, indexerSchema, chainId),
-      requireWallet(network, wallet),
-    ])
+    const [head] = await Promise.all([requireIndexedHead(database, chainId), requireWallet(network, wallet)])
     const queue = await fromIndex(
-      readWalletQueue(database, indexerSchema, {
+      readWalletQueue(database, {
         chainId,
         token: network.served.token,
         wallet,
@@ -151,7 +145,7 @@ export function addSettlementRoutes(app: App, gateway: Gateway): void {
     const network = networkOf(gateway, name)
     const { chainId } = network.served.network
     const after = cursor === undefined ? undefined : decodeCursor(cursor, chainId)
-    const head = await requireIndexedHead(database, indexerSchema, chainId)
+    const head = await requireIndexedHead(database, chainId)
     if (wallet !== undefined) await requireWallet(network, wallet)
 
     const filter = {
@@ -161,7 +155,7 @@ export function addSettlementRoutes(app: App, gateway: Gateway): void {
     }
     // One more than asked for tells whether there is a further page.
     const page = { limit: limit + 1, ...(after !== undefined && { after }) }
-    const batches = await fromIndex(listBatches(database, indexerSchema, filter, page))
+    const batches = await fromIndex(listBatches(database, filter, page))
     const rows = batches.slice(0, limit)
     const facts = await describe(network, head, rows)
     const shown = rows.map((row) => {
@@ -187,7 +181,7 @@ export function addSettlementRoutes(app: App, gateway: Gateway): void {
     if (from >= to) throw new Refusal('invalid_date_range', `start ${start} is after end ${end}`)
     const network = networkOf(gateway, name)
     const { chainId } = network.served.network
-    const head = await requireIndexedHead(database, indexerSchema, chainId)
+    const head = await requireIndexedHead(database, chainId)
     await requireWallet(network, wallet)
 
     const filter = { chainId, wallet, from, to }

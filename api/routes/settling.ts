@@ -57,20 +57,20 @@ const getTimeline = createRoute({
 /** How far a provider's payments are on their way to its wallets. */
 export function addSettlingRoutes(app: App, gateway: Gateway): void {
   const { database, settings } = gateway
-  const { indexerSchema, triggers } = settings
+  const { triggers } = settings
 
   app.openapi(getQueue, async (c) => {
     const { id } = c.req.valid('param')
     const now = new Date(gateway.now())
     const [indexedBlocks, all] = await Promise.all([
-      requireProviderIndex(database, indexerSchema, id),
+      requireProviderIndex(database, id),
       listWallets(database, id),
     ])
     const tokens = [...new Set(all.map(({ chainId }) => chainId))].map((chainId) => ({
       chainId,
       token: requireNetwork(gateway, chainId).served.token,
     }))
-    const work = await fromIndex(readProviderWork(database, indexerSchema, { providerId: id, tokens, now }))
+    const work = await fromIndex(readProviderWork(database, { providerId: id, tokens, now }))
     const wallets = all.map((wallet) =>
       toWalletQueue(wallet, work.get(wallet.walletId) ?? noWork, triggers, now),
     )
@@ -82,9 +82,9 @@ export function addSettlingRoutes(app: App, gateway: Gateway): void {
     const { network, cursor, limit = 20 } = c.req.valid('query')
     const chainId = network === undefined ? undefined : networkOf(gateway, network).served.network.chainId
     const after = decodePageCursor(cursor, 'batches', readPosition)
-    const indexedBlocks = await requireProviderIndex(database, indexerSchema, id, chainId)
+    const indexedBlocks = await requireProviderIndex(database, id, chainId)
     const found = await fromIndex(
-      findProviderBatches(database, indexerSchema, { providerId: id, chainId, after, limit: limit + 1 }),
+      findProviderBatches(database, { providerId: id, chainId, after, limit: limit + 1 }),
     )
     const page = found.slice(0, limit)
     const last = found.length > limit ? page.at(-1) : undefined
@@ -115,10 +115,10 @@ export function addSettlingRoutes(app: App, gateway: Gateway): void {
 
   app.openapi(getTimeline, async (c) => {
     const { id, paymentId } = c.req.valid('param')
-    const life = await fromIndex(findPaymentTimeline(database, indexerSchema, { providerId: id, paymentId }))
+    const life = await fromIndex(findPaymentTimeline(database, { providerId: id, paymentId }))
     if (life === undefined) throw new Refusal('unknown_payment')
     const { served } = requireNetwork(gateway, life.chainId)
-    const head = await requireIndexedHead(database, indexerSchema, life.chainId)
+    const head = await requireIndexedHead(database, life.chainId)
     const facts = life.mined
       ? await readBlockFacts(database, served, {
           blocks: [life.mined],

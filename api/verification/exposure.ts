@@ -44,7 +44,6 @@ type Row = { address: Address; acceptedTotal: bigint; unsettled: bigint; everSet
  */
 export async function readExposures(
   database: Database,
-  indexerSchema: string,
   { network, token }: Pick<ServedNetwork, 'network' | 'token'>,
   { payers, block, now, withHistory }: ExposureQuestion,
 ): Promise<Map<Address, Exposure>> {
@@ -57,7 +56,7 @@ export async function readExposures(
         isIndexed && withHistory
           ? database`exists (
               select from signed_authorization own
-              join ${database(indexerSchema)}.authorization used using (chain_id, token, authorizer, nonce)
+              join indexer.authorization used using (chain_id, token, authorizer, nonce)
               where own.chain_id = ${chainId} and own.token = ${token} and own.authorizer = asked.address
                 and used.state = 'used'
             )`
@@ -72,7 +71,7 @@ export async function readExposures(
       from payment
       join ${
         isIndexed
-          ? halves(database, indexerSchema)
+          ? halves(database)
           : database`(select *, 'open' as state, null::bigint as block_number from signed_authorization)`
       } h on h.payment_id = payment.id
       where payment.chain_id = ${chainId} and payment.token = ${token} and payment.payer = asked.address

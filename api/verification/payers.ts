@@ -15,7 +15,6 @@ export type PayerCaps = {
 
 export type PayersOptions = {
   database: Database
-  indexerSchema: string
   /** Whether a payer's balance must cover what it has unsettled. */
   checkBalance: boolean
   caps: PayerCaps
@@ -84,7 +83,7 @@ export function createPayers(served: ServedNetwork, reads: ChainReads, options: 
     const withHistory = caps.newPayer !== null
     const question = { payers, block, now: Math.floor(now() / 1000), withHistory }
     const [exposures, accounts] = await Promise.all([
-      readExposures(options.database, options.indexerSchema, served, question),
+      readExposures(options.database, served, question),
       checkBalance ? reads.accounts(payers, block) : [],
     ])
     return payers.map((payer, index) => toAllowance(exposures.get(payer) as Exposure, accounts[index], caps))

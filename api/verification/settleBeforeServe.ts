@@ -23,7 +23,6 @@ export type SettleBeforeServe = {
 
 export type SettleBeforeServeOptions = {
   database: Database
-  indexerSchema: string
   /** USDC base units; null: never. */
   fromPrice: bigint | null
   timeoutMs: number
@@ -38,7 +37,7 @@ export const isReleased = (idempotencyKey: string | null): idempotencyKey is str
   idempotencyKey?.startsWith(releasedPrefix) ?? false
 
 export function createSettleBeforeServe(options: SettleBeforeServeOptions): SettleBeforeServe {
-  const { database, indexerSchema, fromPrice, timeoutMs, now } = options
+  const { database, fromPrice, timeoutMs, now } = options
 
   return {
     appliesTo: (price) => fromPrice !== null && price >= fromPrice,
@@ -46,11 +45,11 @@ export function createSettleBeforeServe(options: SettleBeforeServeOptions): Sett
     async wait(paymentId, providerId) {
       const deadline = performance.now() + timeoutMs
       while (performance.now() < deadline) {
-        const payment = await findPayment(database, indexerSchema, paymentId, new Date(now()))
+        const payment = await findPayment(database, paymentId, new Date(now()))
         if (payment?.provider.state === 'settled') return
         if (payment !== undefined && (payment.attempts > 0 || payment.failedAt !== null)) {
           const time = new Date(now())
-          const outcome = await voidPayment(database, indexerSchema, { paymentId, providerId, now: time })
+          const outcome = await voidPayment(database, { paymentId, providerId, now: time })
           if (outcome === 'voided') throw failed(paymentId, payment.failureCode)
         }
         await sleep(pollMs)

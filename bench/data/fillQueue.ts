@@ -7,7 +7,6 @@ export type QueueSize = {
   chainId: number
   token: Address
   feeRecipient: Address
-  indexerSchema: string
 }
 
 /** Of one provider wallet: not enough to fire a trigger by count or amount. */
@@ -15,11 +14,8 @@ const paymentsOfWallet = 90
 
 /** Fills a queue: payments of 0.005 USDC of very many provider wallets. The oldest thousand
  * are due by their age. */
-export async function fillQueue(
-  sql: Database,
-  { payments, chainId, token, feeRecipient, indexerSchema }: QueueSize,
-) {
-  await createIndexTables(sql, indexerSchema)
+export async function fillQueue(sql: Database, { payments, chainId, token, feeRecipient }: QueueSize) {
+  await createIndexTables(sql)
   const connection = await sql.reserve()
   try {
     // Foreign keys are right by construction here; indexes are made once, at the end.

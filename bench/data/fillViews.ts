@@ -18,7 +18,6 @@ export type ViewsSize = {
   providers: number
   chainId: number
   token: Address
-  indexerSchema: string
 }
 
 // The newest payments, accepted within the last hour, are not settled yet: what a busy gateway has at any moment.
@@ -27,8 +26,8 @@ const days = 365
 
 /** Fills tables as a gateway and its index would look after a year, sums included, by SQL. */
 export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsData> {
-  const { payments, providers, chainId, token, indexerSchema } = size
-  await createIndexTables(sql, indexerSchema, { withIndexes: false })
+  const { payments, providers, chainId, token } = size
+  await createIndexTables(sql, { withIndexes: false })
   const connection = await sql.reserve()
   try {
     // Foreign keys are right by construction here; looking each of them up takes most of the time.
@@ -36,7 +35,7 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
     await connection`set synchronous_commit = off`
     await connection`set work_mem = '256MB'`
     await connection`set maintenance_work_mem = '512MB'`
-    const restoreKeys = await dropKeys(connection, indexerSchema)
+    const restoreKeys = await dropKeys(connection)
     await connection`
       insert into provider (id, name)
       select 'prov_' || md5('provider ' || n), 'Provider ' || n from generate_series(0, ${providers}::int - 1) n`
@@ -84,9 +83,8 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
       from payment p cross join generate_series(0, 1) half
       -- Side by side, as they are accepted together.
       order by p.accepted_at, p.id, half`
-    const index = connection(indexerSchema)
     await connection`
-      insert into ${index}.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
+      insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
         block_number, block_hash, block_time, batch_log_index)
       select a.chain_id, a.token, a.authorizer, a.nonce, 'used', a.recipient, a.value,
         '0x' || md5('tx ' || m.sequence) || md5(m.sequence::text), 2 * m.i % 10 + a.half, 1000 + m.sequence,
@@ -97,27 +95,27 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
       -- As the chain logs them.
       order by m.i, a.half`
     await connection`
-      insert into ${index}.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
+      insert into indexer.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
         block_number, block_time)
       select ${chainId}::int, '0x' || md5('tx ' || sequence) || md5(sequence::text), 99,
         '0x' || left(md5('to ' || provider) || md5(provider::text), 40), sequence, count(*), count(*) * 47500,
         1000 + sequence, max(max(extract(epoch from accepted_at)::bigint + 60)) over (partition by sequence)
       from made where not is_open group by sequence, provider order by sequence`
     await connection`
-      insert into ${index}.batch (chain_id, tx_hash, log_index, sequence, batch_id, keeper, token, trigger, authorizations,
+      insert into indexer.batch (chain_id, tx_hash, log_index, sequence, batch_id, keeper, token, trigger, authorizations,
         payment_count, provider_total, fee_total, outcomes, block_number, block_hash, block_time, gas_used,
         effective_gas_price, l1_fee)
       select ${chainId}::int, tx_hash, 99, sequence, tx_hash, '0x' || repeat('ee', 20), ${token}, 1, 2 * sum(payment_count),
         sum(payment_count), sum(total), sum(payment_count) * 2500, '0x11', block_number,
         '0x' || md5('block ' || sequence) || md5(sequence::text), max(block_time), 90000, 1000000, 2000000000
-      from ${index}.batch_recipient group by tx_hash, sequence, block_number order by sequence`
+      from indexer.batch_recipient group by tx_hash, sequence, block_number order by sequence`
     await connection`
       insert into confirmation (chain_id, block_number, block_hash, confirmed_at)
-      select chain_id, block_number, block_hash, to_timestamp(block_time + 20) from ${index}.batch`
+      select chain_id, block_number, block_hash, to_timestamp(block_time + 20) from indexer.batch`
     const [{ batches }] = await connection<
       [{ batches: number }]
-    >`select count(*)::int as batches from ${index}.batch`
-    await setIndexedHead(connection, indexerSchema, {
+    >`select count(*)::int as batches from indexer.batch`
+    await setIndexedHead(connection, {
       chainId,
       blockNumber: 2_000 + batches,
       blockTime: Math.floor(Date.now() / 1000),
@@ -152,7 +150,7 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
         order by 4
       ) counted`
     await restoreKeys()
-    await indexIndexTables(connection, indexerSchema)
+    await indexIndexTables(connection)
     await connection`vacuum (analyze)`
     const rows = await connection<{ providerId: string; address: Address }[]>`
       select provider_id as "providerId", address from wallet
@@ -174,16 +172,13 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
 }
 
 /** Keys and indexes are made again at the end: that is many times faster than keeping them up to date row by row. */
-async function dropKeys(
-  sql: ReservedSql<{ bigint: bigint }>,
-  indexerSchema: string,
-): Promise<() => Promise<void>> {
+async function dropKeys(sql: ReservedSql<{ bigint: bigint }>): Promise<() => Promise<void>> {
   const large = [
     `${schema}.payment`,
     `${schema}.signed_authorization`,
-    `${indexerSchema}.authorization`,
-    `${indexerSchema}.batch`,
-    `${indexerSchema}.batch_recipient`,
+    `indexer.authorization`,
+    `indexer.batch`,
+    `indexer.batch_recipient`,
   ]
   // What a foreign key points to stays.
   const keys = await sql<{ table: string; name: string; definition: string }[]>`

@@ -139,8 +139,8 @@ export async function startRig({
     const [backend] = await database`select pg_backend_pid() as pid`
     const postmaster = await parentOf(backend?.pid)
     // An index that stands at the chain's head and has seen nothing settle: Ponder itself would share the two cores.
-    await createIndexTables(database, 'indexer')
-    await setIndexedHead(database, 'indexer', {
+    await createIndexTables(database)
+    await setIndexedHead(database, {
       chainId: networks.localhost.chainId,
       blockNumber: 1_000_000,
       blockTime: Math.floor(Date.now() / 1000),

@@ -74,10 +74,9 @@ async function examineIndex(
   chainHead: bigint | undefined,
 ): Promise<Check> {
   const name = `${network.name}: index`
-  const indexerSchema = env.INDEXER_SCHEMA || 'indexer'
-  const indexed = await readIndexedHead(database, indexerSchema, network.chainId)
+  const indexed = await readIndexedHead(database, network.chainId)
   if (indexed === null) {
-    const found = `no index of ${network.name} in schema ${indexerSchema}`
+    const found = `no index of ${network.name} in schema indexer`
     return { name, status: 'fail', found, advice: 'npx tollkeeper indexer' }
   }
   const acted = await readActedBlock(database, network.chainId)

@@ -20,7 +20,7 @@ const atOnce = 500
  * and that it was taken back, where a reorg went deeper than these. Nothing is said on the word of an index that is behind.
  */
 export function createAnnouncer(context: Context) {
-  const { sql, served, indexerSchema } = context
+  const { sql, served } = context
   const { chainId, name: network, confirmations } = served.network
   let done = ''
 
@@ -34,7 +34,7 @@ export function createAnnouncer(context: Context) {
     if (upTo < 0n || state === done) return
     // What isn't final may have been replaced since, and is looked at again.
     const unsure = (announced < upTo ? announced : upTo) - context.finalityBlocks
-    const scope = { chainId, network, indexerSchema, after: unsure > 0n ? unsure : 0n, upTo }
+    const scope = { chainId, network, after: unsure > 0n ? unsure : 0n, upTo }
     if (await takeBack(context, scope)) return
     if (await announceUpTo(context, scope, announced)) done = `${head} ${upTo}`
   }

@@ -96,7 +96,7 @@ async function claimFrom(
       chosen.map(({ id }) => id),
     )
     if (wanted.size < chosen.length) return 'look again' as const
-    const settleable = await readSettleable(tx, context.indexerSchema, [...wanted], now())
+    const settleable = await readSettleable(tx, [...wanted], now())
     if (settleable.size < chosen.length) {
       await setAside(context, tx, chosen, settleable)
       return 'look again' as const

@@ -130,7 +130,7 @@ type Tried = { outcome: Outcome; reason: Hex | null }
 /** Lets go of every item that isn't settled in full, for the reason that our own transaction shows. */
 async function concludeItems(context: Context, batch: BatchRow, mined: TransactionRow): Promise<void> {
   const { sql, served, now, checkpoint, log, metrics } = context
-  const items = await readBatchItems(sql, context.indexerSchema, batch.id)
+  const items = await readBatchItems(sql, batch.id)
   const unsettled = items.filter((item) => !isOver(item))
   const receipt = await served.client.getTransactionReceipt({ hash: mined.hash })
   if (unsettled.length === 0) {
@@ -326,7 +326,7 @@ async function reportCost(context: Context, receipt: TransactionReceipt, payment
 /** Too deep for a reorg that we'd have to heal: its payments are concluded, its nonce is over. */
 async function closeDeep(context: Context, batch: BatchRow, mined: TransactionRow): Promise<void> {
   const { sql, served, now, log, metrics, checkpoint } = context
-  const items = await readBatchItems(sql, context.indexerSchema, batch.id)
+  const items = await readBatchItems(sql, batch.id)
   if (items.some((item) => !isOver(item))) return
   await checkpoint('before-close')
   await sql.begin(async (tx) => {

@@ -7,7 +7,7 @@ const lookBackBlocks = 50_000n
 
 /** Writes down when each block with settlements reached its network's depth: the time of the block that gave it. */
 export function createConfirmer(context: Context) {
-  const { sql, served, indexerSchema } = context
+  const { sql, served } = context
   const { chainId, confirmations } = served.network
   const depth = BigInt(confirmations)
   let since: bigint | null = null
@@ -17,7 +17,7 @@ export function createConfirmer(context: Context) {
     const safeBlock = index.head.blockNumber - depth
     if (safeBlock < 0n) return
     const from = since ?? (safeBlock > lookBackBlocks ? safeBlock - lookBackBlocks : 0n)
-    for (const block of await readUnconfirmedBlocks(sql, { chainId, indexerSchema }, from, safeBlock)) {
+    for (const block of await readUnconfirmedBlocks(sql, { chainId }, from, safeBlock)) {
       const gaveDepth = await served.client.getBlock({ blockNumber: block.blockNumber + depth })
       await insertConfirmation(sql, chainId, block, new Date(Number(gaveDepth.timestamp) * 1000))
     }

@@ -71,7 +71,6 @@ export type KeeperSettings = {
 /** What the loops of one network work with. */
 export type Context = {
   sql: Database
-  indexerSchema: string
   served: ServedNetwork
   settings: KeeperSettings
   /** Blocks after which a batch is closed: Ponder's own finality. */

@@ -22,10 +22,10 @@ const clockSlackSeconds = 900n
 
 /** Finds out by whom a half was spent that the index doesn't explain. No attempt is counted for a stranger's doing. */
 export async function collectEvidence(context: Context): Promise<void> {
-  const { sql, served, indexerSchema, log, metrics, checkpoint } = context
+  const { sql, served, log, metrics, checkpoint } = context
   const { chainId, name } = served.network
   const { token } = served
-  const sought = await readSought(sql, indexerSchema, chainId, atOnce)
+  const sought = await readSought(sql, chainId, atOnce)
   const unexplained = new Set<string>()
   for (const { paymentId, authorizer, nonce, acceptedAt } of sought) {
     if (!(await isNonceSpent(served.client, token, { from: authorizer, nonce }))) continue
@@ -55,12 +55,12 @@ export async function collectEvidence(context: Context): Promise<void> {
 
 /** Fails those payments that can't be settled any more, whoever tries. */
 export async function failSpoiled(
-  { served, indexerSchema, settings, now, log }: Context,
+  { served, settings, now, log }: Context,
   tx: Queryable,
   paymentIds: readonly string[],
 ): Promise<void> {
   const { chainId } = served.network
-  for (const { paymentId, state } of await readSpoiled(tx, indexerSchema, chainId, paymentIds)) {
+  for (const { paymentId, state } of await readSpoiled(tx, chainId, paymentIds)) {
     const code = state === 'cancelled' ? 'authorization_cancelled' : 'authorization_used'
     const detail = state === 'cancelled' ? 'cancelled by the payer' : 'its nonce paid for something else'
     await recordFailure(
@@ -74,7 +74,7 @@ export async function failSpoiled(
 
 /** Drops evidence whose block is no longer part of the chain, and lets rest what is too deep to be dropped. */
 export async function recheckEvidence(context: Context, index: IndexState): Promise<void> {
-  const { sql, served, indexerSchema, log, now } = context
+  const { sql, served, log, now } = context
   const { chainId } = served.network
   const blocks = new Map<bigint, string>()
   const head = await served.client.getBlockNumber({ cacheTime: 0 })
@@ -89,7 +89,7 @@ export async function recheckEvidence(context: Context, index: IndexState): Prom
       await sql.begin((tx) => deleteEvidence(tx, key))
       log.warn({ authorizer: row.authorizer, nonce: row.nonce }, 'a reorg dropped the evidence of a use')
     } else if (index.status === 'current' && head - row.blockNumber >= context.finalityBlocks) {
-      await sql.begin((tx) => finishEvidence(tx, indexerSchema, key, now()))
+      await sql.begin((tx) => finishEvidence(tx, key, now()))
     }
   }
 }
@@ -99,9 +99,9 @@ export async function recheckEvidence(context: Context, index: IndexState): Prom
  * the payment counts like every other one: its fee is claimed, and the provider's violation is counted.
  */
 export async function recheckVoided(context: Context): Promise<void> {
-  const { sql, served, indexerSchema, log, now } = context
+  const { sql, served, log, now } = context
   const { chainId } = served.network
-  const voided = await readVoidedHalves(sql, indexerSchema, chainId, now(), atOnce)
+  const voided = await readVoidedHalves(sql, chainId, now(), atOnce)
   for (const { paymentId, authorizer, nonce, state } of voided) {
     if (state === 'open' && (await isNonceSpent(served.client, served.token, { from: authorizer, nonce }))) {
       await seekEvidence(sql, paymentId, now())

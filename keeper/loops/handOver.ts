@@ -48,7 +48,7 @@ export async function handOver(context: Context, lease: Lease, batch: BatchRow):
 export async function followHandover(context: Context, lease: Lease, batch: BatchRow): Promise<StepResult> {
   const { sql, served, settings, now, log } = context
   const isCurrent = (await readIndexState(context)).status === 'current'
-  const items = await readBatchItems(sql, context.indexerSchema, batch.id)
+  const items = await readBatchItems(sql, batch.id)
   const states = items.flatMap((item) => handedHalves(item).map(({ state }) => state))
   const isOver = isCurrent && !states.includes('open')
   // An answer that was lost is asked for again, but not for what was settled meanwhile: that would be refused. Without a
@@ -92,7 +92,7 @@ function handedHalves({ provider, fee, handedOver }: BatchItem) {
 
 async function submit(context: Context, lease: Lease, batch: BatchRow, url: string): Promise<void> {
   const { sql, served, settings, now, log, metrics, checkpoint } = context
-  const items = await readBatchItems(sql, context.indexerSchema, batch.id)
+  const items = await readBatchItems(sql, batch.id)
   const transfers = items.flatMap(handedHalves).map(({ authorization }) => encodePayload(authorization))
   await checkpoint('before-handover-request')
   const response = await fetch(new URL('/submit', url), {

@@ -4,10 +4,10 @@ import type { Context } from './context.ts'
 
 /** Whether the index may be believed now. Asked before everything that relies on an authorization being unsettled. */
 export async function readIndexState(context: Context): Promise<IndexState> {
-  const { sql, indexerSchema, served, settings, metrics } = context
+  const { sql, served, settings, metrics } = context
   const { chainId, name } = served.network
   // The index first: read in the other order, a block in between would make it seem further behind than it is.
-  const indexed = await readIndexedHead(sql, indexerSchema, chainId)
+  const indexed = await readIndexedHead(sql, chainId)
   const [acted, chainHead] = await Promise.all([
     readActedBlock(sql, chainId),
     served.client.getBlockNumber({ cacheTime: 0 }),

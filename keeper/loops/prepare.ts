@@ -31,8 +31,8 @@ export type Prepared = { plan: Plan | null; drops: Drop[] }
 export async function prepareBatch(context: Context, batch: BatchRow, wallet: Address): Promise<Prepared> {
   const { sql, checkpoint } = context
   await checkpoint('before-simulation')
-  const items = await readBatchItems(sql, context.indexerSchema, batch.id)
-  const indexed = await readIndexedHead(sql, context.indexerSchema, context.served.network.chainId)
+  const items = await readBatchItems(sql, batch.id)
+  const indexed = await readIndexedHead(sql, context.served.network.chainId)
   const prepared = await prepareItems(context, batch, items, wallet, indexed?.blockNumber)
   await checkpoint('after-simulation')
   return prepared

@@ -13,21 +13,21 @@ const atOnce = 200
 
 /** What needs no hurry: concludes what strangers settled, fails what ran out, wipes what nobody can use any more. */
 export async function keepUp(context: Context, head: IndexedHead): Promise<void> {
-  const { sql, served, indexerSchema, now, log } = context
+  const { sql, served, now, log } = context
   const { chainId } = served.network
   const { blockNumber, blockTime } = head
 
   const safeBlock = blockNumber - context.finalityBlocks
-  if (safeBlock > 0n) await sql.begin((tx) => sweepSettled(tx, { chainId, indexerSchema }, safeBlock, now()))
+  if (safeBlock > 0n) await sql.begin((tx) => sweepSettled(tx, { chainId }, safeBlock, now()))
   await failExpired(context, head)
-  const wiped = await sql.begin((tx) => wipeVoidedSignatures(tx, indexerSchema, chainId, blockTime, now()))
+  const wiped = await sql.begin((tx) => wipeVoidedSignatures(tx, chainId, blockTime, now()))
   if (wiped > 0) log.info({ payments: wiped }, 'signatures of voided payments wiped')
 }
 
 async function failExpired(context: Context, { blockNumber, blockTime }: IndexedHead): Promise<void> {
-  const { sql, served, indexerSchema, settings, now, log, metrics } = context
+  const { sql, served, settings, now, log, metrics } = context
   const { network, token, client } = served
-  const expired = await sql.begin((tx) => readExpired(tx, indexerSchema, network.chainId, blockTime, atOnce))
+  const expired = await sql.begin((tx) => readExpired(tx, network.chainId, blockTime, atOnce))
   if (expired.length === 0) return
   const at = await pinBlock(client, blockNumber)
   for (const paymentId of expired) {
@@ -57,8 +57,8 @@ async function failExpired(context: Context, { blockNumber, blockTime }: Indexed
 }
 
 async function readOpenHalves(context: Context, paymentId: string) {
-  const { sql, indexerSchema } = context
-  const all = await halvesOfPayment(sql, indexerSchema, paymentId)
+  const { sql } = context
+  const all = await halvesOfPayment(sql, paymentId)
   return all
     .filter((half) => half.state === 'open')
     .map((half) => ({ from: half.authorizer, nonce: half.nonce }))

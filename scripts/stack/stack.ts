@@ -156,7 +156,6 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
     NETWORKS: chain.network,
     [rpcUrlVariable(chain.network)]: chain.url,
     DEPLOYMENTS_FILE: deploymentsFile,
-    INDEXER_SCHEMA: 'indexer',
     PLATFORM_WALLET: platformWallet,
     LOG_LEVEL: 'info',
   }
@@ -170,7 +169,6 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
       platformWallets: [platformWallet],
       deploymentsFile,
       port: ports.indexer ?? (await freePort()),
-      viewsSchema: 'indexer',
       logLevel: options.env?.indexer?.logLevel,
       onLog: (line) => options.onLine?.('indexer', line),
     })

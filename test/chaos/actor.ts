@@ -41,7 +41,6 @@ export async function createActor(
   let fail = (_error: unknown) => {}
   const context: Context = {
     sql: stack.database,
-    indexerSchema: 'indexer',
     served,
     settings: stack.settings,
     finalityBlocks: finalityOf(served.network.chainId),

@@ -32,7 +32,6 @@ if (!deployment) throw new Error('no deployment')
 
 const keeper = createKeeper({
   database: openDatabase({ url: options.databaseUrl, applicationName: 'crashing keeper' }),
-  indexerSchema: 'indexer',
   networks: await openServedNetworks([
     { network: networks.localhost, deployment, rpcUrls: [options.rpcUrl] },
   ]),

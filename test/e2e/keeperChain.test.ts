@@ -2,6 +2,7 @@ import { type Address, createWalletClient, http } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { findRevenue } from '#api/portal/queries/revenue'
 import type { SignedAuthorization } from '#protocol/payload'
+import { withoutIndex } from '../support/indexTables.ts'
 import { attemptsOf, hourAgo, queueDue, revertTo, testClient, whileRunning } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
@@ -60,7 +61,7 @@ async function untilTold(payment: QueuedPayment, count: number) {
 async function settledRevenue({ paymentId }: QueuedPayment): Promise<bigint> {
   const [owner] = await stack.database<{ providerId: string }[]>`
     select provider_id as "providerId" from payment where id = ${paymentId}`
-  const [total] = await findRevenue(stack.database, 'indexer', {
+  const [total] = await findRevenue(stack.database, {
     providerId: owner?.providerId ?? '',
     interval: 'total',
     groupBy: 'none',
@@ -379,13 +380,15 @@ describe('the index', () => {
     const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
     const steps: string[] = []
-    const blind = stack.keeper({ indexerSchema: 'nowhere', checkpoint: (name) => void steps.push(name) })
-    await whileRunning([blind], async () => {
-      await until('it says that it is blind', async () => {
-        const response = await blind.app.request('/readyz')
-        return response.status === 503 && (await response.text()).includes('behind: missing')
-      })
-    })
+    const blind = stack.keeper({ checkpoint: (name) => void steps.push(name) })
+    await withoutIndex(stack.database, () =>
+      whileRunning([blind], () =>
+        until('it says that it is blind', async () => {
+          const response = await blind.app.request('/readyz')
+          return response.status === 503 && (await response.text()).includes('behind: missing')
+        }),
+      ),
+    )
     expect(steps).toEqual([])
     await whileRunning([stack.keeper()], () => until('it is settled', () => stack.isSettled([payment])))
   })

@@ -1,5 +1,6 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { freePort } from '#process/port'
+import { createTestDatabase } from '../support/database.ts'
 import { type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
 import { newBuyer, openShop } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
@@ -69,8 +70,8 @@ test('default: npm run indexer, in a schema of its own', async () => {
   const command = run('indexer', {
     ...stack.env,
     INDEXER_PORT: String(port),
+    DATABASE_URL: await createTestDatabase(),
     DATABASE_SCHEMA: 'other_index',
-    INDEXER_SCHEMA: 'other_views',
   })
   await command.line(/graphql/)
   await until(

@@ -43,7 +43,6 @@ export type TestGateway = {
 export const testGatewaySettings: GatewaySettings = {
   issuer: gatewayIssuer,
   platformWallet,
-  indexerSchema: 'indexer',
   feeSchedule: 'tiered',
   minimumPrices: {},
   macaroonSecrets: [{ kid: 'test', key: Buffer.alloc(32, 7) }],
@@ -75,7 +74,7 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
   const databaseUrl = await createTestDatabase()
   const database = openDatabase({ url: databaseUrl, max: 10, applicationName: 'test' })
   await migrate(database)
-  await createIndexTables(database, 'indexer')
+  await createIndexTables(database)
   const deployment = chain.deployments.localhost
   if (deployment === undefined) throw new Error('the local chain has no deployment')
   const [served] = await openServedNetworks([
@@ -99,7 +98,7 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
 
   const index = async () => {
     const { number, timestamp } = await served.client.getBlock()
-    await setIndexedHead(database, 'indexer', {
+    await setIndexedHead(database, {
       chainId: served.network.chainId,
       blockNumber: Number(number),
       blockTime: Number(timestamp),

@@ -15,14 +15,10 @@ const tables = {
  * measurements of queries that read a state of the index which no small chain gets into. Whether Ponder fills them so
  * is for the tests with a real Ponder.
  */
-export async function createIndexTables(
-  sql: Queryable,
-  indexerSchema: string,
-  { withIndexes = true } = {},
-): Promise<void> {
-  await sql`create schema ${sql(indexerSchema)}`
+export async function createIndexTables(sql: Queryable, { withIndexes = true } = {}): Promise<void> {
+  await sql`create schema indexer`
   await sql`
-    create table ${sql(indexerSchema)}._ponder_checkpoint (
+    create table indexer._ponder_checkpoint (
       chain_name text primary key, chain_id bigint not null, safe_checkpoint text not null, latest_checkpoint text not null
     )`
   for (const [name, table] of Object.entries(tables)) {
@@ -32,34 +28,43 @@ export async function createIndexTables(
     )
     for (const key of primaryKeys)
       lines.push(`primary key (${key.columns.map(({ name }) => name).join(', ')})`)
-    await sql.unsafe(`create table ${indexerSchema}.${name} (${lines.join(', ')})`)
+    await sql.unsafe(`create table indexer.${name} (${lines.join(', ')})`)
   }
-  if (withIndexes) await indexIndexTables(sql, indexerSchema)
+  if (withIndexes) await indexIndexTables(sql)
 }
 
 /** The indexes by themselves: for whoever fills the tables first. */
-export async function indexIndexTables(sql: Queryable, indexerSchema: string): Promise<void> {
+export async function indexIndexTables(sql: Queryable): Promise<void> {
   for (const [name, table] of Object.entries(tables)) {
     for (const { config } of getTableConfig(table as PgTable).indexes) {
       const columns = config.columns.map((column) => {
         if (column instanceof IndexedColumn) return `${column.name} ${column.indexConfig.order ?? 'asc'}`
         throw new TypeError(`an index of ${name} is not on columns`)
       })
-      await sql.unsafe(`create index on ${indexerSchema}.${name} (${columns.join(', ')})`)
+      await sql.unsafe(`create index on indexer.${name} (${columns.join(', ')})`)
     }
+  }
+}
+
+/** Does something while there is no index, as before Ponder's first start. */
+export async function withoutIndex<Result>(sql: Queryable, act: () => Promise<Result>): Promise<Result> {
+  await sql`alter schema indexer rename to put_away`
+  try {
+    return await act()
+  } finally {
+    await sql`alter schema put_away rename to indexer`
   }
 }
 
 /** Moves the indexed head of a chain. */
 export async function setIndexedHead(
   sql: Queryable,
-  indexerSchema: string,
   { chainId, blockNumber, blockTime }: { chainId: number; blockNumber: number; blockTime: number },
 ): Promise<void> {
   const digits = (value: number, length: number) => String(value).padStart(length, '0')
   const checkpoint = `${digits(blockTime, 10)}${digits(chainId, 16)}${digits(blockNumber, 16)}${digits(0, 33)}`
   await sql`
-    insert into ${sql(indexerSchema)}._ponder_checkpoint (chain_name, chain_id, safe_checkpoint, latest_checkpoint)
+    insert into indexer._ponder_checkpoint (chain_name, chain_id, safe_checkpoint, latest_checkpoint)
     values (${String(chainId)}, ${chainId}, ${checkpoint}, ${checkpoint})
     on conflict (chain_name) do update set latest_checkpoint = excluded.latest_checkpoint`
 }

@@ -54,7 +54,7 @@ export async function mine(stack: Pick<KeeperStack, 'chain'>, blocks: number): P
 export async function untilIndexed({ database, served }: KeeperStack): Promise<void> {
   await until('the index is at the end of the chain', async () => {
     const head = await served.client.getBlockNumber({ cacheTime: 0 })
-    const indexed = await readIndexedHead(database, 'indexer', served.network.chainId)
+    const indexed = await readIndexedHead(database, served.network.chainId)
     return indexed?.blockNumber === head
   })
 }

@@ -118,7 +118,6 @@ export async function startKeeperStack(
     keeper: (more = {}) =>
       createKeeper({
         database,
-        indexerSchema: 'indexer',
         networks: [served],
         accounts: [walletAccount(0)],
         platformWallets: [platformWallet],
@@ -140,11 +139,9 @@ export async function startKeeperStack(
       return accounts
     },
     queue: (options) => queuePayment(database, served, registry, options),
-    halves: ({ paymentId }) => halvesOfPayment(database, 'indexer', paymentId),
+    halves: ({ paymentId }) => halvesOfPayment(database, paymentId),
     async isSettled(payments) {
-      const all = await Promise.all(
-        payments.map(({ paymentId }) => halvesOfPayment(database, 'indexer', paymentId)),
-      )
+      const all = await Promise.all(payments.map(({ paymentId }) => halvesOfPayment(database, paymentId)))
       return all.flat().every((half) => half.state === 'settled')
     },
     balanceOf: (address) => readBalance(served.client, served.token, address),

@@ -71,7 +71,6 @@ export async function seedPayment(sql: Database, options: SeedPayment): Promise<
 /** What the index would show once a block settled halves of a payment. */
 export async function seedSettlement(
   sql: Database,
-  indexerSchema: string,
   payment: SeededPayment,
   options: {
     halves?: (0 | 1)[]
@@ -85,7 +84,7 @@ export async function seedSettlement(
   const { blockNumber = 100, blockTime = 1_795_262_400 } = options
   for (const half of halves) {
     await sql`
-      insert into ${sql(indexerSchema)}.authorization (chain_id, token, authorizer, nonce, state, recipient, value,
+      insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value,
         tx_hash, log_index, block_number, block_hash, block_time, batch_log_index)
       select chain_id, token, authorizer, nonce, 'used', recipient, value, ${txHash}, ${half * 2}, ${blockNumber},
         ${`0x${blockNumber.toString(16).padStart(64, '0')}`}, ${blockTime}, ${batchLogIndex}

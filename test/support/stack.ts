@@ -57,7 +57,7 @@ export async function dropBlocksSince({ rpc, chain, databaseUrl }: TestStack, { 
   const head = await rpc.getBlockNumber()
   const database = openDatabase({ url: databaseUrl, max: 1, applicationName: 'test' })
   await until('the index is at the end of the chain', async () => {
-    const indexed = await readIndexedHead(database, 'indexer', chain.chainId)
+    const indexed = await readIndexedHead(database, chain.chainId)
     return indexed !== null && indexed.blockNumber >= head
   }).finally(() => database.end())
   await rpc.request({ method: 'evm_revert', params: [id] } as never)

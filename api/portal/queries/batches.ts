@@ -27,7 +27,6 @@ export type BatchRow = {
 /** The newest first. */
 export async function listBatches(
   database: Database,
-  indexerSchema: string,
   { chainId, wallet, txHash }: BatchFilter,
   /** `after`: the last sequence of the page before. */
   { after, limit }: { after?: number; limit: number },
@@ -35,11 +34,11 @@ export async function listBatches(
   const share = wallet === undefined ? database`b` : database`r`
   return database<BatchRow[]>`
     select ${columns(database, wallet !== undefined)}
-    from ${database(indexerSchema)}.batch b
+    from indexer.batch b
     ${
       wallet === undefined
         ? database``
-        : database`join ${database(indexerSchema)}.batch_recipient r
+        : database`join indexer.batch_recipient r
             on r.chain_id = b.chain_id and r.tx_hash = b.tx_hash and r.log_index = b.log_index and r.recipient = ${wallet}`
     }
     where ${share}.chain_id = ${chainId}
@@ -63,22 +62,20 @@ export type StoredBatchRow = BatchRow & { confirmedAt: Date | null; gasTokenUsd:
 /** A wallet's batches of a time, the oldest first, after the last one of the page before. */
 export async function listBatchesOfPeriod(
   database: Database,
-  indexerSchema: string,
   { chainId, wallet, from, to }: PeriodFilter,
   { after, limit }: { after: Pick<BatchRow, 'blockTime' | 'sequence'> | null; limit: number },
 ): Promise<StoredBatchRow[]> {
-  const index = database(indexerSchema)
   // Joined by sequence, not by hash: batches of one time stand side by side in that index.
   return database<StoredBatchRow[]>`
     with r as materialized (
-      select sequence, payment_count, total, block_time from ${index}.batch_recipient
+      select sequence, payment_count, total, block_time from indexer.batch_recipient
       where chain_id = ${chainId} and recipient = ${wallet} and block_time >= ${from} and block_time < ${to}
         ${after === null ? database`` : database`and (block_time, sequence) > (${after.blockTime}, ${after.sequence})`}
       order by block_time, sequence
       limit ${limit}
     )
     select ${columns(database, true)}, c.confirmed_at as "confirmedAt", g.usd as "gasTokenUsd"
-    from r join ${index}.batch b on b.chain_id = ${chainId} and b.sequence = r.sequence
+    from r join indexer.batch b on b.chain_id = ${chainId} and b.sequence = r.sequence
     left join confirmation c on c.chain_id = ${chainId} and c.block_hash = b.block_hash
     left join gas_token_price g on g.chain_id = ${chainId} and g.block_hash = b.block_hash
     order by r.block_time, r.sequence`

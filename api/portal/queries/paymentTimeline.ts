@@ -37,7 +37,6 @@ export type PaymentTimeline = {
 /** @returns undefined for a payment that doesn't exist or is another provider's */
 export async function findPaymentTimeline(
   sql: Database,
-  indexerSchema: string,
   { providerId, paymentId }: { providerId: string; paymentId: string },
 ): Promise<PaymentTimeline | undefined> {
   const [payment] = await sql<Omit<PaymentTimeline, 'batches' | 'failures' | 'mined'>[]>`
@@ -46,24 +45,20 @@ export async function findPaymentTimeline(
     from payment where id = ${paymentId} and provider_id = ${providerId}`
   if (payment === undefined) return undefined
   const [batches, failures, [mined]] = await Promise.all([
-    readBatches(sql, indexerSchema, paymentId),
+    readBatches(sql, paymentId),
     sql<FailedAttempt[]>`
       select attempt, code, detail, failed_at as "failedAt", next_attempt_at as "nextAttemptAt"
       from settlement_failure where payment_id = ${paymentId} order by failed_at, attempt`,
     sql<NonNullable<PaymentTimeline['mined']>[]>`
       select tx_hash as "txHash", block_number as "blockNumber", block_hash as "blockHash", block_time as "blockTime"
-      from ${halves(sql, indexerSchema)} h
+      from ${halves(sql)} h
       where payment_id = ${paymentId} and half = 0 and state = 'settled'`,
   ])
   return { ...payment, batches, failures, mined: mined ?? null }
 }
 
 /** What was dropped from its batch before that was signed is in none of the batch's transactions. */
-async function readBatches(
-  sql: Database,
-  indexerSchema: string,
-  paymentId: string,
-): Promise<ClaimingBatch[]> {
+async function readBatches(sql: Database, paymentId: string): Promise<ClaimingBatch[]> {
   const batches = await sql<(Omit<ClaimingBatch, 'transactions'> & { id: bigint })[]>`
     select b.id, b.trigger, b.created_at as "claimedAt", b.closed_at as "closedAt", b.outcome
     from batch_item i join batch b on b.id = i.batch_id
@@ -75,7 +70,7 @@ async function readBatches(
     from batch_item i join transaction t on t.batch_id = i.batch_id
     where i.payment_id = ${paymentId} and (i.active or i.provider_outcome is not null or i.batch_id in (
       select batch_id from transaction where hash in (
-        select tx_hash from ${halves(sql, indexerSchema)} h where payment_id = ${paymentId} and state = 'settled'
+        select tx_hash from ${halves(sql)} h where payment_id = ${paymentId} and state = 'settled'
       )
     ))
     order by t.created_at, t.max_fee_per_gas`

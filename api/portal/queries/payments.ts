@@ -46,7 +46,6 @@ type Row = Omit<PaymentRecord, 'provider' | 'fee' | 'status'>
 /** @param now decides whether an authorization that nobody used has run out. */
 export async function findPayment(
   database: Database,
-  indexerSchema: string,
   paymentId: string,
   now: Date,
 ): Promise<PaymentRecord | undefined> {
@@ -65,7 +64,7 @@ export async function findPayment(
     database<(PaymentHalf & { half: 0 | 1 })[]>`
       select half, state, recipient, value, valid_before as "validBefore", nonce, tx_hash as "txHash",
         log_index as "logIndex", block_number as "blockNumber", block_hash as "blockHash"
-      from ${halves(database, indexerSchema)} h
+      from ${halves(database)} h
       where payment_id = ${paymentId}`,
   ])
   const provider = found.find(({ half }) => half === 0)
@@ -94,7 +93,6 @@ export type VoidOutcome = 'voided' | 'unknown' | 'forbidden' | 'claimed'
  */
 export async function voidPayment(
   database: Database,
-  indexerSchema: string,
   { paymentId, providerId, now }: { paymentId: string; providerId: string; now: Date },
 ): Promise<VoidOutcome> {
   return database.begin(async (sql): Promise<VoidOutcome> => {
@@ -107,7 +105,7 @@ export async function voidPayment(
     const [claim] = await sql`
       select from batch_item where payment_id = ${paymentId} and active
       union all
-      select from ${halves(sql, indexerSchema)} h where payment_id = ${paymentId} and state <> 'open'
+      select from ${halves(sql)} h where payment_id = ${paymentId} and state <> 'open'
       limit 1`
     if (claim !== undefined || payment.publishedAt !== null) return 'claimed'
     await sql`update payment set voided_at = ${now} where id = ${paymentId}`

@@ -20,7 +20,6 @@ import type { Trigger } from '#protocol/settlement'
 export type PendingBatch = { feeRecipient: Address; trigger: Trigger; payments: PublishedPayment[] }
 
 export type PendingQuestion = {
-  indexerSchema: string
   settings: { triggers: TriggerSettings } & CostSettings
   /** 0: the most urgent payments; from 1 on, so many batches further down the queue. */
   page: number
@@ -48,13 +47,13 @@ export function createPendingBatches(database: Database) {
 
   return async function findPendingBatches(
     served: ServedNetwork,
-    { indexerSchema, settings, page, now }: PendingQuestion,
+    { settings, page, now }: PendingQuestion,
   ): Promise<PendingBatch[]> {
     const { triggers } = settings
     const scope = { chainId: served.network.chainId, token: served.token }
     const batches: PendingBatch[] = []
     const publish = async ({ feeRecipient }: QueueGroup, trigger: Trigger, ids: string[]) => {
-      const payments = await publishPayments(database, indexerSchema, ids, now)
+      const payments = await publishPayments(database, ids, now)
       if (payments.length > 0) batches.push({ feeRecipient, trigger, payments })
     }
     // A keeper does so as well; where it's gone, others need what it had put off.

@@ -22,16 +22,14 @@ export type ProviderBatchQuery = {
 /** The batches that paid a provider, newest first. */
 export async function findProviderBatches(
   sql: Database,
-  indexerSchema: string,
   { providerId, chainId, after, limit }: ProviderBatchQuery,
 ): Promise<ProviderBatch[]> {
-  const index = sql(indexerSchema)
   // Each wallet's newest ones by its index, and of these the newest: any batch among them has all of its wallets' rows.
   return sql<ProviderBatch[]>`
     with paid as (
       select r.* from wallet w
       cross join lateral (
-        select r.chain_id, r.tx_hash, r.log_index, r.payment_count, r.total from ${index}.batch_recipient r
+        select r.chain_id, r.tx_hash, r.log_index, r.payment_count, r.total from indexer.batch_recipient r
         where r.chain_id = w.chain_id and r.recipient = w.address
           ${
             after === null
@@ -52,7 +50,7 @@ export async function findProviderBatches(
       b.gas_used * b.effective_gas_price + coalesce(b.l1_fee, 0) as "gasCost", b.tx_hash as "txHash",
       b.trigger as "triggerCode", b.block_number as "blockNumber", b.block_hash as "blockHash",
       b.block_time as "blockTime"
-    from own join ${index}.batch b
+    from own join indexer.batch b
       on b.chain_id = own.chain_id and b.tx_hash = own.tx_hash and b.log_index = own.log_index
     order by b.block_time desc, b.sequence desc, b.chain_id desc
     limit ${limit}`

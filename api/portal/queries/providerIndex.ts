@@ -9,7 +9,6 @@ import { requireIndexedHead } from './indexedHead.ts'
  */
 export async function requireProviderIndex(
   database: Database,
-  indexerSchema: string,
   providerId: string,
   chainId?: number,
 ): Promise<Record<string, number>> {
@@ -19,7 +18,7 @@ export async function requireProviderIndex(
     order by chain_id`
   const heads = await Promise.all(
     chains.map(async (chain): Promise<[string, number]> => {
-      const { blockNumber } = await requireIndexedHead(database, indexerSchema, chain.chainId)
+      const { blockNumber } = await requireIndexedHead(database, chain.chainId)
       return [networkByChainId(chain.chainId).name, Number(blockNumber)]
     }),
   )

@@ -73,20 +73,14 @@ const rowsLookedAt = 5_000
  * A status is the chain's business and stands in no column. So the filter takes what could have it, by an index, and
  * then asks what each of them is; rows that turn out otherwise are bounded a page.
  */
-export async function findProviderPayments(
-  sql: Database,
-  indexerSchema: string,
-  filters: PaymentFilters,
-): Promise<PaymentPage> {
+export async function findProviderPayments(sql: Database, filters: PaymentFilters): Promise<PaymentPage> {
   const { status, limit } = filters
   const payments: ProviderPayment[] = []
   let { after } = filters
   let chunk = limit + 1
   for (let looked = 0; looked < rowsLookedAt; looked += chunk, chunk = Math.min(chunk * 4, 1_000)) {
     const found = await Promise.all(
-      searches(sql, filters, chunk).map((search) =>
-        readPayments(sql, indexerSchema, { ...filters, after }, search),
-      ),
+      searches(sql, filters, chunk).map((search) => readPayments(sql, { ...filters, after }, search)),
     )
     // Beyond where the first of the searches stopped, it may have payments that come before those of the others.
     const end = found
@@ -187,7 +181,6 @@ function newestFirst(a: Row, b: Row): number {
 
 async function readPayments(
   sql: Database,
-  indexerSchema: string,
   filters: PaymentFilters,
   { candidates, seen, limit }: Search,
 ): Promise<Row[]> {
@@ -204,7 +197,7 @@ async function readPayments(
         ${payer === undefined ? sql`` : sql`and p.payer = ${payer}`}
         ${from === undefined ? sql`` : sql`and p.accepted_at >= ${from}`}
         ${to === undefined ? sql`` : sql`and p.accepted_at < ${to}`}
-        ${txHash === undefined ? sql`` : sql`and p.id in ${paymentsOf(sql, indexerSchema, providerId, txHash)}`}
+        ${txHash === undefined ? sql`` : sql`and p.id in ${paymentsOf(sql, providerId, txHash)}`}
         ${after === null ? sql`` : sql`and (p.accepted_at, p.id) < (${after.acceptedAt}, ${after.paymentId})`}
       order by p.accepted_at desc, p.id desc
       limit ${limit}
@@ -221,17 +214,17 @@ async function readPayments(
         where i.payment_id = p.id and i.active and b.state not in ('claimed', 'closed')
       ) as "isSettling"
     from page p
-    cross join lateral ${bothHalves(sql, indexerSchema)} half
+    cross join lateral ${bothHalves(sql)} half
     where p.is_last or (${seen})
     order by p.accepted_at desc, p.id desc`
 }
 
 /** The payments that a transaction moved a half of: by the index, and by what was sent straight to USDC. */
-function paymentsOf(sql: Queryable, indexerSchema: string, providerId: string, txHash: Hex) {
+function paymentsOf(sql: Queryable, providerId: string, txHash: Hex) {
   return sql`(
     select a.payment_id
     from (
-      select chain_id, token, authorizer, nonce from ${sql(indexerSchema)}.authorization
+      select chain_id, token, authorizer, nonce from indexer.authorization
       where tx_hash = ${txHash} and chain_id in (select chain_id from wallet where provider_id = ${providerId})
       union
       select chain_id, token, authorizer, nonce from evidence where tx_hash = ${txHash}

@@ -43,7 +43,6 @@ export type ProviderWorkQuestion = {
  */
 export async function readProviderWork(
   database: Database,
-  indexerSchema: string,
   { providerId, tokens, now }: ProviderWorkQuestion,
 ): Promise<Map<string, WalletWork>> {
   const rows = await database<Row[]>`
@@ -60,7 +59,7 @@ export async function readProviderWork(
       from wallet w
       join served s on s.chain_id = w.chain_id
       join payment p on p.chain_id = w.chain_id and p.token = s.token and p.payee = w.address
-      join ${halves(database, indexerSchema)} h on h.payment_id = p.id and h.half = 0
+      join ${halves(database)} h on h.payment_id = p.id and h.half = 0
       where w.provider_id = ${providerId}
         and p.concluded_at is null and p.failed_at is null and p.voided_at is null
         and h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz)

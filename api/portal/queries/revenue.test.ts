@@ -16,7 +16,6 @@ import { findTopPayers } from './topPayers.ts'
 
 let database: Database
 let provider: SeedProvider
-const indexerSchema = 'index'
 const day = new Date('2026-11-21T00:00:00Z')
 const at = (hours: number) => new Date(day.getTime() + hours * 3_600_000)
 const chainTime = (hours: number) => at(hours).getTime() / 1000
@@ -24,11 +23,11 @@ const chainTime = (hours: number) => at(hours).getTime() / 1000
 beforeAll(async () => {
   database = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
   await migrate(database)
-  await createIndexTables(database, indexerSchema)
+  await createIndexTables(database)
 })
 beforeEach(async () => {
   provider = await seedProvider(database, 2)
-  await setIndexedHead(database, indexerSchema, {
+  await setIndexedHead(database, {
     chainId: seedChainId,
     blockNumber: 200,
     blockTime: chainTime(12),
@@ -37,7 +36,7 @@ beforeEach(async () => {
 afterAll(() => database.end())
 
 const revenue = (query: Partial<RevenueQuery> = {}) =>
-  findRevenue(database, indexerSchema, {
+  findRevenue(database, {
     providerId: provider.providerId,
     interval: 'total',
     groupBy: 'none',
@@ -48,21 +47,21 @@ const revenue = (query: Partial<RevenueQuery> = {}) =>
     ...query,
   })
 
-const summarise = () => summarisePayments(database, { indexerSchema, limit: 1_000 })
+const summarise = () => summarisePayments(database, { limit: 1_000 })
 const conclude = (paymentId: string) =>
   database`update payment set concluded_at = now() where id = ${paymentId}`
 
 /** One of each kind: settled, waiting, failed, voided, and one of which only the fee is missing. */
 async function seedMix() {
   const settled = await seedPayment(database, { provider, acceptedAt: at(1) })
-  await seedSettlement(database, indexerSchema, settled)
+  await seedSettlement(database, settled)
   const waiting = await seedPayment(database, { provider, acceptedAt: at(1.5) })
   const failed = await seedPayment(database, { provider, acceptedAt: at(2), validBefore: chainTime(3) })
   await database`update payment set failed_at = now() where id = ${failed.paymentId}`
   const voided = await seedPayment(database, { provider, acceptedAt: at(2.5), validBefore: chainTime(3) })
   await database`update payment set voided_at = now() where id = ${voided.paymentId}`
   const partial = await seedPayment(database, { provider, acceptedAt: at(3), validBefore: chainTime(4) })
-  await seedSettlement(database, indexerSchema, partial, { halves: [0] })
+  await seedSettlement(database, partial, { halves: [0] })
   return { settled, waiting, failed, voided, partial }
 }
 
@@ -110,7 +109,7 @@ test('behavior: a payment that is opened again leaves the sums', async () => {
   await conclude(settled.paymentId)
   await summarise()
   // A reorg below what was taken for final.
-  await database`delete from ${database(indexerSchema)}.authorization where nonce = ${settled.nonces[0]}`
+  await database`delete from indexer.authorization where nonce = ${settled.nonces[0]}`
   expect(await revenue()).toMatchObject([{ settledNet: 95_000n }])
   await database`update payment set concluded_at = null where id = ${settled.paymentId}`
   expect(await revenue()).toMatchObject([
@@ -120,7 +119,7 @@ test('behavior: a payment that is opened again leaves the sums', async () => {
 
 test('behavior: a reorg shows at once', async () => {
   const { settled } = await seedMix()
-  await database`delete from ${database(indexerSchema)}.authorization where authorizer = ${settled.payer}`
+  await database`delete from indexer.authorization where authorizer = ${settled.payer}`
   expect(await revenue()).toMatchObject([{ settledPayments: 1, settledNet: 47_500n, settledFee: 0n }])
 })
 
@@ -128,7 +127,7 @@ test('behavior: an empty index turns no concluded payment into a failed one', as
   const payment = await seedPayment(database, { provider, acceptedAt: at(1), validBefore: chainTime(30) })
   await conclude(payment.paymentId)
   expect(await summarise()).toBe(0)
-  await seedSettlement(database, indexerSchema, payment)
+  await seedSettlement(database, payment)
   expect(await summarise()).toBe(1)
   expect(await revenue()).toMatchObject([{ settledPayments: 1, failedPayments: 0 }])
 })
@@ -136,7 +135,7 @@ test('behavior: an empty index turns no concluded payment into a failed one', as
 test('behavior: two processes summarise each payment once', async () => {
   for (let i = 0; i < 30; i++) {
     const payment = await seedPayment(database, { provider, acceptedAt: at(1) })
-    await seedSettlement(database, indexerSchema, payment)
+    await seedSettlement(database, payment)
     await conclude(payment.paymentId)
   }
   const results = await Promise.all([summarise(), summarise(), summarise()])
@@ -148,7 +147,7 @@ test('args: interval, groupBy, limit, after', async () => {
   const [first = '', second = ''] = provider.endpointIds
   await seedPayment(database, { provider, endpointId: first, acceptedAt: at(1) })
   const concluded = await seedPayment(database, { provider, endpointId: second, acceptedAt: at(2) })
-  await seedSettlement(database, indexerSchema, concluded)
+  await seedSettlement(database, concluded)
   await conclude(concluded.paymentId)
   await summarise()
   await seedPayment(database, { provider, endpointId: first, acceptedAt: at(-24) })
@@ -182,7 +181,7 @@ test('args: interval, groupBy, limit, after', async () => {
 
 test('behavior: top payers, in the sums or not', async () => {
   const big = await seedPayment(database, { provider, providerAmount: 9_000_000n, acceptedAt: at(1) })
-  await seedSettlement(database, indexerSchema, big)
+  await seedSettlement(database, big)
   await conclude(big.paymentId)
   await summarise()
   const small = await seedPayment(database, { provider, acceptedAt: at(2) })
@@ -190,7 +189,7 @@ test('behavior: top payers, in the sums or not', async () => {
   const voided = await seedPayment(database, { provider, providerAmount: 99_000_000n, acceptedAt: at(3) })
   await database`update payment set voided_at = now() where id = ${voided.paymentId}`
   expect(again.payer).toBe(big.payer)
-  const top = await findTopPayers(database, indexerSchema, { providerId: provider.providerId, limit: 10 })
+  const top = await findTopPayers(database, { providerId: provider.providerId, limit: 10 })
   expect(top).toEqual([
     {
       chainId: seedChainId,
@@ -209,7 +208,7 @@ test('behavior: top payers, in the sums or not', async () => {
       lastAcceptedAt: at(2),
     },
   ])
-  const [first] = await findTopPayers(database, indexerSchema, { providerId: provider.providerId, limit: 1 })
+  const [first] = await findTopPayers(database, { providerId: provider.providerId, limit: 1 })
   expect(first?.payer).toBe(big.payer)
 })
 
@@ -232,7 +231,7 @@ test('args: top payers of whole days, summed by month and day, or not yet', asyn
   const top = async (from: string, to: string) => {
     const period = { from: new Date(`${from}T00:00:00Z`), to: new Date(`${to}T00:00:00Z`) }
     const query = { providerId: provider.providerId, period, limit: 10 }
-    const found = await findTopPayers(database, indexerSchema, query)
+    const found = await findTopPayers(database, query)
     return found.map(({ payer, payments, settledNet }) => [payer, payments, settledNet])
   }
   const expectPeriods = async (settled: { early: bigint; middle: bigint }) => {
@@ -254,14 +253,14 @@ test('args: top payers of whole days, summed by month and day, or not yet', asyn
   }
   await expectPeriods({ early: 0n, middle: 0n })
   for (const payment of [early, middle]) {
-    await seedSettlement(database, indexerSchema, payment)
+    await seedSettlement(database, payment)
     await expectPeriods({ early: 9_000_000n, middle: payment === early ? 0n : 2_000_000n })
     await conclude(payment.paymentId)
     expect(await summarise()).toBe(1)
     await expectPeriods({ early: 9_000_000n, middle: payment === early ? 0n : 2_000_000n })
   }
   // Opened again, it leaves each of its sums, and is looked at live.
-  await database`delete from ${database(indexerSchema)}.authorization where nonce = ${middle.nonces[0]}`
+  await database`delete from indexer.authorization where nonce = ${middle.nonces[0]}`
   await database`update payment set concluded_at = null where id = ${middle.paymentId}`
   await expectPeriods({ early: 9_000_000n, middle: 0n })
 })

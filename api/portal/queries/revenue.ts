@@ -77,7 +77,6 @@ function grouping(sql: Queryable, groupBy: RevenueGroup) {
  */
 export async function findRevenue(
   sql: Database,
-  indexerSchema: string,
   { providerId, interval, groupBy, from, to, endpointId, chainId, wallet, after, limit }: RevenueQuery,
 ): Promise<RevenueRow[]> {
   const group = grouping(sql, groupBy)
@@ -96,7 +95,7 @@ export async function findRevenue(
       union all
       select date_trunc(${interval === 'hour' ? 'hour' : 'day'}, accepted_at, 'UTC'), endpoint_id, chain_id, payee, payments, voided_payments,
         settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net
-      from ${openRevenue(sql, indexerSchema, { providerId, from, to })} open
+      from ${openRevenue(sql, { providerId, from, to })} open
       where true ${filters}
     ), summed as (
       select ${bucket} as starts_at, ${group.endpointId} as endpoint_id, ${group.chainId} as chain_id,
@@ -143,7 +142,6 @@ function isAfter(sql: Queryable, { startsAt, group }: RevenuePosition) {
 /** What payments that are not in the sums yet would add to them now: the counterpart of `revenue_share` in SQL. */
 function openRevenue(
   sql: Queryable,
-  indexerSchema: string,
   { providerId, from, to }: Pick<RevenueQuery, 'providerId' | 'from' | 'to'>,
 ) {
   return sql`(
@@ -156,7 +154,7 @@ function openRevenue(
         and (p.failed_at is not null or half.provider in ('cancelled', 'diverted')) then p.provider_amount else 0 end
         as failed_net
     from payment p
-    cross join lateral ${bothHalves(sql, indexerSchema)} half
+    cross join lateral ${bothHalves(sql)} half
     cross join lateral (
       select is_voided, payments, voided_payments, settled_payments, gross, fee, settled_net, settled_fee
       from revenue_share(p.provider_amount, p.fee_amount, (case when half.provider = 'settled' then 1 else 0 end)

@@ -20,10 +20,9 @@ export type SettlementFailure = ProviderPayment & { failures: FailedAttempt[] }
 /** A provider's payments whose settlement is failing or has failed, newest first, with each attempt and its reason. */
 export async function findSettlementFailures(
   sql: Database,
-  indexerSchema: string,
   filters: Omit<PaymentFilters, 'status'> & { status: Extract<PaymentStatus, 'failed' | 'retrying'> },
 ): Promise<{ failures: SettlementFailure[]; next: PaymentPosition | null }> {
-  const { payments, next } = await findProviderPayments(sql, indexerSchema, filters)
+  const { payments, next } = await findProviderPayments(sql, filters)
   const rows = await sql<(FailedAttempt & { paymentId: string })[]>`
     select payment_id as "paymentId", attempt, code, detail, failed_at as "failedAt",
       next_attempt_at as "nextAttemptAt"

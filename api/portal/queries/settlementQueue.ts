@@ -20,7 +20,6 @@ export type QueueQuestion = {
  */
 export async function readWalletQueue(
   database: Database,
-  indexerSchema: string,
   { chainId, token, wallet, half, now }: QueueQuestion,
 ): Promise<WalletQueue | null> {
   const recipient = half === 0 ? database`payee` : database`fee_recipient`
@@ -30,7 +29,7 @@ export async function readWalletQueue(
       min(h.valid_before) as "firstValidBefore",
       coalesce(bool_or(p.attempts > 0 and p.next_attempt_at <= ${now}), false) as "retryDue"
     from payment p
-    join ${halves(database, indexerSchema)} h on h.payment_id = p.id and h.half = ${half}
+    join ${halves(database)} h on h.payment_id = p.id and h.half = ${half}
     where p.chain_id = ${chainId} and p.token = ${token} and p.${recipient} = ${wallet}
       and p.concluded_at is null and p.failed_at is null and p.voided_at is null
       and h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz)
@@ -41,12 +40,11 @@ export async function readWalletQueue(
 /** Whether a wallet was ever registered or paid: an empty queue of another one is a mistyped address. */
 export async function isKnownWallet(
   database: Database,
-  indexerSchema: string,
   { chainId, wallet }: { chainId: number; wallet: Address },
 ): Promise<boolean> {
   const [row] = await database<[{ known: boolean }]>`
     select exists (select from wallet where chain_id = ${chainId} and address = ${wallet})
-      or exists (select from ${database(indexerSchema)}.batch_recipient
+      or exists (select from indexer.batch_recipient
         where chain_id = ${chainId} and recipient = ${wallet}) as known`
   return row.known
 }

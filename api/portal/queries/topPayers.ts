@@ -24,7 +24,6 @@ export type TopPayersQuery = {
 /** Who paid a provider most, voided payments aside. */
 export async function findTopPayers(
   sql: Database,
-  indexerSchema: string,
   { providerId, chainId, period, limit }: TopPayersQuery,
 ): Promise<TopPayer[]> {
   const onChain = chainId === undefined ? sql`` : sql`and r.chain_id = ${chainId}`
@@ -50,7 +49,7 @@ export async function findTopPayers(
         sum(share.settled_net) as settled_net, max(r.accepted_at) as last_accepted_at
       from payment r
       cross join lateral (
-        select state from ${halves(sql, indexerSchema)} h where h.payment_id = r.id and h.half = 0
+        select state from ${halves(sql)} h where h.payment_id = r.id and h.half = 0
       ) provider
       cross join lateral revenue_share(r.provider_amount, r.fee_amount,
         (case when provider.state = 'settled' then 1 else 0 end) + (case when r.voided_at is null then 0 else 4 end)) share

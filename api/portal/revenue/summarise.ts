@@ -9,9 +9,9 @@ import { isMissingIndex } from '../queries/indexedHead.ts'
  * concluded the payment knew better, but an index that is empty or behind (it was deployed anew) must not turn settled
  * payments into failed ones here, where nobody would look again.
  */
-function isUndecided(sql: Queryable, indexerSchema: string) {
+function isUndecided(sql: Queryable) {
   return sql`h.state = 'open' and h.valid_before > coalesce((
-    select left(latest_checkpoint, 10)::bigint from ${sql(indexerSchema)}._ponder_checkpoint c
+    select left(latest_checkpoint, 10)::bigint from indexer._ponder_checkpoint c
     where c.chain_id = h.chain_id), 0)`
 }
 
@@ -22,17 +22,14 @@ function isUndecided(sql: Queryable, indexerSchema: string) {
  *
  * @returns how many were added, at most `limit`
  */
-export async function summarisePayments(
-  database: Database,
-  { indexerSchema, limit }: { indexerSchema: string; limit: number },
-): Promise<number> {
+export async function summarisePayments(database: Database, { limit }: { limit: number }): Promise<number> {
   return database.begin(async (sql) => {
     // Locked and read by two statements: the second one's snapshot is as young as the lock.
     const taken = await sql<{ id: string }[]>`
       select p.id from payment p where p.summarised is null and p.concluded_at is not null
         and not exists (
-          select from ${halves(sql, indexerSchema)} h
-          where h.payment_id = p.id and ${isUndecided(sql, indexerSchema)}
+          select from ${halves(sql)} h
+          where h.payment_id = p.id and ${isUndecided(sql)}
         )
       order by p.concluded_at limit ${limit} for update of p skip locked`
     if (taken.length === 0) return 0
@@ -40,10 +37,10 @@ export async function summarisePayments(
       with concluded as (
         select p.id, coalesce(sum(case when h.state = 'settled' then 1 << h.half else 0 end), 0)
           + case when p.voided_at is null then 0 else 4 end as bits
-        from payment p left join ${halves(sql, indexerSchema)} h on h.payment_id = p.id
+        from payment p left join ${halves(sql)} h on h.payment_id = p.id
         where p.id = any(${taken.map(({ id }) => id)})
         group by p.id
-        having not bool_or(${isUndecided(sql, indexerSchema)})
+        having not bool_or(${isUndecided(sql)})
       ), added as (
         update payment p set summarised = c.bits from concluded c where p.id = c.id
         returning p.provider_id, p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer, p.provider_amount,
@@ -89,19 +86,18 @@ export type SummaryLoop = { start(): void; close(): Promise<void> }
 /** Keeps the sums up to date, in the background of an api process. */
 export function createSummaryLoop(options: {
   database: Database
-  indexerSchema: string
   log: Logger
   pollIntervalMs?: number
   onError?: () => void
 }): SummaryLoop {
-  const { database, indexerSchema, log, pollIntervalMs = 5_000, onError } = options
+  const { database, log, pollIntervalMs = 5_000, onError } = options
   const limit = 2_000
   const stop = new AbortController()
   let running: Promise<void> | undefined
 
   async function run(): Promise<void> {
     while (!stop.signal.aborted) {
-      const added = await summarisePayments(database, { indexerSchema, limit }).catch((error: unknown) => {
+      const added = await summarisePayments(database, { limit }).catch((error: unknown) => {
         // Not deployed yet: nothing can be concluded either.
         if (isMissingIndex(error)) return 0
         // Until then the views sum from the chain what is missing here: slower, not wrong.
