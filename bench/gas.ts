@@ -36,7 +36,7 @@ import { gasFloorRuntimeCode } from './generated/gasFloor.ts'
 
 const sizes = [1, 10, 50, 100, 150] as const
 const largest = 150
-/** Where percentages are told: below, the transaction's base cost outweighs everything. */
+/** Percentages are reported from this size on; below it the transaction's base cost dominates. */
 const comparedSizes = [50, 100, 150] as const
 /** EIP-7825's cap on a transaction's gas. */
 const transactionGasCap = 2n ** 24n

@@ -3,15 +3,15 @@ import { BaseError } from '#protocol/errors'
 
 /** Exit statuses of every command. */
 export const exitStatus = {
-  /** It did what was asked, and all is well. */
+  /** Done, and nothing is wrong. */
   ok: 0,
-  /** It did what was asked, and what it found is not well: an audit that doesn't reconcile, a sick system. */
+  /** Done, and something is wrong: an audit that doesn't reconcile, a failed check. */
   unwell: 1,
-  /** It could not do what was asked. */
+  /** The command itself failed. */
   failed: 2,
 } as const
 
-/** Something that the person at the terminal can put right; shown without a stack trace. */
+/** An error that the user can correct; shown without a stack trace. */
 export class CliError extends Error {
   override readonly name = 'CliError'
   readonly code: string

@@ -5,7 +5,7 @@ import { createProgram } from './program.ts'
 
 const program = createProgram()
 
-// A reader that has seen enough (head, less) is no error.
+// A closed pipe (`| head`) is no error.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') throw error
   process.exit()
@@ -26,9 +26,9 @@ try {
 }
 
 /**
- * Before anything is parsed: variables are defaults of flags. The demo is the same everywhere, whatever `.env` says.
+ * Runs before parsing, because variables are defaults of flags. The demo ignores `.env`.
  *
- * Not called --env-file: Node takes a flag of that name for its own, wherever it stands (nodejs/node#54232).
+ * The flag isn't called --env-file because Node takes that flag itself, wherever it stands (nodejs/node#54232).
  */
 function loadEnvironment(args: readonly string[]): void {
   const position = args.findIndex((arg) => /^--env(=|$)/.test(arg))

@@ -1,11 +1,11 @@
 import { styleText } from 'node:util'
 
-/** Coloured where standard output is a terminal that wants it. */
+/** Colours text when standard output is a terminal that supports it. */
 export function paint(format: Parameters<typeof styleText>[0], text: string): string {
   return styleText(format, text, { stream: process.stdout })
 }
 
-/** Columns side by side, the numeric ones right-aligned. Widths are those of the text without colours. */
+/** Formats a table; numeric columns are right-aligned, and colour codes don't count for widths. */
 export function formatTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
   const isNumeric = header.map((_, column) => rows.every((row) => /^-?[\d.,]*$/.test(row[column] ?? '')))
   const widths = header.map((title, column) =>
@@ -22,12 +22,12 @@ export function formatTable(header: readonly string[], rows: readonly (readonly 
   return [paint('bold', line(header)), ...rows.map(line)].join('\n')
 }
 
-/** A wider cell than a terminal needs: the ends of a hash or an address tell it apart. */
+/** Shortens a hash or an address to its two ends, which tell it apart. */
 export function shorten(hex: string): string {
   return hex.length > 14 ? `${hex.slice(0, 8)}…${hex.slice(-4)}` : hex
 }
 
-/** Without what a stranger could steer a terminal with: a provider's name or a URL may hold any character. */
+/** Removes control characters: a provider's name or a URL may hold any, and they could steer the terminal. */
 export function printable(text: string): string {
   return text.replace(/\p{C}/gu, '�')
 }

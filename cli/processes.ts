@@ -7,7 +7,7 @@ import { runProgram } from './runProgram.ts'
 const environmentNote = `
 Settings come from the environment; .env.example names every variable. A file of them: tollkeeper --env .env …`
 
-/** `start`, `demo`, and each process by itself. */
+/** `start`, `demo`, and one command for each process. */
 export function addProcessCommands(program: Command): void {
   program
     .command('start')
@@ -81,7 +81,7 @@ export function addProcessCommands(program: Command): void {
 
 type KeeperFlags = { gateway?: string; rpc?: string; network?: NetworkName; keyFile?: string }
 
-/** What a keeper's flags say in the words of its environment. */
+/** Translates the keeper's flags into environment variables. */
 export function keeperEnvironment({ gateway, rpc, network, keyFile }: KeeperFlags): Record<string, string> {
   if (rpc !== undefined && network === undefined) throw new CliError('invalid_flags', '--rpc needs --network')
   return {

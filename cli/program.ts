@@ -6,7 +6,7 @@ import { addKeysCommand } from './keys.ts'
 import { addProcessCommands } from './processes.ts'
 import { addProviderCommand } from './provider.ts'
 
-/** `tollkeeper` and all of its commands; nothing runs before it is told to parse. */
+/** `tollkeeper` and its commands; nothing runs before `parse`. */
 export function createProgram(): Command {
   const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
   const program = new Command('tollkeeper')

@@ -1,6 +1,6 @@
 /**
- * `npm run coverage:contracts`: runs the Solidity tests with Hardhat's coverage and fails if a contract of ours has less
- * than 99 % of its lines or statements covered. Hardhat 3.18 tells no branches; mutateContract.ts is there for them.
+ * `npm run coverage:contracts`: runs the Solidity tests with Hardhat's coverage and fails if less than 99 %
+ * of a contract's lines or statements are covered. Hardhat 3.18 doesn't report branches; mutateContract.ts covers them.
  */
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
@@ -9,7 +9,7 @@ import { stripVTControlCharacters } from 'node:util'
 const least = 99
 const root = join(import.meta.dirname, '..')
 
-// The instrumented contract costs more gas, which is what the gas tests measure: they are left out.
+// The gas tests are left out: instrumented contracts cost more gas.
 const { stdout: output, status } = spawnSync(
   'hardhat',
   [

@@ -2,8 +2,8 @@ import { defineConfig } from 'hardhat/config'
 import config from '../hardhat.config.ts'
 
 /**
- * Hardhat's configuration for checkCoverage.ts. The instrumented contracts stand apart: in one folder each build would
- * throw away the other's, and so they can be compiled at the same time.
+ * Hardhat's configuration for checkCoverage.ts. The instrumented contracts have folders of their own: in a shared one
+ * each build would delete the other's output, and the two could not compile at the same time.
  */
 export default defineConfig({
   ...config,

@@ -1,4 +1,4 @@
-/** `npm run demo`: real buyers pay real APIs on a whole stack of its own, and every account is held against the chain. */
+/** `npm run demo`: buyers pay APIs on a complete stack; then every receipt, view and balance is compared with the chain. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -37,14 +37,14 @@ onStopSignal((urgent) => {
 
 try {
   progress.say('Starting Postgres, the chain, indexer, keeper and api')
-  // A high count of payments must not run into the short time trigger before it is reached.
+  // With many payments, the short time trigger must not fire before the count is reached.
   const timeTriggerSeconds = Math.max(30, Math.ceil(options.payments / 5))
   stack = await startStack({
     logFolder,
     signal: startup.signal,
-    // Settling 150 payments costs a quarter of a cent here, so that the thresholds aren't the raised ones.
+    // At this price 150 payments settle for a quarter of a cent, so the raised thresholds don't apply.
     chain: { blockTimeMs: 500, baseFeePerGas: 50_000n, ethUsd: 3000 },
-    // All buyers and providers have one address here.
+    // All buyers and providers share one IP address here.
     env: { api: { RATE_LIMITS: 'off' }, keeper: { TRIGGER_TIME_SECONDS: String(timeTriggerSeconds) } },
     onReady: (name, url) => progress.say(`  ${name.padEnd(8)} ${url}`),
     onDeath: (_, reason) => death.reject(new Error(reason)),
@@ -62,7 +62,7 @@ try {
 }
 if (process.exitCode === 0 || interrupted) await rm(logFolder, { recursive: true, force: true })
 else console.error(`Logs of all processes: ${logFolder}`)
-// A step that was cut off may still have requests under way.
+// An interrupted step may still have requests in flight.
 process.exit()
 
 function readOptions(): { payments: number; json: boolean } {

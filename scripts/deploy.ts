@@ -58,7 +58,7 @@ async function main(): Promise<void> {
   })
   const connection = await hre.network.create('target')
   try {
-    // The cause may hold the RPC's URL, and with it a credential: so it isn't passed on.
+    // The cause may hold the RPC's URL, which may hold a credential, so it isn't passed on.
     await connection.provider.request({ method: 'eth_chainId' }).catch(() => {
       throw new DeployError(`the RPC of ${name} doesn't answer; is its URL right, and is it up?`)
     })
@@ -99,7 +99,7 @@ function readArguments() {
   }
 }
 
-/** Also looks whether the file can be written, before there is something to write. */
+/** Also checks that the file is writable, before anything is deployed. */
 async function readRecords(file: string): Promise<Awaited<ReturnType<typeof readDeploymentsFile>>> {
   try {
     await access(dirname(file), constants.W_OK)
@@ -129,7 +129,7 @@ function readPrivateKey(network: string): Hex {
     )
   try {
     if (!/^0x[0-9a-fA-F]{64}$/.test(key)) throw new TypeError('not hex')
-    // 0 and what is over the curve's order have the form of a key, too.
+    // 0 and numbers above the curve's order look like keys, but are none.
     privateKeyToAccount(key as Hex)
     return key as Hex
   } catch {
@@ -146,7 +146,7 @@ function readStartBlock(text: string | undefined): number | undefined {
 try {
   await main()
 } catch (error) {
-  // A refusal is told in a line; anything else is a surprise, and its trace is wanted.
+  // An expected refusal is one line; an unexpected error keeps its stack trace.
   console.error(error instanceof DeployError ? `deploy: ${error.message}` : error)
   process.exitCode = 1
 }

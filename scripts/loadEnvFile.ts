@@ -1,4 +1,4 @@
-/** `node --import`: takes what `.env` says into the environment; what is set already stays. */
+/** `node --import`: loads `.env` into the environment; variables that are set already win. */
 import { existsSync } from 'node:fs'
 
 if (existsSync('.env')) process.loadEnvFile('.env')

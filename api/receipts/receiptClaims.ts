@@ -2,7 +2,7 @@ import type { Address, Hash, Hex } from 'viem'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import { type ReceiptClaims, zeroHash } from '#protocol/receipt'
 
-/** What a receipt tells of a payment that was accepted. */
+/** What a receipt says about an accepted payment. */
 export type ReceiptFacts = {
   paymentId: string
   providerId: string
@@ -59,7 +59,7 @@ export function receiptClaims(
   }
 }
 
-/** Of two Unix times. */
+/** The earlier of two Unix times. */
 export function soonerOf(first: bigint, second: bigint): bigint {
   if (first < second) return first
   return second

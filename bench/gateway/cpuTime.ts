@@ -3,7 +3,7 @@ import { readdir, readFile } from 'node:fs/promises'
 /** Linux counts a process's time in hundredths of a second. */
 const microsecondsPerTick = 10_000
 
-/** CPU time that a process has used so far, µs; what waits for a busy machine doesn't count. Linux only. */
+/** CPU time that a process has used so far, in µs; waiting doesn't count. Linux only. */
 export async function cpuTime(pid: number): Promise<number> {
   const [, , , , , , , , , , , user = 0, system = 0] = await readStat(`${pid}`)
   return (Number(user) + Number(system)) * microsecondsPerTick

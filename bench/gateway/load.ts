@@ -1,6 +1,6 @@
 /*
  * A load generator that takes as little of the machine as it can: it shares the cores with what it measures. Raw
- * HTTP/1.1 on keep-alive sockets, requests rendered beforehand, bodies kept as bytes and looked at afterwards.
+ * HTTP/1.1 on keep-alive sockets; requests are rendered beforehand, and bodies are kept as bytes and parsed afterwards.
  */
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
@@ -28,7 +28,7 @@ export function renderGet(path: string, headers: Record<string, string> = {}): B
   return Buffer.from(`GET ${path} HTTP/1.1\r\n${lines.join('')}\r\n`)
 }
 
-/** Sends everything as fast as it is answered: each connection its next request with its last answer. */
+/** Sends everything as fast as possible: each connection sends its next request when the last one is answered. */
 export async function saturate({ port, requests, connections }: Load): Promise<{
   perSecond: number
   answers: Answer[]

@@ -42,7 +42,7 @@ Example:
   $ tollkeeper audit --receipts - --rpc "$RPC_URL_BASE" --wallet 0x1000000000000000000000000000000000000001 --from 2026-11-01 --to 2026-11-30`,
     )
     .action(async (flags: AuditFlags) => {
-      // viem and jose are loaded only where they are needed: `--help` is to be quick.
+      // viem and jose are loaded only when needed, so that `--help` is quick.
       const { runAudit } = await import('./run.ts')
       process.exitCode = await runAudit(flags)
     })
@@ -68,7 +68,7 @@ function parseTo(value: string): bigint {
   return parseTime(value, 86_399n)
 }
 
-/** @param ofDay seconds to add where only a day is given. */
+/** @param ofDay seconds added when only a date is given. */
 function parseTime(value: string, ofDay: bigint): bigint {
   const isDay = /^\d{4}-\d\d-\d\d$/.test(value)
   const isTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:\d\d)$/.test(value)

@@ -5,13 +5,13 @@ import { CliError } from '../cliError.ts'
 
 export type KeySource = {
   jwks: JSONWebKeySet
-  /** A file or URL, for the person who reads the result. */
+  /** The file or URL, as shown in the report. */
   source: string
-  /** The source was taken from the receipts themselves: they prove no more than that they come from there. */
+  /** The issuer was taken from the receipts, so they only prove that this issuer signed them. */
   isSelfNamed: boolean
 }
 
-/** Reads the gateway's keys from where the auditor says, or else from where the receipts say that they were issued. */
+/** Reads the gateway's keys from the auditor's source, or from the issuer that the receipts name. */
 export async function readKeys(source: string | undefined, receipts: readonly string[]): Promise<KeySource> {
   const chosen = source ?? findIssuer(receipts)
   const text = /^https?:\/\//.test(chosen) ? await fetchText(chosen) : await readText(chosen)

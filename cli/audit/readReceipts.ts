@@ -2,12 +2,12 @@ import { readFile } from 'node:fs/promises'
 import { text } from 'node:stream/consumers'
 import { CliError } from '../cliError.ts'
 
-/** A receipt and where it stood. */
+/** A receipt and its place in the input. */
 export type ReceiptLine = { jws: string; line: number }
 
 /**
  * Reads receipts, one a line: the JWS itself, the same as a JSON string, or an object that carries it as `receipt`, as
- * `GET /receipts/{id}` and the middleware give it. What is none of these is passed on, for the audit to call it forged.
+ * `GET /receipts/{id}` and the middleware give it. Anything else is passed on, and the audit reports it as forged.
  *
  * @param path `-` is standard input.
  */

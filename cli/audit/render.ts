@@ -8,10 +8,10 @@ export type Lines = readonly { line: number }[]
 const stateColour = (state: AuditState) =>
   state === 'settled' ? 'green' : state === 'pending' ? 'yellow' : 'red'
 
-/** How many receipts that don't reconcile are listed one by one. */
+/** At most this many receipts that don't reconcile are listed. */
 const listed = 50
 
-/** The report for a person. */
+/** Formats the report for a person. */
 export function renderReport(report: AuditReport, lines: Lines): string {
   const { receipts, states, providers, batches, wallets, heads } = report
   const blocks: string[] = []
@@ -76,7 +76,7 @@ export function renderReport(report: AuditReport, lines: Lines): string {
   return blocks.join('\n\n')
 }
 
-/** The report as JSON: amounts as decimal base units. */
+/** Formats the report as JSON; amounts are decimal strings of base units. */
 export function renderJson(report: AuditReport, lines: Lines, jwks: string): string {
   const json = {
     ...report,
@@ -86,7 +86,7 @@ export function renderJson(report: AuditReport, lines: Lines, jwks: string): str
   return JSON.stringify(json, (_, value) => (typeof value === 'bigint' ? value.toString() : value), 2)
 }
 
-/** One line a receipt, for a spreadsheet. */
+/** Formats one line a receipt, for a spreadsheet. */
 export function* renderCsv(report: AuditReport, lines: Lines): Generator<string> {
   yield formatCsvLine([
     ...[

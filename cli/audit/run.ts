@@ -39,7 +39,7 @@ export async function runAudit(flags: AuditFlags): Promise<number> {
   if (lines.length === 0 && !flags.wallet)
     throw new CliError('no_receipts', `${flags.receipts} holds no receipts`)
   const receipts = lines.map(({ jws }) => jws)
-  // With --wallet alone there is no signature to check.
+  // --wallet without receipts has no signature to check.
   const keys = receipts.length > 0 ? await readKeys(flags.jwks, receipts) : undefined
   if (keys?.isSelfNamed) {
     process.stderr.write(

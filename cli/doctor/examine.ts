@@ -5,7 +5,7 @@ import { examineGas } from './examineGas.ts'
 
 export type Check = {
   name: string
-  /** `warn`: it works, but look at it. `skip`: nothing to look at. */
+  /** `warn`: works, but needs attention. `skip`: not applicable. */
   status: 'ok' | 'warn' | 'fail' | 'skip'
   found: string
   /** What to do about it. */
@@ -39,10 +39,10 @@ export async function* examine(env: Environment): AsyncGenerator<Check> {
   yield* examineGas(env, networks)
 }
 
-/** The short form of whatever was thrown, without URLs, which hold credentials. */
+/** A short message for an error, without URLs, which may hold credentials. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
-  // viem's details are what the server said; postgres.js and Node say it by code.
+  // viem's `details` is the server's message; postgres.js and Node give a code.
   const { shortMessage, details, code } = error as Error &
     Partial<Record<'shortMessage' | 'details' | 'code', string>>
   const [line = ''] = (shortMessage === undefined ? error.message : `${shortMessage} ${details ?? ''}`).split(

@@ -7,13 +7,13 @@ import { domainSeparator, eip712Domain } from '#protocol/eip3009'
 import { runtimeCode } from '../../scripts/deploy/generated/batchSettlement.ts'
 import { type Check, reasonOf } from './examine.ts'
 
-/** A head that is older than this has stopped, on every network that we know. */
+/** A node whose newest block is older than this has stopped; true of every network in the table. */
 const staleSeconds = 120n
 
 /**
  * Checks each RPC of a network, then, through the first that works, the token, the contract and the price feed.
  *
- * @param heads the block number at the head, added for those who compare with it.
+ * @param heads receives the head's block number by network, for the checks that compare with it.
  */
 export async function* examineChain(
   settings: NetworkSettings,
@@ -115,7 +115,7 @@ async function examineContract(
   }
 }
 
-/** The keeper judges by it whether gas is dear, and views say by it what gas cost. Without it, ETH_USD holds. */
+/** The keeper and the views convert gas costs with the feed's price; without a feed they use ETH_USD. */
 async function examineFeed(
   client: PublicClient,
   feed: Address,

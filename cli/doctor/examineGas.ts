@@ -4,12 +4,12 @@ import { privateKeyToAddress } from 'viem/accounts'
 import type { NetworkSettings } from '#chain/networkSettings'
 import { type Check, type Environment, reasonOf } from './examine.ts'
 
-/** Gas of a batch that is as full as the keeper makes them. */
+/** Gas of a full batch. */
 const batchGas = 15_500_000n
-/** Full batches that a wallet should be good for. */
+/** A wallet should be able to pay for this many full batches. */
 const comfortable = 20n
 
-/** Checks that each wallet of the keeper can pay for batches at the network's gas price of this moment. */
+/** Checks that each wallet of the keeper can pay for batches at the network's current gas price. */
 export async function* examineGas(
   env: Environment,
   networks: readonly NetworkSettings[],

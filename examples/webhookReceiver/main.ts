@@ -1,4 +1,4 @@
-/** Prints what a gateway tells it. Its URL is registered with POST /providers/{id}/webhooks, which answers the secret. */
+/** Prints a gateway's webhooks. Register its URL with POST /providers/{id}/webhooks, which returns the secret. */
 import { serve } from '@hono/node-server'
 import { createReceiver } from './receiver.ts'
 

@@ -7,8 +7,8 @@ export type GatewayEvent = { type: string; timestamp: string; data: Record<strin
 /**
  * Receives a gateway's webhooks: checks the signature, takes each message once, answers at once.
  *
- * What is seen lives in memory here. Something that books money keeps the ids in its database, in the transaction that
- * books: then a message that comes twice is booked once, whatever crashes.
+ * This example keeps the ids of messages in memory. A program that books money stores the id in the transaction that
+ * books it; then a message that is delivered twice is booked once, even after a crash.
  */
 export function createReceiver(
   secret: string,
@@ -19,7 +19,7 @@ export function createReceiver(
   const app = new Hono()
 
   app.post('/tollkeeper', bodyLimit({ maxSize: 65_536 }), async (c) => {
-    // The signature covers the bytes as they came: verify the text, not what a parser made of it.
+    // The signature covers the raw body, so verify the text before parsing it.
     const body = await c.req.text()
     let event: GatewayEvent
     try {

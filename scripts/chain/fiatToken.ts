@@ -15,14 +15,14 @@ export function readFiatTokenArtifact(path: string): Artifact {
   return JSON.parse(readFileSync(file, 'utf8'))
 }
 
-/** EIP-1967's forerunner: where Circle's proxy keeps its implementation and its admin. */
+/** Storage slots of Circle's proxy for its implementation and admin; they are older than EIP-1967. */
 export const proxySlots: { implementation: Hex; admin: Hex } = {
   implementation: keccak256(stringToHex('org.zeppelinos.proxy.implementation')),
   admin: keccak256(stringToHex('org.zeppelinos.proxy.admin')),
 }
 
 type FiatToken = {
-  /** Where the proxy, which is the token, comes to stand. */
+  /** Address of the proxy, which is the token. */
   address: Address
   implementation: Address
   abi: Abi

@@ -1,6 +1,6 @@
 /**
- * A real Hardhat node in a process of its own. Started by startLocalChain.ts through fork(): it tells its port over
- * that channel and ends when the channel does, so that it never outlives its parent, however that dies.
+ * A real Hardhat node in a process of its own. Started by startLocalChain.ts through fork(): it sends its port over
+ * that channel and ends when the channel closes, so that it never outlives its parent.
  */
 import { createHardhatRuntimeEnvironment } from 'hardhat/hre'
 import { devMnemonic } from './accounts.ts'
@@ -24,9 +24,9 @@ const hre = await createHardhatRuntimeEnvironment({
       chainId: options.chainId,
       initialBaseFeePerGas: BigInt(options.baseFeePerGas),
       accounts: { mnemonic: devMnemonic, count: options.accounts },
-      // Without it every automined block moves the clock on by a second, and short windows expire.
+      // Otherwise every automined block moves the clock by a second, and short windows expire.
       allowBlocksWithSameTimestamp: true,
-      // As a real node: a transaction that reverts is mined, it isn't an error of eth_sendRawTransaction.
+      // As on a real node, a transaction that reverts is mined; eth_sendRawTransaction doesn't fail.
       throwOnTransactionFailures: false,
     },
   },
@@ -34,7 +34,7 @@ const hre = await createHardhatRuntimeEnvironment({
 
 const server = await hre.network.createServer('chain', '127.0.0.1', options.port)
 
-// Ctrl-C reaches the whole process group; the parent decides when the chain goes.
+// Ctrl-C reaches the whole process group; the parent decides when the chain stops.
 process.on('SIGINT', () => {})
 process.on('SIGTERM', () => process.exit(0))
 process.on('disconnect', () => process.exit(0))

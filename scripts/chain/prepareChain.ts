@@ -52,13 +52,13 @@ export type PreparedChain = {
   deployments: LocalDeployments
   /** Mints `amount` base units to each address, 250 a transaction; resolves once they are mined. */
   mintUsdc: (addresses: readonly Address[], amount: bigint) => Promise<void>
-  /** 0: a block a transaction, at once. Else a block every `blockTimeMs`. */
+  /** 0: each transaction is mined at once in its own block. Otherwise a block every `blockTimeMs`. */
   setMining: (blockTimeMs: number) => Promise<void>
   setEthUsd: (usd: number) => Promise<void>
 }
 
 /**
- * Gives an empty development node what a real network has. What is there already stays, so it can run twice.
+ * Gives an empty development node what a real network has. What exists stays, so it can run twice.
  * On localhost USDC is deployed to an address of its own, the same on each chain; where the chain plays another network
  * the same token stands at that network's real address.
  */
@@ -122,12 +122,12 @@ export async function prepareChain(options: PrepareOptions): Promise<PreparedCha
     const admin = client.account.address
     const call = (functionName: string, args: unknown[]) =>
       send(usdc, encodeFunctionData({ abi: token.abi, functionName, args }))
-    // As Circle did on Base, but for the roles (masterMinter, pauser, blacklister, owner), which are all the admin's.
+    // As Circle did on Base, except that the admin holds every role (masterMinter, pauser, blacklister, owner).
     await call('initialize', [network.eip712.name, 'USDC', 'USD', 6, admin, admin, admin, admin])
     await call('initializeV2', [network.eip712.name])
     await call('initializeV2_1', [admin])
     await call('initializeV2_2', [[], 'USDC'])
-    // Multicall3 may mint, so that many buyers are funded in one transaction.
+    // Multicall3 may mint, so that one transaction funds many buyers.
     await call('configureMinter', [multicall3Address, maxUint256])
   }
 

@@ -8,21 +8,21 @@ import { type LocalDeployments, type PreparedChain, prepareChain } from './prepa
 export type LocalChainOptions = {
   /** Which network the chain plays: its chain id, USDC address and EIP-712 name. Default `localhost`. */
   network?: NetworkName
-  /** 0, the default, takes a free one. */
+  /** 0, the default, takes a free port. */
   port?: number
-  /** Default: the network's own. Another one makes a chain that deploy and config checks must refuse. */
+  /** Default: the network's own. Any other makes a chain that deploy and config checks must refuse. */
   chainId?: number
-  /** A block every so often, in milliseconds, once the chain is prepared. 0 mines a block a transaction. Default 1000. */
+  /** Milliseconds between blocks, once the chain is prepared. 0 mines one block a transaction. Default 1000. */
   blockTimeMs?: number
   /** How many funded dev accounts (accounts.ts). Default 20. */
   accounts?: number
-  /** Of the first block, in wei. Default 1,000,000 (0.001 gwei), as on Base. */
+  /** Base fee of the first block, in wei. Default 1,000,000 (0.001 gwei), as on Base. */
   baseFeePerGas?: bigint
-  /** USD an ETH by the price feed, where the network has one. Default 3000. */
+  /** USD per ETH that the price feed answers, where the network has a feed. Default 3000. */
   ethUsd?: number
   /** Leave the chain empty: no USDC, no CREATE2 factory, a block a transaction. Default false. */
   bare?: boolean
-  /** False: all but BatchSettlement, for tests that deploy it. Default true. */
+  /** False leaves BatchSettlement out, for tests that deploy it. Default true. */
   withBatchSettlement?: boolean
 }
 
@@ -32,7 +32,7 @@ export type LocalChain = {
   chainId: number
   network: NetworkName
   pid: number
-  /** What DEPLOYMENTS_FILE is to hold where the chain plays another network than localhost. */
+  /** Content for DEPLOYMENTS_FILE where the chain plays another network than localhost. */
   deployments: LocalDeployments
   mintUsdc: PreparedChain['mintUsdc']
   setMining: PreparedChain['setMining']

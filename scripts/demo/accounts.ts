@@ -23,7 +23,7 @@ export function tokenAt(chain: PublicClient, address: Address): Token {
   }
 }
 
-/** What of the plan the batches on chain don't bear out. */
+/** The differences between the plan and the batches on chain. */
 export function checkBatches(plan: Plan, batches: Batch[]): string[] {
   const problems: string[] = []
   const payments = batches.reduce((sum, batch) => sum + batch.payments, 0)
@@ -39,7 +39,7 @@ export function checkBatches(plan: Plan, batches: Batch[]): string[] {
   return problems
 }
 
-/** Where the gateway's batch view tells another story than the chain's balances. */
+/** The differences between the gateway's batch view and the chain's balances. */
 export async function checkViews(
   stack: Stack,
   { sales }: Market,
@@ -82,11 +82,11 @@ async function viewedBatches(gatewayUrl: string, wallet: Address): Promise<Viewe
 }
 
 export type Conservation = {
-  /** By the provider's name. */
+  /** Amounts by provider name. */
   providerAmounts: Map<string, bigint>
   providerAmount: bigint
   platformAmount: bigint
-  /** Whatever was minted is held by somebody who should hold it, to the unit. */
+  /** Whether the balances of the expected holders add up to what was minted, to the unit. */
   conserved: boolean
   problems: string[]
 }

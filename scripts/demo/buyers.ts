@@ -5,7 +5,7 @@ import { type Client, createClient } from '#sdk/client/createClient'
 
 export type Buyer = { address: Address; client: Client }
 
-/** Somebody with a wallet, who knows of the gateway and trusts it with no more than one payment. */
+/** A buyer with a wallet and a limit a payment. */
 export function createBuyer(options: {
   gatewayUrl: string
   network: NetworkName

@@ -13,16 +13,16 @@ export type Sale = { purchase: Purchase; provider: DemoProvider; address: Addres
 export type Market = {
   sales: Sale[]
   buyers: Buyer[]
-  /** USDC base units that were made for it. */
+  /** USDC base units minted for the demo. */
   minted: bigint
-  /** What isn't as it should be. */
+  /** Problems that were found. */
   problems: string[]
 }
 
 const buyerCount = 10
 const buyersAtOnce = 8
 
-/** Buyers and providers meet: every payment of the plan is made, and one request in mock mode. */
+/** Makes every payment of the plan, and one request in mock mode. */
 export async function holdMarket(
   stack: Stack,
   plan: Plan,
@@ -46,7 +46,7 @@ export async function holdMarket(
 
   const market: Market = { sales: [], buyers: [...buyers, wealthy], minted, problems: [] }
   const [many] = plan.micropayments
-  // One provider after the other: what queues for one would ride along with another's batch.
+  // One provider after the other: payments that wait would join another provider's batch.
   for (const purchase of [...plan.micropayments, plan.highValue]) {
     if (purchase.count === 0) continue
     const address = privateKeyToAddress(generatePrivateKey())
@@ -83,7 +83,7 @@ async function sell(
   })
 }
 
-/** Until the keeper has taken a payment into a batch. */
+/** Resolves when the keeper has claimed a payment. */
 async function untilClaimed(gatewayUrl: string, paymentId: string): Promise<void> {
   for (let status = 'verified'; status === 'verified'; ) {
     await new Promise((resolve) => setTimeout(resolve, 100))
@@ -108,7 +108,7 @@ async function payInMockMode(network: Stack['chain']['network']): Promise<string
   ]
 }
 
-/** Each buyer can pay for everything but the high-value payment, with something left. */
+/** Enough for everything but the high-value payment, with some left over. */
 function budgetOf({ micropayments }: Plan): bigint {
   return micropayments.reduce((sum, { price, count }) => sum + price * BigInt(count), 1_000_000n)
 }

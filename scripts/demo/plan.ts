@@ -14,7 +14,7 @@ export type Plan = {
   highValue: Purchase
   /** Payments that the plan makes in all. */
   total: number
-  /** Triggers that must fire for it. */
+  /** Triggers that must fire. */
   expected: TriggerName[]
 }
 
@@ -38,7 +38,7 @@ export function planPayments(micropayments: number): Plan {
   const [first, second] = plan.micropayments
   const expected: TriggerName[] = ['high_value']
   if (first.count >= countThreshold) expected.push('count')
-  // A wallet's own share is what counts.
+  // The trigger counts only what the wallet itself receives.
   if (BigInt(second.count) * splitPrice(second.price).providerAmount >= amountThreshold)
     expected.push('amount')
   return { ...plan, total: micropayments + 1, expected }

@@ -2,13 +2,13 @@ import type { Writable } from 'node:stream'
 
 export type Progress = {
   say: (line: string) => void
-  /** Starts a step that is counted; call the result with how much of it is done. */
+  /** Starts a step; call the result with the number of parts that are done. */
   count: (label: string, total: number) => (done: number) => void
 }
 
 const barWidth = 30
 
-/** Where a person watches, a bar that moves; in a file, a line at each tenth. */
+/** A moving bar on a terminal; in a file, a line at each tenth. */
 export function createProgress(stream: Writable & { isTTY?: boolean }): Progress {
   const say = (line: string) => void stream.write(`${line}\n`)
   return {

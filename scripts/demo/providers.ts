@@ -12,7 +12,7 @@ import { registerProvider } from '../stack/registerProvider.ts'
 
 export type DemoProvider = {
   name: string
-  /** Who is paid; undefined in mock mode. */
+  /** The wallet that is paid; undefined in mock mode. */
   address: Address | undefined
   /** The protected resource. */
   url: string
@@ -44,7 +44,7 @@ export async function openProvider(options: {
   return { name, address, url, ...(await listen(port, protect)) }
 }
 
-/** A provider in mock mode. Its gateway is an address that nothing answers at: it mustn't be asked. */
+/** A provider in mock mode. Nothing listens at its gateway's address, because mock mode must not call it. */
 export async function openMockProvider(): Promise<DemoProvider & { gatewayUrl: string }> {
   const gatewayUrl = `http://${loopback}:${await freePort()}`
   const port = await freePort()

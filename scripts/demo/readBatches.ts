@@ -1,20 +1,20 @@
 import { type Address, type Hash, type PublicClient, parseEventLogs, type TransactionReceipt } from 'viem'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 
-/** By their number in BatchSettled. */
+/** Trigger names, by their number in BatchSettled. */
 const triggerNames = ['amount', 'count', 'time', 'high_value', 'expiry', 'direct'] as const
 export type TriggerName = (typeof triggerNames)[number]
 
 export type Batch = {
   txHash: Hash
   trigger: TriggerName
-  /** A byte a payment in the contract's outcomes. */
+  /** Number of payments: one byte each in `outcomes`. */
   payments: number
   gasUsed: bigint
   receipt: TransactionReceipt
 }
 
-/** Every settlement transaction that stands on the chain, oldest first, read from the chain alone. */
+/** Reads every settlement transaction from the chain, oldest first. */
 export async function readBatches(client: PublicClient, contract: Address): Promise<Batch[]> {
   const logs = await client.getLogs({ address: contract, fromBlock: 0n })
   const settled = parseEventLogs({ abi: batchSettlementAbi, eventName: 'BatchSettled', logs })

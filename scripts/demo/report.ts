@@ -20,7 +20,7 @@ export function toJson(result: DemoResult, elapsedMs: number): string {
   })
 }
 
-/** What a person reads at the end. */
+/** Formats the result for a person. */
 export function toText(result: DemoResult, elapsedMs: number): string {
   const isWhole = (count: number) => count === result.payments
   const checks: [boolean, string][] = [
@@ -71,7 +71,7 @@ function gasPerPayment({ gasUsed, settled }: DemoResult): number {
   return settled === 0 ? 0 : Math.round(Number(gasUsed) / settled)
 }
 
-/** The first column to the left, numbers to the right. */
+/** Aligns the first column to the left and the others to the right. */
 function table(head: string[], rows: string[][]): string {
   const isNumber = head.map((_, column) => rows.every((row) => /^[\d.,]+$/.test(row[column] ?? '')))
   const widths = head.map((title, column) =>

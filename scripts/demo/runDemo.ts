@@ -15,11 +15,11 @@ export type DemoResult = Omit<Conservation, 'problems'> & {
   receiptsVerified: number
   reconciled: number
   gasUsed: bigint
-  /** What doesn't hold; empty when all is well. */
+  /** Problems that were found; empty when all is well. */
   problems: string[]
 }
 
-/** Pays, waits until everything is settled, and holds every account of it against the chain's. */
+/** Makes the payments, waits until all are settled, and compares every account with the chain. */
 export async function runDemo(stack: Stack, micropayments: number, progress: Progress): Promise<DemoResult> {
   const deployment = stack.chain.deployments[stack.chain.network]
   if (!deployment) throw new Error(`nothing is deployed on ${stack.chain.network}`)

@@ -12,7 +12,7 @@ export type Audited = { settled: number; receiptsVerified: number; reconciled: n
 const lookUpsAtOnce = 8
 const patienceMs = 150_000
 
-/** Waits until every payment is settled, and audits the receipts of that as an auditor does: with the SDK. */
+/** Waits until every payment is settled, and audits the receipts with the SDK, as an auditor would. */
 export async function auditPayments(
   { sales, buyers }: Market,
   gateway: string,
@@ -22,7 +22,7 @@ export async function auditPayments(
   const ids = sales.flatMap(({ paymentIds }) => paymentIds)
   const audited: Audited = { settled: 0, receiptsVerified: 0, reconciled: 0, problems: [] }
 
-  // Any client can ask for any payment.
+  // Any client can ask about any payment.
   const [{ client } = { client: undefined }] = buyers
   const texts = new Map<string, string>()
   const settled = progress.count('Settled', ids.length)

@@ -6,7 +6,7 @@ const warning = 40
 const error = 50
 const lookMs = 400
 
-/** News for a person, out of one line of a process's log; undefined where it is none. */
+/** Turns one line of a process's log into a message for a person; undefined where there is nothing to tell. */
 export function describeLine(name: ServiceName, line: string): string | undefined {
   const entry = parseEntry(line)
   if (!entry) return undefined
@@ -21,7 +21,7 @@ export function describeLine(name: ServiceName, line: string): string | undefine
   return undefined
 }
 
-/** Tells of each payment that is accepted and each batch that the index shows, until it's stopped. */
+/** Reports each accepted payment and each indexed batch until it is stopped. */
 export function watchDatabase(databaseUrl: string, tell: (news: string) => void): () => Promise<void> {
   const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'tollkeeper-start' })
   const stopping = new AbortController()
@@ -52,7 +52,7 @@ export function watchDatabase(databaseUrl: string, tell: (news: string) => void)
 
   const watching = (async () => {
     while (!stopping.signal.aborted) {
-      // The views vanish for a moment while the indexer deploys; the next look sees what this one missed.
+      // The views are missing for a moment while the indexer deploys; the next query catches up.
       await look().catch(() => {})
       await new Promise((resolve) => setTimeout(resolve, lookMs))
     }
@@ -74,7 +74,7 @@ type Entry = {
   block?: unknown
 }
 
-/** Ponder warns of an RPC that it doesn't know, and of being stopped. */
+/** Ponder's warnings about an unknown RPC and about being stopped, which are expected here. */
 function isNoNews(msg: unknown): boolean {
   return typeof msg === 'string' && /^(Detected public RPC|Received SIG|Started shutdown)/.test(msg)
 }

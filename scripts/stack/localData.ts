@@ -4,10 +4,10 @@ import { schema } from '#ledger/database'
 const mark = 'tollkeeper: of a local chain that is gone when its process ends'
 
 /**
- * Empties a database of what an earlier `npm start` left, and marks it as one that may be emptied.
+ * Empties a database that an earlier `npm start` used, and marks it as one that may be emptied.
  *
- * The local chain starts anew each time with the same chain id and addresses, so rows of the last one would be taken for
- * its own. A database without the mark is somebody's gateway: it's refused.
+ * Each local chain starts with the same chain id and addresses, so rows of an earlier one would look like its own. A
+ * database without the mark may be somebody's gateway, so it is refused.
  */
 export async function clearLocalChainData(databaseUrl: string): Promise<void> {
   const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })

@@ -9,20 +9,20 @@ export type ServiceOptions = {
   /** The program and its arguments after `node`. */
   program: readonly string[]
   env: Record<string, string | undefined>
-  /** Where it answers, once `readyPath` answers 200. */
+  /** URL of the process; it is ready once `readyPath` answers 200. */
   url: string
   readyPath: string
   logFile: string
-  /** Each line that it writes. */
+  /** Called with each line that it writes. */
   onLine?: (line: string) => void
-  /** It ended by itself after it was ready. */
+  /** Called when it ends by itself after it was ready. */
   onDeath?: (reason: string) => void
 }
 
 const startDeadlineMs = 120_000
 const stopDeadlineMs = 15_000
 
-/** One of our processes, run as anybody would run it: `node <program>` with an environment. */
+/** A process of the stack, run as a user would: `node <program>` with an environment. */
 export class Service {
   readonly name: string
   readonly url: string
@@ -47,12 +47,12 @@ export class Service {
     return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null
   }
 
-  /** The end of what it wrote, for a report. */
+  /** The last lines that it wrote, for a report. */
   get lastLines(): readonly string[] {
     return this.#lastLines
   }
 
-  /** Resolves with the next line that it writes that matches. */
+  /** Resolves with the next line that matches. */
   nextLine(pattern: RegExp): Promise<string> {
     return new Promise((resolve) => {
       const look = (line: string) => {
@@ -64,7 +64,7 @@ export class Service {
     })
   }
 
-  /** Starts it and waits until it's ready. Also starts it anew after `stop` or `kill`. */
+  /** Starts it and waits until it is ready. Works again after `stop` or `kill`. */
   async start(env: Record<string, string | undefined> = {}): Promise<void> {
     this.#spawn(env)
     const deadline = AbortSignal.timeout(startDeadlineMs)
@@ -83,7 +83,7 @@ export class Service {
     this.#isExpectedToEnd = false
   }
 
-  /** Asks it to end, waits for that, and ends it if it won't. */
+  /** Asks it to end, waits, and kills it if it doesn't. */
   async stop(): Promise<void> {
     if (!this.isRunning) return
     this.#isExpectedToEnd = true
@@ -93,7 +93,7 @@ export class Service {
     clearTimeout(force)
   }
 
-  /** Ends it at once, as a crash would. */
+  /** Kills it at once, as a crash would. */
   async kill(): Promise<void> {
     if (!this.isRunning) return
     this.#isExpectedToEnd = true
@@ -109,10 +109,10 @@ export class Service {
   #spawn(env: Record<string, string | undefined>): void {
     if (this.isRunning) throw new Error(`${this.name} runs already`)
     this.#lastLines = []
-    this.#isExpectedToEnd = true // until it's ready; before that, start() reports its end
+    this.#isExpectedToEnd = true // until it is ready, start() reports its end
     const child = spawn(process.execPath, [...this.#options.program], {
       env: definedOnly({ ...process.env, ...this.#options.env, ...env }),
-      // A group of its own: a terminal's Ctrl-C reaches only the supervisor, which knows the order.
+      // Its own process group: a terminal's Ctrl-C reaches only the supervisor, which stops all in order.
       detached: true,
       stdio: ['ignore', 'pipe', 'pipe'],
     })
@@ -150,10 +150,10 @@ export class Service {
     const pid = this.#child?.pid
     if (pid === undefined) return
     try {
-      // The whole group, so that nothing it started stays behind.
+      // Signals the whole group, so that no child is left.
       process.kill(-pid, signal)
     } catch {
-      // It ended meanwhile.
+      // It has ended already.
     }
   }
 

@@ -22,30 +22,30 @@ export type StackPorts = { [name in ServiceName]?: number | undefined }
 type Environment = Record<string, string | undefined>
 
 export type StackOptions = {
-  /** Free ones where none is given. */
+  /** Default: free ports. */
   ports?: StackPorts
-  /** An external Postgres; without it one is started for this stack and goes with it. */
+  /** URL of an external Postgres. Default: one that is started for this stack and stopped with it. */
   databaseUrl?: string | undefined
-  /** Gives durability up for speed: for tests. */
+  /** Faster, but a crash loses data: for tests. */
   fastPostgres?: boolean
   chain?: Omit<LocalChainOptions, 'port' | 'bare'>
-  /** Further variables of each process. */
+  /** Additional environment variables, by process. */
   env?: { api?: Environment; keeper?: Environment; indexer?: { logLevel?: string } }
-  /** Start the sample protected API, too. */
+  /** Whether to start the sample protected API. */
   provider?: boolean
-  /** Gives the start up; what was started is stopped. */
+  /** Aborts the start; what was started is stopped. */
   signal?: AbortSignal
-  /** Default: a temporary one, removed when the stack is closed. */
+  /** Default: a temporary folder, removed when the stack is closed. */
   logFolder?: string | undefined
   onStarting?: (name: ServiceName) => void
   onReady?: (name: ServiceName, url: string) => void
-  /** Each line that one of our processes writes. */
+  /** Called with each line that a process writes. */
   onLine?: (name: ServiceName, line: string) => void
-  /** A process ended that nobody stopped. */
+  /** Called when a process ends that nobody stopped. */
   onDeath?: (name: ServiceName, reason: string) => void
 }
 
-/** What every test, the demo and `npm start` run: the real thing, each part in a process of its own. */
+/** The complete system, each part in its own process. The tests, the demo and `npm start` all run this. */
 export type Stack = {
   chain: LocalChain
   databaseUrl: string
@@ -53,13 +53,13 @@ export type Stack = {
   keeper: Service
   api: Service
   provider: Service | undefined
-  /** Of the sample provider: what the dashboard asks for. */
+  /** API key of the sample provider, with which one signs in to the dashboard. */
   providerApiKey: string | undefined
   platformWallet: Address
   logFolder: string
-  /** What all of our processes have in common in their environment. */
+  /** Environment variables that all processes share. */
   env: Environment
-  /** Another process of ours, not started yet: a second keeper, a second api. */
+  /** Creates another process, such as a second keeper, without starting it. */
   createService: (name: 'keeper' | 'api', env?: Environment) => Promise<Service>
   /** Ends the indexer and starts it again. */
   restartIndexer: () => Promise<void>
@@ -67,14 +67,14 @@ export type Stack = {
   close: (options?: { force?: boolean }) => Promise<void>
 }
 
-/** Dev accounts by what the stack uses them for; 0 is the token's administrator, from 10 on they are free. */
+/** Dev accounts by their use in the stack. Account 0 administers the token; from 10 on they are free to use. */
 const accounts = { keeper: 1, platform: 2, provider: 3 }
 
 const root = fileURLToPath(new URL('../../', import.meta.url))
 
 /**
  * Brings up Postgres, a chain, the migrations, the indexer, the keeper, the api and the sample API, in that order.
- * Whatever fails, what was started is stopped again.
+ * If one fails to start, the others are stopped again.
  */
 export async function startStack(options: StackOptions = {}): Promise<Stack> {
   const started = new Started()
@@ -87,7 +87,7 @@ export async function startStack(options: StackOptions = {}): Promise<Stack> {
   }
 }
 
-/** What is to be undone, the last first. */
+/** Clean-up steps, run in reverse order. */
 class Started {
   readonly #undo: (() => Promise<void>)[] = []
   readonly #services: Service[] = []
@@ -108,7 +108,7 @@ class Started {
 
   async close(force: boolean): Promise<void> {
     this.#closing ??= this.#close()
-    // What the orderly way is waiting for ends, and the rest of it has nothing to wait for.
+    // Forcing ends the processes that the orderly stop is waiting for, so that one completes too.
     if (force) await Promise.all(this.#services.map((service) => service.kill()))
     await this.#closing
   }
@@ -145,7 +145,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   const deploymentsFile = join(folder, 'deployments.json')
   await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
 
-  // The chain is new; what is known of an earlier one is no longer true.
+  // The chain is new, so rows about an earlier one are wrong.
   await clearLocalChainData(databaseUrl)
   const database = openDatabase({ url: databaseUrl, max: 1, applicationName: 'tollkeeper-migrate' })
   await migrate(database).finally(() => database.end())
@@ -306,7 +306,7 @@ async function startSampleProvider(
   return { provider, apiKey: registered.apiKey }
 }
 
-/** Rejects when the start is given up; without a signal, never. */
+/** Rejects when the start is aborted; never resolves without a signal. */
 function aborted(signal: AbortSignal | undefined): Promise<never> {
   return new Promise((_, reject) => {
     signal?.throwIfAborted()

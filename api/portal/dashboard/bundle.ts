@@ -4,15 +4,13 @@ import { build } from 'esbuild'
 
 export type Asset = { name: string; contentType: string; content: Uint8Array }
 
-/** The client as browsers get it: every name holds its content's hash, so an answer never goes stale. */
+/** The client's files; each name contains its content's hash, so a cached file is never stale. */
 export type Bundle = { script: Asset; style: Asset; icon: Asset; assets: ReadonlyMap<string, Asset> }
 
 const client = (path: string) => fileURLToPath(new URL(`client/${path}`, import.meta.url))
 
 /**
- * Bundles the client in memory: about a tenth of a second, once a process.
- *
- * So there is no built file that could be missing, stale or committed.
+ * Bundles the client in memory, once a process (about 0.1 s), so that no built file can be missing, stale or committed.
  */
 export async function bundleDashboard(): Promise<Bundle> {
   const { outputFiles } = await build({

@@ -7,7 +7,7 @@ import { page } from './page.ts'
 
 const none = ["'none'"]
 
-/** Nothing but this origin's own files and routes, no inline script or style, and nobody may frame it. */
+/** Only files and routes of this origin, no inline script or style, no framing. */
 const protect = secureHeaders({
   contentSecurityPolicy: {
     defaultSrc: ["'self'"],
@@ -22,8 +22,8 @@ const protect = secureHeaders({
 })
 
 /**
- * The dashboard: one page and its files. Which view it shows is in the URL's fragment, so that payment ids and receipts
- * reach no log, and its links are relative, so that it works under any prefix that a proxy puts it.
+ * The dashboard: one page and its files. The URL's fragment selects the view, so that payment ids and receipts reach no
+ * log. Links are relative, so that it works under any path prefix of a proxy.
  */
 export function addDashboardRoutes(app: App): void {
   let bundled: Promise<Bundle> | undefined

@@ -45,19 +45,19 @@ export function App() {
     setSignIn({ state: 'in', session })
   }, [])
 
-  // After a reload of the tab.
+  // Restores the session after a reload.
   useEffect(() => {
     const key = storedKey.read()
     if (key === null) return
     open(key).catch((error: unknown) => {
       if (!(error instanceof GatewayError)) throw error
       if (error.status === 401) end('Your API key is no longer in force.')
-      // The key may be good: it stays for the next try.
+      // The key may be good, so it is kept for the next attempt.
       else setSignIn({ state: 'out', reason: `${error.message} Reload to try again.` })
     })
   }, [open, end])
 
-  // Who goes to another view by keyboard or screen reader goes on from its start.
+  // Moves the focus to the new view's start, for keyboards and screen readers.
   const view = route.join('/')
   const seen = useRef(view)
   useEffect(() => {

@@ -2,7 +2,7 @@ import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { errorCodes, isErrorCode } from '#protocol/errors'
 import { isNetworkName, networks } from '#protocol/networks'
 
-/* How things are written. Money stays in base units or in the decimal strings that came. */
+/* Formatting. Money stays in base units or in the gateway's decimal strings. */
 
 /** `1234.5` of a decimal with 6 decimals as "1,234.50": at least cents, and no zeros beyond. */
 export function writeUsdc(amount: bigint): string {
@@ -46,7 +46,7 @@ export function sumUsdc<T>(rows: readonly T[], read: (row: T) => string): bigint
   return rows.reduce((sum, row) => sum + parseUsdc(read(row)), 0n)
 }
 
-/** `0x71c7656e…976f`, `pay_0f8fad5b…950e`: enough to tell one from another at a glance. */
+/** Shortens an identifier: `0x71c7656e…976f`, `pay_0f8fad5b…950e`. */
 export function shorten(text: string): string {
   const prefix = /^(?:0x|[a-z]+_)/.exec(text)?.[0].length ?? 0
   return text.length <= prefix + 14 ? text : `${text.slice(0, prefix + 8)}…${text.slice(-4)}`
@@ -102,7 +102,7 @@ export function explorerLink(network: string, txHash: string): string | undefine
   return explorer && `${explorer}/tx/${txHash}`
 }
 
-/** What a stable code means, in words. */
+/** Explains a stable code in words. */
 export function describeCode(code: string): string {
   return isErrorCode(code) ? errorCodes[code].title : code.replaceAll('_', ' ')
 }

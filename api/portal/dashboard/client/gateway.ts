@@ -24,7 +24,7 @@ export function createGateway(key?: string): Gateway {
     const deadline = AbortSignal.timeout(timeoutMs)
     let response: Response
     try {
-      // The page stands at …/dashboard/: whatever prefix a proxy adds, the api is one up.
+      // The page is at …/dashboard/ and the api one level up, whatever prefix a proxy adds.
       response = await fetch(new URL(`../${path}`, document.baseURI), {
         method,
         headers: key === undefined ? {} : { authorization: `Bearer ${key}` },
@@ -68,7 +68,7 @@ export async function readPages<P extends Page, Row>(
   }
 }
 
-/** A query string, without what is undefined. */
+/** A query string of the defined values. */
 export function query(values: Record<string, string | number | undefined>): string {
   const search = new URLSearchParams()
   for (const [name, value] of Object.entries(values)) if (value !== undefined) search.set(name, String(value))

@@ -4,13 +4,13 @@ import { type VerifiedReceipt, verifyReceipt } from '#sdk/audit/verifyReceipt'
 import type { Jwks, Payment } from './answers.ts'
 import { type Gateway, GatewayError } from './gateway.ts'
 
-/** What a text that somebody holds for a receipt is worth. */
+/** The result of checking a text that may be a receipt. */
 export type ReceiptCheck =
   | { kind: 'unreadable' }
-  /** It reads as a receipt, and this gateway did not sign it. */
+  /** A receipt that this gateway did not sign. */
   | { kind: 'forged'; claims: ReceiptClaims; reason: string }
   | { kind: 'genuine'; claims: VerifiedReceipt; payment: Payment | undefined; mismatches: string[] }
-  /** It could not be looked at, which says nothing about it. */
+  /** It could not be checked; it may be genuine. */
   | { kind: 'unavailable'; reason: string }
 
 /** Verifies a receipt here, in the browser, with the gateway's public keys, and asks where its payment stands. */
@@ -46,13 +46,13 @@ async function findPayment(paymentId: string, gateway: Gateway): Promise<Payment
   }
 }
 
-/** Whether two receipts say the same: the gateway signs one anew each time that it is asked. */
+/** Whether two receipts have the same claims; their signatures differ, because the gateway signs at each request. */
 export function isSameStatement(one: string, other: string): boolean {
   const [first, second] = [one, other].map((jws) => JSON.stringify({ ...decodeReceipt(jws), iat: 0 }))
   return first === second
 }
 
-/** Where a receipt and what the gateway knows of its payment differ: never, unless one of the two is wrong. */
+/** The claims in which a receipt and the gateway's record of its payment differ; normally none. */
 function compare(claims: ReceiptClaims, payment: Payment): string[] {
   const [provider, platform] = claims.authorizations
   const facts: [string, string, string][] = [

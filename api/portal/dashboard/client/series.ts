@@ -3,7 +3,7 @@ import type { RevenueRow } from './answers.ts'
 
 export type RangeName = 'hours' | 'days' | 'months'
 
-/** What the overview can show, and how it's asked for. */
+/** The ranges of the overview, and their queries. */
 export const ranges: Record<RangeName, { title: string; interval: 'hour' | 'day' | 'month'; count: number }> =
   {
     hours: { title: '48 hours', interval: 'hour', count: 48 },
@@ -36,7 +36,7 @@ export type RevenuePoint = {
   payments: number
 }
 
-/** One point an interval, also where nothing was paid. */
+/** One point for each interval, including empty ones. */
 export function revenueSeries(rows: readonly RevenueRow[], starts: readonly Date[]): RevenuePoint[] {
   const byStart = new Map(rows.map((row) => [row.startsAt && Date.parse(row.startsAt), row]))
   return starts.map((startsAt) => {

@@ -3,7 +3,7 @@ import { useContext } from 'preact/hooks'
 import type { Provider } from './answers.ts'
 import { createGateway, type Gateway } from './gateway.ts'
 
-/** The API key lives in this tab and goes with it: no cookie, nothing that another tab or a later visit could read. */
+/** Keeps the API key in this tab only: no cookie, nothing that another tab or a later visit could read. */
 const storageKey = 'tollkeeper.apiKey'
 
 export const storedKey = {
@@ -15,7 +15,7 @@ export const storedKey = {
 export type Session = {
   provider: Provider
   gateway: Gateway
-  /** Ends it, and says why where it wasn't asked for. */
+  /** Signs out; `reason` is shown if the user didn't ask for it. */
   end: (reason?: string) => void
 }
 

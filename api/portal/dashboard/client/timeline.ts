@@ -13,7 +13,7 @@ export type Step = {
 /**
  * A payment's life as steps in order: what happened, what is happening, what is still ahead.
  *
- * What the chain shows decides: a payment that somebody else settled is mined without a broadcast of ours.
+ * The chain decides: a payment that somebody else settled is mined although this gateway broadcast nothing.
  */
 export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
   const steps: Step[] = [
@@ -40,7 +40,7 @@ export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
   const isMined = timeline.mined !== null
   const last = steps.at(-1)
   if (!isMined && last) {
-    // A broadcast that isn't mined yet is what is going on; else it waits in the queue again.
+    // The current step is a broadcast that isn't mined yet; without one, the payment waits in the queue again.
     const isSent = payment.payment_status === 'settling'
     if (last.state === 'done') last.state = 'now'
     if (payment.payment_status === 'retrying' && payment.nextAttemptAt !== null) {
@@ -66,7 +66,7 @@ function failedTries({ failures }: Timeline): Step[] {
   }))
 }
 
-/** The transactions of ours that carried it; of those of one batch, the first, and how often it was replaced. */
+/** Our transactions that contained the payment: the first of each batch, with the number of its replacements. */
 function broadcasts({ batches, mined }: Timeline): Step[] {
   return batches.flatMap(({ trigger, transactions }): Step[] => {
     const [first] = transactions
@@ -78,7 +78,7 @@ function broadcasts({ batches, mined }: Timeline): Step[] {
     return [
       {
         title: 'Broadcast',
-        // When it was last handed to the nodes says less: it may have been repeated.
+        // The time of the last broadcast would say less, because broadcasts are repeated.
         at: first.signedAt,
         state: 'done',
         detail: `Trigger: ${nameTrigger(trigger).toLowerCase()}${again}.`,
@@ -95,7 +95,7 @@ function minedStep(timeline: Timeline, { platform }: Payment): Step {
     transactions.some(({ hash }) => hash === mined.transactionHash),
   )
   const who = isOurs ? '' : ' Sent by somebody else than our keeper: settled all the same.'
-  // Block times are whole seconds of the chain's: a quick one looks as if it had been mined before it was sent.
+  // Block times are whole seconds, so a quickly mined transaction can seem older than its broadcast.
   const isEarly = broadcasts(timeline).some(({ at }) => at !== null && at > mined.at)
   const clock = isEarly ? ', by the chain’s clock' : ''
   const fee =
@@ -122,7 +122,7 @@ function confirmedStep({ mined, confirmedAt, confirmations, confirmationsRequire
   }
 }
 
-/** Where nothing more will happen, although it did not settle. */
+/** The last step of a payment that did not settle. */
 function endOf({ payment_status, failureCode }: Payment, { voidedAt, failedAt }: Timeline): Step | undefined {
   if (payment_status === 'voided') {
     return { title: 'Voided', at: voidedAt, state: 'done', detail: 'No service was rendered: no charge.' }

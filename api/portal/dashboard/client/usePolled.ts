@@ -3,9 +3,9 @@ import { GatewayError } from './gateway.ts'
 import { SessionContext } from './session.ts'
 
 export type Polled<T> = {
-  /** What was read last; undefined before the first answer. */
+  /** The last answer; undefined before the first. */
   data: T | undefined
-  /** Why the last reading failed; `data` is older then. */
+  /** Why the last request failed; `data` is older then. */
   error: GatewayError | undefined
   /** When `data` was read. */
   readAt: number | undefined
@@ -17,9 +17,9 @@ const everyMs = 4_000
 const slowestMs = 60_000
 
 /**
- * Reads again and again while the tab is looked at: at once when it's shown again, ever more seldom while it fails.
+ * Polls while the tab is visible: at once when it becomes visible again, with growing pauses while requests fail.
  *
- * @param key what is read: another key drops what was read before
+ * @param key identifies the data; a new key drops the old data
  */
 export function usePolled<T>(read: (signal: AbortSignal) => Promise<T>, key: string): Polled<T> {
   const session = useContext(SessionContext)
@@ -76,7 +76,7 @@ export function usePolled<T>(read: (signal: AbortSignal) => Promise<T>, key: str
     }
     void run()
 
-    // What was read while nobody looked is old: don't make who looks again wait for the next turn.
+    // The data is old when the tab becomes visible again, so it is read at once.
     const onShown = () => document.visibilityState === 'visible' && wake.current()
     document.addEventListener('visibilitychange', onShown, { signal })
     addEventListener('online', onShown, { signal })

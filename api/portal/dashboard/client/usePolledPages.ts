@@ -2,9 +2,9 @@ import { useState } from 'preact/hooks'
 import { type Polled, usePolled } from './usePolled.ts'
 
 /**
- * As {@link usePolled}, for a list of which more pages are read once they are asked for.
+ * As {@link usePolled}, for a list that grows by a page when the reader asks for more.
  *
- * @param read with how many pages to read
+ * @param read reads the first pages, as many as given
  */
 export function usePolledPages<T>(
   read: (signal: AbortSignal, pages: number) => Promise<T>,

@@ -109,7 +109,7 @@ function Facts({ payment }: { payment: Payment }) {
   )
 }
 
-/** The receipt as the gateway signs it now, verified here and not by whoever sent it: once for each that says something new. */
+/** The current receipt, verified in this browser; verified again only when its claims change. */
 function ReceiptPanel({ receipt }: { receipt: string }) {
   const { gateway } = useSession()
   const [check, setCheck] = useState<ReceiptCheck>()

@@ -17,7 +17,7 @@ export function QueuePage() {
       gateway.get<Queue>(`${path}/queue`, signal),
       gateway.get<ProviderPayments>(`${path}/payments${query({ status: 'verified', limit: 20 })}`, signal),
     ])
-    // Countdowns run by the gateway's clock, whatever this machine's says.
+    // Countdowns use the gateway's clock, because this machine's may be wrong.
     return { queue, payments, aheadMs: Date.parse(queue.asOf) - Date.now() }
   }, 'queue')
   return (

@@ -4,7 +4,7 @@ import { useTitle } from '../parts/View.tsx'
 import { href } from '../routing.ts'
 
 type SignInProps = {
-  /** Why the session before has ended. */
+  /** Why the previous session ended. */
   reason?: string | undefined
   open: (key: string) => Promise<void>
 }

@@ -3,7 +3,7 @@ import type { VerifiedReceipt } from '#sdk/audit/verifyReceipt'
 import { writeRate, writeUsdc } from '../format.ts'
 import { Copyable, Fact, Time, Transaction } from './bits.tsx'
 
-/** What a receipt says. */
+/** Shows the claims of a receipt. */
 export function Claims({ claims }: { claims: ReceiptClaims | VerifiedReceipt }) {
   const { totalUsdc, providerUsdc, platformUsdc, tier, effectiveRate, network, transactionHash } = claims
   return (

@@ -4,15 +4,15 @@ import type UPlot from 'uplot'
 import { drawPlot, type PlotShape, plotHeight } from './drawPlot.ts'
 
 type PlotProps = PlotShape & {
-  /** What it shows, for who can't see it. */
+  /** Text alternative for screen readers. */
   label: string
-  /** What is said of the point that is pointed at; of the last one while none is. */
+  /** Describes the point under the pointer; without one, the last point. */
   readout: (index: number) => ComponentChildren
-  /** The same as a table. */
+  /** The same data as a table. */
   table: ComponentChildren
 }
 
-/** A plot that follows its data, its container's width and the colour scheme. */
+/** A plot that redraws for new data, another width or another colour scheme. */
 export function Plot(props: PlotProps) {
   const { label, times, series, readout, table } = props
   const holder = useRef<HTMLDivElement>(null)
@@ -20,7 +20,7 @@ export function Plot(props: PlotProps) {
   const latest = useRef(props)
   latest.current = props
   const [pointed, setPointed] = useState<number | null>(null)
-  // Only another form needs another plot; new values don't.
+  // New values update the plot; only another form creates a new one.
   const form = `${props.shape} ${series.map(({ color }) => color)} ${(times.at(1) ?? 0) - (times[0] ?? 0)}`
 
   useEffect(() => {

@@ -21,7 +21,7 @@ type ViewProps<T> = {
   children: (data: T) => ComponentChildren
 }
 
-/** A page over something that is read again and again: it says how fresh that is, and what is wrong. */
+/** A page over polled data, which shows the data's age and errors. */
 export function View<T>({ title, actions, below, polled, children }: ViewProps<T>) {
   useTitle(title)
   const { data, error } = polled
@@ -68,7 +68,7 @@ function Loading() {
   )
 }
 
-/** What went wrong, in words that say what to do. */
+/** Shows an error and what to do about it. */
 function explain({ status, code, message }: GatewayError): { title: string; text: string } {
   if (status === 0) {
     return { title: 'The gateway does not answer', text: 'It may be restarting, or you may be offline.' }

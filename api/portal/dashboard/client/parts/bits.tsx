@@ -5,7 +5,7 @@ import { explorerLink, shorten, writeDistance, writeExactUsdc, writeTime } from 
 import { href } from '../routing.ts'
 import { useNow } from '../useNow.ts'
 
-/** An amount in a column: all its decimals, so that the points stand below each other. */
+/** An amount in a column, with all decimals, so that the decimal points align. */
 export function Usdc({ decimal, units }: { decimal?: string; units?: string }) {
   const amount = decimal === undefined ? BigInt(units ?? '0') : parseUsdc(decimal)
   return <span class="number">{writeExactUsdc(amount)}</span>
@@ -53,7 +53,7 @@ export function Copyable({
         type="button"
         class="copy"
         aria-label={`Copy ${shorten(text)}`}
-        // Without a secure context there is no clipboard; the text can still be selected.
+        // Without a secure context there is no clipboard; the user can still select the text.
         hidden={navigator.clipboard === undefined}
         onClick={() => {
           void navigator.clipboard.writeText(text).then(() => setIsCopied(true))

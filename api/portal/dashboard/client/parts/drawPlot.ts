@@ -4,7 +4,7 @@ export type PlotSeries = {
   title: string
   /** A custom property of the style sheet, such as `--good`. */
   color: string
-  /** For pixels only: what is read stands beside the plot and in its table. */
+  /** Floats for drawing only; exact values are beside the plot and in its table. */
   values: number[]
 }
 
@@ -36,7 +36,7 @@ export function drawPlot(
   const options: UPlot.Options = {
     width: element.clientWidth,
     height: plotHeight,
-    // What is summed by UTC days must not be labelled by local ones.
+    // Sums by UTC day must not be labelled with local days.
     ...(isBars && { tzDate: (seconds: number) => UPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC') }),
     legend: { show: false },
     padding: [12, 8, 0, 0],
@@ -73,7 +73,7 @@ export function drawPlot(
   return new UPlot(options, [times, ...series.map(({ values }) => values)], element)
 }
 
-/** What a custom property comes to here: a canvas doesn't know `light-dark()`. */
+/** The computed value of a custom property, because a canvas doesn't know `light-dark()`. */
 function readColor(element: HTMLElement, property: string): string {
   const probe = document.createElement('i')
   probe.style.color = `var(${property})`
@@ -97,7 +97,7 @@ const month = { month: 'short', year: '2-digit' } as const
 const day = { day: 'numeric', month: 'short' } as const
 const minute = { hour: '2-digit', minute: '2-digit' } as const
 
-/** A tick's time, as exactly as its distance to the next one asks for. */
+/** Formats a tick's time; the closer the ticks, the more exact. */
 function nameTick(seconds: number, step: number, isUtc: boolean): string {
   const time = new Date(seconds * 1000)
   const timeZone = isUtc ? { timeZone: 'UTC' } : {}
