@@ -28,7 +28,7 @@ export default defineConfig({
           ...shared,
           name: 'unit',
           include: [
-            '{sdk,process,chain,ledger,api,keeper,indexer,cli,scripts,examples,test/support,test/vectors}/**/*.test.ts',
+            '{sdk,process,chain,ledger,api,keeper,indexer,cli,scripts,examples,test/{house,support,vectors}}/**/*.test.ts',
           ],
           exclude: ['**/node_modules/**', 'sdk/dist/**'],
           // Timeouts catch a hang; they say nothing of speed.

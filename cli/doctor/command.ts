@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { exitStatus } from '../cliError.ts'
 import { paint, printable } from '../output.ts'
-import type { Check } from './examine.ts'
+import type { Check } from './check.ts'
 
 export function addDoctorCommand(program: Command): void {
   program

@@ -1,18 +1,8 @@
 import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#chain/networkSettings'
+import type { Check, Environment } from './check.ts'
 import { examineChain } from './examineChain.ts'
 import { examineDatabase } from './examineDatabase.ts'
 import { examineGas } from './examineGas.ts'
-
-export type Check = {
-  name: string
-  /** `warn`: works, but needs attention. `skip`: not applicable. */
-  status: 'ok' | 'warn' | 'fail' | 'skip'
-  found: string
-  /** What to do about it. */
-  advice?: string
-}
-
-export type Environment = Record<string, string | undefined>
 
 /** Checks everything that the environment names; one check that fails does not stop the others. */
 export async function* examine(env: Environment): AsyncGenerator<Check> {
@@ -37,16 +27,4 @@ export async function* examine(env: Environment): AsyncGenerator<Check> {
   for (const settings of networks) yield* examineChain(settings, heads)
   yield* examineDatabase(env, networks, heads)
   yield* examineGas(env, networks)
-}
-
-/** A short message for an error, without URLs, which may hold credentials. */
-export function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  // viem's `details` is the server's message; postgres.js and Node give a code.
-  const { shortMessage, details, code } = error as Error &
-    Partial<Record<'shortMessage' | 'details' | 'code', string>>
-  const [line = ''] = (shortMessage === undefined ? error.message : `${shortMessage} ${details ?? ''}`).split(
-    '\n',
-  )
-  return `${line.trim()}${code === undefined || line.includes(code) ? '' : ` (${code})`}` || error.name
 }

@@ -5,7 +5,7 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import { formatUsdc } from '#protocol/amount'
 import { domainSeparator, eip712Domain } from '#protocol/eip3009'
 import { runtimeCode } from '../../scripts/deploy/generated/batchSettlement.ts'
-import { type Check, reasonOf } from './examine.ts'
+import { type Check, reasonOf } from './check.ts'
 
 /** A node whose newest block is older than this has stopped; true of every network in the table. */
 const staleSeconds = 120n

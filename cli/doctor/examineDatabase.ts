@@ -3,7 +3,7 @@ import postgres from 'postgres'
 import type { NetworkSettings } from '#chain/networkSettings'
 import { type Database, openDatabase, schema } from '#ledger/database'
 import { readActedBlock, readIndexedHead } from '#ledger/indexedHead'
-import { type Check, type Environment, reasonOf } from './examine.ts'
+import { type Check, type Environment, reasonOf } from './check.ts'
 
 const defaultLagBlocks = 20n
 

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { type Address, createPublicClient, fallback, formatEther, http } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
 import type { NetworkSettings } from '#chain/networkSettings'
-import { type Check, type Environment, reasonOf } from './examine.ts'
+import { type Check, type Environment, reasonOf } from './check.ts'
 
 /** Gas of a full batch. */
 const batchGas = 15_500_000n

@@ -135,13 +135,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   options.onReady?.('postgres', withoutPassword(databaseUrl))
 
   options.signal?.throwIfAborted()
-  options.onStarting?.('chain')
-  const chain = await startLocalChain({ ...options.chain, port: ports.chain ?? 0 })
-  void chain.exited.then(() => {
-    if (!started.isClosing) options.onDeath?.('chain', 'the local chain ended')
-  })
-  started.add(() => chain.close())
-  options.onReady?.('chain', chain.url)
+  const chain = await startOwnChain(options, started)
   const deploymentsFile = join(folder, 'deployments.json')
   await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
 
@@ -187,16 +181,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   const service = async (name: 'keeper' | 'api', own: Environment = {}, port = 0): Promise<Service> => {
     const chosen = port || (await freePort())
     const url = `http://${loopback}:${chosen}`
-    const specific: Environment =
-      name === 'keeper'
-        ? {
-            KEEPER_HOST: loopback,
-            KEEPER_PORT: String(chosen),
-            KEEPER_PRIVATE_KEYS: devPrivateKey(accounts.keeper),
-            ETH_USD: '3000',
-            PRIORITY_FEE_WEI: '1000',
-          }
-        : { API_HOST: loopback, API_PORT: String(chosen), PUBLIC_URL: url, ...apiSecrets }
+    const specific = name === 'keeper' ? keeperEnv(chosen) : { ...apiEnv(chosen, url), ...apiSecrets }
     const created = new Service({
       name,
       program: [join(root, name, 'main.ts')],
@@ -256,6 +241,31 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
     options.onReady?.('provider', sample.provider.url)
   }
   return stack
+}
+
+function keeperEnv(port: number): Environment {
+  return {
+    KEEPER_HOST: loopback,
+    KEEPER_PORT: String(port),
+    KEEPER_PRIVATE_KEYS: devPrivateKey(accounts.keeper),
+    ETH_USD: '3000',
+    PRIORITY_FEE_WEI: '1000',
+  }
+}
+
+function apiEnv(port: number, url: string): Environment {
+  return { API_HOST: loopback, API_PORT: String(port), PUBLIC_URL: url }
+}
+
+async function startOwnChain(options: StackOptions, started: Started): Promise<LocalChain> {
+  options.onStarting?.('chain')
+  const chain = await startLocalChain({ ...options.chain, port: options.ports?.chain ?? 0 })
+  void chain.exited.then(() => {
+    if (!started.isClosing) options.onDeath?.('chain', 'the local chain ended')
+  })
+  started.add(() => chain.close())
+  options.onReady?.('chain', chain.url)
+  return chain
 }
 
 async function startOwnPostgres(options: StackOptions, started: Started): Promise<string> {

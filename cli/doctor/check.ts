@@ -1,0 +1,22 @@
+export type Check = {
+  name: string
+  /** `warn`: works, but needs attention. `skip`: not applicable. */
+  status: 'ok' | 'warn' | 'fail' | 'skip'
+  found: string
+  /** What to do about it. */
+  advice?: string
+}
+
+export type Environment = Record<string, string | undefined>
+
+/** A short message for an error, without URLs, which may hold credentials. */
+export function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  // viem's `details` is the server's message; postgres.js and Node give a code.
+  const { shortMessage, details, code } = error as Error &
+    Partial<Record<'shortMessage' | 'details' | 'code', string>>
+  const [line = ''] = (shortMessage === undefined ? error.message : `${shortMessage} ${details ?? ''}`).split(
+    '\n',
+  )
+  return `${line.trim()}${code === undefined || line.includes(code) ? '' : ` (${code})`}` || error.name
+}
