@@ -95,16 +95,26 @@ export async function setRemoteHash(sql: Queryable, id: bigint, hash: Hex): Prom
   await sql`update batch set remote_hash = ${hash} where id = ${id}`
 }
 
-/** Ends a batch: what is still active in it can be claimed again, its nonce is over. */
+/**
+ * Closes a batch: what is still active in it can be claimed again, its nonce is over.
+ *
+ * @param failure why what POST /submit asked for is given up; asking again starts over. null: it isn't.
+ */
 export async function closeBatch(
   sql: Queryable,
   id: bigint,
-  outcome: BatchOutcome,
-  now: Date,
+  { outcome, failure, now }: { outcome: BatchOutcome; failure: string | null; now: Date },
 ): Promise<void> {
-  await sql`update batch set state = 'closed', outcome = ${outcome}, closed_at = ${now} where id = ${id} and state <> 'closed'`
-  await sql`update batch_item set active = false where batch_id = ${id} and active`
-  await sql`update transaction set resolved_at = ${now} where batch_id = ${id} and resolved_at is null`
+  await sql`
+    with closed as (
+      update batch set state = 'closed', outcome = ${outcome}, closed_at = ${now}
+      where id = ${id} and state <> 'closed'
+    ), answered as (
+      update submission set failure_code = ${failure} where batch_id = ${id} and ${failure}::text is not null
+    ), over as (
+      update transaction set resolved_at = ${now} where batch_id = ${id} and resolved_at is null
+    )
+    update batch_item set active = false where batch_id = ${id} and active`
 }
 
 /** Lets one item go; false if it had been let go before. */

@@ -8,13 +8,7 @@ import { type BatchRow, closeBatch } from './batches.ts'
 import { type Database, openDatabase } from './database.ts'
 import { acquireLease, type Lease } from './leases.ts'
 import { migrate } from './migrate.ts'
-import {
-  claimSubmission,
-  failSubmission,
-  insertSubmission,
-  readSubmission,
-  TransferInProgress,
-} from './submissions.ts'
+import { claimSubmission, insertSubmission, readSubmission, TransferInProgress } from './submissions.ts'
 
 const token: Address = `0x${'ab'.repeat(20)}`
 const chainId = 31_337
@@ -76,7 +70,7 @@ test('error: a transfer that waits, or is under way, in other company', async ()
   const batch = await claim()
   await expect(ask(fee)).rejects.toThrow(TransferInProgress)
   await expect(ask(provider)).rejects.toThrow(TransferInProgress)
-  if (batch) await closeBatch(sql, batch.id, 'settled', new Date())
+  if (batch) await closeBatch(sql, batch.id, { outcome: 'settled', failure: null, now: new Date() })
 })
 
 test('behavior: once its submission has failed, a transfer may come back alone, and the first company too', async () => {
@@ -86,8 +80,8 @@ test('behavior: once its submission has failed, a transfer may come back alone, 
   expect(await itemsOf(first)).toBe(2)
   if (!first) throw new Error('nothing claimed')
   await sql.begin(async (tx) => {
-    await failSubmission(tx, first.id, 'authorization_used')
-    await closeBatch(tx, first.id, 'nothing_left', new Date())
+    const failure = 'authorization_used'
+    await closeBatch(tx, first.id, { outcome: 'nothing_left', failure, now: new Date() })
   })
 
   await ask(provider)
@@ -95,7 +89,7 @@ test('behavior: once its submission has failed, a transfer may come back alone, 
   // Its fee, which wasn't asked for, isn't taken along.
   expect(await itemsOf(alone)).toBe(1)
   await expect(askAs(key, provider, fee)).rejects.toThrow(TransferInProgress)
-  if (alone) await closeBatch(sql, alone.id, 'lost', new Date())
+  if (alone) await closeBatch(sql, alone.id, { outcome: 'lost', failure: null, now: new Date() })
 
   await askAs(key, provider, fee)
   const again = await claim()

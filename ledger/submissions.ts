@@ -185,8 +185,3 @@ export async function claimSubmission(
   await sql`update submission set batch_id = ${batch.id} where id = ${waiting.id}`
   return batch
 }
-
-/** Gives up on whatever a batch was submitted for, with the reason; asking again starts over. */
-export async function failSubmission(sql: Queryable, batchId: bigint, code: string): Promise<void> {
-  await sql`update submission set failure_code = ${code} where batch_id = ${batchId}`
-}

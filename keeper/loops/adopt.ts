@@ -1,9 +1,9 @@
 import type { Address } from 'viem'
-import { type BatchRow, closeBatch, lockBatch, readWalletBatches } from '#ledger/batches'
-import { acquireLease, type Lease, readAbandonedWallets, releaseLease, requireLease } from '#ledger/leases'
-import { failSubmission } from '#ledger/submissions'
+import { type BatchRow, readWalletBatches } from '#ledger/batches'
+import { acquireLease, type Lease, readAbandonedWallets, releaseLease } from '#ledger/leases'
 import { readTransactions } from '#ledger/transactions'
 import type { Context } from './context.ts'
+import { endBatch } from './endBatch.ts'
 import { followHandover } from './handOver.ts'
 import { trackBatch } from './track.ts'
 
@@ -37,30 +37,25 @@ export async function adoptAbandoned(
 }
 
 async function adopt(context: Context, lease: Lease, batch: BatchRow): Promise<void> {
-  if (batch.state === 'claimed') await letGo(context, lease, batch, 'released')
+  if (batch.state === 'claimed') await release(context, lease, batch, 'released')
   else if (batch.state === 'handed_over') await followHandover(context, lease, batch)
   else {
     const [dearest] = await readTransactions(context.sql, batch.id)
     await trackBatch(context, lease, null, batch)
     // Should it be mined after all, it settles what is left, and the others' batch what it left: nothing moves twice.
-    if (dearest === undefined || dearest.ageMs >= giveUpMs) await letGo(context, lease, batch, 'lost')
+    if (dearest === undefined || dearest.ageMs >= giveUpMs) await release(context, lease, batch, 'lost')
   }
 }
 
-async function letGo(
-  { sql, served, now, log, metrics }: Context,
+async function release(
+  context: Context,
   lease: Lease,
   batch: BatchRow,
   outcome: 'released' | 'lost',
 ): Promise<void> {
-  const closed = await sql.begin(async (tx) => {
-    await requireLease(tx, lease)
-    if (!(await lockBatch(tx, batch.id, batch.state))) return false
-    await failSubmission(tx, batch.id, 'put_off')
-    await closeBatch(tx, batch.id, outcome, now())
-    return true
-  })
-  if (!closed) return
-  metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome })
-  log.warn({ batch: batch.batchId, wallet: lease.address, outcome }, 'batch of an absent keeper let go')
+  if (!(await endBatch(context, batch, { from: batch.state, lease, outcome, failure: 'put_off' }))) return
+  context.log.warn(
+    { batch: batch.batchId, wallet: lease.address, outcome },
+    'batch of an absent keeper released',
+  )
 }

@@ -1,18 +1,10 @@
-import {
-  decodeEventLog,
-  decodeFunctionData,
-  type Hex,
-  parseTransaction,
-  type TransactionReceipt,
-  toEventSelector,
-} from 'viem'
+import { decodeEventLog, type Hex, parseTransaction, type TransactionReceipt, toEventSelector } from 'viem'
 import { ChainUnavailable } from '#chain/everywhere'
 import { classifyRevert, type Failure } from '#chain/failures'
 import { findMined, isCanonical } from '#chain/receipts'
 import { readGasTokenPrice, weiToUsd } from '#chain/settlementCost'
 import {
   type BatchRow,
-  closeBatch,
   lockBatch,
   readMinedBatches,
   recordOutcome,
@@ -27,12 +19,11 @@ import type { IndexState } from '#ledger/indexState'
 import { type BatchItem, readBatchItems } from '#ledger/items'
 import { pauseWallet } from '#ledger/leases'
 import { deferPayments, seekEvidence } from '#ledger/queue'
-import { failSubmission } from '#ledger/submissions'
 import { markMined, markUnmined, readTransactions, type TransactionRow } from '#ledger/transactions'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
-import { feeNonce } from '#protocol/challenge'
-import { decodeOutcomes, type Outcome, outcomes as outcomeNames } from '#protocol/settlement'
+import { decodeOutcomes, decodeSettle, type Outcome, outcomes as outcomeNames } from '#protocol/settlement'
 import type { Context } from './context.ts'
+import { endBatch } from './endBatch.ts'
 
 /** The chain's word and the index's may differ for this long before a payment is looked at again. */
 const putOffMs = 5_000
@@ -141,18 +132,19 @@ async function concludeItems(context: Context, batch: BatchRow, mined: Transacti
   }
 
   const tried = readOutcomes(served.deployment.batchSettlement, batch.batchId, mined, receipt)
-  const network = served.network.name
-  await checkpoint('before-conclusion')
-  await sql.begin(async (tx) => {
-    if (!(await lockBatch(tx, batch.id, 'mined'))) return
+  const concludeAll = async (tx: Queryable) => {
     for (const item of unsettled) await concludeItem(context, tx, batch, item, tried)
-    if (!mined.succeeded || mined.kind === 'cancellation') {
-      await failSubmission(tx, batch.id, 'put_off')
-      await closeBatch(tx, batch.id, mined.kind === 'cancellation' ? 'nothing_left' : 'reverted', now())
-    }
-  })
+  }
+  await checkpoint('before-conclusion')
+  if (mined.succeeded && mined.kind !== 'cancellation') {
+    await sql.begin(async (tx) => {
+      if (await lockBatch(tx, batch.id, 'mined')) await concludeAll(tx)
+    })
+  } else {
+    const outcome = mined.kind === 'cancellation' ? 'nothing_left' : 'reverted'
+    await endBatch(context, batch, { from: 'mined', outcome, failure: 'put_off', before: concludeAll })
+  }
   if (!mined.succeeded) {
-    metrics.batches.inc({ network, trigger: batch.trigger, outcome: 'reverted' })
     log.warn(
       { batch: batch.batchId, hash: mined.hash, gasUsed: `${receipt.gasUsed}` },
       'the batch reverted on chain',
@@ -281,21 +273,18 @@ function readOutcomes(
   }
   if (packed === null) throw new Error(`the receipt of ${mined.hash} has no BatchSettled of its batch`)
 
-  const { data = '0x' } = parseTransaction(mined.raw)
-  const call = decodeFunctionData({ abi: batchSettlementAbi, data })
-  if (call.functionName !== 'settle') throw new Error(`${mined.hash} doesn't call settle`)
-  const payments = call.args[2]
+  const { items } = decodeSettle(parseTransaction(mined.raw).data ?? '0x')
   for (const [index, outcome] of decodeOutcomes(packed).entries()) {
-    const payment = payments[index]
-    if (!payment) continue
-    const from = `0x${(payment.head >> 96n).toString(16).padStart(40, '0')}`
-    const key = keyOf(from, payment.nonce)
-    tried.set(key, { outcome: outcome.provider, reason: reasons.get(key) ?? null })
-    if ((payment.values & ((1n << 128n) - 1n)) === 0n) continue
-    const feeKey = keyOf(from, BigInt(payment.feeNonce) === 0n ? feeNonce(payment.nonce) : payment.feeNonce)
-    tried.set(feeKey, { outcome: outcome.fee, reason: reasons.get(feeKey) ?? null })
+    const { authorization, fee } = items[index] ?? {}
+    if (authorization) add(authorization, outcome.provider)
+    if (fee) add(fee, outcome.fee)
   }
   return tried
+
+  function add({ from, nonce }: { from: string; nonce: string }, outcome: Outcome): void {
+    const key = keyOf(from, nonce)
+    tried.set(key, { outcome, reason: reasons.get(key) ?? null })
+  }
 }
 
 const [settledTopic, failedTopic] = ['BatchSettled', 'AuthorizationFailed'].map((name) => {
@@ -325,17 +314,14 @@ async function reportCost(context: Context, receipt: TransactionReceipt, payment
 
 /** Too deep for a reorg that we'd have to heal: its payments are concluded, its nonce is over. */
 async function closeDeep(context: Context, batch: BatchRow, mined: TransactionRow): Promise<void> {
-  const { sql, served, now, log, metrics, checkpoint } = context
+  const { sql, now, log } = context
   const items = await readBatchItems(sql, batch.id)
   if (items.some((item) => !isOver(item))) return
-  await checkpoint('before-close')
-  await sql.begin(async (tx) => {
-    if (!(await lockBatch(tx, batch.id, 'mined'))) return
-    await concludeBatchPayments(tx, batch.id, now())
-    await closeBatch(tx, batch.id, 'settled', now())
+  const isClosed = await endBatch(context, batch, {
+    from: 'mined',
+    outcome: 'settled',
+    before: (tx) => concludeBatchPayments(tx, batch.id, now()),
   })
   context.memory.settled.delete(batch.id)
-  metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome: 'settled' })
-  log.info({ batch: batch.batchId, hash: mined.hash }, 'batch closed')
-  await checkpoint('after-close')
+  if (isClosed) log.info({ batch: batch.batchId, hash: mined.hash }, 'batch closed')
 }

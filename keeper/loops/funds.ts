@@ -1,11 +1,11 @@
 import type { Address } from 'viem'
 import type { BroadcastResult } from '#chain/broadcast'
 import type { Fees } from '#chain/fees'
-import { type BatchRow, closeBatch, lockBatch } from '#ledger/batches'
-import { type Lease, pauseWallet, requireLease } from '#ledger/leases'
-import { failSubmission } from '#ledger/submissions'
+import type { BatchRow } from '#ledger/batches'
+import { type Lease, pauseWallet } from '#ledger/leases'
 import { wasTaken } from '#ledger/transactions'
 import type { Context } from './context.ts'
+import { endBatch } from './endBatch.ts'
 
 /** How long a wallet without gas money waits before it looks at its balance again. */
 const emptyWalletPauseMs = 15_000
@@ -44,19 +44,18 @@ export async function releaseUnfunded(
   batch: BatchRow,
   missing: { balance: bigint; needed: bigint } | null,
 ): Promise<boolean> {
-  const { sql, served, now, log, metrics, checkpoint } = context
-  await checkpoint('before-abandon')
-  const isReleased = await sql.begin(async (tx) => {
-    await requireLease(tx, lease)
-    await pauseWallet(tx, lease, new Date(now().getTime() + emptyWalletPauseMs), 'insufficient_gas_funds')
-    if (!(await lockBatch(tx, batch.id, batch.state)) || (await wasTaken(tx, batch.id))) return false
-    await failSubmission(tx, batch.id, 'insufficient_gas_funds')
-    await closeBatch(tx, batch.id, 'released', now())
-    return true
+  const { now, log } = context
+  const until = new Date(now().getTime() + emptyWalletPauseMs)
+  const isReleased = await endBatch(context, batch, {
+    from: batch.state,
+    lease,
+    outcome: 'released',
+    failure: 'insufficient_gas_funds',
+    before: async (tx) => {
+      await pauseWallet(tx, lease, until, 'insufficient_gas_funds')
+      return !(await wasTaken(tx, batch.id))
+    },
   })
-  await checkpoint('after-abandon')
-  const network = served.network.name
-  if (isReleased) metrics.batches.inc({ network, trigger: batch.trigger, outcome: 'released' })
   const details = missing && { balance: `${missing.balance}`, needed: `${missing.needed}` }
   log.error(
     { wallet: lease.address, batch: batch.batchId, isReleased, ...details },

@@ -1,10 +1,10 @@
-import { type BatchRow, closeBatch, lockBatch, setBatchState, setRemoteHash } from '#ledger/batches'
+import { type BatchRow, lockBatch, setBatchState, setRemoteHash } from '#ledger/batches'
 import { type BatchItem, markHandedOver, readBatchItems } from '#ledger/items'
 import { type Lease, requireLease } from '#ledger/leases'
 import { deferPayments, seekEvidence } from '#ledger/queue'
-import { failSubmission } from '#ledger/submissions'
 import { encodePayload } from '#protocol/payload'
 import type { Context } from './context.ts'
+import { endBatch } from './endBatch.ts'
 import { readIndexState } from './indexState.ts'
 import { prepareBatch } from './prepare.ts'
 import { applyDrops } from './settle.ts'
@@ -21,32 +21,38 @@ const timeoutMs = 30_000
  * whatever happens then, the same transfers are submitted again, which is the same submission there.
  */
 export async function handOver(context: Context, lease: Lease, batch: BatchRow): Promise<void> {
-  const { sql, served, now, checkpoint } = context
+  const { sql, served, checkpoint } = context
   const { plan, drops } = await prepareBatch(context, batch, served.deployment.batchSettlement)
+  if (!plan) {
+    await endBatch(context, batch, {
+      from: 'claimed',
+      lease,
+      outcome: 'nothing_left',
+      failure: 'authorization_used',
+      before: (tx) => applyDrops(context, tx, batch, drops, null),
+    })
+    return
+  }
   await checkpoint('before-handover')
   await sql.begin(async (tx) => {
     await requireLease(tx, lease)
     if (!(await lockBatch(tx, batch.id, 'claimed'))) return
     await applyDrops(context, tx, batch, drops, plan)
-    for (const { item, settlement } of plan?.entries ?? []) {
+    for (const { item, settlement } of plan.entries) {
       const provider = settlement.authorization === item.provider.authorization
       await markHandedOver(tx, batch.id, item.position, {
         provider,
         fee: !provider || settlement.fee !== undefined,
       })
     }
-    if (plan) await setBatchState(tx, batch.id, 'handed_over')
-    else {
-      await failSubmission(tx, batch.id, 'authorization_used')
-      await closeBatch(tx, batch.id, 'nothing_left', now())
-    }
+    await setBatchState(tx, batch.id, 'handed_over')
   })
-  if (plan) await followHandover(context, lease, { ...batch, state: 'handed_over' })
+  await followHandover(context, lease, { ...batch, state: 'handed_over' })
 }
 
 /** Submits a batch that was handed over until the other side has answered, then waits for the index to show it. */
 export async function followHandover(context: Context, lease: Lease, batch: BatchRow): Promise<StepResult> {
-  const { sql, served, settings, now, log } = context
+  const { sql, served, settings, log } = context
   const isCurrent = (await readIndexState(context)).status === 'current'
   const items = await readBatchItems(sql, batch.id)
   const states = items.flatMap((item) => handedHalves(item).map(({ state }) => state))
@@ -63,12 +69,14 @@ export async function followHandover(context: Context, lease: Lease, batch: Batc
     return 'idle'
   }
   const isSettled = isOver && states.every((state) => state === 'settled')
-  await sql.begin(async (tx) => {
-    await requireLease(tx, lease)
-    if (!(await lockBatch(tx, batch.id, 'handed_over'))) return
-    if (!isSettled) await failSubmission(tx, batch.id, 'put_off')
-    await closeBatch(tx, batch.id, isSettled ? 'settled' : 'released', now())
-  })
+  const from = 'handed_over'
+  await endBatch(
+    context,
+    batch,
+    isSettled
+      ? { from, lease, outcome: 'settled' }
+      : { from, lease, outcome: 'released', failure: 'put_off' },
+  )
   log.info(
     { batch: batch.batchId, hash: batch.remoteHash, network: served.network.name, isSettled },
     'handed-over batch closed',
@@ -91,7 +99,7 @@ function handedHalves({ provider, fee, handedOver }: BatchItem) {
 }
 
 async function submit(context: Context, lease: Lease, batch: BatchRow, url: string): Promise<void> {
-  const { sql, served, settings, now, log, metrics, checkpoint } = context
+  const { sql, served, settings, now, log, checkpoint } = context
   const items = await readBatchItems(sql, batch.id)
   const transfers = items.flatMap(handedHalves).map(({ authorization }) => encodePayload(authorization))
   await checkpoint('before-handover-request')
@@ -120,12 +128,11 @@ async function submit(context: Context, lease: Lease, batch: BatchRow, url: stri
   }
   log.warn({ batch: batch.batchId, status: response.status, code }, 'the facilitator refused the batch')
   const payments = items.flatMap(({ paymentId }) => paymentId ?? [])
-  await sql.begin(async (tx) => {
-    await requireLease(tx, lease)
-    if (!(await lockBatch(tx, batch.id, 'handed_over'))) return
-    await deferPayments(tx, payments, new Date(now().getTime() + refusedMs))
-    await failSubmission(tx, batch.id, 'put_off')
-    await closeBatch(tx, batch.id, 'released', now())
+  await endBatch(context, batch, {
+    from: 'handed_over',
+    lease,
+    outcome: 'released',
+    failure: 'put_off',
+    before: (tx) => deferPayments(tx, payments, new Date(now().getTime() + refusedMs)),
   })
-  metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome: 'released' })
 }

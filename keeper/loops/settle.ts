@@ -3,14 +3,14 @@ import { estimateFees } from '#chain/feeEstimate'
 import { bumpFees, type Fees } from '#chain/fees'
 import { readNonce } from '#chain/receipts'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import { type BatchRow, closeBatch, lockBatch, releaseItem, setBatchState } from '#ledger/batches'
+import { type BatchRow, lockBatch, releaseItem, setBatchState } from '#ledger/batches'
 import type { Queryable } from '#ledger/database'
 import { recordFailure } from '#ledger/failures'
 import { type Lease, requireLease } from '#ledger/leases'
 import { deferPayments, seekEvidence, setPayerHasCode } from '#ledger/queue'
-import { failSubmission } from '#ledger/submissions'
 import { insertTransaction, type NewTransaction, readDearestBetween } from '#ledger/transactions'
 import type { Context, SettlementWallet } from './context.ts'
+import { endBatch } from './endBatch.ts'
 import { findMissingFunds, isUnfunded, releaseUnfunded } from './funds.ts'
 import type { Plan } from './plan.ts'
 import { type Drop, prepareBatch } from './prepare.ts'
@@ -121,18 +121,14 @@ export async function signTransaction(
 
 /** Ends a batch of which nothing can be settled now. */
 async function abandon(context: Context, lease: Lease, batch: BatchRow, drops: Drop[]): Promise<void> {
-  const { sql, now, log, metrics, served, checkpoint } = context
-  await checkpoint('before-abandon')
-  await sql.begin(async (tx) => {
-    await requireLease(tx, lease)
-    if (!(await lockBatch(tx, batch.id, 'claimed'))) return
-    await applyDrops(context, tx, batch, drops, null)
-    await failSubmission(tx, batch.id, failureOf(drops))
-    await closeBatch(tx, batch.id, 'nothing_left', now())
+  await endBatch(context, batch, {
+    from: 'claimed',
+    lease,
+    outcome: 'nothing_left',
+    failure: failureOf(drops),
+    before: (tx) => applyDrops(context, tx, batch, drops, null),
   })
-  await checkpoint('after-abandon')
-  metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome: 'nothing_left' })
-  log.info({ batch: batch.batchId, dropped: drops.length }, 'nothing of the batch can be settled now')
+  context.log.info({ batch: batch.batchId, dropped: drops.length }, 'nothing of the batch can be settled now')
 }
 
 function failureOf(drops: Drop[]): string {

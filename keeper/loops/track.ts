@@ -2,10 +2,9 @@ import { ChainUnavailable } from '#chain/everywhere'
 import { estimateFees } from '#chain/feeEstimate'
 import { bumpFees } from '#chain/fees'
 import { findMined, type Mined, readNonce } from '#chain/receipts'
-import { type BatchRow, closeBatch, lockBatch, setBatchState } from '#ledger/batches'
+import { type BatchRow, lockBatch, setBatchState } from '#ledger/batches'
 import { raiseActedBlock } from '#ledger/indexedHead'
 import { type Lease, requireLease } from '#ledger/leases'
-import { failSubmission } from '#ledger/submissions'
 import {
   insertTransaction,
   markMined,
@@ -14,6 +13,7 @@ import {
   type TransactionRow,
 } from '#ledger/transactions'
 import type { Context, SettlementWallet } from './context.ts'
+import { endBatch } from './endBatch.ts'
 import { findMissingFunds, isUnfunded, releaseUnfunded } from './funds.ts'
 import { prepareBatch } from './prepare.ts'
 import { resendIfDue, sendStored } from './send.ts'
@@ -105,18 +105,12 @@ async function recordMined(context: Context, lease: Lease, batch: BatchRow, mine
 
 /** The nonce is used and none of our hashes is anywhere: another program signs with this key. */
 async function giveUpIfLost(context: Context, lease: Lease, batch: BatchRow): Promise<void> {
-  const { sql, now, log, metrics, served } = context
+  const { now, log } = context
   const since = context.memory.missingSince.get(batch.batchId) ?? now().getTime()
   context.memory.missingSince.set(batch.batchId, since)
   if (now().getTime() - since < lostAfterMs) return
-  await sql.begin(async (tx) => {
-    await requireLease(tx, lease)
-    if (!(await lockBatch(tx, batch.id, batch.state))) return
-    await failSubmission(tx, batch.id, 'put_off')
-    await closeBatch(tx, batch.id, 'lost', now())
-  })
+  await endBatch(context, batch, { from: batch.state, lease, outcome: 'lost', failure: 'put_off' })
   context.memory.missingSince.delete(batch.batchId)
-  metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome: 'lost' })
   log.error(
     { batch: batch.batchId, wallet: lease.address },
     'the nonce was used by a transaction that is not ours',

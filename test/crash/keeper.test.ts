@@ -103,7 +103,7 @@ const scenes: Scene[] = [
   {
     name: 'meets with payments that a stranger has settled',
     checkpoints: [
-      ...stretch('before-abandon', 'after-abandon'),
+      ...stretch('before-end', 'after-end'),
       ...stretch('before-evidence-recorded', 'after-evidence-recorded'),
     ],
     prepare: async (payments) => {
@@ -115,7 +115,7 @@ const scenes: Scene[] = [
   },
   {
     name: 'is refused for want of gas money by every node, after it has looked at its balance',
-    checkpoints: stretch('before-abandon', 'after-abandon'),
+    checkpoints: stretch('before-end', 'after-end'),
     prepare: async () => {
       const message = 'insufficient funds for gas * price + value'
       rpc.always('eth_sendRawTransaction', { error: { code: -32_000, message } })
@@ -141,7 +141,7 @@ const scenes: Scene[] = [
   },
   {
     name: 'closes a batch that is deep enough',
-    checkpoints: stretch('before-close', 'after-close'),
+    checkpoints: stretch('before-end', 'after-end'),
     provoke: async (payments) => {
       await until('they are settled', () => stack.isSettled(payments))
       await mine(31)

@@ -148,6 +148,13 @@ export function compactSignature(signature: Hex): { r: Hex; vs: Hex } | undefine
   return v === 27 ? { r, vs: s } : { r, vs: `0x${(top + 8).toString(16)}${s.slice(3)}` }
 }
 
+/** The 65 bytes that {@link compactSignature} shortened. */
+export function expandSignature({ r, vs }: { r: Hex; vs: Hex }): Hex {
+  const top = Number.parseInt(vs.charAt(2), 16)
+  const v = top >= 8 ? '1c' : '1b'
+  return `${r}${(top % 8).toString(16)}${vs.slice(3)}${v}`
+}
+
 /** r ‖ s and the recovery bit of a canonical signature, as native secp256k1 libraries take them. */
 export function recoverableSignature(signature: Hex): { rs: Uint8Array; recovery: 0 | 1 } {
   const bytes = hexToBytes(signature)

@@ -1,10 +1,13 @@
-import { type Address, decodeFunctionData, type Hex } from 'viem'
+import fc from 'fast-check'
+import { type Address, decodeFunctionData, encodeFunctionData, type Hex } from 'viem'
 import { describe, expect, test } from 'vitest'
 import vectors from '../../../test/vectors/payments.json' with { type: 'json' }
 import { batchSettlementAbi } from './abi/batchSettlement.ts'
+import { feeNonce } from './challenge.ts'
 import { parsePayload } from './payload.ts'
 import {
   decodeOutcomes,
+  decodeSettle,
   encodePayment,
   encodeSettle,
   type SettlementItem,
@@ -88,6 +91,102 @@ describe('encodeSettle', () => {
       { authorization: other },
     ])
     expect(settlementItems(authorization, fee, fee.to)).toEqual([{ authorization, fee }])
+  })
+})
+
+describe('decodeSettle', () => {
+  test.each(vectors.batches)('default: $payments.length payments', ({ batch, payments, calldata }) => {
+    expect(decodeSettle(calldata as Hex)).toEqual({
+      batch: {
+        token: batch.token.toLowerCase(),
+        feeRecipient: batch.feeRecipient.toLowerCase(),
+        batchId: batch.batchId,
+        trigger: batch.trigger,
+        callGasLimit: BigInt(batch.callGasLimit),
+      },
+      items: payments.map((name) => itemOf(vectorOf(name))),
+    })
+  })
+
+  const hex = (bytes: number) =>
+    fc
+      .uint8Array({ minLength: bytes, maxLength: bytes })
+      .map((all): Hex => `0x${Buffer.from(all).toString('hex')}`)
+  const uint = (bits: bigint) => fc.bigInt({ min: 0n, max: 2n ** bits - 1n })
+  // Some of 65 bytes with a v that can be compacted, some that must travel verbatim.
+  const signature = fc.oneof(
+    fc.tuple(hex(64), fc.constantFrom('1b', '1c')).map(([rs, v]): Hex => `${rs}${v}`),
+    fc
+      .uint8Array({ minLength: 65, maxLength: 300 })
+      .map((all): Hex => `0x${Buffer.from(all).toString('hex')}`),
+  )
+  // Few recipients, so that several items share one.
+  const recipient = fc.oneof(
+    hex(20),
+    fc.constantFrom<Address>(`0x${'a1'.repeat(20)}`, `0x${'b2'.repeat(20)}`),
+  )
+  const item = (feeRecipient: Address) =>
+    fc
+      .record({
+        shared: fc.record({ from: hex(20), validAfter: uint(40n), validBefore: uint(40n) }),
+        own: fc.record({ to: recipient, value: uint(64n), nonce: hex(32), signature }),
+        fee: fc.option(
+          fc.record({ value: fc.bigInt({ min: 1n, max: 2n ** 64n - 1n }), nonce: hex(32), signature }),
+          { nil: undefined },
+        ),
+        isFeeNonceDerived: fc.boolean(),
+      })
+      .map(({ shared, own, fee, isFeeNonceDerived }): SettlementItem => {
+        const authorization = { ...shared, ...own }
+        if (!fee) return { authorization }
+        const nonce = isFeeNonceDerived ? feeNonce(own.nonce) : fee.nonce
+        return { authorization, fee: { ...shared, ...fee, nonce, to: feeRecipient } }
+      })
+
+  test('behavior: reads back whatever encodeSettle writes', () => {
+    const batch = fc.record({
+      token: hex(20),
+      feeRecipient: hex(20),
+      batchId: hex(32),
+      trigger: fc.integer({ min: 0, max: 255 }),
+      callGasLimit: uint(64n),
+    })
+    const both = batch.chain((one) =>
+      fc.tuple(fc.constant(one), fc.array(item(one.feeRecipient), { maxLength: 8 })),
+    )
+    fc.assert(
+      fc.property(both, ([one, items]) => {
+        expect(decodeSettle(encodeSettle(one, items).calldata)).toEqual({ batch: one, items })
+      }),
+    )
+  })
+
+  test('error: another function; a payee and a signature that are not there', () => {
+    const name = encodeFunctionData({
+      abi: [{ type: 'function', name: 'name', inputs: [], outputs: [], stateMutability: 'view' }],
+    })
+    expect(() => decodeSettle(name)).toThrow()
+    const { batch, calldata } = vectors.batches[0] as (typeof vectors.batches)[number]
+    const { args } = decodeFunctionData({ abi: batchSettlementAbi, data: calldata as Hex }) as unknown as {
+      args: [never, Address[], never, Hex[]]
+    }
+    const encode = (payees: Address[], payments: unknown[], signatures: Hex[]) =>
+      encodeFunctionData({
+        abi: batchSettlementAbi,
+        functionName: 'settle',
+        args: [
+          { ...batch, callGasLimit: BigInt(batch.callGasLimit) } as never,
+          payees,
+          payments as never,
+          signatures,
+        ],
+      })
+    const [first] = args[2] as [object]
+    expect(() => decodeSettle(encode([], [first], args[3]))).toThrow(/payee/)
+    const zeroWord: Hex = `0x${'0'.repeat(64)}`
+    expect(() => decodeSettle(encode(args[1], [{ ...first, r: zeroWord, vs: zeroWord }], []))).toThrow(
+      /signature 0/,
+    )
   })
 })
 

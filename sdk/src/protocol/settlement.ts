@@ -1,7 +1,7 @@
-import { type Address, encodeFunctionData, type Hex } from 'viem'
+import { type Address, decodeFunctionData, encodeFunctionData, type Hex } from 'viem'
 import { batchSettlementAbi } from './abi/batchSettlement.ts'
 import { feeNonce } from './challenge.ts'
-import { compactSignature } from './eip3009.ts'
+import { compactSignature, expandSignature } from './eip3009.ts'
 import type { SignedAuthorization } from './payload.ts'
 
 /** Why a batch was started; the byte that goes on chain. */
@@ -145,6 +145,64 @@ export function encodeSettle(batch: Batch, items: readonly SettlementItem[]): En
 }
 
 /**
+ * Reads what {@link encodeSettle} wrote: the batch, and its items with their signatures as the payers gave them.
+ *
+ * @example
+ * decodeSettle(encodeSettle(batch, items).calldata) // { batch, items }
+ * @param calldata of a call of `settle`, addresses and hex in any case.
+ * @returns addresses and hex in lower-case.
+ * @throws {TypeError} for a call of another function, or one that refers to a payee or signature that it doesn't carry.
+ */
+export function decodeSettle(calldata: Hex): { batch: Batch; items: SettlementItem[] } {
+  const call = decodeFunctionData({ abi: batchSettlementAbi, data: calldata })
+  if (call.functionName !== 'settle')
+    throw new TypeError(`A call of settle was expected, got ${call.functionName}`)
+  const [{ token, feeRecipient, ...batch }, payees, payments, signatures] = call.args
+  const recipient = feeRecipient.toLowerCase() as Address
+  return {
+    batch: { ...batch, token: token.toLowerCase() as Address, feeRecipient: recipient },
+    items: payments.map((payment) => decodePayment(payment, payees, recipient, signatures)),
+  }
+}
+
+/** The reverse of {@link encodePayment}. */
+function decodePayment(
+  { head, values, nonce, ...packed }: Payment,
+  payees: readonly Address[],
+  feeRecipient: Address,
+  signatures: readonly Hex[],
+): SettlementItem {
+  const payee = payees[Number(bits(head, 80n, 16n))]
+  if (!payee) throw new TypeError(`The payment with nonce ${nonce} names a payee that the batch doesn't have`)
+  const shared = {
+    from: `0x${(head >> 96n).toString(16).padStart(40, '0')}` as Address,
+    validAfter: bits(head, 40n, 40n),
+    validBefore: bits(head, 0n, 40n),
+  }
+  const authorization = {
+    ...shared,
+    to: payee.toLowerCase() as Address,
+    value: values >> 128n,
+    nonce,
+    signature: decodeSignature(packed.r, packed.vs, signatures),
+  }
+  const feeValue = bits(values, 0n, 128n)
+  if (feeValue === 0n) return { authorization }
+  const fee = {
+    ...shared,
+    to: feeRecipient,
+    value: feeValue,
+    nonce: packed.feeNonce === zeroWord ? feeNonce(nonce) : packed.feeNonce,
+    signature: decodeSignature(packed.feeR, packed.feeVs, signatures),
+  }
+  return { authorization, fee }
+}
+
+function bits(word: bigint, from: bigint, count: bigint): bigint {
+  return (word >> from) & ((1n << count) - 1n)
+}
+
+/**
  * Reads the outcomes that `settle` returns and `BatchSettled` carries: a byte a payment, high nibble the provider's
  * authorization, low nibble the fee's.
  *
@@ -183,4 +241,12 @@ function encodeSignature(signature: Hex, addSignature: (signature: Hex) => numbe
   const compact = compactSignature(signature)
   if (compact) return compact
   return { r: `0x${addSignature(signature).toString(16).padStart(64, '0')}`, vs: zeroWord }
+}
+
+function decodeSignature(r: Hex, vs: Hex, signatures: readonly Hex[]): Hex {
+  // The contract's sign of an index: no compact signature has an s of zero.
+  if (bits(BigInt(vs), 0n, 255n) !== 0n) return expandSignature({ r, vs })
+  const signature = signatures[Number(r)]
+  if (!signature) throw new TypeError(`The batch has no signature ${BigInt(r)}`)
+  return signature
 }

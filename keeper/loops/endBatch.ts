@@ -1,0 +1,45 @@
+import { type BatchOutcome, type BatchRow, type BatchState, closeBatch, lockBatch } from '#ledger/batches'
+import type { Queryable } from '#ledger/database'
+import { type Lease, requireLease } from '#ledger/leases'
+import type { Context } from './context.ts'
+
+export type BatchEnd = {
+  /** The state it must still be in; in any other, somebody else has dealt with it. */
+  from: BatchState
+  /** Fences the write where the batch belongs to a wallet at work; a mined one belongs to nobody. */
+  lease?: Lease
+  /** Written in the same database transaction, before the batch is closed. `false` leaves it open. */
+  before?: (tx: Queryable) => Promise<unknown>
+} & (
+  | { outcome: Extract<BatchOutcome, 'settled'> }
+  | {
+      outcome: Exclude<BatchOutcome, 'settled'>
+      /** What POST /submit answers if the batch was asked for there. */
+      failure: string
+    }
+)
+
+/**
+ * Ends a batch: the only place that does. What is still active in it can be claimed again, a submission that waited for
+ * it gets its answer, and the outcome is counted, in one database transaction and once.
+ *
+ * @returns whether this call ended it.
+ */
+export async function endBatch(
+  { sql, now, metrics, served, checkpoint }: Context,
+  batch: BatchRow,
+  end: BatchEnd,
+): Promise<boolean> {
+  const { from, lease, outcome, before } = end
+  await checkpoint('before-end')
+  const isEnded = await sql.begin(async (tx) => {
+    if (lease) await requireLease(tx, lease)
+    if (!(await lockBatch(tx, batch.id, from))) return false
+    if ((await before?.(tx)) === false) return false
+    await closeBatch(tx, batch.id, { outcome, failure: 'failure' in end ? end.failure : null, now: now() })
+    return true
+  })
+  await checkpoint('after-end')
+  if (isEnded) metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome })
+  return isEnded
+}
