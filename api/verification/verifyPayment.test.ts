@@ -88,6 +88,36 @@ describe('replay', () => {
     expect((await verify(other, { idempotencyKey })).body.code).toBe('payment_replayed')
   })
 
+  test('behavior: payer and nonce, which the chain shows, tell a stranger nothing of the payment', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const body = await signedBody(gateway, shop, payer)
+    await verify(body)
+    // The stranger has everything but the signatures, or everything but the macaroon.
+    const stranger = await gateway.buyer(0n)
+    const unsigned = await signedBody(gateway, shop, stranger)
+    const [provider, fee] = body.payloads
+    const forge = (payload: string) => payload.replace(/,0x[0-9a-f]+$/, `,0x${'1b'.padStart(130, '1')}`)
+    const forged: [string, string] = [forge(provider), forge(fee)]
+    const attempts: VerifyBody[] = [
+      { ...body, payloads: forged },
+      { ...unsigned, payloads: forged },
+      { ...body, macaroon: body.macaroon.replace(/.{4}$/, 'AAAA') },
+    ]
+    for (const now of [null, Date.now() + 600_000, Date.now() + 200_000_000]) {
+      gateway.setNow(now)
+      try {
+        for (const attempt of attempts) {
+          for (const options of [{}, { idempotencyKey: 'any' }]) {
+            const answer = await verify(attempt, options)
+            expect([answer.status, answer.body.paymentId]).toEqual([402, undefined])
+          }
+        }
+      } finally {
+        gateway.setNow(null)
+      }
+    }
+  })
+
   test('behavior: one challenge buys once, whatever is signed for it', async () => {
     const payer = await gateway.buyer(1_000_000n)
     const body = await signedBody(gateway, shop, payer)

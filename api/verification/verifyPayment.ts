@@ -1,14 +1,13 @@
 import { hash } from 'node:crypto'
 import type { Address } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import { type AcceptedHalf, acceptPayments, type Candidate, type Verdict } from '#ledger/acceptPayments'
+import type { AcceptedHalf } from '#ledger/acceptPayments'
 import type { Database } from '#ledger/database'
-import { formatUsdc, maxAmount } from '#protocol/amount'
+import { maxAmount } from '#protocol/amount'
 import { BaseError, type ErrorCode } from '#protocol/errors'
-import { type MacaroonSecret, verifyMacaroon } from '#protocol/macaroon'
+import { type MacaroonSecret, type MacaroonTerms, verifyMacaroon } from '#protocol/macaroon'
 import { parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { effectiveRate, type FeeSchedule, splitPrice } from '#protocol/tier'
-import { isRowFault } from '../dependencies.ts'
 import { hmacSha256 } from '../hmac.ts'
 import { newId } from '../identifiers.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
@@ -16,12 +15,11 @@ import { receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
 import type { Offers } from '../registry/offers.ts'
+import { createAccept } from './acceptance.ts'
 import type { ChainReads } from './chainReads.ts'
 import { boundNonces, checkPayment, type Presented } from './checkPayment.ts'
-import { isSignedByContract } from './contractSignature.ts'
-import { createGroupCommit } from './groupCommit.ts'
-import type { PayerSignatures } from './payerSignatures.ts'
-import type { Allowance, Payers } from './payers.ts'
+import { checkSignatures, type SignatureCheckOptions } from './checkSignatures.ts'
+import type { Payers } from './payers.ts'
 import type { ProviderCap } from './providerCap.ts'
 import { isReleased, type SettleBeforeServe } from './settleBeforeServe.ts'
 import { findPaymentOfRequest, findStoredPayment, type StoredPayment } from './storedPayment.ts'
@@ -45,7 +43,7 @@ type Accepted = VerifyAnswer & { price: bigint }
 
 export type VerifyNetwork = { served: ServedNetwork; reads: ChainReads; payers: Payers }
 
-export type VerifyDeps = {
+export type VerifyDeps = SignatureCheckOptions & {
   database: Database
   networks: ReadonlyMap<number, VerifyNetwork>
   offers: Offers
@@ -59,50 +57,22 @@ export type VerifyDeps = {
   /** Unix seconds: macaroons minted earlier are refused. */
   macaroonNotBefore: number
   receiptKeys: ReceiptKeys
-  payerSignatures: PayerSignatures
   feeSchedule: FeeSchedule
-  /** How long a contract wallet may take to answer. */
-  contractTimeoutMs: number
   now: () => number
 }
-
-// Small groups, several under way: one prepares, one waits for the disk, and clients don't all wait for the same one.
-const maxGroup = 16
-const groupsInFlight = 3
 
 /** Builds the function behind `POST /verify`: the checks in order, the reservation, the receipt. */
 export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) => Promise<VerifyAnswer> {
   const { database, networks, offers, issuer, receiptKeys, settleBeforeServe, now } = deps
 
-  const acceptance = createGroupCommit<Candidate, Verdict>({
-    commit: (candidates) => acceptPayments(database, candidates),
-    maxItems: maxGroup,
-    concurrency: groupsInFlight,
-    isItemFault: isRowFault,
-  })
+  const accept = createAccept(database)
 
-  async function accept(candidate: Candidate, payers: Payers): Promise<Verdict> {
-    const needed = candidate.halves[0].value + candidate.halves[1].value
-    let allowance = await payers.allowance(candidate.payer)
-    // What can't fit is refused without a write; whether what fits still does is for the database to say.
-    if (covers(allowance, needed)) {
-      const verdict = await acceptance.submit({ ...candidate, limit: allowance.limit })
-      if (verdict !== 'over_limit') return verdict
-    }
-    allowance = await payers.freshAllowance(candidate.payer)
-    if (!covers(allowance, needed)) throw overLimit(allowance, needed)
-    const verdict = await acceptance.submit({ ...candidate, limit: allowance.limit })
-    if (verdict === 'over_limit') throw overLimit(allowance, needed)
-    return verdict
-  }
-
-  async function verify(request: VerifyRequest, presented: Presented): Promise<Accepted> {
-    const { provider, fee } = presented
-    const acceptedAt = now()
-    const seconds = Math.floor(acceptedAt / 1000)
-    const total = provider.value + fee.value
-    if (total > maxAmount) throw new Refusal('amount_too_high')
-
+  /** @throws {ProtocolError|Refusal} what is wrong with the macaroon, or its network */
+  function readChallenge(
+    request: VerifyRequest,
+    { provider, fee }: Presented,
+    seconds: number,
+  ): { terms: MacaroonTerms; network: VerifyNetwork } {
     const { terms } = verifyMacaroon(request.macaroon, {
       secrets: deps.macaroonSecrets,
       hmac: hmacSha256,
@@ -112,11 +82,36 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
         providerId: request.providerId,
         endpointId: request.endpointId,
         payer: provider.from,
-        amount: total,
+        amount: provider.value + fee.value,
       },
     })
     const network = networks.get(terms.chainId)
     if (network === undefined || network.served.token !== terms.asset) throw new Refusal('network_not_served')
+    return { terms, network }
+  }
+
+  /**
+   * Whether macaroon and signatures are good, whatever the time. Payer and nonce are public once they are on chain: only
+   * who shows this much may learn that a payment of them exists, and its id.
+   */
+  async function isAuthentic(request: VerifyRequest, presented: Presented): Promise<boolean> {
+    try {
+      const { network } = readChallenge(request, presented, 0)
+      await checkSignatures(presented, network, deps)
+      return true
+    } catch {
+      return false
+    }
+  }
+
+  async function verify(request: VerifyRequest, presented: Presented): Promise<Accepted> {
+    const { provider, fee } = presented
+    const acceptedAt = now()
+    const seconds = Math.floor(acceptedAt / 1000)
+    const total = provider.value + fee.value
+    if (total > maxAmount) throw new Refusal('amount_too_high')
+
+    const { terms, network } = readChallenge(request, presented, seconds)
     const { served, reads, payers } = network
 
     const price = terms.amount + terms.feeAmount
@@ -216,10 +211,12 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
     try {
       return await verify(request, presented)
     } catch (error) {
-      // What was good the first time may be refused the second: expired, used on chain, its balance promised to itself.
-      const isDoubtful =
-        error instanceof BaseError && (request.idempotencyKey !== undefined || ages.has(error.code))
-      const stored = isDoubtful ? await findByAuthorization(presented) : undefined
+      // What was accepted once may be refused the second time: expired, used on chain, its balance promised to itself.
+      const mayBeStored =
+        error instanceof BaseError &&
+        (request.idempotencyKey !== undefined || timeDependentCodes.has(error.code))
+      if (!mayBeStored || !(await isAuthentic(request, presented))) throw error
+      const stored = await findByAuthorization(presented)
       if (stored === undefined) throw error
       return answerAgain(stored, request)
     }
@@ -246,7 +243,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
 }
 
 /** Refusals that a request may get although it was accepted before. */
-const ages: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'macaroon_expired',
   'authorization_expired',
   'authorization_expires_too_soon',
@@ -254,40 +251,6 @@ const ages: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'insufficient_balance',
   'payer_limit_exceeded',
 ])
-
-/** @returns whether the payer has code. */
-async function checkSignatures(
-  { provider, fee }: Presented,
-  { served, payers }: VerifyNetwork,
-  { payerSignatures, contractTimeoutMs }: Pick<VerifyDeps, 'payerSignatures' | 'contractTimeoutMs'>,
-): Promise<boolean> {
-  const [isFirstSigned, isSecondSigned] = await payerSignatures(served.domainSeparator, [provider, fee])
-  const isSigned = isFirstSigned && isSecondSigned
-  // Its code comes with its balance, which is asked for only where the payer itself wants something.
-  const hasCode = isSigned ? (await payers.allowance(provider.from)).hasCode : undefined
-  if (hasCode ?? (await payers.hasCode(provider.from))) {
-    const [first, second] = await Promise.all([
-      isSignedByContract(served, provider, contractTimeoutMs),
-      isSignedByContract(served, fee, contractTimeoutMs),
-    ])
-    if (!first || !second)
-      throw badSignature(first ? 'payloads[1]' : 'payloads[0]', 'its contract says no (ERC-1271)')
-    return true
-  }
-  if (!isSigned) {
-    throw badSignature(
-      isFirstSigned ? 'payloads[1]' : 'payloads[0]',
-      `expected 65 bytes with a low s that recover to ${provider.from} on ${served.network.name}`,
-    )
-  }
-  return false
-}
-
-function badSignature(payload: string, reason: string): Refusal {
-  return new Refusal('invalid_signature', `Signature of ${payload} is not the payer's: ${reason}`, {
-    details: { payload },
-  })
-}
 
 /** @returns for each half the block at which an unbound nonce was unused, null for a bound one. */
 async function checkNonces(
@@ -312,28 +275,6 @@ async function checkNonces(
     unused(isProviderBound, 'payloads[0]', presented.provider),
     unused(isFeeBound, 'payloads[1]', presented.fee),
   ])
-}
-
-/** Whether an amount fits, as far as the allowance knew when it was read. */
-function covers({ limit, available, unsettled }: Allowance, needed: bigint): boolean {
-  return limit === null || unsettled + needed <= available
-}
-
-function overLimit({ by, available, unsettled, isIndexed }: Allowance, needed: bigint): Refusal {
-  // Without the index, what settled long ago counts as owed: only a balance that is too low by itself is certain.
-  if (!isIndexed && needed <= available) return new Refusal('index_behind')
-  const details = {
-    needed: needed.toString(),
-    [by === 'cap' ? 'cap' : 'balance']: available.toString(),
-    unsettled: unsettled.toString(),
-  }
-  if (by === 'cap') return new Refusal('payer_limit_exceeded', undefined, { details })
-  return new Refusal(
-    'insufficient_balance',
-    `Insufficient USDC balance: ${formatUsdc(available)} USDC there, ${formatUsdc(unsettled)} of it promised, ` +
-      `${formatUsdc(needed)} needed`,
-    { details },
-  )
 }
 
 function toHalf(authorization: SignedAuthorization, acceptedBlock: bigint | null): AcceptedHalf {

@@ -1,0 +1,64 @@
+import { acceptPayments, type Candidate, type Verdict } from '#ledger/acceptPayments'
+import type { Database } from '#ledger/database'
+import { formatUsdc } from '#protocol/amount'
+import { isRowFault } from '../dependencies.ts'
+import { Refusal } from '../refusal.ts'
+import { createGroupCommit } from './groupCommit.ts'
+import type { Allowance, Payers } from './payers.ts'
+
+// Small groups, several under way: one prepares, one waits for the disk, and clients don't all wait for the same one.
+const maxGroup = 16
+const groupsInFlight = 3
+
+/**
+ * Stores a candidate and reserves its payer's balance for it.
+ *
+ * @throws {Refusal} `insufficient_balance` or `payer_limit_exceeded`; `index_behind` where the index can't tell.
+ */
+export type Accept = (candidate: Candidate, payers: Payers) => Promise<Exclude<Verdict, 'over_limit'>>
+
+export function createAccept(database: Database): Accept {
+  const acceptance = createGroupCommit<Candidate, Verdict>({
+    commit: (candidates) => acceptPayments(database, candidates),
+    maxItems: maxGroup,
+    concurrency: groupsInFlight,
+    isItemFault: isRowFault,
+  })
+
+  return async (candidate, payers) => {
+    const needed = candidate.halves[0].value + candidate.halves[1].value
+    let allowance = await payers.allowance(candidate.payer)
+    // What can't fit is refused without a write; whether what fits still does is for the database to say.
+    if (covers(allowance, needed)) {
+      const verdict = await acceptance.submit({ ...candidate, limit: allowance.limit })
+      if (verdict !== 'over_limit') return verdict
+    }
+    allowance = await payers.freshAllowance(candidate.payer)
+    if (!covers(allowance, needed)) throw overLimit(allowance, needed)
+    const verdict = await acceptance.submit({ ...candidate, limit: allowance.limit })
+    if (verdict === 'over_limit') throw overLimit(allowance, needed)
+    return verdict
+  }
+}
+
+/** Whether an amount fits, as far as the allowance knew when it was read. */
+function covers({ limit, available, unsettled }: Allowance, needed: bigint): boolean {
+  return limit === null || unsettled + needed <= available
+}
+
+function overLimit({ by, available, unsettled, isIndexed }: Allowance, needed: bigint): Refusal {
+  // Without the index, what settled long ago counts as owed: only a balance that is too low by itself is certain.
+  if (!isIndexed && needed <= available) return new Refusal('index_behind')
+  const details = {
+    needed: needed.toString(),
+    [by === 'cap' ? 'cap' : 'balance']: available.toString(),
+    unsettled: unsettled.toString(),
+  }
+  if (by === 'cap') return new Refusal('payer_limit_exceeded', undefined, { details })
+  return new Refusal(
+    'insufficient_balance',
+    `Insufficient USDC balance: ${formatUsdc(available)} USDC there, ${formatUsdc(unsettled)} of it promised, ` +
+      `${formatUsdc(needed)} needed`,
+    { details },
+  )
+}
