@@ -17,8 +17,6 @@ import {
   type VerifyBody,
 } from '../test/support/gateway.ts'
 import { hmacSha256 } from './hmac.ts'
-import { decodeCursor } from './http/cursor.ts'
-import { decodePageCursor } from './http/pageCursor.ts'
 import { Refusal } from './refusal.ts'
 
 /*
@@ -134,18 +132,6 @@ describe('codecs', () => {
       runs,
     )
   })
-
-  test('behavior: cursors', () => {
-    const cursor = Buffer.from('31337:17').toString('base64url')
-    const page = Buffer.from(JSON.stringify(['payments', 1_795_000_000_000, 'pay_1'])).toString('base64url')
-    fc.assert(
-      fc.property(nearly(cursor), nearly(page), (one, other) => {
-        survives(() => decodeCursor(one, 31337))
-        survives(() => decodePageCursor(other, 'payments', (position) => position))
-      }),
-      runs,
-    )
-  })
 })
 
 describe('requests', () => {
@@ -240,6 +226,97 @@ describe('requests', () => {
       requestRuns,
     )
   })
+})
+
+describe('cursors', () => {
+  type Route = { path: string; list: string; position: Record<string, unknown> }
+  let routes: Route[]
+
+  beforeAll(async () => {
+    const at = `/providers/${shop.providerId}`
+    const { body: webhook } = await call<{ webhookId: string }>(gateway.app, 'POST', `${at}/webhooks`, {
+      json: { url: 'https://127.0.0.1/' },
+      key: shop.key,
+    })
+    const payment = { acceptedAt: 1_795_000_000_000, paymentId: `pay_${'0'.repeat(32)}` }
+    const revenue = { startsAt: 1_795_000_000_000, group: '' }
+    const usage = { startsAt: 1_795_000_000_000, endpointId: shop.endpointId }
+    routes = [
+      {
+        path: `/settlements/batches?wallet=${shop.wallet}`,
+        list: 'batches 31337',
+        position: { sequence: 17 },
+      },
+      {
+        path: `${at}/batches?`,
+        list: 'batches',
+        position: { blockTime: 1_795_000_000, sequence: 17, chainId: 31337 },
+      },
+      { path: `${at}/payments?`, list: 'payments', position: payment },
+      { path: `${at}/payments?status=settled`, list: 'payments', position: payment },
+      { path: `${at}/failures?`, list: 'failures retrying', position: payment },
+      { path: `${at}/revenue?groupBy=wallet`, list: 'revenue day wallet', position: revenue },
+      { path: `${at}/revenue?interval=total`, list: 'revenue total none', position: revenue },
+      { path: `${at}/usage?`, list: 'usage day', position: usage },
+      {
+        path: `${at}/webhooks/${webhook.webhookId}/deliveries?`,
+        list: webhook.webhookId,
+        position: { createdAt: 1_795_000_000_000, id: `whd_${'0'.repeat(32)}` },
+      },
+    ]
+  })
+
+  /** Values at and beyond what columns and types hold, and of other types. */
+  const value = fc.oneof(
+    fc.constantFrom(0, -1, 2 ** 31 - 1, 2 ** 31, -(2 ** 31), 2 ** 53 - 1, 2 ** 53, 2 ** 63, 1e300, 0.5),
+    fc.constantFrom(253_402_300_799_999, 253_402_300_800_000, 8.64e15, 8.64e15 + 1, -8.64e15),
+    fc.constantFrom('', '\0', '\ud800', '-'.repeat(200), '99999999999999999999', null, true, [], {}),
+    fc.integer(),
+    fc.maxSafeInteger(),
+    fc.string({ unit: 'binary' }),
+    fc.jsonValue(),
+  )
+
+  test('behavior: whatever a cursor holds, the database takes it or it is refused', {
+    timeout: 600_000,
+  }, async () => {
+    const crafted = fc.nat({ max: 8 }).chain((index) => {
+      const { path, list, position } = routes[index] as Route
+      const field = fc.constantFrom(...Object.keys(position))
+      return fc.record({
+        path: fc.constant(path),
+        cursor: fc.oneof(
+          fc
+            .array(fc.tuple(field, value), { maxLength: 3 })
+            .map((changes) => encode([list, { ...position, ...Object.fromEntries(changes) }])),
+          fc.jsonValue().map((json) => encode([list, json])),
+          fc.jsonValue().map(encode),
+          nearly(encode([list, position])),
+        ),
+      })
+    })
+    const answers = new Map<number, number>()
+    await fc.assert(
+      fc.asyncProperty(crafted, async ({ path, cursor }) => {
+        const { status, body } = await call(
+          gateway.app,
+          'GET',
+          `${path}&cursor=${encodeURIComponent(cursor.toWellFormed())}`,
+          { key: shop.key },
+        )
+        expect([200, 400, 422], JSON.stringify(body)).toContain(status)
+        answers.set(status, (answers.get(status) ?? 0) + 1)
+      }),
+      { ...requestRuns, numRuns: 5 * numRuns },
+    )
+    // Some of them are good ones: it is the database that is asked.
+    expect(answers.get(200)).toBeGreaterThan(numRuns / 10)
+    expect(answers.get(400)).toBeGreaterThan(numRuns / 10)
+  })
+
+  function encode(json: unknown): string {
+    return Buffer.from(JSON.stringify(json)).toString('base64url')
+  }
 })
 
 test('behavior: memory stays bounded, whatever keys and ids are made up', async () => {

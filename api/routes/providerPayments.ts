@@ -2,17 +2,13 @@ import { createRoute, z } from '@hono/zod-openapi'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../app.ts'
 import { requireOwner } from '../http/authenticate.ts'
+import { createCursor, textField, timeField } from '../http/cursor.ts'
 import { type Gateway, networkOf } from '../http/gateway.ts'
-import { decodePageCursor, encodePageCursor, readTime } from '../http/pageCursor.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { providerId } from '../http/schemas.ts'
 import { fromIndex } from '../portal/queries/indexedHead.ts'
 import { requireProviderIndex } from '../portal/queries/providerIndex.ts'
-import {
-  findProviderPayments,
-  type PaymentPosition,
-  type ProviderPayment,
-} from '../portal/queries/providerPayments.ts'
+import { findProviderPayments, type ProviderPayment } from '../portal/queries/providerPayments.ts'
 import { findSettlementFailures, type SettlementFailure } from '../portal/queries/settlementFailures.ts'
 import * as schemas from './viewSchemas.ts'
 
@@ -42,6 +38,8 @@ const getFailures = createRoute({
   },
 })
 
+const positions = createCursor({ acceptedAt: timeField, paymentId: textField })
+
 export function addProviderPaymentRoutes(app: App, gateway: Gateway): void {
   const { database, now } = gateway
   const chainOf = (network: string | undefined) =>
@@ -51,7 +49,7 @@ export function addProviderPaymentRoutes(app: App, gateway: Gateway): void {
     const { id } = c.req.valid('param')
     const { network, cursor, limit = 20, tx_hash: txHash, ...filters } = c.req.valid('query')
     const chainId = chainOf(network)
-    const after = readPosition(cursor, 'payments')
+    const after = positions.read('payments', cursor)
     const indexedBlocks = await requireProviderIndex(database, id, chainId)
     const page = await fromIndex(
       findProviderPayments(database, {
@@ -65,7 +63,11 @@ export function addProviderPaymentRoutes(app: App, gateway: Gateway): void {
       }),
     )
     return c.json(
-      { payments: page.payments.map(toPayment), cursor: writePosition(page.next, 'payments'), indexedBlocks },
+      {
+        payments: page.payments.map(toPayment),
+        cursor: page.next && positions.write('payments', page.next),
+        indexedBlocks,
+      },
       200,
     )
   })
@@ -75,7 +77,7 @@ export function addProviderPaymentRoutes(app: App, gateway: Gateway): void {
     const { network, cursor, limit = 20, status = 'retrying', ...filters } = c.req.valid('query')
     const chainId = chainOf(network)
     const list = `failures ${status}`
-    const after = readPosition(cursor, list)
+    const after = positions.read(list, cursor)
     const indexedBlocks = await requireProviderIndex(database, id, chainId)
     const page = await fromIndex(
       findSettlementFailures(database, {
@@ -89,21 +91,14 @@ export function addProviderPaymentRoutes(app: App, gateway: Gateway): void {
       }),
     )
     return c.json(
-      { failures: page.failures.map(toFailure), cursor: writePosition(page.next, list), indexedBlocks },
+      {
+        failures: page.failures.map(toFailure),
+        cursor: page.next && positions.write(list, page.next),
+        indexedBlocks,
+      },
       200,
     )
   })
-}
-
-function readPosition(cursor: string | undefined, list: string): PaymentPosition | null {
-  return decodePageCursor(cursor, list, ([time, paymentId]) => {
-    const acceptedAt = readTime(time)
-    return acceptedAt && typeof paymentId === 'string' ? { acceptedAt, paymentId } : null
-  })
-}
-
-function writePosition(position: PaymentPosition | null, list: string): string | null {
-  return position && encodePageCursor(list, [position.acceptedAt.getTime(), position.paymentId])
 }
 
 function toPayment(payment: ProviderPayment) {

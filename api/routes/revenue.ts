@@ -3,8 +3,8 @@ import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../app.ts'
 import { requireOwner } from '../http/authenticate.ts'
+import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
 import { type Gateway, networkOf } from '../http/gateway.ts'
-import { decodePageCursor, encodePageCursor, readTime } from '../http/pageCursor.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { providerId } from '../http/schemas.ts'
 import { choosePeriod } from '../portal/period.ts'
@@ -45,6 +45,8 @@ const getPayers = createRoute({
   },
 })
 
+const positions = createCursor({ startsAt: timeField.nullable(), group: textField })
+
 export function addRevenueRoutes(app: App, gateway: Gateway): void {
   const { database, now } = gateway
   const chainOf = (network: string | undefined) =>
@@ -57,24 +59,18 @@ export function addRevenueRoutes(app: App, gateway: Gateway): void {
     const chainId = chainOf(network)
     const period = choosePeriod(interval, query, new Date(now()))
     const list = `revenue ${interval} ${groupBy}`
-    const after = decodePageCursor(cursor, list, ([time, group]) => {
-      const startsAt = readTime(time)
-      const isComplete =
-        typeof group === 'string' && (interval === 'total' ? time === null : startsAt !== null)
-      return isComplete ? { startsAt, group } : null
-    })
+    const after = positions.read(list, cursor)
     const filters = { ...period, interval, groupBy, endpointId, chainId, wallet, after }
     const indexedBlocks = await requireProviderIndex(database, id, chainId)
     const rows = await fromIndex(findRevenue(database, { ...filters, providerId: id, limit: limit + 1 }))
-    const page = rows.slice(0, limit)
-    const last = rows.length > limit ? page.at(-1) : undefined
+    const { page, last } = cutPage(rows, limit)
     return c.json(
       {
         interval,
         from: period.from.toISOString(),
         to: period.to.toISOString(),
         revenue: page.map(toRow),
-        cursor: last ? encodePageCursor(list, [last.startsAt?.getTime() ?? null, groupKey(last)]) : null,
+        cursor: last && positions.write(list, { startsAt: last.startsAt, group: groupKey(last) }),
         indexedBlocks,
       },
       200,

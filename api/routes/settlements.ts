@@ -7,7 +7,7 @@ import { formatUsdc } from '#protocol/amount'
 import { formatCsvLine } from '#protocol/csv'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../app.ts'
-import { decodeCursor, encodeCursor } from '../http/cursor.ts'
+import { createCursor, cutPage, integerField } from '../http/cursor.ts'
 import { type Gateway, type GatewayNetwork, networkOf } from '../http/gateway.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import * as schemas from '../http/schemas.ts'
@@ -58,6 +58,7 @@ const getExport = createRoute({
 
 const defaultLimit = 20
 const exportPage = 5_000
+const positions = createCursor({ sequence: integerField })
 const daySeconds = 86_400
 
 const columns = [
@@ -144,7 +145,8 @@ export function addSettlementRoutes(app: App, gateway: Gateway): void {
     }
     const network = networkOf(gateway, name)
     const { chainId } = network.served.network
-    const after = cursor === undefined ? undefined : decodeCursor(cursor, chainId)
+    const list = `batches ${chainId}`
+    const after = positions.read(list, cursor)
     const head = await requireIndexedHead(database, chainId)
     if (wallet !== undefined) await requireWallet(network, wallet)
 
@@ -153,20 +155,16 @@ export function addSettlementRoutes(app: App, gateway: Gateway): void {
       ...(wallet !== undefined && { wallet }),
       ...(txHash !== undefined && { txHash }),
     }
-    // One more than asked for tells whether there is a further page.
-    const page = { limit: limit + 1, ...(after !== undefined && { after }) }
-    const batches = await fromIndex(listBatches(database, filter, page))
-    const rows = batches.slice(0, limit)
-    const facts = await describe(network, head, rows)
-    const shown = rows.map((row) => {
-      const fact = facts.get(row.blockHash)
-      return toBatch(row, fact?.confirmedAt ?? null, fact?.gasTokenUsd ?? settings.gasTokenUsd)
-    })
-    const last = shown.at(-1)
+    const found = await fromIndex(listBatches(database, filter, { after, limit: limit + 1 }))
+    const { page, last } = cutPage(found, limit)
+    const facts = await describe(network, head, page)
     return c.json(
       {
-        batches: shown,
-        cursor: batches.length > limit && last !== undefined ? encodeCursor(chainId, last.batch_id) : null,
+        batches: page.map((row) => {
+          const fact = facts.get(row.blockHash)
+          return toBatch(row, fact?.confirmedAt ?? null, fact?.gasTokenUsd ?? settings.gasTokenUsd)
+        }),
+        cursor: last && positions.write(list, { sequence: last.sequence }),
         network: network.served.network.name,
         indexedBlock: Number(head.blockNumber),
       },

@@ -6,18 +6,14 @@ import { networkByChainId } from '#protocol/networks'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../app.ts'
 import { requireOwner } from '../http/authenticate.ts'
+import { bigintField, createCursor, cutPage, integerField } from '../http/cursor.ts'
 import { type Gateway, networkOf, requireNetwork } from '../http/gateway.ts'
-import { decodePageCursor, encodePageCursor } from '../http/pageCursor.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { providerId } from '../http/schemas.ts'
 import { type BlockFacts, readBlockFacts } from '../portal/queries/blockFacts.ts'
 import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
 import { findPaymentTimeline, type PaymentTimeline } from '../portal/queries/paymentTimeline.ts'
-import {
-  type BatchPosition,
-  findProviderBatches,
-  type ProviderBatch,
-} from '../portal/queries/providerBatches.ts'
+import { findProviderBatches, type ProviderBatch } from '../portal/queries/providerBatches.ts'
 import { requireProviderIndex } from '../portal/queries/providerIndex.ts'
 import { noWork, readProviderWork, type WalletWork } from '../portal/queries/providerQueue.ts'
 import { Refusal } from '../refusal.ts'
@@ -54,6 +50,8 @@ const getTimeline = createRoute({
   responses: { 200: jsonAnswer('The timeline', schemas.timeline), ...problems(401, 403, 404, 503) },
 })
 
+const positions = createCursor({ blockTime: bigintField, sequence: integerField, chainId: integerField })
+
 /** How far a provider's payments are on their way to its wallets. */
 export function addSettlingRoutes(app: App, gateway: Gateway): void {
   const { database, settings } = gateway
@@ -81,20 +79,17 @@ export function addSettlingRoutes(app: App, gateway: Gateway): void {
     const { id } = c.req.valid('param')
     const { network, cursor, limit = 20 } = c.req.valid('query')
     const chainId = network === undefined ? undefined : networkOf(gateway, network).served.network.chainId
-    const after = decodePageCursor(cursor, 'batches', readPosition)
+    const after = positions.read('batches', cursor)
     const indexedBlocks = await requireProviderIndex(database, id, chainId)
     const found = await fromIndex(
       findProviderBatches(database, { providerId: id, chainId, after, limit: limit + 1 }),
     )
-    const page = found.slice(0, limit)
-    const last = found.length > limit ? page.at(-1) : undefined
+    const { page, last } = cutPage(found, limit)
     const facts = await readFacts(page, indexedBlocks)
     return c.json(
       {
         batches: page.map((batch) => toBatch(batch, facts.get(batch.blockHash), settings.gasTokenUsd)),
-        cursor: last
-          ? encodePageCursor('batches', [Number(last.blockTime), last.sequence, last.chainId])
-          : null,
+        cursor: last && positions.write('batches', toPosition(last)),
         indexedBlocks,
       },
       200,
@@ -143,10 +138,8 @@ export function addSettlingRoutes(app: App, gateway: Gateway): void {
   })
 }
 
-function readPosition(parts: unknown[]): BatchPosition | null {
-  if (parts.length !== 3 || !parts.every(Number.isSafeInteger)) return null
-  const [blockTime, sequence, chainId] = parts as [number, number, number]
-  return { blockTime, sequence, chainId }
+function toPosition({ blockTime, sequence, chainId }: ProviderBatch) {
+  return { blockTime: Number(blockTime), sequence, chainId }
 }
 
 function toWalletQueue(

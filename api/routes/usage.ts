@@ -1,8 +1,8 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../app.ts'
 import { requireOwner } from '../http/authenticate.ts'
+import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
 import type { Gateway } from '../http/gateway.ts'
-import { decodePageCursor, encodePageCursor, readTime } from '../http/pageCursor.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { providerId } from '../http/schemas.ts'
 import { choosePeriod } from '../portal/period.ts'
@@ -24,6 +24,8 @@ const getUsage = createRoute({
   },
 })
 
+const positions = createCursor({ startsAt: timeField.nullable(), endpointId: textField })
+
 export function addUsageRoutes(app: App, { database, now }: Gateway): void {
   app.openapi(getUsage, async (c) => {
     const { id } = c.req.valid('param')
@@ -31,12 +33,7 @@ export function addUsageRoutes(app: App, { database, now }: Gateway): void {
     const { interval = 'day', endpointId, cursor, limit = 100 } = query
     const period = choosePeriod(interval, query, new Date(now()))
     const list = `usage ${interval}`
-    const after = decodePageCursor(cursor, list, ([time, endpoint]) => {
-      const startsAt = readTime(time)
-      const isComplete =
-        typeof endpoint === 'string' && (interval === 'total' ? time === null : startsAt !== null)
-      return isComplete ? { startsAt, endpointId: endpoint } : null
-    })
+    const after = positions.read(list, cursor)
     const rows = await findUsage(database, {
       ...period,
       providerId: id,
@@ -45,15 +42,14 @@ export function addUsageRoutes(app: App, { database, now }: Gateway): void {
       after,
       limit: limit + 1,
     })
-    const page = rows.slice(0, limit)
-    const last = rows.length > limit ? page.at(-1) : undefined
+    const { page, last } = cutPage(rows, limit)
     return c.json(
       {
         interval,
         from: period.from.toISOString(),
         to: period.to.toISOString(),
         usage: page.map(({ startsAt, ...row }) => ({ startsAt: startsAt?.toISOString() ?? null, ...row })),
-        cursor: last ? encodePageCursor(list, [last.startsAt?.getTime() ?? null, last.endpointId]) : null,
+        cursor: last && positions.write(list, { startsAt: last.startsAt, endpointId: last.endpointId }),
       },
       200,
     )

@@ -1,8 +1,8 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../app.ts'
 import { requireOwner } from '../http/authenticate.ts'
+import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
 import type { Gateway } from '../http/gateway.ts'
-import { decodePageCursor, encodePageCursor, readTime } from '../http/pageCursor.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import { providerId } from '../http/schemas.ts'
 import { AddressRefusedError } from '../portal/webhooks/addressGuard.ts'
@@ -101,6 +101,7 @@ const postRedelivery = createRoute({
 })
 
 const defaultLimit = 20
+const positions = createCursor({ createdAt: timeField, id: textField })
 
 export function addWebhookRoutes(app: App, { database, addressGuard, now }: Gateway): void {
   async function requireWebhook(id: string, webhookId: string): Promise<Webhook> {
@@ -159,17 +160,13 @@ export function addWebhookRoutes(app: App, { database, addressGuard, now }: Gate
     const { id, webhookId } = c.req.valid('param')
     const { limit = defaultLimit, cursor } = c.req.valid('query')
     await requireWebhook(id, webhookId)
-    const after = decodePageCursor(cursor, webhookId, ([time, last]) => {
-      const createdAt = readTime(time)
-      return createdAt && typeof last === 'string' ? { createdAt, id: last } : null
-    })
+    const after = positions.read(webhookId, cursor)
     const found = await deliveriesOf(database, { webhookId, after, limit: limit + 1 })
-    const page = found.slice(0, limit)
-    const last = found.length > limit ? page.at(-1) : undefined
+    const { page, last } = cutPage(found, limit)
     return c.json(
       {
         deliveries: page.map(toDelivery),
-        cursor: last ? encodePageCursor(webhookId, [last.createdAt.getTime(), last.id]) : null,
+        cursor: last && positions.write(webhookId, { createdAt: last.createdAt, id: last.id }),
       },
       200,
     )

@@ -28,8 +28,7 @@ export type BatchRow = {
 export async function listBatches(
   database: Database,
   { chainId, wallet, txHash }: BatchFilter,
-  /** `after`: the last sequence of the page before. */
-  { after, limit }: { after?: number; limit: number },
+  { after, limit }: { after: { sequence: number } | null; limit: number },
 ): Promise<BatchRow[]> {
   const share = wallet === undefined ? database`b` : database`r`
   return database<BatchRow[]>`
@@ -43,7 +42,7 @@ export async function listBatches(
     }
     where ${share}.chain_id = ${chainId}
       ${txHash === undefined ? database`` : database`and b.tx_hash = ${txHash}`}
-      ${after === undefined ? database`` : database`and ${share}.sequence < ${after}`}
+      ${after === null ? database`` : database`and ${share}.sequence < ${after.sequence}`}
     order by ${share}.sequence desc
     limit ${limit}`
 }
