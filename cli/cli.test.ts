@@ -368,6 +368,18 @@ describe('tollkeeper doctor', () => {
     }
   })
 
+  test('behavior: says that the database is newer than this version', async () => {
+    await gateway.database`insert into migration (name) values ('9999_later.sql')`
+    const { status, checks } = await examine().finally(
+      () => gateway.database`delete from migration where name = '9999_later.sql'`,
+    )
+    expect(status).toBe(1)
+    expect(checks.get('migrations')).toMatchObject({
+      status: 'fail',
+      found: expect.stringMatching(/newer than this version: 9999_later\.sql/),
+    })
+  })
+
   test('behavior: the price feed of a network that has one: in order, stale, or gone', async () => {
     await using base = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
     const file = join(folder, 'base.json')

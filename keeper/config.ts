@@ -87,7 +87,7 @@ export function parseTriggerSettings(env: Environment): TriggerSettings {
   }
 }
 
-/** The queue's index of great payments starts here (store/migrations/0004_queue.sql). */
+/** The queue's index of great payments starts here (ledger/migrations/0001_schema.sql). */
 const leastHighValue = 1_000_000n
 
 function readHighValue(env: Environment): bigint {

@@ -48,7 +48,7 @@ export type Verdict = 'accepted' | 'replayed' | 'over_limit'
 
 /**
  * Stores candidates: reserves the payers' balance, then inserts payments and authorizations, in one statement and so in
- * one round trip (ledger/migrations/0005_acceptance.sql). What happens to one doesn't touch the others.
+ * one round trip (ledger/migrations/0001_schema.sql). What happens to one doesn't touch the others.
  *
  * @returns one verdict a candidate, in order.
  */

@@ -13,7 +13,7 @@ export type BatchItem = {
   transferId: bigint | null
   provider: ItemHalf
   fee: ItemHalf | null
-  /** What another facilitator was given of it, see migrations/0008_handover.sql. */
+  /** What another facilitator was given of it, see migrations/0001_schema.sql. */
   handedOver?: number | null
 }
 

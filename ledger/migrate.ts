@@ -1,43 +1,73 @@
 import { readdir, readFile } from 'node:fs/promises'
-import { type Database, schema } from './database.ts'
+import { type Database, type Queryable, schema } from './database.ts'
 
 const folder = new URL('./migrations/', import.meta.url)
 
 // Any constant will do, as long as nothing else on the server takes the same advisory lock.
 const lockId = 7_402_001n
 
+/** How the database's schema compares with this version's migrations. */
+export type SchemaState = {
+  /** Migrations that the database has. */
+  applied: string[]
+  /** Those of them that this version doesn't know: a newer version's. */
+  unknown: string[]
+  /** This version's that the database doesn't have yet. */
+  pending: string[]
+}
+
+/** The database was changed by another version of Tollkeeper, whose tables this one might misread. */
+export class UnknownMigrations extends Error {
+  override readonly name = 'UnknownMigrations'
+
+  constructor(unknown: readonly string[]) {
+    super(
+      `the database has migrations that this version doesn't know: ${unknown.join(', ')}. ` +
+        'Start the version that made them, or a newer one; or point DATABASE_URL at another database.',
+    )
+  }
+}
+
+/** Compares the database's migrations with this version's. Changes nothing. */
+export async function readSchemaState(sql: Queryable): Promise<SchemaState> {
+  const known = (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort()
+  const applied = await readApplied(sql)
+  return {
+    applied,
+    unknown: applied.filter((name) => !known.includes(name)),
+    pending: known.filter((name) => !applied.includes(name)),
+  }
+}
+
 /**
- * Brings our schema up to date, one transaction a migration; processes that start together wait for each other.
+ * Brings our schema up to date, in one transaction; processes that start together wait for each other.
  *
  * @returns the names of the migrations that were applied, empty when there was nothing to do.
+ * @throws UnknownMigrations where a newer version was here before. Then nothing was changed.
  */
-export async function migrate(database: Database): Promise<string[]> {
-  const files = (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort()
-  const connection = await database.reserve()
-  try {
-    await connection`select pg_advisory_lock(${lockId})`
-    await connection`create schema if not exists ${connection(schema)}`
-    await connection`
+export function migrate(database: Database): Promise<string[]> {
+  return database.begin(async (sql) => {
+    await sql`select pg_advisory_xact_lock(${lockId})`
+    const { unknown, pending } = await readSchemaState(sql)
+    if (unknown.length > 0) throw new UnknownMigrations(unknown)
+    await sql`create schema if not exists ${sql(schema)}`
+    await sql`
       create table if not exists migration (name text primary key, applied_at timestamptz not null default now())`
-    const applied = new Set(
-      (await connection<{ name: string }[]>`select name from migration`).map((row) => row.name),
-    )
-    const pending = files.filter((name) => !applied.has(name))
     for (const name of pending) {
       const text = await readFile(new URL(name, folder), 'utf8')
-      await connection`begin`
-      try {
-        await connection.unsafe(text)
-        await connection`insert into migration (name) values (${name})`
-        await connection`commit`
-      } catch (error) {
-        await connection`rollback`
+      await sql.unsafe(text).catch((error: unknown) => {
         throw new Error(`migration ${name} failed, nothing of it was kept`, { cause: error })
-      }
+      })
+      await sql`insert into migration (name) values (${name})`
     }
     return pending
-  } finally {
-    await connection`select pg_advisory_unlock(${lockId})`.catch(() => {})
-    connection.release()
-  }
+  })
+}
+
+async function readApplied(sql: Queryable): Promise<string[]> {
+  const [found] = await sql<{ exists: boolean }[]>`
+    select to_regclass(${`${schema}.migration`}) is not null as exists`
+  if (!found?.exists) return []
+  const rows = await sql<{ name: string }[]>`select name from ${sql(schema)}.migration order by name`
+  return rows.map((row) => row.name)
 }

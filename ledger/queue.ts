@@ -13,7 +13,7 @@ export type QueueScope = { chainId: number; token: Address }
 /** Payments that may share a batch: one token, one fee recipient as signed. */
 export type QueueGroup = QueueScope & { feeRecipient: Address }
 
-/** The condition of the partial indexes of migrations/0004_queue.sql: accepted, wanted, in no open batch. */
+/** The condition of the partial indexes of migrations/0001_schema.sql: accepted, wanted, in no open batch. */
 function isWanted(sql: Queryable) {
   return sql`concluded_at is null and failed_at is null and voided_at is null and not is_claimed`
 }

@@ -1,8 +1,7 @@
-import { readdir } from 'node:fs/promises'
-import postgres from 'postgres'
 import type { NetworkSettings } from '#chain/networkSettings'
 import { type Database, openDatabase, schema } from '#ledger/database'
 import { readActedBlock, readIndexedHead } from '#ledger/indexedHead'
+import { readSchemaState } from '#ledger/migrate'
 import { type Check, type Environment, reasonOf } from './check.ts'
 
 const defaultLagBlocks = 20n
@@ -43,26 +42,15 @@ export async function* examineDatabase(
 
 async function examineMigrations(database: Database): Promise<Check> {
   const name = 'migrations'
-  const advice = 'start the api or the keeper: each brings the schema up to date'
-  const folder = new URL('../../ledger/migrations/', import.meta.url)
-  const files = (await readdir(folder)).filter((file) => file.endsWith('.sql')).sort()
-  let applied: string[]
-  try {
-    const rows = await database<
-      { name: string }[]
-    >`select name from ${database(schema)}.migration order by name`
-    applied = rows.map((row) => row.name)
-  } catch (error) {
-    // undefined_table, invalid_schema_name
-    if (!(error instanceof postgres.PostgresError) || !['42P01', '3F000'].includes(error.code)) throw error
-    return { name, status: 'fail', found: `no schema ${schema} yet`, advice }
-  }
-  const missing = files.filter((file) => !applied.includes(file))
-  if (missing.length > 0) return { name, status: 'fail', found: `${missing.join(', ')} not applied`, advice }
-  const unknown = applied.filter((file) => !files.includes(file))
+  const { applied, unknown, pending } = await readSchemaState(database)
   if (unknown.length > 0) {
     const found = `the database is newer than this version: ${unknown.join(', ')}`
-    return { name, status: 'fail', found, advice: 'update this checkout' }
+    return { name, status: 'fail', found, advice: 'nothing starts on it: update this checkout' }
+  }
+  if (pending.length > 0) {
+    const found = applied.length === 0 ? `no schema ${schema} yet` : `${pending.join(', ')} not applied`
+    const advice = 'start the api or the keeper: each brings the schema up to date'
+    return { name, status: 'fail', found, advice }
   }
   return { name, status: 'ok', found: `${applied.length} applied` }
 }

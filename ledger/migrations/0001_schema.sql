@@ -1,0 +1,673 @@
+-- What we accepted, signed and tried. Whether money moved is never written here: that is a query over what Ponder indexed
+-- (ledger/halves.ts).
+--
+-- Addresses, hashes and nonces are lower-case 0x-hex text, as in Ponder's columns, so that a join converts nothing.
+-- Amounts are USDC base units.
+
+create domain usdc_amount as numeric(20, 0) check (value >= 0 and value < 18446744073709551616);
+-- Decoding and encoding again gives the same text only for lower-case hex. A regular expression takes 25 times as long.
+create domain address as text
+  check (octet_length(value) = 42 and '0x' || encode(decode(substr(value, 3), 'hex'), 'hex') = value);
+create domain bytes32 as text
+  check (octet_length(value) = 66 and '0x' || encode(decode(substr(value, 3), 'hex'), 'hex') = value);
+
+-- Registry -----------------------------------------------------------------------------------------------------------
+
+create table provider (
+  id text primary key check (id ~ '^prov_[0-9a-f]{32}$'),
+  name text not null check (length(name) between 1 and 200),
+  contact text,
+  requires_key boolean not null default false, -- /verify for its endpoints needs its API key
+  void_violations integer not null default 0, -- payments that it voided and then settled all the same
+  created_at timestamptz not null default now()
+);
+
+create table api_key (
+  id text primary key check (id ~ '^key_[0-9a-f]{32}$'),
+  provider_id text not null references provider,
+  secret_hash bytea not null check (length(secret_hash) = 32), -- SHA-256 of a 256-bit random secret
+  label text not null default '',
+  created_at timestamptz not null default now(),
+  revoked_at timestamptz
+);
+create index on api_key (provider_id);
+
+create table wallet (
+  id text primary key check (id ~ '^wal_[0-9a-f]{32}$'),
+  provider_id text not null references provider,
+  chain_id integer not null,
+  address address not null,
+  created_at timestamptz not null default now(),
+  unique (provider_id, chain_id, address)
+);
+create index on wallet (chain_id, address);
+
+create table endpoint (
+  id text primary key check (id ~ '^ep_[0-9a-f]{32}$'),
+  provider_id text not null references provider,
+  wallet_id text not null references wallet, -- who is paid, and on which network
+  method text not null check (method in ('GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*')),
+  url text not null,                         -- of the protected resource, as registered
+  path text not null,                        -- of that URL: a middleware without endpointId finds its endpoint by it
+  price usdc_amount not null check (price > 0),
+  description text not null default '',
+  mime_type text not null default 'application/json',
+  created_at timestamptz not null default now(),
+  disabled_at timestamptz
+);
+create unique index endpoint_route on endpoint (provider_id, method, path) where disabled_at is null;
+
+-- Accepted payments --------------------------------------------------------------------------------------------------
+
+-- A verification locks this row, so that parallel requests of one payer are counted one after the other.
+create table payer (
+  chain_id integer not null,
+  token address not null,
+  address address not null,
+  accepted_total numeric(78, 0) not null default 0, -- of all its payments ever, both halves; never shrinks
+  first_seen_at timestamptz not null default now(),
+  primary key (chain_id, token, address)
+);
+
+create table payment (
+  id text primary key check (octet_length(id) = 36 and 'pay_' || encode(decode(substr(id, 5), 'hex'), 'hex') = id),
+  request_id text not null unique -- one challenge buys once
+    check (octet_length(request_id) = 36 and 'req_' || encode(decode(substr(request_id, 5), 'hex'), 'hex') = request_id),
+  provider_id text not null references provider,
+  endpoint_id text not null references endpoint,
+  chain_id integer not null,
+  token address not null,
+  payer address not null,
+  payee address not null,               -- the provider's wallet, as signed
+  fee_recipient address not null,       -- the platform's wallet, as signed
+  price usdc_amount not null,           -- what the challenge asked for: the provider's part and the fee
+  provider_amount usdc_amount not null, -- as signed; copied from signed_authorization for the queue's indexes
+  fee_amount usdc_amount not null,      -- likewise
+  valid_before bigint not null,         -- the earlier one of the two halves, Unix seconds
+  payer_has_code boolean not null default false, -- payers with code are settled in batches of their own
+  tier text not null,
+  effective_rate text not null,
+  resource text not null,
+  receipt text not null,                -- the JWS that the buyer got
+  idempotency_key text,
+  request_hash bytea not null,          -- SHA-256 of the request: same key and same hash get the same answer
+  challenged_at timestamptz not null,
+  accepted_at timestamptz not null,
+  attempts smallint not null default 0 check (attempts between 0 and 6),
+  first_failed_at timestamptz,
+  next_attempt_at timestamptz,
+  failed_at timestamptz,                -- retries exhausted or expired; a requeue clears it
+  failure_code text,
+  voided_at timestamptz,                -- the provider did not serve
+  published_at timestamptz,             -- committed before the signatures leave through /settlements/pending
+  sought_at timestamptz,                -- a half is used on chain but not indexed: the evidence loop looks up by whom
+  concluded_at timestamptz,             -- both halves are over, and final on chain
+  is_claimed boolean not null default false, -- is in an open batch; kept by triggers on batch_item, for the indexes below
+  -- Null: not in the providers' sums. Else what went in, as bits: 1 the provider's half arrived, 2 the fee's, 4 voided.
+  summarised smallint check (summarised between 0 and 7),
+  foreign key (chain_id, token, payer) references payer,
+  check (voided_at is null or published_at is null)
+);
+
+-- The queue is read by indexes alone, so its length makes no difference to how fast a batch is claimed.
+create index payment_queue on payment (chain_id, token, fee_recipient, payee, accepted_at)
+  where concluded_at is null and failed_at is null and voided_at is null;
+create index payment_expiry on payment (chain_id, valid_before)
+  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed;
+-- Counts and sums by provider wallet.
+create index payment_waiting on payment (chain_id, token, fee_recipient, payee) include (provider_amount)
+  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and next_attempt_at is null;
+create index payment_oldest on payment (chain_id, token, fee_recipient, accepted_at, id)
+  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and next_attempt_at is null;
+-- The greatest first. Without micropayments, which no high-value threshold reaches.
+create index payment_greatest on payment (chain_id, token, fee_recipient, (provider_amount + fee_amount))
+  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and next_attempt_at is null
+    and provider_amount + fee_amount >= 1000000;
+-- Retries and deferred payments, by when they come back.
+create index payment_put_off on payment (chain_id, token, fee_recipient, next_attempt_at)
+  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed
+    and next_attempt_at is not null;
+create index payment_sought on payment (chain_id, sought_at) where sought_at is not null;
+create index payment_voided on payment (chain_id, valid_before) where voided_at is not null;
+
+-- What a payer owes (api/verification).
+create index payment_payer on payment (chain_id, token, payer, concluded_at);
+
+-- The providers' views.
+create index payment_provider on payment (provider_id, accepted_at desc, id desc);
+create index payment_payee on payment (chain_id, payee, accepted_at desc);
+create index payment_endpoint on payment (endpoint_id, accepted_at desc, id desc);
+create index payment_provider_payer on payment (provider_id, payer, accepted_at desc, id desc);
+create index payment_provider_voided on payment (provider_id, accepted_at desc, id desc) where voided_at is not null;
+create index payment_unconcluded on payment (provider_id, accepted_at desc, id desc) where concluded_at is null;
+-- One half arrived, and the other never will.
+create index payment_partial on payment (provider_id, accepted_at desc, id desc)
+  where summarised in (1, 2, 5, 6) and fee_amount > 0;
+create index payment_troubled on payment (provider_id, accepted_at desc, id desc)
+  where first_failed_at is not null and (concluded_at is null or failed_at is not null);
+create index payment_unsummarised on payment (provider_id, accepted_at) where summarised is null;
+create index payment_to_summarise on payment (concluded_at) where summarised is null and concluded_at is not null;
+
+-- One row an authorization. The unique key refuses a replay, whatever the code does.
+create table signed_authorization (
+  payment_id text not null references payment on delete cascade,
+  half smallint not null check (half in (0, 1)), -- 0: provider, 1: platform fee
+  chain_id integer not null,
+  token address not null,
+  authorizer address not null,
+  recipient address not null,
+  value usdc_amount not null,
+  valid_after bigint not null check (valid_after >= 0 and valid_after < 1099511627776),
+  valid_before bigint not null check (valid_before > valid_after and valid_before < 1099511627776),
+  nonce bytes32 not null,
+  signature bytea check (length(signature) between 65 and 1024), -- null once wiped (voided and past validBefore)
+  accepted_block bigint, -- for a nonce that isn't bound to the challenge: a use at or before this block is another's
+  primary key (payment_id, half),
+  unique (chain_id, token, authorizer, nonce)
+);
+
+-- Settlement ---------------------------------------------------------------------------------------------------------
+
+create table wallet_lease (
+  chain_id integer not null,
+  address address not null,
+  holder text not null,
+  fence bigint not null default 1, -- grows with every new holder; each write of a holder names its own
+  expires_at timestamptz not null,
+  paused_until timestamptz,        -- no gas money, or its transactions revert: tried again then
+  paused_reason text,
+  primary key (chain_id, address)
+);
+
+create table batch (
+  id bigint generated always as identity primary key,
+  batch_id bytes32 not null unique, -- random; what BatchSettled carries
+  chain_id integer not null,
+  token address not null,
+  fee_recipient address not null,
+  trigger text not null check (trigger in ('amount', 'count', 'time', 'high_value', 'expiry', 'direct')),
+  wallet address not null,          -- the zero address: handed over to another facilitator
+  fence bigint not null,
+  -- claimed: nothing is signed yet. broadcast: a transaction is stored, and may be out. mined: waits for its depth.
+  -- displaced: was mined, and a reorg dropped it. handed_over: another facilitator has it.
+  state text not null default 'claimed'
+    check (state in ('claimed', 'broadcast', 'mined', 'displaced', 'handed_over', 'closed')),
+  outcome text check (outcome in ('settled', 'nothing_left', 'released', 'reverted', 'lost')), -- why it was closed
+  remote_hash bytes32,              -- the transaction that the other facilitator named
+  created_at timestamptz not null default now(),
+  closed_at timestamptz,
+  check ((state = 'closed') = (closed_at is not null)),
+  check ((state = 'closed') = (outcome is not null))
+);
+create unique index batch_in_flight on batch (chain_id, wallet) where state in ('claimed', 'broadcast'); -- one open nonce
+create index batch_open on batch (chain_id, wallet) where state <> 'closed';
+
+-- What POST /submit was asked to settle, kept until a wallet takes it.
+create table submission (
+  id bigint generated always as identity primary key,
+  key bytes32 not null unique, -- hash of the authorizations: the same ones again are the same submission
+  chain_id integer not null,
+  token address not null,
+  created_at timestamptz not null default now(),
+  batch_id bigint references batch, -- null while it waits
+  failure_code text                 -- why it was given up; asking again revives it
+);
+create index submission_waiting on submission (chain_id, id) where batch_id is null and failure_code is null;
+
+create table submission_payment (
+  submission_id bigint not null references submission,
+  payment_id text not null references payment,
+  primary key (submission_id, payment_id)
+);
+
+-- Authorizations that came through POST /submit and belong to no payment of this gateway.
+create table transfer (
+  id bigint generated always as identity primary key,
+  submission_id bigint not null references submission,
+  fee_of bigint references transfer, -- the transfer that this one is the platform fee of
+  chain_id integer not null,
+  token address not null,
+  authorizer address not null,
+  recipient address not null,
+  value usdc_amount not null,
+  valid_after bigint not null check (valid_after >= 0 and valid_after < 1099511627776),
+  valid_before bigint not null check (valid_before > valid_after and valid_before < 1099511627776),
+  nonce bytes32 not null,
+  signature bytea not null check (length(signature) between 65 and 1024),
+  unique (chain_id, token, authorizer, nonce)
+);
+create index transfer_submission on transfer (submission_id);
+
+create table batch_item (
+  batch_id bigint not null references batch on delete cascade,
+  position integer not null, -- most urgent first
+  payment_id text references payment,
+  transfer_id bigint references transfer,
+  active boolean not null default true, -- until the batch is over for it; where it settled, until that is final
+  provider_outcome smallint,            -- the contract's digits, from our own transaction
+  fee_outcome smallint,
+  -- Which halves another facilitator was given: 1 the provider's, 2 the fee's, 3 both. When its answer was lost, it is
+  -- asked again with exactly these transfers, whatever strangers settled of them meanwhile.
+  handed_over smallint check (handed_over between 1 and 3),
+  primary key (batch_id, position),
+  check ((payment_id is null) <> (transfer_id is null))
+);
+create unique index batch_item_active on batch_item (payment_id) where active; -- one open batch a payment
+create unique index batch_item_transfer_active on batch_item (transfer_id) where active;
+create index batch_item_payment on batch_item (payment_id);
+create index batch_item_transfer on batch_item (transfer_id);
+
+-- payment.is_claimed follows batch_item.active.
+create function claim_payments() returns trigger language plpgsql as $$
+begin
+  update payment set is_claimed = true
+  where id in (select payment_id from changed where active and payment_id is not null) and not is_claimed;
+  return null;
+end
+$$;
+
+create function release_payments() returns trigger language plpgsql as $$
+begin
+  update payment set is_claimed = false
+  where id in (select payment_id from changed where not active and payment_id is not null) and is_claimed
+    and not exists (select from batch_item i where i.payment_id = payment.id and i.active);
+  return null;
+end
+$$;
+
+create function release_deleted_payments() returns trigger language plpgsql as $$
+begin
+  update payment set is_claimed = false
+  where id in (select payment_id from changed where payment_id is not null) and is_claimed
+    and not exists (select from batch_item i where i.payment_id = payment.id and i.active);
+  return null;
+end
+$$;
+
+create trigger batch_item_claims after insert on batch_item
+  referencing new table as changed for each statement execute function claim_payments();
+create trigger batch_item_releases after update on batch_item
+  referencing new table as changed for each statement execute function release_payments();
+create trigger batch_item_deleted after delete on batch_item
+  referencing old table as changed for each statement execute function release_deleted_payments();
+
+-- Every signed transaction, committed before its broadcast: first sends, replacements, cancellations.
+create table transaction (
+  hash bytes32 primary key,
+  batch_id bigint not null references batch,
+  chain_id integer not null,
+  wallet address not null,
+  nonce bigint not null,
+  kind text not null check (kind in ('settle', 'replacement', 'cancellation')),
+  raw bytea not null,
+  gas bigint not null,
+  max_fee_per_gas numeric(78, 0) not null,
+  max_priority_fee_per_gas numeric(78, 0) not null,
+  created_at timestamptz not null default now(),
+  tried_at timestamptz,     -- when it was last sent to the nodes
+  broadcast_at timestamptz, -- when a node last accepted it
+  mined_block bigint,
+  mined_block_hash bytes32,
+  succeeded boolean,        -- its receipt's status
+  resolved_at timestamptz   -- this nonce is over: this or another transaction with it is final
+);
+create unique index transaction_slot on transaction (chain_id, wallet, nonce, max_fee_per_gas);
+create index transaction_batch on transaction (batch_id);
+create index transaction_open on transaction (chain_id, wallet) where resolved_at is null;
+
+-- A failure that is the payment's own, as our simulation or transaction showed it.
+create table settlement_failure (
+  id bigint generated always as identity primary key,
+  payment_id text not null references payment,
+  attempt smallint not null,
+  batch_id bigint references batch,
+  code text not null,   -- insufficient_balance, invalid_signature, authorization_cancelled, authorization_expired, …
+  detail text not null default '',
+  failed_at timestamptz not null default now(),
+  next_attempt_at timestamptz,
+  unique (payment_id, attempt)
+);
+
+-- Copies of what the chain says --------------------------------------------------------------------------------------
+
+-- A use or cancellation that is in no indexed batch, found on chain by its (authorizer, nonce) topics. Dropped when its
+-- block is no longer canonical.
+create table evidence (
+  chain_id integer not null,
+  token address not null,
+  authorizer address not null,
+  nonce bytes32 not null,
+  state text not null check (state in ('used', 'cancelled')),
+  recipient address,
+  value numeric(78, 0),
+  tx_hash bytes32 not null,
+  log_index integer not null,
+  block_number bigint not null,
+  block_hash bytes32 not null,
+  block_time bigint not null,
+  checked_at timestamptz not null default now(),
+  is_final boolean not null default false, -- too deep for a reorg: not checked again
+  primary key (chain_id, token, authorizer, nonce),
+  check (state = 'cancelled' or (recipient is not null and value is not null))
+);
+create index evidence_unsure on evidence (chain_id, token) where not is_final;
+create index evidence_transaction on evidence (tx_hash);
+create index evidence_block on evidence (chain_id, block_number);
+
+-- When a block got its network's confirmation depth. Joined on the hash, so after a reorg the row counts for nothing.
+create table confirmation (
+  chain_id integer not null,
+  block_number bigint not null,
+  block_hash bytes32 not null,
+  confirmed_at timestamptz not null, -- time of the block that gave it its depth
+  primary key (chain_id, block_hash)
+);
+
+-- USD price of a chain's gas token at a block, from its price feed. Joined on the hash, as above.
+create table gas_token_price (
+  chain_id integer not null,
+  block_hash bytes32 not null,
+  usd numeric(78, 0) not null, -- USDC base units for 10^18 wei
+  primary key (chain_id, block_hash)
+);
+
+-- How far the chain's blocks were acted on.
+create table acted_block (
+  chain_id integer primary key,
+  block_number bigint not null,             -- the highest one that a decision relied on: an index below it is behind
+  swept_block bigint not null default 0,    -- payments settled up to here are concluded
+  announced_block bigint not null default 0 -- settlements up to here were announced
+);
+
+-- Messages to providers ----------------------------------------------------------------------------------------------
+
+-- What providers were told last about the chain, so that a reorg can be told, too, and nothing is told twice. Whether it
+-- is still true is the index's to say.
+create table payment_announcement (
+  payment_id text primary key references payment on delete cascade,
+  chain_id integer not null,
+  provider_tx bytes32 not null,
+  fee_tx bytes32,
+  block_number bigint not null, -- of the later half
+  is_settled boolean not null default true, -- false: it was taken back
+  occurrence integer not null default 1 -- how often it was announced as settled
+);
+create index payment_announcement_young on payment_announcement (chain_id, block_number) where is_settled;
+
+create table batch_announcement (
+  chain_id integer not null,
+  tx_hash bytes32 not null,
+  log_index integer not null,
+  provider_id text not null references provider,
+  block_hash bytes32 not null,
+  occurrence integer not null default 1, -- grows when a reorg puts it into another block
+  primary key (chain_id, tx_hash, log_index, provider_id)
+);
+
+-- Events, written in the transaction that causes them. The api delivers them; the keeper, which holds gas keys, only
+-- writes here.
+create table outbox (
+  id bigint generated always as identity primary key,
+  event text not null,
+  provider_id text not null references provider,
+  payment_id text references payment,
+  tx_hash bytes32,
+  occurrence integer not null default 1, -- settled, taken back, and settled by the same transaction: three messages
+  data jsonb not null,
+  created_at timestamptz not null default now(),
+  dispatched_at timestamptz -- when its deliveries were created, one a receiver
+);
+create unique index outbox_once on outbox (event, payment_id, coalesce(tx_hash, ''), occurrence)
+  where payment_id is not null;
+create index on outbox (id) where dispatched_at is null;
+
+create table webhook (
+  id text primary key check (id ~ '^wh_[0-9a-f]{32}$'),
+  provider_id text not null references provider,
+  url text not null check (length(url) <= 2000),
+  description text not null default '' check (length(description) <= 200),
+  events text[] not null check (cardinality(events) > 0),
+  -- In the clear, because signing needs them. The previous one stays valid while the receiver switches over.
+  secret text not null,
+  previous_secret text,
+  previous_secret_expires_at timestamptz,
+  created_at timestamptz not null default now(),
+  deleted_at timestamptz,   -- by its provider; the log keeps its deliveries
+  disabled_at timestamptz,  -- the receiver answered 410 Gone
+  check ((previous_secret is null) = (previous_secret_expires_at is null))
+);
+create index webhook_of_provider on webhook (provider_id) where deleted_at is null;
+
+-- One message to one receiver.
+create table webhook_delivery (
+  id text primary key check (id ~ '^whd_[0-9a-f]{32}$'),
+  outbox_id bigint not null references outbox,
+  webhook_id text not null references webhook,
+  message_id text not null, -- the same for the same event; receivers deduplicate by it
+  attempts smallint not null default 0,
+  -- Null: nothing left to do. A sender moves it on before it sends, so that another one sends again if this one dies.
+  next_attempt_at timestamptz,
+  delivered_at timestamptz,
+  created_at timestamptz not null,
+  unique (webhook_id, outbox_id)
+);
+create index webhook_delivery_due on webhook_delivery (next_attempt_at) where next_attempt_at is not null;
+create index webhook_delivery_log on webhook_delivery (webhook_id, created_at desc, id desc);
+
+-- One sending. Without an end it was cut short, perhaps after the receiver had got it.
+create table webhook_attempt (
+  delivery_id text not null references webhook_delivery on delete cascade,
+  attempt smallint not null,
+  started_at timestamptz not null,
+  ended_at timestamptz,
+  status smallint,     -- of the HTTP response, where there was one
+  failure text,        -- a stable code, where it didn't count as received
+  detail text,
+  response text,       -- the body's beginning
+  primary key (delivery_id, attempt)
+);
+
+-- Providers' sums ----------------------------------------------------------------------------------------------------
+
+-- Only concluded payments are in these sums, because their money can't move any more. All others are summed from the
+-- indexed chain at each question, so a reorg shows at once. A payment that is opened again (after a reorg deeper than
+-- the confirmation depth) leaves the sums.
+create table revenue (
+  provider_id text not null references provider,
+  period text not null check (period in ('hour', 'day', 'month')), -- UTC
+  starts_at timestamptz not null, -- payments belong to the period in which they were accepted
+  endpoint_id text not null references endpoint,
+  chain_id integer not null,
+  payee address not null,
+  payments integer not null,      -- without voided ones
+  voided_payments integer not null,
+  settled_payments integer not null,
+  failed_payments integer not null,
+  gross numeric(78, 0) not null,  -- base units; gross = net + fee
+  fee numeric(78, 0) not null,
+  settled_net numeric(78, 0) not null,
+  settled_fee numeric(78, 0) not null,
+  failed_net numeric(78, 0) not null,
+  primary key (provider_id, period, starts_at, endpoint_id, chain_id, payee)
+);
+
+-- For the top payers: a row for all time, and one for each month and day, UTC.
+create table payer_revenue (
+  provider_id text not null references provider,
+  period text not null check (period in ('all', 'month', 'day')),
+  starts_at timestamptz not null, -- with 'all', the epoch
+  chain_id integer not null,
+  payer address not null,
+  payments integer not null,
+  gross numeric(78, 0) not null,
+  settled_net numeric(78, 0) not null,
+  last_accepted_at timestamptz not null,
+  primary key (provider_id, period, starts_at, chain_id, payer)
+);
+create index payer_revenue_top on payer_revenue (provider_id, gross desc, chain_id, payer) where period = 'all';
+
+-- What one payment adds to the sums, given payment.summarised. Returns a table (of one row) so that Postgres inlines it.
+create function revenue_share(net numeric, platform_fee numeric, bits integer)
+returns table (is_voided boolean, payments integer, voided_payments integer, settled_payments integer,
+  failed_payments integer, gross numeric, fee numeric, settled_net numeric, settled_fee numeric, failed_net numeric)
+language sql immutable as $$
+  select (bits & 5) = 4,
+    case when (bits & 5) = 4 then 0 else 1 end,
+    case when (bits & 5) = 4 then 1 else 0 end,
+    bits & 1,
+    case when (bits & 5) = 0 then 1 else 0 end,
+    case when (bits & 5) = 4 then 0 else net + platform_fee end,
+    case when (bits & 5) = 4 then 0 else platform_fee end,
+    case when (bits & 1) = 1 then net else 0 end,
+    case when (bits & 2) = 2 then platform_fee else 0 end,
+    case when (bits & 5) = 0 then net else 0 end
+$$;
+
+create function leave_revenue() returns trigger language plpgsql as $$
+declare
+  share record;
+begin
+  select * into share from revenue_share(old.provider_amount, old.fee_amount, old.summarised);
+  update revenue r set
+    payments = r.payments - share.payments,
+    voided_payments = r.voided_payments - share.voided_payments,
+    settled_payments = r.settled_payments - share.settled_payments,
+    failed_payments = r.failed_payments - share.failed_payments,
+    gross = r.gross - share.gross,
+    fee = r.fee - share.fee,
+    settled_net = r.settled_net - share.settled_net,
+    settled_fee = r.settled_fee - share.settled_fee,
+    failed_net = r.failed_net - share.failed_net
+  where r.provider_id = old.provider_id and r.starts_at = date_trunc(r.period, old.accepted_at, 'UTC')
+    and r.period in ('hour', 'day', 'month')
+    and r.starts_at in (date_trunc('hour', old.accepted_at, 'UTC'), date_trunc('day', old.accepted_at, 'UTC'),
+      date_trunc('month', old.accepted_at, 'UTC'))
+    and r.endpoint_id = old.endpoint_id and r.chain_id = old.chain_id and r.payee = old.payee;
+  update payer_revenue r set
+    payments = r.payments - share.payments,
+    gross = r.gross - share.gross,
+    settled_net = r.settled_net - share.settled_net
+  where r.provider_id = old.provider_id and r.chain_id = old.chain_id and r.payer = old.payer
+    and (r.period, r.starts_at) in (('all', 'epoch'), ('month', date_trunc('month', old.accepted_at, 'UTC')),
+      ('day', date_trunc('day', old.accepted_at, 'UTC')));
+  new.summarised := null;
+  return new;
+end
+$$;
+
+create trigger payment_leaves_revenue before update of concluded_at on payment for each row
+  when (old.concluded_at is not null and new.concluded_at is null and old.summarised is not null)
+  execute function leave_revenue();
+
+-- Counters -----------------------------------------------------------------------------------------------------------
+
+-- Calls to the gateway by what became of them: 'challenged', 'paid', or the refusal's code. Each process counts in memory
+-- and adds its counts every few seconds, so a request costs no write; a crash loses those seconds.
+create table usage (
+  provider_id text not null references provider,
+  hour timestamptz not null,
+  endpoint_id text not null references endpoint,
+  outcome text not null check (length(outcome) <= 50),
+  calls bigint not null,
+  primary key (provider_id, hour, endpoint_id, outcome)
+);
+
+-- Requests counted for rate limits, gathered from the api processes every second. Unlogged: a crash forgives a minute.
+create unlogged table request_count (
+  key text not null,
+  window_start bigint not null, -- Unix seconds
+  count bigint not null,
+  primary key (window_start, key)
+);
+
+-- Acceptance ---------------------------------------------------------------------------------------------------------
+
+-- Stores payments that passed every check but two: whether they are new, and whether their payers' limits cover them.
+-- A refused one doesn't affect the others. A function, so that a group is one round trip and one commit, and no slow
+-- client holds its locks (ledger/acceptPayments.ts).
+--
+-- Concurrent calls can't deadlock: payers are locked first, in order, and payments are inserted in order of request_id.
+--
+-- Returns only the refused ones: 'over_limit', or 'replayed' (its challenge or an authorization is already stored).
+create function accept_payments(given json) returns table (refused_id text, reason text) language plpgsql as $$
+declare
+  candidate record;
+  over_limit text[] := '{}';
+  replayed text[];
+begin
+  for candidate in
+    select g.id, g.chain_id, g.token, g.payer, g.payer_limit, g.provider_amount + g.fee_amount as total
+    from json_to_recordset(given) as g (id text, chain_id int, token text, payer text, payer_limit numeric,
+      provider_amount numeric, fee_amount numeric)
+    order by g.chain_id, g.token, g.payer
+  loop
+    insert into payer as p (chain_id, token, address, accepted_total)
+    select candidate.chain_id, candidate.token, candidate.payer, candidate.total
+    where candidate.payer_limit is null or candidate.total <= candidate.payer_limit
+    on conflict (chain_id, token, address) do update
+      set accepted_total = p.accepted_total + excluded.accepted_total
+      where candidate.payer_limit is null or p.accepted_total + excluded.accepted_total <= candidate.payer_limit;
+    if not found then over_limit := over_limit || candidate.id; end if;
+  end loop;
+
+  with fitting as materialized (
+    select g.* from json_to_recordset(given) as g (
+      id text, request_id text, provider_id text, endpoint_id text, chain_id int, token text, payer text,
+      payer_has_code boolean, price numeric, tier text, effective_rate text, resource text, receipt text,
+      idempotency_key text, request_hash text, challenged_at float8, accepted_at float8,
+      payee text, provider_amount numeric, valid_after bigint, valid_before bigint, nonce text, signature text,
+      accepted_block bigint,
+      fee_recipient text, fee_amount numeric, fee_valid_after bigint, fee_valid_before bigint, fee_nonce text,
+      fee_signature text, fee_accepted_block bigint
+    )
+    where g.id <> all (over_limit)
+    order by g.request_id
+  ), inserted as (
+    insert into payment (id, request_id, provider_id, endpoint_id, chain_id, token, payer, payer_has_code, payee,
+      fee_recipient, provider_amount, fee_amount, valid_before, price, tier, effective_rate, resource, receipt,
+      idempotency_key, request_hash, challenged_at, accepted_at)
+    select id, request_id, provider_id, endpoint_id, chain_id, token, payer, payer_has_code, payee,
+      fee_recipient, provider_amount, fee_amount, least(valid_before, fee_valid_before), price, tier,
+      effective_rate, resource, receipt, idempotency_key, decode(request_hash, 'hex'),
+      to_timestamp(challenged_at / 1000), to_timestamp(accepted_at / 1000)
+    from fitting
+    on conflict do nothing
+    returning id
+  ), signed as (
+    insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after,
+      valid_before, nonce, signature, accepted_block)
+    select id, half, chain_id, token, payer, recipient, value, since, until, own_nonce,
+      decode(substr(own_signature, 3), 'hex'), own_block
+    from fitting
+    join inserted using (id)
+    cross join lateral (values
+      (0, payee, provider_amount, valid_after, valid_before, nonce, signature, accepted_block),
+      (1, fee_recipient, fee_amount, fee_valid_after, fee_valid_before, fee_nonce, fee_signature, fee_accepted_block)
+    ) as halves (half, recipient, value, since, until, own_nonce, own_signature, own_block)
+    on conflict do nothing
+    returning payment_id
+  )
+  select array_agg(f.id) into replayed
+  from fitting f
+  where (select count(*) from signed s where s.payment_id = f.id) < 2;
+
+  if replayed is not null then
+    -- Where only the authorization was known, the payment itself was inserted.
+    delete from payment where id = any (replayed);
+    update payer p set accepted_total = p.accepted_total - taken.total
+    from (
+      select g.chain_id, g.token, g.payer, sum(g.provider_amount + g.fee_amount) as total
+      from json_to_recordset(given)
+        as g (id text, chain_id int, token text, payer text, provider_amount numeric, fee_amount numeric)
+      where g.id = any (replayed)
+      group by 1, 2, 3
+    ) taken
+    where p.chain_id = taken.chain_id and p.token = taken.token and p.address = taken.payer;
+  end if;
+
+  return query
+    select unnest(over_limit), 'over_limit'
+    union all
+    select unnest(replayed), 'replayed';
+end
+$$;
