@@ -4,14 +4,13 @@ const shared = {
   pool: 'forks',
   // A stack is eight processes, but most of them wait: two test files keep two cores busy, and more would fight.
   maxWorkers: 2,
-  // On CI's shared machine a test gets a second try; the report names each that needed it. At home a flake fails.
-  retry: process.env.CI ? 1 : 0,
 } as const
 
 export default defineConfig({
   test: {
     // One Postgres for all.
     globalSetup: ['test/support/globalSetup.ts'],
+    reporters: ['default', './test/support/timesReporter.ts'],
     // Vitest takes them by name: the small files of `unit` fill the gaps that the long ones of `system` leave at the end.
     projects: [
       {

@@ -50,7 +50,7 @@ describe('countThatFit', () => {
 })
 
 describe('batchGasLimit', () => {
-  test('KEEPER 11: never over the cap, never under the calldata floor', () => {
+  test('behavior: never over the cap, never under the calldata floor (KEEPER 11)', () => {
     expect(batchGasLimit({ pairs: 400, singles: 0, payees: 1, hasCode: false }, new Uint8Array(0))).toBe(
       transactionGasCap,
     )

@@ -21,7 +21,7 @@ test('default: one holder at a time; it may renew', async () => {
   expect(await acquireLease(sql, { ...wallet('1'), holder: 'a', ttlMs: 60_000 })).toMatchObject({ fence: 1n })
 })
 
-test('KEEPER 12: a lease is over when it is not renewed; the old holder may write nothing any more', async () => {
+test('behavior: a lease is over when it is not renewed; the old holder may write nothing any more (KEEPER 12)', async () => {
   const old = await acquireLease(sql, { ...wallet('2'), holder: 'a', ttlMs: 1 })
   if (!old) throw new Error('no lease')
   await wait(5)
@@ -39,7 +39,7 @@ test('behavior: what was released can be taken at once', async () => {
   expect(await acquireLease(sql, { ...wallet('3'), holder: 'b', ttlMs: 60_000 })).toMatchObject({ fence: 2n })
 })
 
-test('KEEPER 12: nobody takes a wallet over while a fenced transaction is open', async () => {
+test('behavior: nobody takes a wallet over while a fenced transaction is open (KEEPER 12)', async () => {
   const lease = await acquireLease(sql, { ...wallet('4'), holder: 'a', ttlMs: 100 })
   if (!lease) throw new Error('no lease')
   const order: string[] = []

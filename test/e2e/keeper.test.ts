@@ -163,7 +163,7 @@ describe('failures', () => {
     await stack.database`update payment set failed_at = now() where id = ${payment.paymentId}`
   })
 
-  test('KEEPER 8: a wallet without gas money pauses, and no payment pays for it with an attempt', async () => {
+  test('behavior: a wallet without gas money pauses, and no payment pays for it with an attempt (KEEPER 8)', async () => {
     const [buyer, empty] = await stack.buyers(2, 5_000n)
     if (!buyer || !empty) throw new Error('no buyer')
     const payment = await stack.queue({

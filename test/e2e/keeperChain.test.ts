@@ -75,7 +75,7 @@ async function settledRevenue({ paymentId }: QueuedPayment): Promise<bigint> {
 
 describe('strangers', () => {
   test.each(['provider', 'fee'] as const)(
-    'KEEPER 7: the %s half sent straight to USDC by a stranger',
+    'behavior: the %s half sent straight to USDC by a stranger (KEEPER 7)',
     async (half) => {
       const [payment] = await queueDue(stack)
       if (!payment) throw new Error('nothing queued')
@@ -88,7 +88,7 @@ describe('strangers', () => {
     },
   )
 
-  test('KEEPER 7: both halves sent straight to USDC: the keeper finds the evidence and sends nothing', async () => {
+  test('behavior: both halves sent straight to USDC: the keeper finds the evidence and sends nothing (KEEPER 7)', async () => {
     const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
     await submitDirectly(payment.provider)
@@ -211,7 +211,7 @@ test('behavior: the block that gives a batch its depth is its confirmation, writ
 })
 
 describe('transactions', () => {
-  test('KEEPER 4: one that nobody mines is sent again, then replaced by dearer ones, both fees 10 % up; one is mined', async () => {
+  test('behavior: one that nobody mines is sent again, then replaced by dearer ones, both fees 10 % up; one is mined (KEEPER 4)', async () => {
     const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
     const chain = testClient(stack)
@@ -257,7 +257,7 @@ describe('transactions', () => {
     expect(await stack.balanceOf(payment.provider.from)).toBe(0n)
   })
 
-  test('KEEPER 6: two wallets and two keepers share the work; every payment is settled once', async () => {
+  test('behavior: two wallets and two keepers share the work; every payment is settled once (KEEPER 6)', async () => {
     const payments = await queueDue(stack, 40, 60_000n)
     const keepers = [
       stack.keeper({ accounts: [walletAccount(1)] }),
@@ -376,7 +376,7 @@ describe('announcements', () => {
 })
 
 describe('the index', () => {
-  test('KEEPER 10: without an index nothing is claimed and nothing fails', async () => {
+  test('behavior: without an index nothing is claimed and nothing fails (KEEPER 10)', async () => {
     const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
     const steps: string[] = []

@@ -62,7 +62,7 @@ async function isClaimed(payments: QueuedPayment[]): Promise<boolean> {
 
 describe('what others suffered', () => {
   test.each(['drop-reply', 'already-known', 'duplicate'] as const)(
-    'KEEPER 1: a broadcast whose answer is %s: the hash was known before, and it is settled once',
+    'behavior: a broadcast whose answer is %s: the hash was known before, and it is settled once (KEEPER 1)',
     async (fault) => {
       chaos.next(sending, fault)
       const payments = await queueDue(stack, 2)
@@ -96,7 +96,7 @@ describe('what others suffered', () => {
     },
   )
 
-  test('KEEPER 2 and 3: another program uses the key: no gap, no jam, the payments go on with the next nonce', async () => {
+  test('behavior: another program uses the key: no gap, no jam, the payments go on with the next nonce (KEEPER 2 and 3)', async () => {
     const payments = await queueDue(stack)
     const chain = testClient(stack)
     await chain.setAutomine(false)
@@ -127,7 +127,7 @@ describe('what others suffered', () => {
     await expectUnharmed(stack, payments)
   })
 
-  test('KEEPER 5: a timeout is not a failure', async () => {
+  test('behavior: a timeout is not a failure (KEEPER 5)', async () => {
     chaos.always(sending, 'delay')
     const payments = await queueDue(stack)
     await whileRunning(stack.keeper({ networks: [behindChaos] }), () =>
@@ -137,7 +137,7 @@ describe('what others suffered', () => {
     await expectUnharmed(stack, payments)
   })
 
-  test('KEEPER 9: a transaction that vanishes is sent again, the same bytes, before more is offered', async () => {
+  test('behavior: a transaction that vanishes is sent again, the same bytes, before more is offered (KEEPER 9)', async () => {
     const payments = await queueDue(stack)
     const chain = testClient(stack)
     await chain.setAutomine(false)

@@ -42,7 +42,7 @@ describe('refused for gas after the check', () => {
     return row?.reason ?? null
   }
 
-  test('KEEPER 8: the wallet pauses, its payments go to another one, and it goes on when it has money', async () => {
+  test('behavior: the wallet pauses, its payments go to another one, and it goes on when it has money (KEEPER 8)', async () => {
     const payments = await queueDue(stack, 2)
     await whileRunning(stack.keeper({ checkpoint: drainOnce(3), accounts: [walletAccount(3)] }), async () => {
       await until('the wallet is paused', async () => (await pausedFor(3)) === 'insufficient_gas_funds')

@@ -1,6 +1,17 @@
 import { readFile } from 'node:fs/promises'
 import { dirname, relative, resolve } from 'node:path'
-import { isFunctionLikeDeclaration, type Node, type SourceFile } from 'typescript/unstable/ast'
+import {
+  type Expression,
+  isCallExpression,
+  isFunctionLikeDeclaration,
+  isIdentifier,
+  isNoSubstitutionTemplateLiteral,
+  isPropertyAccessExpression,
+  isStringLiteral,
+  isTemplateExpression,
+  type Node,
+  type SourceFile,
+} from 'typescript/unstable/ast'
 import { API } from 'typescript/unstable/sync'
 import { root } from '../support/processes.ts'
 
@@ -65,6 +76,29 @@ export function readFunctions(files: SourceFiles): Declared[] {
     source.forEachChild(visit)
     return found
   })
+}
+
+/** The name of every test, as it is written: `test('…')`, `test.each(…)('…')`, `test.skipIf(…)('…')`. */
+export function readTestNames(files: SourceFiles): { file: string; name: string }[] {
+  return [...files].flatMap(([file, source]) => {
+    const found: { file: string; name: string }[] = []
+    const visit = (node: Node): void => {
+      const [name] = isCallExpression(node) && isTest(node.expression) ? node.arguments : []
+      if (
+        name &&
+        [isStringLiteral, isNoSubstitutionTemplateLiteral, isTemplateExpression].some((is) => is(name))
+      )
+        found.push({ file, name: name.getText(source).slice(1, -1) })
+      node.forEachChild(visit)
+    }
+    source.forEachChild(visit)
+    return found
+  })
+}
+
+function isTest(called: Expression): boolean {
+  if (isIdentifier(called)) return called.text === 'test'
+  return isPropertyAccessExpression(called) || isCallExpression(called) ? isTest(called.expression) : false
 }
 
 /** A closure without a name of its own goes by the variable or property that holds it, or by the call it is passed to. */
