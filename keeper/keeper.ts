@@ -9,7 +9,6 @@ import type { Logger } from '#process/log'
 import { createRateLimiter } from '#process/rateLimiter'
 import { createApp, type Readiness } from './http/app.ts'
 import { adoptAbandoned } from './loops/adopt.ts'
-import { createAnnouncer } from './loops/announce.ts'
 import { concludeMined } from './loops/conclude.ts'
 import { createConfirmer } from './loops/confirm.ts'
 import {
@@ -21,6 +20,7 @@ import {
 } from './loops/context.ts'
 import { collectEvidence, recheckEvidence, recheckVoided } from './loops/evidence.ts'
 import { readIndexState } from './loops/indexState.ts'
+import { createNotifier } from './loops/notify.ts'
 import { createReporter } from './loops/report.ts'
 import { keepUp } from './loops/upkeep.ts'
 import { createWorker } from './loops/worker.ts'
@@ -113,12 +113,12 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
         loop(`wallet ${worker.address}`, name, settings.pollMs, worker.step)
       }
       const confirm = createConfirmer(context)
-      const announce = createAnnouncer(context)
+      const notify = createNotifier(context)
       loop('conclude', name, settings.pollMs, async () => {
         const index = await readIndexState(context)
         await concludeMined(context, index)
         await confirm(index)
-        await announce(index)
+        await notify(index)
         if (index.status === 'current') await collectEvidence(context)
       })
       const report = createReporter(context)

@@ -111,9 +111,9 @@ export function createMetrics() {
       labelNames: ['network'],
       buckets: [0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 5, 15],
     }),
-    announcements: new Counter({
+    notifications: new Counter({
       ...shared,
-      name: 'tollkeeper_announcements_total',
+      name: 'tollkeeper_notifications_total',
       help: 'What providers were told of the chain, by event',
       labelNames: ['network', 'event'],
     }),

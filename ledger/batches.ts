@@ -3,7 +3,7 @@ import type { Trigger } from '#protocol/settlement'
 import type { Queryable } from './database.ts'
 import type { Lease } from './leases.ts'
 
-export type BatchState = 'claimed' | 'broadcast' | 'mined' | 'displaced' | 'handed_over' | 'closed'
+export type BatchState = 'claimed' | 'broadcast' | 'mined' | 'reorged' | 'handed_over' | 'closed'
 export type BatchOutcome = 'settled' | 'nothing_left' | 'released' | 'reverted' | 'lost'
 
 export type BatchRow = {
@@ -66,7 +66,7 @@ export async function readWalletBatches(
 ): Promise<BatchRow[]> {
   return sql<BatchRow[]>`
     select ${columns(sql)} from batch
-    where chain_id = ${chainId} and wallet = ${wallet} and state in ('claimed', 'broadcast', 'displaced', 'handed_over')
+    where chain_id = ${chainId} and wallet = ${wallet} and state in ('claimed', 'broadcast', 'reorged', 'handed_over')
     order by (select min(t.nonce) from transaction t where t.batch_id = batch.id) nulls last, id`
 }
 

@@ -5,7 +5,7 @@ import { halves } from './halves.ts'
 export async function concludeBatchPayments(sql: Queryable, batchId: bigint, now: Date): Promise<void> {
   // The batch's closing lets go of them in any case: said here already, it costs no second write.
   await sql`
-    update payment set concluded_at = ${now}, next_attempt_at = null, sought_at = null, is_claimed = false
+    update payment set concluded_at = ${now}, next_attempt_at = null, lookup_requested_at = null, is_claimed = false
     where concluded_at is null
       and id in (select payment_id from batch_item where batch_id = ${batchId} and active and payment_id is not null)`
 }
@@ -29,7 +29,7 @@ export async function sweepSettled(
     returning swept_block as "sweptBlock"`
   if (!acted || safeBlock <= acted.sweptBlock) return 0
   const rows = await sql`
-    update payment p set concluded_at = ${now}, next_attempt_at = null, sought_at = null
+    update payment p set concluded_at = ${now}, next_attempt_at = null, lookup_requested_at = null
     from (
       select distinct a.payment_id
       from signed_authorization a

@@ -3,7 +3,7 @@ import type { Evidence } from '#chain/evidence'
 import type { Queryable } from './database.ts'
 import { halves } from './halves.ts'
 
-export type SoughtHalf = {
+export type LookupRequest = {
   paymentId: string
   authorizer: Address
   nonce: Hex
@@ -12,22 +12,26 @@ export type SoughtHalf = {
 }
 
 /** The halves that are spent on chain, as a batch of ours found, and of which the index says nothing. */
-export async function readSought(sql: Queryable, chainId: number, limit: number): Promise<SoughtHalf[]> {
-  return sql<SoughtHalf[]>`
+export async function readLookupRequests(
+  sql: Queryable,
+  chainId: number,
+  limit: number,
+): Promise<LookupRequest[]> {
+  return sql<LookupRequest[]>`
     select p.id as "paymentId", h.authorizer, h.nonce, p.accepted_at as "acceptedAt",
       p.voided_at is not null as "isVoided"
     from payment p
     join lateral ${halves(sql)} h on h.payment_id = p.id
-    where p.chain_id = ${chainId} and p.sought_at is not null and h.state = 'open'
-    order by p.sought_at
+    where p.chain_id = ${chainId} and p.lookup_requested_at is not null and h.state = 'open'
+    order by p.lookup_requested_at
     limit ${limit}`
 }
 
 /** Stops looking for payments of which nothing is left to be found. */
-export async function stopSeeking(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
+export async function endLookups(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
   await sql`
-    update payment set sought_at = null, next_attempt_at = case when attempts = 0 then null else next_attempt_at end
-    where id in ${sql(paymentIds)} and sought_at is not null`
+    update payment set lookup_requested_at = null, next_attempt_at = case when attempts = 0 then null else next_attempt_at end
+    where id in ${sql(paymentIds)} and lookup_requested_at is not null`
 }
 
 export async function upsertEvidence(
@@ -49,20 +53,20 @@ export async function upsertEvidence(
     block_hash: evidence.blockHash,
     block_time: evidence.blockTime,
   }
-  // Found perhaps long after its block was looked at for announcements: these go back to it.
+  // Found perhaps long after its block was looked at for notifications: these go back to it.
   await sql`
     with found as (
       insert into evidence ${sql(row)}
       on conflict (chain_id, token, authorizer, nonce) do update set ${sql(row)}, checked_at = now(), is_final = false
     )
-    update acted_block set announced_block = least(announced_block, ${evidence.blockNumber - 1n}::bigint)
+    update acted_block set notified_block = least(notified_block, ${evidence.blockNumber - 1n}::bigint)
     where chain_id = ${key.chainId}`
 }
 
 export type EvidenceRow = { authorizer: Address; nonce: Hex; blockNumber: bigint; blockHash: Hex }
 
 /** What stands in blocks that a reorg could still drop. */
-export async function readUnsureEvidence(
+export async function readUnconfirmedEvidence(
   sql: Queryable,
   chainId: number,
   token: Address,
@@ -94,7 +98,7 @@ export async function finishEvidence(sql: Queryable, key: EvidenceKey, now: Date
     update evidence set is_final = true
     where chain_id = ${key.chainId} and token = ${key.token} and authorizer = ${key.authorizer} and nonce = ${key.nonce}`
   await sql`
-    update payment p set concluded_at = ${now}, sought_at = null, next_attempt_at = null
+    update payment p set concluded_at = ${now}, lookup_requested_at = null, next_attempt_at = null
     where p.concluded_at is null and p.voided_at is null
       and p.id in (
         select payment_id from signed_authorization
@@ -109,12 +113,12 @@ export async function readSpoiled(
   sql: Queryable,
   chainId: number,
   paymentIds: readonly string[],
-): Promise<{ paymentId: string; state: 'cancelled' | 'diverted' }[]> {
+): Promise<{ paymentId: string; state: 'cancelled' | 'foreign_use' }[]> {
   if (paymentIds.length === 0) return []
-  return sql<{ paymentId: string; state: 'cancelled' | 'diverted' }[]>`
+  return sql<{ paymentId: string; state: 'cancelled' | 'foreign_use' }[]>`
     select p.id as "paymentId", h.state
     from payment p
     join lateral ${halves(sql)} h on h.payment_id = p.id
     where p.chain_id = ${chainId} and p.id in ${sql(paymentIds)} and p.failed_at is null and p.voided_at is null
-      and h.half = 0 and h.state in ('cancelled', 'diverted')`
+      and h.half = 0 and h.state in ('cancelled', 'foreign_use')`
 }

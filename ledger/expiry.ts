@@ -15,7 +15,7 @@ export async function readExpired(
   const rows = await sql<{ id: string }[]>`
     select p.id from payment p
     where p.chain_id = ${chainId} and p.valid_before <= ${blockTime}
-      and p.concluded_at is null and p.failed_at is null and p.voided_at is null and p.sought_at is null
+      and p.concluded_at is null and p.failed_at is null and p.voided_at is null and p.lookup_requested_at is null
       and not p.is_claimed
       and (select bool_or(h.state <> 'settled') and not bool_or(h.state = 'open' and h.valid_before > ${blockTime})
         from ${halves(sql)} h where h.payment_id = p.id)

@@ -5,11 +5,11 @@ import type { Database, Queryable } from './database.ts'
  * What the chain says of one half of a payment.
  *
  * - `settled`: the authorization was used and the Transfer paired with it is the one that was accepted
- * - `diverted`: the nonce was used by another authorization, or before the payment was accepted
+ * - `foreign_use`: the nonce was used by another authorization, or before the payment was accepted
  * - `cancelled`: the payer cancelled it (`authorizationState` is true then, too)
  * - `open`: neither is indexed
  */
-export type HalfState = 'settled' | 'diverted' | 'cancelled' | 'open'
+export type HalfState = 'settled' | 'foreign_use' | 'cancelled' | 'open'
 
 export type Half = {
   paymentId: string
@@ -53,7 +53,7 @@ export function halfState(sql: Queryable) {
       when seen.state = 'cancelled' then 'cancelled'
       when seen.recipient = a.recipient and seen.value = a.value
         and (a.accepted_block is null or seen.block_number > a.accepted_block) then 'settled'
-      else 'diverted'
+      else 'foreign_use'
     end`
 }
 

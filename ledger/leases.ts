@@ -85,7 +85,7 @@ export async function readAbandonedWallets(
       and exists (
         select from batch
         where batch.chain_id = lease.chain_id and batch.wallet = lease.address
-          and batch.state in ('claimed', 'broadcast', 'displaced', 'handed_over')
+          and batch.state in ('claimed', 'broadcast', 'reorged', 'handed_over')
       )
     order by lease.address`
   return rows.map((row) => row.address).filter((address) => !own.includes(address))

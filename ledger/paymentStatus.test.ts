@@ -28,7 +28,11 @@ test.each([
   ['failed before, in a batch again', { attempts: 1, isSettling: true }, 'settling'],
   ['given up', { attempts: 6, isFailed: true }, 'failed'],
   ['cancelled', { provider: 'cancelled', attempts: 1, isFailed: true }, 'failed'],
-  ['diverted is not settled', { provider: 'diverted', fee: 'settled' }, 'partially_settled'],
+  [
+    'a nonce used for something else is not settled',
+    { provider: 'foreign_use', fee: 'settled' },
+    'partially_settled',
+  ],
   ['voided', { isVoided: true }, 'voided'],
   ['voided, but the provider took its half', { isVoided: true, provider: 'settled' }, 'partially_settled'],
 ] as const)('args: %s', (_name, change, expected) => {

@@ -23,7 +23,7 @@ export async function readStalled(
     from batch b
     join batch_item i on i.batch_id = b.id and i.active and i.payment_id is not null
     where b.chain_id = ${chainId} and b.token = ${token} and b.fee_recipient = ${feeRecipient}
-      and b.state in ('claimed', 'broadcast', 'displaced', 'handed_over')
+      and b.state in ('claimed', 'broadcast', 'reorged', 'handed_over')
       and b.created_at < ${new Date(now.getTime() - stalledMs)}
     order by b.id, i.position
     limit ${limit}`
@@ -63,7 +63,9 @@ export async function publishPayments(
     const authorizations = byPayment.get(id) ?? []
     // Whoever cancelled the provider's half owes no fee.
     if (
-      authorizations.some(({ half, state }) => half === 0 && (state === 'cancelled' || state === 'diverted'))
+      authorizations.some(
+        ({ half, state }) => half === 0 && (state === 'cancelled' || state === 'foreign_use'),
+      )
     )
       return []
     const open = authorizations.filter(({ state, validBefore }) => state === 'open' && validBefore > until)

@@ -228,7 +228,7 @@ export async function lockWanted(sql: Queryable, paymentIds: readonly string[]):
 
 /**
  * Those among chosen payments of which the chain, as far as it is indexed, leaves something to settle. A payment whose
- * provider half was cancelled or diverted is none: its fee alone is never charged.
+ * provider half was cancelled, or its nonce used for something else, is none: its fee alone is never charged.
  */
 export async function readSettleable(
   sql: Queryable,
@@ -241,7 +241,7 @@ export async function readSettleable(
     where h.payment_id in ${sql(paymentIds)}
     group by h.payment_id
     having bool_or(h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz) + ${settleMarginSeconds})
-      and not bool_or(h.half = 0 and h.state in ('cancelled', 'diverted'))`
+      and not bool_or(h.half = 0 and h.state in ('cancelled', 'foreign_use'))`
   return new Set(rows.map((row) => row.id))
 }
 
@@ -261,6 +261,6 @@ export async function setPayerHasCode(sql: Queryable, paymentId: string, hasCode
 }
 
 /** A half of it is spent on chain and not indexed: the evidence loop is to find out by whom. */
-export async function seekEvidence(sql: Queryable, paymentId: string, now: Date): Promise<void> {
-  await sql`update payment set sought_at = ${now} where id = ${paymentId} and sought_at is null`
+export async function requestChainLookup(sql: Queryable, paymentId: string, now: Date): Promise<void> {
+  await sql`update payment set lookup_requested_at = ${now} where id = ${paymentId} and lookup_requested_at is null`
 }

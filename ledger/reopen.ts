@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import type { Database } from './database.ts'
-import { deleteEvidence, type EvidenceRow, readUnsureEvidence } from './evidence.ts'
+import { deleteEvidence, type EvidenceRow, readUnconfirmedEvidence } from './evidence.ts'
 import { halves } from './halves.ts'
 
 /** How many payments are the keeper's work again: `settled` ones that had been concluded, and `failed` ones. */
@@ -33,8 +33,8 @@ export async function reopenUnsettled(database: Database, chainId: number): Prom
           select from ${halves(sql)} h where h.payment_id = p.id and h.half = 0 and h.state = 'open'
         )
       returning p.id`
-    // What was summed up, announced or swept by these blocks is gone through again; what was said already isn't said twice.
-    await sql`update acted_block set swept_block = 0, announced_block = 0 where chain_id = ${chainId}`
+    // What was summed up, notified or swept by these blocks is gone through again; what was said already isn't said twice.
+    await sql`update acted_block set swept_block = 0, notified_block = 0 where chain_id = ${chainId}`
     return { settled: settled.length, failed: failed.length }
   }) as Promise<Reopened>
 }
@@ -51,7 +51,7 @@ export async function dropEvidence(
 ): Promise<number> {
   await database`update evidence set is_final = false where chain_id = ${chainId} and token = ${token} and is_final`
   let dropped = 0
-  for (const row of await readUnsureEvidence(database, chainId, token)) {
+  for (const row of await readUnconfirmedEvidence(database, chainId, token)) {
     if (!(await isGone(row))) continue
     await database.begin((sql) => deleteEvidence(sql, { ...row, chainId, token }))
     dropped += 1

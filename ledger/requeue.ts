@@ -35,7 +35,7 @@ export async function requeuePayment(
       where payment_id = ${paymentId} and state = 'open'
         and not exists (
           select from ${halves(sql)} first
-          where first.payment_id = ${paymentId} and first.half = 0 and first.state in ('cancelled', 'diverted')
+          where first.payment_id = ${paymentId} and first.half = 0 and first.state in ('cancelled', 'foreign_use')
         )
       order by half limit 1`
     if (half === undefined) return 'not_settleable'

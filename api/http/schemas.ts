@@ -210,7 +210,7 @@ export const verification = z
 
 const half = z
   .object({
-    state: z.enum(['open', 'settled', 'cancelled', 'diverted']),
+    state: z.enum(['open', 'settled', 'cancelled', 'foreign_use']),
     to: addressOut,
     value: baseUnits,
     nonce: hex32,

@@ -66,7 +66,7 @@ export async function readExposures(
     left join payer on payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = asked.address
     left join lateral (
       select sum(h.value) filter (
-        where h.state = 'open' or (h.state in ('settled', 'diverted') and h.block_number > ${block})
+        where h.state = 'open' or (h.state in ('settled', 'foreign_use') and h.block_number > ${block})
       ) as unsettled
       from payment
       join ${

@@ -18,7 +18,7 @@ import { raiseActedBlock } from '#ledger/indexedHead'
 import type { IndexState } from '#ledger/indexState'
 import { type BatchItem, readBatchItems } from '#ledger/items'
 import { pauseWallet } from '#ledger/leases'
-import { deferPayments, seekEvidence } from '#ledger/queue'
+import { deferPayments, requestChainLookup } from '#ledger/queue'
 import { markMined, markUnmined, readTransactions, type TransactionRow } from '#ledger/transactions'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { decodeOutcomes, decodeSettle, type Outcome, outcomes as outcomeNames } from '#protocol/settlement'
@@ -109,7 +109,7 @@ async function followReorg(context: Context, batch: BatchRow, transactions: Tran
       const { blockNumber, blockHash, status } = found.receipt
       await markMined(tx, found.hash, { blockNumber, blockHash, succeeded: status === 'success' })
       await raiseActedBlock(tx, served.network.chainId, blockNumber)
-    } else await setBatchState(tx, batch.id, 'displaced')
+    } else await setBatchState(tx, batch.id, 'reorged')
   })
   await checkpoint('after-reorg-recorded')
   metrics.reorgs.inc({ network: served.network.name })
@@ -203,7 +203,7 @@ async function concludeItem(
     return
   }
   if (provider?.outcome === 'used' || fee?.outcome === 'used') {
-    await seekEvidence(tx, paymentId, now())
+    await requestChainLookup(tx, paymentId, now())
     await deferPayments(tx, [paymentId], new Date(now().getTime() + putOffMs))
   }
 }
@@ -217,7 +217,7 @@ function failureOf(
   const { state } = item.provider
   if (state === 'cancelled')
     return { code: 'authorization_cancelled', detail: 'cancelled by the payer', isFinal: true }
-  if (state === 'diverted')
+  if (state === 'foreign_use')
     return { code: 'authorization_used', detail: 'its nonce paid for something else', isFinal: true }
   for (const tried of [provider, fee]) {
     if (tried?.outcome !== 'failed') continue

@@ -3,16 +3,16 @@ import { isNonceSpent } from '#chain/simulate'
 import type { Queryable } from '#ledger/database'
 import {
   deleteEvidence,
+  endLookups,
   finishEvidence,
-  readSought,
+  readLookupRequests,
   readSpoiled,
-  readUnsureEvidence,
-  stopSeeking,
+  readUnconfirmedEvidence,
   upsertEvidence,
 } from '#ledger/evidence'
 import { recordFailure } from '#ledger/failures'
 import type { IndexState } from '#ledger/indexState'
-import { seekEvidence } from '#ledger/queue'
+import { requestChainLookup } from '#ledger/queue'
 import { readVoidedHalves, unvoidPayments } from '#ledger/voids'
 import type { Context } from './context.ts'
 
@@ -25,7 +25,7 @@ export async function collectEvidence(context: Context): Promise<void> {
   const { sql, served, log, metrics, checkpoint } = context
   const { chainId, name } = served.network
   const { token } = served
-  const sought = await readSought(sql, chainId, atOnce)
+  const sought = await readLookupRequests(sql, chainId, atOnce)
   const unexplained = new Set<string>()
   for (const { paymentId, authorizer, nonce, acceptedAt } of sought) {
     if (!(await isNonceSpent(served.client, token, { from: authorizer, nonce }))) continue
@@ -49,7 +49,7 @@ export async function collectEvidence(context: Context): Promise<void> {
   if (paymentIds.length === 0) return
   await sql.begin(async (tx) => {
     await failSpoiled(context, tx, paymentIds)
-    await stopSeeking(tx, paymentIds)
+    await endLookups(tx, paymentIds)
   })
 }
 
@@ -78,7 +78,7 @@ export async function recheckEvidence(context: Context, index: IndexState): Prom
   const { chainId } = served.network
   const blocks = new Map<bigint, string>()
   const head = await served.client.getBlockNumber({ cacheTime: 0 })
-  for (const row of await readUnsureEvidence(sql, chainId, served.token)) {
+  for (const row of await readUnconfirmedEvidence(sql, chainId, served.token)) {
     const key = { chainId, token: served.token, authorizer: row.authorizer, nonce: row.nonce }
     // A node that hasn't come that far says nothing about the block.
     if (row.blockNumber > head) continue
@@ -104,7 +104,7 @@ export async function recheckVoided(context: Context): Promise<void> {
   const voided = await readVoidedHalves(sql, chainId, now(), atOnce)
   for (const { paymentId, authorizer, nonce, state } of voided) {
     if (state === 'open' && (await isNonceSpent(served.client, served.token, { from: authorizer, nonce }))) {
-      await seekEvidence(sql, paymentId, now())
+      await requestChainLookup(sql, paymentId, now())
     }
   }
   const taken = voided.filter((one) => one.state === 'settled').map((one) => one.paymentId)

@@ -1,7 +1,7 @@
 import { type BatchRow, lockBatch, setBatchState, setRemoteHash } from '#ledger/batches'
 import { type BatchItem, markHandedOver, readBatchItems } from '#ledger/items'
 import { type Lease, requireLease } from '#ledger/leases'
-import { deferPayments, seekEvidence } from '#ledger/queue'
+import { deferPayments, requestChainLookup } from '#ledger/queue'
 import { encodePayload } from '#protocol/payload'
 import type { Context } from './context.ts'
 import { endBatch } from './endBatch.ts'
@@ -88,7 +88,7 @@ export async function followHandover(context: Context, lease: Lease, batch: Batc
 async function seekTheRest({ sql, now }: Context, items: readonly BatchItem[]): Promise<void> {
   for (const item of items) {
     const isOpen = handedHalves(item).some(({ state }) => state === 'open')
-    if (isOpen && item.paymentId !== null) await seekEvidence(sql, item.paymentId, now())
+    if (isOpen && item.paymentId !== null) await requestChainLookup(sql, item.paymentId, now())
   }
 }
 

@@ -7,7 +7,7 @@ import { type BatchRow, lockBatch, releaseItem, setBatchState } from '#ledger/ba
 import type { Queryable } from '#ledger/database'
 import { recordFailure } from '#ledger/failures'
 import { type Lease, requireLease } from '#ledger/leases'
-import { deferPayments, seekEvidence, setPayerHasCode } from '#ledger/queue'
+import { deferPayments, requestChainLookup, setPayerHasCode } from '#ledger/queue'
 import { insertTransaction, type NewTransaction, readDearestBetween } from '#ledger/transactions'
 import type { Context, SettlementWallet } from './context.ts'
 import { endBatch } from './endBatch.ts'
@@ -159,7 +159,7 @@ export async function applyDrops(
       case 'done':
         break
       case 'spent':
-        await seekEvidence(tx, paymentId, now())
+        await requestChainLookup(tx, paymentId, now())
         await deferPayments(tx, [paymentId], new Date(now().getTime() + putOffMs))
         break
       case 'put_off':

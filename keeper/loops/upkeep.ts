@@ -5,7 +5,7 @@ import { readExpired } from '#ledger/expiry'
 import { recordFailure } from '#ledger/failures'
 import { halvesOfPayment } from '#ledger/halves'
 import type { IndexedHead } from '#ledger/indexedHead'
-import { seekEvidence } from '#ledger/queue'
+import { requestChainLookup } from '#ledger/queue'
 import { wipeVoidedSignatures } from '#ledger/voids'
 import type { Context } from './context.ts'
 
@@ -36,7 +36,7 @@ async function failExpired(context: Context, { blockNumber, blockTime }: Indexed
     const spent = await Promise.all(open.map((half) => isNonceSpent(client, token, half, at)))
     await sql.begin(async (tx) => {
       if (spent.includes(true)) {
-        await seekEvidence(tx, paymentId, now())
+        await requestChainLookup(tx, paymentId, now())
         return
       }
       await recordFailure(

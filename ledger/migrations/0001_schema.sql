@@ -100,7 +100,7 @@ create table payment (
   failure_code text,
   voided_at timestamptz,                -- the provider did not serve
   published_at timestamptz,             -- committed before the signatures leave through /settlements/pending
-  sought_at timestamptz,                -- a half is used on chain but not indexed: the evidence loop looks up by whom
+  lookup_requested_at timestamptz,                -- a half is used on chain but not indexed: the evidence loop looks up by whom
   concluded_at timestamptz,             -- both halves are over, and final on chain
   is_claimed boolean not null default false, -- is in an open batch; kept by triggers on batch_item, for the indexes below
   -- Null: not in the providers' sums. Else what went in, as bits: 1 the provider's half arrived, 2 the fee's, 4 voided.
@@ -127,7 +127,7 @@ create index payment_greatest on payment (chain_id, token, fee_recipient, (provi
 create index payment_put_off on payment (chain_id, token, fee_recipient, next_attempt_at)
   where concluded_at is null and failed_at is null and voided_at is null and not is_claimed
     and next_attempt_at is not null;
-create index payment_sought on payment (chain_id, sought_at) where sought_at is not null;
+create index payment_lookup on payment (chain_id, lookup_requested_at) where lookup_requested_at is not null;
 create index payment_voided on payment (chain_id, valid_before) where voided_at is not null;
 
 -- What a payer owes (api/verification).
@@ -189,9 +189,9 @@ create table batch (
   wallet address not null,          -- the zero address: handed over to another facilitator
   fence bigint not null,
   -- claimed: nothing is signed yet. broadcast: a transaction is stored, and may be out. mined: waits for its depth.
-  -- displaced: was mined, and a reorg dropped it. handed_over: another facilitator has it.
+  -- reorged: was mined, and a reorg dropped it. handed_over: another facilitator has it.
   state text not null default 'claimed'
-    check (state in ('claimed', 'broadcast', 'mined', 'displaced', 'handed_over', 'closed')),
+    check (state in ('claimed', 'broadcast', 'mined', 'reorged', 'handed_over', 'closed')),
   outcome text check (outcome in ('settled', 'nothing_left', 'released', 'reverted', 'lost')), -- why it was closed
   remote_hash bytes32,              -- the transaction that the other facilitator named
   created_at timestamptz not null default now(),
@@ -350,7 +350,7 @@ create table evidence (
   primary key (chain_id, token, authorizer, nonce),
   check (state = 'cancelled' or (recipient is not null and value is not null))
 );
-create index evidence_unsure on evidence (chain_id, token) where not is_final;
+create index evidence_unconfirmed on evidence (chain_id, token) where not is_final;
 create index evidence_transaction on evidence (tx_hash);
 create index evidence_block on evidence (chain_id, block_number);
 
@@ -376,25 +376,25 @@ create table acted_block (
   chain_id integer primary key,
   block_number bigint not null,             -- the highest one that a decision relied on: an index below it is behind
   swept_block bigint not null default 0,    -- payments settled up to here are concluded
-  announced_block bigint not null default 0 -- settlements up to here were announced
+  notified_block bigint not null default 0 -- providers were told of settlements up to here
 );
 
 -- Messages to providers ----------------------------------------------------------------------------------------------
 
 -- What providers were told last about the chain, so that a reorg can be told, too, and nothing is told twice. Whether it
 -- is still true is the index's to say.
-create table payment_announcement (
+create table payment_notification (
   payment_id text primary key references payment on delete cascade,
   chain_id integer not null,
   provider_tx bytes32 not null,
   fee_tx bytes32,
   block_number bigint not null, -- of the later half
   is_settled boolean not null default true, -- false: it was taken back
-  occurrence integer not null default 1 -- how often it was announced as settled
+  occurrence integer not null default 1 -- how often its provider was told that it settled
 );
-create index payment_announcement_young on payment_announcement (chain_id, block_number) where is_settled;
+create index payment_notification_young on payment_notification (chain_id, block_number) where is_settled;
 
-create table batch_announcement (
+create table batch_notification (
   chain_id integer not null,
   tx_hash bytes32 not null,
   log_index integer not null,

@@ -253,7 +253,7 @@ async function play(events: Event[]): Promise<void> {
     await expireLeases()
     const isOver = async () =>
       (await stack.isSettled(payments)) &&
-      (await stack.database`select 1 from batch where state in ('claimed', 'broadcast', 'displaced')`)
+      (await stack.database`select 1 from batch where state in ('claimed', 'broadcast', 'reorged')`)
         .length === 0
     await until('all that can settle is settled', async () => {
       for (const one of actors) for (let i = 0; i < 12; i++) await one.advance()

@@ -241,7 +241,7 @@ async function minedBatches(): Promise<number> {
 }
 
 async function openBatches(): Promise<number> {
-  return countBatches(['claimed', 'broadcast', 'displaced'])
+  return countBatches(['claimed', 'broadcast', 'reorged'])
 }
 
 async function countBatches(states: string[]): Promise<number> {

@@ -202,7 +202,7 @@ async function play({ prepare, provoke, tidy }: Scene, deaths: CheckpointName[])
     return (await findMisplaced(stack, payments, startBlock)).length === 0
   }).catch(() => {})
   await until('nothing is in flight', async () => {
-    return (await countBatches('claimed', 'broadcast', 'displaced')) === 0
+    return (await countBatches('claimed', 'broadcast', 'reorged')) === 0
   })
   expect(await findBreaches(stack.database)).toEqual([])
   expect(broadcasts.unstored).toEqual([])
@@ -236,15 +236,15 @@ async function queueDue(): Promise<QueuedPayment[]> {
 
 /** Else a checkpoint would be met at the batches of the test before. */
 async function closeEarlierBatches(): Promise<void> {
-  if ((await countBatches('claimed', 'broadcast', 'mined', 'displaced')) === 0) return
+  if ((await countBatches('claimed', 'broadcast', 'mined', 'reorged')) === 0) return
   const keeper = startKeeper(null)
   // One that a reorg dropped is sent again only now.
   await until('the earlier batches are mined', async () => {
-    return (await countBatches('claimed', 'broadcast', 'displaced')) === 0
+    return (await countBatches('claimed', 'broadcast', 'reorged')) === 0
   })
   await mine(31)
   await until('the earlier batches are closed', async () => {
-    return (await countBatches('claimed', 'broadcast', 'mined', 'displaced')) === 0
+    return (await countBatches('claimed', 'broadcast', 'mined', 'reorged')) === 0
   })
   await kill(keeper)
 }

@@ -321,8 +321,8 @@ describe('reorgs', () => {
   )
 })
 
-describe('announcements', () => {
-  test('behavior: a confirmed payment is announced once; a deeper reorg takes it back; the same transaction settles it anew', async () => {
+describe('notifications', () => {
+  test('behavior: a confirmed payment is told once; a deeper reorg takes it back; the same transaction settles it anew', async () => {
     const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
     const chain = testClient(stack)

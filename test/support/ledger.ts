@@ -119,7 +119,7 @@ export async function describeState(
       from transaction where created_at > now() - interval '2 minutes' order by created_at`,
     database`select address, fence, expires_at > now() as held, paused_reason from wallet_lease`,
     database`
-      select id, attempts, failure_code, next_attempt_at, sought_at, concluded_at from payment
+      select id, attempts, failure_code, next_attempt_at, lookup_requested_at, concluded_at from payment
       where concluded_at is null and accepted_at < now() order by id`,
     database`select (select block_number from acted_block) as acted,
       (select substr(latest_checkpoint, 27, 16)::bigint from indexer._ponder_checkpoint limit 1) as indexed`,

@@ -148,10 +148,10 @@ function openRevenue(
     select p.accepted_at, p.endpoint_id, p.chain_id, p.payee, share.*,
       -- It will not arrive: it was used otherwise, or nothing tries any more.
       case when share.settled_payments = 0 and not share.is_voided
-        and (p.failed_at is not null or half.provider in ('cancelled', 'diverted')) then 1 else 0 end
+        and (p.failed_at is not null or half.provider in ('cancelled', 'foreign_use')) then 1 else 0 end
         as failed_payments,
       case when share.settled_payments = 0 and not share.is_voided
-        and (p.failed_at is not null or half.provider in ('cancelled', 'diverted')) then p.provider_amount else 0 end
+        and (p.failed_at is not null or half.provider in ('cancelled', 'foreign_use')) then p.provider_amount else 0 end
         as failed_net
     from payment p
     cross join lateral ${bothHalves(sql)} half

@@ -3,44 +3,44 @@ import type { Queryable } from './database.ts'
 import { bothHalves } from './halves.ts'
 
 /** The network whose index is read, and its blocks (after, up to] to look at. */
-export type AnnouncementScope = {
+export type NotificationScope = {
   chainId: number
   network: string
   after: bigint
   upTo: bigint
 }
 
-/** Up to which block everything settled was announced. */
-export async function readAnnouncedBlock(sql: Queryable, chainId: number): Promise<bigint> {
+/** The block up to which providers were told of everything that settled. */
+export async function readNotifiedBlock(sql: Queryable, chainId: number): Promise<bigint> {
   const [row] = await sql<{ block: bigint }[]>`
-    select announced_block as block from acted_block where chain_id = ${chainId}`
+    select notified_block as block from acted_block where chain_id = ${chainId}`
   return row?.block ?? 0n
 }
 
-/** Unless the announcements were sent back meanwhile, by evidence that was found late. */
-export async function moveAnnouncedBlock(
+/** Does nothing if evidence that was found late has lowered it meanwhile. */
+export async function moveNotifiedBlock(
   sql: Queryable,
   chainId: number,
   from: bigint,
   to: bigint,
 ): Promise<void> {
   await sql`
-    insert into acted_block as acted (chain_id, block_number, announced_block) values (${chainId}, 0, ${to})
-    on conflict (chain_id) do update set announced_block = excluded.announced_block
-      where acted.announced_block = ${from}`
+    insert into acted_block as acted (chain_id, block_number, notified_block) values (${chainId}, 0, ${to})
+    on conflict (chain_id) do update set notified_block = excluded.notified_block
+      where acted.notified_block = ${from}`
 }
 
 /**
  * Writes `payment.settled` for payments of which both halves have arrived, whoever sent them, and that were not said to
  * be settled or were taken back since.
  *
- * One statement: of two keepers that announce at once, the one whose row is written says it.
+ * One statement: of two keepers at once, the one whose row is written tells it.
  *
  * @returns the blocks that it relied on, one a payment; as many as `limit` where there may be more.
  */
-export async function announceSettled(
+export async function notifySettled(
   sql: Queryable,
-  { chainId, network, after, upTo }: AnnouncementScope,
+  { chainId, network, after, upTo }: NotificationScope,
   limit: number,
 ): Promise<bigint[]> {
   const rows = await sql<{ block: bigint }[]>`
@@ -54,7 +54,7 @@ export async function announceSettled(
         where chain_id = ${chainId} and block_number > ${after} and block_number <= ${upTo} and state = 'used'
       ) used
       join signed_authorization a using (chain_id, token, authorizer, nonce)
-      where not exists (select from payment_announcement n where n.payment_id = a.payment_id and n.is_settled)
+      where not exists (select from payment_notification n where n.payment_id = a.payment_id and n.is_settled)
     ), settled as (
       select p.id, p.provider_id, p.provider_amount, p.fee_amount, half.provider_tx, half.fee_tx,
         half.last_block, half.last_time
@@ -63,7 +63,7 @@ export async function announceSettled(
       where half.provider = 'settled' and coalesce(half.fee, 'settled') = 'settled' and half.last_block <= ${upTo}
       order by p.id limit ${limit}
     ), said as (
-      insert into payment_announcement as n (payment_id, chain_id, provider_tx, fee_tx, block_number)
+      insert into payment_notification as n (payment_id, chain_id, provider_tx, fee_tx, block_number)
       select id, ${chainId}::integer, provider_tx, fee_tx, last_block from settled
       on conflict (payment_id) do update set provider_tx = excluded.provider_tx, fee_tx = excluded.fee_tx,
         block_number = excluded.block_number, is_settled = true, occurrence = n.occurrence + 1
@@ -81,17 +81,17 @@ export async function announceSettled(
 }
 
 /** A payment that was said to be settled and doesn't look so now, and by which transactions it was. */
-export type DoubtfulPayment = { paymentId: string; hashes: Hash[] }
+export type UnconfirmedPayment = { paymentId: string; hashes: Hash[] }
 
-/** Payments announced after the block `after` that the index no longer shows as they were announced. */
-export async function readDoubtful(
+/** Payments of blocks after `after` that the index no longer shows as their providers were told. */
+export async function readUnconfirmed(
   sql: Queryable,
-  { chainId, after }: Pick<AnnouncementScope, 'chainId' | 'after'>,
+  { chainId, after }: Pick<NotificationScope, 'chainId' | 'after'>,
   limit: number,
-): Promise<DoubtfulPayment[]> {
+): Promise<UnconfirmedPayment[]> {
   const rows = await sql<{ paymentId: string; providerTx: Hash; feeTx: Hash | null }[]>`
     select p.id as "paymentId", n.provider_tx as "providerTx", n.fee_tx as "feeTx"
-    from payment_announcement n join payment p on p.id = n.payment_id
+    from payment_notification n join payment p on p.id = n.payment_id
     cross join lateral ${bothHalves(sql)} half
     where n.chain_id = ${chainId} and n.is_settled and n.block_number > ${after}
       and (half.provider_tx is distinct from n.provider_tx or half.fee_tx is distinct from n.fee_tx)
@@ -103,10 +103,10 @@ export async function readDoubtful(
 }
 
 /** Writes `payment.reverted`: what was said of it is no longer so. */
-export async function announceReverted(sql: Queryable, network: string, paymentIds: string[]): Promise<void> {
+export async function notifyReverted(sql: Queryable, network: string, paymentIds: string[]): Promise<void> {
   await sql`
     with taken as (
-      update payment_announcement set is_settled = false
+      update payment_notification set is_settled = false
       where payment_id = any(${paymentIds}) and is_settled
       returning payment_id, provider_tx, occurrence
     )
@@ -121,9 +121,9 @@ export async function announceReverted(sql: Queryable, network: string, paymentI
  *
  * A batch that a reorg put into another block is confirmed anew there.
  */
-export async function announceBatches(
+export async function notifyBatches(
   sql: Queryable,
-  { chainId, network, after, upTo }: AnnouncementScope,
+  { chainId, network, after, upTo }: NotificationScope,
 ): Promise<void> {
   await sql`
     with share as (
@@ -139,13 +139,13 @@ export async function announceBatches(
       join payment p on p.id = a.payment_id
       where b.chain_id = ${chainId} and b.block_number > ${after} and b.block_number <= ${upTo}
         and not exists (
-          select from batch_announcement n
+          select from batch_notification n
           where n.chain_id = b.chain_id and n.tx_hash = b.tx_hash and n.log_index = b.log_index
             and n.block_hash = b.block_hash
         )
       group by b.tx_hash, b.log_index, b.block_hash, b.sequence, b.block_time, c.confirmed_at, p.provider_id
     ), said as (
-      insert into batch_announcement as n (chain_id, tx_hash, log_index, provider_id, block_hash)
+      insert into batch_notification as n (chain_id, tx_hash, log_index, provider_id, block_hash)
       select ${chainId}::integer, tx_hash, log_index, provider_id, block_hash from share
       order by tx_hash, log_index, provider_id
       on conflict (chain_id, tx_hash, log_index, provider_id) do update

@@ -1,16 +1,16 @@
 import type { Hash } from 'viem'
 import { findMined } from '#chain/receipts'
-import {
-  type AnnouncementScope,
-  announceBatches,
-  announceReverted,
-  announceSettled,
-  moveAnnouncedBlock,
-  readAnnouncedBlock,
-  readDoubtful,
-} from '#ledger/announcements'
 import { raiseActedBlock } from '#ledger/indexedHead'
 import type { IndexState } from '#ledger/indexState'
+import {
+  moveNotifiedBlock,
+  type NotificationScope,
+  notifyBatches,
+  notifyReverted,
+  notifySettled,
+  readNotifiedBlock,
+  readUnconfirmed,
+} from '#ledger/notifications'
 import type { Context } from './context.ts'
 
 const atOnce = 500
@@ -19,40 +19,40 @@ const atOnce = 500
  * Tells providers what the chain shows of their payments, settled by whomever, once it has its network's confirmations;
  * and that it was taken back, where a reorg went deeper than these. Nothing is said on the word of an index that is behind.
  */
-export function createAnnouncer(context: Context) {
+export function createNotifier(context: Context) {
   const { sql, served } = context
   const { chainId, name: network, confirmations } = served.network
   let done = ''
 
-  return async function announce(index: IndexState): Promise<void> {
+  return async function notify(index: IndexState): Promise<void> {
     if (index.status !== 'current') return
     const { blockNumber: head } = index.head
     const upTo = head - BigInt(confirmations)
-    const announced = await readAnnouncedBlock(sql, chainId)
+    const notified = await readNotifiedBlock(sql, chainId)
     // Nothing changes without a new block. A reorg that ends at the same height shows with the next one.
-    const state = `${head} ${announced}`
+    const state = `${head} ${notified}`
     if (upTo < 0n || state === done) return
     // What isn't final may have been replaced since, and is looked at again.
-    const unsure = (announced < upTo ? announced : upTo) - context.finalityBlocks
-    const scope = { chainId, network, after: unsure > 0n ? unsure : 0n, upTo }
-    if (await takeBack(context, scope)) return
-    if (await announceUpTo(context, scope, announced)) done = `${head} ${upTo}`
+    const unconfirmed = (notified < upTo ? notified : upTo) - context.finalityBlocks
+    const scope = { chainId, network, after: unconfirmed > 0n ? unconfirmed : 0n, upTo }
+    if (await notifyTakenBack(context, scope)) return
+    if (await notifyUpTo(context, scope, notified)) done = `${head} ${upTo}`
   }
 }
 
 /** @returns whether there is more to be taken back: nothing is passed over, however deep the reorg was. */
-async function takeBack(context: Context, scope: AnnouncementScope): Promise<boolean> {
+async function notifyTakenBack(context: Context, scope: NotificationScope): Promise<boolean> {
   const { sql, served, log, metrics } = context
   const gone: string[] = []
-  const doubtful = await readDoubtful(sql, scope, atOnce)
+  const doubtful = await readUnconfirmed(sql, scope, atOnce)
   for (const { paymentId, hashes } of doubtful) {
     // The chain has the last word: where one of them stands, the index is about to change.
     if (await findGone(context, hashes)) gone.push(paymentId)
   }
   if (gone.length === 0) return false
-  await announceReverted(sql, scope.network, gone)
-  metrics.announcements.inc({ network: served.network.name, event: 'payment.reverted' }, gone.length)
-  log.warn({ payments: gone }, 'announced as settled, and taken back by a reorg')
+  await notifyReverted(sql, scope.network, gone)
+  metrics.notifications.inc({ network: served.network.name, event: 'payment.reverted' }, gone.length)
+  log.warn({ payments: gone }, 'told as settled, and taken back by a reorg')
   return doubtful.length === atOnce
 }
 
@@ -66,17 +66,17 @@ async function findGone({ served }: Context, hashes: readonly Hash[]): Promise<b
 }
 
 /** @returns false where there is more than was said now. */
-async function announceUpTo(context: Context, scope: AnnouncementScope, announced: bigint): Promise<boolean> {
+async function notifyUpTo(context: Context, scope: NotificationScope, notified: bigint): Promise<boolean> {
   const { sql, served, metrics } = context
   const { chainId, upTo } = scope
   const { name: network } = served.network
   return sql.begin(async (tx) => {
-    const blocks = await announceSettled(tx, scope, atOnce)
+    const blocks = await notifySettled(tx, scope, atOnce)
     for (const block of new Set(blocks)) await raiseActedBlock(tx, chainId, block)
-    metrics.announcements.inc({ network, event: 'payment.settled' }, blocks.length)
+    metrics.notifications.inc({ network, event: 'payment.settled' }, blocks.length)
     if (blocks.length === atOnce) return false
-    await announceBatches(tx, scope)
-    await moveAnnouncedBlock(tx, chainId, announced, upTo)
+    await notifyBatches(tx, scope)
+    await moveNotifiedBlock(tx, chainId, notified, upTo)
     return true
   }) as Promise<boolean>
 }

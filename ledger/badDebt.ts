@@ -1,0 +1,44 @@
+import type { Queryable } from './database.ts'
+import { halves } from './halves.ts'
+
+/**
+ * Failures of the payer's own making. A payment that ends with one of them was served and is still owed.
+ *
+ * `account_blacklisted` isn't among them: the token doesn't say whether payer or payee is meant. Nor is
+ * `authorization_expired`: a payment whose last attempt failed for the payer's fault keeps that failure's code when it
+ * expires, so what expired by itself was ours to settle in time.
+ */
+const payerFaultCodes = [
+  'authorization_cancelled',
+  'authorization_used',
+  'insufficient_balance',
+  'invalid_signature',
+] as const
+
+/**
+ * The halves that their payers owe for a fault of their own: cancelled, used for something else, or given up because the
+ * balance was short or the signature bad. The one definition of bad debt.
+ *
+ * A fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`,
+ * `code` (one of {@link payerFaultCodes}), and `failed_at`, null while the payment is not given up yet. A half that moves
+ * after all, or whose payment is queued again, is no longer among them.
+ */
+export function badDebt(sql: Queryable) {
+  return sql`(
+    select p.chain_id, p.token, p.payer, p.id as payment_id, h.half, h.value, p.failed_at,
+      case h.state
+        when 'cancelled' then 'authorization_cancelled'
+        when 'foreign_use' then 'authorization_used'
+        else p.failure_code
+      end as code
+    from payment p
+    join lateral ${halves(sql)} h on h.payment_id = p.id
+    where p.voided_at is null
+      and (p.concluded_at is null or p.failure_code is not null)
+      and (
+        h.state in ('cancelled', 'foreign_use')
+        or h.state = 'open' and p.failure_code in ${sql(payerFaultCodes)}
+          and (p.failed_at is not null or p.concluded_at is not null)
+      )
+  )`
+}
