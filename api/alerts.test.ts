@@ -1,7 +1,5 @@
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
-import type { SyntaxNode } from '@lezer/common'
-import { parser } from '@prometheus-io/lezer-promql'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { createMetrics } from '#keeper/metrics'
@@ -42,17 +40,18 @@ function knownMetrics(): Map<string, Set<string>> {
   return known
 }
 
-/** What stands in an expression under a node's name; throws where it is no PromQL. */
-function find(expr: string, names: string[]): string[] {
-  const found: string[] = []
-  const visit = (node: SyntaxNode): void => {
-    if (node.type.isError) throw new Error(`not PromQL at ${node.from}: ${expr}`)
-    if (names.includes(node.name)) found.push(expr.slice(node.from, node.to))
-    for (let child = node.firstChild; child; child = child.nextSibling) visit(child)
-  }
-  visit(parser.parse(expr).topNode)
-  return found
-}
+/** The metrics that an expression reads: every word of it that is followed by no parenthesis, outside of braces and lists. */
+const metricsIn = (expr: string) =>
+  withoutLabels(expr)
+    .match(/\b[a-z_]+\b(?!\s*\()/g)
+    ?.filter((word) => !['by', 'without'].includes(word)) ?? []
+/** The labels by which it selects or groups. */
+const labelsIn = (expr: string) => [
+  ...[...expr.matchAll(/([a-z_]+)\s*(?:=~|!~|!=|=)\s*"/g)].map(([, label]) => label),
+  ...[...expr.matchAll(/\b(?:by|without)\s*\(([^)]*)\)/g)].flatMap(([, list = '']) => list.split(/,\s*/)),
+]
+const withoutLabels = (expr: string) =>
+  expr.replaceAll(/\{[^}]*\}|\[[^\]]*\]|\b(?:by|without)\s*\([^)]*\)|==|[\d.]+/g, ' ')
 
 const promtool = spawnSync('promtool', ['check', 'rules', path.pathname], { encoding: 'utf8' })
 if (promtool.error) {
@@ -62,32 +61,34 @@ if (promtool.error) {
 }
 
 describe('alerts.yml', () => {
-  test.skipIf(promtool.error)("default: Prometheus' own promtool accepts it", () => {
+  // Its grammar, and each annotation's template.
+  test.skipIf(promtool.error && !process.env.CI)("default: Prometheus' own promtool accepts it", () => {
+    expect(promtool.error).toBeUndefined()
     expect(promtool.stdout + promtool.stderr).toContain(`SUCCESS: ${rules.length} rules found`)
     expect(promtool.status).toBe(0)
   })
 
-  test.each(rules)(
-    "default: $alert parses by Prometheus' grammar",
-    ({ expr, labels, annotations, for: wait }) => {
-      expect(find(expr, ['Identifier']).length).toBeGreaterThan(0)
-      expect(wait ?? '1m').toMatch(/^\d+[smh]$/)
-      expect(['page', 'ticket']).toContain(labels.severity)
-      expect(annotations).toEqual({ summary: expect.any(String), action: expect.any(String) })
-    },
-  )
+  test.each(rules)('default: $alert says how urgent it is, what is wrong and what to do', (rule) => {
+    expect(rule.for ?? '1m').toMatch(/^\d+[smh]$/)
+    expect(['page', 'ticket']).toContain(rule.labels.severity)
+    expect(rule.annotations).toEqual({ summary: expect.any(String), action: expect.any(String) })
+  })
 
   test.each(rules)('behavior: $alert asks for metrics and labels that exist', ({ expr, annotations }) => {
     const known = knownMetrics()
-    const names = find(expr, ['Identifier'])
+    const names = metricsIn(expr)
+    expect(names).not.toEqual([])
     for (const name of names) expect([...known.keys()]).toContain(name)
     const labels = new Set(names.flatMap((name) => [...(known.get(name) ?? [])]))
-    for (const label of find(expr, ['LabelName'])) expect([...labels]).toContain(label)
+    for (const label of labelsIn(expr)) expect([...labels]).toContain(label)
     for (const [, label] of annotations.summary.matchAll(/\$labels\.(\w+)/g))
       expect([...labels]).toContain(label)
   })
 
-  test('error: what is no PromQL is refused', () => {
-    expect(() => find('sum(rate(up[5m])', ['Identifier'])).toThrow('not PromQL')
+  test('behavior: metrics and labels are found in an expression', () => {
+    const expr =
+      'sum by (route, code) (rate(up_total{job!~"a|b",status="500"}[5m])) / count(other == 0) > 0.5'
+    expect(metricsIn(expr)).toEqual(['up_total', 'other'])
+    expect(labelsIn(expr)).toEqual(['job', 'status', 'route', 'code'])
   })
 })

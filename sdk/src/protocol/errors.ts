@@ -42,7 +42,6 @@ export const errorCodes = {
   unknown_endpoint: { status: 404, title: 'No such endpoint' },
   unknown_wallet: { status: 404, title: 'No such wallet' },
   unknown_payment: { status: 404, title: 'No such payment' },
-  unknown_batch: { status: 404, title: 'No such batch' },
   unknown_webhook: { status: 404, title: 'No such webhook' },
   unknown_delivery: { status: 404, title: 'No such delivery' },
   // 405 to 415
@@ -68,7 +67,6 @@ export const errorCodes = {
   payee_refused: { status: 422, title: 'This address cannot be paid' },
   webhook_url_refused: { status: 422, title: 'This URL cannot receive webhooks' },
   webhook_limit_reached: { status: 422, title: 'Provider has as many webhooks as it may' },
-  idempotency_key_reused: { status: 422, title: 'Idempotency-Key was used with another body' },
   settlement_failed: { status: 422, title: 'Settlement failed' },
   // 429, 5xx
   rate_limited: { status: 429, title: 'Too many requests', retryable: true },
