@@ -1,3 +1,4 @@
+import { checkSignaturesHere, startSignatureThreads } from '#chain/payerSignatures'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/database'
 import { migrate } from '#ledger/migrate'
@@ -8,7 +9,6 @@ import { serveApp } from './http/server.ts'
 import { createLogger } from './log.ts'
 import { loadReceiptKeys } from './receipts/keys.ts'
 import { watchReceiptKeys } from './receipts/watchKeys.ts'
-import { checkSignaturesHere, startSignatureThreads } from './verification/payerSignatures.ts'
 
 async function main(): Promise<void> {
   const config = readConfig(process.env)

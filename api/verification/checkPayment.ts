@@ -1,9 +1,9 @@
 import type { Address } from 'viem'
+import { keccak256 } from '#chain/keccak256'
 import { formatUsdc } from '#protocol/amount'
 import { boundNonce, feeNonce } from '#protocol/challenge'
 import type { MacaroonTerms } from '#protocol/macaroon'
 import type { SignedAuthorization } from '#protocol/payload'
-import { keccak256 } from '../keccak256.ts'
 import { Refusal } from '../refusal.ts'
 
 /** What must be left of an authorization for its settlement, seconds. */

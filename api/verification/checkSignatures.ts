@@ -1,8 +1,8 @@
+import type { PayerSignatures } from '#chain/payerSignatures'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { Refusal } from '../refusal.ts'
 import type { Presented } from './checkPayment.ts'
 import { isSignedByContract } from './contractSignature.ts'
-import type { PayerSignatures } from './payerSignatures.ts'
 import type { Payers } from './payers.ts'
 
 export type SignatureCheckOptions = {

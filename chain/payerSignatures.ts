@@ -3,7 +3,7 @@ import type { Hex } from 'viem'
 import { hexToBytes } from '#protocol/bytes'
 import { hashAuthorization, isCanonicalSignature, recoverableSignature } from '#protocol/eip3009'
 import type { SignedAuthorization } from '#protocol/payload'
-import { keccak256 } from '../keccak256.ts'
+import { keccak256 } from './keccak256.ts'
 import { areSigned, questionLength } from './recoverPayer.ts'
 
 /**

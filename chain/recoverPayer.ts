@@ -1,6 +1,6 @@
 import secp256k1 from 'secp256k1'
 import { equalBytes } from '#protocol/bytes'
-import { keccak256 } from '../keccak256.ts'
+import { keccak256 } from './keccak256.ts'
 
 /** r and s, the recovery bit, the digest, the address that is to come out. */
 export const questionLength = 64 + 1 + 32 + 20
