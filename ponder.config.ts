@@ -3,13 +3,13 @@ import type { NetworkSettings } from '#chain/networkSettings'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { NetworkName } from '#protocol/networks'
-import { parseIndexerConfig } from './indexer/config.ts'
+import { readIndexerConfig } from './indexer/config.ts'
 
 // Ponder keeps what it indexed only as long as the values of `contracts`, the schema and indexer/src stay the same;
 // it notices no other change. So whatever decides what is indexed stands in this object, and the handlers import
 // none of our code.
 
-const { databaseUrl, networks, platformWallets, rpcLanes } = parseIndexerConfig(process.env)
+const { databaseUrl, networks, platformWallets, rpcLanes } = readIndexerConfig(process.env)
 
 /** The networks that are served, typed as all of them: Ponder calls a handler only for a chain it was given. */
 const perChain = <T>(value: (settings: NetworkSettings) => T) =>

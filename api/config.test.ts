@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { readConfig } from './config.ts'
+import { readApiConfig } from './config.ts'
 
 const secret = 'ab'.repeat(32)
 const good = {
@@ -11,7 +11,7 @@ const good = {
 }
 
 test('default: what must be given, and the rest by default', () => {
-  const config = readConfig(good)
+  const config = readApiConfig(good)
   expect(config).toMatchObject({ host: '127.0.0.1', port: 4020, logLevel: 'info' })
   expect(config.gateway).toMatchObject({
     issuer: 'http://127.0.0.1:4020',
@@ -24,7 +24,7 @@ test('default: what must be given, and the rest by default', () => {
 })
 
 test('args: amounts, URLs and times', () => {
-  const { gateway } = readConfig({
+  const { gateway } = readApiConfig({
     ...good,
     PUBLIC_URL: 'https://pay.example/x402/',
     NEW_PAYER_UNSETTLED_CAP_USDC: '2.5',
@@ -46,7 +46,7 @@ describe('error', () => {
     ['DATABASE_URL', undefined],
     ['DATABASE_URL', 'mysql://user:hunter2@localhost'],
     ['NETWORKS', 'solana'],
-    ['NETWORKS', ''],
+    ['NETWORKS', ','],
     ['RPC_URL_LOCALHOST', undefined],
     ['RPC_URL_LOCALHOST', 'ws://key:hunter2@localhost'],
     ['PLATFORM_WALLET', undefined],
@@ -65,7 +65,7 @@ describe('error', () => {
   ])('error: %s=%s is named, and no secret is repeated', (name, value) => {
     let message = ''
     try {
-      readConfig({ ...good, [name]: value })
+      readApiConfig({ ...good, [name]: value })
     } catch (error) {
       message = (error as Error).message
     }

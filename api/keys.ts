@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { receiptKeyFileOf } from './config.ts'
+import { readVariable } from '#process/env'
 import { readReceiptKeys, rotateReceiptKeys, rotationLeadSeconds, writeReceiptKeys } from './receipts/keys.ts'
 
 const usage = `Usage: npm run keys -- <command>
@@ -9,7 +9,7 @@ const usage = `Usage: npm run keys -- <command>
 
 async function main([command]: string[]): Promise<number> {
   if (command === 'receipt') {
-    const path = receiptKeyFileOf(process.env)
+    const path = readVariable(process.env, 'RECEIPT_KEY_FILE')
     const before = await readReceiptKeys(path)
     const after = rotateReceiptKeys(before)
     await writeReceiptKeys(path, after)
@@ -19,7 +19,8 @@ async function main([command]: string[]): Promise<number> {
   }
   if (command === 'macaroon') {
     const fresh = `m${new Date().toISOString().replace(/\D/g, '').slice(0, 14)}:${randomBytes(32).toString('hex')}`
-    const current = process.env.MACAROON_SECRETS?.split(',')[0]?.trim()
+    const [minting] = readVariable(process.env, 'MACAROON_SECRETS') ?? []
+    const current = minting && `${minting.kid}:${Buffer.from(minting.key).toString('hex')}`
     const lines = current
       ? [
           '# 1. For every api process: the new secret verifies.',

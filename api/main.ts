@@ -4,14 +4,14 @@ import { openDatabase } from '#ledger/database'
 import { migrate } from '#ledger/migrate'
 import { createApp } from './app.ts'
 import { startBackgroundWork } from './backgroundWork.ts'
-import { readConfig } from './config.ts'
+import { readApiConfig } from './config.ts'
 import { serveApp } from './http/server.ts'
 import { createLogger } from './log.ts'
 import { loadReceiptKeys } from './receipts/keys.ts'
 import { watchReceiptKeys } from './receipts/watchKeys.ts'
 
 async function main(): Promise<void> {
-  const config = readConfig(process.env)
+  const config = readApiConfig(process.env)
   const log = createLogger('api', config.logLevel)
   const database = openDatabase({
     url: config.databaseUrl,

@@ -1,9 +1,10 @@
 import { type Address, createPublicClient, fallback, type Hex, http, type PublicClient } from 'viem'
+import { networkVariable } from '#process/variables'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { Deployment } from '#protocol/deployments'
 import { domainSeparator, eip712Domain } from '#protocol/eip3009'
 import type { Network } from '#protocol/networks'
-import { type NetworkSettings, rpcUrlVariable } from './networkSettings.ts'
+import type { NetworkSettings } from './networkSettings.ts'
 
 /** A network whose chain was looked at and found to be what our table says. */
 export type ServedNetwork = {
@@ -63,7 +64,7 @@ async function openServedNetwork(
     const reason = error instanceof Error && 'shortMessage' in error ? error.shortMessage : String(error)
     throw new Error(
       `${network.name}: could not read the chain and its USDC at ${token} (${reason}); ` +
-        `check ${rpcUrlVariable(network.name)} and DEPLOYMENTS_FILE`,
+        `check ${networkVariable('RPC_URL', network.name)} and DEPLOYMENTS_FILE`,
     )
   })
 
@@ -85,6 +86,6 @@ function requireEqual(network: Network, what: string, expected: string | number,
   if (expected === got) return
   throw new Error(
     `${network.name}: ${what} should be ${expected}, the chain says ${got}; ` +
-      `check ${rpcUrlVariable(network.name)} and DEPLOYMENTS_FILE`,
+      `check ${networkVariable('RPC_URL', network.name)} and DEPLOYMENTS_FILE`,
   )
 }

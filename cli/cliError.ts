@@ -1,4 +1,4 @@
-import { ConfigError } from '#chain/networkSettings'
+import { ConfigError } from '#process/env'
 import { BaseError } from '#protocol/errors'
 
 /** Exit statuses of every command. */

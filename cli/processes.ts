@@ -1,5 +1,5 @@
 import { type Command, Option } from 'commander'
-import { rpcUrlVariable } from '#chain/networkSettings'
+import { networkVariable } from '#process/variables'
 import { type NetworkName, networkNames } from '#protocol/networks'
 import { CliError } from './cliError.ts'
 import { runProgram } from './runProgram.ts'
@@ -87,7 +87,7 @@ export function keeperEnvironment({ gateway, rpc, network, keyFile }: KeeperFlag
   return {
     ...(gateway !== undefined && { KEEPER_GATEWAY_URL: gateway }),
     ...(network !== undefined && { NETWORKS: network }),
-    ...(network !== undefined && rpc !== undefined && { [rpcUrlVariable(network)]: rpc }),
+    ...(network !== undefined && rpc !== undefined && { [networkVariable('RPC_URL', network)]: rpc }),
     ...(keyFile !== undefined && { KEEPER_KEY_FILE: keyFile }),
   }
 }

@@ -5,14 +5,14 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { type Address, createPublicClient, http } from 'viem'
-import { rpcUrlVariable } from '#chain/networkSettings'
 import { freePort, isPortFree, loopback } from '#process/port'
 import { reapWithUs } from '#process/reaper'
+import { networkVariable } from '#process/variables'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { NetworkName } from '#protocol/networks'
 import { dropIndex, findMisfits, lowerCheckpoint } from './chainData.ts'
-import { type IndexerConfig, parseIndexerConfig } from './config.ts'
+import { type IndexerConfig, readIndexerConfig } from './config.ts'
 
 export type IndexerOptions = {
   databaseUrl: string
@@ -58,7 +58,7 @@ export type Indexer = {
  */
 export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const env = environmentOf(options)
-  const config = parseIndexerConfig(env)
+  const config = readIndexerConfig(env)
   const host = options.host ?? loopback
   const port = options.port || (await freePort())
   // Ponder would take the next free one without a word.
@@ -192,8 +192,9 @@ function environmentOf(options: IndexerOptions): Record<string, string> {
     ...inherited,
     DATABASE_URL: options.databaseUrl,
     NETWORKS: names.join(','),
-    ...Object.fromEntries(names.map((name) => [rpcUrlVariable(name), options.rpcUrls[name]])),
-    PLATFORM_WALLETS: options.platformWallets.join(','),
+    ...Object.fromEntries(names.map((name) => [networkVariable('RPC_URL', name), options.rpcUrls[name]])),
+    PLATFORM_WALLET: options.platformWallets[0],
+    PLATFORM_WALLETS: options.platformWallets.slice(1).join(','),
     DEPLOYMENTS_FILE: options.deploymentsFile,
     INDEXER_RPC_LANES: options.rpcLanes?.toString(),
   }

@@ -1,4 +1,4 @@
-import { parseIndexerOptions } from './config.ts'
+import { readIndexerOptions } from './config.ts'
 import { type Indexer, startIndexer } from './launch.ts'
 
 // `npm run indexer`: Ponder by itself, against the services that the environment names.
@@ -17,7 +17,7 @@ process.on('SIGINT', stop)
 
 try {
   indexer = await startIndexer({
-    ...parseIndexerOptions(process.env),
+    ...readIndexerOptions(process.env),
     onLog: (line) => process.stdout.write(`${line}\n`),
   })
   console.log(`indexer: ${indexer.url}/graphql, tables in ${indexer.schema}, views in indexer`)

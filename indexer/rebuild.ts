@@ -1,7 +1,7 @@
 import { parseArgs } from 'node:util'
-import { ConfigError } from '#chain/networkSettings'
+import { ConfigError } from '#process/env'
 import { dropIndex } from './chainData.ts'
-import { parseIndexerConfig, parseIndexerOptions } from './config.ts'
+import { readIndexerConfig, readIndexerOptions } from './config.ts'
 import { deriveSchema } from './launch.ts'
 
 // After a reorg that was deeper than Ponder's finality, or another chain under a known chain id: removes the index and
@@ -11,14 +11,14 @@ import { deriveSchema } from './launch.ts'
 const { values } = parseArgs({ options: { network: { type: 'string', multiple: true } } })
 
 try {
-  const config = parseIndexerConfig(process.env)
+  const config = readIndexerConfig(process.env)
   const served = config.networks.map(({ network }) => network)
   const named = values.network ?? served.map(({ name }) => name)
   const unknown = named.find((name) => !served.some((network) => network.name === name))
   if (unknown !== undefined) {
     throw new ConfigError('--network', `one of ${served.map(({ name }) => name).join(', ')}`, unknown)
   }
-  const schema = parseIndexerOptions(process.env).schema ?? (await deriveSchema(config))
+  const schema = readIndexerOptions(process.env).schema ?? (await deriveSchema(config))
   const chains = served.filter(({ name }) => named.some((each) => each === name))
   await dropIndex(
     config.databaseUrl,

@@ -1,17 +1,17 @@
 import { expect, test } from 'vitest'
-import { parseKeeperConfig } from './config.ts'
+import { readKeeperConfig } from './config.ts'
 
 const key = `0x${'11'.repeat(32)}`
 const env = {
   DATABASE_URL: 'postgres://localhost/x',
   NETWORKS: 'localhost',
   RPC_URL_LOCALHOST: 'http://127.0.0.1:8545',
-  PLATFORM_WALLET: `0x${'AB'.repeat(20)}`,
+  PLATFORM_WALLET: `0x${'ab'.repeat(20)}`,
   KEEPER_PRIVATE_KEYS: key,
 }
 
 test('default', () => {
-  expect(parseKeeperConfig(env)).toMatchObject({
+  expect(readKeeperConfig(env)).toMatchObject({
     privateKeys: [key],
     platformWallets: [`0x${'ab'.repeat(20)}`],
     port: 4021,
@@ -22,7 +22,7 @@ test('default', () => {
 })
 
 test('args: thresholds and fees', () => {
-  const config = parseKeeperConfig({
+  const config = readKeeperConfig({
     ...env,
     TRIGGER_TIME_SECONDS: '5',
     TRIGGER_AMOUNT_USDC: '0.5',
@@ -36,19 +36,27 @@ test('args: thresholds and fees', () => {
 })
 
 test.each([
-  ['DATABASE_URL', '', 'DATABASE_URL: expected postgres://…'],
+  ['DATABASE_URL', '', 'DATABASE_URL: expected postgres://user:password@host:port/name'],
   ['KEEPER_PRIVATE_KEYS', '', 'KEEPER_PRIVATE_KEYS: expected a private key'],
-  ['KEEPER_PORT', '99999', 'KEEPER_PORT: expected a whole number from 0 to 65535, got 99999'],
-  ['TRIGGER_TIME_SECONDS', '3601', 'TRIGGER_TIME_SECONDS: expected a whole number from 1 to 3600, got 3601'],
-  ['PLATFORM_WALLET', '0x12', 'PLATFORM_WALLET: expected 0x-hex addresses, got 0x12'],
+  ['KEEPER_PORT', '99999', 'KEEPER_PORT: expected a port number (0: any free one), got "99999"'],
+  [
+    'TRIGGER_TIME_SECONDS',
+    '3601',
+    'TRIGGER_TIME_SECONDS: expected a whole number from 1 to 3600, got "3601"',
+  ],
+  [
+    'PLATFORM_WALLET',
+    '0x12',
+    'PLATFORM_WALLET: expected an address, lower-case or rightly checksummed, got "0x12"',
+  ],
   ['FACILITATOR_URL', 'ftp://user:secret@x', 'FACILITATOR_URL: expected an http(s) URL, got something else'],
 ])('error: %s', (name, value, message) => {
-  expect(() => parseKeeperConfig({ ...env, [name]: value })).toThrow(message)
+  expect(() => readKeeperConfig({ ...env, [name]: value })).toThrow(message)
 })
 
 test('error: a key is never repeated', () => {
   const wrong = key.slice(0, -1)
-  expect(() => parseKeeperConfig({ ...env, KEEPER_PRIVATE_KEYS: wrong })).toThrow(
+  expect(() => readKeeperConfig({ ...env, KEEPER_PRIVATE_KEYS: wrong })).toThrow(
     expect.not.objectContaining({ message: expect.stringContaining(wrong) }),
   )
 })

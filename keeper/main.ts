@@ -6,9 +6,10 @@ import { privateKeyToAccount } from 'viem/accounts'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/database'
 import { migrate } from '#ledger/migrate'
+import { isSet } from '#process/env'
 import { createLogger } from '#process/log'
-import { type KeeperConfig, parseKeeperConfig } from './config.ts'
-import { parseIndependentConfig } from './independent/config.ts'
+import { type KeeperConfig, readKeeperConfig } from './config.ts'
+import { readIndependentConfig } from './independent/config.ts'
 import { runIndependentKeeper } from './independent/run.ts'
 import { createKeeper } from './keeper.ts'
 
@@ -16,13 +17,13 @@ import { createKeeper } from './keeper.ts'
 const drainMs = 9_000
 
 async function main(): Promise<void> {
-  if (process.env.KEEPER_GATEWAY_URL) await mainIndependent()
+  if (isSet(process.env, 'KEEPER_GATEWAY_URL')) await mainIndependent()
   else await mainOfOperator()
 }
 
 /** A stranger's: no database, no HTTP. */
 async function mainIndependent(): Promise<void> {
-  const config = parseIndependentConfig(process.env)
+  const config = readIndependentConfig(process.env)
   const stopping = new AbortController()
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => stopping.abort())
   stopping.signal.addEventListener('abort', () => setTimeout(() => process.exit(0), drainMs).unref())
@@ -30,7 +31,7 @@ async function mainIndependent(): Promise<void> {
 }
 
 async function mainOfOperator(): Promise<void> {
-  const config = parseKeeperConfig(process.env)
+  const config = readKeeperConfig(process.env)
   const log = createLogger(config.logLevel)
   const database = openDatabase({ url: config.databaseUrl, applicationName: 'tollkeeper-keeper' })
   await migrate(database)

@@ -1,11 +1,11 @@
 import { parseArgs } from 'node:util'
 import { type Address, createPublicClient, fallback, http } from 'viem'
-import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#chain/networkSettings'
+import { type NetworkSettings, readNetworkSettings } from '#chain/networkSettings'
 import { type Database, openDatabase } from '#ledger/database'
 import { readActedBlock, readIndexedHead } from '#ledger/indexedHead'
 import { judgeIndex } from '#ledger/indexState'
 import { dropEvidence, readHeldWallets, reopenUnsettled } from '#ledger/reopen'
-import { readInteger } from './config.ts'
+import { ConfigError, readVariable, requireVariable } from '#process/env'
 
 // After a reorg that was deeper than the indexer's finality, when the rebuilt index has caught up (docs/operations.md):
 // opens again what was concluded on the word of blocks that are gone.
@@ -14,11 +14,10 @@ import { readInteger } from './config.ts'
 const { values } = parseArgs({ options: { network: { type: 'string', multiple: true } } })
 
 try {
-  const served = parseNetworkSettings(process.env)
+  const served = readNetworkSettings(process.env)
   const unknown = values.network?.find((name) => !served.some(({ network }) => network.name === name))
   if (unknown !== undefined) throw new ConfigError('--network', 'a network that is served', unknown)
-  const url = process.env.DATABASE_URL
-  if (!url) throw new ConfigError('DATABASE_URL', 'postgres://…')
+  const url = requireVariable(process.env, 'DATABASE_URL')
   const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-reopen' })
   try {
     for (const one of served) {
@@ -42,7 +41,7 @@ async function reopen(database: Database, { network, deployment, rpcUrls }: Netw
   const head = await client.getBlockNumber().catch(() => {
     throw new Error(`${name}: no RPC answers, and the index can't be held against the chain`)
   })
-  const lag = BigInt(readInteger(process.env, 'INDEX_MAX_LAG_BLOCKS', 20, 1))
+  const lag = BigInt(readVariable(process.env, 'INDEX_MAX_LAG_BLOCKS'))
   const index = judgeIndex(indexed, await readActedBlock(database, chainId), head, lag)
   // An index that is only beginning shows nothing settled.
   if (index.status === 'behind')

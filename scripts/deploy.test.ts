@@ -110,7 +110,7 @@ test.each([
   ['no network', [], /^deploy: --network must be one of base, base-sepolia/],
   ['an unknown network', ['--network', 'solana'], /got "solana"/],
   ['an unknown option', ['--newtork', 'base'], /Unknown option '--newtork'.*Usage:/s],
-  ['no RPC', ['--network', 'base'], /^deploy: RPC_URL_BASE isn't set/],
+  ['no RPC', ['--network', 'base'], /^deploy: RPC_URL_BASE: expected an http.*but it is not set/],
 ] as const)('error: %s', async (_, args, message) => {
   const { code, stderr } = await deploy([...args])
   expect(code).toBe(1)
@@ -122,7 +122,8 @@ test('error: an RPC that is no URL, or that nobody serves; its URL is not repeat
   const malformed = await deploy(['--network', 'base'], { ...env, RPC_URL_BASE: 'secret' })
   expect(malformed).toMatchObject({
     code: 1,
-    stderr: 'deploy: RPC_URL_BASE must be a URL such as https://…\n',
+    stderr:
+      'deploy: RPC_URL_BASE: expected an http(s) URL, or several with commas between, got something else\n',
   })
   const dead = await deploy(['--network', 'base'], { ...env, RPC_URL_BASE: 'http://127.0.0.1:1/secret' })
   expect(dead).toMatchObject({ code: 1, stderr: expect.stringContaining("the RPC of base doesn't answer") })
@@ -134,11 +135,13 @@ test('error: no key, or a malformed one, which is not repeated', async () => {
   const missing = await deploy(['--network', 'base'], env)
   expect(missing).toMatchObject({
     code: 1,
-    stderr: expect.stringContaining("DEPLOYER_PRIVATE_KEY isn't set"),
+    stderr: expect.stringMatching(/DEPLOYER_PRIVATE_KEY: expected .* not set/),
   })
   for (const key of ['0xabcdef', `0x${'00'.repeat(32)}`, `0x${'ff'.repeat(32)}`]) {
     const malformed = await deploy(['--network', 'base'], { ...env, DEPLOYER_PRIVATE_KEY: key })
-    expect(malformed.stderr).toBe('deploy: DEPLOYER_PRIVATE_KEY must be 0x and 64 hex digits of a key\n')
+    expect(malformed.stderr).toBe(
+      'deploy: DEPLOYER_PRIVATE_KEY: expected a private key of 32 bytes in hex, got something else\n',
+    )
   }
 })
 

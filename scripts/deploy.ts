@@ -5,8 +5,9 @@ import { parseArgs } from 'node:util'
 import hardhatViem from '@nomicfoundation/hardhat-viem'
 import { createHardhatRuntimeEnvironment } from 'hardhat/hre'
 import type { Hex, PublicClient } from 'viem'
-import { privateKeyToAccount } from 'viem/accounts'
-import { isNetworkName, networkNames, networks } from '#protocol/networks'
+import { ConfigError, isSet, requireVariable } from '#process/env'
+import { networkVariable } from '#process/variables'
+import { isNetworkName, type NetworkName, networkNames, networks } from '#protocol/networks'
 import { devPrivateKey } from './chain/accounts.ts'
 import { fiatToken } from './chain/fiatToken.ts'
 import { DeployError, deployBatchSettlement } from './deploy/deployBatchSettlement.ts'
@@ -111,30 +112,15 @@ async function readRecords(file: string): Promise<Awaited<ReturnType<typeof read
   }
 }
 
-function readRpcUrl(network: string): string {
-  const variable = `RPC_URL_${network.toUpperCase().replaceAll('-', '_')}`
-  const url = process.env[variable] ?? (network === 'localhost' ? 'http://127.0.0.1:8545' : undefined)
-  // The URL itself may hold a credential, so no message repeats it.
-  if (url === undefined || url === '')
-    throw new DeployError(`${variable} isn't set: it must be the URL of an RPC of ${network}`)
-  if (!URL.canParse(url)) throw new DeployError(`${variable} must be a URL such as https://…`)
-  return url
+function readRpcUrl(network: NetworkName): string {
+  const variable = networkVariable('RPC_URL', network)
+  if (network === 'localhost' && !isSet(process.env, variable)) return 'http://127.0.0.1:8545'
+  return requireVariable(process.env, variable)[0] as string
 }
 
-function readPrivateKey(network: string): Hex {
-  const key = process.env.DEPLOYER_PRIVATE_KEY ?? (network === 'localhost' ? devPrivateKey(0) : undefined)
-  if (key === undefined || key === '')
-    throw new DeployError(
-      "DEPLOYER_PRIVATE_KEY isn't set: it must be the key of the account that pays the gas",
-    )
-  try {
-    if (!/^0x[0-9a-fA-F]{64}$/.test(key)) throw new TypeError('not hex')
-    // 0 and numbers above the curve's order look like keys, but are none.
-    privateKeyToAccount(key as Hex)
-    return key as Hex
-  } catch {
-    throw new DeployError('DEPLOYER_PRIVATE_KEY must be 0x and 64 hex digits of a key')
-  }
+function readPrivateKey(network: NetworkName): Hex {
+  if (network === 'localhost' && !isSet(process.env, 'DEPLOYER_PRIVATE_KEY')) return devPrivateKey(0)
+  return requireVariable(process.env, 'DEPLOYER_PRIVATE_KEY')
 }
 
 function readStartBlock(text: string | undefined): number | undefined {
@@ -147,6 +133,8 @@ try {
   await main()
 } catch (error) {
   // An expected refusal is one line; an unexpected error keeps its stack trace.
-  console.error(error instanceof DeployError ? `deploy: ${error.message}` : error)
+  console.error(
+    error instanceof DeployError || error instanceof ConfigError ? `deploy: ${error.message}` : error,
+  )
   process.exitCode = 1
 }

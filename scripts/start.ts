@@ -3,20 +3,23 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { isSet, readVariable, type VariableName } from '#process/env'
 import { isPortFree } from '#process/port'
 import { devAccount, devPrivateKey } from './chain/accounts.ts'
 import { describeLine, watchDatabase } from './stack/feed.ts'
 import { type ServiceName, type Stack, type StackPorts, startStack } from './stack/stack.ts'
 import { interruptedStatus, onStopSignal } from './stack/stopSignals.ts'
 
-const ports: { name: ServiceName; variable: string; default: number; title: string }[] = [
-  { name: 'postgres', variable: 'POSTGRES_PORT', default: 0, title: 'Postgres' },
-  { name: 'chain', variable: 'CHAIN_PORT', default: 8545, title: 'local chain' },
-  { name: 'indexer', variable: 'INDEXER_PORT', default: 42069, title: 'indexer (GraphQL)' },
-  { name: 'keeper', variable: 'KEEPER_PORT', default: 4021, title: 'keeper' },
-  { name: 'api', variable: 'API_PORT', default: 4020, title: 'gateway' },
-  { name: 'provider', variable: 'PROVIDER_PORT', default: 4030, title: 'sample API' },
-]
+const ports = [
+  { name: 'postgres', variable: 'POSTGRES_PORT', title: 'Postgres' },
+  { name: 'chain', variable: 'CHAIN_PORT', title: 'local chain' },
+  { name: 'indexer', variable: 'INDEXER_PORT', title: 'indexer (GraphQL)' },
+  { name: 'keeper', variable: 'KEEPER_PORT', title: 'keeper' },
+  { name: 'api', variable: 'API_PORT', title: 'gateway' },
+  { name: 'provider', variable: 'PROVIDER_PORT', title: 'sample API' },
+] as const satisfies { name: ServiceName; variable: VariableName; title: string }[]
+
+const defaultOf = (variable: VariableName) => String(readVariable({}, variable))
 
 const usage = `Usage: npm start
 
@@ -24,10 +27,12 @@ Starts a local chain with the real USDC, Postgres (or uses DATABASE_URL), the in
 API that charges for its forecast. Ctrl-C stops everything; the chain and its data go with it.
 
 Ports, 0 for a free one:
-${ports.map((port) => `  ${port.variable.padEnd(14)} ${port.title} (default ${port.default === 0 ? 'a free one' : port.default})`).join('\n')}`
+${ports.map((port) => `  ${port.variable.padEnd(14)} ${port.title} (default ${defaultOf(port.variable).replace(/^0$/, 'a free one')})`).join('\n')}`
 
 /** Shorter than SPEC.md's hour, so that somebody who watches sees a settlement. */
-const settleAfterSeconds = process.env.TRIGGER_TIME_SECONDS || 60
+const settleAfterSeconds = isSet(process.env, 'TRIGGER_TIME_SECONDS')
+  ? readVariable(process.env, 'TRIGGER_TIME_SECONDS')
+  : 60
 const buyerAccount = 10
 const buyerFunds = 1_000_000_000n
 
@@ -59,7 +64,7 @@ try {
   const begun = performance.now()
   stack = await startStack({
     ports: chosen,
-    databaseUrl: process.env.DATABASE_URL || undefined,
+    databaseUrl: readVariable(process.env, 'DATABASE_URL') ?? undefined,
     provider: true,
     env: {
       keeper: { TRIGGER_TIME_SECONDS: String(settleAfterSeconds) },
@@ -103,11 +108,8 @@ function tell(news: string): void {
 async function choosePorts(): Promise<StackPorts> {
   const chosen: StackPorts = {}
   const taken: string[] = []
-  for (const { name, variable, default: fallback, title } of ports) {
-    const text = process.env[variable] || String(fallback)
-    const port = Number(text)
-    if (!/^\d{1,5}$/.test(text) || port > 65_535)
-      throw new Error(`${variable}: expected a port number, got ${text}`)
+  for (const { name, variable, title } of ports) {
+    const port = readVariable(process.env, variable)
     chosen[name] = port
     if (port !== 0 && !(await isPortFree(port))) {
       taken.push(

@@ -7,8 +7,6 @@ export type Check = {
   advice?: string
 }
 
-export type Environment = Record<string, string | undefined>
-
 /** A short message for an error, without URLs, which may hold credentials. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)

@@ -1,5 +1,6 @@
-import { ConfigError, type NetworkSettings, parseNetworkSettings } from '#chain/networkSettings'
-import type { Check, Environment } from './check.ts'
+import { type NetworkSettings, readNetworkSettings } from '#chain/networkSettings'
+import { ConfigError, type Environment, findMisspelled } from '#process/env'
+import type { Check } from './check.ts'
 import { examineChain } from './examineChain.ts'
 import { examineDatabase } from './examineDatabase.ts'
 import { examineGas } from './examineGas.ts'
@@ -8,7 +9,7 @@ import { examineGas } from './examineGas.ts'
 export async function* examine(env: Environment): AsyncGenerator<Check> {
   let networks: NetworkSettings[] = []
   try {
-    networks = parseNetworkSettings(env)
+    networks = readNetworkSettings(env)
     yield {
       name: 'configuration',
       status: 'ok',
@@ -22,6 +23,9 @@ export async function* examine(env: Environment): AsyncGenerator<Check> {
       found: error.message,
       advice: '.env.example says what is expected',
     }
+  }
+  for (const [name, meant] of findMisspelled(env)) {
+    yield { name: 'configuration', status: 'warn', found: `nobody reads ${name}`, advice: `is it ${meant}?` }
   }
   const heads = new Map<number, bigint>()
   for (const settings of networks) yield* examineChain(settings, heads)

@@ -1,6 +1,7 @@
 import { type Address, createPublicClient, http, type PublicClient } from 'viem'
-import { type NetworkSettings, rpcUrlVariable } from '#chain/networkSettings'
+import type { NetworkSettings } from '#chain/networkSettings'
 import { readGasTokenPrice } from '#chain/settlementCost'
+import { networkVariable } from '#process/variables'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { formatUsdc } from '#protocol/amount'
 import { domainSeparator, eip712Domain } from '#protocol/eip3009'
@@ -20,7 +21,7 @@ export async function* examineChain(
   heads: Map<number, bigint>,
 ): AsyncGenerator<Check> {
   const { network, rpcUrls } = settings
-  const variable = rpcUrlVariable(network.name)
+  const variable = networkVariable('RPC_URL', network.name)
   let client: PublicClient | undefined
   for (const [index, url] of rpcUrls.entries()) {
     const name = `${network.name}: RPC${rpcUrls.length > 1 ? ` ${index + 1}` : ''}`

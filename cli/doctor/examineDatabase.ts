@@ -2,9 +2,8 @@ import type { NetworkSettings } from '#chain/networkSettings'
 import { type Database, openDatabase, schema } from '#ledger/database'
 import { readActedBlock, readIndexedHead } from '#ledger/indexedHead'
 import { readSchemaState } from '#ledger/migrate'
-import { type Check, type Environment, reasonOf } from './check.ts'
-
-const defaultLagBlocks = 20n
+import { ConfigError, type Environment, readVariable, requireVariable } from '#process/env'
+import { type Check, reasonOf } from './check.ts'
 
 /** Checks the database, its migrations, and how far the index of each network is. */
 export async function* examineDatabase(
@@ -12,10 +11,15 @@ export async function* examineDatabase(
   networks: readonly NetworkSettings[],
   heads: ReadonlyMap<number, bigint>,
 ): AsyncGenerator<Check> {
-  const url = env.DATABASE_URL
-  if (!url) {
-    const advice = 'postgres://user:password@host:port/name; a keeper with --gateway needs none'
-    yield { name: 'database', status: 'fail', found: 'DATABASE_URL is not set', advice }
+  let url: string
+  let lagLimit: bigint
+  try {
+    url = requireVariable(env, 'DATABASE_URL')
+    lagLimit = BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS'))
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error
+    const advice = 'a keeper with --gateway needs no database'
+    yield { name: 'database', status: 'fail', found: error.message, advice }
     return
   }
   const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-doctor' })
@@ -30,7 +34,7 @@ export async function* examineDatabase(
     yield migrations
     if (migrations.status !== 'ok') return
     for (const settings of networks) {
-      yield await examineIndex(database, env, settings, heads.get(settings.network.chainId))
+      yield await examineIndex(database, lagLimit, settings, heads.get(settings.network.chainId))
     }
   } catch (error) {
     const advice = 'check that DATABASE_URL is right and Postgres runs'
@@ -57,7 +61,7 @@ async function examineMigrations(database: Database): Promise<Check> {
 
 async function examineIndex(
   database: Database,
-  env: Environment,
+  limit: bigint,
   { network }: NetworkSettings,
   chainHead: bigint | undefined,
 ): Promise<Check> {
@@ -77,9 +81,6 @@ async function examineIndex(
     return { name, status: 'warn', found: `at block ${indexed.blockNumber}; the chain's head is not known` }
   }
   const lag = chainHead > indexed.blockNumber ? chainHead - indexed.blockNumber : 0n
-  const limit = /^\d+$/.test(env.INDEX_MAX_LAG_BLOCKS ?? '')
-    ? BigInt(env.INDEX_MAX_LAG_BLOCKS ?? 0)
-    : defaultLagBlocks
   const found = `at block ${indexed.blockNumber}, ${lag} behind`
   if (lag <= limit) return { name, status: 'ok', found }
   const advice = `more than ${limit} (INDEX_MAX_LAG_BLOCKS): is the indexer running, and its RPC fast enough?`

@@ -1,8 +1,9 @@
-import { readFileSync } from 'node:fs'
 import { type Address, createPublicClient, fallback, formatEther, http } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
 import type { NetworkSettings } from '#chain/networkSettings'
-import { type Check, type Environment, reasonOf } from './check.ts'
+import { readPrivateKeys } from '#keeper/config'
+import { ConfigError, type Environment } from '#process/env'
+import { type Check, reasonOf } from './check.ts'
 
 /** Gas of a full batch. */
 const batchGas = 15_500_000n
@@ -14,12 +15,15 @@ export async function* examineGas(
   env: Environment,
   networks: readonly NetworkSettings[],
 ): AsyncGenerator<Check> {
-  const wallets = readWallets(env)
-  if (typeof wallets === 'string') {
+  let wallets: Address[]
+  try {
+    wallets = readPrivateKeys(env).map((key) => privateKeyToAddress(key))
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error
     yield {
       name: 'gas',
       status: 'fail',
-      found: wallets,
+      found: error.message,
       advice: '32-byte hex keys, one a line or with commas',
     }
     return
@@ -56,22 +60,4 @@ export async function* examineGas(
       }
     }
   }
-}
-
-/** @returns the keeper's addresses, or what is wrong with its keys. */
-function readWallets(env: Environment): Address[] | string {
-  const file = env.KEEPER_KEY_FILE
-  let text = env.KEEPER_PRIVATE_KEYS ?? ''
-  if (file) {
-    try {
-      text = readFileSync(file, 'utf8')
-    } catch {
-      return `KEEPER_KEY_FILE: ${file} can't be read`
-    }
-  }
-  const keys = text.split(/[\s,]+/).filter((key) => key !== '')
-  const variable = file ? 'KEEPER_KEY_FILE' : 'KEEPER_PRIVATE_KEYS'
-  if (!keys.every((key) => /^(0x)?[0-9a-fA-F]{64}$/.test(key)))
-    return `${variable} holds something else than keys`
-  return keys.map((key) => privateKeyToAddress(`0x${key.replace(/^0x/, '')}`))
 }

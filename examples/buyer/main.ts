@@ -9,8 +9,8 @@ if (!url || !WALLET_PRIVATE_KEY) {
 }
 
 const client = createClient({
-  gatewayUrl: GATEWAY_URL ?? 'http://127.0.0.1:4020',
-  network: (NETWORK ?? 'localhost') as NetworkName,
+  gatewayUrl: GATEWAY_URL || 'http://127.0.0.1:4020',
+  network: (NETWORK || 'localhost') as NetworkName,
   walletPrivateKey: WALLET_PRIVATE_KEY,
   maxPaymentUsdc: '0.10',
   debug: true,

@@ -11,7 +11,7 @@ if (!PROVIDER_ID)
 const paid = requirePayment({
   gatewayUrl: GATEWAY_URL,
   providerId: PROVIDER_ID,
-  pricing: { usdcPerUnit: PRICE_USDC ?? '0.01' },
+  pricing: { usdcPerUnit: PRICE_USDC || '0.01' },
   mockPayments: MOCK_PAYMENTS === 'true',
   ...(PROVIDER_API_KEY && { apiKey: PROVIDER_API_KEY }),
 })
@@ -25,7 +25,7 @@ app.get('/forecast', paid, (c) => {
   return c.json({ city: 'Lisbon', celsius: 19, sky: 'clear', paymentId })
 })
 
-const server = serve({ fetch: app.fetch, hostname: '127.0.0.1', port: Number(PROVIDER_PORT ?? 4030) })
+const server = serve({ fetch: app.fetch, hostname: '127.0.0.1', port: Number(PROVIDER_PORT || 4030) })
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   process.once(signal, () => server.close(() => process.exit(0)))
 }

@@ -8,7 +8,7 @@ if (!WEBHOOK_SECRET)
 
 const app = createReceiver(WEBHOOK_SECRET, ({ type, data }) => console.log(type, JSON.stringify(data)))
 const server = serve(
-  { fetch: app.fetch, hostname: '127.0.0.1', port: Number(WEBHOOK_PORT ?? 4040) },
+  { fetch: app.fetch, hostname: '127.0.0.1', port: Number(WEBHOOK_PORT || 4040) },
   ({ port }) => console.log(`waiting for webhooks on http://127.0.0.1:${port}/tollkeeper`),
 )
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {

@@ -1,6 +1,6 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
-import { parseIndexerConfig } from '../config.ts'
+import { readIndexerConfig } from '../config.ts'
 
 const env = {
   DATABASE_URL: 'postgres://user:secret@127.0.0.1/db',
@@ -9,7 +9,7 @@ const env = {
 }
 
 test('default: the networks with an RPC URL, and the platform wallet', () => {
-  const config = parseIndexerConfig(env)
+  const config = readIndexerConfig(env)
   expect(config.networks.map(({ network }) => network.name)).toEqual(['localhost'])
   expect(config.platformWallets).toEqual([env.PLATFORM_WALLET])
   expect(config.rpcLanes).toBe(1)
@@ -17,8 +17,8 @@ test('default: the networks with an RPC URL, and the platform wallet', () => {
 
 test('args: several platform wallets, in any order and case, are the same set', () => {
   const upper = '0xFB6916095CA1DF60BB79CE92CE3EA74C37C5D359'.toLowerCase()
-  const one = parseIndexerConfig({ ...env, PLATFORM_WALLETS: `${upper}, ${env.PLATFORM_WALLET}` })
-  const two = parseIndexerConfig({
+  const one = readIndexerConfig({ ...env, PLATFORM_WALLETS: upper })
+  const two = readIndexerConfig({
     ...env,
     PLATFORM_WALLETS: `${env.PLATFORM_WALLET},${upper},${env.PLATFORM_WALLET}`,
   })
@@ -40,9 +40,9 @@ describe('error: the message names the variable', () => {
   ] as [string, Record<string, string>][])('%s %j', (variable, change) => {
     const broken =
       Object.keys(change).length === 0 ? { ...env, [variable]: undefined } : { ...env, ...change }
-    expect(() => parseIndexerConfig(broken)).toThrow(new RegExp(`^${variable}: expected`))
+    expect(() => readIndexerConfig(broken)).toThrow(new RegExp(`^${variable}: expected`))
     try {
-      parseIndexerConfig(broken)
+      readIndexerConfig(broken)
     } catch (error) {
       expect(String(error)).not.toContain('secret')
     }

@@ -4,11 +4,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Address } from 'viem'
-import { rpcUrlVariable } from '#chain/networkSettings'
 import { openDatabase } from '#ledger/database'
 import { migrate } from '#ledger/migrate'
 import { freePort, loopback } from '#process/port'
 import { removeWithUs } from '#process/reaper'
+import { networkVariable } from '#process/variables'
 import { type Indexer, startIndexer } from '../../indexer/launch.ts'
 import { devAccount, devPrivateKey } from '../chain/accounts.ts'
 import { type LocalChain, type LocalChainOptions, startLocalChain } from '../chain/startLocalChain.ts'
@@ -148,7 +148,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   const env: Environment = {
     DATABASE_URL: databaseUrl,
     NETWORKS: chain.network,
-    [rpcUrlVariable(chain.network)]: chain.url,
+    [networkVariable('RPC_URL', chain.network)]: chain.url,
     DEPLOYMENTS_FILE: deploymentsFile,
     PLATFORM_WALLET: platformWallet,
     LOG_LEVEL: 'info',

@@ -59,7 +59,7 @@ function runDocumented(...command: string[]): RunningCommand {
     NETWORKS: 'localhost',
     RPC_URL_LOCALHOST: stack.chain.url,
     DEPLOYMENTS_FILE: stack.deploymentsFile,
-    PLATFORM_WALLETS: platformWallet,
+    PLATFORM_WALLET: platformWallet,
   })
 }
 

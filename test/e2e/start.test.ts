@@ -188,8 +188,8 @@ test('error: a taken port is named with the variable that changes it', async () 
 })
 
 test.each([
-  ['API_PORT', 'eighty', 'API_PORT: expected a port number, got eighty'],
-  ['KEEPER_PORT', '70000', 'KEEPER_PORT: expected a port number, got 70000'],
+  ['API_PORT', 'eighty', 'API_PORT: expected a port number (0: any free one), got "eighty"'],
+  ['KEEPER_PORT', '70000', 'KEEPER_PORT: expected a port number (0: any free one), got "70000"'],
 ])('error: %s=%s', async (variable, value, message) => {
   const command = start({ [variable]: value })
   expect(await command.exited).toBe(1)

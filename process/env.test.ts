@@ -1,0 +1,51 @@
+import { expect, test } from 'vitest'
+import { ConfigError, findMisspelled, readVariable, requireVariable } from './env.ts'
+
+test('default: a value, a default, or null; empty and blank are unset', () => {
+  expect(readVariable({ API_PORT: ' 80 ' }, 'API_PORT')).toBe(80)
+  expect(readVariable({ API_PORT: '' }, 'API_PORT')).toBe(4020)
+  expect(readVariable({ PRIORITY_FEE_WEI: ' ' }, 'PRIORITY_FEE_WEI')).toBeNull()
+  expect(readVariable({ PUBLIC_QUEUE: 'off' }, 'PUBLIC_QUEUE')).toBe(false)
+})
+
+test('args: lists, with commas or white space', () => {
+  const [a, b] = ['11', '22'].map((byte) => `0x${byte.repeat(20)}`)
+  expect(readVariable({ PLATFORM_WALLETS: `${a}, ${b},\n${a}` }, 'PLATFORM_WALLETS')).toEqual([a, b])
+  expect(readVariable({ NETWORKS: 'base,,base-sepolia' }, 'NETWORKS')).toEqual(['base', 'base-sepolia'])
+})
+
+test.each([
+  ['PLATFORM_WALLET', '0x71C7656EC7ab88b098defB751B7401B5f6d8976f'],
+  ['KEEPER_PRIVATE_KEYS', '00'.repeat(32)],
+  ['KEEPER_PRIVATE_KEYS', 'ff'.repeat(32)],
+  ['MACAROON_SECRETS', `a:${'ab'.repeat(32)},a:${'cd'.repeat(32)}`],
+  ['TRIGGER_HIGH_VALUE_USDC', '0.999999'],
+  ['PRIORITY_FEE_WEI', '1e9'],
+] as const)('error: %s=%s', (name, text) => {
+  expect(() => readVariable({ [name]: text }, name)).toThrow(ConfigError)
+})
+
+test('error: what a process needs is missing', () => {
+  expect(() => requireVariable({ DATABASE_URL: '' }, 'DATABASE_URL')).toThrow(
+    'DATABASE_URL: expected postgres://user:password@host:port/name, but it is not set',
+  )
+})
+
+test('behavior: a slip of the pen is found, another program’s variable is not', () => {
+  expect(
+    findMisspelled({
+      PRIORITY_FEE_WIE: '1',
+      TRIGER_COUNT: '2',
+      RPC_URL_BASES: 'x',
+      PATH: '/',
+      API_PORT: '1',
+    }),
+  ).toEqual([
+    ['PRIORITY_FEE_WIE', 'PRIORITY_FEE_WEI'],
+    ['TRIGER_COUNT', 'TRIGGER_COUNT'],
+    ['RPC_URL_BASES', 'RPC_URL_BASE'],
+  ])
+  expect(findMisspelled({ API_PORT_8080_TCP: 'tcp://10.0.0.1', npm_config_cache: 'x', SHELL: 'sh' })).toEqual(
+    [],
+  )
+})

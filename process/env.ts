@@ -1,0 +1,94 @@
+import type { Parser } from './parsers.ts'
+import { type Variables, variables } from './variables.ts'
+
+export type Environment = Readonly<Record<string, string | undefined>>
+
+export type VariableName = keyof Variables
+
+/** What a variable holds: its value, or null where it is unset and has no default. */
+export type VariableValue<Name extends VariableName> = Variables[Name] extends { parser: Parser<infer T> }
+  ? Variables[Name] extends { default: string }
+    ? T
+    : T | null
+  : never
+
+/** The environment is wrong; the message names the variable, what was expected and what came unless it is a secret. */
+export class ConfigError extends Error {
+  override name = 'ConfigError'
+
+  constructor(variable: string, expected: string, got?: string) {
+    super(`${variable}: expected ${expected}${got === undefined ? ', but it is not set' : `, got ${got}`}`)
+  }
+}
+
+/**
+ * A variable's value, its default where it is unset, or null. A variable that is empty or blank is unset, in every process.
+ *
+ * @throws {ConfigError}
+ */
+export function readVariable<Name extends VariableName>(env: Environment, name: Name): VariableValue<Name> {
+  const { parser, default: fallback } = variables[name] as { parser: Parser<unknown>; default?: string }
+  const text = textOf(env, name) ?? fallback
+  return (text === undefined ? null : parseText(name, text, parser)) as VariableValue<Name>
+}
+
+/**
+ * As {@link readVariable}, for what a process can't do without.
+ *
+ * @throws {ConfigError} also where it is unset.
+ */
+export function requireVariable<Name extends VariableName>(
+  env: Environment,
+  name: Name,
+): NonNullable<VariableValue<Name>> {
+  const value = readVariable(env, name)
+  if (value === null) throw new ConfigError(name, variables[name].parser.expected)
+  return value as NonNullable<VariableValue<Name>>
+}
+
+/** Whether the environment says anything of a variable. */
+export function isSet(env: Environment, name: VariableName): boolean {
+  return textOf(env, name) !== undefined
+}
+
+/** @throws {ConfigError} under the name of the variable that the text came from. */
+export function parseText<T>(name: VariableName, text: string, { parse, expected, isSecret }: Parser<T>): T {
+  let value: T | undefined
+  try {
+    value = parse(text)
+  } catch {
+    value = undefined
+  }
+  if (value === undefined)
+    throw new ConfigError(name, expected, isSecret ? 'something else' : JSON.stringify(text))
+  return value
+}
+
+function textOf(env: Environment, name: string): string | undefined {
+  return env[name]?.trim() || undefined
+}
+
+/** Variables that nobody reads and whose names are a slip away from one that is: `[PRIORITY_FEE_WIE, PRIORITY_FEE_WEI]`. */
+export function findMisspelled(env: Environment): [name: string, meant: VariableName][] {
+  const known = Object.keys(variables) as VariableName[]
+  return Object.keys(env)
+    .filter((name) => !(name in variables) && name.length > 6)
+    .flatMap((name) => {
+      const meant = known.find((one) => isNear(name, one))
+      return meant === undefined ? [] : [[name, meant] as [string, VariableName]]
+    })
+}
+
+/** Whether one letter more, one less, another one, or two neighbours exchanged make `a` out of `b`. */
+function isNear(a: string, b: string): boolean {
+  if (Math.abs(a.length - b.length) > 1) return false
+  let start = 0
+  while (start < a.length && a[start] === b[start]) start += 1
+  const [left, right] = [a.slice(start), b.slice(start)]
+  return (
+    left.slice(1) === right ||
+    left === right.slice(1) ||
+    left.slice(1) === right.slice(1) ||
+    (left.slice(2) === right.slice(2) && left[0] === right[1] && left[1] === right[0])
+  )
+}

@@ -1,0 +1,542 @@
+import { type NetworkName, networkNames } from '#protocol/networks'
+import {
+  address,
+  choice,
+  databaseUrl,
+  flag,
+  integer,
+  list,
+  macaroonSecrets,
+  matching,
+  type Parser,
+  port,
+  privateKey,
+  publicUrl,
+  secret,
+  text,
+  time,
+  url,
+  usdc,
+} from './parsers.ts'
+
+/** Who reads a variable. `independent` is a keeper without a database. */
+type Reader = 'api' | 'keeper' | 'independent' | 'indexer' | 'start' | 'deploy' | 'examples'
+
+/** One environment variable; `.env.example` and docs/configuration.md are made from these. */
+export type Variable = {
+  parser: Parser<unknown>
+  readers: readonly Reader[]
+  about: string
+  /** What holds where it is unset. */
+  default?: string
+  /** What `.env.example` shows, filled in; for what has no default and most installations need. */
+  example?: string
+}
+
+const servers = ['api', 'keeper', 'indexer'] as const
+const everyone = [...servers, 'independent'] as const
+const keepers = ['keeper', 'independent'] as const
+
+type Upper<Name extends string> = Name extends `${infer Head}-${infer Tail}`
+  ? `${Uppercase<Head>}_${Upper<Tail>}`
+  : Uppercase<Name>
+
+/** Name of a network's own variable: `RPC_URL_BASE_SEPOLIA` for `RPC_URL` and `base-sepolia`. */
+export function networkVariable<Prefix extends string>(prefix: Prefix, network: NetworkName) {
+  return `${prefix}_${network.toUpperCase().replaceAll('-', '_')}` as `${Prefix}_${Upper<NetworkName>}`
+}
+
+function ofEachNetwork<Prefix extends string, V extends Variable>(
+  prefix: Prefix,
+  variable: (network: NetworkName) => V,
+) {
+  return Object.fromEntries(
+    networkNames.map((name) => [networkVariable(prefix, name), variable(name)]),
+  ) as Record<`${Prefix}_${Upper<NetworkName>}`, V>
+}
+
+const shared = {
+  DATABASE_URL: {
+    parser: databaseUrl,
+    readers: [...servers, 'start'],
+    about:
+      'Postgres 16 or later; api, keeper and indexer share it. `npm start` begins one of its own without it.',
+    example: 'postgres://tollkeeper:password@127.0.0.1:5432/tollkeeper',
+  },
+  NETWORKS: {
+    parser: list(choice(...networkNames), `names among ${networkNames.join(', ')}, with commas between`),
+    readers: everyone,
+    about: `Networks served, with commas between: ${networkNames.join(', ')}. Default: every one that has an RPC URL.`,
+    example: 'base-sepolia',
+  },
+  ...ofEachNetwork('RPC_URL', (network) => ({
+    parser: list(url),
+    readers: [...everyone, 'deploy'] as const,
+    about: `JSON-RPC of ${network}, several with commas between: the first whose head moves is used, each gets every transaction.`,
+    ...(network === 'base-sepolia' && { example: 'https://sepolia.base.org' }),
+  })),
+  PLATFORM_WALLET: {
+    parser: address,
+    readers: servers,
+    about: "Who receives the platform's fees.",
+    example: '0x0000000000000000000000000000000000000000',
+  },
+  PLATFORM_WALLETS: {
+    parser: list(address),
+    readers: ['keeper', 'indexer'],
+    about: 'Further fee recipients, those of earlier times, with commas between.',
+  },
+  DEPLOYMENTS_FILE: {
+    parser: text,
+    readers: everyone,
+    about:
+      'Where BatchSettlement stands on each network. Default: the committed sdk/src/protocol/deployments.json.',
+  },
+  LOG_LEVEL: {
+    parser: choice('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'),
+    readers: everyone,
+    about: 'fatal, error, warn, info, debug, trace or silent.',
+    default: 'info',
+  },
+  ETH_USD: {
+    parser: usdc(),
+    readers: ['api', ...keepers],
+    about: 'USD of one ETH (POL on Polygon), where a network has no price feed or the feed is stale.',
+    default: '3000',
+  },
+  PRIORITY_FEE_WEI: {
+    parser: integer(0),
+    readers: ['api', ...keepers],
+    about: 'Tip for a gas unit. Default: what the node suggests.',
+  },
+  TRUSTED_PROXIES: {
+    parser: integer(0, 10),
+    readers: ['api', 'keeper'],
+    about:
+      'Reverse proxies in front of the process: so many entries at the end of X-Forwarded-For are theirs.',
+    default: '0',
+  },
+  METRICS_TOKEN: {
+    parser: secret,
+    readers: ['api'],
+    about: 'Bearer token that /metrics asks for. Default: /metrics is open.',
+  },
+} satisfies Record<string, Variable>
+
+const triggers = {
+  TRIGGER_AMOUNT_USDC: {
+    parser: usdc(),
+    readers: ['api', 'keeper'],
+    about: "A batch is due when a wallet's share reaches this amount,",
+    default: '1',
+  },
+  TRIGGER_COUNT: {
+    parser: integer(1),
+    readers: ['api', 'keeper'],
+    about: 'or at so many payments,',
+    default: '100',
+  },
+  TRIGGER_TIME_SECONDS: {
+    parser: integer(1, 3_600),
+    readers: ['api', 'keeper', 'start'],
+    about: 'or when the oldest has waited for so long (`npm start`: 60),',
+    default: '3600',
+  },
+  TRIGGER_HIGH_VALUE_USDC: {
+    // The queue's index of payments of high value starts here (ledger/migrations).
+    parser: usdc(1_000_000n),
+    readers: ['api', 'keeper'],
+    about: 'or at once for a payment of this value,',
+    default: '10',
+  },
+  TRIGGER_EXPIRY_LEAD_SECONDS: {
+    parser: integer(1),
+    readers: ['api', 'keeper'],
+    about: 'or so long before an authorization expires.',
+    default: '300',
+  },
+  TRIGGER_RAISED_AMOUNT_USDC: {
+    parser: usdc(),
+    readers: ['api', 'keeper'],
+    about: 'The amount that holds while settling is dear.',
+    default: '2',
+  },
+  TRIGGER_RAISED_COUNT: {
+    parser: integer(1),
+    readers: ['api', 'keeper'],
+    about: 'The count that holds while settling is dear.',
+    default: '150',
+  },
+  TRIGGER_RAISED_ABOVE_USD: {
+    parser: usdc(),
+    readers: ['api', 'keeper'],
+    about: 'Settling is dear while the batch that waits would cost more than this.',
+    default: '0.02',
+  },
+} satisfies Record<string, Variable>
+
+const api = {
+  API_HOST: {
+    parser: text,
+    readers: ['api'],
+    about: 'Address that the api listens on.',
+    default: '127.0.0.1',
+  },
+  API_PORT: { parser: port, readers: ['api', 'start'], about: 'Port of the api.', default: '4020' },
+  PUBLIC_URL: {
+    parser: publicUrl,
+    readers: ['api'],
+    about:
+      "The gateway's address as buyers and providers see it; it is signed into challenges and receipts. Default: host and port.",
+  },
+  MACAROON_SECRETS: {
+    parser: macaroonSecrets,
+    readers: ['api'],
+    about:
+      'kid:hex with at least 32 random bytes, several with commas between; the first mints, all verify. `npx tollkeeper keys rotate macaroon` makes one.',
+    example: '',
+  },
+  MACAROON_NOT_BEFORE: {
+    parser: time,
+    readers: ['api'],
+    about: 'ISO 8601: macaroons minted earlier are refused, after a database was restored.',
+  },
+  RECEIPT_KEY_FILE: {
+    parser: text,
+    readers: ['api'],
+    about: 'Private keys that sign receipts. Made at the first start unless NODE_ENV is production.',
+    default: '.tollkeeper/receipt-keys.json',
+  },
+  NODE_ENV: { parser: text, readers: ['api'], about: 'production: no key file is made.' },
+  FEE_SCHEDULE: {
+    parser: choice('tiered', 'flat'),
+    readers: ['api'],
+    about: 'tiered (SPEC 2.9), or flat: 2 %.',
+    default: 'tiered',
+  },
+  ...ofEachNetwork('MINIMUM_PRICE_USDC', (network) => ({
+    parser: usdc(),
+    readers: ['api'] as const,
+    about: `The lowest price of a request on ${network}, where it is to be above 0.005 USDC.`,
+  })),
+  BALANCE_CHECK: {
+    parser: flag,
+    readers: ['api'],
+    about: "on: a buyer's balance must cover all that it has not settled yet.",
+    default: 'on',
+  },
+  BALANCE_TTL_MS: {
+    parser: integer(0, 60_000),
+    readers: ['api'],
+    about:
+      'For how long a balance that was read is good, milliseconds; after half of that it is read anew behind the requests.',
+    default: '30000',
+  },
+  PAYER_UNSETTLED_CAP_USDC: {
+    parser: usdc(),
+    readers: ['api'],
+    about: 'The most that may be unsettled of a payer. Default: no limit.',
+  },
+  NEW_PAYER_UNSETTLED_CAP_USDC: {
+    parser: usdc(),
+    readers: ['api'],
+    about: 'The most that may be unsettled of a payer that never settled anything. Default: no limit.',
+  },
+  PROVIDER_UNSETTLED_CAP_USDC: {
+    parser: usdc(),
+    readers: ['api'],
+    about: 'The most that may be unsettled for a provider. Default: no limit.',
+  },
+  CONTRACT_WALLET_TIMEOUT_MS: {
+    parser: integer(100, 30_000),
+    readers: ['api'],
+    about: 'How long a contract wallet may take to check a signature (ERC-1271).',
+    default: '3000',
+  },
+  SETTLE_BEFORE_SERVE_USDC: {
+    parser: usdc(),
+    readers: ['api'],
+    about:
+      'From this price on, /verify answers only once the payment is mined; not below TRIGGER_HIGH_VALUE_USDC. Default: never.',
+  },
+  SETTLE_BEFORE_SERVE_TIMEOUT_MS: {
+    parser: integer(500, 60_000),
+    readers: ['api'],
+    about:
+      "For how long it waits; then 503, and the same payment may be presented again. Below half of the middleware's timeout.",
+    default: '4000',
+  },
+  API_DATABASE_POOL: {
+    parser: integer(3, 1_000),
+    readers: ['api'],
+    about: 'Connections to the database.',
+    default: '10',
+  },
+  SIGNATURE_THREADS: {
+    parser: integer(0, 64),
+    readers: ['api'],
+    about:
+      "Threads that check buyers' signatures. Default: one for each core but one, four at most; 0: none.",
+  },
+  API_MAX_BODY_BYTES: {
+    parser: integer(8_192, 1_048_576),
+    readers: ['api'],
+    about: 'The largest body of a request.',
+    default: '16384',
+  },
+  RATE_LIMITS: {
+    parser: flag,
+    readers: ['api'],
+    about: 'on or off; the limits that follow are requests a minute.',
+    default: 'on',
+  },
+  RATE_LIMIT_CHALLENGE: {
+    parser: integer(1, 1_000_000),
+    readers: ['api'],
+    about: 'Challenges for an address.',
+    default: '6000',
+  },
+  RATE_LIMIT_VERIFY: {
+    parser: integer(1, 1_000_000),
+    readers: ['api'],
+    about: 'Verifications for an address.',
+    default: '6000',
+  },
+  RATE_LIMIT_REGISTER: {
+    parser: integer(1, 1_000_000),
+    readers: ['api'],
+    about: 'Registrations of an address.',
+    default: '60',
+  },
+  RATE_LIMIT_OTHER: {
+    parser: integer(1, 1_000_000),
+    readers: ['api'],
+    about: 'Everything else of an address.',
+    default: '6000',
+  },
+  RATE_LIMIT_PAYER: {
+    parser: integer(1, 1_000_000),
+    readers: ['api'],
+    about: "Verifications of a payer's wallet.",
+    default: '1200',
+  },
+  RATE_LIMIT_KEY_FACTOR: {
+    parser: integer(1, 1_000),
+    readers: ['api'],
+    about: 'How many times as many an API key has.',
+    default: '10',
+  },
+  WEBHOOK_ALLOW_PRIVATE: {
+    parser: flag,
+    readers: ['api'],
+    about: 'true: webhooks may go to private addresses. For development.',
+    default: 'false',
+  },
+  PUBLIC_QUEUE: {
+    parser: flag,
+    readers: ['api'],
+    about: "false: due batches, with their signed authorizations, aren't published for anybody to settle.",
+    default: 'true',
+  },
+} satisfies Record<string, Variable>
+
+const keeper = {
+  KEEPER_HOST: {
+    parser: text,
+    readers: ['keeper'],
+    about: 'Address that the keeper listens on.',
+    default: '127.0.0.1',
+  },
+  KEEPER_PORT: { parser: port, readers: ['keeper', 'start'], about: 'Port of the keeper.', default: '4021' },
+  KEEPER_PRIVATE_KEYS: {
+    parser: list(privateKey),
+    readers: keepers,
+    about: 'Keys of the wallets that pay the gas, with commas between. Several settle side by side.',
+    example: '',
+  },
+  KEEPER_KEY_FILE: {
+    parser: text,
+    readers: keepers,
+    about: 'A file with these keys, one a line, instead.',
+  },
+  KEEPER_POLL_MS: {
+    parser: integer(10),
+    readers: keepers,
+    about: 'Pause between two looks at the queue. Default: 250; 2000 without a database.',
+  },
+  KEEPER_LEASE_MS: {
+    parser: integer(1_000),
+    readers: ['keeper'],
+    about: "A wallet that its keeper doesn't renew for so long may be taken over by another one.",
+    default: '15000',
+  },
+  INDEX_MAX_LAG_BLOCKS: {
+    parser: integer(1),
+    readers: ['keeper'],
+    about: 'Maximum index lag in blocks; beyond it the keeper claims nothing.',
+    default: '20',
+  },
+  REBROADCAST_AFTER_MS: {
+    parser: integer(100),
+    readers: keepers,
+    about: "What isn't mined after so long is sent again,",
+    default: '6000',
+  },
+  REPLACE_AFTER_MS: {
+    parser: integer(100),
+    readers: keepers,
+    about: 'and after so long replaced by a dearer one.',
+    default: '30000',
+  },
+  MAX_FEE_GWEI: {
+    parser: integer(1),
+    readers: keepers,
+    about: 'The most that a transaction may offer for a gas unit.',
+    default: '100',
+  },
+  KEEPER_GATEWAY_URL: {
+    parser: url,
+    readers: ['independent'],
+    about: 'Makes it a keeper without a database, which settles what this gateway publishes as due.',
+  },
+  KEEPER_DAILY_BUDGET_USD: {
+    parser: usdc(),
+    readers: ['independent'],
+    about: 'What a keeper without a database may spend on gas a day.',
+    default: '5',
+  },
+  SUBMIT_TIMEOUT_MS: {
+    parser: integer(100),
+    readers: ['keeper'],
+    about: 'How long POST /submit waits for its transaction.',
+    default: '25000',
+  },
+  SUBMIT_RATE_LIMIT: {
+    parser: integer(0),
+    readers: ['keeper'],
+    about: 'How many submissions a minute it takes from an address that has no API key.',
+    default: '60',
+  },
+  FACILITATOR_URL: {
+    parser: url,
+    readers: ['keeper'],
+    about: "Hand due batches to another facilitator's /submit instead of signing them here.",
+  },
+  FACILITATOR_API_KEY: { parser: secret, readers: ['keeper'], about: "That facilitator's API key." },
+} satisfies Record<string, Variable>
+
+const indexer = {
+  INDEXER_HOST: {
+    parser: text,
+    readers: ['indexer'],
+    about: "Address that the indexer's GraphQL listens on.",
+    default: '127.0.0.1',
+  },
+  INDEXER_PORT: {
+    parser: port,
+    readers: ['indexer', 'start'],
+    about: 'Port of the indexer.',
+    default: '42069',
+  },
+  DATABASE_SCHEMA: {
+    // Ponder's own limit, which leaves room for the names that it derives.
+    parser: matching(
+      'a schema name of at most 45 lower-case letters, digits and underscores',
+      /^[a-z_][a-z0-9_]{0,44}$/,
+    ),
+    readers: ['indexer'],
+    about: 'Schema of the tables. Default: one named after what is indexed.',
+  },
+  INDEXER_RPC_LANES: {
+    parser: integer(1, 32),
+    readers: ['indexer'],
+    about:
+      'How many times each RPC URL is handed to Ponder, which begins with 20 requests a second for each.',
+    default: '1',
+  },
+} satisfies Record<string, Variable>
+
+const deploy = {
+  DEPLOYER_PRIVATE_KEY: { parser: privateKey, readers: ['deploy'], about: 'Pays for the deployment.' },
+} satisfies Record<string, Variable>
+
+const start = {
+  POSTGRES_PORT: { parser: port, readers: ['start'], about: 'Port of Postgres.', default: '0' },
+  CHAIN_PORT: { parser: port, readers: ['start'], about: 'Port of the local chain.', default: '8545' },
+  PROVIDER_PORT: {
+    parser: port,
+    readers: ['start', 'examples'],
+    about: 'Port of the sample API.',
+    default: '4030',
+  },
+} satisfies Record<string, Variable>
+
+// The examples are what users copy: they read the environment by themselves.
+const examples = {
+  GATEWAY_URL: {
+    parser: url,
+    readers: ['examples'],
+    about: 'Gateway of the provider and of the buyer.',
+    default: 'http://127.0.0.1:4020',
+  },
+  PROVIDER_ID: { parser: text, readers: ['examples'], about: "The provider's id." },
+  PROVIDER_API_KEY: { parser: secret, readers: ['examples'], about: "The provider's API key." },
+  PRICE_USDC: {
+    parser: usdc(),
+    readers: ['examples'],
+    about: 'What the provider charges.',
+    default: '0.01',
+  },
+  MOCK_PAYMENTS: {
+    parser: choice('true', 'false'),
+    readers: ['examples'],
+    about: 'true: the provider takes `x402 mock:mock`, without gateway and money.',
+    default: 'false',
+  },
+  WALLET_PRIVATE_KEY: { parser: privateKey, readers: ['examples'], about: "The buyer's key." },
+  NETWORK: {
+    parser: choice(...networkNames),
+    readers: ['examples'],
+    about: 'Where the buyer pays.',
+    default: 'localhost',
+  },
+  USDC_ADDRESS: { parser: address, readers: ['examples'], about: 'USDC on a local chain.' },
+  WEBHOOK_SECRET: { parser: secret, readers: ['examples'], about: "The webhook receiver's secret." },
+  WEBHOOK_PORT: {
+    parser: port,
+    readers: ['examples'],
+    about: "The webhook receiver's port.",
+    default: '4040',
+  },
+} satisfies Record<string, Variable>
+
+export const variables = {
+  ...shared,
+  ...triggers,
+  ...api,
+  ...keeper,
+  ...indexer,
+  ...deploy,
+  ...start,
+  ...examples,
+}
+
+export type Variables = typeof variables
+
+/** In the order of `.env.example`. */
+export const sections: readonly { title: string; variables: Record<string, Variable> }[] = [
+  { title: 'Several processes', variables: shared },
+  { title: 'Triggers: the keeper settles by them, the api estimates by them', variables: triggers },
+  { title: 'api', variables: api },
+  { title: 'keeper', variables: keeper },
+  { title: 'indexer', variables: indexer },
+  { title: 'npm run deploy', variables: deploy },
+  {
+    title: 'npm start; INDEXER_PORT, KEEPER_PORT and API_PORT hold here, too, and 0 takes a free one',
+    variables: start,
+  },
+  {
+    title: 'examples: a provider (examples/provider), a buyer (npm run buy), a webhook receiver',
+    variables: examples,
+  },
+]

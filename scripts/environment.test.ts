@@ -1,0 +1,164 @@
+import { readFile } from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, test } from 'vitest'
+import { readApiConfig } from '#api/config'
+import { readKeeperConfig } from '#keeper/config'
+import { readIndependentConfig } from '#keeper/independent/config'
+import type { Environment } from '#process/env'
+import { type Variable, variables } from '#process/variables'
+import { readIndexerOptions } from '../indexer/config.ts'
+import { renderEnvDocs } from './generateEnv.ts'
+
+const root = fileURLToPath(new URL('../', import.meta.url))
+const table: [string, Variable][] = Object.entries(variables)
+
+const valid = {
+  DATABASE_URL: 'postgres://127.0.0.1/none',
+  PLATFORM_WALLET: `0x${'11'.repeat(20)}`,
+  MACAROON_SECRETS: `kid:${'00'.repeat(32)}`,
+  KEEPER_PRIVATE_KEYS: `0x${'22'.repeat(32)}`,
+  KEEPER_GATEWAY_URL: 'https://gateway.example',
+  RPC_URL_LOCALHOST: 'http://127.0.0.1:8545',
+}
+
+const configs = {
+  api: readApiConfig,
+  keeper: readKeeperConfig,
+  independent: readIndependentConfig,
+  indexer: readIndexerOptions,
+} as const
+type Process = keyof typeof configs
+const processes = Object.keys(configs) as Process[]
+
+/** What a process asks its environment for. */
+function namesReadBy(read: (env: Environment) => unknown): Set<string> {
+  const names = new Set<string>()
+  const recorded = new Proxy(valid as Environment, {
+    get: (target, name) => {
+      names.add(String(name))
+      return target[String(name)]
+    },
+  })
+  read(recorded)
+  return names
+}
+
+/** What a process says of an environment: nothing, or what is wrong with it. */
+function refusalOf(read: (env: Environment) => unknown, env: Environment): string | null {
+  try {
+    read(env)
+    return null
+  } catch (error) {
+    return (error as Error).message
+  }
+}
+
+test('default: what is generated is up to date (npm run generate)', async () => {
+  for (const [path, text] of renderEnvDocs()) {
+    expect(await readFile(`${root}/${path}`, 'utf8')).toBe(text)
+  }
+})
+
+test.each(processes)('default: the table names exactly what the %s reads', (process) => {
+  const read = namesReadBy(configs[process])
+  const elsewhere = new Set(['KEEPER_GATEWAY_URL', 'RPC_URL_'])
+  const described = table.filter(([, { readers }]) => readers.includes(process)).map(([name]) => name)
+  // Of a network that isn't served, no second variable is looked at.
+  expect([...read].filter((name) => !described.includes(name) && !elsewhere.has(name))).toEqual([])
+  expect(described.filter((name) => !read.has(name))).toEqual([])
+})
+
+const texts = [
+  undefined,
+  '',
+  ' ',
+  '0',
+  '1',
+  '-1',
+  '1.5',
+  '30000000000',
+  'on',
+  'true',
+  'x',
+  'https://a.example',
+]
+const sharedVariables = table
+  .map(([name, { readers }]) => ({ name, readers: processes.filter((process) => readers.includes(process)) }))
+  .filter(({ readers }) => readers.length > 1)
+
+describe('behavior: what several processes read has one answer in all of them', () => {
+  test.each(sharedVariables)('$name', ({ name, readers }) => {
+    for (const text of texts) {
+      const answers = readers.map((process) => refusalOf(configs[process], { ...valid, [name]: text }))
+      expect([text, ...new Set(answers)]).toEqual([text, answers[0]])
+    }
+  })
+
+  test('the same values, and empty is unset', () => {
+    const given = {
+      ...{ ETH_USD: '1500.5', PRIORITY_FEE_WEI: '30000000000', TRUSTED_PROXIES: '2', LOG_LEVEL: 'debug' },
+      ...{ TRIGGER_COUNT: '7', REPLACE_AFTER_MS: '9000' },
+    }
+    const empty = Object.fromEntries(Object.keys(given).map((name) => [name, ' ']))
+    for (const [env, expected] of [
+      [given, { eth: 1_500_500_000n, tip: 30_000_000_000n, proxies: 2, level: 'debug', count: 7 }],
+      [empty, { eth: 3_000_000_000n, tip: null, proxies: 0, level: 'info', count: 100 }],
+    ] as const) {
+      const { eth, tip, proxies, level, count } = expected
+      const api = readApiConfig({ ...valid, ...env })
+      const keeper = readKeeperConfig({ ...valid, ...env })
+      const independent = readIndependentConfig({ ...valid, ...env })
+      const sending = { gasTokenUsd: eth, priorityFeePerGas: tip }
+      expect(api.gateway).toMatchObject({ ...sending, trustedProxies: proxies, triggers: { count } })
+      expect(keeper).toMatchObject({
+        ...sending,
+        trustedProxies: proxies,
+        logLevel: level,
+        triggers: { count },
+      })
+      expect(independent).toMatchObject({ settings: sending, logLevel: level })
+      expect(readIndexerOptions({ ...valid, ...env })).toMatchObject({ logLevel: level })
+    }
+  })
+
+  test.each([...table])('%s: empty is unset', (name) => {
+    for (const read of Object.values(configs)) {
+      const unset: Environment = { ...valid, [name]: undefined }
+      const empty: Environment = { ...valid, [name]: '' }
+      expect(refusalOf(read, empty)).toBe(refusalOf(read, unset))
+    }
+  })
+})
+
+test('error: no secret is repeated', () => {
+  const secrets = table.filter(([, { parser }]) => parser.isSecret)
+  expect(secrets.length).toBeGreaterThan(10)
+  for (const [name] of secrets) {
+    for (const read of Object.values(configs)) {
+      expect(refusalOf(read, { ...valid, [name]: 'gopher://hunter2' })).not.toEqual(
+        expect.stringContaining('hunter2'),
+      )
+    }
+  }
+})
+
+test('behavior: scripts and examples read nothing that the table lacks', async () => {
+  const files = [
+    'scripts/start.ts',
+    'scripts/deploy.ts',
+    ...['provider', 'buyer', 'webhookReceiver'].map(fileOf),
+  ]
+  for (const file of files) {
+    const text = await readFile(`${root}/${file}`, 'utf8')
+    const names = [...text.matchAll(/\{ ([A-Z_, ]+) \} = process\.env/g)].flatMap(([, list = '']) =>
+      list.split(', '),
+    )
+    expect(names.filter((name) => !(name in variables))).toEqual([])
+    // Whatever isn't an example reads by the table.
+    expect([...text.matchAll(/process\.env\.([A-Z_]+)/g)].map(([, name]) => name)).toEqual([])
+  }
+})
+
+function fileOf(example: string): string {
+  return `examples/${example}/main.ts`
+}

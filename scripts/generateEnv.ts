@@ -1,0 +1,72 @@
+/** Writes `.env.example` and docs/configuration.md from the table of variables, process/variables.ts. */
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { sections } from '#process/variables'
+
+/** The generated files by path, for those who write them and for the test that compares. */
+export function renderEnvDocs(): Map<string, string> {
+  return new Map([
+    ['.env.example', renderExample()],
+    ['docs/configuration.md', renderTable()],
+  ])
+}
+
+function renderExample(): string {
+  const lines = [
+    '# Every variable that a process of Tollkeeper reads, made by `npm run generate`. Copy to .env and fill in; what is',
+    '# commented out shows its default. `npm start` and `npm run demo` need none of it. A variable that is set in the',
+    '# environment wins over this file; one that is empty is unset.',
+  ]
+  for (const { title, variables } of sections) {
+    lines.push('', `# ${title} `.padEnd(119, '-'), '')
+    for (const [name, { about, default: fallback, example }] of Object.entries(variables)) {
+      lines.push(...wrap(about).map((line) => `# ${line}`))
+      lines.push(example === undefined ? `#${name}=${fallback ?? ''}` : `${name}=${example}`)
+    }
+  }
+  return `${lines.join('\n')}\n`
+}
+
+function renderTable(): string {
+  const lines = [
+    '# Configuration',
+    '',
+    'Made from `process/variables.ts` by `npm run generate`. A variable that is empty is unset, in every process. A value that',
+    "isn't what was expected stops the process at its start, with a message that names the variable. A process warns of a",
+    'variable that nobody reads and whose name is a slip away from one that is. `independent` is a keeper without a database.',
+  ]
+  for (const { title, variables } of sections) {
+    const rows = Object.entries(variables).map(([name, { about, default: fallback, readers }]) => [
+      `\`${name}\``,
+      fallback === undefined ? '' : `\`${fallback}\``,
+      readers.join(', '),
+      about,
+    ])
+    lines.push('', `## ${title}`, '', ...layOut([['variable', 'default', 'read by', 'meaning'], ...rows]))
+  }
+  return `${lines.join('\n')}\n`
+}
+
+/** A table as the formatter wants it: columns of one width, a rule below the first row. */
+function layOut(rows: string[][]): string[] {
+  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
+  const line = (row: string[], filler = ' ') =>
+    `| ${row.map((cell, column) => cell.padEnd(widths[column] ?? 0, filler)).join(' | ')} |`
+  const rule = line(Array(widths.length).fill(''), '-')
+  return [line(rows[0] ?? []), rule, ...rows.slice(1).map((row) => line(row))]
+}
+
+function wrap(text: string): string[] {
+  const lines = ['']
+  for (const word of text.split(' ')) {
+    const line = lines.at(-1) as string
+    if (line !== '' && line.length + word.length > 115) lines.push(word)
+    else lines[lines.length - 1] = line === '' ? word : `${line} ${word}`
+  }
+  return lines
+}
+
+if (import.meta.main) {
+  const root = join(import.meta.dirname, '..')
+  for (const [path, text] of renderEnvDocs()) writeFileSync(join(root, path), text)
+}
