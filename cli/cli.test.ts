@@ -352,7 +352,7 @@ describe('tollkeeper doctor', () => {
       [{ DEPLOYMENTS_FILE: wrongToken }, 'localhost: BatchSettlement', /no code at .* npx tollkeeper deploy/],
       [{ DATABASE_URL: 'postgres://a:secret@127.0.0.1:9/x' }, 'database', /ECONNREFUSED.*DATABASE_URL/],
       [{ KEEPER_PRIVATE_KEYS: `0x${'5'.repeat(64)}` }, 'localhost: gas of 0x', /0 ETH.*send ETH/],
-      [{ KEEPER_PRIVATE_KEYS: 'secret' }, 'gas', /holds something else than keys/],
+      [{ KEEPER_PRIVATE_KEYS: 'secret' }, 'gas', /KEEPER_PRIVATE_KEYS: expected .* got something else/],
       [{ NETWORKS: 'nowhere' }, 'configuration', /NETWORKS: expected names among/],
     ]
     const { localhost } = chain.deployments
