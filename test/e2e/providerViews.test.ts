@@ -99,8 +99,13 @@ function ask(path: string): Promise<Response> {
   })
 }
 
+/** What a view answers once the index has caught up: until then it may say 503, as to any client. */
 async function view(path: string): Promise<Record<string, unknown>> {
-  const answer = await ask(path)
+  let answer = await ask(path)
+  await until(`${path} is answered`, async () => {
+    if (answer.status === 503) answer = await ask(path)
+    return answer.status !== 503
+  })
   expect([path, answer.status]).toEqual([path, 200])
   return answer.json() as Promise<Record<string, unknown>>
 }
