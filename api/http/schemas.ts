@@ -45,6 +45,8 @@ export const addressOut = z.string().openapi({ example: '0x71c7656ec7ab88b098def
 
 export const networkName = z.string().openapi({ enum: [...networkNames], example: 'base' })
 
+export const testnet = z.boolean().openapi({ description: 'Paid in test money, which is worth nothing' })
+
 /** A decimal string, or a JSON number read by its shortest decimal form. `parseUsdc` reads it. */
 const usdcPerUnit = z
   .union([z.string().max(40), z.number()])
@@ -103,7 +105,7 @@ export const issuedApiKey = z
 
 export const newWallet = z.object({ network: networkName, address }).openapi('NewWallet')
 export const wallet = z
-  .object({ walletId, providerId, network: networkName, address: addressOut, createdAt: isoTime })
+  .object({ walletId, providerId, network: networkName, testnet, address: addressOut, createdAt: isoTime })
   .openapi('Wallet')
 
 export const newEndpoint = z
@@ -113,6 +115,16 @@ export const newEndpoint = z
     pricing,
     walletId: walletId.optional().openapi({ description: "Default: the provider's wallet on `network`" }),
     network: networkName.optional(),
+    walletIds: z
+      .array(walletId)
+      .min(1)
+      .max(networkNames.length)
+      .optional()
+      .openapi({
+        description:
+          'Instead of `walletId` and `network`: the wallets that it may be paid on, one a network, the default first. ' +
+          'Test and production networks are not mixed.',
+      }),
     description: text(500).optional(),
     mimeType: text(200).min(1).optional(),
   })
@@ -123,6 +135,10 @@ export const endpoint = z
     providerId,
     walletId,
     network: networkName,
+    networks: z
+      .array(z.object({ network: networkName, walletId }))
+      .openapi({ description: 'All that it may be paid on, the default first' }),
+    testnet,
     method: z.enum(methods),
     url: z.string(),
     path: z.string(),
@@ -191,6 +207,9 @@ export const verifyRequest = z
     providerId,
     endpointId,
     pricing: pricing.optional(),
+    network: networkName
+      .optional()
+      .openapi({ description: 'The only one that the caller accepts. Default: any of the endpoint' }),
   })
   .openapi('VerifyRequest')
 
@@ -228,6 +247,7 @@ export const payment = z
     providerId,
     endpointId,
     network: networkName,
+    testnet,
     asset: addressOut,
     payer: addressOut,
     resource: z.string(),

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { compactVerify, createLocalJWKSet } from 'jose'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { networks } from '#protocol/networks'
 import { zeroHash } from '#protocol/receipt'
 import {
   loadReceiptKeys,
@@ -30,7 +31,7 @@ const claims = receiptClaims(
     tier: 'micropayment',
     effectiveRate: '0.05',
     acceptedAt: 0,
-    network: 'localhost',
+    network: networks.localhost,
     token: half.recipient,
     payer: half.recipient,
     resource: 'https://a.example/ü',

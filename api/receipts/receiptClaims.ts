@@ -1,4 +1,5 @@
 import type { Address, Hash, Hex } from 'viem'
+import type { Network } from '#protocol/networks'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import { type ReceiptClaims, zeroHash } from '#protocol/receipt'
 
@@ -11,7 +12,7 @@ export type ReceiptFacts = {
   effectiveRate: string
   /** Unix milliseconds. */
   acceptedAt: number
-  network: string
+  network: Network
   token: Address
   payer: Address
   resource: string
@@ -49,7 +50,8 @@ export function receiptClaims(
     iss: signing.issuer,
     iat: Math.floor(signing.signedAt / 1000),
     status: signing.status,
-    network: facts.network,
+    network: facts.network.name,
+    testnet: facts.network.testnet,
     asset: facts.token,
     payer: facts.payer,
     resource: facts.resource,

@@ -13,18 +13,15 @@ export type Offer = {
   price: bigint
   description: string
   mimeType: string
-  chainId: number
-  payTo: Address
+  /** Where it may be paid, one wallet a network; the first is the default. All of them are test networks, or none. */
+  payees: { chainId: number; payTo: Address }[]
   requiresKey: boolean
 }
 
-/** A provider's endpoint on another network than its registered one is paid to the provider's wallet there. */
 export type Offers = {
   ofEndpoint(endpointId: string): Promise<Offer | undefined>
   /** The endpoint registered for a method and path; one for the very method goes before one for `*`. */
   ofRoute(providerId: string, method: string, path: string): Promise<Offer | undefined>
-  /** The provider's oldest wallet on a chain. */
-  walletOn(providerId: string, chainId: number): Promise<Address | undefined>
 }
 
 export type OffersOptions = {
@@ -40,9 +37,17 @@ const maxEntries = 50_000
 export function createOffers({ database, ttlMs, now }: OffersOptions): Offers {
   const select = database`
     select e.id as "endpointId", e.provider_id as "providerId", e.method, e.url, e.price, e.description,
-      e.mime_type as "mimeType", w.chain_id as "chainId", w.address as "payTo", p.requires_key as "requiresKey"
+      e.mime_type as "mimeType", p.requires_key as "requiresKey",
+      (
+        select jsonb_agg(jsonb_build_object('chainId', w.chain_id, 'payTo', w.address) order by paid.place, w.chain_id)
+        from (
+          select 0 as place, e.wallet_id
+          union all
+          select 1, wallet_id from endpoint_wallet further where further.endpoint_id = e.id
+        ) paid
+        join wallet w on w.id = paid.wallet_id
+      ) as payees
     from endpoint e
-    join wallet w on w.id = e.wallet_id
     join provider p on p.id = e.provider_id`
 
   const shared = { ttlMs, refreshAfterMs: ttlMs / 2, max: maxEntries, now }
@@ -70,21 +75,9 @@ export function createOffers({ database, ttlMs, now }: OffersOptions): Offers {
     },
   })
 
-  const wallets = createCache<string, Address | undefined>({
-    ...shared,
-    load: async (key) => {
-      const [providerId, chainId] = JSON.parse(key) as [string, number]
-      const [row] = await database<{ address: Address }[]>`
-        select address from wallet where provider_id = ${providerId} and chain_id = ${chainId}
-        order by created_at, id limit 1`
-      return row?.address
-    },
-  })
-
   return {
     ofEndpoint: async (endpointId) => present(endpoints, endpointId),
     ofRoute: async (providerId, method, path) => present(routes, JSON.stringify([providerId, method, path])),
-    walletOn: async (providerId, chainId) => present(wallets, JSON.stringify([providerId, chainId])),
   }
 }
 

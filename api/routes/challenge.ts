@@ -1,5 +1,6 @@
 import { createRoute } from '@hono/zod-openapi'
 import type { Address } from 'viem'
+import { networkByChainId } from '#protocol/networks'
 import type { App } from '../app.ts'
 import { mintChallenge } from '../challenge/mintChallenge.ts'
 import { choosePrice, minimumPriceOn } from '../challenge/price.ts'
@@ -42,7 +43,7 @@ export function addChallengeRoutes(app: App, gateway: Gateway): void {
     const { providerId, endpointId } = c.req.valid('query')
     const offer = await findOffer(gateway, providerId, endpointId)
     c.set('called', offer)
-    const { network, payTo } = await chooseNetwork(gateway, offer, undefined)
+    const { network, payTo } = chooseNetwork(gateway, offer, undefined)
     await network.payees.requirePayable(payTo)
     const price = choosePrice({
       asked: undefined,
@@ -62,7 +63,7 @@ export function addChallengeRoutes(app: App, gateway: Gateway): void {
         ? await findRoute(gateway, providerId, body.method ?? 'GET', resource)
         : await findOffer(gateway, providerId, body.endpointId)
     c.set('called', offer)
-    const { network, payTo } = await chooseNetwork(gateway, offer, body.network)
+    const { network, payTo } = chooseNetwork(gateway, offer, body.network)
     await network.payees.requirePayable(payTo)
     const price = choosePrice({
       asked: body.pricing?.usdcPerUnit,
@@ -109,18 +110,26 @@ async function requireProvider(gateway: Gateway, providerId: string): Promise<vo
   if ((await findProvider(gateway.database, providerId)) === undefined) throw new Refusal('unknown_provider')
 }
 
-/** The endpoint's own network and wallet, or the provider's wallet on the network asked for. */
-async function chooseNetwork(
+/**
+ * The network asked for, or else the endpoint's default, and who is paid there.
+ *
+ * @throws {Refusal} `network_not_accepted` for a network that the endpoint doesn't name: anyone may ask here, and another
+ * network's money may be worth nothing.
+ */
+function chooseNetwork(
   gateway: Gateway,
-  offer: Offer,
+  { payees }: Offer,
   name: string | undefined,
-): Promise<{ network: GatewayNetwork; payTo: Address }> {
-  const network = name === undefined ? requireNetwork(gateway, offer.chainId) : networkOf(gateway, name)
-  const { chainId } = network.served.network
-  if (chainId === offer.chainId) return { network, payTo: offer.payTo }
-  const payTo = await gateway.offers.walletOn(offer.providerId, chainId)
-  if (payTo === undefined) {
-    throw new Refusal('unknown_wallet', `The provider has no wallet on ${network.served.network.name}`)
+): { network: GatewayNetwork; payTo: Address } {
+  const asked = name === undefined ? payees[0]?.chainId : networkOf(gateway, name).served.network.chainId
+  const payee = payees.find(({ chainId }) => chainId === asked)
+  if (payee === undefined) {
+    const accepted = payees.map(({ chainId }) => networkByChainId(chainId).name)
+    throw new Refusal(
+      'network_not_accepted',
+      `This endpoint is paid on ${accepted.join(', ')}, not on ${name}`,
+      { details: { accepted } },
+    )
   }
-  return { network, payTo }
+  return { network: requireNetwork(gateway, payee.chainId), payTo: payee.payTo }
 }

@@ -59,6 +59,7 @@ export function addPaymentRoutes(app: App, gateway: Gateway): void {
 
 function toAnswer(gateway: Gateway, payment: PaymentRecord, indexedBlock: bigint) {
   const { provider, fee } = payment
+  const { network } = requireNetwork(gateway, payment.chainId).served
   const validBefore = soonerOf(provider.validBefore, fee.validBefore)
   return {
     paymentId: payment.paymentId,
@@ -66,7 +67,8 @@ function toAnswer(gateway: Gateway, payment: PaymentRecord, indexedBlock: bigint
     payment_status: payment.status,
     providerId: payment.providerId,
     endpointId: payment.endpointId,
-    network: requireNetwork(gateway, payment.chainId).served.network.name,
+    network: network.name,
+    testnet: network.testnet,
     asset: payment.token,
     payer: payment.payer,
     resource: payment.resource,

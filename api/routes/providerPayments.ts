@@ -102,12 +102,14 @@ export function addProviderPaymentRoutes(app: App, gateway: Gateway): void {
 }
 
 function toPayment(payment: ProviderPayment) {
+  const { name, testnet } = networkByChainId(payment.chainId)
   return {
     paymentId: payment.paymentId,
     requestId: payment.requestId,
     payment_status: payment.status,
     endpointId: payment.endpointId,
-    network: networkByChainId(payment.chainId).name,
+    network: name,
+    testnet,
     payer: payment.payer,
     payTo: payment.payTo,
     totalUsdc: (payment.net + payment.fee).toString(),

@@ -210,21 +210,21 @@ export function addProviderRoutes(app: App, gateway: Gateway): void {
   app.openapi(createEndpoint, async (c) => {
     const providerId = c.req.valid('param').id
     const body = c.req.valid('json')
-    const wallet = await chooseWallet(gateway, providerId, body.walletId, body.network)
-    const { served } = requireNetwork(gateway, wallet.chainId)
+    const wallets = body.walletIds
+      ? await chooseWallets(gateway, providerId, body.walletIds)
+      : [await chooseWallet(gateway, providerId, body.walletId, body.network)]
 
     const price = parseUsdc(body.pricing.usdcPerUnit)
-    const minimum = minimumPriceOn(gateway.settings, served.network)
-    if (price < minimum) {
-      throw new Refusal(
-        'price_below_minimum',
-        `The least price on ${served.network.name} is ${formatUsdc(minimum)}`,
-      )
+    for (const { chainId } of wallets) {
+      const { network } = requireNetwork(gateway, chainId).served
+      const minimum = minimumPriceOn(gateway.settings, network)
+      if (price >= minimum) continue
+      throw new Refusal('price_below_minimum', `The least price on ${network.name} is ${formatUsdc(minimum)}`)
     }
     const url = parseResourceUrl('url', body.url)
     const endpoint = await insertEndpoint(database, {
       providerId,
-      walletId: wallet.walletId,
+      wallets,
       method: body.method ?? '*',
       url: url.href,
       path: url.pathname,
@@ -276,6 +276,29 @@ async function chooseWallet(
   return wallet
 }
 
+/** The wallets of an endpoint that may be paid on several networks, in the order asked for. */
+async function chooseWallets(
+  gateway: Gateway,
+  providerId: string,
+  walletIds: readonly string[],
+): Promise<Wallet[]> {
+  const wallets = await Promise.all(walletIds.map((id) => findWallet(gateway.database, providerId, id)))
+  const found = wallets.filter((wallet) => wallet !== undefined)
+  if (found.length < wallets.length) throw new Refusal('unknown_wallet')
+  const networks = found.map(({ chainId }) => networkByChainId(chainId))
+  if (new Set(networks).size < networks.length) {
+    throw new Refusal('invalid_field', 'walletIds: expected one wallet a network', {
+      details: { field: 'walletIds' },
+    })
+  }
+  if (new Set(networks.map(({ testnet }) => testnet)).size > 1) {
+    throw new Refusal('networks_mixed', undefined, {
+      details: { networks: networks.map(({ name }) => name) },
+    })
+  }
+  return found
+}
+
 /**
  * Reads the full URL of a protected resource.
  *
@@ -296,13 +319,20 @@ function toProvider(provider: Provider) {
 }
 
 function toWallet({ chainId, createdAt, ...wallet }: Wallet) {
-  return { ...wallet, network: networkByChainId(chainId).name, createdAt: createdAt.toISOString() }
+  const { name, testnet } = networkByChainId(chainId)
+  return { ...wallet, network: name, testnet, createdAt: createdAt.toISOString() }
 }
 
-function toEndpoint({ chainId, createdAt, price, ...endpoint }: Endpoint) {
+function toEndpoint({ wallets, createdAt, price, ...endpoint }: Endpoint) {
+  const networks = wallets.map(({ walletId, chainId }) => ({ walletId, ...networkByChainId(chainId) }))
+  const [first] = networks
+  if (first === undefined) throw new TypeError('An endpoint has a wallet')
   return {
     ...endpoint,
-    network: networkByChainId(chainId).name,
+    walletId: first.walletId,
+    network: first.name,
+    networks: networks.map(({ name, walletId }) => ({ network: name, walletId })),
+    testnet: first.testnet,
     pricing: { usdcPerUnit: formatUsdc(price) },
     createdAt: createdAt.toISOString(),
   }

@@ -71,6 +71,7 @@ describe('receipts', () => {
       iat: expect.any(Number),
       status: 'verified',
       network: 'localhost',
+      testnet: true,
       asset: gateway.served.token,
       payer: payer.address.toLowerCase(),
       resource: shop.url,

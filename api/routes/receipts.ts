@@ -46,7 +46,7 @@ export function addReceiptRoutes(app: App, gateway: Gateway): void {
       blockNumber !== null &&
       blockNumber + BigInt(network.confirmations) <= head.blockNumber
     const claims = receiptClaims(
-      { ...payment, network: network.name, acceptedAt: payment.acceptedAt.getTime() },
+      { ...payment, network, acceptedAt: payment.acceptedAt.getTime() },
       {
         issuer: settings.issuer,
         signedAt: now,

@@ -1,6 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { formatUsdc } from '#protocol/amount'
-import { networkByChainId } from '#protocol/networks'
+import { networkByChainId, networkByName } from '#protocol/networks'
 import type { App } from '../app.ts'
 import { requireOwner } from '../http/authenticate.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
@@ -60,13 +60,15 @@ export function addRevenueRoutes(app: App, gateway: Gateway): void {
     const period = choosePeriod(interval, query, new Date(now()))
     const list = `revenue ${interval} ${groupBy}`
     const after = positions.read(list, cursor)
-    const filters = { ...period, interval, groupBy, endpointId, chainId, wallet, after }
     const indexedBlocks = await requireProviderIndex(database, id, chainId)
+    const testnet = query.testnet ?? isTestMoneyOnly(indexedBlocks)
+    const filters = { ...period, interval, groupBy, endpointId, chainId, testnet, wallet, after }
     const rows = await fromIndex(findRevenue(database, { ...filters, providerId: id, limit: limit + 1 }))
     const { page, last } = cutPage(rows, limit)
     return c.json(
       {
         interval,
+        testnet,
         from: period.from.toISOString(),
         to: period.to.toISOString(),
         revenue: page.map(toRow),
@@ -83,9 +85,13 @@ export function addRevenueRoutes(app: App, gateway: Gateway): void {
     const chainId = chainOf(network)
     const period = asked.from || asked.to ? choosePeriod('total', asked, new Date(now())) : undefined
     const indexedBlocks = await requireProviderIndex(database, id, chainId)
-    const payers = await fromIndex(findTopPayers(database, { providerId: id, chainId, period, limit }))
+    const testnet = asked.testnet ?? isTestMoneyOnly(indexedBlocks)
+    const payers = await fromIndex(
+      findTopPayers(database, { providerId: id, chainId, testnet, period, limit }),
+    )
     return c.json(
       {
+        testnet,
         from: period?.from.toISOString() ?? null,
         to: period?.to.toISOString() ?? null,
         payers: payers.map((payer) => ({
@@ -101,6 +107,11 @@ export function addRevenueRoutes(app: App, gateway: Gateway): void {
       200,
     )
   })
+}
+
+/** Of a provider's networks, by name; or of the one that was asked for. */
+function isTestMoneyOnly(indexedBlocks: Record<string, number>): boolean {
+  return Object.keys(indexedBlocks).every((name) => networkByName(name).testnet)
 }
 
 function toRow(row: RevenueRow) {

@@ -2,7 +2,7 @@ import { createRoute, type z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
 import { parseUsdc } from '#protocol/amount'
 import type { App } from '../app.ts'
-import type { Gateway } from '../http/gateway.ts'
+import { type Gateway, networkOf } from '../http/gateway.ts'
 import { invalidRequest } from '../http/invalidRequest.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import * as schemas from '../http/schemas.ts'
@@ -25,7 +25,7 @@ export function addVerifyRoute(app: App, gateway: Gateway): void {
   // Not `app.openapi`: its validators take as long as the macaroon. What they check is checked here, by the same schemas.
   app.openAPIRegistry.registerPath(verify)
   app.post('/verify', async (c) => {
-    const { macaroon, payloads, providerId, endpointId, pricing } = await readBody(c)
+    const { macaroon, payloads, providerId, endpointId, pricing, network } = await readBody(c)
     c.set('called', { providerId, endpointId })
     const answer = await gateway.verifyPayment({
       macaroon,
@@ -33,6 +33,7 @@ export function addVerifyRoute(app: App, gateway: Gateway): void {
       providerId,
       endpointId,
       price: pricing === undefined ? undefined : parseUsdc(pricing.usdcPerUnit),
+      network: network === undefined ? undefined : networkOf(gateway, network).served.network.chainId,
       idempotencyKey: readIdempotencyKey(c.req.header('idempotency-key')),
       caller: c.get('caller'),
     })

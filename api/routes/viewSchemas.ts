@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { paymentStatuses } from '#protocol/paymentStatus'
-import { address, endpointId, networkName, paymentId, providerId } from '../http/schemas.ts'
+import { address, endpointId, networkName, paymentId, providerId, testnet } from '../http/schemas.ts'
 import { revenueGroups, revenueIntervals } from '../portal/queries/revenue.ts'
 import { usageIntervals } from '../portal/queries/usage.ts'
 
@@ -55,6 +55,17 @@ const txHash = z
   .regex(/^0x[0-9a-fA-F]{64}$/, 'expected 0x and 64 hex digits')
   .transform((text) => text.toLowerCase() as `0x${string}`)
 
+/** Test money is worth nothing, so no sum holds both. */
+const testnetFilter = z
+  .enum(['true', 'false'])
+  .transform((text) => text === 'true')
+  .optional()
+  .openapi({
+    type: 'string',
+    enum: ['true', 'false'],
+    description: 'Test money or real money; default: real money, unless every wallet is on a test network',
+  })
+
 export const indexedBlocks = z.record(z.string(), z.int()).openapi({
   example: { base: 38_000_000 },
   description: "How far the index has come, on each network of the provider's wallets",
@@ -70,6 +81,7 @@ export const revenueQuery = z.object({
   endpointId: endpointFilter.optional(),
   wallet: address.optional(),
   network: networkName.optional(),
+  testnet: testnetFilter,
   limit: wholeNumber(1_000, 100),
   cursor,
 })
@@ -98,6 +110,7 @@ const revenueRow = z
 export const revenue = z
   .object({
     interval: z.enum(revenueIntervals),
+    testnet,
     from: isoTime,
     to: isoTime,
     revenue: z.array(revenueRow),
@@ -131,6 +144,7 @@ const providerPayment = z
     payment_status: z.enum(paymentStatuses),
     endpointId,
     network: networkName,
+    testnet,
     payer: addressOut,
     payTo: addressOut,
     totalUsdc: baseUnits,
@@ -179,10 +193,17 @@ export const failures = z
 
 // Payers and usage ----------------------------------------------------------------------------------------------------
 
-export const payersQuery = z.object({ network: networkName.optional(), from: time, to: time, limit })
+export const payersQuery = z.object({
+  network: networkName.optional(),
+  testnet: testnetFilter,
+  from: time,
+  to: time,
+  limit,
+})
 
 export const payers = z
   .object({
+    testnet,
     from: isoTime.nullable().openapi({ description: 'Null: all time' }),
     to: isoTime.nullable(),
     payers: z.array(

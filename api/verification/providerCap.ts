@@ -3,12 +3,12 @@ import { createCache } from '#process/cache'
 import { formatUsdc } from '#protocol/amount'
 import { Refusal } from '../refusal.ts'
 
-/** Holds what may be unsettled for one provider. */
+/** Holds what may be unsettled for one provider, real money and test money apart. */
 export type ProviderCap = {
   /** @throws {Refusal} `provider_limit_exceeded` */
-  require(providerId: string, amount: bigint): Promise<void>
+  require(providerId: string, testnet: boolean, amount: bigint): Promise<void>
   /** Counts what was accepted here since the sum was read. */
-  add(providerId: string, amount: bigint): void
+  add(providerId: string, testnet: boolean, amount: bigint): void
 }
 
 /**
@@ -27,34 +27,38 @@ export function createProviderCap({
   now: () => number
 }): ProviderCap {
   const sums = createCache<string, { unsettled: bigint }>({
-    load: async (providerId) => ({ unsettled: await sumUnconcluded(database, providerId) }),
+    load: async (key) => {
+      const [providerId, testnet] = JSON.parse(key) as [string, boolean]
+      return { unsettled: await sumUnconcluded(database, providerId, testnet) }
+    },
     ttlMs: 5_000,
     max: 10_000,
     now,
   })
   const seen = new Map<string, { unsettled: bigint }>()
   return {
-    async require(providerId, amount) {
+    async require(providerId, testnet, amount) {
       if (cap === null) return
-      const sum = await sums.get(providerId)
-      seen.set(providerId, sum)
+      const key = JSON.stringify([providerId, testnet])
+      const sum = await sums.get(key)
+      seen.set(key, sum)
       if (sum.unsettled + amount <= cap) return
       throw new Refusal(
         'provider_limit_exceeded',
         `At most ${formatUsdc(cap)} USDC may be unsettled for a provider`,
       )
     },
-    add(providerId, amount) {
-      const sum = seen.get(providerId)
+    add(providerId, testnet, amount) {
+      const sum = seen.get(JSON.stringify([providerId, testnet]))
       if (sum !== undefined) sum.unsettled += amount
     },
   }
 }
 
 /** Concluded is what the chain can't take back any more: a little later than settled. */
-async function sumUnconcluded(database: Database, providerId: string): Promise<bigint> {
+async function sumUnconcluded(database: Database, providerId: string, testnet: boolean): Promise<bigint> {
   const [row] = await database<[{ sum: bigint }]>`
     select coalesce(sum(provider_amount + fee_amount), 0) as sum from payment
-    where provider_id = ${providerId} and concluded_at is null and failed_at is null and voided_at is null`
+    where provider_id = ${providerId} and is_testnet(chain_id) = ${testnet} and concluded_at is null and failed_at is null and voided_at is null`
   return row.sum
 }

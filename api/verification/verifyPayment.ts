@@ -6,6 +6,7 @@ import type { Database } from '#ledger/database'
 import { maxAmount } from '#protocol/amount'
 import { BaseError, type ErrorCode } from '#protocol/errors'
 import { type MacaroonSecret, type MacaroonTerms, verifyMacaroon } from '#protocol/macaroon'
+import type { Network } from '#protocol/networks'
 import { parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { effectiveRate, type FeeSchedule, splitPrice } from '#protocol/tier'
 import { hmacSha256 } from '../hmac.ts'
@@ -14,7 +15,7 @@ import type { ReceiptKeys } from '../receipts/keys.ts'
 import { receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
-import type { Offers } from '../registry/offers.ts'
+import type { Offer, Offers } from '../registry/offers.ts'
 import { createAccept } from './acceptance.ts'
 import type { ChainReads } from './chainReads.ts'
 import { boundNonces, checkPayment, type Presented } from './checkPayment.ts'
@@ -31,6 +32,8 @@ export type VerifyRequest = {
   endpointId: string
   /** What the provider's middleware asks for now, USDC base units. */
   price: bigint | undefined
+  /** The chain id of the only network that the provider's middleware accepts, where it names one. */
+  network: number | undefined
   idempotencyKey: string | undefined
   /** The provider whose API key came along. */
   caller: string | undefined
@@ -123,7 +126,9 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
     checkPayment(presented, terms, seconds)
 
     const offer = await offers.ofEndpoint(request.endpointId)
-    if (offer?.requiresKey && request.caller !== request.providerId) {
+    if (offer === undefined) throw new Refusal('unknown_endpoint')
+    requireAcceptedNetwork(request, offer, served.network)
+    if (offer.requiresKey && request.caller !== request.providerId) {
       throw new Refusal(
         request.caller === undefined ? 'unauthorized' : 'forbidden',
         'This provider wants its API key with every verification',
@@ -137,7 +142,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
     const { tier } = splitPrice(price, deps.feeSchedule)
     const rate = effectiveRate(price, terms.feeAmount)
     const paymentId = newId('pay')
-    const resource = offer?.url ?? ''
+    const resource = offer.url
     const claims = receiptClaims(
       {
         paymentId,
@@ -146,7 +151,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
         tier,
         effectiveRate: rate,
         acceptedAt,
-        network: served.network.name,
+        network: served.network,
         token: served.token,
         payer: provider.from,
         resource,
@@ -157,7 +162,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
     )
     const receipt = signReceipt(claims, receiptKeys.current)
 
-    await deps.providerCap.require(request.providerId, total)
+    await deps.providerCap.require(request.providerId, served.network.testnet, total)
     const verdict = await accept(
       {
         id: paymentId,
@@ -183,7 +188,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
       payers,
     )
     if (verdict === 'accepted') {
-      deps.providerCap.add(request.providerId, total)
+      deps.providerCap.add(request.providerId, served.network.testnet, total)
       return { paymentId, requestId: terms.requestId, receipt, price }
     }
     const stored =
@@ -245,6 +250,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
 /** Refusals that a request may get although it was accepted before. */
 const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'macaroon_expired',
+  'challenge_network_mismatch',
   'authorization_expired',
   'authorization_expires_too_soon',
   'authorization_used',
@@ -277,6 +283,21 @@ async function checkNonces(
   ])
 }
 
+/**
+ * The challenge may be older than what the endpoint accepts now, or than the middleware's own choice.
+ *
+ * @throws {Refusal} `challenge_network_mismatch`
+ */
+function requireAcceptedNetwork(
+  { network: asked }: VerifyRequest,
+  { payees }: Offer,
+  { chainId, name }: Network,
+): void {
+  const isAccepted = payees.some((payee) => payee.chainId === chainId)
+  if (isAccepted && (asked === undefined || asked === chainId)) return
+  throw new Refusal('challenge_network_mismatch', undefined, { details: { challenged: name } })
+}
+
 function toHalf(authorization: SignedAuthorization, acceptedBlock: bigint | null): AcceptedHalf {
   const { to, value, validAfter, validBefore, nonce, signature } = authorization
   return { recipient: to, value, validAfter, validBefore, nonce, signature, acceptedBlock }
@@ -292,10 +313,10 @@ function toFacts({ to, value, nonce, validBefore }: SignedAuthorization): {
 }
 
 /** What makes two requests the same: everything in them that decides what is charged, and for what. */
-function hashRequest({ macaroon, payloads, providerId, endpointId, price }: VerifyRequest): string {
+function hashRequest({ macaroon, payloads, providerId, endpointId, price, network }: VerifyRequest): string {
   return hash(
     'sha256',
-    JSON.stringify([macaroon, payloads, providerId, endpointId, price?.toString() ?? null]),
+    JSON.stringify([macaroon, payloads, providerId, endpointId, price?.toString() ?? null, network ?? null]),
   )
 }
 

@@ -11,6 +11,11 @@ create domain address as text
 create domain bytes32 as text
   check (octet_length(value) = 66 and '0x' || encode(decode(substr(value, 3), 'hex'), 'hex') = value);
 
+-- Whether a chain's USDC is worth nothing, as sdk/src/protocol/networks.ts says; ledger/testnets.test.ts compares the two.
+create function is_testnet(chain_id integer) returns boolean language sql immutable as $$
+  select chain_id in (84532, 11155111, 80002, 31337)
+$$;
+
 -- Registry -----------------------------------------------------------------------------------------------------------
 
 create table provider (
@@ -38,14 +43,17 @@ create table wallet (
   chain_id integer not null,
   address address not null,
   created_at timestamptz not null default now(),
-  unique (provider_id, chain_id, address)
+  unique (provider_id, chain_id, address),
+  unique (id, chain_id)
 );
 create index on wallet (chain_id, address);
 
 create table endpoint (
   id text primary key check (id ~ '^ep_[0-9a-f]{32}$'),
   provider_id text not null references provider,
-  wallet_id text not null references wallet, -- who is paid, and on which network
+  wallet_id text not null,                   -- who is paid where a challenge names no network
+  chain_id integer not null,
+  testnet boolean not null generated always as (is_testnet(chain_id)) stored,
   method text not null check (method in ('GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*')),
   url text not null,                         -- of the protected resource, as registered
   path text not null,                        -- of that URL: a middleware without endpointId finds its endpoint by it
@@ -53,9 +61,23 @@ create table endpoint (
   description text not null default '',
   mime_type text not null default 'application/json',
   created_at timestamptz not null default now(),
-  disabled_at timestamptz
+  disabled_at timestamptz,
+  foreign key (wallet_id, chain_id) references wallet (id, chain_id),
+  unique (id, testnet)
 );
 create unique index endpoint_route on endpoint (provider_id, method, path) where disabled_at is null;
+
+-- Further networks that an endpoint may be paid on. Never a test network beside a production one: whoever pays would
+-- choose to pay nothing.
+create table endpoint_wallet (
+  endpoint_id text not null,
+  chain_id integer not null,
+  wallet_id text not null,
+  testnet boolean not null generated always as (is_testnet(chain_id)) stored,
+  primary key (endpoint_id, chain_id),
+  foreign key (endpoint_id, testnet) references endpoint (id, testnet),
+  foreign key (wallet_id, chain_id) references wallet (id, chain_id)
+);
 
 -- Accepted payments --------------------------------------------------------------------------------------------------
 

@@ -64,6 +64,7 @@ async function settledRevenue({ paymentId }: QueuedPayment): Promise<bigint> {
   const [total] = await findRevenue(stack.database, {
     providerId: owner?.providerId ?? '',
     interval: 'total',
+    testnet: true,
     groupBy: 'none',
     from: new Date(0),
     to: new Date(Date.now() + 86_400_000),

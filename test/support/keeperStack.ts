@@ -172,8 +172,8 @@ async function register(sql: Database): Promise<Registry> {
   await sql`insert into provider (id, name) values (${providerId}, 'Weather')`
   await sql`insert into wallet (id, provider_id, chain_id, address) values (${walletId}, ${providerId}, 31337, ${payee})`
   await sql`
-    insert into endpoint (id, provider_id, wallet_id, method, url, path, price)
-    values (${endpointId}, ${providerId}, ${walletId}, 'GET', 'https://weather.example/', '/', 50000)`
+    insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, price)
+    values (${endpointId}, ${providerId}, ${walletId}, 31337, 'GET', 'https://weather.example/', '/', 50000)`
   const [keyId, secret] = [randomBytes(16).toString('hex'), randomBytes(32).toString('base64url')]
   await sql`
     insert into api_key (id, provider_id, secret_hash)

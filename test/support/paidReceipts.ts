@@ -99,6 +99,7 @@ export function createPayment(chain: LocalChain, terms: PaymentTerms): TestPayme
       iat: acceptedAt,
       status: 'verified',
       network: chain.network,
+      testnet: network.testnet,
       asset: usdc,
       payer: authorization.from,
       resource: 'https://provider.example/weather',

@@ -19,8 +19,8 @@ export async function seedProvider(sql: Database, endpoints = 1): Promise<SeedPr
     insert into wallet (id, provider_id, chain_id, address) values (${walletId}, ${providerId}, ${seedChainId}, ${wallet})`
   for (const [index, endpointId] of endpointIds.entries()) {
     await sql`
-      insert into endpoint (id, provider_id, wallet_id, method, url, path, price)
-      values (${endpointId}, ${providerId}, ${walletId}, 'GET', ${`https://weather.example/${index}`}, ${`/${index}`}, 50000)`
+      insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, price)
+      values (${endpointId}, ${providerId}, ${walletId}, ${seedChainId}, 'GET', ${`https://weather.example/${index}`}, ${`/${index}`}, 50000)`
   }
   return { providerId, walletId, wallet, endpointIds }
 }

@@ -29,6 +29,7 @@ const claims = {
   iat: 1_800_000_000,
   status: 'verified',
   network: 'base',
+  testnet: false,
   asset: '0x833589fcd6edb6e08f4c7c32d4f71b54bda02913',
   payer: `0x${'a'.repeat(40)}`,
   resource: 'https://api.example/weather',
@@ -64,6 +65,12 @@ const vectors: Vector[] = [
   },
   { name: 'amount is a number', header, claims: { ...claims, totalUsdc: 50000 }, valid: false },
   { name: 'unknown status', header, claims: { ...claims, status: 'done' }, valid: false },
+  {
+    name: 'test money that says it is real',
+    header,
+    claims: { ...claims, network: 'base-sepolia' },
+    valid: false,
+  },
   { name: 'no claims', header, claims: {}, valid: false },
 ]
 

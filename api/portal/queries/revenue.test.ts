@@ -40,6 +40,7 @@ const revenue = (query: Partial<RevenueQuery> = {}) =>
     providerId: provider.providerId,
     interval: 'total',
     groupBy: 'none',
+    testnet: true,
     from: at(-24 * 400),
     to: at(24),
     after: null,
@@ -189,7 +190,7 @@ test('behavior: top payers, in the sums or not', async () => {
   const voided = await seedPayment(database, { provider, providerAmount: 99_000_000n, acceptedAt: at(3) })
   await database`update payment set voided_at = now() where id = ${voided.paymentId}`
   expect(again.payer).toBe(big.payer)
-  const top = await findTopPayers(database, { providerId: provider.providerId, limit: 10 })
+  const top = await findTopPayers(database, { providerId: provider.providerId, testnet: true, limit: 10 })
   expect(top).toEqual([
     {
       chainId: seedChainId,
@@ -208,7 +209,7 @@ test('behavior: top payers, in the sums or not', async () => {
       lastAcceptedAt: at(2),
     },
   ])
-  const [first] = await findTopPayers(database, { providerId: provider.providerId, limit: 1 })
+  const [first] = await findTopPayers(database, { providerId: provider.providerId, testnet: true, limit: 1 })
   expect(first?.payer).toBe(big.payer)
 })
 
@@ -230,7 +231,7 @@ test('args: top payers of whole days, summed by month and day, or not yet', asyn
   const late = await seedPayment(database, { provider, payer: early.payer, acceptedAt: march as Date })
   const top = async (from: string, to: string) => {
     const period = { from: new Date(`${from}T00:00:00Z`), to: new Date(`${to}T00:00:00Z`) }
-    const query = { providerId: provider.providerId, period, limit: 10 }
+    const query = { providerId: provider.providerId, testnet: true, period, limit: 10 }
     const found = await findTopPayers(database, query)
     return found.map(({ payer, payments, settledNet }) => [payer, payments, settledNet])
   }

@@ -42,6 +42,8 @@ export type RevenueQuery = {
   to: Date
   endpointId?: string | undefined
   chainId?: number | undefined
+  /** Test money or real money: no sum holds both. */
+  testnet: boolean
   wallet?: Address | undefined
   after: RevenuePosition | null
   limit: number
@@ -77,12 +79,25 @@ function grouping(sql: Queryable, groupBy: RevenueGroup) {
  */
 export async function findRevenue(
   sql: Database,
-  { providerId, interval, groupBy, from, to, endpointId, chainId, wallet, after, limit }: RevenueQuery,
+  {
+    providerId,
+    interval,
+    groupBy,
+    from,
+    to,
+    endpointId,
+    chainId,
+    testnet,
+    wallet,
+    after,
+    limit,
+  }: RevenueQuery,
 ): Promise<RevenueRow[]> {
   const group = grouping(sql, groupBy)
   const bucket =
     interval === 'total' ? sql`null::timestamptz` : sql`date_trunc(${interval}, starts_at, 'UTC')`
   const filters = sql`
+    and is_testnet(chain_id) = ${testnet}
     ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
     ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
     ${wallet === undefined ? sql`` : sql`and payee = ${wallet}`}`

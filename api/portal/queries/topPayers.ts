@@ -16,6 +16,8 @@ export type TopPayer = {
 export type TopPayersQuery = {
   providerId: string
   chainId?: number | undefined
+  /** Test money or real money: no list holds both. */
+  testnet: boolean
   /** Whole days of payments accepted in [from, to); all time unless given. */
   period?: { from: Date; to: Date } | undefined
   limit: number
@@ -24,9 +26,10 @@ export type TopPayersQuery = {
 /** Who paid a provider most, voided payments aside. */
 export async function findTopPayers(
   sql: Database,
-  { providerId, chainId, period, limit }: TopPayersQuery,
+  { providerId, chainId, testnet, period, limit }: TopPayersQuery,
 ): Promise<TopPayer[]> {
-  const onChain = chainId === undefined ? sql`` : sql`and r.chain_id = ${chainId}`
+  const onChain = sql`and is_testnet(r.chain_id) = ${testnet}
+    ${chainId === undefined ? sql`` : sql`and r.chain_id = ${chainId}`}`
   // Of all time, a payer is either among the greatest of the sums or has payments that are not in the sums yet.
   const summed = period
     ? sql`
@@ -42,7 +45,7 @@ export async function findTopPayers(
       union
       select r.chain_id, r.payer, r.payments, r.gross, r.settled_net, r.last_accepted_at
       from open join payer_revenue r using (chain_id, payer)
-      where r.provider_id = ${providerId} and r.period = 'all'`
+      where r.provider_id = ${providerId} and r.period = 'all' ${onChain}`
   return sql<TopPayer[]>`
     with open as (
       select r.chain_id, r.payer, sum(share.payments) as payments, sum(share.gross) as gross,

@@ -28,6 +28,7 @@ const claims: ReceiptClaims = {
   iat: 1_795_262_400,
   status: 'verified',
   network: 'localhost',
+  testnet: true,
   asset: address('c'),
   payer,
   resource: 'https://provider.example/weather',

@@ -2,6 +2,7 @@ import { parseUsdc } from '../protocol/amount.ts'
 import { type AuthorizationHeader, parseAuthorizationHeader } from '../protocol/authorizationHeader.ts'
 import { parseChallenge } from '../protocol/challenge.ts'
 import { BaseError, type ErrorCode, errorCodes, isErrorCode } from '../protocol/errors.ts'
+import type { NetworkName } from '../protocol/networks.ts'
 import { splitPrice } from '../protocol/tier.ts'
 import { type GatewayAnswer, postToGateway, sleep } from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
@@ -16,6 +17,8 @@ export type GateOptions = {
   mockPayments?: boolean
   /** Default: the provider's registered endpoint that matches the request's method and path. */
   endpointId?: string
+  /** The only network that payment is accepted on. Default: any of those that the endpoint is registered with. */
+  network?: NetworkName
   /** The provider's key. Needed to void payments of requests that failed, and for a price below the registered one. */
   apiKey?: string | undefined
   /** Milliseconds for each call to the gateway, its repetitions included. Default 10,000. */
@@ -77,7 +80,7 @@ const recoveryDelaysMs = [1000, 4000, 16_000, 60_000]
  * @throws {TypeError} without a gateway or a provider.
  */
 export function createGate(options: GateOptions): Gate {
-  const { providerId, gatewayUrl, apiKey, timeout = 10_000, mockPayments = false } = options
+  const { providerId, gatewayUrl, apiKey, network, timeout = 10_000, mockPayments = false } = options
   if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
   if (!providerId) throw new TypeError('providerId must be given: what POST /providers answered')
   const pricing = { usdcPerUnit: String(options.pricing.usdcPerUnit) }
@@ -126,7 +129,11 @@ export function createGate(options: GateOptions): Gate {
     const { endpointId } = options
     const answer = await postToGateway(gateway, {
       path: '/challenge',
-      body: { providerId, ...(endpointId && { endpointId }), method: request.method, resource, pricing },
+      body: {
+        ...{ providerId, method: request.method, resource, pricing },
+        ...(endpointId && { endpointId }),
+        ...(network && { network }),
+      },
     })
     if (answer?.status !== 200) return answer
     try {
@@ -152,7 +159,7 @@ export function createGate(options: GateOptions): Gate {
     }
     const call = {
       path: '/verify',
-      body: { macaroon, payloads, providerId, endpointId, pricing },
+      body: { macaroon, payloads, providerId, endpointId, pricing, ...(network && { network }) },
       idempotencyKey: crypto.randomUUID(),
     }
     const answer = await postToGateway(gateway, call)

@@ -67,6 +67,7 @@ export function mockPayment({
     iat,
     status: 'verified',
     network: network.name,
+    testnet: network.testnet,
     asset: zeroAddress,
     payer: zeroAddress,
     resource,

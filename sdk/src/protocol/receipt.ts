@@ -1,6 +1,7 @@
 import type { Address, Hash, Hex } from 'viem'
 import { decodeBase64url } from './bytes.ts'
 import { ProtocolError } from './errors.ts'
+import { isNetworkName, networks } from './networks.ts'
 import { isPaymentStatus, type PaymentStatus } from './paymentStatus.ts'
 
 /** Stands for "no transaction yet" in a receipt. */
@@ -38,6 +39,8 @@ export type ReceiptClaims = {
   iat: number
   status: PaymentStatus
   network: string
+  /** Paid in test money, which is worth nothing. */
+  testnet: boolean
   asset: Address
   payer: Address
   resource: string
@@ -66,9 +69,10 @@ const textPattern = /^.{1,4096}$/s
  */
 export function parseReceiptClaims(payload: unknown): ReceiptClaims {
   const claims = object(payload, 'receipt')
-  const { iat, status, authorizations, blockHash } = claims
+  const { iat, status, testnet, authorizations, blockHash } = claims
   if (typeof iat !== 'number' || !Number.isSafeInteger(iat) || iat < 0) throw invalid('iat', 'Unix seconds')
   if (!isPaymentStatus(status)) throw invalid('status', 'a payment status')
+  if (typeof testnet !== 'boolean') throw invalid('testnet', 'true or false')
   if (!Array.isArray(authorizations) || authorizations.length !== 2) {
     throw invalid('authorizations', 'exactly two entries')
   }
@@ -87,6 +91,7 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
     iat,
     status,
     network: text(claims, 'network'),
+    testnet,
     asset: text(claims, 'asset', addressPattern) as Address,
     payer: text(claims, 'payer', addressPattern) as Address,
     resource: text(claims, 'resource'),
@@ -96,6 +101,9 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
   }
   if (BigInt(receipt.providerUsdc) + BigInt(receipt.platformUsdc) !== BigInt(receipt.totalUsdc)) {
     throw invalid('totalUsdc', 'providerUsdc + platformUsdc')
+  }
+  if (isNetworkName(receipt.network) && networks[receipt.network].testnet !== testnet) {
+    throw invalid('testnet', `that of ${receipt.network}`)
   }
   const [provider, platform] = receipt.authorizations
   if (provider.value !== receipt.providerUsdc) throw invalid('authorizations[0].value', 'providerUsdc')

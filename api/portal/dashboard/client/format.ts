@@ -97,6 +97,11 @@ export function writeTime(time: string | number): string {
   return dateTime.format(new Date(time))
 }
 
+/** A network's name, and that its money is worth nothing where that is so. */
+export function nameNetwork(network: string): string {
+  return isNetworkName(network) && networks[network].testnet ? `${network} (test money)` : network
+}
+
 export function explorerLink(network: string, txHash: string): string | undefined {
   const explorer = isNetworkName(network) ? networks[network].explorerUrl : undefined
   return explorer && `${explorer}/tx/${txHash}`

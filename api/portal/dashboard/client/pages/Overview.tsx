@@ -15,20 +15,32 @@ const mostRows = 1_000
 export function OverviewPage() {
   const { gateway, provider } = useSession()
   const [range, setRange] = useState<RangeName>('days')
+  /** Undefined: what the gateway shows first, real money where there is any. */
+  const [testMoney, setTestMoney] = useState<boolean>()
   const polled = usePolled(async (signal) => {
     const path = `providers/${provider.providerId}`
     const starts = startsOf(range, new Date())
     const asked = { interval: ranges[range].interval, from: starts[0]?.toISOString(), limit: mostRows }
     const [revenue, { rows: usage }, { endpoints }] = await Promise.all([
-      gateway.get<Revenue>(`${path}/revenue${query(asked)}`, signal),
+      gateway.get<Revenue>(`${path}/revenue${query({ ...asked, testnet: testMoney?.toString() })}`, signal),
       readPages(
         (cursor) => gateway.get<Usage>(`${path}/usage${query({ ...asked, cursor })}`, signal),
         (page) => page.usage,
       ),
       gateway.get<EndpointList>(`${path}/endpoints`, signal),
     ])
-    return { starts, revenue: revenue.revenue, usage, endpoints }
-  }, range)
+    const { testnet } = revenue
+    const shown = endpoints.filter((endpoint) => endpoint.testnet === testnet)
+    const ids = new Set(shown.map(({ endpointId }) => endpointId))
+    return {
+      starts,
+      revenue: revenue.revenue,
+      usage: usage.filter(({ endpointId }) => ids.has(endpointId)),
+      endpoints: shown,
+      testnet,
+      hasBoth: shown.length < endpoints.length,
+    }
+  }, `${range} ${testMoney}`)
 
   const choice = (
     <fieldset class="choice">
@@ -43,7 +55,7 @@ export function OverviewPage() {
   )
   return (
     <View title="Overview" actions={choice} polled={polled}>
-      {({ starts, revenue, usage, endpoints }) => {
+      {({ starts, revenue, usage, endpoints, testnet, hasBoth }) => {
         const accepted = revenue.reduce((sum, { payments }) => sum + payments, 0)
         const settledPayments = revenue.reduce((sum, row) => sum + row.settledPayments, 0)
         const failedPayments = revenue.reduce((sum, row) => sum + row.failedPayments, 0)
@@ -52,6 +64,16 @@ export function OverviewPage() {
         const challenged = usage.reduce((sum, row) => sum + row.challenged, 0)
         return (
           <>
+            {(testnet || hasBoth) && (
+              <p class="note">
+                {testnet ? 'Test money, which is worth nothing.' : 'Real money only.'}{' '}
+                {hasBoth && (
+                  <button type="button" class="quiet" onClick={() => setTestMoney(!testnet)}>
+                    {testnet ? 'Show real money' : 'Show test money'}
+                  </button>
+                )}
+              </p>
+            )}
             <dl class="figures">
               <Figure
                 title="Revenue, net"

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Payment, Receipt, Timeline } from '../answers.ts'
-import { describeCode, writeUsdc } from '../format.ts'
+import { describeCode, nameNetwork, writeUsdc } from '../format.ts'
 import { Copyable, Fact, Status, Time, Transaction } from '../parts/bits.tsx'
 import { Claims } from '../parts/Claims.tsx'
 import { View } from '../parts/View.tsx'
@@ -86,7 +86,7 @@ function Facts({ payment }: { payment: Payment }) {
         <Fact title="Payer">
           <Copyable text={payment.payer} />
         </Fact>
-        <Fact title="Network">{payment.network}</Fact>
+        <Fact title="Network">{nameNetwork(payment.network)}</Fact>
         <Fact title="Valid until">
           <Time at={new Date(payment.validBefore * 1000).toISOString()} />
         </Fact>

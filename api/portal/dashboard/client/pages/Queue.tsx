@@ -1,6 +1,6 @@
 import { parseUsdc } from '#protocol/amount'
 import type { ProviderPayments, Queue, WalletQueue } from '../answers.ts'
-import { nameTrigger, shareOf, writeCount, writeCountdown, writeUsdc } from '../format.ts'
+import { nameNetwork, nameTrigger, shareOf, writeCount, writeCountdown, writeUsdc } from '../format.ts'
 import { query } from '../gateway.ts'
 import { Copyable, Meter } from '../parts/bits.tsx'
 import { PaymentTable } from '../parts/PaymentTable.tsx'
@@ -68,7 +68,7 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
         <h2>
           <Copyable text={queue.wallet} />
         </h2>
-        <span class="status plain">{queue.network}</span>
+        <span class="status plain">{nameNetwork(queue.network)}</span>
       </header>
       <div class="countdown">
         <p>

@@ -1,6 +1,6 @@
 import { type ReceiptClaims, zeroHash } from '#protocol/receipt'
 import type { VerifiedReceipt } from '#sdk/audit/verifyReceipt'
-import { writeRate, writeUsdc } from '../format.ts'
+import { nameNetwork, writeRate, writeUsdc } from '../format.ts'
 import { Copyable, Fact, Time, Transaction } from './bits.tsx'
 
 /** Shows the claims of a receipt. */
@@ -29,7 +29,7 @@ export function Claims({ claims }: { claims: ReceiptClaims | VerifiedReceipt }) 
       <Fact title="Paid to">
         <Copyable text={claims.authorizations[0].to} />
       </Fact>
-      <Fact title="Network">{network}</Fact>
+      <Fact title="Network">{nameNetwork(network)}</Fact>
       <Fact title="Accepted">
         <Time at={claims.timestamp} />
       </Fact>
