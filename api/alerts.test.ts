@@ -23,7 +23,7 @@ function knownMetrics(): Map<string, Set<string>> {
   const api = createApiMetrics()
   // Never connected to: nothing is collected here.
   const database = openDatabase({ url: 'postgres://127.0.0.1:1/none', applicationName: 'test' })
-  collectApiState(api, { database, networks: [] })
+  collectApiState(api, { sql: database, networks: [] })
   const known = new Map([['up', new Set(['job', 'instance'])]])
   for (const registry of [api.registry, createMetrics().registry]) {
     for (const metric of registry.getMetricsAsArray()) {

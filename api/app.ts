@@ -1,33 +1,57 @@
 import { OpenAPIHono } from '@hono/zod-openapi'
+import { checkSignaturesHere, type PayerSignatures } from '#chain/payerSignatures'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { findKeyOwner } from '#ledger/apiKeys'
+import type { Database } from '#ledger/database'
 import { answerProblem } from '#process/problem'
+import { createRateLimiter, type RateLimiter } from '#process/rateLimiter'
 import { refuseOtherMethods } from '#process/refuseOtherMethods'
 import { allowBrowsers } from './http/allowBrowsers.ts'
-import { authenticate } from './http/authenticate.ts'
+import { authenticate, requireOwner } from './http/authenticate.ts'
 import { countCalls } from './http/countCalls.ts'
-import { createGateway, type GatewayDeps } from './http/gateway.ts'
 import { invalidRequest } from './http/invalidRequest.ts'
 import { limitBody } from './http/limitBody.ts'
-import { limitRate } from './http/limitRate.ts'
+import { limitRate, tooMany } from './http/limitRate.ts'
 import { measure } from './http/measure.ts'
 import { toCodedError } from './http/problem.ts'
+import type { Logger } from './log.ts'
+import { type ApiMetrics, createApiMetrics } from './metrics.ts'
+import { createGatewayNetworks, type GatewayNetworks } from './networks.ts'
 import { addDashboardRoutes } from './portal/dashboard/routes.ts'
+import { createUsageCounters, type UsageCounters } from './portal/usage/usageCounters.ts'
+import { type AddressGuard, createAddressGuard } from './portal/webhooks/addressGuard.ts'
+import type { ReceiptKeys } from './receipts/keys.ts'
 import { Refusal } from './refusal.ts'
-import { addAccountRoute } from './routes/account.ts'
+import { createKeyOwners } from './registry/keyOwners.ts'
+import { createOffers, type Offers } from './registry/offers.ts'
+import { addApiKeyRoutes } from './routes/apiKeys.ts'
 import { addChallengeRoutes } from './routes/challenge.ts'
+import { addEndpointRoutes } from './routes/endpoints.ts'
+import { addFailureRoute } from './routes/failures.ts'
 import { addHealthRoutes } from './routes/health.ts'
 import { addMetricsRoute } from './routes/metrics.ts'
+import { addPayersRoute } from './routes/payers.ts'
 import { addPaymentRoutes } from './routes/payments.ts'
 import { addPendingRoute } from './routes/pending.ts'
-import { addProviderPaymentRoutes } from './routes/providerPayments.ts'
+import { addProviderBatchRoute } from './routes/providerBatches.ts'
+import { addProviderPaymentRoute } from './routes/providerPayments.ts'
 import { addProviderRoutes } from './routes/providers.ts'
+import { addQueueRoute } from './routes/queue.ts'
 import { addReceiptRoutes } from './routes/receipts.ts'
 import { addRequeueRoute } from './routes/requeue.ts'
-import { addRevenueRoutes } from './routes/revenue.ts'
-import { addSettlementRoutes } from './routes/settlements.ts'
-import { addSettlingRoutes } from './routes/settling.ts'
-import { addUsageRoutes } from './routes/usage.ts'
+import { addRevenueRoute } from './routes/revenue.ts'
+import { addSettlementBatchRoute } from './routes/settlementBatches.ts'
+import { addSettlementExportRoute } from './routes/settlementExport.ts'
+import { addSettlementStatusRoute } from './routes/settlementStatus.ts'
+import { addTimelineRoute } from './routes/timeline.ts'
+import { addUsageRoute } from './routes/usage.ts'
 import { addVerifyRoute } from './routes/verify.ts'
+import { addWalletRoutes } from './routes/wallets.ts'
 import { addWebhookRoutes } from './routes/webhooks.ts'
+import type { GatewaySettings } from './settings.ts'
+import { createProviderCap } from './verification/providerCap.ts'
+import { createSettleBeforeServe } from './verification/settleBeforeServe.ts'
+import { createVerifyPayment } from './verification/verifyPayment.ts'
 
 export type GatewayEnv = {
   Variables: {
@@ -40,70 +64,162 @@ export type GatewayEnv = {
 
 export type App = OpenAPIHono<GatewayEnv>
 
+export type AppOptions = {
+  sql: Database
+  /** The first one is the default where a request names none. */
+  networks: ServedNetwork[]
+  settings: GatewaySettings
+  receiptKeys: ReceiptKeys
+  log: Logger
+  /** Unix milliseconds. */
+  now?: () => number
+  /** Default: by the settings, with the system's resolver. */
+  addressGuard?: AddressGuard
+  /** Default: counters that are flushed only when asked. */
+  usage?: UsageCounters
+  /** Default: a registry of its own. */
+  metrics?: ApiMetrics
+  /** Default: on the thread that serves. */
+  payerSignatures?: PayerSignatures
+}
+
+/** For how long this process may not see what another one registered or revoked. */
+const registryTtlMs = 2_000
+
+/** What anyone may read from a browser. */
+const publicPaths = ['/challenge', '/receipts/*', '/payments/:paymentId', '/settlements/*', '/.well-known/*']
+
 /**
  * The gateway's HTTP interface, without a server: `app.fetch` and `app.request` answer requests.
  *
  * Nothing is read from the environment and nothing is started.
  */
-export function createApp(deps: GatewayDeps): App {
-  const gateway = createGateway(deps)
-  const { log, settings } = gateway
+export function createApp({
+  sql,
+  networks: served,
+  settings,
+  receiptKeys,
+  log,
+  now = Date.now,
+  addressGuard = createAddressGuard({ allowPrivate: settings.webhookAllowPrivate }),
+  usage = createUsageCounters({ sql, log, now }),
+  metrics = createApiMetrics(),
+  payerSignatures = checkSignaturesHere,
+}: AppOptions): App {
+  const networks = createGatewayNetworks(served, { sql, settings, now })
+  const offers = createOffers({ database: sql, ttlMs: registryTtlMs, now })
+  const keyOwners = createKeyOwners((key) => findKeyOwner(sql, key), registryTtlMs, now)
+  const rateLimiter = createRateLimiter({ database: sql, log, now })
+  const verification = { sql, networks, offers, rateLimiter, receiptKeys, payerSignatures, settings, now }
 
+  const app = createRouter(log)
+  app.use(measure(metrics))
+  // Before the API keys: METRICS_TOKEN is none.
+  addMetricsRoute(app, { metrics, settings })
+  for (const path of publicPaths) app.use(path, allowBrowsers)
+  app.use(limitBody(settings.maxBodyBytes))
+  app.use(authenticate({ keyOwners, rateLimiter, settings }))
+  app.use(limitRate({ rateLimiter, settings }))
+  for (const path of ['/challenge', '/verify']) app.use(path, countCalls({ offers, usage, metrics }))
+  // Whatever is added under a provider later is its own alone, even if a route forgets to say so.
+  app.use('/providers/:id/*', requireOwner)
+
+  addChallengeRoutes(app, { sql, networks, offers, settings, now })
+  addVerifyRoute(app, { networks, verifyPayment: createVerification(verification) })
+  addPaymentRoutes(app, { sql, networks, now })
+  addRequeueRoute(app, { sql, now })
+  addReceiptRoutes(app, { sql, networks, receiptKeys, settings, now })
+
+  addProviderRoutes(app, { sql })
+  addApiKeyRoutes(app, { sql })
+  addWalletRoutes(app, { sql, networks })
+  addEndpointRoutes(app, { sql, networks, settings })
+
+  addRevenueRoute(app, { sql, networks, now })
+  addPayersRoute(app, { sql, networks, now })
+  addUsageRoute(app, { sql, now })
+  addProviderPaymentRoute(app, { sql, networks, now })
+  addFailureRoute(app, { sql, networks, now })
+  addQueueRoute(app, { sql, networks, settings, now })
+  addProviderBatchRoute(app, { sql, networks, settings })
+  addTimelineRoute(app, { sql, networks, settings })
+  addWebhookRoutes(app, { sql, addressGuard, now })
+
+  addSettlementStatusRoute(app, { sql, networks, settings, now })
+  addSettlementBatchRoute(app, { sql, networks, settings })
+  addSettlementExportRoute(app, { sql, networks, settings })
+  addPendingRoute(app, { sql, networks, settings, now })
+
+  addHealthRoutes(app, { sql, networks })
+  addDashboardRoutes(app)
+  describeApi(app, settings.issuer)
+  refuseOtherMethods(app)
+  return app
+}
+
+/** A router whose errors are all answered as problems. */
+function createRouter(log: Logger): App {
   const app: App = new OpenAPIHono<GatewayEnv>({
     defaultHook: (result) => {
       if (!result.success) throw invalidRequest(result.target, result.error.issues)
     },
   })
-
   app.onError((error, c) => {
     const coded = toCodedError(error)
+    const { method, path } = c.req
     if (coded.code === 'internal_error' || coded.code === 'dependency_unavailable') {
-      log.error({ err: coded.cause ?? coded, method: c.req.method, path: c.req.path }, coded.message)
+      log.error({ err: coded.cause ?? coded, method, path }, coded.message)
     } else {
-      log.debug({ code: coded.code, method: c.req.method, path: c.req.path }, coded.message)
+      log.debug({ code: coded.code, method, path }, coded.message)
     }
     // SPEC 2.6: a verification that fails says so in its own field, too.
-    return answerProblem(c, coded, c.req.path === '/verify' ? { verified: false } : {})
+    return answerProblem(c, coded, path === '/verify' ? { verified: false } : {})
   })
   app.notFound((c) =>
     answerProblem(c, new Refusal('not_found', `No route for ${c.req.method} ${c.req.path}`)),
   )
+  return app
+}
 
-  app.use(measure(gateway.metrics))
-  // Before the API keys: its own token is none.
-  addMetricsRoute(app, gateway)
+type VerificationOptions = {
+  sql: Database
+  networks: GatewayNetworks
+  offers: Offers
+  rateLimiter: RateLimiter
+  receiptKeys: ReceiptKeys
+  payerSignatures: PayerSignatures
+  settings: GatewaySettings
+  now: () => number
+}
 
-  for (const path of [
-    '/challenge',
-    '/receipts/*',
-    '/payments/:paymentId',
-    '/settlements/*',
-    '/.well-known/*',
-  ]) {
-    app.use(path, allowBrowsers)
-  }
-  app.use(limitBody(settings.maxBodyBytes))
-  app.use(authenticate(gateway))
-  app.use(limitRate(gateway))
-  for (const path of ['/challenge', '/verify']) app.use(path, countCalls(gateway))
+function createVerification({ sql, networks, rateLimiter, settings, now, ...others }: VerificationOptions) {
+  const { rateLimits } = settings
+  return createVerifyPayment({
+    ...others,
+    database: sql,
+    networks: networks.byChainId,
+    countPayer: (payer) => {
+      if (rateLimits === null) return
+      const allowed = rateLimiter.count(`payer:${payer}`, rateLimits.payer)
+      if (!allowed.isAllowed) throw tooMany(allowed)
+    },
+    providerCap: createProviderCap({ database: sql, cap: settings.providerCap, now }),
+    settleBeforeServe: createSettleBeforeServe({
+      database: sql,
+      fromPrice: settings.settleBeforeServe,
+      timeoutMs: settings.settleBeforeServeTimeoutMs,
+      now,
+    }),
+    issuer: settings.issuer,
+    macaroonSecrets: settings.macaroonSecrets,
+    macaroonNotBefore: settings.macaroonNotBefore,
+    feeSchedule: settings.feeSchedule,
+    contractTimeoutMs: settings.contractTimeoutMs,
+    now,
+  })
+}
 
-  addAccountRoute(app, gateway)
-  addProviderRoutes(app, gateway)
-  addRevenueRoutes(app, gateway)
-  addProviderPaymentRoutes(app, gateway)
-  addSettlingRoutes(app, gateway)
-  addUsageRoutes(app, gateway)
-  addWebhookRoutes(app, gateway)
-  addChallengeRoutes(app, gateway)
-  addVerifyRoute(app, gateway)
-  addPaymentRoutes(app, gateway)
-  addRequeueRoute(app, gateway)
-  addReceiptRoutes(app, gateway)
-  addSettlementRoutes(app, gateway)
-  addPendingRoute(app, gateway)
-  addHealthRoutes(app, gateway)
-  addDashboardRoutes(app)
-
+function describeApi(app: App, issuer: string): void {
   app.openAPIRegistry.registerComponent('securitySchemes', 'apiKey', {
     type: 'http',
     scheme: 'bearer',
@@ -117,8 +233,6 @@ export function createApp(deps: GatewayDeps): App {
       description:
         'Challenges, verification, receipts and settlement views. Problems are RFC 9457 with a stable `code`.',
     },
-    servers: [{ url: settings.issuer }],
+    servers: [{ url: issuer }],
   })
-  refuseOtherMethods(app)
-  return app
 }

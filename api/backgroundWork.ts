@@ -1,4 +1,4 @@
-import type { GatewayDeps } from './http/gateway.ts'
+import type { AppOptions } from './app.ts'
 import { collectApiState, createApiMetrics } from './metrics.ts'
 import { createSummaryLoop } from './portal/revenue/summarise.ts'
 import { createUsageCounters } from './portal/usage/usageCounters.ts'
@@ -7,27 +7,27 @@ import { createDeliveryLoop } from './portal/webhooks/deliveryLoop.ts'
 
 export type BackgroundWork = {
   /** What the app shares with it. */
-  deps: Required<Pick<GatewayDeps, 'addressGuard' | 'usage' | 'metrics'>>
+  shared: Required<Pick<AppOptions, 'addressGuard' | 'usage' | 'metrics'>>
   /** Takes up nothing new, and waits for what is under way. */
   close(): Promise<void>
 }
 
 /** Starts what an api process does beside answering: webhooks, the providers' sums, counters. */
 export function startBackgroundWork({
-  database,
+  sql,
   networks,
   settings,
   log,
-}: Pick<GatewayDeps, 'database' | 'networks' | 'settings' | 'log'>): BackgroundWork {
+}: Pick<AppOptions, 'sql' | 'networks' | 'settings' | 'log'>): BackgroundWork {
   const metrics = createApiMetrics()
-  collectApiState(metrics, { database, networks: networks.map(({ network }) => network) })
+  collectApiState(metrics, { sql, networks: networks.map(({ network }) => network) })
   const failed = (loop: string) => () => metrics.backgroundErrors.inc({ loop })
 
   const addressGuard = createAddressGuard({ allowPrivate: settings.webhookAllowPrivate })
-  const usage = createUsageCounters({ database, log, onError: failed('usage') })
-  const summaries = createSummaryLoop({ database, log, onError: failed('summaries') })
+  const usage = createUsageCounters({ sql, log, onError: failed('usage') })
+  const summaries = createSummaryLoop({ sql, log, onError: failed('summaries') })
   const deliveries = createDeliveryLoop({
-    database,
+    sql,
     guard: addressGuard,
     log,
     onAttempt: (outcome) => metrics.webhookAttempts.inc({ outcome }),
@@ -38,7 +38,7 @@ export function startBackgroundWork({
   deliveries.start()
 
   return {
-    deps: { addressGuard, usage, metrics },
+    shared: { addressGuard, usage, metrics },
     async close() {
       await Promise.all([usage.close(), summaries.close(), deliveries.close()])
     },

@@ -11,7 +11,7 @@ import {
 import { networkVariable } from '#process/variables'
 import { formatUsdc } from '#protocol/amount'
 import { type NetworkName, networkNames } from '#protocol/networks'
-import type { GatewaySettings } from './http/gateway.ts'
+import type { GatewaySettings } from './settings.ts'
 
 export type ApiConfig = {
   host: string

@@ -13,7 +13,7 @@ import { watchReceiptKeys } from './receipts/watchKeys.ts'
 async function main(): Promise<void> {
   const config = readApiConfig(process.env)
   const log = createLogger('api', config.logLevel)
-  const database = openDatabase({
+  const sql = openDatabase({
     url: config.databaseUrl,
     max: config.databasePool,
     applicationName: 'tollkeeper-api',
@@ -22,19 +22,19 @@ async function main(): Promise<void> {
   const [networks, receiptKeys] = await Promise.all([
     openServedNetworks(config.networks),
     loadReceiptKeys(config.receiptKeyFile, config.createReceiptKeys),
-    migrate(database),
+    migrate(sql),
   ])
   const unwatch = watchReceiptKeys(config.receiptKeyFile, receiptKeys, log)
-  const work = startBackgroundWork({ database, networks, settings: config.gateway, log })
+  const work = startBackgroundWork({ sql, networks, settings: config.gateway, log })
   const app = createApp({
-    database,
+    sql,
     networks,
     settings: config.gateway,
     receiptKeys,
     log,
     payerSignatures:
       config.signatureThreads === 0 ? checkSignaturesHere : startSignatureThreads(config.signatureThreads),
-    ...work.deps,
+    ...work.shared,
   })
   const server = await serveApp(app, config)
   log.info(
@@ -47,7 +47,7 @@ async function main(): Promise<void> {
     unwatch()
     await server.close()
     await work.close()
-    await database.end({ timeout: 2 })
+    await sql.end({ timeout: 2 })
     process.exit(0)
   }
   process.once('SIGTERM', stop)

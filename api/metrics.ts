@@ -49,7 +49,7 @@ export type ApiMetrics = ReturnType<typeof createApiMetrics>
 /** Adds what is looked up when Prometheus asks: the process, the webhooks' backlog, the sums' backlog, the index's age. */
 export function collectApiState(
   { registry }: ApiMetrics,
-  { database, networks }: { database: Database; networks: Network[] },
+  { sql, networks }: { sql: Database; networks: Network[] },
 ): void {
   collectDefaultMetrics({ register: registry, prefix: 'tollkeeper_api_' })
   const registers = [registry]
@@ -69,7 +69,7 @@ export function collectApiState(
 
   gauge('tollkeeper_api_database_up', '1 while the database answers', [], async (up) => {
     up.set(
-      await database`select 1`.then(
+      await sql`select 1`.then(
         () => 1,
         () => 0,
       ),
@@ -80,7 +80,7 @@ export function collectApiState(
     'Messages that wait to be sent, or sent again',
     [],
     async (pending) => {
-      pending.set((await deliveryBacklog(database)).pending)
+      pending.set((await deliveryBacklog(sql)).pending)
     },
   )
   gauge(
@@ -88,7 +88,7 @@ export function collectApiState(
     'How long the oldest message is overdue',
     [],
     async (overdue) => {
-      const { oldestDueAt } = await deliveryBacklog(database)
+      const { oldestDueAt } = await deliveryBacklog(sql)
       overdue.set(oldestDueAt ? Math.max(0, (Date.now() - oldestDueAt.getTime()) / 1000) : 0)
     },
   )
@@ -97,14 +97,14 @@ export function collectApiState(
     'Concluded payments that are not in the sums yet',
     [],
     async (open) => {
-      const [row] = await database<[{ count: number }]>`
+      const [row] = await sql<[{ count: number }]>`
       select count(*)::int as count from payment where summarised is null and concluded_at is not null`
       open.set(row.count)
     },
   )
   gauge('tollkeeper_api_index_age_seconds', "Age of the indexed head's block", ['network'], async (age) => {
     for (const { name, chainId } of networks) {
-      const head = await readIndexedHead(database, chainId)
+      const head = await readIndexedHead(sql, chainId)
       if (head) age.set({ network: name }, Math.max(0, Date.now() / 1000 - Number(head.blockTime)))
     }
   })

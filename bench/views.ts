@@ -81,7 +81,7 @@ export async function run(args: string[]): Promise<void> {
         keys.set(providerId, (await issueApiKey(database, providerId)).apiKey)
       }
       const app = createApp({
-        database,
+        sql: database,
         networks: served,
         receiptKeys: toReceiptKeys(rotateReceiptKeys(undefined)),
         log: createLogger('bench', 'error'),

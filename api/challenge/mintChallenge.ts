@@ -3,9 +3,10 @@ import { type Challenge, createChallenge } from '#protocol/challenge'
 import { mintMacaroon } from '#protocol/macaroon'
 import { splitPrice } from '#protocol/tier'
 import { hmacSha256 } from '../hmac.ts'
-import type { Gateway, GatewayNetwork } from '../http/gateway.ts'
 import { newId } from '../identifiers.ts'
+import type { GatewayNetwork } from '../networks.ts'
 import type { Offer } from '../registry/offers.ts'
+import type { GatewaySettings } from '../settings.ts'
 
 /** SPEC 2.3: 5 minutes. */
 const macaroonLifetimeSeconds = 300
@@ -20,19 +21,24 @@ export type MintRequest = {
   resource: string
 }
 
+export type MintOptions = {
+  settings: Pick<GatewaySettings, 'issuer' | 'platformWallet' | 'feeSchedule' | 'macaroonSecrets'>
+  now: () => number
+}
+
 /** Mints a challenge. Nothing of it is stored: what a verification needs is in the macaroon. */
 export function mintChallenge(
-  gateway: Gateway,
+  { settings, now }: MintOptions,
   { offer, network, payTo, price, resource }: MintRequest,
 ): Challenge {
-  const { issuer, platformWallet, feeSchedule, macaroonSecrets } = gateway.settings
+  const { issuer, platformWallet, feeSchedule, macaroonSecrets } = settings
   const [secret] = macaroonSecrets
   if (secret === undefined) throw new TypeError('A gateway needs a macaroon secret')
   const { served } = network
   const { providerId, endpointId, description, mimeType } = offer
   const { tier, providerAmount, feeAmount } = splitPrice(price, feeSchedule)
   const requestId = newId('req')
-  const mintedAt = Math.floor(gateway.now() / 1000)
+  const mintedAt = Math.floor(now() / 1000)
   const terms = {
     requestId,
     payTo,

@@ -60,7 +60,7 @@ afterAll(async () => {
 
 /** A process that has nothing cached. */
 function restart(): App {
-  return gateway.withDeps({ networks: Object.values(served) })
+  return gateway.withOptions({ networks: Object.values(served) })
 }
 
 type Provider = { providerId: string; key: string; wallets: Record<Name, string> }
@@ -287,7 +287,7 @@ describe('what was paid in test money', () => {
   test("behavior: test money doesn't use up what a provider may have unsettled", async () => {
     const provider = await register()
     const [real, testing] = [await endpointOn(provider, ['base']), await endpointOn(provider, ['localhost'])]
-    const capped = gateway.withDeps({
+    const capped = gateway.withOptions({
       networks: Object.values(served),
       settings: { ...gateway.settings, providerCap: 50_000n },
     })

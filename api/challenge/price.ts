@@ -1,7 +1,7 @@
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import type { Network } from '#protocol/networks'
-import type { GatewaySettings } from '../http/gateway.ts'
 import { Refusal } from '../refusal.ts'
+import type { GatewaySettings } from '../settings.ts'
 
 /** The least price on a network, USDC base units: its own, or a higher one by config. */
 export function minimumPriceOn(

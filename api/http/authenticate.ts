@@ -1,11 +1,19 @@
 import type { Context, MiddlewareHandler } from 'hono'
 import { clientAddress } from '#process/clientAddress'
+import type { RateLimiter } from '#process/rateLimiter'
 import type { GatewayEnv } from '../app.ts'
 import { Refusal } from '../refusal.ts'
-import type { Gateway } from './gateway.ts'
+import type { KeyOwners } from '../registry/keyOwners.ts'
+import type { GatewaySettings } from '../settings.ts'
 import { tooMany } from './limitRate.ts'
 
 const bearerPattern = /^Bearer +(\S+) *$/i
+
+export type AuthenticateOptions = {
+  keyOwners: KeyOwners
+  rateLimiter: RateLimiter
+  settings: Pick<GatewaySettings, 'rateLimits' | 'trustedProxies'>
+}
 
 /**
  * Sets `caller` to the provider whose API key came as `Authorization: Bearer …`.
@@ -13,7 +21,11 @@ const bearerPattern = /^Bearer +(\S+) *$/i
  * A wrong key is refused everywhere, also where none is needed: a caller that sends one means it. Each key that isn't
  * known yet costs a query, so an address may only try so many.
  */
-export function authenticate({ keyOwners, rateLimiter, settings }: Gateway): MiddlewareHandler<GatewayEnv> {
+export function authenticate({
+  keyOwners,
+  rateLimiter,
+  settings,
+}: AuthenticateOptions): MiddlewareHandler<GatewayEnv> {
   const { rateLimits, trustedProxies } = settings
   const limitQueries = (c: Context) => {
     if (rateLimits === null) return
@@ -38,6 +50,9 @@ export const requireOwner: MiddlewareHandler<GatewayEnv> = async (c, next) => {
   requireCaller(c.get('caller'), c.req.param('id') ?? '')
   await next()
 }
+
+/** What a route of the provider's own declares. */
+export const ownersOnly = { middleware: requireOwner, security: [{ apiKey: [] }] }
 
 /**
  * @throws {Refusal} `unauthorized` without a key, `forbidden` with another provider's, whether or not what was asked

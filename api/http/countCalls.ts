@@ -1,10 +1,14 @@
 import type { MiddlewareHandler } from 'hono'
 import type { GatewayEnv } from '../app.ts'
-import type { Gateway } from './gateway.ts'
+import type { ApiMetrics } from '../metrics.ts'
+import type { UsageCounters } from '../portal/usage/usageCounters.ts'
+import type { Offers } from '../registry/offers.ts'
 import { toCodedError } from './problem.ts'
 
+export type CountCallsOptions = { offers: Offers; usage: UsageCounters; metrics: ApiMetrics }
+
 /** Counts what becomes of challenges and verifications, for the endpoint that the route says was `called`. */
-export function countCalls({ offers, usage, metrics }: Gateway): MiddlewareHandler<GatewayEnv> {
+export function countCalls({ offers, usage, metrics }: CountCallsOptions): MiddlewareHandler<GatewayEnv> {
   return async (c, next) => {
     await next()
     const isVerification = c.req.path === '/verify'

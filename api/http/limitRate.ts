@@ -1,9 +1,9 @@
 import type { Context, MiddlewareHandler } from 'hono'
 import { clientAddress } from '#process/clientAddress'
-import type { Allowed } from '#process/rateLimiter'
+import type { Allowed, RateLimiter } from '#process/rateLimiter'
 import type { GatewayEnv } from '../app.ts'
 import { Refusal } from '../refusal.ts'
-import type { Gateway } from './gateway.ts'
+import type { GatewaySettings } from '../settings.ts'
 
 /** Requests a minute for one client address; each kind is counted by itself. */
 export type RateLimits = {
@@ -24,8 +24,13 @@ type Kind = 'challenge' | 'verify' | 'register' | 'other'
 /** Health and keys are asked for by machines that must not be turned away. */
 const unlimited = new Set(['/healthz', '/readyz', '/metrics', '/.well-known/jwks.json'])
 
+export type LimitRateOptions = {
+  rateLimiter: RateLimiter
+  settings: Pick<GatewaySettings, 'rateLimits' | 'trustedProxies'>
+}
+
 /** Counts requests by API key, or else by client address, and refuses those over the limit with 429. */
-export function limitRate({ settings, rateLimiter }: Gateway): MiddlewareHandler<GatewayEnv> {
+export function limitRate({ rateLimiter, settings }: LimitRateOptions): MiddlewareHandler<GatewayEnv> {
   const { rateLimits, trustedProxies } = settings
   return async (c, next) => {
     const { path, method } = c.req

@@ -1,4 +1,17 @@
-import { problem } from './schemas.ts'
+import { z } from '@hono/zod-openapi'
+import { errorCodes } from '#protocol/errors'
+
+/** RFC 9457, with a stable `code`. */
+const problem = z
+  .object({
+    type: z.string().openapi({ example: 'urn:tollkeeper:problem:unknown_endpoint' }),
+    title: z.string(),
+    status: z.int(),
+    detail: z.string(),
+    code: z.string().openapi({ enum: Object.keys(errorCodes) }),
+  })
+  .loose()
+  .openapi('Problem')
 
 const descriptions = {
   400: 'Malformed',

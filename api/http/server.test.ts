@@ -71,12 +71,12 @@ test('behavior: no secret, signature or macaroon in any log line at any level', 
     { macaroon: 'in-the-open', request: { payloads: ['in-the-open'], signature: 'in-the-open' } },
     'on purpose',
   )
-  const app = gateway.withDeps({ log })
+  const app = gateway.withOptions({ log })
   const shop = await openShop(app)
   const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
   // What a dependency was asked stands in its errors: a node that is gone, a database that lacks what it is to write.
   const transport = http('http://rpc-user:rpc-password@127.0.0.1:1/rpc-key', { retryCount: 0 })
-  const away = gateway.withDeps({
+  const away = gateway.withOptions({
     log,
     networks: [{ ...gateway.served, client: createPublicClient({ transport }) }],
   })

@@ -1,19 +1,77 @@
-import { createRoute } from '@hono/zod-openapi'
+import { createRoute, z } from '@hono/zod-openapi'
 import type { Address } from 'viem'
+import type { Database } from '#ledger/database'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../app.ts'
 import { mintChallenge } from '../challenge/mintChallenge.ts'
 import { choosePrice, minimumPriceOn } from '../challenge/price.ts'
-import { type Gateway, type GatewayNetwork, networkOf, requireNetwork } from '../http/gateway.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
-import * as schemas from '../http/schemas.ts'
+import {
+  addressOut,
+  baseUnits,
+  endpointId,
+  networkName,
+  pricing,
+  providerId,
+  requestId,
+  resourceUrl,
+  text,
+} from '../http/wire.ts'
+import type { GatewayNetwork, GatewayNetworks } from '../networks.ts'
 import { Refusal } from '../refusal.ts'
-import type { Offer } from '../registry/offers.ts'
+import type { Offer, Offers } from '../registry/offers.ts'
 import { findProvider } from '../registry/providers.ts'
-import { parseResourceUrl } from './providers.ts'
+import type { GatewaySettings } from '../settings.ts'
+
+const challengeQuery = z.object({ providerId, endpointId })
+
+const challengeRequest = z
+  .object({
+    providerId,
+    endpointId: endpointId
+      .optional()
+      .openapi({ description: 'Default: matched by method and the path of `resource`' }),
+    pricing: pricing.optional(),
+    resource: resourceUrl.optional(),
+    method: text(16).optional(),
+    network: networkName.optional(),
+  })
+  .openapi('ChallengeRequest')
+
+const requirements = z
+  .object({
+    scheme: z.literal('exact'),
+    network: z.string(),
+    maxAmountRequired: baseUnits,
+    resource: z.string(),
+    description: z.string(),
+    mimeType: z.string(),
+    outputSchema: z.null(),
+    payTo: addressOut,
+    maxTimeoutSeconds: z.int(),
+    asset: addressOut,
+    extra: z.object({ name: z.string(), version: z.string() }),
+  })
+  .openapi('PaymentRequirements')
+
+const challenge = z
+  .object({
+    x402Version: z.literal(1),
+    accepts: z
+      .array(requirements)
+      .length(2)
+      .openapi({ description: "The provider's payment, then the platform's fee" }),
+    macaroon: z.string(),
+    providerId,
+    endpointId,
+    requestId,
+    issuer: z.string(),
+    error: z.string().optional(),
+  })
+  .openapi('Challenge')
 
 const responses = {
-  200: jsonAnswer('The challenge', schemas.challenge),
+  200: jsonAnswer('The challenge', challenge),
   ...problems(400, 401, 404, 413, 422, 429, 503),
 }
 
@@ -22,7 +80,7 @@ const getChallenge = createRoute({
   path: '/challenge',
   summary: 'A challenge at the registered price',
   tags: ['Payments'],
-  request: { query: schemas.challengeQuery },
+  request: { query: challengeQuery },
   responses,
 })
 
@@ -33,45 +91,55 @@ const postChallenge = createRoute({
   description: "A price below the registered one needs the provider's API key.",
   tags: ['Payments'],
   security: [{}, { apiKey: [] }],
-  request: { body: jsonBody(schemas.challengeRequest) },
+  request: { body: jsonBody(challengeRequest) },
   responses,
 })
 
+export type ChallengeRouteOptions = {
+  sql: Database
+  networks: GatewayNetworks
+  offers: Offers
+  settings: Pick<
+    GatewaySettings,
+    'issuer' | 'platformWallet' | 'feeSchedule' | 'macaroonSecrets' | 'minimumPrices'
+  >
+  now: () => number
+}
+
 /** `GET` and `POST /challenge`: no database write, and as a rule no query. */
-export function addChallengeRoutes(app: App, gateway: Gateway): void {
+export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): void {
   app.openapi(getChallenge, async (c) => {
     const { providerId, endpointId } = c.req.valid('query')
-    const offer = await findOffer(gateway, providerId, endpointId)
+    const offer = await findOffer(options, providerId, endpointId)
     c.set('called', offer)
-    const { network, payTo } = chooseNetwork(gateway, offer, undefined)
+    const { network, payTo } = chooseNetwork(options.networks, offer, undefined)
     await network.payees.requirePayable(payTo)
     const price = choosePrice({
       asked: undefined,
       registered: offer.price,
-      minimum: minimumPriceOn(gateway.settings, network.served.network),
+      minimum: minimumPriceOn(options.settings, network.served.network),
       isProvider: false,
     })
-    return c.json(mintChallenge(gateway, { offer, network, payTo, price, resource: offer.url }), 200)
+    return c.json(mintChallenge(options, { offer, network, payTo, price, resource: offer.url }), 200)
   })
 
   app.openapi(postChallenge, async (c) => {
     const body = c.req.valid('json')
-    const { providerId } = body
-    const resource = body.resource === undefined ? undefined : parseResourceUrl('resource', body.resource)
+    const { providerId, resource } = body
     const offer =
       body.endpointId === undefined
-        ? await findRoute(gateway, providerId, body.method ?? 'GET', resource)
-        : await findOffer(gateway, providerId, body.endpointId)
+        ? await findRoute(options, providerId, body.method ?? 'GET', resource)
+        : await findOffer(options, providerId, body.endpointId)
     c.set('called', offer)
-    const { network, payTo } = chooseNetwork(gateway, offer, body.network)
+    const { network, payTo } = chooseNetwork(options.networks, offer, body.network)
     await network.payees.requirePayable(payTo)
     const price = choosePrice({
       asked: body.pricing?.usdcPerUnit,
       registered: offer.price,
-      minimum: minimumPriceOn(gateway.settings, network.served.network),
+      minimum: minimumPriceOn(options.settings, network.served.network),
       isProvider: c.get('caller') === offer.providerId,
     })
-    const minted = mintChallenge(gateway, {
+    const minted = mintChallenge(options, {
       offer,
       network,
       payTo,
@@ -82,15 +150,19 @@ export function addChallengeRoutes(app: App, gateway: Gateway): void {
   })
 }
 
-async function findOffer(gateway: Gateway, providerId: string, endpointId: string): Promise<Offer> {
-  const offer = await gateway.offers.ofEndpoint(endpointId)
+async function findOffer(
+  options: ChallengeRouteOptions,
+  providerId: string,
+  endpointId: string,
+): Promise<Offer> {
+  const offer = await options.offers.ofEndpoint(endpointId)
   if (offer?.providerId === providerId) return offer
-  await requireProvider(gateway, providerId)
+  await requireProvider(options, providerId)
   throw new Refusal('unknown_endpoint')
 }
 
 async function findRoute(
-  gateway: Gateway,
+  options: ChallengeRouteOptions,
   providerId: string,
   method: string,
   resource: URL | undefined,
@@ -100,14 +172,14 @@ async function findRoute(
       details: { field: 'endpointId' },
     })
   }
-  const offer = await gateway.offers.ofRoute(providerId, method.toUpperCase(), resource.pathname)
+  const offer = await options.offers.ofRoute(providerId, method.toUpperCase(), resource.pathname)
   if (offer !== undefined) return offer
-  await requireProvider(gateway, providerId)
+  await requireProvider(options, providerId)
   throw new Refusal('unknown_endpoint', `No endpoint is registered for ${method} ${resource.pathname}`)
 }
 
-async function requireProvider(gateway: Gateway, providerId: string): Promise<void> {
-  if ((await findProvider(gateway.database, providerId)) === undefined) throw new Refusal('unknown_provider')
+async function requireProvider(options: ChallengeRouteOptions, providerId: string): Promise<void> {
+  if ((await findProvider(options.sql, providerId)) === undefined) throw new Refusal('unknown_provider')
 }
 
 /**
@@ -117,11 +189,11 @@ async function requireProvider(gateway: Gateway, providerId: string): Promise<vo
  * network's money may be worth nothing.
  */
 function chooseNetwork(
-  gateway: Gateway,
+  networks: GatewayNetworks,
   { payees }: Offer,
   name: string | undefined,
 ): { network: GatewayNetwork; payTo: Address } {
-  const asked = name === undefined ? payees[0]?.chainId : networkOf(gateway, name).served.network.chainId
+  const asked = networks.chainIdNamed(name) ?? payees[0]?.chainId
   const payee = payees.find(({ chainId }) => chainId === asked)
   if (payee === undefined) {
     const accepted = payees.map(({ chainId }) => networkByChainId(chainId).name)
@@ -131,5 +203,5 @@ function chooseNetwork(
       { details: { accepted } },
     )
   }
-  return { network: requireNetwork(gateway, payee.chainId), payTo: payee.payTo }
+  return { network: networks.ofChain(payee.chainId), payTo: payee.payTo }
 }

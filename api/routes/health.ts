@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/database'
 import { readIndexedHead } from '#ledger/indexedHead'
 import type { App } from '../app.ts'
-import type { Gateway } from '../http/gateway.ts'
 import { jsonAnswer } from '../http/problems.ts'
+import type { GatewayNetworks } from '../networks.ts'
 
 const alive = z.object({ status: z.literal('ok') })
 
@@ -38,18 +39,18 @@ const readyz = createRoute({
 
 const probeTimeoutMs = 2_000
 
-export function addHealthRoutes(app: App, gateway: Gateway): void {
-  const { database, networks } = gateway
+export type HealthRouteOptions = { sql: Database; networks: GatewayNetworks }
 
+export function addHealthRoutes(app: App, { sql, networks }: HealthRouteOptions): void {
   app.openapi(healthz, (c) => c.json({ status: 'ok' as const }, 200))
 
   app.openapi(readyz, async (c) => {
     const [isDatabaseUp, ...chains] = await Promise.all([
-      inTime(database`select 1`.then(() => true)),
-      ...[...networks.values()].map(async ({ served: { network, client } }) => {
+      inTime(sql`select 1`.then(() => true)),
+      ...[...networks.byChainId.values()].map(async ({ served: { network, client } }) => {
         const [head, indexed] = await Promise.all([
           inTime(client.getBlockNumber()),
-          inTime(readIndexedHead(database, network.chainId)),
+          inTime(readIndexedHead(sql, network.chainId)),
         ])
         const state = {
           rpc: head === undefined ? ('down' as const) : ('ok' as const),

@@ -1,10 +1,13 @@
 import { hash, timingSafeEqual } from 'node:crypto'
 import type { App } from '../app.ts'
-import type { Gateway } from '../http/gateway.ts'
+import type { ApiMetrics } from '../metrics.ts'
 import { Refusal } from '../refusal.ts'
+import type { GatewaySettings } from '../settings.ts'
+
+export type MetricsRouteOptions = { metrics: ApiMetrics; settings: Pick<GatewaySettings, 'metricsToken'> }
 
 /** `GET /metrics` for Prometheus; with `METRICS_TOKEN`, only for who presents it. */
-export function addMetricsRoute(app: App, { metrics, settings }: Gateway): void {
+export function addMetricsRoute(app: App, { metrics, settings }: MetricsRouteOptions): void {
   const { metricsToken } = settings
   app.get('/metrics', async (c) => {
     if (metricsToken !== null && !isEqual(c.req.header('authorization') ?? '', `Bearer ${metricsToken}`)) {

@@ -1,14 +1,70 @@
 import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/database'
+import type { Network } from '#protocol/networks'
+import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../app.ts'
-import { type Gateway, requireNetwork } from '../http/gateway.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
-import * as schemas from '../http/schemas.ts'
+import {
+  addressOut,
+  baseUnits,
+  endpointId,
+  hashOut,
+  isoOrNull,
+  isoTime,
+  networkName,
+  paymentId,
+  providerId,
+  requestId,
+  testnet,
+} from '../http/wire.ts'
+import type { GatewayNetworks } from '../networks.ts'
 import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
 import { findPayment, type PaymentHalf, type PaymentRecord, voidPayment } from '../portal/queries/payments.ts'
 import { soonerOf } from '../receipts/receiptClaims.ts'
 import { Refusal } from '../refusal.ts'
 
-const params = z.object({ paymentId: schemas.paymentId })
+const params = z.object({ paymentId })
+
+const half = z
+  .object({
+    state: z.enum(['open', 'settled', 'cancelled', 'foreign_use']),
+    to: addressOut,
+    value: baseUnits,
+    nonce: hashOut,
+    transactionHash: hashOut.nullable(),
+    logIndex: z.int().nullable(),
+    blockNumber: z.int().nullable(),
+  })
+  .openapi('PaymentHalf')
+
+export const payment = z
+  .object({
+    paymentId,
+    requestId,
+    payment_status: z.enum(paymentStatuses),
+    providerId,
+    endpointId,
+    network: networkName,
+    testnet,
+    asset: addressOut,
+    payer: addressOut,
+    resource: z.string(),
+    totalUsdc: baseUnits,
+    providerUsdc: baseUnits,
+    platformUsdc: baseUnits,
+    tier: z.string(),
+    effectiveRate: z.string(),
+    acceptedAt: isoTime,
+    validBefore: z.int(),
+    provider: half,
+    platform: half,
+    attempts: z.int(),
+    nextAttemptAt: isoTime.nullable(),
+    failureCode: z.string().nullable(),
+    voidedAt: isoTime.nullable(),
+    indexedBlock: z.int().nullable(),
+  })
+  .openapi('Payment')
 
 const getPayment = createRoute({
   method: 'get',
@@ -16,7 +72,7 @@ const getPayment = createRoute({
   summary: 'A payment and where it stands',
   tags: ['Payments'],
   request: { params },
-  responses: { 200: jsonAnswer('The payment', schemas.payment), ...problems(404, 429, 503) },
+  responses: { 200: jsonAnswer('The payment', payment), ...problems(404, 429, 503) },
 })
 
 const postVoid = createRoute({
@@ -27,17 +83,17 @@ const postVoid = createRoute({
   tags: ['Payments'],
   security: [{ apiKey: [] }],
   request: { params },
-  responses: { 200: jsonAnswer('The voided payment', schemas.payment), ...problems(401, 403, 404, 409, 503) },
+  responses: { 200: jsonAnswer('The voided payment', payment), ...problems(401, 403, 404, 409, 503) },
 })
 
-export function addPaymentRoutes(app: App, gateway: Gateway): void {
-  const { database } = gateway
+export type PaymentRouteOptions = { sql: Database; networks: GatewayNetworks; now: () => number }
 
+export function addPaymentRoutes(app: App, { sql, networks, now }: PaymentRouteOptions): void {
   async function readPayment(paymentId: string) {
-    const payment = await fromIndex(findPayment(database, paymentId, new Date(gateway.now())))
-    if (payment === undefined) throw new Refusal('unknown_payment')
-    const head = await requireIndexedHead(database, payment.chainId)
-    return toAnswer(gateway, payment, head.blockNumber)
+    const found = await fromIndex(findPayment(sql, paymentId, new Date(now())))
+    if (found === undefined) throw new Refusal('unknown_payment')
+    const head = await requireIndexedHead(sql, found.chainId)
+    return toAnswer(found, networks.ofChain(found.chainId).served.network, head.blockNumber)
   }
 
   app.openapi(getPayment, async (c) => c.json(await readPayment(c.req.valid('param').paymentId), 200))
@@ -46,45 +102,43 @@ export function addPaymentRoutes(app: App, gateway: Gateway): void {
     const { paymentId } = c.req.valid('param')
     const providerId = c.get('caller')
     if (providerId === undefined) throw new Refusal('unauthorized', "Only the payment's provider can void it")
-    const now = new Date(gateway.now())
-    const outcome = await fromIndex(voidPayment(database, { paymentId, providerId, now }))
+    const outcome = await fromIndex(voidPayment(sql, { paymentId, providerId, now: new Date(now()) }))
     if (outcome === 'unknown') throw new Refusal('unknown_payment')
     if (outcome === 'forbidden') throw new Refusal('forbidden')
     if (outcome === 'claimed') throw new Refusal('payment_claimed')
-    const payment = await readPayment(paymentId)
-    for (const { payers } of gateway.networks.values()) payers.forget(payment.payer)
-    return c.json(payment, 200)
+    const voided = await readPayment(paymentId)
+    for (const { payers } of networks.byChainId.values()) payers.forget(voided.payer)
+    return c.json(voided, 200)
   })
 }
 
-function toAnswer(gateway: Gateway, payment: PaymentRecord, indexedBlock: bigint) {
-  const { provider, fee } = payment
-  const { network } = requireNetwork(gateway, payment.chainId).served
+function toAnswer(found: PaymentRecord, network: Network, indexedBlock: bigint) {
+  const { provider, fee } = found
   const validBefore = soonerOf(provider.validBefore, fee.validBefore)
   return {
-    paymentId: payment.paymentId,
-    requestId: payment.requestId,
-    payment_status: payment.status,
-    providerId: payment.providerId,
-    endpointId: payment.endpointId,
+    paymentId: found.paymentId,
+    requestId: found.requestId,
+    payment_status: found.status,
+    providerId: found.providerId,
+    endpointId: found.endpointId,
     network: network.name,
     testnet: network.testnet,
-    asset: payment.token,
-    payer: payment.payer,
-    resource: payment.resource,
+    asset: found.token,
+    payer: found.payer,
+    resource: found.resource,
     totalUsdc: (provider.value + fee.value).toString(),
     providerUsdc: provider.value.toString(),
     platformUsdc: fee.value.toString(),
-    tier: payment.tier,
-    effectiveRate: payment.effectiveRate,
-    acceptedAt: payment.acceptedAt.toISOString(),
+    tier: found.tier,
+    effectiveRate: found.effectiveRate,
+    acceptedAt: found.acceptedAt.toISOString(),
     validBefore: Number(validBefore),
     provider: toHalf(provider),
     platform: toHalf(fee),
-    attempts: payment.attempts,
-    nextAttemptAt: payment.nextAttemptAt?.toISOString() ?? null,
-    failureCode: payment.failureCode,
-    voidedAt: payment.voidedAt?.toISOString() ?? null,
+    attempts: found.attempts,
+    nextAttemptAt: isoOrNull(found.nextAttemptAt),
+    failureCode: found.failureCode,
+    voidedAt: isoOrNull(found.voidedAt),
     indexedBlock: Number(indexedBlock),
   }
 }

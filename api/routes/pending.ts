@@ -1,19 +1,20 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import { triggerCodes } from '#protocol/settlement'
+import type { Database } from '#ledger/database'
 import type { App } from '../app.ts'
-import { type Gateway, networkOf } from '../http/gateway.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
-import { addressOut, networkName } from '../http/schemas.ts'
+import { addressOut, oneNetwork, triggerName } from '../http/wire.ts'
+import type { GatewayNetworks } from '../networks.ts'
 import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
 import { createPendingBatches } from '../portal/queries/pendingBatches.ts'
 import { Refusal } from '../refusal.ts'
+import type { GatewaySettings } from '../settings.ts'
 
 /** No node asks for more than the fees of a batch at this price, in an estimate. */
 const maxFeePerGas = 100_000_000_000n
 const mostPages = 10
 
 const query = z.object({
-  network: networkName.optional(),
+  network: oneNetwork,
   page: z.coerce
     .number()
     .int()
@@ -28,7 +29,7 @@ const pending = z
     batches: z.array(
       z.object({
         feeRecipient: addressOut,
-        trigger: z.enum(Object.keys(triggerCodes) as [keyof typeof triggerCodes]),
+        trigger: triggerName,
         payments: z.array(z.array(z.string()).min(1).max(2)).openapi({
           description:
             "Payloads (from,to,value,validAfter,validBefore,nonce,signature): the provider's, the fee's",
@@ -53,21 +54,27 @@ const getPending = createRoute({
   responses: { 200: jsonAnswer('The due batches', pending), ...problems(400, 404, 422, 429, 503) },
 })
 
-export function addPendingRoute(app: App, gateway: Gateway): void {
-  const { database, settings } = gateway
-  const findPendingBatches = createPendingBatches(database)
+export type PendingRouteOptions = {
+  sql: Database
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'publicQueue' | 'triggers' | 'gasTokenUsd' | 'priorityFeePerGas'>
+  now: () => number
+}
+
+export function addPendingRoute(app: App, { sql, networks, settings, now }: PendingRouteOptions): void {
+  const findPendingBatches = createPendingBatches(sql)
 
   app.openapi(getPending, async (c) => {
     if (!settings.publicQueue) throw new Refusal('not_found', 'This gateway does not publish its queue')
     const { network: name, page } = c.req.valid('query')
-    const { served } = networkOf(gateway, name)
-    const head = await requireIndexedHead(database, served.network.chainId)
+    const { served } = networks.named(name)
+    const head = await requireIndexedHead(sql, served.network.chainId)
     const { triggers, gasTokenUsd, priorityFeePerGas } = settings
     const batches = await fromIndex(
       findPendingBatches(served, {
         settings: { triggers, gasTokenUsd, priorityFeePerGas, maxFeePerGas },
         page,
-        now: new Date(gateway.now()),
+        now: new Date(now()),
       }),
     )
     return c.json(

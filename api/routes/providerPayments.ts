@@ -1,60 +1,113 @@
 import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/database'
 import { networkByChainId } from '#protocol/networks'
+import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../app.ts'
-import { requireOwner } from '../http/authenticate.ts'
+import { ownersOnly } from '../http/authenticate.ts'
 import { createCursor, textField, timeField } from '../http/cursor.ts'
-import { type Gateway, networkOf } from '../http/gateway.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
-import { providerId } from '../http/schemas.ts'
+import {
+  address,
+  addressOut,
+  baseUnits,
+  cursor,
+  cursorOut,
+  defaultLimit,
+  endpointId,
+  hashOut,
+  idFilter,
+  indexedBlocks,
+  isoOfSeconds,
+  isoOrNull,
+  isoTime,
+  limit,
+  networkName,
+  ofProvider,
+  paymentId,
+  requestId,
+  testnet,
+  timeFilter,
+  txHash,
+} from '../http/wire.ts'
+import type { GatewayNetworks } from '../networks.ts'
 import { fromIndex } from '../portal/queries/indexedHead.ts'
 import { requireProviderIndex } from '../portal/queries/providerIndex.ts'
 import { findProviderPayments, type ProviderPayment } from '../portal/queries/providerPayments.ts'
-import { findSettlementFailures, type SettlementFailure } from '../portal/queries/settlementFailures.ts'
-import * as schemas from './viewSchemas.ts'
 
-const owner = { middleware: requireOwner, security: [{ apiKey: [] }], tags: ['Provider views'] }
-const params = z.object({ id: providerId })
+/** What payments and failures are narrowed by. */
+export const paymentFilters = z.object({
+  endpointId: idFilter('ep').optional(),
+  payer: address.optional(),
+  network: networkName.optional(),
+  from: timeFilter,
+  to: timeFilter,
+  limit,
+  cursor,
+})
+
+const paymentsQuery = paymentFilters.extend({
+  status: z.enum(paymentStatuses).optional(),
+  tx_hash: txHash.optional().openapi({ type: 'string', description: 'Of the batch that settled them' }),
+})
+
+export const providerPayment = z
+  .object({
+    paymentId,
+    requestId,
+    payment_status: z.enum(paymentStatuses),
+    endpointId,
+    network: networkName,
+    testnet,
+    payer: addressOut,
+    payTo: addressOut,
+    totalUsdc: baseUnits,
+    providerUsdc: baseUnits,
+    platformUsdc: baseUnits,
+    tier: z.string(),
+    resource: z.string(),
+    acceptedAt: isoTime,
+    settledAt: isoTime.nullable(),
+    transactionHash: hashOut.nullable(),
+    platformTransactionHash: hashOut.nullable(),
+    attempts: z.int(),
+    nextAttemptAt: isoTime.nullable(),
+    failureCode: z.string().nullable(),
+    failedAt: isoTime.nullable(),
+    voidedAt: isoTime.nullable(),
+  })
+  .openapi('ProviderPayment')
+
+export const providerPayments = z
+  .object({ payments: z.array(providerPayment), cursor: cursorOut, indexedBlocks })
+  .openapi('ProviderPayments')
 
 const getPayments = createRoute({
-  ...owner,
+  ...ownersOnly,
+  tags: ['Provider views'],
   method: 'get',
   path: '/providers/{id}/payments',
   summary: 'Payments, newest first',
   description:
     'A page may hold fewer than `limit` and still have a next one: only a null cursor ends the list.',
-  request: { params, query: schemas.paymentsQuery },
-  responses: { 200: jsonAnswer('The payments', schemas.payments), ...problems(400, 401, 403, 422, 503) },
+  request: { params: ofProvider, query: paymentsQuery },
+  responses: { 200: jsonAnswer('The payments', providerPayments), ...problems(400, 401, 403, 422, 503) },
 })
 
-const getFailures = createRoute({
-  ...owner,
-  method: 'get',
-  path: '/providers/{id}/failures',
-  summary: 'Payments whose settlement is failing or has failed, with each attempt and the next one',
-  request: { params, query: schemas.failuresQuery },
-  responses: {
-    200: jsonAnswer('The failures, newest first', schemas.failures),
-    ...problems(400, 401, 403, 422, 503),
-  },
-})
+export const paymentPositions = createCursor({ acceptedAt: timeField, paymentId: textField })
 
-const positions = createCursor({ acceptedAt: timeField, paymentId: textField })
+export type ProviderPaymentRouteOptions = { sql: Database; networks: GatewayNetworks; now: () => number }
 
-export function addProviderPaymentRoutes(app: App, gateway: Gateway): void {
-  const { database, now } = gateway
-  const chainOf = (network: string | undefined) =>
-    network === undefined ? undefined : networkOf(gateway, network).served.network.chainId
-
+export function addProviderPaymentRoute(app: App, { sql, networks, now }: ProviderPaymentRouteOptions): void {
   app.openapi(getPayments, async (c) => {
-    const { id } = c.req.valid('param')
-    const { network, cursor, limit = 20, tx_hash: txHash, ...filters } = c.req.valid('query')
-    const chainId = chainOf(network)
-    const after = positions.read('payments', cursor)
-    const indexedBlocks = await requireProviderIndex(database, id, chainId)
-    const page = await fromIndex(
-      findProviderPayments(database, {
+    const providerId = c.req.valid('param').id
+    const { network, cursor, limit = defaultLimit, tx_hash: txHash, ...filters } = c.req.valid('query')
+    const chainId = networks.chainIdNamed(network)
+    const after = paymentPositions.read('payments', cursor)
+    const indexedBlocks = await requireProviderIndex(sql, providerId, chainId)
+    const { payments, next } = await fromIndex(
+      findProviderPayments(sql, {
         ...filters,
-        providerId: id,
+        providerId,
         chainId,
         txHash,
         after,
@@ -64,36 +117,8 @@ export function addProviderPaymentRoutes(app: App, gateway: Gateway): void {
     )
     return c.json(
       {
-        payments: page.payments.map(toPayment),
-        cursor: page.next && positions.write('payments', page.next),
-        indexedBlocks,
-      },
-      200,
-    )
-  })
-
-  app.openapi(getFailures, async (c) => {
-    const { id } = c.req.valid('param')
-    const { network, cursor, limit = 20, status = 'retrying', ...filters } = c.req.valid('query')
-    const chainId = chainOf(network)
-    const list = `failures ${status}`
-    const after = positions.read(list, cursor)
-    const indexedBlocks = await requireProviderIndex(database, id, chainId)
-    const page = await fromIndex(
-      findSettlementFailures(database, {
-        ...filters,
-        providerId: id,
-        chainId,
-        status,
-        after,
-        limit,
-        now: new Date(now()),
-      }),
-    )
-    return c.json(
-      {
-        failures: page.failures.map(toFailure),
-        cursor: page.next && positions.write(list, page.next),
+        payments: payments.map(toProviderPayment),
+        cursor: next && paymentPositions.write('payments', next),
         indexedBlocks,
       },
       200,
@@ -101,7 +126,7 @@ export function addProviderPaymentRoutes(app: App, gateway: Gateway): void {
   })
 }
 
-function toPayment(payment: ProviderPayment) {
+export function toProviderPayment(payment: ProviderPayment) {
   const { name, testnet } = networkByChainId(payment.chainId)
   return {
     paymentId: payment.paymentId,
@@ -112,31 +137,19 @@ function toPayment(payment: ProviderPayment) {
     testnet,
     payer: payment.payer,
     payTo: payment.payTo,
-    totalUsdc: (payment.net + payment.fee).toString(),
-    providerUsdc: payment.net.toString(),
-    platformUsdc: payment.fee.toString(),
+    totalUsdc: (payment.providerAmount + payment.feeAmount).toString(),
+    providerUsdc: payment.providerAmount.toString(),
+    platformUsdc: payment.feeAmount.toString(),
     tier: payment.tier,
     resource: payment.resource,
     acceptedAt: payment.acceptedAt.toISOString(),
-    settledAt:
-      payment.settledTime === null ? null : new Date(Number(payment.settledTime) * 1000).toISOString(),
+    settledAt: payment.settledTime === null ? null : isoOfSeconds(payment.settledTime),
     transactionHash: payment.txHash,
     platformTransactionHash: payment.feeTxHash,
     attempts: payment.attempts,
-    nextAttemptAt: payment.nextAttemptAt?.toISOString() ?? null,
+    nextAttemptAt: isoOrNull(payment.nextAttemptAt),
     failureCode: payment.failureCode,
-    failedAt: payment.failedAt?.toISOString() ?? null,
-    voidedAt: payment.voidedAt?.toISOString() ?? null,
-  }
-}
-
-function toFailure({ failures, ...payment }: SettlementFailure) {
-  return {
-    ...toPayment(payment),
-    failures: failures.map(({ failedAt, nextAttemptAt, ...failure }) => ({
-      ...failure,
-      failedAt: failedAt.toISOString(),
-      nextAttemptAt: nextAttemptAt?.toISOString() ?? null,
-    })),
+    failedAt: isoOrNull(payment.failedAt),
+    voidedAt: isoOrNull(payment.voidedAt),
   }
 }

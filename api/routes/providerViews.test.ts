@@ -222,10 +222,10 @@ test('behavior: revenue adds up', async () => {
 
 test('behavior: usage counts what became of calls', async () => {
   const counters: UsageCounters = createUsageCounters({
-    database: gateway.database,
+    sql: gateway.database,
     log: createLogger('test', 'silent'),
   })
-  const app = gateway.withDeps({ usage: counters })
+  const app = gateway.withOptions({ usage: counters })
   const payer = await gateway.buyer(1_000_000n)
   const body = await signedBody(gateway, shop, payer)
   expect((await call(app, 'POST', '/verify', { json: { ...body, macaroon: 'x' } })).status).toBe(402)
@@ -251,7 +251,7 @@ test('behavior: usage counts what became of calls', async () => {
 
 test('behavior: counts outlive a database that is away', async () => {
   const { database } = gateway
-  const counters = createUsageCounters({ database, log: createLogger('test', 'silent') })
+  const counters = createUsageCounters({ sql: database, log: createLogger('test', 'silent') })
   await database`alter table usage rename to usage_away`
   counters.count(shop, 'paid')
   await counters.flush()

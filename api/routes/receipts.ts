@@ -1,14 +1,34 @@
 import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/database'
 import type { App } from '../app.ts'
-import { type Gateway, requireNetwork } from '../http/gateway.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
-import * as schemas from '../http/schemas.ts'
+import { paymentId } from '../http/wire.ts'
+import type { GatewayNetworks } from '../networks.ts'
 import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
 import { findPayment } from '../portal/queries/payments.ts'
-import { jwksMaxAgeSeconds } from '../receipts/keys.ts'
+import { jwksMaxAgeSeconds, type ReceiptKeys } from '../receipts/keys.ts'
 import { receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
+import type { GatewaySettings } from '../settings.ts'
+
+export const receipt = z.object({ paymentId, receipt: z.string() }).openapi('Receipt')
+
+export const jwks = z
+  .object({
+    keys: z.array(
+      z.object({
+        kty: z.literal('EC'),
+        crv: z.literal('P-256'),
+        x: z.string(),
+        y: z.string(),
+        kid: z.string(),
+        use: z.literal('sig'),
+        alg: z.literal('ES256'),
+      }),
+    ),
+  })
+  .openapi('JwkSet')
 
 const getReceipt = createRoute({
   method: 'get',
@@ -18,8 +38,8 @@ const getReceipt = createRoute({
     "Signed anew at each call. `transactionHash` and `blockHash` are those of the provider's half, once it is as deep " +
     'in the chain as the network asks for; until then the hash is 32 zero bytes.',
   tags: ['Receipts'],
-  request: { params: z.object({ id: schemas.paymentId }) },
-  responses: { 200: jsonAnswer('The receipt', schemas.receipt), ...problems(404, 429, 503) },
+  request: { params: z.object({ id: paymentId }) },
+  responses: { 200: jsonAnswer('The receipt', receipt), ...problems(404, 429, 503) },
 })
 
 const getJwks = createRoute({
@@ -27,18 +47,26 @@ const getJwks = createRoute({
   path: '/.well-known/jwks.json',
   summary: 'Public keys that receipts are signed with, current and retired',
   tags: ['Receipts'],
-  responses: { 200: jsonAnswer('The JWK set', schemas.jwks) },
+  responses: { 200: jsonAnswer('The JWK set', jwks) },
 })
 
-export function addReceiptRoutes(app: App, gateway: Gateway): void {
-  const { database, settings, receiptKeys } = gateway
+export type ReceiptRouteOptions = {
+  sql: Database
+  networks: GatewayNetworks
+  receiptKeys: ReceiptKeys
+  settings: Pick<GatewaySettings, 'issuer'>
+  now: () => number
+}
+
+export function addReceiptRoutes(app: App, options: ReceiptRouteOptions): void {
+  const { sql, networks, receiptKeys, settings, now } = options
 
   app.openapi(getReceipt, async (c) => {
-    const now = gateway.now()
-    const payment = await fromIndex(findPayment(database, c.req.valid('param').id, new Date(now)))
+    const signedAt = now()
+    const payment = await fromIndex(findPayment(sql, c.req.valid('param').id, new Date(signedAt)))
     if (payment === undefined) throw new Refusal('unknown_payment')
-    const { network } = requireNetwork(gateway, payment.chainId).served
-    const head = await requireIndexedHead(database, payment.chainId)
+    const { network } = networks.ofChain(payment.chainId).served
+    const head = await requireIndexedHead(sql, payment.chainId)
 
     const { state, txHash, blockHash, blockNumber } = payment.provider
     const isConfirmed =
@@ -49,7 +77,7 @@ export function addReceiptRoutes(app: App, gateway: Gateway): void {
       { ...payment, network, acceptedAt: payment.acceptedAt.getTime() },
       {
         issuer: settings.issuer,
-        signedAt: now,
+        signedAt,
         status: payment.status,
         ...(isConfirmed &&
           txHash !== null &&

@@ -1,9 +1,9 @@
 import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/database'
 import { type RequeueOutcome, requeuePayment } from '#ledger/requeue'
 import type { App } from '../app.ts'
-import type { Gateway } from '../http/gateway.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
-import { paymentId } from '../http/schemas.ts'
+import { paymentId } from '../http/wire.ts'
 import { isId } from '../identifiers.ts'
 import { fromIndex } from '../portal/queries/indexedHead.ts'
 import { requireProviderIndex } from '../portal/queries/providerIndex.ts'
@@ -30,7 +30,7 @@ const reasons: Partial<Record<RequeueOutcome, string>> = {
   expired: 'Its authorization has run out',
 }
 
-export function addRequeueRoute(app: App, { database, now }: Gateway): void {
+export function addRequeueRoute(app: App, { sql, now }: { sql: Database; now: () => number }): void {
   app.openapi(postRequeue, async (c) => {
     const { paymentId } = c.req.valid('param')
     const providerId = c.get('caller')
@@ -38,8 +38,8 @@ export function addRequeueRoute(app: App, { database, now }: Gateway): void {
     if (providerId === undefined)
       throw new Refusal('unauthorized', "Only the payment's provider can queue it again")
     // An index that is behind would show what has settled as open.
-    await requireProviderIndex(database, providerId)
-    const outcome = await fromIndex(requeuePayment(database, { paymentId, providerId, now: new Date(now()) }))
+    await requireProviderIndex(sql, providerId)
+    const outcome = await fromIndex(requeuePayment(sql, { paymentId, providerId, now: new Date(now()) }))
     if (outcome === 'unknown') throw new Refusal('unknown_payment')
     if (outcome === 'forbidden') throw new Refusal('forbidden')
     if (outcome !== 'requeued') throw new Refusal('payment_not_requeueable', reasons[outcome])

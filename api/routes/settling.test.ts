@@ -104,13 +104,13 @@ test('default: a queue by wallet: what waits, what is under way, what retries', 
 test('behavior: each wallet has its own queue, and six are read by as many queries as one', async () => {
   const readCounted = async () => {
     let queries = 0
-    const database = new Proxy(gateway.database, {
+    const sql = new Proxy(gateway.database, {
       apply: (target, self, args) => {
         queries++
         return Reflect.apply(target, self, args)
       },
     })
-    const app = gateway.withDeps({ database })
+    const app = gateway.withOptions({ sql })
     const path = `/providers/${shop.providerId}/queue`
     const { body } = await call<Body>(app, 'GET', path, { key: shop.key })
     return { wallets: body.wallets as Body[], queries }

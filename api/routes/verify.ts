@@ -1,12 +1,40 @@
-import { createRoute, type z } from '@hono/zod-openapi'
+import { createRoute, z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
 import { parseUsdc } from '#protocol/amount'
 import type { App } from '../app.ts'
-import { type Gateway, networkOf } from '../http/gateway.ts'
 import { invalidRequest } from '../http/invalidRequest.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
-import * as schemas from '../http/schemas.ts'
+import { endpointId, networkName, paymentId, pricing, providerId, requestId } from '../http/wire.ts'
+import type { GatewayNetworks } from '../networks.ts'
 import { Refusal } from '../refusal.ts'
+import type { VerifyAnswer, VerifyRequest } from '../verification/verifyPayment.ts'
+
+const payload = z.string().openapi({ example: '0x…,0x…,47500,0,1795273200,0x…,0x…' })
+
+const verifyRequest = z
+  .object({
+    macaroon: z.string(),
+    payloads: z.tuple([payload, payload]).openapi({ type: 'array', items: { type: 'string' } }),
+    providerId,
+    endpointId,
+    pricing: pricing.optional(),
+    network: networkName
+      .optional()
+      .openapi({ description: 'The only one that the caller accepts. Default: any of the endpoint' }),
+  })
+  .openapi('VerifyRequest')
+
+const verifyHeaders = z.object({
+  'idempotency-key': z
+    .string()
+    .max(255)
+    .optional()
+    .openapi({ description: 'Same key and same body: same answer' }),
+})
+
+const verification = z
+  .object({ verified: z.literal(true), receipt: z.string(), paymentId, requestId })
+  .openapi('Verification')
 
 const verify = createRoute({
   method: 'post',
@@ -14,26 +42,31 @@ const verify = createRoute({
   summary: 'Verify a payment, queue it and receive its receipt',
   tags: ['Payments'],
   security: [{}, { apiKey: [] }],
-  request: { headers: schemas.verifyHeaders, body: jsonBody(schemas.verifyRequest) },
+  request: { headers: verifyHeaders, body: jsonBody(verifyRequest) },
   responses: {
-    200: jsonAnswer('The payment is accepted', schemas.verification),
+    200: jsonAnswer('The payment is accepted', verification),
     ...problems(400, 401, 402, 403, 409, 413, 415, 422, 429, 503),
   },
 })
 
-export function addVerifyRoute(app: App, gateway: Gateway): void {
-  // Not `app.openapi`: its validators take as long as the macaroon. What they check is checked here, by the same schemas.
+export type VerifyRouteOptions = {
+  networks: GatewayNetworks
+  verifyPayment: (request: VerifyRequest) => Promise<VerifyAnswer>
+}
+
+export function addVerifyRoute(app: App, { networks, verifyPayment }: VerifyRouteOptions): void {
+  // Not `app.openapi`: its validators take as long as the macaroon. What they check is checked here, by the same
   app.openAPIRegistry.registerPath(verify)
   app.post('/verify', async (c) => {
     const { macaroon, payloads, providerId, endpointId, pricing, network } = await readBody(c)
     c.set('called', { providerId, endpointId })
-    const answer = await gateway.verifyPayment({
+    const answer = await verifyPayment({
       macaroon,
       payloads,
       providerId,
       endpointId,
       price: pricing === undefined ? undefined : parseUsdc(pricing.usdcPerUnit),
-      network: network === undefined ? undefined : networkOf(gateway, network).served.network.chainId,
+      network: networks.chainIdNamed(network),
       idempotencyKey: readIdempotencyKey(c.req.header('idempotency-key')),
       caller: c.get('caller'),
     })
@@ -41,7 +74,7 @@ export function addVerifyRoute(app: App, gateway: Gateway): void {
   })
 }
 
-type VerifyBody = z.infer<typeof schemas.verifyRequest>
+type VerifyBody = z.infer<typeof verifyRequest>
 
 const jsonType = /^application\/json *(?:;|$)/i
 
@@ -54,13 +87,13 @@ async function readBody(c: Context): Promise<VerifyBody> {
     if (error instanceof SyntaxError) throw new Refusal('invalid_json', undefined, { cause: error })
     throw error
   }
-  const parsed = schemas.verifyRequest.safeParse(json)
+  const parsed = verifyRequest.safeParse(json)
   if (!parsed.success) throw invalidRequest('json', parsed.error.issues)
   return parsed.data
 }
 
 function readIdempotencyKey(key: string | undefined): string | undefined {
-  const parsed = schemas.verifyHeaders.safeParse({ 'idempotency-key': key })
+  const parsed = verifyHeaders.safeParse({ 'idempotency-key': key })
   if (!parsed.success) throw invalidRequest('header', parsed.error.issues)
   return key
 }

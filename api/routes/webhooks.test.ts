@@ -15,7 +15,7 @@ let at: string
 beforeAll(async () => {
   gateway = await startGateway()
   loop = createDeliveryLoop({
-    database: gateway.database,
+    sql: gateway.database,
     guard: createAddressGuard({ allowPrivate: true }),
     log: createLogger('test', 'silent'),
   })

@@ -1,11 +1,21 @@
 import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/database'
 import type { App } from '../app.ts'
-import { requireOwner } from '../http/authenticate.ts'
+import { ownersOnly } from '../http/authenticate.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
-import type { Gateway } from '../http/gateway.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
-import { providerId } from '../http/schemas.ts'
-import { AddressRefusedError } from '../portal/webhooks/addressGuard.ts'
+import {
+  cursor,
+  cursorOut,
+  defaultLimit,
+  id,
+  isoOrNull,
+  isoTime,
+  limit,
+  ofProvider,
+  providerId,
+} from '../http/wire.ts'
+import { type AddressGuard, AddressRefusedError } from '../portal/webhooks/addressGuard.ts'
 import { type Attempt, type Delivery, deliveriesOf, redeliver } from '../portal/webhooks/deliveryLog.ts'
 import { webhookEvents } from '../portal/webhooks/events.ts'
 import {
@@ -19,23 +29,96 @@ import {
   webhooksOf,
 } from '../portal/webhooks/registry.ts'
 import { Refusal } from '../refusal.ts'
-import * as schemas from './webhookSchemas.ts'
 
-const owner = { middleware: requireOwner, security: [{ apiKey: [] }], tags: ['Webhooks'] }
-const params = z.object({ id: providerId })
-const webhookParams = params.extend({ webhookId: schemas.webhookId })
+const webhookId = id('wh')
+const deliveryId = id('whd')
+const event = z.enum(webhookEvents)
+
+const newWebhook = z
+  .object({
+    url: z
+      .string()
+      .max(2_000)
+      .openapi({ example: 'https://weather.example/tollkeeper', description: 'https, public' }),
+    events: z
+      .array(event)
+      .min(1)
+      .max(webhookEvents.length)
+      .optional()
+      .openapi({ description: 'Default: all' }),
+    description: z.string().max(200).optional(),
+  })
+  .openapi('NewWebhook')
+
+const webhook = z
+  .object({
+    webhookId,
+    providerId,
+    url: z.string(),
+    description: z.string(),
+    events: z.array(event),
+    createdAt: isoTime,
+    disabledAt: isoTime
+      .nullable()
+      .openapi({ description: 'The receiver answered 410; a rotation brings it back' }),
+    previousSecretExpiresAt: isoTime.nullable(),
+  })
+  .openapi('Webhook')
+
+const webhookWithSecret = webhook
+  .extend({
+    secret: z
+      .string()
+      .openapi({ description: 'Shown this once; for any Standard Webhooks library', example: 'whsec_…' }),
+  })
+  .openapi('WebhookWithSecret')
+
+const webhooks = z.object({ webhooks: z.array(webhook) }).openapi('Webhooks')
+
+const deliveriesQuery = z.object({ limit, cursor })
+
+const attempt = z
+  .object({
+    attempt: z.int(),
+    startedAt: isoTime,
+    endedAt: isoTime
+      .nullable()
+      .openapi({ description: 'Null: under way, or cut short; the receiver may have it' }),
+    httpStatus: z.int().nullable(),
+    failure: z.string().nullable().openapi({ example: 'http_500' }),
+    detail: z.string().nullable(),
+    response: z.string().nullable().openapi({ description: 'How the body began' }),
+  })
+  .openapi('WebhookAttempt')
+
+const delivery = z
+  .object({
+    deliveryId,
+    messageId: z.string().openapi({ description: 'The `webhook-id` header: the same for every sending' }),
+    event,
+    paymentId: z.string().nullable(),
+    txHash: z.string().nullable(),
+    status: z.enum(['pending', 'delivered', 'failed']),
+    createdAt: isoTime,
+    deliveredAt: isoTime.nullable(),
+    nextAttemptAt: isoTime.nullable(),
+    attempts: z.array(attempt),
+  })
+  .openapi('WebhookDelivery')
+
+const deliveries = z.object({ deliveries: z.array(delivery), cursor: cursorOut }).openapi('WebhookDeliveries')
+
+const owner = { ...ownersOnly, tags: ['Webhooks'] }
+const webhookParams = ofProvider.extend({ webhookId })
 
 const createWebhook = createRoute({
   ...owner,
   method: 'post',
   path: '/providers/{id}/webhooks',
   summary: 'Register a URL to be told of events',
-  request: { params, body: jsonBody(schemas.newWebhook) },
+  request: { params: ofProvider, body: jsonBody(newWebhook) },
   responses: {
-    201: jsonAnswer(
-      'The webhook, and the secret that its messages are signed with',
-      schemas.webhookWithSecret,
-    ),
+    201: jsonAnswer('The webhook, and the secret that its messages are signed with', webhookWithSecret),
     ...problems(400, 401, 403, 413, 422, 503),
   },
 })
@@ -45,8 +128,8 @@ const getWebhooks = createRoute({
   method: 'get',
   path: '/providers/{id}/webhooks',
   summary: 'Webhooks, without their secrets',
-  request: { params },
-  responses: { 200: jsonAnswer('The webhooks, oldest first', schemas.webhooks), ...problems(401, 403, 503) },
+  request: { params: ofProvider },
+  responses: { 200: jsonAnswer('The webhooks, oldest first', webhooks), ...problems(401, 403, 503) },
 })
 
 const getWebhook = createRoute({
@@ -55,7 +138,7 @@ const getWebhook = createRoute({
   path: '/providers/{id}/webhooks/{webhookId}',
   summary: 'A webhook',
   request: { params: webhookParams },
-  responses: { 200: jsonAnswer('The webhook', schemas.webhook), ...problems(401, 403, 404, 503) },
+  responses: { 200: jsonAnswer('The webhook', webhook), ...problems(401, 403, 404, 503) },
 })
 
 const removeWebhook = createRoute({
@@ -74,7 +157,7 @@ const postRotation = createRoute({
   summary: 'Sign with a new secret; for 24 hours the one before signs as well',
   request: { params: webhookParams },
   responses: {
-    200: jsonAnswer('The new secret', schemas.webhookWithSecret),
+    200: jsonAnswer('The new secret', webhookWithSecret),
     ...problems(401, 403, 404, 503),
   },
 })
@@ -84,9 +167,9 @@ const getDeliveries = createRoute({
   method: 'get',
   path: '/providers/{id}/webhooks/{webhookId}/deliveries',
   summary: 'What was sent, newest first, with every attempt',
-  request: { params: webhookParams, query: schemas.deliveriesQuery },
+  request: { params: webhookParams, query: deliveriesQuery },
   responses: {
-    200: jsonAnswer('The deliveries', schemas.deliveries),
+    200: jsonAnswer('The deliveries', deliveries),
     ...problems(400, 401, 403, 404, 422, 503),
   },
 })
@@ -96,16 +179,17 @@ const postRedelivery = createRoute({
   method: 'post',
   path: '/providers/{id}/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver',
   summary: 'Send a message again, whatever became of it',
-  request: { params: webhookParams.extend({ deliveryId: schemas.deliveryId }) },
+  request: { params: webhookParams.extend({ deliveryId: deliveryId }) },
   responses: { 202: { description: 'It is sent within seconds' }, ...problems(401, 403, 404, 503) },
 })
 
-const defaultLimit = 20
 const positions = createCursor({ createdAt: timeField, id: textField })
 
-export function addWebhookRoutes(app: App, { database, addressGuard, now }: Gateway): void {
+export type WebhookRouteOptions = { sql: Database; addressGuard: AddressGuard; now: () => number }
+
+export function addWebhookRoutes(app: App, { sql, addressGuard, now }: WebhookRouteOptions): void {
   async function requireWebhook(id: string, webhookId: string): Promise<Webhook> {
-    const webhook = await findWebhook(database, id, webhookId)
+    const webhook = await findWebhook(sql, id, webhookId)
     if (webhook === null) throw new Refusal('unknown_webhook')
     return webhook
   }
@@ -121,14 +205,14 @@ export function addWebhookRoutes(app: App, { database, addressGuard, now }: Gate
     })
     const secret = newWebhookSecret()
     const wanted = { providerId: id, url: parsed.href, description, events: [...new Set(events)], secret }
-    const webhook = await insertWebhook(database, wanted)
+    const webhook = await insertWebhook(sql, wanted)
     if (webhook === null)
       throw new Refusal('webhook_limit_reached', `At most ${maxWebhooks} webhooks a provider`)
     return c.json({ ...toWebhook(webhook), secret }, 201)
   })
 
   app.openapi(getWebhooks, async (c) => {
-    const webhooks = await webhooksOf(database, c.req.valid('param').id)
+    const webhooks = await webhooksOf(sql, c.req.valid('param').id)
     return c.json({ webhooks: webhooks.map(toWebhook) }, 200)
   })
 
@@ -139,14 +223,14 @@ export function addWebhookRoutes(app: App, { database, addressGuard, now }: Gate
 
   app.openapi(removeWebhook, async (c) => {
     const { id, webhookId } = c.req.valid('param')
-    if (!(await deleteWebhook(database, id, webhookId))) throw new Refusal('unknown_webhook')
+    if (!(await deleteWebhook(sql, id, webhookId))) throw new Refusal('unknown_webhook')
     return c.body(null, 204)
   })
 
   app.openapi(postRotation, async (c) => {
     const { id, webhookId } = c.req.valid('param')
     const secret = newWebhookSecret()
-    const webhook = await rotateSecret(database, {
+    const webhook = await rotateSecret(sql, {
       providerId: id,
       id: webhookId,
       secret,
@@ -161,7 +245,7 @@ export function addWebhookRoutes(app: App, { database, addressGuard, now }: Gate
     const { limit = defaultLimit, cursor } = c.req.valid('query')
     await requireWebhook(id, webhookId)
     const after = positions.read(webhookId, cursor)
-    const found = await deliveriesOf(database, { webhookId, after, limit: limit + 1 })
+    const found = await deliveriesOf(sql, { webhookId, after, limit: limit + 1 })
     const { page, last } = cutPage(found, limit)
     return c.json(
       {
@@ -175,7 +259,7 @@ export function addWebhookRoutes(app: App, { database, addressGuard, now }: Gate
   app.openapi(postRedelivery, async (c) => {
     const { id, webhookId, deliveryId } = c.req.valid('param')
     await requireWebhook(id, webhookId)
-    const isDue = await redeliver(database, { webhookId, deliveryId, now: new Date(now()) })
+    const isDue = await redeliver(sql, { webhookId, deliveryId, now: new Date(now()) })
     if (!isDue) throw new Refusal('unknown_delivery')
     return c.body(null, 202)
   })
@@ -186,8 +270,8 @@ function toWebhook({ id, createdAt, disabledAt, previousSecretExpiresAt, ...webh
     webhookId: id,
     ...webhook,
     createdAt: createdAt.toISOString(),
-    disabledAt: disabledAt?.toISOString() ?? null,
-    previousSecretExpiresAt: previousSecretExpiresAt?.toISOString() ?? null,
+    disabledAt: isoOrNull(disabledAt),
+    previousSecretExpiresAt: isoOrNull(previousSecretExpiresAt),
   }
 }
 
@@ -196,12 +280,12 @@ function toDelivery({ id, createdAt, deliveredAt, nextAttemptAt, attempts, ...de
     deliveryId: id,
     ...delivery,
     createdAt: createdAt.toISOString(),
-    deliveredAt: deliveredAt?.toISOString() ?? null,
-    nextAttemptAt: nextAttemptAt?.toISOString() ?? null,
+    deliveredAt: isoOrNull(deliveredAt),
+    nextAttemptAt: isoOrNull(nextAttemptAt),
     attempts: attempts.map(toAttempt),
   }
 }
 
 function toAttempt({ startedAt, endedAt, ...attempt }: Attempt) {
-  return { ...attempt, startedAt: startedAt.toISOString(), endedAt: endedAt?.toISOString() ?? null }
+  return { ...attempt, startedAt: startedAt.toISOString(), endedAt: isoOrNull(endedAt) }
 }

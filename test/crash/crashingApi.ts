@@ -2,9 +2,9 @@ import { readFileSync } from 'node:fs'
 import type { AddressInfo } from 'node:net'
 import { serve } from '@hono/node-server'
 import { createApp } from '#api/app'
-import type { GatewaySettings } from '#api/http/gateway'
 import { createLogger } from '#api/log'
 import { loadReceiptKeys } from '#api/receipts/keys'
+import type { GatewaySettings } from '#api/settings'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { type Database, openDatabase } from '#ledger/database'
 import { parseDeployments } from '#protocol/deployments'
@@ -44,7 +44,7 @@ function dieBeforeCommit(database: Database): Database {
 
 const database = openDatabase({ url: options.databaseUrl, applicationName: 'crashing api' })
 const app = createApp({
-  database: options.crashAt === 'before-commit' ? dieBeforeCommit(database) : database,
+  sql: options.crashAt === 'before-commit' ? dieBeforeCommit(database) : database,
   networks: await openServedNetworks([
     { network: networks.localhost, deployment, rpcUrls: [options.rpcUrl] },
   ]),

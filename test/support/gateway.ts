@@ -1,9 +1,9 @@
 import { type Address, type Hash, keccak256, toHex } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
-import { type App, createApp } from '#api/app'
-import type { GatewayDeps, GatewaySettings } from '#api/http/gateway'
+import { type App, type AppOptions, createApp } from '#api/app'
 import { createLogger } from '#api/log'
 import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
+import type { GatewaySettings } from '#api/settings'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import { type Database, openDatabase } from '#ledger/database'
 import { migrate } from '#ledger/migrate'
@@ -24,7 +24,7 @@ export type TestGateway = {
   /** A further process on the same database and chain. */
   another(overrides?: Partial<GatewaySettings>): App
   /** The same with parts of the test's own. */
-  withDeps(deps: Partial<GatewayDeps>): App
+  withOptions(options: Partial<AppOptions>): App
   database: Database
   databaseUrl: string
   chain: LocalChain
@@ -85,15 +85,15 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
   const settings: GatewaySettings = { ...testGatewaySettings, ...overrides }
   let frozen: number | null = null
   const receiptKeys = toReceiptKeys(rotateReceiptKeys(undefined))
-  const another = (more: Partial<GatewaySettings> = {}, deps: Partial<GatewayDeps> = {}) =>
+  const another = (more: Partial<GatewaySettings> = {}, options: Partial<AppOptions> = {}) =>
     createApp({
-      database,
+      sql: database,
       networks: [served],
       settings: { ...settings, ...more },
       receiptKeys,
       log: createLogger('test', 'error'),
       now: () => frozen ?? Date.now(),
-      ...deps,
+      ...options,
     })
 
   const index = async () => {
@@ -109,7 +109,7 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
   return {
     app: another(),
     another,
-    withDeps: (deps) => another({}, deps),
+    withOptions: (options) => another({}, options),
     database,
     databaseUrl,
     chain,

@@ -7,7 +7,7 @@ import { type KeeperStack, platformWallet } from './keeperStack.ts'
 /** A gateway on the database of a keeper stack. */
 export function createStackGateway(stack: KeeperStack, { publicQueue = true } = {}) {
   return createApp({
-    database: stack.database,
+    sql: stack.database,
     networks: [stack.served],
     settings: { ...testGatewaySettings, platformWallet, publicQueue },
     receiptKeys: toReceiptKeys(rotateReceiptKeys(undefined)),

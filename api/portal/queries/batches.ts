@@ -4,8 +4,8 @@ import type { Database } from '#ledger/database'
 export type BatchFilter = {
   chainId: number
   /** Only batches that paid this wallet, with its own count and sum. */
-  wallet?: Address
-  txHash?: string
+  wallet: Address | undefined
+  txHash: string | undefined
 }
 
 /** One BatchSettled, as far as it concerns the wallet asked for. */
@@ -26,23 +26,23 @@ export type BatchRow = {
 
 /** The newest first. */
 export async function listBatches(
-  database: Database,
+  sql: Database,
   { chainId, wallet, txHash }: BatchFilter,
   { after, limit }: { after: { sequence: number } | null; limit: number },
 ): Promise<BatchRow[]> {
-  const share = wallet === undefined ? database`b` : database`r`
-  return database<BatchRow[]>`
-    select ${columns(database, wallet !== undefined)}
+  const share = wallet === undefined ? sql`b` : sql`r`
+  return sql<BatchRow[]>`
+    select ${columns(sql, wallet !== undefined)}
     from indexer.batch b
     ${
       wallet === undefined
-        ? database``
-        : database`join indexer.batch_recipient r
+        ? sql``
+        : sql`join indexer.batch_recipient r
             on r.chain_id = b.chain_id and r.tx_hash = b.tx_hash and r.log_index = b.log_index and r.recipient = ${wallet}`
     }
     where ${share}.chain_id = ${chainId}
-      ${txHash === undefined ? database`` : database`and b.tx_hash = ${txHash}`}
-      ${after === null ? database`` : database`and ${share}.sequence < ${after.sequence}`}
+      ${txHash === undefined ? sql`` : sql`and b.tx_hash = ${txHash}`}
+      ${after === null ? sql`` : sql`and ${share}.sequence < ${after.sequence}`}
     order by ${share}.sequence desc
     limit ${limit}`
 }
@@ -60,20 +60,20 @@ export type StoredBatchRow = BatchRow & { confirmedAt: Date | null; gasTokenUsd:
 
 /** A wallet's batches of a time, the oldest first, after the last one of the page before. */
 export async function listBatchesOfPeriod(
-  database: Database,
+  sql: Database,
   { chainId, wallet, from, to }: PeriodFilter,
   { after, limit }: { after: Pick<BatchRow, 'blockTime' | 'sequence'> | null; limit: number },
 ): Promise<StoredBatchRow[]> {
   // Joined by sequence, not by hash: batches of one time stand side by side in that index.
-  return database<StoredBatchRow[]>`
+  return sql<StoredBatchRow[]>`
     with r as materialized (
       select sequence, payment_count, total, block_time from indexer.batch_recipient
       where chain_id = ${chainId} and recipient = ${wallet} and block_time >= ${from} and block_time < ${to}
-        ${after === null ? database`` : database`and (block_time, sequence) > (${after.blockTime}, ${after.sequence})`}
+        ${after === null ? sql`` : sql`and (block_time, sequence) > (${after.blockTime}, ${after.sequence})`}
       order by block_time, sequence
       limit ${limit}
     )
-    select ${columns(database, true)}, c.confirmed_at as "confirmedAt", g.usd as "gasTokenUsd"
+    select ${columns(sql, true)}, c.confirmed_at as "confirmedAt", g.usd as "gasTokenUsd"
     from r join indexer.batch b on b.chain_id = ${chainId} and b.sequence = r.sequence
     left join confirmation c on c.chain_id = ${chainId} and c.block_hash = b.block_hash
     left join gas_token_price g on g.chain_id = ${chainId} and g.block_hash = b.block_hash

@@ -15,14 +15,14 @@ export type BlockFacts = {
 export type BlockRef = { blockNumber: bigint; blockHash: Hash }
 
 export async function readBlockFacts(
-  database: Database,
+  sql: Database,
   served: ServedNetwork,
   { blocks, indexedBlock, gasTokenUsd }: { blocks: BlockRef[]; indexedBlock: bigint; gasTokenUsd: bigint },
 ): Promise<Map<Hash, BlockFacts>> {
   const distinct = new Map(blocks.map((block) => [block.blockHash, block]))
   const [confirmedAt, prices] = await Promise.all([
-    confirmationTimes(database, served, [...distinct.values()], indexedBlock),
-    gasTokenPrices(database, served, [...distinct.values()], gasTokenUsd),
+    confirmationTimes(sql, served, [...distinct.values()], indexedBlock),
+    gasTokenPrices(sql, served, [...distinct.values()], gasTokenUsd),
   ])
   return new Map(
     [...distinct.keys()].map((hash) => [
@@ -33,7 +33,7 @@ export async function readBlockFacts(
 }
 
 async function confirmationTimes(
-  database: Database,
+  sql: Database,
   { network, client }: ServedNetwork,
   blocks: BlockRef[],
   indexedBlock: bigint,
@@ -42,9 +42,9 @@ async function confirmationTimes(
   const depth = BigInt(network.confirmations)
   const deep = blocks.filter(({ blockNumber }) => blockNumber + depth <= indexedBlock)
   if (deep.length === 0) return new Map()
-  const known = await database<{ blockHash: Hash; confirmedAt: Date }[]>`
+  const known = await sql<{ blockHash: Hash; confirmedAt: Date }[]>`
     select block_hash as "blockHash", confirmed_at as "confirmedAt" from confirmation
-    where chain_id = ${chainId} and block_hash in ${database(deep.map(({ blockHash }) => blockHash))}`
+    where chain_id = ${chainId} and block_hash in ${sql(deep.map(({ blockHash }) => blockHash))}`
   const times = new Map(known.map(({ blockHash, confirmedAt }) => [blockHash, confirmedAt]))
 
   const fresh = await Promise.all(
@@ -62,7 +62,7 @@ async function confirmationTimes(
       block_hash: blockHash,
       confirmed_at: confirmedAt,
     }))
-    await database`insert into confirmation ${database(rows)} on conflict do nothing`
+    await sql`insert into confirmation ${sql(rows)} on conflict do nothing`
   }
   for (const { blockHash, confirmedAt } of fresh) times.set(blockHash, confirmedAt)
   return times
@@ -70,16 +70,16 @@ async function confirmationTimes(
 
 /** Without a feed, or where the node doesn't keep that block's state, the configured price holds. */
 async function gasTokenPrices(
-  database: Database,
+  sql: Database,
   { network, client }: ServedNetwork,
   blocks: BlockRef[],
   configured: bigint,
 ): Promise<Map<Hash, bigint>> {
   const { chainId, ethUsdFeed } = network
   if (ethUsdFeed === undefined || blocks.length === 0) return new Map()
-  const known = await database<{ blockHash: Hash; usd: bigint }[]>`
+  const known = await sql<{ blockHash: Hash; usd: bigint }[]>`
     select block_hash as "blockHash", usd from gas_token_price
-    where chain_id = ${chainId} and block_hash in ${database(blocks.map(({ blockHash }) => blockHash))}`
+    where chain_id = ${chainId} and block_hash in ${sql(blocks.map(({ blockHash }) => blockHash))}`
   const prices = new Map(known.map(({ blockHash, usd }) => [blockHash, usd]))
 
   const fresh = await Promise.all(
@@ -98,7 +98,7 @@ async function gasTokenPrices(
   const rows = fresh.flat()
   if (rows.length > 0) {
     const values = rows.map(({ blockHash, usd }) => ({ chain_id: chainId, block_hash: blockHash, usd }))
-    await database`insert into gas_token_price ${database(values)} on conflict do nothing`
+    await sql`insert into gas_token_price ${sql(values)} on conflict do nothing`
   }
   for (const { blockHash, usd } of rows) prices.set(blockHash, usd)
   return prices

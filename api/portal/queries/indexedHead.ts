@@ -17,11 +17,8 @@ export function isMissingIndex(error: unknown): boolean {
  * @throws {Refusal} `index_behind` where there is none, or where it is below the highest block that a decision of the
  *   keeper relied on: it's being rebuilt, and what it doesn't show yet is not unsettled.
  */
-export async function requireIndexedHead(database: Database, chainId: number): Promise<IndexedHead> {
-  const [head, acted] = await Promise.all([
-    readIndexedHead(database, chainId),
-    readActedBlock(database, chainId),
-  ])
+export async function requireIndexedHead(sql: Database, chainId: number): Promise<IndexedHead> {
+  const [head, acted] = await Promise.all([readIndexedHead(sql, chainId), readActedBlock(sql, chainId)])
   if (head === null) throw new Refusal('index_behind', 'The index has not been built yet')
   if (head.blockNumber < acted) {
     throw new Refusal('index_behind', undefined, {

@@ -45,12 +45,12 @@ type Row = Omit<PaymentRecord, 'provider' | 'fee' | 'status'>
 
 /** @param now decides whether an authorization that nobody used has run out. */
 export async function findPayment(
-  database: Database,
+  sql: Database,
   paymentId: string,
   now: Date,
 ): Promise<PaymentRecord | undefined> {
   const [[row], found] = await Promise.all([
-    database<Row[]>`
+    sql<Row[]>`
       select id as "paymentId", request_id as "requestId", provider_id as "providerId", endpoint_id as "endpointId",
         chain_id as "chainId", token, payer, resource, tier, effective_rate as "effectiveRate",
         accepted_at as "acceptedAt", attempts, next_attempt_at as "nextAttemptAt", failure_code as "failureCode",
@@ -61,10 +61,10 @@ export async function findPayment(
         ) as "isSettling"
       from payment
       where id = ${paymentId}`,
-    database<(PaymentHalf & { half: 0 | 1 })[]>`
+    sql<(PaymentHalf & { half: 0 | 1 })[]>`
       select half, state, recipient, value, valid_before as "validBefore", nonce, tx_hash as "txHash",
         log_index as "logIndex", block_number as "blockNumber", block_hash as "blockHash"
-      from ${halves(database)} h
+      from ${halves(sql)} h
       where payment_id = ${paymentId}`,
   ])
   const provider = found.find(({ half }) => half === 0)
@@ -92,23 +92,23 @@ export type VoidOutcome = 'voided' | 'unknown' | 'forbidden' | 'claimed'
  * The keeper claims under the same row lock, so one of the two comes first and the other sees it.
  */
 export async function voidPayment(
-  database: Database,
+  sql: Database,
   { paymentId, providerId, now }: { paymentId: string; providerId: string; now: Date },
 ): Promise<VoidOutcome> {
-  return database.begin(async (sql): Promise<VoidOutcome> => {
-    const [payment] = await sql<{ providerId: string; voidedAt: Date | null; publishedAt: Date | null }[]>`
+  return sql.begin(async (tx): Promise<VoidOutcome> => {
+    const [payment] = await tx<{ providerId: string; voidedAt: Date | null; publishedAt: Date | null }[]>`
       select provider_id as "providerId", voided_at as "voidedAt", published_at as "publishedAt"
       from payment where id = ${paymentId} for update`
     if (payment === undefined) return 'unknown'
     if (payment.providerId !== providerId) return 'forbidden'
     if (payment.voidedAt !== null) return 'voided'
-    const [claim] = await sql`
+    const [claim] = await tx`
       select from batch_item where payment_id = ${paymentId} and active
       union all
-      select from ${halves(sql)} h where payment_id = ${paymentId} and state <> 'open'
+      select from ${halves(tx)} h where payment_id = ${paymentId} and state <> 'open'
       limit 1`
     if (claim !== undefined || payment.publishedAt !== null) return 'claimed'
-    await sql`update payment set voided_at = ${now} where id = ${paymentId}`
+    await tx`update payment set voided_at = ${now} where id = ${paymentId}`
     return 'voided'
   }) as Promise<VoidOutcome>
 }

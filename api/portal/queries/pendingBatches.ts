@@ -30,7 +30,7 @@ export type PendingQuestion = {
  * The batches that are due, as `GET /settlements/pending` publishes them: what a trigger has fired for, and what stands
  * in a batch of ours that should have been mined long ago.
  */
-export function createPendingBatches(database: Database) {
+export function createPendingBatches(sql: Database) {
   const noneFullUntil = new Map<string, number>()
 
   /** Many wallets looked at in vain: not more often than it takes a tenth of the time, whoever asks. */
@@ -39,7 +39,7 @@ export function createPendingBatches(database: Database) {
     return async (threshold) => {
       const began = performance.now()
       if (began < (noneFullUntil.get(key) ?? 0)) return null
-      const full = await findFullWallet(database, group, threshold)
+      const full = await findFullWallet(sql, group, threshold)
       if (!full) noneFullUntil.set(key, performance.now() + 10 * (performance.now() - began))
       return full
     }
@@ -53,13 +53,13 @@ export function createPendingBatches(database: Database) {
     const scope = { chainId: served.network.chainId, token: served.token }
     const batches: PendingBatch[] = []
     const publish = async ({ feeRecipient }: QueueGroup, trigger: Trigger, ids: string[]) => {
-      const payments = await publishPayments(database, ids, now)
+      const payments = await publishPayments(sql, ids, now)
       if (payments.length > 0) batches.push({ feeRecipient, trigger, payments })
     }
     // A keeper does so as well; where it's gone, others need what it had put off.
-    await returnPutOff(database, scope, now)
-    for (const group of await readGroups(database, scope)) {
-      const stalled = page > 0 ? [] : await readStalled(database, group, now, mostPayments)
+    await returnPutOff(sql, scope, now)
+    for (const group of await readGroups(sql, scope)) {
+      const stalled = page > 0 ? [] : await readStalled(sql, group, now, mostPayments)
       if (stalled[0])
         await publish(
           group,
@@ -67,21 +67,21 @@ export function createPendingBatches(database: Database) {
           stalled.map(({ id }) => id),
         )
 
-      const extremes = await readExtremes(database, group, now)
+      const extremes = await readExtremes(sql, group, now)
       if (!extremes) continue
       const reads = {
         findFullWallet: createSparing(group),
-        readSize: () => readNextBatchSize(database, group, mostPayments),
+        readSize: () => readNextBatchSize(sql, group, mostPayments),
       }
       const from = served.deployment.batchSettlement
       const trigger = await findDueTrigger(served, from, extremes, settings, reads, now)
       if (!trigger) continue
       if (trigger === 'high_value') {
-        const [greatest] = (await readGreatest(database, group, triggers.highValue, page + 1)).slice(page)
+        const [greatest] = (await readGreatest(sql, group, triggers.highValue, page + 1)).slice(page)
         if (greatest) await publish(group, trigger, [greatest.id])
         continue
       }
-      const urgent = await readMostUrgent(database, group, {
+      const urgent = await readMostUrgent(sql, group, {
         now,
         below: triggers.highValue,
         expiryLeadMs: triggers.expiryLeadMs,

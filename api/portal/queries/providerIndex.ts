@@ -1,5 +1,5 @@
 import type { Database } from '#ledger/database'
-import { networkByChainId } from '#protocol/networks'
+import { networkByChainId, networkByName } from '#protocol/networks'
 import { requireIndexedHead } from './indexedHead.ts'
 
 /**
@@ -8,19 +8,24 @@ import { requireIndexedHead } from './indexedHead.ts'
  * @throws {Refusal} `index_behind` where the index of one of them can't be believed now
  */
 export async function requireProviderIndex(
-  database: Database,
+  sql: Database,
   providerId: string,
   chainId?: number,
 ): Promise<Record<string, number>> {
-  const chains = await database<{ chainId: number }[]>`
+  const chains = await sql<{ chainId: number }[]>`
     select distinct chain_id as "chainId" from wallet where provider_id = ${providerId}
-      ${chainId === undefined ? database`` : database`and chain_id = ${chainId}`}
+      ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
     order by chain_id`
   const heads = await Promise.all(
     chains.map(async (chain): Promise<[string, number]> => {
-      const { blockNumber } = await requireIndexedHead(database, chain.chainId)
+      const { blockNumber } = await requireIndexedHead(sql, chain.chainId)
       return [networkByChainId(chain.chainId).name, Number(blockNumber)]
     }),
   )
   return Object.fromEntries(heads)
+}
+
+/** @param indexedBlocks of a provider's networks, by name; or of the one that was asked for */
+export function isTestMoneyOnly(indexedBlocks: Record<string, number>): boolean {
+  return Object.keys(indexedBlocks).every((name) => networkByName(name).testnet)
 }

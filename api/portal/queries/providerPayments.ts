@@ -13,8 +13,8 @@ export type ProviderPayment = {
   payer: Address
   payTo: Address
   /** Base units, as signed. */
-  net: bigint
-  fee: bigint
+  providerAmount: bigint
+  feeAmount: bigint
   tier: string
   resource: string
   acceptedAt: Date
@@ -203,7 +203,7 @@ async function readPayments(
       limit ${limit}
     )
     select p.id as "paymentId", p.request_id as "requestId", p.endpoint_id as "endpointId", p.chain_id as "chainId",
-      p.payer, p.payee as "payTo", p.provider_amount as net, p.fee_amount as fee, p.tier, p.resource,
+      p.payer, p.payee as "payTo", p.provider_amount as "providerAmount", p.fee_amount as "feeAmount", p.tier, p.resource,
       p.accepted_at as "acceptedAt", p.attempts, p.next_attempt_at as "nextAttemptAt",
       p.failure_code as "failureCode", p.failed_at as "failedAt", p.voided_at as "voidedAt",
       p.valid_before as "validBefore", p.is_last as "isLast",

@@ -9,11 +9,16 @@ export type WalletWork = {
   waiting: WalletQueue | null
   settlingPayments: number
   /** USDC base units that the wallet will receive. */
-  settling: bigint
+  settlingAmount: bigint
   retryingPayments: number
 }
 
-export const noWork: WalletWork = { waiting: null, settlingPayments: 0, settling: 0n, retryingPayments: 0 }
+export const noWork: WalletWork = {
+  waiting: null,
+  settlingPayments: 0,
+  settlingAmount: 0n,
+  retryingPayments: 0,
+}
 
 type Row = {
   walletId: string
@@ -25,7 +30,7 @@ type Row = {
   firstValidBefore: bigint | null
   retryDue: boolean
   settlingPayments: number
-  settling: bigint
+  settlingAmount: bigint
   retryingPayments: number
 }
 
@@ -42,10 +47,10 @@ export type ProviderWorkQuestion = {
  * @returns by the wallet's id, those that have any
  */
 export async function readProviderWork(
-  database: Database,
+  sql: Database,
   { providerId, tokens, now }: ProviderWorkQuestion,
 ): Promise<Map<string, WalletWork>> {
-  const rows = await database<Row[]>`
+  const rows = await sql<Row[]>`
     with served as (
       select * from unnest(${tokens.map(({ chainId }) => chainId)}::int[], ${tokens.map(({ token }) => token)}::text[])
         as served (chain_id, token)
@@ -59,7 +64,7 @@ export async function readProviderWork(
       from wallet w
       join served s on s.chain_id = w.chain_id
       join payment p on p.chain_id = w.chain_id and p.token = s.token and p.payee = w.address
-      join ${halves(database)} h on h.payment_id = p.id and h.half = 0
+      join ${halves(sql)} h on h.payment_id = p.id and h.half = 0
       where w.provider_id = ${providerId}
         and p.concluded_at is null and p.failed_at is null and p.voided_at is null
         and h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz)
@@ -72,15 +77,15 @@ export async function readProviderWork(
       min(valid_before) filter (where stage = 'waiting') as "firstValidBefore",
       coalesce(bool_or(attempts > 0) filter (where stage = 'waiting'), false) as "retryDue",
       count(*) filter (where stage = 'settling')::int as "settlingPayments",
-      coalesce(sum(provider_amount) filter (where stage = 'settling'), 0) as settling,
+      coalesce(sum(provider_amount) filter (where stage = 'settling'), 0) as "settlingAmount",
       count(*) filter (where stage = 'retrying')::int as "retryingPayments"
     from open
     group by wallet_id, address`
   return new Map(rows.map((row) => [row.walletId, toWork(row)]))
 }
 
-function toWork({ settlingPayments, settling, retryingPayments, ...queue }: Row): WalletWork {
-  return { waiting: toQueue(queue), settlingPayments, settling, retryingPayments }
+function toWork({ settlingPayments, settlingAmount, retryingPayments, ...queue }: Row): WalletWork {
+  return { waiting: toQueue(queue), settlingPayments, settlingAmount, retryingPayments }
 }
 
 function toQueue({
@@ -89,7 +94,7 @@ function toQueue({
   firstQueuedAt,
   firstValidBefore,
   ...queue
-}: Omit<Row, 'settlingPayments' | 'settling' | 'retryingPayments'>): WalletQueue | null {
+}: Omit<Row, 'settlingPayments' | 'settlingAmount' | 'retryingPayments'>): WalletQueue | null {
   if (largestPayment === null || firstQueuedAt === null || firstValidBefore === null) return null
   return { ...queue, largestPayment, firstQueuedAt, firstValidBefore }
 }

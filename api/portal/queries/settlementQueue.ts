@@ -2,6 +2,8 @@ import type { Address } from 'viem'
 import type { Database } from '#ledger/database'
 import { halves } from '#ledger/halves'
 import type { WalletQueue } from '#ledger/triggers'
+import { Refusal } from '../../refusal.ts'
+import { fromIndex } from './indexedHead.ts'
 
 export type QueueQuestion = {
   chainId: number
@@ -19,17 +21,17 @@ export type QueueQuestion = {
  * @returns null where it waits for nothing
  */
 export async function readWalletQueue(
-  database: Database,
+  sql: Database,
   { chainId, token, wallet, half, now }: QueueQuestion,
 ): Promise<WalletQueue | null> {
-  const recipient = half === 0 ? database`payee` : database`fee_recipient`
-  const [row] = await database<WalletQueue[]>`
+  const recipient = half === 0 ? sql`payee` : sql`fee_recipient`
+  const [row] = await sql<WalletQueue[]>`
     select ${wallet} as payee, count(*)::int as "paymentCount", sum(h.value) as amount,
       max(p.provider_amount + p.fee_amount) as "largestPayment", min(p.accepted_at) as "firstQueuedAt",
       min(h.valid_before) as "firstValidBefore",
       coalesce(bool_or(p.attempts > 0 and p.next_attempt_at <= ${now}), false) as "retryDue"
     from payment p
-    join ${halves(database)} h on h.payment_id = p.id and h.half = ${half}
+    join ${halves(sql)} h on h.payment_id = p.id and h.half = ${half}
     where p.chain_id = ${chainId} and p.token = ${token} and p.${recipient} = ${wallet}
       and p.concluded_at is null and p.failed_at is null and p.voided_at is null
       and h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz)
@@ -37,14 +39,20 @@ export async function readWalletQueue(
   return row ?? null
 }
 
-/** Whether a wallet was ever registered or paid: an empty queue of another one is a mistyped address. */
-export async function isKnownWallet(
-  database: Database,
+/**
+ * Refuses a wallet that was never registered or paid: its queue would be empty, but its address may be mistyped.
+ *
+ * @throws {Refusal} `unknown_wallet`
+ */
+export async function requireKnownWallet(
+  sql: Database,
   { chainId, wallet }: { chainId: number; wallet: Address },
-): Promise<boolean> {
-  const [row] = await database<[{ known: boolean }]>`
+): Promise<void> {
+  const [row] = await fromIndex(sql<[{ isKnown: boolean }]>`
     select exists (select from wallet where chain_id = ${chainId} and address = ${wallet})
       or exists (select from indexer.batch_recipient
-        where chain_id = ${chainId} and recipient = ${wallet}) as known`
-  return row.known
+        where chain_id = ${chainId} and recipient = ${wallet}) as "isKnown"`)
+  if (!row.isKnown) {
+    throw new Refusal('unknown_wallet', `Nothing is registered for or was paid to ${wallet} here`)
+  }
 }

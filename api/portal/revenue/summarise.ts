@@ -22,25 +22,25 @@ function isUndecided(sql: Queryable) {
  *
  * @returns how many were added, at most `limit`
  */
-export async function summarisePayments(database: Database, { limit }: { limit: number }): Promise<number> {
-  return database.begin(async (sql) => {
+export async function summarisePayments(sql: Database, { limit }: { limit: number }): Promise<number> {
+  return sql.begin(async (tx) => {
     // Locked and read by two statements: the second one's snapshot is as young as the lock.
-    const taken = await sql<{ id: string }[]>`
+    const taken = await tx<{ id: string }[]>`
       select p.id from payment p where p.summarised is null and p.concluded_at is not null
         and not exists (
-          select from ${halves(sql)} h
-          where h.payment_id = p.id and ${isUndecided(sql)}
+          select from ${halves(tx)} h
+          where h.payment_id = p.id and ${isUndecided(tx)}
         )
       order by p.concluded_at limit ${limit} for update of p skip locked`
     if (taken.length === 0) return 0
-    await sql`
+    await tx`
       with concluded as (
         select p.id, coalesce(sum(case when h.state = 'settled' then 1 << h.half else 0 end), 0)
           + case when p.voided_at is null then 0 else 4 end as bits
-        from payment p left join ${halves(sql)} h on h.payment_id = p.id
+        from payment p left join ${halves(tx)} h on h.payment_id = p.id
         where p.id = any(${taken.map(({ id }) => id)})
         group by p.id
-        having not bool_or(${isUndecided(sql)})
+        having not bool_or(${isUndecided(tx)})
       ), added as (
         update payment p set summarised = c.bits from concluded c where p.id = c.id
         returning p.provider_id, p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer, p.provider_amount,
@@ -85,19 +85,19 @@ export type SummaryLoop = { start(): void; close(): Promise<void> }
 
 /** Keeps the sums up to date, in the background of an api process. */
 export function createSummaryLoop(options: {
-  database: Database
+  sql: Database
   log: Logger
   pollIntervalMs?: number
   onError?: () => void
 }): SummaryLoop {
-  const { database, log, pollIntervalMs = 5_000, onError } = options
+  const { sql, log, pollIntervalMs = 5_000, onError } = options
   const limit = 2_000
   const stop = new AbortController()
   let running: Promise<void> | undefined
 
   async function run(): Promise<void> {
     while (!stop.signal.aborted) {
-      const added = await summarisePayments(database, { limit }).catch((error: unknown) => {
+      const added = await summarisePayments(sql, { limit }).catch((error: unknown) => {
         // Not deployed yet: nothing can be concluded either.
         if (isMissingIndex(error)) return 0
         // Until then the views sum from the chain what is missing here: slower, not wrong.

@@ -15,9 +15,10 @@ export type UsageCounters = {
 }
 
 export type UsageCountersOptions = {
-  database: Database
+  sql: Database
   log: Logger
-  now?: () => Date
+  /** Unix milliseconds. */
+  now?: () => number
   flushIntervalMs?: number
   onError?: () => void
 }
@@ -28,7 +29,7 @@ const hourMs = 3_600_000
 
 /** Counts calls without a write a request. A crash loses what was counted since the last flush. */
 export function createUsageCounters(options: UsageCountersOptions): UsageCounters {
-  const { database, log, now = () => new Date(), flushIntervalMs = 5_000, onError } = options
+  const { sql, log, now = Date.now, flushIntervalMs = 5_000, onError } = options
   let counts = new Map<string, Count>()
   let timer: NodeJS.Timeout | undefined
   let flushing: Promise<void> = Promise.resolve()
@@ -46,7 +47,7 @@ export function createUsageCounters(options: UsageCountersOptions): UsageCounter
     counts = new Map()
     try {
       // In the order of the key: processes that flush at once wait for each other instead of deadlocking.
-      await database`
+      await sql`
         insert into usage as u (provider_id, hour, endpoint_id, outcome, calls)
         select provider_id, hour, endpoint_id, outcome, calls
         from unnest(
@@ -72,7 +73,7 @@ export function createUsageCounters(options: UsageCountersOptions): UsageCounter
 
   return {
     count({ providerId, endpointId }, outcome) {
-      const hour = new Date(Math.floor(now().getTime() / hourMs) * hourMs)
+      const hour = new Date(Math.floor(now() / hourMs) * hourMs)
       add({ providerId, endpointId, hour, outcome, calls: 1 })
     },
     flush,

@@ -35,11 +35,11 @@ export type AttemptResult = {
  * @returns how many outbox rows were taken, at most `limit`
  */
 export async function dispatchOutbox(
-  database: Database,
+  sql: Database,
   { now, limit }: { now: Date; limit: number },
 ): Promise<number> {
-  return database.begin(async (sql) => {
-    const wanted = await sql<{ outboxId: bigint; webhookId: string | null }[]>`
+  return sql.begin(async (tx) => {
+    const wanted = await tx<{ outboxId: bigint; webhookId: string | null }[]>`
       with fresh as (
         select id, provider_id, event from outbox where dispatched_at is null
         order by id limit ${limit} for update skip locked
@@ -52,7 +52,7 @@ export async function dispatchOutbox(
     const deliveries = wanted.filter((row) => row.webhookId !== null)
     if (deliveries.length > 0) {
       // The message id is made of what names the event, so it's the same wherever and whenever it is made.
-      await sql`
+      await tx`
         insert into webhook_delivery (id, outbox_id, webhook_id, message_id, next_attempt_at, created_at)
         select pair.id, o.id, pair.webhook_id,
           'msg_' || left(encode(sha256(convert_to(concat_ws('|', o.event, o.provider_id, o.payment_id,

@@ -71,13 +71,20 @@ const start = new Date('2026-11-21T12:00:00Z')
 
 function createClock() {
   let time = start.getTime()
-  return { now: () => new Date(time), advance: (ms: number) => (time += ms) }
+  return { now: () => new Date(time), ms: () => time, advance: (ms: number) => (time += ms) }
 }
 
 function createLoop(options: Partial<DeliveryLoopOptions> = {}): DeliveryLoop {
   const guard = createAddressGuard({ allowPrivate: true })
   const log = pino({ level: 'silent' })
-  const loop = createDeliveryLoop({ database, guard, log, random: () => 0.5, timeoutMs: 2_000, ...options })
+  const loop = createDeliveryLoop({
+    sql: database,
+    guard,
+    log,
+    random: () => 0.5,
+    timeoutMs: 2_000,
+    ...options,
+  })
   cleanups.push(loop.close)
   return loop
 }
@@ -131,7 +138,7 @@ test('behavior: retried on the schedule, with the same message id, until it is r
   const { providerId, webhookId } = await register(receiver.url)
   await emit(providerId)
   const clock = createClock()
-  const loop = createLoop({ now: clock.now })
+  const loop = createLoop({ now: clock.ms })
   expect(await loop.deliverDue()).toBe(1)
   expect(await log(webhookId)).toMatchObject([
     {
@@ -166,7 +173,7 @@ test('behavior: given up after ten sendings, and sent again by hand', async () =
   await emit(providerId)
   const clock = createClock()
   const outcomes: string[] = []
-  const loop = createLoop({ now: clock.now, onAttempt: (outcome) => outcomes.push(outcome) })
+  const loop = createLoop({ now: clock.ms, onAttempt: (outcome) => outcomes.push(outcome) })
   for (let day = 0; day < 12; day++) {
     await loop.deliverDue()
     clock.advance(86_400_000)
@@ -196,7 +203,7 @@ test('behavior: a crash between sending and writing it down sends again', async 
   const claim = { limit: 10, perWebhook: 4, busyWebhooks: [], leaseMs: 32_000 }
   // What a process leaves behind that dies while it sends.
   expect(await claimDeliveries(database, { ...claim, now: clock.now() })).toHaveLength(1)
-  const loop = createLoop({ now: clock.now })
+  const loop = createLoop({ now: clock.ms })
   expect(await loop.deliverDue()).toBe(0)
   clock.advance(32_000)
   expect(await loop.deliverDue()).toBe(1)

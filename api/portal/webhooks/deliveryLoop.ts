@@ -14,10 +14,11 @@ import {
 import { type SendResult, send } from './send.ts'
 
 export type DeliveryLoopOptions = {
-  database: Database
+  sql: Database
   guard: AddressGuard
   log: Logger
-  now?: () => Date
+  /** Unix milliseconds. */
+  now?: () => number
   /** In [0, 1); spreads retries. */
   random?: () => number
   /** How long to rest when nothing is due. */
@@ -51,18 +52,18 @@ const leaseMarginMs = 30_000
  * happen it is sent again. Any number of processes share the work.
  */
 export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
-  const { database, guard, log, onAttempt, onError } = options
-  const { now = () => new Date(), random = Math.random } = options
+  const { sql, guard, log, onAttempt, onError } = options
+  const { now = Date.now, random = Math.random } = options
   const { pollIntervalMs = 1_000, concurrency = 16, perWebhook = 4, timeoutMs = 10_000 } = options
   const underWay = new Map<Promise<void>, string>()
   const stop = new AbortController()
   let running: Promise<void> | undefined
 
   async function startDue(): Promise<number> {
-    while ((await dispatchOutbox(database, { now: now(), limit: 500 })) === 500);
+    while ((await dispatchOutbox(sql, { now: new Date(now()), limit: 500 })) === 500);
     const counts = Map.groupBy(underWay.values(), (webhookId) => webhookId)
-    const claimed = await claimDeliveries(database, {
-      now: now(),
+    const claimed = await claimDeliveries(sql, {
+      now: new Date(now()),
       leaseMs: timeoutMs + leaseMarginMs,
       limit: concurrency - underWay.size,
       perWebhook,
@@ -82,17 +83,17 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
   }
 
   async function deliver(delivery: ClaimedDelivery): Promise<void> {
-    const { headers, body } = signMessage(delivery, now())
+    const { headers, body } = signMessage(delivery, new Date(now()))
     const result = await send({ url: delivery.url, headers, body, guard, timeoutMs })
     const failure = failureOf(result)
-    const endedAt = now()
+    const endedAt = new Date(now())
     const retryAfterMs = result.status === 'answered' ? result.retryAfterMs : 0
     const delayMs =
       failure === null
         ? null
         : decideRedelivery({ attempts: delivery.attempt, retryAfterMs, random: random() })
     await recordAttempt(
-      database,
+      sql,
       delivery,
       {
         endedAt,
@@ -104,7 +105,7 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
       },
       delayMs === null ? null : new Date(endedAt.getTime() + delayMs),
     )
-    if (failure === 'gone') await disableWebhook(database, delivery.webhookId, endedAt)
+    if (failure === 'gone') await disableWebhook(sql, delivery.webhookId, endedAt)
     onAttempt?.(failure === null ? 'delivered' : delayMs === null ? 'exhausted' : 'failed')
     const { id, attempt, webhookId, messageId } = delivery
     log.info({ deliveryId: id, webhookId, messageId, attempt, failure }, 'webhook sent')

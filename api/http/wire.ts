@@ -1,0 +1,161 @@
+import { z } from '@hono/zod-openapi'
+import { type Address, checksumAddress, type Hash } from 'viem'
+import { networkNames } from '#protocol/networks'
+import { type Trigger, triggerCodes } from '#protocol/settlement'
+
+/*
+ * The words that several routes use in requests and answers. What only one route uses stands beside that route. The
+ * OpenAPI document is generated from the same schemas.
+ */
+
+// Amounts -------------------------------------------------------------------------------------------------------------
+
+/** As SPEC.md names them: fields that end in `_usdc` are decimal. */
+export const decimalUsdc = z.string().openapi({ example: '0.050000', description: 'USDC, always 6 decimals' })
+
+/** As SPEC.md names them: fields that end in `Usdc` are in base units. */
+export const baseUnits = z
+  .string()
+  .openapi({ example: '47500', description: 'USDC base units: 1000000 = 1 USDC' })
+
+/** A decimal string, or a JSON number read by its shortest decimal form. `parseUsdc` reads it. */
+const usdcPerUnit = z
+  .union([z.string().max(40), z.number()])
+  .openapi({ type: 'string', example: '0.05', description: 'USDC, at most 6 decimals' })
+
+export const pricing = z.object({ usdcPerUnit }).openapi('Pricing')
+
+// Times ---------------------------------------------------------------------------------------------------------------
+
+export const isoTime = z.iso.datetime().openapi({ example: '2026-11-21T13:00:00.000Z' })
+
+/** An instant, or a UTC date for its first moment. */
+export const timeFilter = z
+  .union(
+    [z.iso.datetime({ offset: true }), z.iso.date()],
+    'expected a time like 2026-11-21T13:00:00Z or a date',
+  )
+  .transform((text) => new Date(text))
+  // Beyond these, Postgres and ISO 8601 write years differently.
+  .refine((date) => date.getTime() >= 0 && date.getUTCFullYear() < 2200, 'expected a year from 1970 to 2199')
+  .optional()
+  .openapi({ type: 'string', format: 'date-time', example: '2026-11-01' })
+
+export function isoOrNull(time: Date | null | undefined): string | null {
+  return time?.toISOString() ?? null
+}
+
+/** @param seconds Unix time, as blocks carry it. */
+export function isoOfSeconds(seconds: bigint): string {
+  return new Date(Number(seconds) * 1000).toISOString()
+}
+
+// Identifiers ---------------------------------------------------------------------------------------------------------
+
+const idPattern = (prefix: string) => new RegExp(`^${prefix}_[0-9a-f]{32}$`)
+const idExample = (prefix: string) => `${prefix}_0f8fad5bd9cb469fa16570867728950e`
+
+/** One is looked up as it comes: what has the wrong form is simply unknown. */
+export const id = (prefix: string) =>
+  z.string().openapi({ example: idExample(prefix), pattern: idPattern(prefix).source })
+
+/** One that narrows a list is checked: without that, a mistyped one would look like an empty list. */
+export const idFilter = (prefix: string) =>
+  z
+    .string()
+    .regex(idPattern(prefix), `expected ${prefix}_ and 32 hex digits`)
+    .openapi({ example: idExample(prefix) })
+
+export const providerId = id('prov')
+export const endpointId = id('ep')
+export const walletId = id('wal')
+export const paymentId = id('pay')
+export const requestId = id('req')
+
+/** The path of what belongs to a provider. */
+export const ofProvider = z.object({ id: providerId })
+
+// The chain -----------------------------------------------------------------------------------------------------------
+
+export const networkName = z.string().openapi({ enum: [...networkNames], example: 'base' })
+
+export const testnet = z.boolean().openapi({ description: 'Paid in test money, which is worth nothing' })
+
+/** Test money is worth nothing, so no sum holds both. */
+export const testnetFilter = z
+  .enum(['true', 'false'])
+  .transform((text) => text === 'true')
+  .optional()
+  .openapi({
+    type: 'string',
+    enum: ['true', 'false'],
+    description: 'Test money or real money; default: real money, unless every wallet is on a test network',
+  })
+
+export const oneNetwork = networkName
+  .optional()
+  .openapi({ description: 'Default: the first network that is served' })
+
+/** Lower-case, upper-case or rightly checksummed (EIP-55); comes out lower-case. */
+export const address = z
+  .string()
+  .regex(/^0x[0-9a-fA-F]{40}$/, 'expected 0x and 40 hex digits')
+  .refine((text) => {
+    const digits = text.slice(2)
+    if (digits === digits.toLowerCase() || digits === digits.toUpperCase()) return true
+    return checksumAddress(text.toLowerCase() as Address) === text
+  }, 'wrong EIP-55 checksum: a digit may be mistyped')
+  .transform((text) => text.toLowerCase() as Address)
+  .openapi({ type: 'string', example: '0x71c7656ec7ab88b098defb751b7401b5f6d8976f' })
+
+export const addressOut = z.string().openapi({ example: '0x71c7656ec7ab88b098defb751b7401b5f6d8976f' })
+
+export const txHash = z
+  .string()
+  .regex(/^0x[0-9a-fA-F]{64}$/, 'expected 0x and 64 hex digits')
+  .transform((text) => text.toLowerCase() as Hash)
+  .openapi({ type: 'string' })
+
+/** 32 bytes. */
+export const hashOut = z.string().openapi({ example: `0x${'ab'.repeat(32)}`, pattern: '^0x[0-9a-f]{64}$' })
+
+export const triggerName = z.enum(Object.keys(triggerCodes) as Trigger[])
+
+/** By the network's name. */
+export const indexedBlocks = z.record(z.string(), z.int()).openapi({
+  example: { base: 38_000_000 },
+  description: "How far the index has come, on each network of the provider's wallets",
+})
+
+// Lists ---------------------------------------------------------------------------------------------------------------
+
+export function wholeNumber(maximum: number, usual: number) {
+  return z
+    .string()
+    .regex(/^-?\d{1,9}$/, 'expected a whole number')
+    .transform(Number)
+    .pipe(z.int().min(1).max(maximum))
+    .optional()
+    .openapi({ type: 'integer', minimum: 1, maximum, default: usual })
+}
+
+/** The size of a page, unless told. */
+export const defaultLimit = 20
+export const limit = wholeNumber(100, defaultLimit)
+export const cursor = z.string().max(500).optional()
+export const cursorOut = z.string().nullable().openapi({ description: 'Of the next page; null on the last' })
+
+// Text and URLs -------------------------------------------------------------------------------------------------------
+
+export const text = (max: number) => z.string().max(max)
+
+/** The full URL of a protected resource. */
+export const resourceUrl = text(2048)
+  .refine(isResourceUrl, 'expected a full http(s) URL without credentials')
+  .transform((url) => new URL(url))
+  .openapi({ type: 'string', example: 'https://weather.example/forecast' })
+
+function isResourceUrl(url: string): boolean {
+  const parsed = URL.parse(url)
+  return parsed !== null && /^https?:$/.test(parsed.protocol) && parsed.username + parsed.password === ''
+}

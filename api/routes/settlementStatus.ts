@@ -1,0 +1,90 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/database'
+import { estimatedSettlement, firedTrigger, type TriggerSettings, type WalletQueue } from '#ledger/triggers'
+import { formatUsdc } from '#protocol/amount'
+import type { App } from '../app.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import { address, addressOut, decimalUsdc, isoTime, networkName, oneNetwork } from '../http/wire.ts'
+import type { GatewayNetworks } from '../networks.ts'
+import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
+import { readWalletQueue, requireKnownWallet } from '../portal/queries/settlementQueue.ts'
+import type { GatewaySettings } from '../settings.ts'
+
+const statusQuery = z.object({ wallet: address, network: oneNetwork })
+
+const settlementStatus = z
+  .object({
+    wallet_address: addressOut,
+    accumulated_usdc: decimalUsdc,
+    payment_count: z.int(),
+    first_payment_at: isoTime.nullable(),
+    age_seconds: z.int(),
+    estimated_settlement: isoTime.nullable(),
+    network: networkName,
+    indexedBlock: z.int(),
+  })
+  .openapi('SettlementStatus')
+
+const getStatus = createRoute({
+  method: 'get',
+  path: '/settlements/status',
+  summary: 'What a wallet waits for',
+  tags: ['Settlements'],
+  request: { query: statusQuery },
+  responses: { 200: jsonAnswer('The queue', settlementStatus), ...problems(400, 404, 422, 429, 503) },
+})
+
+export type SettlementStatusRouteOptions = {
+  sql: Database
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'platformWallet' | 'triggers'>
+  now: () => number
+}
+
+export function addSettlementStatusRoute(app: App, options: SettlementStatusRouteOptions): void {
+  const { sql, networks, settings, now } = options
+
+  app.openapi(getStatus, async (c) => {
+    const { wallet, network: name } = c.req.valid('query')
+    const { network, token } = networks.named(name).served
+    const { chainId } = network
+    const asOf = new Date(now())
+    const isPlatform = wallet === settings.platformWallet
+    const [head] = await Promise.all([
+      requireIndexedHead(sql, chainId),
+      isPlatform || requireKnownWallet(sql, { chainId, wallet }),
+    ])
+    const queue = await fromIndex(
+      readWalletQueue(sql, { chainId, token, wallet, half: isPlatform ? 1 : 0, now: asOf }),
+    )
+    return c.json(
+      {
+        wallet_address: wallet,
+        ...(queue === null ? emptyQueue : toQueue(queue, settings.triggers, asOf)),
+        network: network.name,
+        indexedBlock: Number(head.blockNumber),
+      },
+      200,
+    )
+  })
+}
+
+const emptyQueue = {
+  accumulated_usdc: formatUsdc(0n),
+  payment_count: 0,
+  first_payment_at: null,
+  age_seconds: 0,
+  estimated_settlement: null,
+}
+
+function toQueue(queue: WalletQueue, triggers: TriggerSettings, now: Date) {
+  // Only the keeper knows whether gas is dear now; the plain thresholds make the better estimate.
+  const hasFired = firedTrigger(queue, triggers, 0n, now) !== null
+  return {
+    accumulated_usdc: formatUsdc(queue.amount),
+    payment_count: queue.paymentCount,
+    first_payment_at: queue.firstQueuedAt.toISOString(),
+    age_seconds: Math.max(0, Math.floor((now.getTime() - queue.firstQueuedAt.getTime()) / 1000)),
+    estimated_settlement: (hasFired ? now : estimatedSettlement(queue, triggers)).toISOString(),
+  }
+}

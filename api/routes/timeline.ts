@@ -1,0 +1,153 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/database'
+import { networkByChainId } from '#protocol/networks'
+import type { App } from '../app.ts'
+import { ownersOnly } from '../http/authenticate.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import {
+  hashOut,
+  isoOfSeconds,
+  isoOrNull,
+  isoTime,
+  networkName,
+  ofProvider,
+  paymentId,
+  triggerName,
+} from '../http/wire.ts'
+import type { GatewayNetworks } from '../networks.ts'
+import { readBlockFacts } from '../portal/queries/blockFacts.ts'
+import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
+import {
+  type ClaimingBatch,
+  findPaymentTimeline,
+  type PaymentTimeline,
+  type SentTransaction,
+} from '../portal/queries/paymentTimeline.ts'
+import { Refusal } from '../refusal.ts'
+import type { GatewaySettings } from '../settings.ts'
+import { failedAttempt, toFailedAttempt } from './failures.ts'
+
+const claimingBatch = z.object({
+  trigger: triggerName,
+  claimedAt: isoTime,
+  closedAt: isoTime.nullable(),
+  outcome: z
+    .enum(['settled', 'nothing_left', 'released', 'reverted', 'lost'])
+    .nullable()
+    .openapi({ description: 'Why it was closed; null while it is open' }),
+  transactions: z.array(
+    z.object({
+      hash: hashOut,
+      kind: z.enum(['settle', 'replacement', 'cancellation']),
+      signedAt: isoTime,
+      broadcastAt: isoTime.nullable(),
+      blockNumber: z.int().nullable(),
+    }),
+  ),
+})
+
+export const timeline = z
+  .object({
+    paymentId,
+    network: networkName,
+    challengedAt: isoTime,
+    acceptedAt: isoTime,
+    publishedAt: isoTime.nullable(),
+    voidedAt: isoTime.nullable(),
+    failedAt: isoTime.nullable(),
+    batches: z
+      .array(claimingBatch)
+      .openapi({ description: 'Each batch of ours that claimed it, the oldest first' }),
+    failures: z.array(failedAttempt),
+    mined: z
+      .object({ at: isoTime, transactionHash: hashOut, blockNumber: z.int() })
+      .nullable()
+      .openapi({ description: "Of the provider's half, as the indexed chain shows it now" }),
+    confirmedAt: isoTime.nullable(),
+    confirmations: z.int().openapi({ description: 'Blocks on top of it so far, at most those required' }),
+    confirmationsRequired: z.int(),
+    indexedBlock: z.int(),
+  })
+  .openapi('PaymentTimeline')
+
+const getTimeline = createRoute({
+  ...ownersOnly,
+  tags: ['Provider views'],
+  method: 'get',
+  path: '/providers/{id}/payments/{paymentId}/timeline',
+  summary: 'What a payment went through, from its challenge to its confirmation',
+  request: { params: ofProvider.extend({ paymentId }) },
+  responses: { 200: jsonAnswer('The timeline', timeline), ...problems(401, 403, 404, 503) },
+})
+
+export type TimelineRouteOptions = {
+  sql: Database
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'gasTokenUsd'>
+}
+
+export function addTimelineRoute(
+  app: App,
+  { sql, networks, settings: { gasTokenUsd } }: TimelineRouteOptions,
+): void {
+  app.openapi(getTimeline, async (c) => {
+    const { id: providerId, paymentId } = c.req.valid('param')
+    const found = await fromIndex(findPaymentTimeline(sql, { providerId, paymentId }))
+    if (found === undefined) throw new Refusal('unknown_payment')
+    const { mined } = found
+    const { served } = networks.ofChain(found.chainId)
+    const { blockNumber: indexedBlock } = await requireIndexedHead(sql, found.chainId)
+    const facts = mined
+      ? await readBlockFacts(sql, served, { blocks: [mined], indexedBlock, gasTokenUsd })
+      : undefined
+    const required = served.network.confirmations
+    const above = mined ? Number(indexedBlock - mined.blockNumber) : 0
+    return c.json(
+      {
+        paymentId,
+        ...toTimeline(found),
+        confirmedAt: isoOrNull(mined && facts?.get(mined.blockHash)?.confirmedAt),
+        confirmations: Math.min(Math.max(above, 0), required),
+        confirmationsRequired: required,
+        indexedBlock: Number(indexedBlock),
+      },
+      200,
+    )
+  })
+}
+
+function toTimeline({ chainId, batches, failures, mined, ...times }: PaymentTimeline) {
+  return {
+    network: networkByChainId(chainId).name,
+    challengedAt: times.challengedAt.toISOString(),
+    acceptedAt: times.acceptedAt.toISOString(),
+    publishedAt: isoOrNull(times.publishedAt),
+    voidedAt: isoOrNull(times.voidedAt),
+    failedAt: isoOrNull(times.failedAt),
+    batches: batches.map(toClaimingBatch),
+    failures: failures.map(toFailedAttempt),
+    mined: mined && {
+      at: isoOfSeconds(mined.blockTime),
+      transactionHash: mined.txHash,
+      blockNumber: Number(mined.blockNumber),
+    },
+  }
+}
+
+function toClaimingBatch({ transactions, claimedAt, closedAt, ...batch }: ClaimingBatch) {
+  return {
+    ...batch,
+    claimedAt: claimedAt.toISOString(),
+    closedAt: isoOrNull(closedAt),
+    transactions: transactions.map(toTransaction),
+  }
+}
+
+function toTransaction({ signedAt, broadcastAt, blockNumber, ...transaction }: SentTransaction) {
+  return {
+    ...transaction,
+    signedAt: signedAt.toISOString(),
+    broadcastAt: isoOrNull(broadcastAt),
+    blockNumber: blockNumber === null ? null : Number(blockNumber),
+  }
+}

@@ -1,0 +1,50 @@
+import type { Address } from 'viem'
+import type { TriggerSettings } from '#ledger/triggers'
+import type { MacaroonSecret } from '#protocol/macaroon'
+import type { NetworkName } from '#protocol/networks'
+import type { FeeSchedule } from '#protocol/tier'
+import type { RateLimits } from './http/limitRate.ts'
+import type { PayerCaps } from './verification/payers.ts'
+
+/** What the gateway is told; config.ts reads it from the environment. */
+export type GatewaySettings = {
+  /** The gateway's public URL, without a slash at the end. */
+  issuer: string
+  /** Where every fee goes, lower-case. */
+  platformWallet: Address
+  feeSchedule: FeeSchedule
+  /** USDC base units, where it is above the network's own. */
+  minimumPrices: Partial<Record<NetworkName, bigint>>
+  /** The first one mints; all of them verify. */
+  macaroonSecrets: readonly MacaroonSecret[]
+  /** Unix seconds: what was minted earlier is refused. */
+  macaroonNotBefore: number
+  checkBalance: boolean
+  balanceTtlMs: number
+  payerCaps: PayerCaps
+  /** USDC base units that may be unsettled for a provider; null: any. */
+  providerCap: bigint | null
+  contractTimeoutMs: number
+  /** USDC base units from which on `/verify` answers only after the settlement is mined; null: never. */
+  settleBeforeServe: bigint | null
+  /** For how long it waits for that. */
+  settleBeforeServeTimeoutMs: number
+  /** Thresholds of the keeper, for the estimates in the settlement views. */
+  triggers: TriggerSettings
+  /** USDC base units for 10^18 wei, where there is no price feed. */
+  gasTokenUsd: bigint
+  /** Wei; what the keeper is told, null: what the node suggests. For whether settling is dear. */
+  priorityFeePerGas: bigint | null
+  /** Due batches are published for anybody to settle. */
+  publicQueue: boolean
+  /** Null: none. */
+  rateLimits: RateLimits | null
+  /** How many proxies in front of the gateway write X-Forwarded-For. */
+  trustedProxies: number
+  /** Bytes of a request's body, at most. */
+  maxBodyBytes: number
+  /** Lets webhooks go to private addresses and by `http:`, for local development. */
+  webhookAllowPrivate: boolean
+  /** What Prometheus presents to read the metrics; null: anyone may. */
+  metricsToken: string | null
+}
