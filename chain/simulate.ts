@@ -81,19 +81,25 @@ export async function isNonceSpent(
   })
 }
 
-/** Why the token refuses an authorization on a block's state; null if alone it would go through. */
+/**
+ * Why the token refuses an authorization on a block's state; null if alone it would go through.
+ *
+ * @param gas of the whole call, for payers whose code decides how much it takes. Default: the node's limit.
+ */
 export async function diagnose(
   client: PublicClient,
   token: Address,
   from: Address,
   authorization: SignedAuthorization,
   at: At = { blockTag: 'latest' },
+  gas?: bigint,
 ): Promise<Failure | null> {
   const { from: payer, to, value, validAfter, validBefore, nonce, signature } = authorization
   try {
     await client.call({
       account: from,
       to: token,
+      gas,
       data: encodeFunctionData({
         abi: usdcAbi,
         functionName: 'transferWithAuthorization',

@@ -8,6 +8,7 @@ import { privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type ReceiptKeyFile, readReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
 import { signReceipt } from '#api/receipts/signReceipt'
+import { hasSubmitGrant } from '#ledger/apiKeys'
 import { networks } from '#protocol/networks'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
 import { devAccount, devPrivateKey } from '../scripts/chain/accounts.ts'
@@ -86,6 +87,11 @@ const auditFlags = () => [
   '--confirmations',
   '0',
 ]
+
+const databaseUrl = () => {
+  const { host, port, user, pass, database } = gateway.database.options
+  return `postgres://${user}:${pass}@${host[0]}:${port[0]}/${database}`
+}
 
 describe('tollkeeper', () => {
   test('args: --help', async () => {
@@ -282,6 +288,22 @@ describe('tollkeeper keys rotate', () => {
   })
 })
 
+describe('tollkeeper grant', () => {
+  test('default: given, and taken back; error: nobody of that id', async () => {
+    const providerId = `prov_${'7'.repeat(32)}`
+    await gateway.database`insert into provider (id, name) values (${providerId}, 'Another keeper')`
+    const env = { DATABASE_URL: databaseUrl() }
+    expect(await hasSubmitGrant(gateway.database, providerId)).toBe(false)
+    const given = await run(['grant', providerId], env)
+    expect([given.status, given.stdout]).toEqual([0, expect.stringContaining(`${providerId} may settle`)])
+    expect(await hasSubmitGrant(gateway.database, providerId)).toBe(true)
+    expect((await run(['grant', providerId, '--revoke'], env)).status).toBe(0)
+    expect(await hasSubmitGrant(gateway.database, providerId)).toBe(false)
+    const unknown = await run(['grant', `prov_${'8'.repeat(32)}`], env)
+    expect([unknown.status, unknown.stderr]).toEqual([2, expect.stringMatching(/unknown_provider/)])
+  })
+})
+
 describe('tollkeeper doctor', () => {
   const environment = () => ({
     NETWORKS: 'localhost',
@@ -290,10 +312,6 @@ describe('tollkeeper doctor', () => {
     DATABASE_URL: databaseUrl(),
     KEEPER_PRIVATE_KEYS: devPrivateKey(9),
   })
-  const databaseUrl = () => {
-    const { host, port, user, pass, database } = gateway.database.options
-    return `postgres://${user}:${pass}@${host[0]}:${port[0]}/${database}`
-  }
   const examine = async (change: Record<string, string> = {}) => {
     const { status, stdout, stderr } = await run(['doctor', '--json'], { ...environment(), ...change })
     expect(stderr).toBe('')

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { Command } from 'commander'
 import { addAuditCommand } from './audit/command.ts'
 import { addDoctorCommand } from './doctor/command.ts'
+import { addGrantCommand } from './grant.ts'
 import { addKeysCommand } from './keys.ts'
 import { addProcessCommands } from './processes.ts'
 import { addProviderCommand } from './provider.ts'
@@ -25,6 +26,7 @@ export function createProgram(): Command {
   addAuditCommand(program)
   addProviderCommand(program)
   addKeysCommand(program)
+  addGrantCommand(program)
   addDoctorCommand(program)
   return program
 }

@@ -12,6 +12,7 @@ import {
   type VariableValue,
 } from '#process/env'
 import { variables } from '#process/variables'
+import type { SubmitLimits } from './http/submitRules.ts'
 
 export type KeeperConfig = {
   databaseUrl: string
@@ -32,8 +33,7 @@ export type KeeperConfig = {
   maxFeePerGas: bigint
   gasTokenUsd: bigint
   submitTimeoutMs: number
-  /** Submissions a minute of an address without an API key. */
-  keylessSubmitLimit: number
+  submitLimits: SubmitLimits
   trustedProxies: number
   facilitatorUrl: string | null
   facilitatorKey: string | null
@@ -71,7 +71,10 @@ export function readKeeperConfig(env: Environment): KeeperConfig {
     maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
     ...readSendingSettings(env),
     submitTimeoutMs: readVariable(env, 'SUBMIT_TIMEOUT_MS'),
-    keylessSubmitLimit: readVariable(env, 'SUBMIT_RATE_LIMIT'),
+    submitLimits: {
+      perCaller: readVariable(env, 'SUBMIT_RATE_LIMIT'),
+      keyless: readVariable(env, 'SUBMIT_KEYLESS_LIMIT'),
+    },
     trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
     facilitatorUrl,
     facilitatorKey: readVariable(env, 'FACILITATOR_API_KEY'),

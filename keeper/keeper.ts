@@ -8,6 +8,7 @@ import type { Database } from '#ledger/database'
 import type { Logger } from '#process/log'
 import { createRateLimiter } from '#process/rateLimiter'
 import { createApp, type Readiness } from './http/app.ts'
+import { defaultSubmitLimits, type SubmitLimits } from './http/submitRules.ts'
 import { adoptAbandoned } from './loops/adopt.ts'
 import { concludeMined } from './loops/conclude.ts'
 import { createConfirmer } from './loops/confirm.ts'
@@ -34,8 +35,8 @@ export type KeeperDependencies = {
   platformWallets: readonly Address[]
   settings: KeeperSettings
   submitTimeoutMs: number
-  /** Submissions a minute of an address without an API key. Default 60. */
-  keylessSubmitLimit?: number
+  /** Default: {@link defaultSubmitLimits}. */
+  submitLimits?: SubmitLimits
   /** Proxies in front of the HTTP server. Default 0. */
   trustedProxies?: number
   log: Logger
@@ -176,7 +177,11 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
       now,
       timeoutMs: dependencies.submitTimeoutMs,
       rateLimiter: createRateLimiter({ database, log, now: () => now().getTime() }),
-      keylessLimit: dependencies.keylessSubmitLimit ?? 60,
+      limits: dependencies.submitLimits ?? defaultSubmitLimits,
+      payersWithCode: new Map(
+        contexts.map(({ served, payersWithCode }) => [served.network.name, payersWithCode]),
+      ),
+      log,
       wake,
       checkpoint: dependencies.checkpoint ?? (() => {}),
     },

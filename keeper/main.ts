@@ -43,7 +43,7 @@ async function mainOfOperator(): Promise<void> {
     platformWallets: config.platformWallets,
     settings: settingsOf(config),
     submitTimeoutMs: config.submitTimeoutMs,
-    keylessSubmitLimit: config.keylessSubmitLimit,
+    submitLimits: config.submitLimits,
     trustedProxies: config.trustedProxies,
     log,
     now: () => new Date(),

@@ -14,6 +14,27 @@ export async function findKeyOwner(sql: Queryable, presented: string): Promise<s
   return row && timingSafeEqual(row.secretHash, hashSecret(secret)) ? row.providerId : undefined
 }
 
+/** Whether the operator lets a provider settle anything through POST /submit, without a fee. */
+export async function hasSubmitGrant(sql: Queryable, providerId: string): Promise<boolean> {
+  const rows = await sql`select from provider where id = ${providerId} and submit_granted_at is not null`
+  return rows.length > 0
+}
+
+/**
+ * Gives a provider that grant, or takes it back.
+ *
+ * @returns false where there is no such provider.
+ */
+export async function setSubmitGrant(
+  sql: Queryable,
+  providerId: string,
+  grantedAt: Date | null,
+): Promise<boolean> {
+  const rows = await sql`
+    update provider set submit_granted_at = ${grantedAt} where id = ${providerId} returning id`
+  return rows.length > 0
+}
+
 /** A random 256-bit secret needs no slow hash: there is nothing to guess. */
 export function hashSecret(secret: string): Buffer {
   return hash('sha256', secret, 'buffer')

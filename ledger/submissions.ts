@@ -1,5 +1,6 @@
 import type { Address, Hex } from 'viem'
 import type { SignedAuthorization } from '#protocol/payload'
+import { outcomes } from '#protocol/settlement'
 import { type BatchRow, insertBatch } from './batches.ts'
 import type { Queryable } from './database.ts'
 import type { Lease } from './leases.ts'
@@ -56,9 +57,48 @@ export async function findPayments(
   return new Map(rows.map(({ name, ...rest }) => [name, rest]))
 }
 
+/**
+ * Those of these authorizations that a transaction of ours has tried and that failed in it, by `payer:nonce`. To try them
+ * again would only cost gas again: whoever signed them can sign others.
+ */
+export async function findTriedInVain(
+  sql: Queryable,
+  scope: { chainId: number; token: Address },
+  authorizations: readonly Pick<SignedAuthorization, 'from' | 'nonce'>[],
+): Promise<Set<string>> {
+  const failed = outcomes.indexOf('failed')
+  const rows = await sql<{ name: string }[]>`
+    select distinct asked.authorizer || ':' || asked.nonce as name
+    from unnest(${authorizations.map((one) => one.from)}::text[], ${authorizations.map((one) => one.nonce)}::text[])
+      as asked (authorizer, nonce)
+    cross join lateral (
+      select i.batch_id, case a.half when 0 then i.provider_outcome else i.fee_outcome end as outcome
+      from signed_authorization a join batch_item i on i.payment_id = a.payment_id
+      where a.chain_id = ${scope.chainId} and a.token = ${scope.token}
+        and a.authorizer = asked.authorizer and a.nonce = asked.nonce
+      union all
+      select i.batch_id, case when t.fee_of is null then i.provider_outcome else i.fee_outcome end
+      from transfer t join batch_item i on i.transfer_id = coalesce(t.fee_of, t.id)
+      where t.chain_id = ${scope.chainId} and t.token = ${scope.token}
+        and t.authorizer = asked.authorizer and t.nonce = asked.nonce
+    ) tried
+    join batch b on b.id = tried.batch_id
+    where tried.outcome = ${failed} or (b.trigger = 'direct' and b.outcome = 'reverted')`
+  return new Set(rows.map(({ name }) => name))
+}
+
 /** A transfer of a submission is at work in another one. */
 export class TransferInProgress extends Error {
   override name = 'TransferInProgress'
+}
+
+export type NewSubmission = {
+  key: Hex
+  chainId: number
+  token: Address
+  /** Asked for without an API key. */
+  isKeyless: boolean
+  transfers: readonly SubmittedTransfer[]
 }
 
 /**
@@ -68,14 +108,11 @@ export class TransferInProgress extends Error {
  *
  * @throws {TransferInProgress} if one of them is at work elsewhere.
  */
-export async function insertSubmission(
-  sql: Queryable,
-  submission: { key: Hex; chainId: number; token: Address; transfers: readonly SubmittedTransfer[] },
-): Promise<void> {
-  const { key, chainId, token, transfers } = submission
+export async function insertSubmission(sql: Queryable, submission: NewSubmission): Promise<void> {
+  const { key, chainId, token, isKeyless, transfers } = submission
   const [row] = await sql<{ id: bigint }[]>`
-    insert into submission (key, chain_id, token) values (${key}, ${chainId}, ${token})
-    on conflict (key) do update set failure_code = null, batch_id = null
+    insert into submission (key, chain_id, token, is_keyless) values (${key}, ${chainId}, ${token}, ${isKeyless})
+    on conflict (key) do update set failure_code = null, batch_id = null, is_keyless = excluded.is_keyless
       where submission.failure_code is not null
     returning id`
   // Asked for a moment ago by somebody else, and under way.

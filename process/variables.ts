@@ -414,8 +414,15 @@ const keeper = {
   SUBMIT_RATE_LIMIT: {
     parser: integer(0),
     readers: ['keeper'],
-    about: 'How many submissions a minute it takes from an address that has no API key.',
+    about:
+      'How many submissions a minute it takes from one address, and of one provider whatever its address.',
     default: '60',
+  },
+  SUBMIT_KEYLESS_LIMIT: {
+    parser: integer(0),
+    readers: ['keeper'],
+    about: 'How many new submissions a minute it takes from all callers without an API key together.',
+    default: '120',
   },
   FACILITATOR_URL: {
     parser: url,

@@ -24,6 +24,7 @@ create table provider (
   contact text,
   requires_key boolean not null default false, -- /verify for its endpoints needs its API key
   void_violations integer not null default 0, -- payments that it voided and then settled all the same
+  submit_granted_at timestamptz, -- since when the operator lets it settle anything through POST /submit, without a fee
   created_at timestamptz not null default now()
 );
 
@@ -230,6 +231,7 @@ create table submission (
   key bytes32 not null unique, -- hash of the authorizations: the same ones again are the same submission
   chain_id integer not null,
   token address not null,
+  is_keyless boolean not null, -- asked for without an API key: settled in its turn, with the queue
   created_at timestamptz not null default now(),
   batch_id bigint references batch, -- null while it waits
   failure_code text                 -- why it was given up; asking again revives it

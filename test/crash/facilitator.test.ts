@@ -94,7 +94,7 @@ test('behavior: a keeper that hands over dies at each step: the other side settl
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
   const own = await startKeeperStack(
-    { ...stack.settings, facilitatorUrl: `http://127.0.0.1:${port}`, facilitatorKey: stack.apiKey },
+    { ...stack.settings, facilitatorUrl: `http://127.0.0.1:${port}`, facilitatorKey: stack.grantedKey },
     stack.chain,
   )
   try {

@@ -53,7 +53,7 @@ async function whileHandingOver(task: (handing: Handing) => Promise<void>): Prom
     settings: {
       ...own.settings,
       facilitatorUrl: `http://127.0.0.1:${port}`,
-      facilitatorKey: facilitator.apiKey,
+      facilitatorKey: facilitator.grantedKey,
     },
     now: () => new Date(Date.now() + offset),
   })

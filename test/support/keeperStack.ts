@@ -7,6 +7,7 @@ import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import { createKeeper, type Keeper, type KeeperDependencies } from '#keeper/keeper'
 import type { KeeperSettings } from '#keeper/loops/context'
+import { setSubmitGrant } from '#ledger/apiKeys'
 import { type Database, openDatabase } from '#ledger/database'
 import { type Half, halvesOfPayment } from '#ledger/halves'
 import { migrate } from '#ledger/migrate'
@@ -50,6 +51,8 @@ export type KeeperStack = {
   payee: Address
   /** An API key of the registered provider. */
   apiKey: string
+  /** An API key of a provider that the operator lets settle anything through POST /submit. */
+  grantedKey: string
   settings: KeeperSettings
   /** A keeper in this process; nothing runs before its `start`. */
   keeper: (overrides?: Partial<KeeperDependencies>) => Keeper
@@ -115,6 +118,7 @@ export async function startKeeperStack(
     settings,
     payee: registry.payee,
     apiKey: registry.apiKey,
+    grantedKey: registry.grantedKey,
     keeper: (more = {}) =>
       createKeeper({
         database,
@@ -163,23 +167,32 @@ export function walletAccount(index: number): PrivateKeyAccount {
   return privateKeyToAccount(walletKey(index))
 }
 
-type Registry = { providerId: string; endpointId: string; payee: Address; apiKey: string }
+type Registry = { providerId: string; endpointId: string; payee: Address; apiKey: string; grantedKey: string }
 
 async function register(sql: Database): Promise<Registry> {
-  const id = (prefix: string) => `${prefix}_${randomBytes(16).toString('hex')}`
-  const [providerId, walletId, endpointId] = [id('prov'), id('wal'), id('ep')]
+  const [walletId, endpointId] = [randomId('wal'), randomId('ep')]
   const payee = randomHex(20)
-  await sql`insert into provider (id, name) values (${providerId}, 'Weather')`
+  const { providerId, apiKey } = await registerProvider(sql, 'Weather')
   await sql`insert into wallet (id, provider_id, chain_id, address) values (${walletId}, ${providerId}, 31337, ${payee})`
   await sql`
     insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, price)
     values (${endpointId}, ${providerId}, ${walletId}, 31337, 'GET', 'https://weather.example/', '/', 50000)`
+  const granted = await registerProvider(sql, 'Another keeper')
+  await setSubmitGrant(sql, granted.providerId, new Date())
+  return { providerId, endpointId, payee, apiKey, grantedKey: granted.apiKey }
+}
+
+async function registerProvider(sql: Database, name: string) {
+  const providerId = randomId('prov')
+  await sql`insert into provider (id, name) values (${providerId}, ${name})`
   const [keyId, secret] = [randomBytes(16).toString('hex'), randomBytes(32).toString('base64url')]
   await sql`
     insert into api_key (id, provider_id, secret_hash)
     values (${`key_${keyId}`}, ${providerId}, ${hash('sha256', secret, 'buffer')})`
-  return { providerId, endpointId, payee, apiKey: `tk_${keyId}_${secret}` }
+  return { providerId, apiKey: `tk_${keyId}_${secret}` }
 }
+
+const randomId = (prefix: string) => `${prefix}_${randomBytes(16).toString('hex')}`
 
 /** Signs a transfer of the local chain's USDC. */
 export function signTransfer(

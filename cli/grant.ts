@@ -1,0 +1,33 @@
+import type { Command } from 'commander'
+import { setSubmitGrant } from '#ledger/apiKeys'
+import { openDatabase } from '#ledger/database'
+import { requireVariable } from '#process/env'
+import { CliError } from './cliError.ts'
+
+/** `grant`: what the operator lets a provider do beyond the rules. */
+export function addGrantCommand(program: Command): void {
+  program
+    .command('grant')
+    .summary('let a provider settle anything through POST /submit')
+    .description(
+      `Lets a provider settle any transfers through POST /submit, without the platform's fee: another operator's keeper
+that hands its batches over, say. The keeper pays the gas, and logs each use. Reads DATABASE_URL.`,
+    )
+    .argument('<provider>', 'its id, prov_…')
+    .option('--revoke', 'take it back')
+    .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env grant prov_0123456789abcdef0123456789abcdef')
+    .action(async (provider: string, { revoke }: { revoke?: boolean }) => {
+      const url = requireVariable(process.env, 'DATABASE_URL')
+      const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-grant' })
+      try {
+        const at = new Date()
+        if (!(await setSubmitGrant(database, provider, revoke ? null : at))) {
+          throw new CliError('unknown_provider', `There is no provider ${provider}`)
+        }
+        const verb = revoke ? 'may no longer' : 'may'
+        process.stdout.write(`${at.toISOString()} ${provider} ${verb} settle without a fee through /submit\n`)
+      } finally {
+        await database.end({ timeout: 1 })
+      }
+    })
+}

@@ -1,0 +1,77 @@
+import { type Address, type Hex, keccak256, toBytes } from 'viem'
+import { z } from 'zod'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { BaseError } from '#protocol/errors'
+import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
+
+/** Two a payment, and no more payments than the largest batch has. */
+const maxTransfers = 344
+
+const transferObject = z.strictObject({
+  from: z.string(),
+  to: z.string(),
+  value: z.string(),
+  validAfter: z.string(),
+  validBefore: z.string(),
+  nonce: z.string(),
+  signature: z.string(),
+})
+const bodySchema = z.strictObject({
+  network: z.string(),
+  transfers: z
+    .array(z.union([z.string(), transferObject]))
+    .min(1)
+    .max(maxTransfers),
+})
+
+/** What the body of `POST /submit` asks for. */
+export type Submission = {
+  served: ServedNetwork
+  transfers: SignedAuthorization[]
+  /** The same for the same transfers, in whatever order they come. */
+  key: Hex
+}
+
+/** @throws {BaseError} for what no later attempt could make right: the form of the body, or of a transfer. */
+export function parseSubmission(networks: readonly ServedNetwork[], body: unknown): Submission {
+  const parsed = bodySchema.safeParse(body)
+  if (!parsed.success) {
+    const [issue] = parsed.error.issues
+    throw new BaseError('invalid_request', `${issue?.path.join('.') || 'body'}: ${issue?.message}`)
+  }
+  const { network } = parsed.data
+  const served = networks.find((one) => one.network.name === network)
+  if (!served) {
+    const names = networks.map((one) => one.network.name).join(', ')
+    throw new BaseError('unknown_network', `Expected one of ${names}, got "${network.slice(0, 80)}"`)
+  }
+  const transfers = parsed.data.transfers.map((transfer) =>
+    parsePayload(
+      typeof transfer === 'string'
+        ? transfer
+        : [
+            transfer.from,
+            transfer.to,
+            transfer.value,
+            transfer.validAfter,
+            transfer.validBefore,
+            transfer.nonce,
+            transfer.signature,
+          ].join(','),
+    ),
+  )
+  if (new Set(transfers.map(nameOf)).size !== transfers.length) {
+    throw new BaseError('nonce_reused', 'Two of the transfers have the same payer and nonce')
+  }
+  return { served, transfers, key: keyOf(served.network.chainId, served.token, transfers) }
+}
+
+/** Names an authorization on a chain. */
+export function nameOf({ from, nonce }: Pick<SignedAuthorization, 'from' | 'nonce'>): string {
+  return `${from}:${nonce}`
+}
+
+function keyOf(chainId: number, token: Address, transfers: readonly SignedAuthorization[]): Hex {
+  const lines = transfers.map(encodePayload).sort()
+  return keccak256(toBytes([chainId, token, ...lines].join('\n')))
+}

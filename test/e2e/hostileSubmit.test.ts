@@ -1,0 +1,233 @@
+import { concatHex, type Hex, padHex } from 'viem'
+import type { PrivateKeyAccount } from 'viem/accounts'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { openServedNetworks } from '#chain/servedNetworks'
+import type { KeeperDependencies } from '#keeper/keeper'
+import { encodePayload, type SignedAuthorization } from '#protocol/payload'
+import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
+import { testClient, whileRunning } from '../support/keeperScenes.ts'
+import { type KeeperStack, platformWallet, signTransfer, startKeeperStack } from '../support/keeperStack.ts'
+import { until } from '../support/until.ts'
+import { randomHex } from '../support/usdc.ts'
+
+// Strangers who want POST /submit to spend the keeper's gas, or its node's time, for nothing.
+
+let stack: KeeperStack
+let rpc: ChaosRpc
+/** The chain behind a proxy that counts what is asked of it. */
+let counted: KeeperStack['served']
+beforeAll(async () => {
+  stack = await startKeeperStack()
+  rpc = await startChaosRpc({ target: stack.chain.url })
+  const { network, deployment } = stack.served
+  const [served] = await openServedNetworks([{ network, deployment, rpcUrls: [rpc.url] }])
+  if (!served) throw new Error('not served')
+  counted = served
+})
+afterAll(async () => {
+  await rpc?.close()
+  await stack?.close()
+})
+
+type Answer = { status: number; code: unknown; body: Record<string, unknown> }
+
+/** @param minutes from now: requests of one minute are counted together, whichever keeper took them. */
+function open(overrides: Partial<KeeperDependencies> = {}, minutes = 0) {
+  const keeper = stack.keeper({
+    networks: [counted],
+    trustedProxies: 1,
+    now: () => new Date(Date.now() + minutes * 60_000),
+    submitLimits: { perCaller: 1_000, keyless: 1_000 },
+    ...overrides,
+  })
+  const submit = async (
+    transfers: SignedAuthorization[],
+    { apiKey, from = '192.0.2.1' }: { apiKey?: string; from?: string } = {},
+  ): Promise<Answer> => {
+    const response = await keeper.app.request('/submit', {
+      method: 'POST',
+      headers: { 'x-forwarded-for': from, ...(apiKey && { authorization: `Bearer ${apiKey}` }) },
+      body: JSON.stringify({ network: 'localhost', transfers: transfers.map(encodePayload) }),
+    })
+    const body = (await response.json()) as Record<string, unknown>
+    return { status: response.status, code: body.code, body }
+  }
+  return { keeper, submit }
+}
+
+async function oneBuyer(usdc = 1_000_000n): Promise<PrivateKeyAccount> {
+  const [buyer] = await stack.buyers(1, usdc)
+  if (!buyer) throw new Error('no buyer')
+  return buyer
+}
+
+type Pair = [SignedAuthorization, SignedAuthorization]
+
+/** What a buyer signs for the registered provider: its part, then the platform's fee. */
+async function signPair(buyer: PrivateKeyAccount, change: Partial<SignedAuthorization> = {}): Promise<Pair> {
+  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+  const provider = { to: stack.payee, value: 47_500n, ...window, ...change, nonce: randomHex(32) }
+  const fee = { ...provider, to: platformWallet, value: 2_500n, nonce: randomHex(32) }
+  return [await signTransfer(stack.served, buyer, provider), await signTransfer(stack.served, buyer, fee)]
+}
+
+async function countSubmissions(): Promise<number> {
+  const [row] = await stack.database<[{ count: number }]>`select count(*)::int as count from submission`
+  return row.count
+}
+
+async function countTransactions(): Promise<number> {
+  const [row] = await stack.database<[{ count: number }]>`select count(*)::int as count from transaction`
+  return row.count
+}
+
+describe('a key is no licence', () => {
+  test('error: transfers of nothing, a half without its fee, and payees that nobody registered', async () => {
+    const { submit } = open()
+    const before = await countSubmissions()
+    const buyer = await oneBuyer()
+    const window = { validAfter: 0n, validBefore: 2n ** 39n }
+    const nothing = await Promise.all(
+      Array.from({ length: 250 }, () =>
+        signTransfer(stack.served, buyer, { to: stack.payee, value: 0n, ...window, nonce: randomHex(32) }),
+      ),
+    )
+    const [provider] = await signPair(buyer)
+    const { apiKey, grantedKey } = stack
+    expect((await submit(nothing, { apiKey })).code).toBe('amount_too_low')
+    expect((await submit(nothing, { apiKey: grantedKey })).code).toBe('amount_too_low')
+    expect((await submit([provider], { apiKey })).code).toBe('payee_refused')
+    expect((await submit(await signPair(buyer, { to: randomHex(20) }), { apiKey })).code).toBe(
+      'payee_refused',
+    )
+    expect(await countSubmissions()).toBe(before)
+  })
+
+  test('default: with the operator’s grant a half alone is settled, to whomever', async () => {
+    const { keeper, submit } = open()
+    const [half] = await signPair(await oneBuyer(), { to: randomHex(20) })
+    await whileRunning(keeper, async () => {
+      expect((await submit([half], { apiKey: stack.grantedKey })).status).toBe(200)
+      await until('it is paid', async () => (await stack.balanceOf(half.to)) === half.value)
+    })
+  })
+
+  test('error: an address has its limit with a key as well, and a key from every address', async () => {
+    const { submit } = open({ submitLimits: { perCaller: 2, keyless: 9 } }, 10)
+    const pair = await signPair(await oneBuyer(), { to: randomHex(20) })
+    const { apiKey } = stack
+    expect((await submit(pair)).status).toBe(422)
+    expect((await submit(pair, { apiKey })).status).toBe(422)
+    expect((await submit(pair, { apiKey })).status).toBe(429)
+    expect((await submit(pair)).status).toBe(429)
+    expect((await submit(pair, { apiKey: 'wrong', from: '192.0.2.2' })).status).toBe(401)
+    expect((await submit(pair, { apiKey, from: '192.0.2.3' })).status).toBe(422)
+    expect((await submit(pair, { apiKey, from: '192.0.2.4' })).status).toBe(429)
+    expect((await submit(pair, { from: '192.0.2.4' })).status).toBe(422)
+  })
+})
+
+describe('junk', () => {
+  const sign = async (count: number): Promise<Pair[]> => {
+    const buyers = await stack.buyers(count, 0n)
+    return Promise.all(buyers.map((buyer) => signPair(buyer)))
+  }
+
+  test('error: 70 submissions of 344 worthless signatures cost the node nothing', async () => {
+    const { submit } = open()
+    const pairs = (await sign(172)).flat()
+    const junk = pairs.map((one) => ({ ...one, signature: `0x${'11'.repeat(64)}1b` as Hex }))
+    const asked = rpc.calls.length
+    for (let i = 0; i < 70; i++) expect((await submit(junk)).code).toBe('invalid_signature')
+    // One forged among good ones.
+    const [first] = pairs
+    if (!first) throw new Error('no pair')
+    const forged = pairs.map((one, index) => (index === 343 ? { ...one, signature: first.signature } : one))
+    expect((await submit(forged)).body.failures).toEqual([{ transfer: 343, code: 'invalid_signature' }])
+    expect(rpc.calls.length).toBe(asked)
+  })
+
+  test('error: good signatures without money cost ten calls, and each transfer hears why it is refused', async () => {
+    const { submit } = open()
+    const pairs = (await sign(170)).flat()
+    const asked = rpc.calls.length
+    const { status, body } = await submit(pairs.slice(0, 300))
+    expect([status, body.code, body.transfer]).toEqual([402, 'insufficient_balance', 0])
+    expect(body.failures).toHaveLength(300)
+    expect(rpc.calls.length - asked).toBeLessThanOrEqual(10)
+  })
+
+  test('error: a key doesn’t make the node look at more wallets than one transaction could hold', async () => {
+    const { submit } = open()
+    const junk = (await sign(60)).flat().map((one) => ({ ...one, signature: `0x${'5a'.repeat(65)}` as Hex }))
+    const asked = rpc.calls.length
+    expect((await submit(junk, { apiKey: stack.apiKey })).code).toBe('payload_too_large')
+    expect(rpc.calls.length).toBe(asked)
+  })
+
+  test('error: all callers without a key share a budget, which junk doesn’t use up', async () => {
+    const { submit } = open({ submitLimits: { perCaller: 60, keyless: 1 } }, 20)
+    const [poor, second] = await sign(2)
+    if (!poor || !second) throw new Error('no pair')
+    const forged = poor.map((one) => ({ ...one, signature: `0x${'11'.repeat(64)}1b` as Hex }))
+    expect((await submit(forged)).code).toBe('invalid_signature')
+    expect((await submit(poor)).code).toBe('insufficient_balance')
+    expect((await submit(second, { from: '192.0.2.9' })).code).toBe('rate_limited')
+    expect((await submit(second, { apiKey: stack.apiKey })).code).toBe('insufficient_balance')
+  })
+})
+
+describe('payers with code', () => {
+  /** PUSH32 word, PUSH0, MSTORE, RETURN(0, 32): a wallet that answers the same to every question. */
+  const answering = (word: Hex): Hex =>
+    concatHex(['0x7f', padHex(word, { dir: 'right', size: 32 }), '0x5f5260205ff3'])
+  const saysYes = answering('0x1626ba7e')
+  const saysNo = answering('0xffffffff')
+
+  async function signWithCode(): Promise<Pair> {
+    const buyer = await oneBuyer()
+    await testClient(stack).setCode({ address: buyer.address, bytecode: saysYes })
+    return signPair(buyer)
+  }
+
+  test('error: without a key they are refused, also where their own key signed; with one they settle', async () => {
+    const { keeper, submit } = open()
+    const pair = await signWithCode()
+    expect((await submit(pair)).code).toBe('unauthorized')
+    await whileRunning(keeper, async () => {
+      expect((await submit(pair, { apiKey: stack.apiKey })).status).toBe(200)
+    })
+  })
+
+  test('error: what reverted is remembered: asked for again it is refused, without a transaction', async () => {
+    const pair = await signWithCode()
+    const [{ from }] = pair
+    const before = await countTransactions()
+    const { keeper, submit } = open({
+      // It agrees to the simulation, and not to the transaction: no look at the chain can see that beforehand.
+      checkpoint: async (name) => {
+        if (name === 'before-broadcast') await testClient(stack).setCode({ address: from, bytecode: saysNo })
+      },
+    })
+    await whileRunning(keeper, async () => {
+      const { apiKey } = stack
+      const first = await submit(pair, { apiKey })
+      expect(first.status).toBe(200)
+      await until('the keeper knows that it reverted', async () => {
+        const [batch] = await stack.database`select 1 from batch where outcome = 'reverted'`
+        return batch !== undefined
+      })
+      await testClient(stack).setCode({ address: from, bytecode: saysYes })
+      for (const transfers of [pair, pair.toReversed(), pair]) {
+        const again = await submit(transfers as Pair, { apiKey })
+        expect([again.status, again.code]).toEqual([422, 'settlement_failed'])
+      }
+      // In other company, too.
+      const other = await signPair(await oneBuyer())
+      const mixed = await submit([...other, ...pair], { apiKey })
+      expect(mixed.body.failures).toMatchObject([{ transfer: 2 }, { transfer: 3 }])
+      expect((await submit(other, { apiKey })).status).toBe(200)
+    })
+    expect(await countTransactions()).toBe(before + 2)
+  })
+})
