@@ -1,7 +1,7 @@
 import { checkSignaturesHere, startSignatureThreads } from '#chain/payerSignatures'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/database'
-import { migrate } from '#ledger/migrate'
+import { migrateAt } from '#ledger/migrate'
 import { createApp } from './app.ts'
 import { startBackgroundWork } from './backgroundWork.ts'
 import { readApiConfig } from './config.ts'
@@ -22,7 +22,7 @@ async function main(): Promise<void> {
   const [networks, receiptKeys] = await Promise.all([
     openServedNetworks(config.networks),
     loadReceiptKeys(config.receiptKeyFile, config.createReceiptKeys),
-    migrate(sql),
+    migrateAt(config.databaseUrl),
   ])
   const unwatch = watchReceiptKeys(config.receiptKeyFile, receiptKeys, log)
   const work = startBackgroundWork({ sql, networks, settings: config.gateway, log })

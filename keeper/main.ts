@@ -5,7 +5,7 @@ import { serve } from '@hono/node-server'
 import { privateKeyToAccount } from 'viem/accounts'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/database'
-import { migrate } from '#ledger/migrate'
+import { migrateAt } from '#ledger/migrate'
 import { isSet } from '#process/env'
 import { createLogger } from '#process/log'
 import { type KeeperConfig, readKeeperConfig } from './config.ts'
@@ -33,8 +33,13 @@ async function mainIndependent(): Promise<void> {
 async function mainOfOperator(): Promise<void> {
   const config = readKeeperConfig(process.env)
   const log = createLogger(config.logLevel)
-  const database = openDatabase({ url: config.databaseUrl, applicationName: 'tollkeeper-keeper' })
-  await migrate(database)
+  const database = openDatabase({
+    url: config.databaseUrl,
+    applicationName: 'tollkeeper-keeper',
+    // Whoever takes over a frozen keeper's wallet needs its locks, too.
+    idleInTransactionMs: Math.min(5_000, config.leaseMs),
+  })
+  await migrateAt(config.databaseUrl)
   const networks = await openServedNetworks(config.networks)
   const keeper = createKeeper({
     database,

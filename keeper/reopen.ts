@@ -18,7 +18,7 @@ try {
   const unknown = values.network?.find((name) => !served.some(({ network }) => network.name === name))
   if (unknown !== undefined) throw new ConfigError('--network', 'a network that is served', unknown)
   const url = requireVariable(process.env, 'DATABASE_URL')
-  const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-reopen' })
+  const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-reopen', limited: false })
   try {
     for (const one of served) {
       if (values.network === undefined || values.network.includes(one.network.name))

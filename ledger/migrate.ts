@@ -1,5 +1,5 @@
 import { readdir, readFile } from 'node:fs/promises'
-import { type Database, type Queryable, schema } from './database.ts'
+import { type Database, openDatabase, type Queryable, schema } from './database.ts'
 
 const folder = new URL('./migrations/', import.meta.url)
 
@@ -62,6 +62,16 @@ export function migrate(database: Database): Promise<string[]> {
     }
     return pending
   })
+}
+
+/** Opens the database for {@link migrate} alone: a migration, and the wait for another process's, may take their time. */
+export async function migrateAt(url: string): Promise<string[]> {
+  const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-migrate', limited: false })
+  try {
+    return await migrate(database)
+  } finally {
+    await database.end({ timeout: 1 })
+  }
 }
 
 async function readApplied(sql: Queryable): Promise<string[]> {

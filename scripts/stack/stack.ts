@@ -4,8 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Address } from 'viem'
-import { openDatabase } from '#ledger/database'
-import { migrate } from '#ledger/migrate'
+import { migrateAt } from '#ledger/migrate'
 import { freePort, loopback } from '#process/port'
 import { removeWithUs } from '#process/reaper'
 import { networkVariable } from '#process/variables'
@@ -141,8 +140,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
 
   // The chain is new, so rows about an earlier one are wrong.
   await clearLocalChainData(databaseUrl)
-  const database = openDatabase({ url: databaseUrl, max: 1, applicationName: 'tollkeeper-migrate' })
-  await migrate(database).finally(() => database.end())
+  await migrateAt(databaseUrl)
 
   const platformWallet = devAccount(accounts.platform).address
   const env: Environment = {

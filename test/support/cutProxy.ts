@@ -7,6 +7,8 @@ export type CutProxy = {
   cut: () => void
   /** Lets connections stand, old ones and new ones, and carries nothing until `mend`: a host that is gone without a word. */
   stall: () => void
+  /** Carries nothing over the connections that stand, not even their end, and goes on with new ones: a failover without a reset. */
+  abandon: () => void
   mend: () => void
   close: () => Promise<void>
 }
@@ -14,6 +16,7 @@ export type CutProxy = {
 /** A TCP proxy that can be cut: what stands behind it is gone, and comes back. */
 export async function startCutProxy(host: string, port: number): Promise<CutProxy> {
   const sockets = new Set<Socket>()
+  const abandoned = new Set<Socket>()
   let isCut = false
   let isStalled = false
   const server = createServer((client) => {
@@ -27,7 +30,8 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
       one.on('error', () => {})
       one.once('close', () => {
         sockets.delete(one)
-        other.destroy()
+        // Nobody tells the server of a client that is gone for it.
+        if (!abandoned.has(other)) other.destroy()
       })
       one.pipe(other)
       if (isStalled) one.pause()
@@ -46,10 +50,16 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
       isStalled = true
       for (const socket of sockets) socket.pause()
     },
+    abandon: () => {
+      for (const socket of sockets) {
+        abandoned.add(socket)
+        socket.pause()
+      }
+    },
     mend: () => {
       isCut = false
       isStalled = false
-      for (const socket of sockets) socket.resume()
+      for (const socket of sockets) if (!abandoned.has(socket)) socket.resume()
     },
     close: async () => {
       cut()

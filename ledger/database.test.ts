@@ -1,0 +1,93 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type CutProxy, startCutProxy } from '../test/support/cutProxy.ts'
+import { createTestDatabase } from '../test/support/database.ts'
+import { type Database, type DatabaseOptions, openDatabase } from './database.ts'
+
+let url: string
+let proxy: CutProxy
+beforeAll(async () => {
+  url = await createTestDatabase()
+  proxy = await startCutProxy(new URL(url).hostname, Number(new URL(url).port))
+})
+afterAll(() => proxy?.close())
+
+function openBehindProxy(options: Partial<DatabaseOptions> = {}): Database {
+  const behind = new URL(url)
+  behind.hostname = '127.0.0.1'
+  behind.port = String(proxy.port)
+  return openDatabase({ url: behind.href, applicationName: 'behind a proxy', ...options })
+}
+
+const isAnswered = (sql: Database) =>
+  sql`select 1`.then(
+    () => true,
+    () => false,
+  )
+
+test('behavior: connections that went silent are replaced, and no query waits for ever', async () => {
+  const max = 3
+  const sql = openBehindProxy({ max })
+  const all = () => Promise.all(Array.from({ length: max }, () => sql`select pg_sleep(0.1)`))
+  await all()
+  const waiting = Promise.allSettled([all(), sql.begin(async (transaction) => transaction`select 1`)])
+  proxy.abandon()
+  expect(await waiting).toEqual([
+    expect.objectContaining({ status: 'rejected' }),
+    expect.objectContaining({ status: 'rejected' }),
+  ])
+  let failed = 0
+  while (!(await isAnswered(sql))) failed += 1
+  expect(failed).toBeLessThanOrEqual(max)
+  await sql.end({ timeout: 1 })
+})
+
+test('behavior: however often connecting failed, the first query after the outage is answered', async () => {
+  const sql = openBehindProxy()
+  proxy.cut()
+  for (let i = 0; i < 20; i++) expect(await isAnswered(sql)).toBe(false)
+  proxy.mend()
+  // postgres.js' own pause is 20 s by now.
+  const query = isAnswered(sql)
+  const late = new Promise((resolve) => setTimeout(resolve, 8_000, 'late').unref())
+  expect(await Promise.race([query, late])).toBe(true)
+  await sql.end({ timeout: 1 })
+})
+
+test('behavior: the locks of a client that is gone in a transaction are free before its lease is over', async () => {
+  const leaseMs = 2_000
+  const lost = openBehindProxy({ max: 1, idleInTransactionMs: leaseMs })
+  const other = openDatabase({ url, max: 1, applicationName: 'another' })
+  await other`create schema if not exists tollkeeper`
+  await other`create table lock_test (id int primary key)`
+  await other`insert into lock_test values (1)`
+  const held = Promise.withResolvers<void>()
+  const frozen = lost
+    .begin(async (transaction) => {
+      await transaction`update lock_test set id = 1`
+      held.resolve()
+      await new Promise(() => {})
+    })
+    .catch((error: unknown) => error)
+  await held.promise
+  proxy.abandon()
+  // Refused by `lock_timeout` if the lock were held for longer than the lease and the wait together.
+  await other.begin(async (transaction) => {
+    await transaction`set local lock_timeout = ${transaction.unsafe(String(2 * leaseMs))}`
+    await transaction`update lock_test set id = 1`
+  })
+  expect(await frozen).toBeInstanceOf(Error)
+  await Promise.all([lost.end({ timeout: 1 }), other.end({ timeout: 1 })])
+})
+
+test('behavior: a statement that takes too long is ended by the server, the session stays; without limits it goes on', async () => {
+  const sql = openDatabase({ url, max: 1, applicationName: 'limited' })
+  const [before] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`
+  await expect(sql`select pg_sleep(60)`).rejects.toMatchObject({ code: '57014' })
+  const [after] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`
+  expect(after).toEqual(before)
+  await sql.end({ timeout: 1 })
+
+  const unlimited = openDatabase({ url, max: 1, applicationName: 'unlimited', limited: false })
+  expect(await unlimited`show statement_timeout`).toEqual([{ statement_timeout: '0' }])
+  await unlimited.end({ timeout: 1 })
+})
