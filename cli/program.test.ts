@@ -12,7 +12,14 @@ test('default: every command that the issue names is there', () => {
   expect(walk(createProgram()).map(([typed]) => typed.replace('tollkeeper ', ''))).toEqual(
     expect.arrayContaining([
       ...['start', 'demo', 'api', 'keeper', 'indexer', 'deploy', 'audit', 'doctor'],
-      ...['provider create', 'provider wallet', 'provider endpoint', 'keys rotate'],
+      ...[
+        'provider create',
+        'provider wallet',
+        'provider endpoint',
+        'payer debts',
+        'payer forgive',
+        'keys rotate',
+      ],
     ]),
   )
 })

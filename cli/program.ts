@@ -4,6 +4,7 @@ import { addAuditCommand } from './audit/command.ts'
 import { addDoctorCommand } from './doctor/command.ts'
 import { addGrantCommand } from './grant.ts'
 import { addKeysCommand } from './keys.ts'
+import { addPayerCommand } from './payer.ts'
 import { addProcessCommands } from './processes.ts'
 import { addProviderCommand } from './provider.ts'
 
@@ -25,6 +26,7 @@ export function createProgram(): Command {
   addProcessCommands(program)
   addAuditCommand(program)
   addProviderCommand(program)
+  addPayerCommand(program)
   addKeysCommand(program)
   addGrantCommand(program)
   addDoctorCommand(program)

@@ -21,7 +21,7 @@ const payerFaultCodes = [
  *
  * A fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`,
  * `code` (one of {@link payerFaultCodes}), and `failed_at`, null while the payment is not given up yet. A half that moves
- * after all, or whose payment is queued again, is no longer among them.
+ * after all, or whose payment is queued again or forgiven, is no longer among them.
  */
 export function badDebt(sql: Queryable) {
   return sql`(
@@ -34,6 +34,7 @@ export function badDebt(sql: Queryable) {
     from payment p
     join lateral ${halves(sql)} h on h.payment_id = p.id
     where p.voided_at is null
+      and not exists (select from forgiven_debt f where f.payment_id = p.id)
       and (p.concluded_at is null or p.failure_code is not null)
       and (
         h.state in ('cancelled', 'foreign_use')

@@ -49,6 +49,7 @@ async function readMulticall3RuntimeCode(): Promise<Hex> {
 async function generate(): Promise<Map<string, string>> {
   const settlement = await hre.artifacts.readArtifact('BatchSettlement')
   const priceFeed = await hre.artifacts.readArtifact('PriceFeed')
+  const payerReads = await hre.artifacts.readArtifact('PayerReads')
   const gasFloor = await hre.artifacts.readArtifact('GasFloor')
   const creationCode = settlement.bytecode as Hex
   const address = create2Address(creationCode)
@@ -81,6 +82,10 @@ async function generate(): Promise<Map<string, string>> {
     [
       'scripts/chain/generated/predeploys.ts',
       `${header}\nexport const priceFeedRuntimeCode = '${priceFeed.deployedBytecode}'\n\nexport const multicall3RuntimeCode = '${await readMulticall3RuntimeCode()}'\n`,
+    ],
+    [
+      'api/verification/generated/payerReads.ts',
+      `${toSource('payerReadsAbi', payerReads.abi as readonly AbiItem[])}\nexport const payerReadsCode = '${payerReads.bytecode}'\n`,
     ],
     [
       'bench/generated/gasFloor.ts',

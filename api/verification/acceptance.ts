@@ -13,7 +13,8 @@ const groupsInFlight = 3
 /**
  * Stores a candidate and reserves its payer's balance for it.
  *
- * @throws {Refusal} `insufficient_balance` or `payer_limit_exceeded`; `index_behind` where the index can't tell.
+ * @throws {Refusal} `payer_in_debt`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or `payer_limit_exceeded`;
+ * `index_behind` where the index can't tell.
  */
 export type Accept = (candidate: Candidate, payers: Payers) => Promise<Exclude<Verdict, 'over_limit'>>
 
@@ -34,19 +35,29 @@ export function createAccept(database: Database): Accept {
       if (verdict !== 'over_limit') return verdict
     }
     allowance = await payers.freshAllowance(candidate.payer)
-    if (!covers(allowance, needed)) throw overLimit(allowance, needed)
+    if (!covers(allowance, needed)) throw refusalFor(allowance, needed)
     const verdict = await acceptance.submit({ ...candidate, limit: allowance.limit })
-    if (verdict === 'over_limit') throw overLimit(allowance, needed)
+    if (verdict === 'over_limit') throw refusalFor(allowance, needed)
     return verdict
   }
 }
 
 /** Whether an amount fits, as far as the allowance knew when it was read. */
-function covers({ limit, available, unsettled }: Allowance, needed: bigint): boolean {
+function covers({ limit, available, unsettled, debt, blockedBy }: Allowance, needed: bigint): boolean {
+  if (debt > 0n || blockedBy !== undefined) return false
   return limit === null || unsettled + needed <= available
 }
 
-function overLimit({ by, available, unsettled, isIndexed }: Allowance, needed: bigint): Refusal {
+function refusalFor(allowance: Allowance, needed: bigint): Refusal {
+  const { by, available, unsettled, debt, blockedBy, isIndexed } = allowance
+  if (blockedBy !== undefined) return new Refusal(blockedBy)
+  if (debt > 0n) {
+    return new Refusal(
+      'payer_in_debt',
+      `${formatUsdc(debt)} USDC of payments that were served are owed: they were cancelled, or could not be settled`,
+      { details: { debt: debt.toString() } },
+    )
+  }
   // Without the index, what settled long ago counts as owed: only a balance that is too low by itself is certain.
   if (!isIndexed && needed <= available) return new Refusal('index_behind')
   const details = {

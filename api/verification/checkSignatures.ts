@@ -1,6 +1,7 @@
 import type { PayerSignatures } from '#chain/payerSignatures'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { Refusal } from '../refusal.ts'
+import type { ChainReads, PayerState } from './chainReads.ts'
 import type { Presented } from './checkPayment.ts'
 import { isSignedByContract } from './contractSignature.ts'
 import type { Payers } from './payers.ts'
@@ -11,37 +12,47 @@ export type SignatureCheckOptions = {
   contractTimeoutMs: number
 }
 
+export type SignatureCheck = {
+  /** Whether the payer has code. */
+  hasCode: boolean
+  /** What the chain says of the nonces; undefined where that was not asked for. */
+  nonces: PayerState | undefined
+}
+
 /**
  * Holds both signatures against the payer: by its contract (ERC-1271) where it has code, else by recovery of its key.
  *
- * @returns whether the payer has code.
+ * @param asksNonces whether to look up the nonces as well, in the call that reads the payer's account.
  * @throws {Refusal} `invalid_signature`; `dependency_unavailable` where the payer's contract does not answer in time.
  */
 export async function checkSignatures(
   { provider, fee }: Presented,
-  { served, payers }: { served: ServedNetwork; payers: Payers },
-  { payerSignatures, contractTimeoutMs }: SignatureCheckOptions,
-): Promise<boolean> {
+  { served, reads, payers }: { served: ServedNetwork; reads: ChainReads; payers: Payers },
+  { payerSignatures, contractTimeoutMs, asksNonces }: SignatureCheckOptions & { asksNonces: boolean },
+): Promise<SignatureCheck> {
+  const payer = provider.from
   const [isFirstSigned, isSecondSigned] = await payerSignatures(served.domainSeparator, [provider, fee])
   const isSigned = isFirstSigned && isSecondSigned
-  // Its code comes with its balance, which is asked for only where the payer itself wants something.
-  const hasCode = isSigned ? (await payers.allowance(provider.from)).hasCode : undefined
-  if (hasCode ?? (await payers.hasCode(provider.from))) {
+  const readNonces = () =>
+    asksNonces ? reads.read({ payer, nonces: [provider.nonce, fee.nonce] }) : undefined
+  // Balance and code are asked for only where the payer itself wants something.
+  const [allowance, nonces] = isSigned ? await Promise.all([payers.allowance(payer), readNonces()]) : []
+  if (allowance?.hasCode ?? (await payers.hasCode(payer))) {
     const [first, second] = await Promise.all([
       isSignedByContract(served, provider, contractTimeoutMs),
       isSignedByContract(served, fee, contractTimeoutMs),
     ])
     if (!first || !second)
       throw badSignature(first ? 'payloads[1]' : 'payloads[0]', 'its contract says no (ERC-1271)')
-    return true
+    return { hasCode: true, nonces: nonces ?? (await readNonces()) }
   }
   if (!isSigned) {
     throw badSignature(
       isFirstSigned ? 'payloads[1]' : 'payloads[0]',
-      `expected 65 bytes with a low s that recover to ${provider.from} on ${served.network.name}`,
+      `expected 65 bytes with a low s that recover to ${payer} on ${served.network.name}`,
     )
   }
-  return false
+  return { hasCode: false, nonces }
 }
 
 function badSignature(payload: string, reason: string): Refusal {

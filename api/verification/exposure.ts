@@ -1,5 +1,6 @@
 import type { Address } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
+import { badDebt } from '#ledger/badDebt'
 import type { Database } from '#ledger/database'
 import { halves } from '#ledger/halves'
 import { isMissingIndex } from '../portal/queries/indexedHead.ts'
@@ -10,6 +11,8 @@ export type Exposure = {
   acceptedTotal: bigint
   /** What of it can still move, and had not by the block that was asked for. */
   unsettled: bigint
+  /** What it owes for a fault of its own, and nobody forgave; 0 without the index. */
+  debt: bigint
   /** Whether anything accepted of it ever settled; false where that was not asked for. */
   everSettled: boolean
   /** Whether the index could be read; without it, everything accepted counts as unsettled. */
@@ -35,12 +38,12 @@ const graceSeconds = 120
  */
 const concludedSeconds = 600
 
-type Row = { address: Address; acceptedTotal: bigint; unsettled: bigint; everSettled: boolean }
+type Row = Omit<Exposure, 'isIndexed'> & { address: Address }
 
 /**
  * What each payer has accepted and not settled, both from one snapshot.
  *
- * Voided payments, expired and cancelled authorizations don't count: they can't move any more, or are not to.
+ * Voided payments and what expired by itself count as neither: they can't move any more, or are not to.
  */
 export async function readExposures(
   database: Database,
@@ -52,6 +55,14 @@ export async function readExposures(
   const read = (isIndexed: boolean) => database<Row[]>`
     select asked.address, coalesce(payer.accepted_total, 0) as "acceptedTotal",
       coalesce(owed.unsettled, 0) as unsettled,
+      ${
+        isIndexed
+          ? database`(
+              select coalesce(sum(debt.value), 0) from ${badDebt(database)} debt
+              where debt.chain_id = ${chainId} and debt.token = ${token} and debt.payer = asked.address
+            )`
+          : database`0::numeric`
+      } as debt,
       ${
         isIndexed && withHistory
           ? database`exists (

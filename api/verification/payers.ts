@@ -2,7 +2,7 @@ import type { Address } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#ledger/database'
 import { createCache } from '#process/cache'
-import { type ChainAccount, type ChainReads, maxReadsAtOnce } from './chainReads.ts'
+import type { ChainReads, PayerState } from './chainReads.ts'
 import { type Exposure, readExposures } from './exposure.ts'
 import { createGroupCommit } from './groupCommit.ts'
 
@@ -39,6 +39,10 @@ export type Allowance = {
   available: bigint
   /** USDC base units. */
   unsettled: bigint
+  /** USDC base units that the payer owes for a fault of its own (ledger/badDebt.ts): it buys nothing until they are paid. */
+  debt: bigint
+  /** Why USDC would move nothing of this payer's; undefined: it would, or that was not read. */
+  blockedBy: 'payer_blacklisted' | 'token_paused' | undefined
   /** False: the index can't be read, settled payments count as owed, and a refusal may be wrong. */
   isIndexed: boolean
   /** Whether the account has code, where that was read with the balance. */
@@ -50,6 +54,8 @@ export type Payers = {
   /** Whether the account has code (a contract wallet, or an EIP-7702 delegation), as of the last minute. */
   hasCode(payer: Address): Promise<boolean>
   allowance(payer: Address): Allowance | Promise<Allowance>
+  /** Whether `allowance` would answer without asking the chain. */
+  isCached(payer: Address): boolean
   /** The allowance as of now, where the cached one did not suffice. */
   freshAllowance(payer: Address): Allowance | Promise<Allowance>
   /** Forgets the payer's allowance: something of it was voided here. */
@@ -60,40 +66,38 @@ const maxPayers = 200_000
 const codeTtlMs = 60_000
 // A buyer without money can't make us read the chain more often than this.
 const minRefreshMs = 100
-const questionsInFlight = 2
-
-const unlimited: Allowance = {
-  limit: null,
-  by: 'balance',
-  available: 0n,
-  unsettled: 0n,
-  isIndexed: true,
-  hasCode: undefined,
-}
+const queriesInFlight = 2
+const payersAQuery = 200
+const maxBlock = 2n ** 62n
 
 export function createPayers(served: ServedNetwork, reads: ChainReads, options: PayersOptions): Payers {
   const { checkBalance, caps, now } = options
 
-  async function readAccounts(payers: Address[]): Promise<ChainAccount[]> {
-    return reads.accounts(payers, await served.client.getBlockNumber())
+  const exposures = createGroupCommit<{ payer: Address; block: bigint }, Exposure>({
+    commit: async (asked) => {
+      const read = await readExposures(options.database, served, {
+        payers: asked.map(({ payer }) => payer),
+        // The earliest of them: what moved after it counts as unsettled, which is right for a later one as well.
+        block: asked.reduce((least, { block }) => (block < least ? block : least), maxBlock),
+        now: Math.floor(now() / 1000),
+        withHistory: caps.newPayer !== null,
+      })
+      return asked.map(({ payer }) => read.get(payer) as Exposure)
+    },
+    // Many in one question cost little more than one: payers gather while a question is under way.
+    maxItems: payersAQuery,
+    concurrency: queriesInFlight,
+    isItemFault: () => false,
+  })
+
+  async function readAllowance(payer: Address): Promise<Allowance> {
+    const state = checkBalance ? await reads.read({ payer }) : undefined
+    const block = state?.blockNumber ?? (await served.client.getBlockNumber())
+    return toAllowance(await exposures.submit({ payer, block }), state, caps)
   }
 
-  async function readAllowances(payers: Address[]): Promise<Allowance[]> {
-    const block = await served.client.getBlockNumber()
-    const withHistory = caps.newPayer !== null
-    const question = { payers, block, now: Math.floor(now() / 1000), withHistory }
-    const [exposures, accounts] = await Promise.all([
-      readExposures(options.database, served, question),
-      checkBalance ? reads.accounts(payers, block) : [],
-    ])
-    return payers.map((payer, index) => toAllowance(exposures.get(payer) as Exposure, accounts[index], caps))
-  }
-
-  // Many in one question cost little more than one: payers gather while a question is under way.
-  const shared = { maxItems: maxReadsAtOnce, concurrency: questionsInFlight, isItemFault: () => false }
-
-  const codes = createCache<Address, ChainAccount>({
-    load: createGroupCommit({ ...shared, commit: readAccounts }).submit,
+  const codes = createCache<Address, boolean>({
+    load: async (payer) => (await reads.read({ payer })).hasCode,
     ttlMs: codeTtlMs,
     refreshAfterMs: codeTtlMs / 2,
     max: maxPayers,
@@ -101,29 +105,32 @@ export function createPayers(served: ServedNetwork, reads: ChainReads, options: 
   })
 
   const allowances = createCache<Address, Allowance>({
-    load: createGroupCommit({ ...shared, commit: readAllowances }).submit,
+    load: readAllowance,
     ttlMs: options.balanceTtlMs,
     refreshAfterMs: options.balanceTtlMs / 2,
     max: maxPayers,
     now,
   })
 
-  const isLimited = checkBalance || caps.payer !== null || caps.newPayer !== null
   return {
-    hasCode: async (payer) => (await codes.get(payer)).hasCode,
-    allowance: (payer) => (isLimited ? allowances.get(payer) : unlimited),
-    freshAllowance: (payer) => (isLimited ? allowances.refresh(payer, minRefreshMs) : unlimited),
+    hasCode: async (payer) => codes.get(payer),
+    allowance: (payer) => allowances.get(payer),
+    isCached: (payer) => allowances.has(payer),
+    freshAllowance: (payer) => allowances.refresh(payer, minRefreshMs),
     forget: (payer) => allowances.delete(payer),
   }
 }
 
-function toAllowance(exposure: Exposure, account: ChainAccount | undefined, caps: PayerCaps): Allowance {
-  const { acceptedTotal, unsettled, everSettled, isIndexed } = exposure
+function toAllowance(exposure: Exposure, state: PayerState | undefined, caps: PayerCaps): Allowance {
+  const { acceptedTotal, unsettled, debt, everSettled, isIndexed } = exposure
   const cap = everSettled ? caps.payer : (caps.newPayer ?? caps.payer)
-  const balance = account?.balance ?? null
-  const hasCode = account?.hasCode
+  const balance = state?.balance ?? null
   const by = cap !== null && (balance === null || cap < balance) ? 'cap' : 'balance'
   const available = by === 'cap' ? cap : balance
-  if (available === null) return unlimited
-  return { limit: available + acceptedTotal - unsettled, by, available, unsettled, isIndexed, hasCode }
+  return {
+    limit: available === null ? null : available + acceptedTotal - unsettled - debt,
+    ...{ by, available: available ?? 0n, unsettled, debt, isIndexed },
+    hasCode: state?.hasCode,
+    blockedBy: state?.isPaused ? 'token_paused' : state?.isBlacklisted ? 'payer_blacklisted' : undefined,
+  }
 }

@@ -17,7 +17,7 @@ import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
 import type { Offer, Offers } from '../registry/offers.ts'
 import { createAccept } from './acceptance.ts'
-import type { ChainReads } from './chainReads.ts'
+import type { ChainReads, PayerState } from './chainReads.ts'
 import { boundNonces, checkPayment, type Presented } from './checkPayment.ts'
 import { checkSignatures, type SignatureCheckOptions } from './checkSignatures.ts'
 import type { Payers } from './payers.ts'
@@ -100,7 +100,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
   async function isAuthentic(request: VerifyRequest, presented: Presented): Promise<boolean> {
     try {
       const { network } = readChallenge(request, presented, 0)
-      await checkSignatures(presented, network, deps)
+      await checkSignatures(presented, network, { ...deps, asksNonces: false })
       return true
     } catch {
       return false
@@ -115,7 +115,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
     if (total > maxAmount) throw new Refusal('amount_too_high')
 
     const { terms, network } = readChallenge(request, presented, seconds)
-    const { served, reads, payers } = network
+    const { served, payers } = network
 
     const price = terms.amount + terms.feeAmount
     if (request.price !== undefined && price < request.price) {
@@ -135,9 +135,13 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
       )
     }
 
-    const hasCode = await checkSignatures(presented, network, deps)
+    const isBound = boundNonces(presented, issuer, terms.requestId)
+    // A bound nonce can stand for no other payment, so that it is unused matters only as much as that the balance is
+    // there: it is asked about as often.
+    const asksNonces = !(isBound[0] && isBound[1] && payers.isCached(provider.from))
+    const { hasCode, nonces } = await checkSignatures(presented, network, { ...deps, asksNonces })
     deps.countPayer(provider.from)
-    const acceptedBlocks = await checkNonces(presented, reads, issuer, terms.requestId)
+    const acceptedBlocks = requireUnused(presented, isBound, nonces)
 
     const { tier } = splitPrice(price, deps.feeSchedule)
     const rate = effectiveRate(price, terms.feeAmount)
@@ -256,31 +260,31 @@ const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'authorization_used',
   'insufficient_balance',
   'payer_limit_exceeded',
+  'payer_in_debt',
+  'payer_blacklisted',
+  'token_paused',
 ])
 
-/** @returns for each half the block at which an unbound nonce was unused, null for a bound one. */
-async function checkNonces(
-  presented: Presented,
-  reads: ChainReads,
-  issuer: string,
-  requestId: string,
-): Promise<[bigint | null, bigint | null]> {
-  const [isProviderBound, isFeeBound] = boundNonces(presented, issuer, requestId)
-  if (isProviderBound && isFeeBound) return [null, null]
-  const unused = async (isBound: boolean, payload: string, { from, nonce }: SignedAuthorization) => {
-    if (isBound) return null
-    const { isUsed, blockNumber } = await reads.useOf(from, nonce)
-    if (isUsed) {
-      throw new Refusal('authorization_used', `The nonce of ${payload} was used or cancelled on chain`, {
-        details: { payload, nonce },
-      })
-    }
-    return blockNumber
+/**
+ * Refuses nonces that the chain calls used or cancelled, where it was asked.
+ *
+ * @returns for each half the block at which an unbound nonce was unused, null for a bound one.
+ * @throws {Refusal} `authorization_used`
+ */
+function requireUnused(
+  { provider, fee }: Presented,
+  isBound: [provider: boolean, fee: boolean],
+  state: PayerState | undefined,
+): [bigint | null, bigint | null] {
+  for (const [half, { nonce }] of [provider, fee].entries()) {
+    if (!state?.isUsed[half]) continue
+    const payload = `payloads[${half}]`
+    throw new Refusal('authorization_used', `The nonce of ${payload} was used or cancelled on chain`, {
+      details: { payload, nonce },
+    })
   }
-  return Promise.all([
-    unused(isProviderBound, 'payloads[0]', presented.provider),
-    unused(isFeeBound, 'payloads[1]', presented.fee),
-  ])
+  const acceptedBlock = state?.blockNumber ?? null
+  return [isBound[0] ? null : acceptedBlock, isBound[1] ? null : acceptedBlock]
 }
 
 /**

@@ -153,7 +153,15 @@ create index payment_put_off on payment (chain_id, token, fee_recipient, next_at
 create index payment_lookup on payment (chain_id, lookup_requested_at) where lookup_requested_at is not null;
 create index payment_voided on payment (chain_id, valid_before) where voided_at is not null;
 
+-- Debts that the operator gave up (npx tollkeeper payer forgive).
+create table forgiven_debt (
+  payment_id text primary key references payment,
+  reason text not null check (length(reason) between 1 and 500),
+  forgiven_at timestamptz not null default now()
+);
+
 -- What a payer owes (api/verification).
+create index payment_payer_failed on payment (chain_id, token, payer) where failure_code is not null;
 create index payment_payer on payment (chain_id, token, payer, concluded_at);
 
 -- The providers' views.

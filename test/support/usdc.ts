@@ -1,5 +1,13 @@
 import { randomBytes } from 'node:crypto'
-import { type Address, createWalletClient, type Hash, type Hex, http, type PublicClient } from 'viem'
+import {
+  type Address,
+  createWalletClient,
+  type Hash,
+  type Hex,
+  http,
+  type PublicClient,
+  type TransactionReceipt,
+} from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { type Authorization, eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
@@ -53,6 +61,38 @@ export async function sendDirectly(
     gas: 150_000n,
     ...fees,
   })
+}
+
+/** A payer takes an authorization back on chain. A stranger sends it, so the payer needs no gas money. */
+export async function cancelDirectly(
+  {
+    chain,
+    served,
+  }: { chain: LocalChain; served: { network: Network; token: Address; client: PublicClient } },
+  payer: PrivateKeyAccount,
+  nonce: Hex,
+): Promise<TransactionReceipt> {
+  const { network, token, client } = served
+  const signature = await payer.signTypedData({
+    domain: eip712Domain(network, token),
+    types: {
+      CancelAuthorization: [
+        { name: 'authorizer', type: 'address' },
+        { name: 'nonce', type: 'bytes32' },
+      ],
+    },
+    primaryType: 'CancelAuthorization',
+    message: { authorizer: payer.address, nonce },
+  })
+  const stranger = createWalletClient({ account: devAccount(18), transport: http(chain.url) })
+  const hash = await stranger.writeContract({
+    address: token,
+    abi: usdcAbi,
+    functionName: 'cancelAuthorization',
+    args: [payer.address, nonce, signature],
+    chain: null,
+  })
+  return client.waitForTransactionReceipt({ hash })
 }
 
 export function randomHex(bytes: number): Hex {

@@ -35,6 +35,8 @@ export const errorCodes = {
   authorization_cancelled: { status: 402, title: 'Authorization was cancelled on chain' },
   invalid_signature: { status: 402, title: 'Signature does not match the payer' },
   insufficient_balance: { status: 402, title: 'Insufficient USDC balance' },
+  payer_in_debt: { status: 402, title: 'Payer owes for payments that it cancelled or could not cover' },
+  payer_blacklisted: { status: 402, title: 'USDC has blacklisted the payer' },
   payer_limit_exceeded: { status: 402, title: 'Payer has too much unsettled' },
   mock_mode_off: { status: 402, title: 'Mock payments are not accepted here' },
   // 404: unknown
@@ -79,6 +81,7 @@ export const errorCodes = {
   dependency_unavailable: { status: 503, title: 'A dependency is unavailable', retryable: true },
   index_behind: { status: 503, title: 'The index is behind the chain', retryable: true },
   settlement_pending: { status: 503, title: 'Settlement is not mined yet', retryable: true },
+  token_paused: { status: 503, title: 'USDC is paused', retryable: true },
   insufficient_gas_funds: { status: 503, title: 'Insufficient ETH for gas', retryable: true },
   provider_limit_exceeded: { status: 503, title: 'Provider has too much unsettled', retryable: true },
 } as const satisfies Record<string, ErrorEntry>

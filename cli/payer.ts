@@ -1,0 +1,93 @@
+import { type Command, InvalidArgumentError, Option } from 'commander'
+import { type Address, isAddress } from 'viem'
+import { type Database, openDatabase } from '#ledger/database'
+import { type Debt, type DebtFilter, findDebts, forgiveDebts } from '#ledger/forgiveDebt'
+import { requireVariable } from '#process/env'
+import { formatUsdc } from '#protocol/amount'
+import { type NetworkName, networkByChainId, networkNames, networks } from '#protocol/networks'
+import { CliError } from './cliError.ts'
+import { formatTable } from './output.ts'
+
+type Flags = { network?: NetworkName; payment?: string; json?: boolean }
+
+const mostShown = 1_000
+
+/** `payer debts | forgive`: what payers owe for faults of their own. */
+export function addPayerCommand(program: Command): void {
+  const payer = program
+    .command('payer')
+    .summary('what payers owe')
+    .description('What payers owe: payments that were served, and that they cancelled or could not cover.')
+    .addHelpText('after', '\nExample:\n  $ tollkeeper payer debts')
+
+  withFilters(payer.command('debts'))
+    .summary('debts, oldest first')
+    .description(
+      `Lists the debts. Who has one is refused with payer_in_debt. At most ${mostShown} are shown.`,
+    )
+    .argument('[address]', 'of one payer only', parseAddress)
+    .addHelpText('after', '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer debts --network base')
+    .action((address: Address | undefined, flags: Flags) =>
+      withDatabase(async (sql) => print(await findDebts(sql, toFilter(flags, address), mostShown), flags)),
+    )
+
+  withFilters(payer.command('forgive'))
+    .summary('gives debts up')
+    .description(
+      'Gives up what a payer owes, so that it can buy again within seconds. The database keeps when and why.',
+    )
+    .argument('<address>', 'the payer', parseAddress)
+    .requiredOption('--reason <text>', 'why, for the record')
+    .addHelpText(
+      'after',
+      '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer forgive 0x1000000000000000000000000000000000000001 --reason "paid by bank transfer"',
+    )
+    .action((address: Address, { reason, ...flags }: Flags & { reason: string }) =>
+      withDatabase(async (sql) => {
+        const filter = { ...toFilter(flags, address), payer: address }
+        const forgiven = await sql.begin((transaction) => forgiveDebts(transaction, filter, reason))
+        if (forgiven.length === 0) throw new CliError('no_debt', `${address} owes nothing`)
+        print(forgiven, flags)
+      }),
+    )
+}
+
+function withFilters(command: Command): Command {
+  return command
+    .addOption(new Option('--network <name>', 'on this network only').choices(networkNames))
+    .option('--payment <id>', 'of this payment only')
+    .option('--json', 'print JSON')
+}
+
+function toFilter({ network, payment }: Flags, payer: Address | undefined): DebtFilter {
+  return { chainId: network && networks[network].chainId, paymentId: payment, payer }
+}
+
+async function withDatabase(act: (sql: Database) => Promise<void>): Promise<void> {
+  const url = requireVariable(process.env, 'DATABASE_URL')
+  const sql = openDatabase({ url, max: 1, applicationName: 'tollkeeper-payer' })
+  try {
+    await act(sql)
+  } finally {
+    await sql.end({ timeout: 1 })
+  }
+}
+
+function print(debts: readonly Debt[], { json }: Flags): void {
+  const rows = debts.map(({ chainId, payer, paymentId, code, amount, acceptedAt }) => ({
+    payer,
+    network: networkByChainId(chainId).name,
+    paymentId,
+    acceptedAt: acceptedAt.toISOString(),
+    amount_usdc: formatUsdc(amount),
+    code,
+  }))
+  const table = () =>
+    formatTable(['payer', 'network', 'payment', 'accepted', 'USDC', 'because'], rows.map(Object.values))
+  process.stdout.write(`${json ? JSON.stringify(rows) : table()}\n`)
+}
+
+function parseAddress(text: string): Address {
+  if (!isAddress(text)) throw new InvalidArgumentError('Expected 0x and 40 hex digits.')
+  return text.toLowerCase() as Address
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+/// @title USDC, as far as it decides whether a payer's authorization can be settled
+interface IPayerState {
+    function balanceOf(address account) external view returns (uint256);
+    function isBlacklisted(address account) external view returns (bool);
+    function authorizationState(address authorizer, bytes32 nonce) external view returns (bool);
+    function paused() external view returns (bool);
+}
+
+/// @title PayerReads
+/// @notice Reads in one call, of many payers and at one block, all that decides whether their payments can be settled.
+/// @dev Never deployed: the gateway sends the code along with its `eth_call` (api/verification/chainReads.ts).
+contract PayerReads {
+    struct Payer {
+        address account;
+        bytes32 nonce;
+        bytes32 feeNonce;
+    }
+
+    struct State {
+        uint256 balance;
+        bool hasCode;
+        bool isBlacklisted;
+        bool isNonceUsed;
+        bool isFeeNonceUsed;
+    }
+
+    /// @notice The state of each payer, in order, and whether the token is paused.
+    function read(IPayerState token, Payer[] calldata payers)
+        external
+        view
+        returns (bool isPaused, State[] memory states)
+    {
+        isPaused = token.paused();
+        states = new State[](payers.length);
+        for (uint256 i = 0; i < payers.length; i++) {
+            Payer calldata payer = payers[i];
+            states[i] = State({
+                balance: token.balanceOf(payer.account),
+                hasCode: payer.account.code.length > 0,
+                isBlacklisted: token.isBlacklisted(payer.account),
+                isNonceUsed: token.authorizationState(payer.account, payer.nonce),
+                isFeeNonceUsed: token.authorizationState(payer.account, payer.feeNonce)
+            });
+        }
+    }
+}
