@@ -1,11 +1,5 @@
 import postgres from 'postgres'
-import {
-  HttpRequestError,
-  LimitExceededRpcError,
-  SocketClosedError,
-  TimeoutError,
-  BaseError as ViemError,
-} from 'viem'
+import { isUnreachable } from '#chain/everywhere'
 
 /** What an answer can fail for without the caller's or our fault. */
 export type Dependency = 'database' | 'rpc'
@@ -21,20 +15,6 @@ export function failedDependency(error: unknown): Dependency | undefined {
   if (error instanceof AggregateError) return failedDependency(error.errors[0])
   const code = error instanceof Error && 'code' in error ? String(error.code) : ''
   return databaseCodes.test(code) ? 'database' : undefined
-}
-
-/** Whether the chain's node did not answer at all, as opposed to answering with an error. */
-export function isUnreachable(error: unknown): boolean {
-  if (!(error instanceof ViemError)) return false
-  return (
-    error.walk(
-      (cause) =>
-        cause instanceof HttpRequestError ||
-        cause instanceof TimeoutError ||
-        cause instanceof SocketClosedError ||
-        cause instanceof LimitExceededRpcError,
-    ) !== null
-  )
 }
 
 // SQLSTATE classes that the values of one row can cause: 21, 22 (data), 23 (constraints), and 40 (deadlock, rollback).

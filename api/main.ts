@@ -20,7 +20,9 @@ async function main(): Promise<void> {
   })
 
   const [networks, receiptKeys] = await Promise.all([
-    openServedNetworks(config.networks),
+    openServedNetworks(config.networks, {
+      onUnreachable: ({ name }, err) => log.warn({ network: name, err }, 'a network is down'),
+    }),
     loadReceiptKeys(config.receiptKeyFile, config.createReceiptKeys),
     migrateAt(config.databaseUrl),
   ])

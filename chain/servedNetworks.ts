@@ -1,10 +1,12 @@
-import { type Address, createPublicClient, fallback, type Hex, http, type PublicClient } from 'viem'
+import { type Address, createPublicClient, type Hex, http, type PublicClient, type Transport } from 'viem'
 import { networkVariable } from '#process/variables'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { Deployment } from '#protocol/deployments'
 import { domainSeparator, eip712Domain } from '#protocol/eip3009'
 import type { Network } from '#protocol/networks'
+import { ChainUnavailable, isUnreachable } from './everywhere.ts'
 import type { NetworkSettings } from './networkSettings.ts'
+import { createNodes } from './nodes.ts'
 
 /** A network whose chain was looked at and found to be what our table says. */
 export type ServedNetwork = {
@@ -12,10 +14,10 @@ export type ServedNetwork = {
   deployment: Deployment
   /** USDC there, lower-case. */
   token: Address
-  /** Reads through every RPC URL in turn. */
+  /** Reads through the first node in good standing, and through the others where it fails. */
   client: PublicClient
-  /** One reader an RPC URL, for what must be asked or told everywhere. */
-  clients: PublicClient[]
+  /** One reader for each node that answers, for what must be asked or told everywhere. */
+  readonly clients: PublicClient[]
   /** The token's own `DOMAIN_SEPARATOR()`, equal to the one computed from our table. */
   domainSeparator: Hex
 }
@@ -25,6 +27,11 @@ export type OpenServedNetworksOptions = {
   timeoutMs?: number
   /** Milliseconds between two looks at a chain's head; default 1,000. */
   pollingIntervalMs?: number
+  /**
+   * Told of a network whose nodes don't answer. It is served all the same: its first call that is answered looks at the
+   * chain first. Default: such a network is an error.
+   */
+  onUnreachable?: (network: Network, error: Error) => void
 }
 
 /**
@@ -42,17 +49,67 @@ export async function openServedNetworks(
 
 async function openServedNetwork(
   { network, deployment, rpcUrls }: NetworkSettings,
-  { timeoutMs = 10_000, pollingIntervalMs = 1_000 }: OpenServedNetworksOptions,
+  { timeoutMs = 10_000, pollingIntervalMs = 1_000, onUnreachable }: OpenServedNetworksOptions,
 ): Promise<ServedNetwork> {
   // Calls of one tick travel as one HTTP request.
   const transports = rpcUrls.map((url) =>
     http(url, { timeout: timeoutMs, batch: { batchSize: 200, wait: 0 } }),
-  )
+  ) as [Transport, ...Transport[]]
   const shared = { pollingInterval: pollingIntervalMs, cacheTime: 0 }
-  const clients = transports.map((transport) => createPublicClient({ ...shared, transport }))
-  const client = createPublicClient({ ...shared, transport: fallback(transports) })
-
+  const { chainId } = network
+  const nodes = createNodes(transports, { chainId, now: () => performance.now() })
   const token = deployment.usdc.toLowerCase() as Address
+
+  const unchecked = createPublicClient({ ...shared, transport: nodes.transport })
+  let isChecked = false
+  let checking: Promise<void> | undefined
+  const check = (): Promise<void> => {
+    checking ??= checkChain(unchecked, { network, deployment, token })
+      .then(() => {
+        isChecked = true
+      })
+      .finally(() => {
+        checking = undefined
+      })
+    return checking
+  }
+  const afterCheck = (transport: Transport): Transport => {
+    return (parameters) => {
+      const inner = transport(parameters)
+      const request: typeof inner.request = async (args, options) => {
+        if (!isChecked) await check()
+        return inner.request(args, options)
+      }
+      return { ...inner, request }
+    }
+  }
+  await check().catch((error: unknown) => {
+    if (!(error instanceof ChainUnavailable) || onUnreachable === undefined) throw error
+    onUnreachable(network, error)
+  })
+
+  const clients = transports.map((one) => createPublicClient({ ...shared, transport: afterCheck(one) }))
+  return {
+    network,
+    deployment,
+    token,
+    client: createPublicClient({ ...shared, transport: afterCheck(nodes.transport) }),
+    get clients() {
+      const present = nodes.present()
+      return clients.filter((_, index) => present[index])
+    },
+    domainSeparator: domainSeparator(eip712Domain(network, token)),
+  }
+}
+
+/**
+ * @throws {ChainUnavailable} where the chain doesn't answer.
+ * @throws Error where it is not what our tables say.
+ */
+async function checkChain(
+  client: PublicClient,
+  { network, deployment, token }: Pick<ServedNetwork, 'network' | 'deployment' | 'token'>,
+): Promise<void> {
   const domain = eip712Domain(network, token)
   const [chainId, name, version, separator, code] = await Promise.all([
     client.getChainId(),
@@ -62,24 +119,21 @@ async function openServedNetwork(
     client.getCode({ address: deployment.batchSettlement }),
   ]).catch((error: unknown) => {
     const reason = error instanceof Error && 'shortMessage' in error ? error.shortMessage : String(error)
-    throw new Error(
+    const message =
       `${network.name}: could not read the chain and its USDC at ${token} (${reason}); ` +
-        `check ${networkVariable('RPC_URL', network.name)} and DEPLOYMENTS_FILE`,
-    )
+      `check ${networkVariable('RPC_URL', network.name)} and DEPLOYMENTS_FILE`
+    throw isUnreachable(error) ? new ChainUnavailable(message, { cause: error }) : new Error(message)
   })
-
-  const expected = domainSeparator(domain)
   requireEqual(network, 'chain id', network.chainId, chainId)
   requireEqual(network, `name() of USDC at ${token}`, domain.name, name)
   requireEqual(network, `version() of USDC at ${token}`, domain.version, version)
-  requireEqual(network, `DOMAIN_SEPARATOR() of USDC at ${token}`, expected, separator)
+  requireEqual(network, `DOMAIN_SEPARATOR() of USDC at ${token}`, domainSeparator(domain), separator)
   if (code === undefined) {
     throw new Error(
       `${network.name}: there is no BatchSettlement at ${deployment.batchSettlement}; ` +
         `deploy it (npm run deploy -- --network ${network.name}) or correct DEPLOYMENTS_FILE`,
     )
   }
-  return { network, deployment, token, client, clients, domainSeparator: separator }
 }
 
 function requireEqual(network: Network, what: string, expected: string | number, got: string | number): void {

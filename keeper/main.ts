@@ -40,7 +40,9 @@ async function mainOfOperator(): Promise<void> {
     idleInTransactionMs: Math.min(5_000, config.leaseMs),
   })
   await migrateAt(config.databaseUrl)
-  const networks = await openServedNetworks(config.networks)
+  const networks = await openServedNetworks(config.networks, {
+    onUnreachable: ({ name }, err) => log.warn({ network: name, err }, 'a network is down'),
+  })
   const keeper = createKeeper({
     database,
     networks,

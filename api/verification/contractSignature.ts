@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { encodeFunctionData, type Hex, parseAbi } from 'viem'
+import { isUnreachable } from '#chain/everywhere'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { authorizationDigest } from '#protocol/eip3009'
 import type { SignedAuthorization } from '#protocol/payload'
-import { isUnreachable } from '../dependencies.ts'
 import { Refusal } from '../refusal.ts'
 
 const erc1271Abi = parseAbi([

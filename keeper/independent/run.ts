@@ -23,7 +23,9 @@ const mostPages = 10
 export async function runIndependentKeeper(config: IndependentConfig, stopping: AbortSignal): Promise<void> {
   const log = createLogger(config.logLevel)
   const now = () => new Date()
-  const networks = await openServedNetworks(config.networks)
+  const networks = await openServedNetworks(config.networks, {
+    onUnreachable: ({ name }, err) => log.warn({ network: name, err }, 'a network is down'),
+  })
   const budget = createBudget(config.dailyBudget, now)
   const names = networks.map(({ network }) => network.name)
   log.info({ networks: names }, 'settling what the gateway publishes')

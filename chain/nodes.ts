@@ -1,0 +1,95 @@
+import { fallback, type Transport } from 'viem'
+
+/** Blocks that a node may be behind the furthest one and still be asked first. */
+const maxBehind = 2n
+/** Judged again after so long, behind the requests; */
+const judgeEveryMs = 2_000
+/** and a judgement that is older than this isn't used. */
+const judgementEndsMs = 10_000
+const probeTimeoutMs = 2_000
+/** A node that gave no answer so many times in a row isn't waited for, where every node is to be asked. */
+const goneAfter = 3
+
+/** The nodes of one network, by the order of their URLs. */
+export type Nodes = {
+  /** Asks the first node that is in good standing, and the others where it fails. */
+  transport: Transport
+  /** Which nodes to ask where all are to be asked: those that answer, or all of them. */
+  present: () => boolean[]
+}
+
+type Standing = { head: bigint | null; misses: number; isOtherChain: boolean }
+
+/**
+ * Judges nodes by their head: one that doesn't answer, stands still or answers old heads comes after those that don't.
+ * A node that only answered would do for viem's `fallback`, and a keeper that trusts it settles nothing.
+ *
+ * Nothing is asked while nobody asks, and nothing at all where there is one node.
+ */
+export function createNodes(
+  transports: readonly [Transport, ...Transport[]],
+  { chainId, now }: { chainId: number; now: () => number },
+): Nodes {
+  const standings = transports.map((): Standing => ({ head: null, misses: 0, isOtherChain: false }))
+  if (transports.length === 1) return { transport: transports[0], present: () => [true] }
+  const probes = transports.map((transport) => transport({ retryCount: 0, timeout: probeTimeoutMs }))
+  let judgedAt = Number.NEGATIVE_INFINITY
+  let underWay: Promise<void> | undefined
+
+  async function probe(node: number): Promise<void> {
+    const standing = standings[node] as Standing
+    const ask = (method: string) => withTimeout(probes[node]?.request({ method }) as Promise<`0x${string}`>)
+    try {
+      const [head, chain] = await Promise.all([ask('eth_blockNumber'), ask('eth_chainId')])
+      Object.assign(standing, { head: BigInt(head), misses: 0, isOtherChain: Number(chain) !== chainId })
+    } catch {
+      standing.head = null
+      standing.misses += 1
+    }
+  }
+
+  function judge(): Promise<void> {
+    underWay ??= Promise.all(transports.map((_, node) => probe(node))).then(() => {
+      judgedAt = now()
+      underWay = undefined
+    })
+    return underWay
+  }
+
+  /** The first node that is in good standing; the first of all where none is. */
+  function best(): number {
+    const heads = standings.map(({ head, isOtherChain }) => (isOtherChain ? null : head))
+    const furthest = heads.reduce<bigint>((most, head) => (head !== null && head > most ? head : most), -1n)
+    const found = heads.findIndex((head) => head !== null && head + maxBehind >= furthest)
+    return found === -1 ? 0 : found
+  }
+
+  const transport: Transport = (options) => {
+    const byFirst = transports.map((first) =>
+      fallback([first, ...transports.filter((other) => other !== first)])(options),
+    )
+    const [any] = byFirst as [(typeof byFirst)[number]]
+    const request: typeof any.request = async (args, requestOptions) => {
+      const age = now() - judgedAt
+      if (age > judgementEndsMs) await judge()
+      else if (age > judgeEveryMs) void judge()
+      return (byFirst[best()] ?? any).request(args, requestOptions)
+    }
+    return { ...any, request }
+  }
+
+  return {
+    transport,
+    present() {
+      const present = standings.map(({ misses, isOtherChain }) => misses < goneAfter && !isOtherChain)
+      return present.includes(true) ? present : present.map(() => true)
+    },
+  }
+}
+
+/** viem's own limit may be stretched by a batch that the call travels in. */
+function withTimeout<T>(answer: Promise<T>): Promise<T> {
+  const late = Promise.withResolvers<never>()
+  const timer = setTimeout(() => late.reject(new Error('no answer in time')), probeTimeoutMs)
+  return Promise.race([answer, late.promise]).finally(() => clearTimeout(timer))
+}
