@@ -18,6 +18,7 @@ import type { Logger } from './log.ts'
 import { type ApiMetrics, createApiMetrics } from './metrics.ts'
 import { createGatewayNetworks, type GatewayNetworks } from './networks.ts'
 import { addDashboardRoutes } from './portal/dashboard/routes.ts'
+import { createIndexedHeads } from './portal/queries/indexedHead.ts'
 import { createUsageCounters, type UsageCounters } from './portal/usage/usageCounters.ts'
 import { type AddressGuard, createAddressGuard } from './portal/webhooks/addressGuard.ts'
 import type { ReceiptKeys } from './receipts/keys.ts'
@@ -107,6 +108,7 @@ export function createApp({
   payerSignatures = checkSignaturesHere,
 }: AppOptions): App {
   const networks = createGatewayNetworks(served, { sql, settings, now })
+  const heads = createIndexedHeads({ sql, maxLagBlocks: settings.maxIndexLagBlocks })
   const offers = createOffers({ database: sql, ttlMs: registryTtlMs, now })
   const keyOwners = createKeyOwners((key) => findKeyOwner(sql, key), registryTtlMs, now)
   const rateLimiter = createRateLimiter({ database: sql, log, now })
@@ -126,29 +128,29 @@ export function createApp({
 
   addChallengeRoutes(app, { sql, networks, offers, settings, now })
   addVerifyRoute(app, { networks, verifyPayment: createVerification(verification) })
-  addPaymentRoutes(app, { sql, networks, now })
-  addRequeueRoute(app, { sql, now })
-  addReceiptRoutes(app, { sql, networks, receiptKeys, settings, now })
+  addPaymentRoutes(app, { sql, heads, networks, now })
+  addRequeueRoute(app, { sql, heads, now })
+  addReceiptRoutes(app, { sql, heads, networks, receiptKeys, settings, now })
 
   addProviderRoutes(app, { sql })
   addApiKeyRoutes(app, { sql })
   addWalletRoutes(app, { sql, networks })
   addEndpointRoutes(app, { sql, networks, settings })
 
-  addRevenueRoute(app, { sql, networks, now })
-  addPayersRoute(app, { sql, networks, now })
+  addRevenueRoute(app, { sql, heads, networks, now })
+  addPayersRoute(app, { sql, heads, networks, now })
   addUsageRoute(app, { sql, now })
-  addProviderPaymentRoute(app, { sql, networks, now })
-  addFailureRoute(app, { sql, networks, now })
-  addQueueRoute(app, { sql, networks, settings, now })
-  addProviderBatchRoute(app, { sql, networks, settings })
-  addTimelineRoute(app, { sql, networks, settings })
+  addProviderPaymentRoute(app, { sql, heads, networks, now })
+  addFailureRoute(app, { sql, heads, networks, now })
+  addQueueRoute(app, { sql, heads, networks, settings, now })
+  addProviderBatchRoute(app, { sql, heads, networks, settings })
+  addTimelineRoute(app, { sql, heads, networks, settings })
   addWebhookRoutes(app, { sql, addressGuard, now })
 
-  addSettlementStatusRoute(app, { sql, networks, settings, now })
-  addSettlementBatchRoute(app, { sql, networks, settings })
-  addSettlementExportRoute(app, { sql, networks, settings })
-  addPendingRoute(app, { sql, networks, settings, now })
+  addSettlementStatusRoute(app, { sql, heads, networks, settings, now })
+  addSettlementBatchRoute(app, { sql, heads, networks, settings })
+  addSettlementExportRoute(app, { sql, heads, networks, settings })
+  addPendingRoute(app, { sql, heads, networks, settings, now })
 
   addHealthRoutes(app, { sql, networks })
   addDashboardRoutes(app)

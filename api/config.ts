@@ -66,6 +66,7 @@ export function readApiConfig(env: Environment): ApiConfig {
       triggers: readTriggerSettings(env),
       gasTokenUsd: readVariable(env, 'ETH_USD'),
       priorityFeePerGas: readPriorityFee(env),
+      maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
       publicQueue: readVariable(env, 'PUBLIC_QUEUE'),
       rateLimits: readVariable(env, 'RATE_LIMITS')
         ? {

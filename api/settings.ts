@@ -35,6 +35,8 @@ export type GatewaySettings = {
   gasTokenUsd: bigint
   /** Wei; what the keeper is told, null: what the node suggests. For whether settling is dear. */
   priorityFeePerGas: bigint | null
+  /** Views refuse beyond: the index is being rebuilt. */
+  maxIndexLagBlocks: bigint
   /** Due batches are published for anybody to settle. */
   publicQueue: boolean
   /** Null: none. */

@@ -102,6 +102,7 @@ export async function run(args: string[]): Promise<void> {
           triggers: defaultTriggers,
           gasTokenUsd: 3_000_000_000n,
           priorityFeePerGas: 0n,
+          maxIndexLagBlocks: 20n,
           publicQueue: true,
           maxBodyBytes: 16_384,
           webhookAllowPrivate: false,

@@ -323,7 +323,7 @@ const api = {
   RATE_LIMIT_KEY_FACTOR: {
     parser: integer(1, 1_000),
     readers: ['api'],
-    about: 'How many times as many an API key has.',
+    about: 'How many times as many an API key has, from all its addresses together.',
     default: '10',
   },
   WEBHOOK_ALLOW_PRIVATE: {
@@ -372,8 +372,8 @@ const keeper = {
   },
   INDEX_MAX_LAG_BLOCKS: {
     parser: integer(1),
-    readers: ['keeper'],
-    about: 'Maximum index lag in blocks; beyond it the keeper claims nothing.',
+    readers: ['keeper', 'api'],
+    about: 'Maximum index lag in blocks; beyond it the keeper claims nothing and views answer 503.',
     default: '20',
   },
   REBROADCAST_AFTER_MS: {

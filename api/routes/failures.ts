@@ -5,8 +5,7 @@ import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { cursorOut, defaultLimit, indexedBlocks, isoOrNull, isoTime, ofProvider } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex } from '../portal/queries/indexedHead.ts'
-import { requireProviderIndex } from '../portal/queries/providerIndex.ts'
+import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import {
   type FailedAttempt,
   findSettlementFailures,
@@ -46,9 +45,14 @@ const getFailures = createRoute({
   },
 })
 
-export type FailureRouteOptions = { sql: Database; networks: GatewayNetworks; now: () => number }
+export type FailureRouteOptions = {
+  sql: Database
+  heads: IndexedHeads
+  networks: GatewayNetworks
+  now: () => number
+}
 
-export function addFailureRoute(app: App, { sql, networks, now }: FailureRouteOptions): void {
+export function addFailureRoute(app: App, { sql, heads, networks, now }: FailureRouteOptions): void {
   app.openapi(getFailures, async (c) => {
     const providerId = c.req.valid('param').id
     const query = c.req.valid('query')
@@ -56,7 +60,7 @@ export function addFailureRoute(app: App, { sql, networks, now }: FailureRouteOp
     const chainId = networks.chainIdNamed(network)
     const list = `failures ${status}`
     const after = paymentPositions.read(list, cursor)
-    const indexedBlocks = await requireProviderIndex(sql, providerId, chainId)
+    const indexedBlocks = await heads.requireOfProvider(providerId, chainId)
     const found = await fromIndex(
       findSettlementFailures(sql, {
         ...filters,

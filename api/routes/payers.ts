@@ -21,8 +21,7 @@ import {
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { choosePeriod } from '../portal/period.ts'
-import { fromIndex } from '../portal/queries/indexedHead.ts'
-import { isTestMoneyOnly, requireProviderIndex } from '../portal/queries/providerIndex.ts'
+import { fromIndex, type IndexedHeads, isTestMoneyOnly } from '../portal/queries/indexedHead.ts'
 import { findTopPayers, type TopPayer } from '../portal/queries/topPayers.ts'
 
 const payersQuery = z.object({
@@ -63,15 +62,20 @@ const getPayers = createRoute({
   responses: { 200: jsonAnswer('The payers, greatest first', payers), ...problems(400, 401, 403, 422, 503) },
 })
 
-export type PayersRouteOptions = { sql: Database; networks: GatewayNetworks; now: () => number }
+export type PayersRouteOptions = {
+  sql: Database
+  heads: IndexedHeads
+  networks: GatewayNetworks
+  now: () => number
+}
 
-export function addPayersRoute(app: App, { sql, networks, now }: PayersRouteOptions): void {
+export function addPayersRoute(app: App, { sql, heads, networks, now }: PayersRouteOptions): void {
   app.openapi(getPayers, async (c) => {
     const { id } = c.req.valid('param')
     const { network, limit = defaultLimit, ...asked } = c.req.valid('query')
     const chainId = networks.chainIdNamed(network)
     const period = asked.from || asked.to ? choosePeriod('total', asked, new Date(now())) : undefined
-    const indexedBlocks = await requireProviderIndex(sql, id, chainId)
+    const indexedBlocks = await heads.requireOfProvider(id, chainId)
     const testnet = asked.testnet ?? isTestMoneyOnly(indexedBlocks)
     const found = await fromIndex(findTopPayers(sql, { providerId: id, chainId, testnet, period, limit }))
     return c.json(

@@ -18,7 +18,7 @@ import {
   testnet,
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
+import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findPayment, type PaymentHalf, type PaymentRecord, voidPayment } from '../portal/queries/payments.ts'
 import { soonerOf } from '../receipts/receiptClaims.ts'
 import { Refusal } from '../refusal.ts'
@@ -86,13 +86,18 @@ const postVoid = createRoute({
   responses: { 200: jsonAnswer('The voided payment', payment), ...problems(401, 403, 404, 409, 503) },
 })
 
-export type PaymentRouteOptions = { sql: Database; networks: GatewayNetworks; now: () => number }
+export type PaymentRouteOptions = {
+  sql: Database
+  heads: IndexedHeads
+  networks: GatewayNetworks
+  now: () => number
+}
 
-export function addPaymentRoutes(app: App, { sql, networks, now }: PaymentRouteOptions): void {
+export function addPaymentRoutes(app: App, { sql, heads, networks, now }: PaymentRouteOptions): void {
   async function readPayment(paymentId: string) {
     const found = await fromIndex(findPayment(sql, paymentId, new Date(now())))
     if (found === undefined) throw new Refusal('unknown_payment')
-    const head = await requireIndexedHead(sql, found.chainId)
+    const head = await heads.require(found.chainId)
     return toAnswer(found, networks.ofChain(found.chainId).served.network, head.blockNumber)
   }
 

@@ -4,7 +4,7 @@ import type { App } from '../app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { addressOut, oneNetwork, triggerName } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
+import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { createPendingBatches } from '../portal/queries/pendingBatches.ts'
 import { Refusal } from '../refusal.ts'
 import type { GatewaySettings } from '../settings.ts'
@@ -56,19 +56,23 @@ const getPending = createRoute({
 
 export type PendingRouteOptions = {
   sql: Database
+  heads: IndexedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'publicQueue' | 'triggers' | 'gasTokenUsd' | 'priorityFeePerGas'>
   now: () => number
 }
 
-export function addPendingRoute(app: App, { sql, networks, settings, now }: PendingRouteOptions): void {
+export function addPendingRoute(
+  app: App,
+  { sql, heads, networks, settings, now }: PendingRouteOptions,
+): void {
   const findPendingBatches = createPendingBatches(sql)
 
   app.openapi(getPending, async (c) => {
     if (!settings.publicQueue) throw new Refusal('not_found', 'This gateway does not publish its queue')
     const { network: name, page } = c.req.valid('query')
     const { served } = networks.named(name)
-    const head = await requireIndexedHead(sql, served.network.chainId)
+    const head = await heads.require(served.network.chainId)
     const { triggers, gasTokenUsd, priorityFeePerGas } = settings
     const batches = await fromIndex(
       findPendingBatches(served, {

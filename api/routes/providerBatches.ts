@@ -17,9 +17,8 @@ import {
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { type BlockFacts, readBlockFacts } from '../portal/queries/blockFacts.ts'
-import { fromIndex } from '../portal/queries/indexedHead.ts'
+import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findProviderBatches, type ProviderBatch } from '../portal/queries/providerBatches.ts'
-import { requireProviderIndex } from '../portal/queries/providerIndex.ts'
 import type { GatewaySettings } from '../settings.ts'
 import { settlementBatch, toSettlementBatch } from './settlementBatches.ts'
 
@@ -53,20 +52,21 @@ const positions = createCursor({ blockTime: bigintField, sequence: integerField,
 
 export type ProviderBatchRouteOptions = {
   sql: Database
+  heads: IndexedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'gasTokenUsd'>
 }
 
 export function addProviderBatchRoute(
   app: App,
-  { sql, networks, settings: { gasTokenUsd } }: ProviderBatchRouteOptions,
+  { sql, heads, networks, settings: { gasTokenUsd } }: ProviderBatchRouteOptions,
 ): void {
   app.openapi(getBatches, async (c) => {
     const providerId = c.req.valid('param').id
     const { network, cursor, limit = defaultLimit } = c.req.valid('query')
     const chainId = networks.chainIdNamed(network)
     const after = positions.read('batches', cursor)
-    const indexedBlocks = await requireProviderIndex(sql, providerId, chainId)
+    const indexedBlocks = await heads.requireOfProvider(providerId, chainId)
     const found = await fromIndex(findProviderBatches(sql, { providerId, chainId, after, limit: limit + 1 }))
     const { page, last } = cutPage(found, limit)
     const facts = await readFacts(page, indexedBlocks)

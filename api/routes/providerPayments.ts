@@ -30,8 +30,7 @@ import {
   txHash,
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex } from '../portal/queries/indexedHead.ts'
-import { requireProviderIndex } from '../portal/queries/providerIndex.ts'
+import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findProviderPayments, type ProviderPayment } from '../portal/queries/providerPayments.ts'
 
 /** What payments and failures are narrowed by. */
@@ -95,15 +94,23 @@ const getPayments = createRoute({
 
 export const paymentPositions = createCursor({ acceptedAt: timeField, paymentId: textField })
 
-export type ProviderPaymentRouteOptions = { sql: Database; networks: GatewayNetworks; now: () => number }
+export type ProviderPaymentRouteOptions = {
+  sql: Database
+  heads: IndexedHeads
+  networks: GatewayNetworks
+  now: () => number
+}
 
-export function addProviderPaymentRoute(app: App, { sql, networks, now }: ProviderPaymentRouteOptions): void {
+export function addProviderPaymentRoute(
+  app: App,
+  { sql, heads, networks, now }: ProviderPaymentRouteOptions,
+): void {
   app.openapi(getPayments, async (c) => {
     const providerId = c.req.valid('param').id
     const { network, cursor, limit = defaultLimit, tx_hash: txHash, ...filters } = c.req.valid('query')
     const chainId = networks.chainIdNamed(network)
     const after = paymentPositions.read('payments', cursor)
-    const indexedBlocks = await requireProviderIndex(sql, providerId, chainId)
+    const indexedBlocks = await heads.requireOfProvider(providerId, chainId)
     const { payments, next } = await fromIndex(
       findProviderPayments(sql, {
         ...filters,

@@ -18,8 +18,7 @@ import {
   walletId,
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex } from '../portal/queries/indexedHead.ts'
-import { requireProviderIndex } from '../portal/queries/providerIndex.ts'
+import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { noWork, readProviderWork, type WalletWork } from '../portal/queries/providerQueue.ts'
 import { listWallets, type Wallet } from '../registry/wallets.ts'
 import type { GatewaySettings } from '../settings.ts'
@@ -70,17 +69,18 @@ const getQueue = createRoute({
 
 export type QueueRouteOptions = {
   sql: Database
+  heads: IndexedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'triggers'>
   now: () => number
 }
 
-export function addQueueRoute(app: App, { sql, networks, settings, now }: QueueRouteOptions): void {
+export function addQueueRoute(app: App, { sql, heads, networks, settings, now }: QueueRouteOptions): void {
   app.openapi(getQueue, async (c) => {
     const providerId = c.req.valid('param').id
     const asOf = new Date(now())
     const [indexedBlocks, all] = await Promise.all([
-      requireProviderIndex(sql, providerId),
+      heads.requireOfProvider(providerId),
       listWallets(sql, providerId),
     ])
     const tokens = [...new Set(all.map(({ chainId }) => chainId))].map((chainId) => ({

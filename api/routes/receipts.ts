@@ -4,7 +4,7 @@ import type { App } from '../app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { paymentId } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
+import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findPayment } from '../portal/queries/payments.ts'
 import { jwksMaxAgeSeconds, type ReceiptKeys } from '../receipts/keys.ts'
 import { receiptClaims } from '../receipts/receiptClaims.ts'
@@ -52,6 +52,7 @@ const getJwks = createRoute({
 
 export type ReceiptRouteOptions = {
   sql: Database
+  heads: IndexedHeads
   networks: GatewayNetworks
   receiptKeys: ReceiptKeys
   settings: Pick<GatewaySettings, 'issuer'>
@@ -59,14 +60,14 @@ export type ReceiptRouteOptions = {
 }
 
 export function addReceiptRoutes(app: App, options: ReceiptRouteOptions): void {
-  const { sql, networks, receiptKeys, settings, now } = options
+  const { sql, heads, networks, receiptKeys, settings, now } = options
 
   app.openapi(getReceipt, async (c) => {
     const signedAt = now()
     const payment = await fromIndex(findPayment(sql, c.req.valid('param').id, new Date(signedAt)))
     if (payment === undefined) throw new Refusal('unknown_payment')
     const { network } = networks.ofChain(payment.chainId).served
-    const head = await requireIndexedHead(sql, payment.chainId)
+    const head = await heads.require(payment.chainId)
 
     const { state, txHash, blockHash, blockNumber } = payment.provider
     const isConfirmed =

@@ -5,8 +5,7 @@ import type { App } from '../app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { paymentId } from '../http/wire.ts'
 import { isId } from '../identifiers.ts'
-import { fromIndex } from '../portal/queries/indexedHead.ts'
-import { requireProviderIndex } from '../portal/queries/providerIndex.ts'
+import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { Refusal } from '../refusal.ts'
 
 const postRequeue = createRoute({
@@ -30,7 +29,10 @@ const reasons: Partial<Record<RequeueOutcome, string>> = {
   expired: 'Its authorization has run out',
 }
 
-export function addRequeueRoute(app: App, { sql, now }: { sql: Database; now: () => number }): void {
+export function addRequeueRoute(
+  app: App,
+  { sql, heads, now }: { sql: Database; heads: IndexedHeads; now: () => number },
+): void {
   app.openapi(postRequeue, async (c) => {
     const { paymentId } = c.req.valid('param')
     const providerId = c.get('caller')
@@ -38,7 +40,7 @@ export function addRequeueRoute(app: App, { sql, now }: { sql: Database; now: ()
     if (providerId === undefined)
       throw new Refusal('unauthorized', "Only the payment's provider can queue it again")
     // An index that is behind would show what has settled as open.
-    await requireProviderIndex(sql, providerId)
+    await heads.requireOfProvider(providerId)
     const outcome = await fromIndex(requeuePayment(sql, { paymentId, providerId, now: new Date(now()) }))
     if (outcome === 'unknown') throw new Refusal('unknown_payment')
     if (outcome === 'forbidden') throw new Refusal('forbidden')

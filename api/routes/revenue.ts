@@ -25,8 +25,7 @@ import {
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { choosePeriod } from '../portal/period.ts'
-import { fromIndex } from '../portal/queries/indexedHead.ts'
-import { isTestMoneyOnly, requireProviderIndex } from '../portal/queries/providerIndex.ts'
+import { fromIndex, type IndexedHeads, isTestMoneyOnly } from '../portal/queries/indexedHead.ts'
 import {
   findRevenue,
   groupKey,
@@ -96,9 +95,14 @@ const getRevenue = createRoute({
 
 const positions = createCursor({ startsAt: timeField.nullable(), group: textField })
 
-export type RevenueRouteOptions = { sql: Database; networks: GatewayNetworks; now: () => number }
+export type RevenueRouteOptions = {
+  sql: Database
+  heads: IndexedHeads
+  networks: GatewayNetworks
+  now: () => number
+}
 
-export function addRevenueRoute(app: App, { sql, networks, now }: RevenueRouteOptions): void {
+export function addRevenueRoute(app: App, { sql, heads, networks, now }: RevenueRouteOptions): void {
   app.openapi(getRevenue, async (c) => {
     const { id } = c.req.valid('param')
     const query = c.req.valid('query')
@@ -107,7 +111,7 @@ export function addRevenueRoute(app: App, { sql, networks, now }: RevenueRouteOp
     const period = choosePeriod(interval, query, new Date(now()))
     const list = `revenue ${interval} ${groupBy}`
     const after = positions.read(list, cursor)
-    const indexedBlocks = await requireProviderIndex(sql, id, chainId)
+    const indexedBlocks = await heads.requireOfProvider(id, chainId)
     const testnet = query.testnet ?? isTestMoneyOnly(indexedBlocks)
     const filters = { ...period, interval, groupBy, endpointId, chainId, testnet, wallet, after }
     const rows = await fromIndex(findRevenue(sql, { ...filters, providerId: id, limit: limit + 1 }))

@@ -24,7 +24,7 @@ import {
 import type { GatewayNetworks } from '../networks.ts'
 import { type BatchRow, listBatches } from '../portal/queries/batches.ts'
 import { readBlockFacts } from '../portal/queries/blockFacts.ts'
-import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
+import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { requireKnownWallet } from '../portal/queries/settlementQueue.ts'
 import { Refusal } from '../refusal.ts'
 import type { GatewaySettings } from '../settings.ts'
@@ -75,12 +75,13 @@ const positions = createCursor({ sequence: integerField })
 
 export type SettlementBatchRouteOptions = {
   sql: Database
+  heads: IndexedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'platformWallet' | 'gasTokenUsd'>
 }
 
 export function addSettlementBatchRoute(app: App, options: SettlementBatchRouteOptions): void {
-  const { sql, networks, settings } = options
+  const { sql, heads, networks, settings } = options
   const { platformWallet, gasTokenUsd } = settings
 
   app.openapi(getBatches, async (c) => {
@@ -92,7 +93,7 @@ export function addSettlementBatchRoute(app: App, options: SettlementBatchRouteO
     const { chainId } = served.network
     const list = `batches ${chainId}`
     const after = positions.read(list, cursor)
-    const { blockNumber: indexedBlock } = await requireIndexedHead(sql, chainId)
+    const { blockNumber: indexedBlock } = await heads.require(chainId)
     if (wallet !== undefined && wallet !== platformWallet) await requireKnownWallet(sql, { chainId, wallet })
 
     const found = await fromIndex(listBatches(sql, { chainId, wallet, txHash }, { after, limit: limit + 1 }))

@@ -8,7 +8,7 @@ import { address, oneNetwork } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { type BatchRow, listBatchesOfPeriod, type StoredBatchRow } from '../portal/queries/batches.ts'
 import { readBlockFacts } from '../portal/queries/blockFacts.ts'
-import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
+import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { requireKnownWallet } from '../portal/queries/settlementQueue.ts'
 import { Refusal } from '../refusal.ts'
 import type { GatewaySettings } from '../settings.ts'
@@ -52,12 +52,13 @@ const columns = [
 
 export type SettlementExportRouteOptions = {
   sql: Database
+  heads: IndexedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'platformWallet' | 'gasTokenUsd'>
 }
 
 export function addSettlementExportRoute(app: App, options: SettlementExportRouteOptions): void {
-  const { sql, networks, settings } = options
+  const { sql, heads, networks, settings } = options
   const { platformWallet, gasTokenUsd } = settings
 
   app.openapi(getExport, async (c) => {
@@ -67,7 +68,7 @@ export function addSettlementExportRoute(app: App, options: SettlementExportRout
     if (from >= to) throw new Refusal('invalid_date_range', `start ${start} is after end ${end}`)
     const { served } = networks.named(name)
     const { chainId } = served.network
-    const { blockNumber: indexedBlock } = await requireIndexedHead(sql, chainId)
+    const { blockNumber: indexedBlock } = await heads.require(chainId)
     if (wallet !== platformWallet) await requireKnownWallet(sql, { chainId, wallet })
 
     const filter = { chainId, wallet, from, to }

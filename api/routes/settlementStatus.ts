@@ -6,7 +6,7 @@ import type { App } from '../app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { address, addressOut, decimalUsdc, isoTime, networkName, oneNetwork } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
+import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { readWalletQueue, requireKnownWallet } from '../portal/queries/settlementQueue.ts'
 import type { GatewaySettings } from '../settings.ts'
 
@@ -36,13 +36,14 @@ const getStatus = createRoute({
 
 export type SettlementStatusRouteOptions = {
   sql: Database
+  heads: IndexedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'platformWallet' | 'triggers'>
   now: () => number
 }
 
 export function addSettlementStatusRoute(app: App, options: SettlementStatusRouteOptions): void {
-  const { sql, networks, settings, now } = options
+  const { sql, heads, networks, settings, now } = options
 
   app.openapi(getStatus, async (c) => {
     const { wallet, network: name } = c.req.valid('query')
@@ -51,7 +52,7 @@ export function addSettlementStatusRoute(app: App, options: SettlementStatusRout
     const asOf = new Date(now())
     const isPlatform = wallet === settings.platformWallet
     const [head] = await Promise.all([
-      requireIndexedHead(sql, chainId),
+      heads.require(chainId),
       isPlatform || requireKnownWallet(sql, { chainId, wallet }),
     ])
     const queue = await fromIndex(

@@ -16,7 +16,7 @@ import {
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { readBlockFacts } from '../portal/queries/blockFacts.ts'
-import { fromIndex, requireIndexedHead } from '../portal/queries/indexedHead.ts'
+import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import {
   type ClaimingBatch,
   findPaymentTimeline,
@@ -82,13 +82,14 @@ const getTimeline = createRoute({
 
 export type TimelineRouteOptions = {
   sql: Database
+  heads: IndexedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'gasTokenUsd'>
 }
 
 export function addTimelineRoute(
   app: App,
-  { sql, networks, settings: { gasTokenUsd } }: TimelineRouteOptions,
+  { sql, heads, networks, settings: { gasTokenUsd } }: TimelineRouteOptions,
 ): void {
   app.openapi(getTimeline, async (c) => {
     const { id: providerId, paymentId } = c.req.valid('param')
@@ -96,7 +97,7 @@ export function addTimelineRoute(
     if (found === undefined) throw new Refusal('unknown_payment')
     const { mined } = found
     const { served } = networks.ofChain(found.chainId)
-    const { blockNumber: indexedBlock } = await requireIndexedHead(sql, found.chainId)
+    const { blockNumber: indexedBlock } = await heads.require(found.chainId)
     const facts = mined
       ? await readBlockFacts(sql, served, { blocks: [mined], indexedBlock, gasTokenUsd })
       : undefined

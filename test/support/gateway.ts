@@ -57,6 +57,7 @@ export const testGatewaySettings: GatewaySettings = {
   triggers: defaultTriggers,
   gasTokenUsd: 3_000_000_000n,
   priorityFeePerGas: 0n,
+  maxIndexLagBlocks: 20n,
   publicQueue: true,
   rateLimits: null,
   trustedProxies: 0,

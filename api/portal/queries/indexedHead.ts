@@ -1,6 +1,7 @@
 import postgres from 'postgres'
 import type { Database } from '#ledger/database'
 import { type IndexedHead, readActedBlock, readIndexedHead } from '#ledger/indexedHead'
+import { networkByChainId, networkByName } from '#protocol/networks'
 import { Refusal } from '../../refusal.ts'
 
 // undefined_table, invalid_schema_name, undefined_column: Ponder has not deployed its views, or is about to.
@@ -9,23 +10,6 @@ const missingCodes = new Set(['42P01', '3F000', '42703'])
 /** Whether a query failed because Ponder's views are not there. */
 export function isMissingIndex(error: unknown): boolean {
   return error instanceof postgres.PostgresError && missingCodes.has(error.code)
-}
-
-/**
- * How far the index has come, for an answer that depends on it.
- *
- * @throws {Refusal} `index_behind` where there is none, or where it is below the highest block that a decision of the
- *   keeper relied on: it's being rebuilt, and what it doesn't show yet is not unsettled.
- */
-export async function requireIndexedHead(sql: Database, chainId: number): Promise<IndexedHead> {
-  const [head, acted] = await Promise.all([readIndexedHead(sql, chainId), readActedBlock(sql, chainId)])
-  if (head === null) throw new Refusal('index_behind', 'The index has not been built yet')
-  if (head.blockNumber < acted) {
-    throw new Refusal('index_behind', undefined, {
-      details: { indexedBlock: Number(head.blockNumber), actedBlock: Number(acted) },
-    })
-  }
-  return head
 }
 
 /** Runs a query over the index; its absence becomes `index_behind`. */
@@ -37,4 +21,66 @@ export async function fromIndex<T>(query: Promise<T>): Promise<T> {
       throw new Refusal('index_behind', 'The index is being deployed', { cause: error })
     throw error
   }
+}
+
+/** How far the index has come, for answers that depend on it. */
+export type IndexedHeads = {
+  /**
+   * The last block that the index holds whole. A view shows the chain as of this block, and says so.
+   *
+   * @throws {Refusal} `index_behind` where there is none, or where it is so far below a block on which the keeper acted
+   *   that the index must be in the course of being rebuilt: what it doesn't show is not unsettled.
+   */
+  require(chainId: number): Promise<IndexedHead>
+  /**
+   * The same for each network that a provider has a wallet on, by the network's name.
+   *
+   * @param chainId only of this network
+   */
+  requireOfProvider(providerId: string, chainId?: number): Promise<Record<string, number>>
+}
+
+/**
+ * @param options.maxLagBlocks What was mined a moment ago is not indexed yet, and the keeper has acted on it already. Up
+ *   to so many blocks that is the usual course of things and no reason to refuse.
+ */
+export function createIndexedHeads({
+  sql,
+  maxLagBlocks,
+}: {
+  sql: Database
+  maxLagBlocks: bigint
+}): IndexedHeads {
+  async function requireHead(chainId: number): Promise<IndexedHead> {
+    const [head, acted] = await Promise.all([readIndexedHead(sql, chainId), readActedBlock(sql, chainId)])
+    if (head === null) throw new Refusal('index_behind', 'The index has not been built yet')
+    if (head.blockNumber + maxLagBlocks < acted) {
+      throw new Refusal('index_behind', undefined, {
+        details: { indexedBlock: Number(head.blockNumber), actedBlock: Number(acted) },
+      })
+    }
+    return head
+  }
+
+  return {
+    require: requireHead,
+    async requireOfProvider(providerId, chainId) {
+      const chains = await sql<{ chainId: number }[]>`
+        select distinct chain_id as "chainId" from wallet where provider_id = ${providerId}
+          ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
+        order by chain_id`
+      const heads = await Promise.all(
+        chains.map(async (chain): Promise<[string, number]> => {
+          const { blockNumber } = await requireHead(chain.chainId)
+          return [networkByChainId(chain.chainId).name, Number(blockNumber)]
+        }),
+      )
+      return Object.fromEntries(heads)
+    },
+  }
+}
+
+/** @param indexedBlocks of a provider's networks, by name; or of the one that was asked for */
+export function isTestMoneyOnly(indexedBlocks: Record<string, number>): boolean {
+  return Object.keys(indexedBlocks).every((name) => networkByName(name).testnet)
 }

@@ -1,0 +1,81 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type Database, openDatabase } from '#ledger/database'
+import { readActedBlock } from '#ledger/indexedHead'
+import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
+import { startTestStack, type TestStack } from '../support/stack.ts'
+
+let stack: TestStack
+let database: Database
+let shop: Shop
+
+beforeAll(async () => {
+  // A batch for every payment or two: the keeper acts on a new block all the time.
+  stack = await startTestStack({ env: { keeper: { TRIGGER_COUNT: '1' } } })
+  database = openDatabase({ url: stack.databaseUrl, max: 4, applicationName: 'test' })
+  shop = await openShop(stack)
+})
+afterAll(async () => {
+  await shop?.close()
+  await database?.end()
+  await stack?.close()
+})
+
+test('behavior: while batch after batch is mined, no view refuses, and each says as of which block it is', async () => {
+  const { chainId } = stack.chain
+  const buyers = [await newBuyer(stack, '100'), await newBuyer(stack, '100')]
+  const { paymentId = '' } = await (buyers[0] as TestBuyer).client.request(shop.url)
+  const own = `/providers/${shop.providerId}`
+  const paths = [
+    `/payments/${paymentId}`,
+    `/receipts/${paymentId}`,
+    `/settlements/status?wallet=${shop.address}`,
+    `/settlements/batches?wallet=${shop.address}`,
+    `${own}/payments`,
+    `${own}/revenue`,
+    `${own}/payers`,
+    `${own}/queue`,
+    `${own}/batches`,
+    `${own}/payments/${paymentId}/timeline`,
+  ]
+  const batchesWanted = 6
+  let isEnough = false
+  let answers = 0
+  /** Answers as of a block below one that the keeper had acted on by then. */
+  let answersBeforeIndex = 0
+  const refusals: string[] = []
+
+  async function buy(buyer: TestBuyer): Promise<void> {
+    while (!isEnough) await buyer.client.request(shop.url)
+  }
+
+  async function look(first: number): Promise<void> {
+    for (let turn = first; !isEnough; turn++) {
+      const path = paths[turn % paths.length] as string
+      const acted = await readActedBlock(database, chainId)
+      const answer = await fetch(new URL(path, stack.api.url), {
+        headers: { authorization: `Bearer ${shop.apiKey}` },
+      })
+      answers++
+      const body = (await answer.json()) as { indexedBlock?: number; indexedBlocks?: Record<string, number> }
+      if (answer.status !== 200) refusals.push(`${path}: ${answer.status} ${JSON.stringify(body)}`)
+      else if (!path.startsWith('/receipts/')) {
+        const indexed = body.indexedBlock ?? body.indexedBlocks?.[stack.chain.network]
+        expect(indexed, path).toBeTypeOf('number')
+        if (BigInt(indexed as number) < acted) answersBeforeIndex++
+      }
+    }
+  }
+
+  async function countBatches(): Promise<void> {
+    while (!isEnough) {
+      const [row] = await database<[{ count: number }]>`
+        select count(*)::int as count from transaction where mined_block is not null`
+      isEnough = row.count >= batchesWanted
+    }
+  }
+
+  await Promise.all([countBatches(), look(0), look(5), ...buyers.map(buy)])
+  expect(refusals).toEqual([])
+  expect(answers).toBeGreaterThan(10 * batchesWanted)
+  expect(answersBeforeIndex).toBeGreaterThan(0)
+})
