@@ -466,6 +466,11 @@ create table webhook (
   created_at timestamptz not null default now(),
   deleted_at timestamptz,   -- by its provider; the log keeps its deliveries
   disabled_at timestamptz,  -- the receiver answered 410 Gone
+  -- How its last sending went. Receivers that don't answer soon share a part of the senders, and those that don't answer
+  -- at all are left alone for a while, so that they hold up nobody else's messages.
+  answers_soon boolean not null default false,
+  silences smallint not null default 0, -- sendings in a row that got no answer
+  paused_until timestamptz,
   check ((previous_secret is null) = (previous_secret_expires_at is null))
 );
 create index webhook_of_provider on webhook (provider_id) where deleted_at is null;
@@ -483,7 +488,7 @@ create table webhook_delivery (
   created_at timestamptz not null,
   unique (webhook_id, outbox_id)
 );
-create index webhook_delivery_due on webhook_delivery (next_attempt_at) where next_attempt_at is not null;
+create index webhook_delivery_due on webhook_delivery (webhook_id, next_attempt_at) where next_attempt_at is not null;
 create index webhook_delivery_log on webhook_delivery (webhook_id, created_at desc, id desc);
 
 -- One sending. Without an end it was cut short, perhaps after the receiver had got it.

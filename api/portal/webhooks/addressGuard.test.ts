@@ -1,5 +1,13 @@
+import { createSocket } from 'node:dgram'
+import { once } from 'node:events'
 import { describe, expect, test } from 'vitest'
-import { createAddressGuard, isPublicAddress, type ResolvedAddress } from './addressGuard.ts'
+import {
+  AddressRefusedError,
+  createAddressGuard,
+  isPublicAddress,
+  type ResolvedAddress,
+  resolvePublicly,
+} from './addressGuard.ts'
 
 describe('isPublicAddress', () => {
   test.each([
@@ -113,4 +121,27 @@ describe('check', () => {
     await expect(open.check(new URL('http://127.0.0.1:4000/'))).resolves.toBeUndefined()
     await expect(open.check(new URL('file:///etc/passwd'))).rejects.toThrow('expected an https: URL')
   })
+})
+
+test('error: a name server that never answers is not waited for', async () => {
+  const nameServer = createSocket('udp4').bind(0, '127.0.0.1')
+  await once(nameServer, 'listening')
+  let questions = 0
+  nameServer.on('message', () => questions++)
+  const servers = [`127.0.0.1:${nameServer.address().port}`]
+  const guard = createAddressGuard({
+    allowPrivate: false,
+    resolve: (hostname) => resolvePublicly(hostname, 200, servers),
+  })
+  try {
+    // More than there are threads for the system's own look-up.
+    const checks = Array.from({ length: 12 }, (_, i) => guard.check(new URL(`https://h${i}.example/`)))
+    for (const check of await Promise.allSettled(checks)) {
+      expect(check).toMatchObject({ status: 'rejected', reason: expect.any(AddressRefusedError) })
+    }
+    // Each name was asked for at once, for its IPv4 and its IPv6 addresses.
+    expect(questions).toBe(24)
+  } finally {
+    nameServer.close()
+  }
 })

@@ -1,4 +1,4 @@
-import { lookup } from 'node:dns/promises'
+import { lookup, Resolver } from 'node:dns/promises'
 import type { LookupFunction } from 'node:net'
 import ipaddr from 'ipaddr.js'
 
@@ -48,13 +48,16 @@ export function isPublicAddress(address: string): boolean {
 export type AddressGuardOptions = {
   /** Lets everything through, `http:` as well: for local development. */
   allowPrivate: boolean
-  /** Default: the system's resolver. */
+  /** Default: the system's name servers. */
   resolve?: Resolve
+  /** How long a name server may take to answer. */
+  resolveTimeoutMs?: number
 }
 
 export function createAddressGuard({
   allowPrivate,
-  resolve = resolveAll,
+  resolveTimeoutMs = 3_000,
+  resolve = allowPrivate ? resolveByHost : (hostname) => resolvePublicly(hostname, resolveTimeoutMs),
 }: AddressGuardOptions): AddressGuard {
   function requirePublic(hostname: string, addresses: string[]): void {
     if (allowPrivate) return
@@ -119,6 +122,35 @@ function hostnameOf(url: URL): string {
   return url.hostname.startsWith('[') ? url.hostname.slice(1, -1) : url.hostname
 }
 
-function resolveAll(hostname: string): Promise<ResolvedAddress[]> {
+/** As everything on this machine resolves names, /etc/hosts included: for local development. */
+function resolveByHost(hostname: string): Promise<ResolvedAddress[]> {
   return lookup(hostname, { all: true, verbatim: true })
+}
+
+/**
+ * Asks the name servers directly, with a time limit.
+ *
+ * The system's own look-up has none, and each takes one of four threads for as long as it lasts: a few names whose name
+ * server never answers would stop every look-up of the process.
+ */
+export async function resolvePublicly(
+  hostname: string,
+  timeoutMs: number,
+  nameServers?: string[],
+): Promise<ResolvedAddress[]> {
+  const resolver = new Resolver({ timeout: timeoutMs, tries: 1 })
+  if (nameServers) resolver.setServers(nameServers)
+  // The resolver asks each of several name servers for so long.
+  const limit = setTimeout(() => resolver.cancel(), timeoutMs)
+  try {
+    const [four, six] = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)])
+    if (four.status === 'rejected' && six.status === 'rejected') throw four.reason
+    return [...addressesOf(four, 4), ...addressesOf(six, 6)]
+  } finally {
+    clearTimeout(limit)
+  }
+}
+
+function addressesOf(found: PromiseSettledResult<string[]>, family: number): ResolvedAddress[] {
+  return found.status === 'fulfilled' ? found.value.map((address) => ({ address, family })) : []
 }

@@ -1,5 +1,6 @@
 import type { Database, Queryable } from '#ledger/database'
 import { newId } from '../../identifiers.ts'
+import { lifetimeMs, pauseMs } from './backoff.ts'
 import type { WebhookEvent } from './events.ts'
 
 /** A message that this process has claimed and must send now. */
@@ -9,6 +10,9 @@ export type ClaimedDelivery = {
   attempt: number
   messageId: string
   webhookId: string
+  providerId: string
+  /** Whether the receiver answered its last sending soon. */
+  answersSoon: boolean
   url: string
   /** The current secret first, then the one before while it's good. */
   secrets: string[]
@@ -70,34 +74,91 @@ export async function dispatchOutbox(
   })
 }
 
+/** A sending that is under way in this process. */
+export type Sending = Pick<ClaimedDelivery, 'webhookId' | 'providerId' | 'answersSoon'>
+
+/** How many messages may be under way at once in one process. */
+export type SenderShares = {
+  senders: number
+  /** To one receiver. One that doesn't answer soon, or was never tried, gets one. */
+  perWebhook: number
+  /** To all receivers of one provider. */
+  perProvider: number
+  /** To all receivers together that don't answer soon: the rest of the senders is kept free for those that do. */
+  slow: number
+  /** To those of one provider. */
+  slowPerProvider: number
+}
+
+export function senderShares(senders: number): SenderShares {
+  const half = Math.max(1, Math.floor(senders / 2))
+  return {
+    senders,
+    perWebhook: Math.max(1, Math.floor(senders / 4)),
+    perProvider: half,
+    slow: half,
+    slowPerProvider: Math.max(1, Math.floor(senders / 8)),
+  }
+}
+
 /**
  * Claims messages that are due and writes down that they are being sent, before any is.
  *
+ * Providers take turns, whoever has fewest under way first, so that none waits for another one's many messages; receivers
+ * that don't answer soon take turns in a part of the senders.
+ *
  * @param leaseMs After it a message is due again, unless {@link recordAttempt} has said what came of it.
- * @param perWebhook So that a slow receiver can't keep all senders busy.
- * @param busyWebhooks Receivers that have as many under way already.
  */
 export async function claimDeliveries(
   sql: Queryable,
   {
     now,
     leaseMs,
-    limit,
-    perWebhook,
-    busyWebhooks,
-  }: { now: Date; leaseMs: number; limit: number; perWebhook: number; busyWebhooks: string[] },
+    shares,
+    underWay,
+  }: { now: Date; leaseMs: number; shares: SenderShares; underWay: Sending[] },
 ): Promise<ClaimedDelivery[]> {
+  const slowUnderWay = underWay.filter(({ answersSoon }) => !answersSoon).length
   return sql<ClaimedDelivery[]>`
-    with due as (
-      select id, webhook_id, next_attempt_at from webhook_delivery
-      where next_attempt_at <= ${now} and webhook_id <> all(${busyWebhooks}::text[])
-      order by next_attempt_at limit 500
-    ), ranked as (
-      select id, next_attempt_at, row_number() over (partition by webhook_id order by next_attempt_at) as place
-      from due
+    with recursive waiting as (
+      -- Each receiver that has messages, by jumping from one to the next in the index.
+      (select webhook_id from webhook_delivery where next_attempt_at is not null order by webhook_id limit 1)
+      union all
+      select (select d.webhook_id from webhook_delivery d
+        where d.next_attempt_at is not null and d.webhook_id > waiting.webhook_id order by d.webhook_id limit 1)
+      from waiting where waiting.webhook_id is not null
+    ), busy as (
+      select * from unnest(${underWay.map(({ webhookId }) => webhookId)}::text[],
+        ${underWay.map(({ providerId }) => providerId)}::text[],
+        ${underWay.map(({ answersSoon }) => String(answersSoon))}::text[]::boolean[]) as busy (webhook_id, provider_id, answers_soon)
+    ), receiver as (
+      select w.id, w.provider_id, w.answers_soon,
+        (case when w.answers_soon then ${shares.perWebhook}::int else 1 end)
+          - (select count(*) from busy where busy.webhook_id = w.id) as free
+      from waiting join webhook w on w.id = waiting.webhook_id
+      where w.paused_until is null or w.paused_until <= ${now}
+    ), candidate as (
+      select d.id, d.next_attempt_at, r.answers_soon,
+        row_number() over (partition by r.provider_id order by d.place, d.next_attempt_at)
+          + (select count(*) from busy where busy.provider_id = r.provider_id) as place,
+        row_number() over (partition by r.provider_id, r.answers_soon order by d.place, d.next_attempt_at)
+          + (select count(*) from busy where busy.provider_id = r.provider_id and busy.answers_soon = r.answers_soon)
+          as place_of_kind
+      from receiver r cross join lateral (
+        select d.id, d.next_attempt_at, row_number() over (order by d.next_attempt_at) as place
+        from webhook_delivery d where d.webhook_id = r.id and d.next_attempt_at <= ${now}
+        order by d.next_attempt_at limit greatest(r.free, 0)
+      ) d
+    ), fair as (
+      select id, next_attempt_at, answers_soon, place,
+        row_number() over (partition by answers_soon order by place, next_attempt_at) as turn
+      from candidate
+      where place <= ${shares.perProvider} and (answers_soon or place_of_kind <= ${shares.slowPerProvider})
     ), locked as (
-      select d.id from webhook_delivery d
-      join (select id from ranked where place <= ${perWebhook} order by next_attempt_at limit ${limit}) r on r.id = d.id
+      select d.id from webhook_delivery d join (
+        select id from fair where answers_soon or turn <= ${shares.slow - slowUnderWay}
+        order by place, next_attempt_at limit ${Math.max(0, shares.senders - underWay.length)}
+      ) f on f.id = d.id
       where d.next_attempt_at <= ${now}
       for update of d skip locked
     ), claimed as (
@@ -109,7 +170,7 @@ export async function claimDeliveries(
       insert into webhook_attempt (delivery_id, attempt, started_at) select id, attempts, ${now} from claimed
     )
     select claimed.id, claimed.attempts as attempt, claimed.message_id as "messageId",
-      claimed.webhook_id as "webhookId", w.url,
+      claimed.webhook_id as "webhookId", w.provider_id as "providerId", w.answers_soon as "answersSoon", w.url,
       array_remove(array[w.secret, case when w.previous_secret_expires_at > ${now} then w.previous_secret end], null)
         as secrets,
       o.event, o.payment_id as "paymentId", o.tx_hash as "txHash", o.data, o.created_at as "createdAt"
@@ -140,6 +201,39 @@ export async function recordAttempt(
     where id = ${delivery.id}`
 }
 
+export type ReceiverResult = { startedAt: Date; endedAt: Date; isAnswered: boolean; answersSoon: boolean }
+
+/**
+ * Writes down how a receiver took its last sending. One that didn't answer is left alone for a while.
+ *
+ * Sendings that were under way together count as one silence: only what started after the last pause adds to it.
+ */
+export async function recordReceiver(
+  sql: Queryable,
+  webhookId: string,
+  { startedAt, endedAt, isAnswered, answersSoon }: ReceiverResult,
+): Promise<void> {
+  if (isAnswered) {
+    await sql`
+      update webhook set answers_soon = ${answersSoon}, silences = 0, paused_until = null
+      where id = ${webhookId} and (answers_soon <> ${answersSoon} or silences > 0)`
+    return
+  }
+  const [receiver] = await sql<{ silences: number }[]>`
+    update webhook set answers_soon = false, silences = least(silences + 1, 100)
+    where id = ${webhookId} and (paused_until is null or paused_until <= ${startedAt})
+    returning silences`
+  if (receiver === undefined) return
+  await sql`
+    with given_up as (
+      update webhook_delivery set next_attempt_at = null
+      where webhook_id = ${webhookId} and next_attempt_at <= ${endedAt}
+        and created_at < ${new Date(endedAt.getTime() - lifetimeMs)}
+    )
+    update webhook set paused_until = ${new Date(endedAt.getTime() + pauseMs(receiver.silences))}
+    where id = ${webhookId}`
+}
+
 /** Stops sending to a receiver that answered 410 Gone. */
 export async function disableWebhook(sql: Queryable, webhookId: string, now: Date): Promise<void> {
   await sql`
@@ -148,7 +242,7 @@ export async function disableWebhook(sql: Queryable, webhookId: string, now: Dat
     where webhook_id = ${webhookId} and next_attempt_at is not null`
 }
 
-/** What waits: for the metrics. */
+/** What waits, and since when the oldest could have been sent: for the metrics. */
 export async function deliveryBacklog(
   sql: Queryable,
 ): Promise<{ pending: number; oldestDueAt: Date | null }> {
@@ -158,7 +252,8 @@ export async function deliveryBacklog(
         + (select count(*) from outbox where dispatched_at is null)
       )::int as pending,
       least(
-        (select min(next_attempt_at) from webhook_delivery where next_attempt_at is not null),
+        (select min(greatest(d.next_attempt_at, w.paused_until))
+          from webhook_delivery d join webhook w on w.id = d.webhook_id where d.next_attempt_at is not null),
         (select created_at from outbox where dispatched_at is null order by id limit 1)
       ) as "oldestDueAt"`
   return row ?? { pending: 0, oldestDueAt: null }

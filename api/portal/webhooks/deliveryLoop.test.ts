@@ -6,13 +6,14 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { type Database, openDatabase } from '#ledger/database'
 import { migrate } from '#ledger/migrate'
 import { createTestDatabase } from '../../../test/support/database.ts'
+import { until } from '../../../test/support/until.ts'
 import { newId } from '../../identifiers.ts'
 import { createAddressGuard } from './addressGuard.ts'
-import { claimDeliveries, dispatchOutbox } from './deliveries.ts'
+import { claimDeliveries, deliveryBacklog, dispatchOutbox, senderShares } from './deliveries.ts'
 import { deliveriesOf, redeliver } from './deliveryLog.ts'
 import { createDeliveryLoop, type DeliveryLoop, type DeliveryLoopOptions } from './deliveryLoop.ts'
 import { type WebhookEvent, webhookEvents } from './events.ts'
-import { deleteWebhook, insertWebhook, newWebhookSecret, rotateSecret } from './registry.ts'
+import { deleteWebhook, insertWebhook, maxWebhooks, newWebhookSecret, rotateSecret } from './registry.ts'
 
 let database: Database
 const cleanups: (() => Promise<unknown>)[] = []
@@ -22,7 +23,8 @@ beforeAll(async () => {
   await migrate(database)
 })
 afterEach(async () => {
-  for (const cleanup of cleanups.splice(0).reverse()) await cleanup()
+  // Receivers before loops: a loop waits for what it is sending.
+  for (const cleanup of cleanups.splice(0)) await cleanup()
   await database`truncate webhook_attempt, webhook_delivery, outbox cascade`
 })
 afterAll(() => database.end())
@@ -200,7 +202,7 @@ test('behavior: a crash between sending and writing it down sends again', async 
   await emit(providerId)
   const clock = createClock()
   await dispatchOutbox(database, { now: clock.now(), limit: 10 })
-  const claim = { limit: 10, perWebhook: 4, busyWebhooks: [], leaseMs: 32_000 }
+  const claim = { shares: senderShares(16), underWay: [], leaseMs: 32_000 }
   // What a process leaves behind that dies while it sends.
   expect(await claimDeliveries(database, { ...claim, now: clock.now() })).toHaveLength(1)
   const loop = createLoop({ now: clock.ms })
@@ -238,7 +240,7 @@ test('behavior: a receiver that hangs does not hold the others up', async () => 
   await emit(fast.providerId)
   const { promise: delivered, resolve } = Promise.withResolvers<void>()
   const loop = createLoop({
-    concurrency: 6,
+    senders: 6,
     pollIntervalMs: 20,
     timeoutMs: 3_000,
     onAttempt: (outcome) => outcome === 'delivered' && resolve(),
@@ -246,6 +248,105 @@ test('behavior: a receiver that hangs does not hold the others up', async () => 
   loop.start()
   await delivered
   expect(hanging.received.length).toBeLessThanOrEqual(4)
+})
+
+/** Twenty receivers of one provider that take a connection and never answer, each with messages waiting. */
+async function registerTarpits(messages: number) {
+  const tarpit = await startReceiver(() => {})
+  const { providerId } = await register(tarpit.url)
+  for (let i = 1; i < maxWebhooks; i++) {
+    await insertWebhook(database, {
+      providerId,
+      url: tarpit.url,
+      description: '',
+      events: [...webhookEvents],
+      secret: newWebhookSecret(),
+    })
+  }
+  for (let i = 0; i < messages; i++) await emit(providerId)
+  return tarpit
+}
+
+test("behavior: one provider's twenty receivers that never answer hold up nobody else's messages", async () => {
+  const tarpit = await registerTarpits(50)
+  const quick = await startReceiver()
+  const others = []
+  for (let i = 0; i < 10; i++) others.push(await register(quick.url))
+  for (const { providerId } of others) for (let i = 0; i < 5; i++) await emit(providerId)
+  const { promise: delivered, resolve } = Promise.withResolvers<void>()
+  // No sending to the tarpit ends while this test looks.
+  const loop = createLoop({
+    pollIntervalMs: 20,
+    timeoutMs: 600_000,
+    onAttempt: () => quick.received.length === 50 && resolve(),
+  })
+  loop.start()
+  await delivered
+  // New receivers share what is left of the slow ones' part: the tarpits of one provider got two of 16 senders.
+  expect(tarpit.received).toHaveLength(2)
+})
+
+test('behavior: receivers that answered before have half of the senders, however many providers bring tarpits', async () => {
+  const quick = await startReceiver()
+  const good = await register(quick.url)
+  await emit(good.providerId)
+  await createLoop().deliverDue()
+  const tarpits: Awaited<ReturnType<typeof startReceiver>>[] = []
+  for (let i = 0; i < 30; i++) {
+    const tarpit = await startReceiver(() => {})
+    tarpits.push(tarpit)
+    const { providerId } = await register(tarpit.url)
+    await emit(providerId)
+  }
+  const { promise: delivered, resolve } = Promise.withResolvers<void>()
+  const loop = createLoop({
+    pollIntervalMs: 20,
+    timeoutMs: 600_000,
+    onAttempt: () => quick.received.length === 21 && resolve(),
+  })
+  loop.start()
+  const sent = () => tarpits.reduce((sum, { received }) => sum + received.length, 0)
+  await until('the tarpits have their part of the senders', () => sent() === 8)
+  for (let i = 0; i < 20; i++) await emit(good.providerId)
+  await delivered
+  expect(sent()).toBe(8)
+})
+
+test('behavior: a receiver that does not answer is left alone, longer each time, and its messages lose no attempt', async () => {
+  let isBroken = true
+  const receiver = await startReceiver((response) => isBroken || response.writeHead(204).end())
+  const { providerId, webhookId } = await register(receiver.url)
+  for (let i = 0; i < 20; i++) await emit(providerId)
+  const clock = createClock()
+  const loop = createLoop({ now: clock.ms, timeoutMs: 100 })
+  const sentWithin = async (ms: number) => {
+    const before = receiver.received.length
+    clock.advance(ms)
+    await loop.deliverDue()
+    return receiver.received.length - before
+  }
+  // Pauses of 5 s, 20 s, 80 s, …: one message tries the receiver at the end of each.
+  expect(await sentWithin(0)).toBe(1)
+  expect(await sentWithin(4_999)).toBe(0)
+  expect(await sentWithin(1)).toBe(1)
+  expect(await sentWithin(19_999)).toBe(0)
+  expect(await sentWithin(1)).toBe(1)
+  isBroken = false
+  expect(await sentWithin(80_000)).toBe(20)
+  const attempts = (await log(webhookId)).map((delivery) => delivery.attempts.length)
+  expect(attempts.reduce((sum, count) => sum + count)).toBe(23)
+})
+
+test('behavior: what a dead receiver has not taken in three days is given up', async () => {
+  const receiver = await startReceiver(() => {})
+  const { providerId, webhookId } = await register(receiver.url)
+  for (let i = 0; i < 5; i++) await emit(providerId)
+  await database`update outbox set created_at = ${new Date(start.getTime() - 73 * 3_600_000)}`
+  const loop = createLoop({ now: createClock().ms, timeoutMs: 100 })
+  expect(await loop.deliverDue()).toBe(1)
+  const statuses = (await log(webhookId)).map(({ status }) => status)
+  expect(statuses.toSorted()).toEqual(['failed', 'failed', 'failed', 'failed', 'pending'])
+  expect(await deliveryBacklog(database)).toMatchObject({ pending: 1 })
 })
 
 test('behavior: while a secret rotates, both sign', async () => {

@@ -10,6 +10,9 @@ import {
   disableWebhook,
   dispatchOutbox,
   recordAttempt,
+  recordReceiver,
+  type Sending,
+  senderShares,
 } from './deliveries.ts'
 import { type SendResult, send } from './send.ts'
 
@@ -24,9 +27,7 @@ export type DeliveryLoopOptions = {
   /** How long to rest when nothing is due. */
   pollIntervalMs?: number
   /** Messages under way at once. */
-  concurrency?: number
-  /** And to one receiver. */
-  perWebhook?: number
+  senders?: number
   /** For one sending. */
   timeoutMs?: number
   /** Called with what came of each sending. */
@@ -42,6 +43,9 @@ export type DeliveryLoop = {
   close(): Promise<void>
 }
 
+/** An answer that takes longer is a slow one. */
+const soonMs = 2_000
+
 // What a sender needs, beyond the exchange itself, to write its result down.
 const leaseMarginMs = 30_000
 
@@ -54,22 +58,19 @@ const leaseMarginMs = 30_000
 export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
   const { sql, guard, log, onAttempt, onError } = options
   const { now = Date.now, random = Math.random } = options
-  const { pollIntervalMs = 1_000, concurrency = 16, perWebhook = 4, timeoutMs = 10_000 } = options
-  const underWay = new Map<Promise<void>, string>()
+  const { pollIntervalMs = 1_000, senders = 16, timeoutMs = 10_000 } = options
+  const shares = senderShares(senders)
+  const underWay = new Map<Promise<void>, Sending>()
   const stop = new AbortController()
   let running: Promise<void> | undefined
 
   async function startDue(): Promise<number> {
     while ((await dispatchOutbox(sql, { now: new Date(now()), limit: 500 })) === 500);
-    const counts = Map.groupBy(underWay.values(), (webhookId) => webhookId)
     const claimed = await claimDeliveries(sql, {
       now: new Date(now()),
       leaseMs: timeoutMs + leaseMarginMs,
-      limit: concurrency - underWay.size,
-      perWebhook,
-      busyWebhooks: [...counts]
-        .filter(([, list]) => list.length >= perWebhook)
-        .map(([webhookId]) => webhookId),
+      shares,
+      underWay: [...underWay.values()],
     })
     for (const delivery of claimed) {
       const sending = deliver(delivery)
@@ -77,17 +78,21 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
           log.error({ err: error, deliveryId: delivery.id }, 'webhook result not recorded'),
         )
         .finally(() => underWay.delete(sending))
-      underWay.set(sending, delivery.webhookId)
+      underWay.set(sending, delivery)
     }
     return claimed.length
   }
 
   async function deliver(delivery: ClaimedDelivery): Promise<void> {
-    const { headers, body } = signMessage(delivery, new Date(now()))
+    const startedAt = new Date(now())
+    const { headers, body } = signMessage(delivery, startedAt)
+    const began = performance.now()
     const result = await send({ url: delivery.url, headers, body, guard, timeoutMs })
+    const tookMs = performance.now() - began
     const failure = failureOf(result)
+    const isAnswered = result.status === 'answered'
     const endedAt = new Date(now())
-    const retryAfterMs = result.status === 'answered' ? result.retryAfterMs : 0
+    const retryAfterMs = isAnswered ? result.retryAfterMs : 0
     const delayMs =
       failure === null
         ? null
@@ -98,13 +103,15 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
       {
         endedAt,
         failure,
-        httpStatus: result.status === 'answered' ? result.httpStatus : null,
-        detail: result.status === 'unanswered' ? result.detail : null,
+        httpStatus: isAnswered ? result.httpStatus : null,
+        detail: isAnswered ? null : result.detail,
         // Postgres keeps no NUL in text.
-        response: result.status === 'answered' ? result.body.slice(0, 1_000).replaceAll('\0', '') : null,
+        response: isAnswered ? result.body.slice(0, 1_000).replaceAll('\0', '') : null,
       },
       delayMs === null ? null : new Date(endedAt.getTime() + delayMs),
     )
+    const answersSoon = isAnswered && tookMs <= soonMs
+    await recordReceiver(sql, delivery.webhookId, { startedAt, endedAt, isAnswered, answersSoon })
     if (failure === 'gone') await disableWebhook(sql, delivery.webhookId, endedAt)
     onAttempt?.(failure === null ? 'delivered' : delayMs === null ? 'exhausted' : 'failed')
     const { id, attempt, webhookId, messageId } = delivery
@@ -115,7 +122,7 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
     while (!stop.signal.aborted) {
       try {
         const started = await startDue()
-        if (underWay.size >= concurrency) await Promise.race(underWay.keys())
+        if (underWay.size >= senders) await Promise.race(underWay.keys())
         else if (started === 0) await rest()
       } catch (error) {
         log.error({ err: error }, 'webhooks can not be sent for now')
