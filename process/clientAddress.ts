@@ -1,13 +1,26 @@
 import { getConnInfo } from '@hono/node-server/conninfo'
 import type { Context } from 'hono'
+import ipaddr from 'ipaddr.js'
 
-/** The peer's address; behind `trustedProxies` proxies, the one that the outermost of them saw. */
+/**
+ * What limits count as one client: the peer's address; behind `trustedProxies` proxies, the one that the outermost of them
+ * saw. Of an IPv6 address it is the /64, because one subscriber has all the addresses of one.
+ */
 export function clientAddress(c: Context, trustedProxies: number): string {
   if (trustedProxies > 0) {
     const hops = (c.req.header('x-forwarded-for') ?? '').split(',').map((hop) => hop.trim())
     const hop = hops.at(-trustedProxies)
-    if (hop) return hop.slice(0, 64)
+    if (hop) return subscriberOf(hop.slice(0, 64))
   }
   // Called without a server, as tests do, there is no peer.
-  return c.env && 'incoming' in c.env ? (getConnInfo(c).remote.address ?? 'unknown') : 'unknown'
+  const address = c.env && 'incoming' in c.env ? getConnInfo(c).remote.address : undefined
+  return address === undefined ? 'unknown' : subscriberOf(address)
+}
+
+function subscriberOf(address: string): string {
+  if (!ipaddr.isValid(address)) return address
+  const parsed = ipaddr.process(address) // an IPv4-mapped IPv6 address becomes the IPv4 address that it is
+  if (!(parsed instanceof ipaddr.IPv6)) return parsed.toString()
+  const network = parsed.parts.slice(0, 4).map((part) => part.toString(16))
+  return `${network.join(':')}::/64`
 }

@@ -57,10 +57,41 @@ test('behavior: kinds, keys and addresses are counted apart', async () => {
   }
   expect(await drain(() => challenge(app, from('10.0.0.1')))).toBe(3)
   expect(await drain(() => challenge(app, from('10.0.0.2')))).toBe(3)
-  expect(await drain(() => challenge(app, { ...from('10.0.0.1'), key: shop.key }))).toBe(6)
   expect(await drain(() => call(app, 'POST', '/verify', { ...from('10.0.0.1'), json: {} }))).toBe(2)
   expect(await drain(() => call(app, 'POST', '/providers', { ...from('10.0.0.1'), json: {} }))).toBe(1)
   expect((await call(app, 'GET', '/healthz', from('10.0.0.1'))).status).toBe(200)
+  gateway.setNow(null)
+})
+
+test('behavior: a key never lifts the limit of an address; from several addresses it has its own', async () => {
+  const app = gateway.another({ rateLimits, trustedProxies: 1 })
+  gateway.setNow(minute + 120_000)
+  const other = await openShop(gateway.app)
+  const ask = async (address: string, key: string) =>
+    (await challenge(app, { headers: { 'x-forwarded-for': address }, key })).status
+  const statuses = []
+  for (const key of [shop.key, other.key]) {
+    for (let i = 0; i < 3; i++) statuses.push(await ask('10.0.1.1', key))
+  }
+  expect(statuses).toEqual([200, 200, 200, 429, 429, 429])
+  // Six are the key's: three went from the first address.
+  const spread = []
+  for (let i = 2; i < 7; i++) spread.push(await ask(`10.0.1.${i}`, shop.key))
+  expect(spread).toEqual([200, 200, 200, 429, 429])
+  gateway.setNow(null)
+})
+
+test.each([
+  ['the /64 of IPv6', '2001:db8:1:2::1', '2001:db8:1:2:ffff::9', 429],
+  ['another /64', '2001:db8:2:2::1', '2001:db8:2:3::1', 200],
+  ['IPv4 as IPv6', '10.0.2.1', '::ffff:10.0.2.1', 429],
+])('behavior: one client is %s', async (_, first, second, expected) => {
+  const app = gateway.another({ rateLimits, trustedProxies: 1 })
+  gateway.setNow(minute + 180_000)
+  const ask = async (address: string) =>
+    (await challenge(app, { headers: { 'x-forwarded-for': address } })).status
+  for (let i = 0; i < 3; i++) expect(await ask(first)).toBe(200)
+  expect(await ask(second)).toBe(expected)
   gateway.setNow(null)
 })
 

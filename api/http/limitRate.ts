@@ -15,7 +15,7 @@ export type RateLimits = {
   other: number
   /** For one payer, counted once its signatures have been found good: nobody else can use it up. */
   payer: number
-  /** How many times as much a caller with an API key may ask for, whatever its address. */
+  /** How many times as much an API key may ask for, from all its addresses together. */
   keyFactor: number
 }
 
@@ -29,7 +29,10 @@ export type LimitRateOptions = {
   settings: Pick<GatewaySettings, 'rateLimits' | 'trustedProxies'>
 }
 
-/** Counts requests by API key, or else by client address, and refuses those over the limit with 429. */
+/**
+ * Counts requests by client address, and those with an API key by the key as well; refuses those over either limit with
+ * 429. Anyone can have keys, so a key never lifts the limit of an address.
+ */
 export function limitRate({ rateLimiter, settings }: LimitRateOptions): MiddlewareHandler<GatewayEnv> {
   const { rateLimits, trustedProxies } = settings
   return async (c, next) => {
@@ -37,9 +40,12 @@ export function limitRate({ rateLimiter, settings }: LimitRateOptions): Middlewa
     if (rateLimits === null || unlimited.has(path)) return next()
     const kind = kindOf(method, path)
     const caller = c.get('caller')
-    const who = caller ?? clientAddress(c, trustedProxies)
-    const limit = rateLimits[kind] * (caller === undefined ? 1 : rateLimits.keyFactor)
-    const allowed = rateLimiter.count(`${kind}:${who}`, limit)
+    const limit = rateLimits[kind]
+    let allowed = rateLimiter.count(`${kind}:${clientAddress(c, trustedProxies)}`, limit)
+    if (caller !== undefined && allowed.isAllowed) {
+      const ofKey = rateLimiter.count(`${kind}:${caller}`, limit * rateLimits.keyFactor)
+      if (ofKey.remaining < allowed.remaining || !ofKey.isAllowed) allowed = ofKey
+    }
     setHeaders(c, allowed)
     if (!allowed.isAllowed) throw tooMany(allowed)
     await next()
