@@ -14,6 +14,7 @@ import { claimNext } from '#keeper/loops/claim'
 import { type Context, createMemory } from '#keeper/loops/context'
 import { createMetrics } from '#keeper/metrics'
 import { type Database, openDatabase } from '#ledger/database'
+import { createDueBatches } from '#ledger/dueBatches'
 import { acquireLease } from '#ledger/leases'
 import { migrate } from '#ledger/migrate'
 import { defaultTriggers } from '#ledger/triggers'
@@ -460,12 +461,15 @@ function createContext(sql: Database, served: ServedNetwork): Context {
       replaceAfterMs: 30_000,
       priorityFeePerGas: 0n,
       maxFeePerGas: 100_000_000_000n,
+      gasPerFee: 0n,
+      dailyBudget: 0n,
       gasTokenUsd: 500_000_000n,
       facilitatorUrl: null,
       facilitatorKey: null,
     },
     finalityBlocks: 30n,
     payersWithCode: async () => new Set(),
+    readDueBatches: createDueBatches(sql, served),
     now: () => new Date(),
     randomBytes32: () => numberToHex(BigInt(Math.floor(Math.random() * 2 ** 48)), { size: 32 }),
     checkpoint: () => {},

@@ -1,15 +1,19 @@
 import type { PublicClient } from 'viem'
 import { type Fees, initialFees } from './fees.ts'
 
-/** What a transaction should offer now. */
+/** What a transaction should offer now, and the block that says so. */
 export async function estimateFees(
   client: PublicClient,
   settings: { priorityFeePerGas: bigint | null; maxFeePerGas: bigint },
-): Promise<Fees & { baseFeePerGas: bigint }> {
+): Promise<Fees & { baseFeePerGas: bigint; blockNumber: bigint }> {
   const [block, priority] = await Promise.all([
     client.getBlock({ blockTag: 'latest' }),
     settings.priorityFeePerGas ?? client.estimateMaxPriorityFeePerGas(),
   ])
   const baseFeePerGas = block.baseFeePerGas ?? 0n
-  return { ...initialFees(baseFeePerGas, priority, settings.maxFeePerGas), baseFeePerGas }
+  return {
+    ...initialFees(baseFeePerGas, priority, settings.maxFeePerGas),
+    baseFeePerGas,
+    blockNumber: block.number,
+  }
 }

@@ -12,7 +12,11 @@ export type At = { blockNumber: bigint } | { blockTag: 'latest' }
  * @throws {ChainUnavailable} if the node that answered is behind that.
  */
 export async function pinBlock(client: PublicClient, notBefore: bigint): Promise<{ blockNumber: bigint }> {
-  const blockNumber = await client.getBlockNumber({ cacheTime: 0 })
+  return requireHead(await client.getBlockNumber({ cacheTime: 0 }), notBefore)
+}
+
+/** The same for a head that was read with something else. */
+export function requireHead(blockNumber: bigint, notBefore: bigint): { blockNumber: bigint } {
   if (blockNumber < notBefore) {
     throw new ChainUnavailable(
       `the RPC answers of block ${blockNumber}, the index is at ${notBefore} already`,

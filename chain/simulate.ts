@@ -12,6 +12,7 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import type { SignedAuthorization } from '#protocol/payload'
 import { decodeOutcomes, type PaymentOutcome } from '#protocol/settlement'
 import { classifyRevert, type Failure } from './failures.ts'
+import type { Fees } from './fees.ts'
 import type { At } from './head.ts'
 
 const nothingSettled = encodeErrorResult({ abi: batchSettlementAbi, errorName: 'NothingSettled' })
@@ -41,10 +42,14 @@ function revertData(error: unknown): Hex | null {
   return revertedWithout ? '0x' : null
 }
 
-/** Runs a whole batch on a block's state. The contract returns what would become of each payment. */
+/**
+ * Runs a whole batch on a block's state. The contract returns what would become of each payment.
+ *
+ * @param call with `fees`, a wallet that looks at its gas price sees what it will see when the batch is mined.
+ */
 export async function simulateBatch(
   client: PublicClient,
-  call: { from: Address; to: Address; calldata: Hex; gas: bigint },
+  call: { from: Address; to: Address; calldata: Hex; gas: bigint; fees?: Fees },
   at: At,
 ): Promise<Simulation> {
   try {
@@ -53,6 +58,7 @@ export async function simulateBatch(
       to: call.to,
       data: call.calldata,
       gas: call.gas,
+      ...call.fees,
       ...at,
     })
     const returned = decodeFunctionResult({ abi: batchSettlementAbi, functionName: 'settle', data })
@@ -81,10 +87,20 @@ export async function isNonceSpent(
   })
 }
 
+/** Whether nothing of a token moves at the moment. */
+export async function isPaused(
+  client: PublicClient,
+  token: Address,
+  at: At = { blockTag: 'latest' },
+): Promise<boolean> {
+  return client.readContract({ address: token, abi: usdcAbi, functionName: 'paused', ...at })
+}
+
 /**
  * Why the token refuses an authorization on a block's state; null if alone it would go through.
  *
- * @param gas of the whole call, for payers whose code decides how much it takes. Default: the node's limit.
+ * @param call `gas` of the whole call, for payers whose code decides how much it takes; default: the node's limit. `fees`:
+ *   what a wallet that looks at its gas price is to see.
  */
 export async function diagnose(
   client: PublicClient,
@@ -92,7 +108,7 @@ export async function diagnose(
   from: Address,
   authorization: SignedAuthorization,
   at: At = { blockTag: 'latest' },
-  gas?: bigint,
+  { gas, fees }: { gas?: bigint; fees?: Fees } = {},
 ): Promise<Failure | null> {
   const { from: payer, to, value, validAfter, validBefore, nonce, signature } = authorization
   try {
@@ -100,6 +116,7 @@ export async function diagnose(
       account: from,
       to: token,
       gas,
+      ...fees,
       data: encodeFunctionData({
         abi: usdcAbi,
         functionName: 'transferWithAuthorization',

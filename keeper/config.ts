@@ -30,7 +30,10 @@ export type KeeperConfig = {
   rebroadcastAfterMs: number
   replaceAfterMs: number
   priorityFeePerGas: bigint | null
-  maxFeePerGas: bigint
+  /** These three, null: the network's own (chain/gasLimits.ts). */
+  maxFeePerGas: bigint | null
+  gasPerFee: bigint | null
+  dailyBudget: bigint | null
   gasTokenUsd: bigint
   submitTimeoutMs: number
   submitLimits: SubmitLimits
@@ -87,9 +90,15 @@ export function readSendingSettings(env: Environment) {
     rebroadcastAfterMs: readVariable(env, 'REBROADCAST_AFTER_MS'),
     replaceAfterMs: readVariable(env, 'REPLACE_AFTER_MS'),
     priorityFeePerGas: readPriorityFee(env),
-    maxFeePerGas: BigInt(readVariable(env, 'MAX_FEE_GWEI')) * 1_000_000_000n,
+    maxFeePerGas: toBigInt(readVariable(env, 'MAX_FEE_GWEI'), 1_000_000_000n),
+    gasPerFee: toBigInt(readVariable(env, 'MAX_GAS_PER_FEE')),
+    dailyBudget: readVariable(env, 'KEEPER_DAILY_BUDGET_USD'),
     gasTokenUsd: readVariable(env, 'ETH_USD'),
   }
+}
+
+function toBigInt(value: number | null, unit = 1n): bigint | null {
+  return value === null ? null : BigInt(value) * unit
 }
 
 /** Keys of the gas wallets, from the file if one is named; none where neither variable is set. */

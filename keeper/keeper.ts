@@ -2,9 +2,11 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { Hono } from 'hono'
 import type { Address, Hex, PrivateKeyAccount } from 'viem'
 import { finalityOf } from '#chain/finality'
+import { gasLimitsOf } from '#chain/gasLimits'
 import { createPayerCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#ledger/database'
+import { createDueBatches } from '#ledger/dueBatches'
 import type { Logger } from '#process/log'
 import { createRateLimiter } from '#process/rateLimiter'
 import { createApp, type Readiness } from './http/app.ts'
@@ -22,6 +24,7 @@ import {
 import { collectEvidence, recheckEvidence, recheckVoided } from './loops/evidence.ts'
 import { readIndexState } from './loops/indexState.ts'
 import { createNotifier } from './loops/notify.ts'
+import { createPusher } from './loops/push.ts'
 import { createReporter } from './loops/report.ts'
 import { keepUp } from './loops/upkeep.ts'
 import { createWorker } from './loops/worker.ts'
@@ -30,7 +33,7 @@ import { createMetrics } from './metrics.ts'
 export type KeeperDependencies = {
   database: Database
   networks: readonly ServedNetwork[]
-  /** Wallets that pay the gas; each settles on every network. None: every batch goes to `facilitatorUrl`. */
+  /** Wallets that pay the gas; each settles on every network. With `facilitatorUrl` none does, and that one settles. */
   accounts: readonly PrivateKeyAccount[]
   platformWallets: readonly Address[]
   settings: KeeperSettings
@@ -107,8 +110,12 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
     for (const context of contexts) {
       const { name } = context.served.network
       const own: Address[] = []
-      for (const wallet of walletsOf(accounts, settings)) {
-        const worker = createWorker(context, holder, wallet)
+      const { facilitatorUrl } = settings
+      const workers =
+        facilitatorUrl === null
+          ? walletsOf(accounts).map((wallet) => createWorker(context, holder, wallet))
+          : [createPusher(context, holder, facilitatorUrl)]
+      for (const worker of workers) {
         own.push(worker.address)
         releases.push(worker.release)
         loop(`wallet ${worker.address}`, name, settings.pollMs, worker.step)
@@ -202,9 +209,10 @@ function createContext(
   return {
     sql: database,
     served,
-    settings,
+    settings: { ...settings, ...gasLimitsOf(served.network, settings) },
     finalityBlocks: finalityOf(served.network.chainId),
     payersWithCode: createPayerCode(served.client, now),
+    readDueBatches: createDueBatches(database, served),
     now,
     randomBytes32,
     checkpoint,
@@ -214,11 +222,7 @@ function createContext(
   }
 }
 
-function walletsOf(
-  accounts: readonly PrivateKeyAccount[],
-  { facilitatorUrl }: KeeperSettings,
-): (SettlementWallet | { facilitatorUrl: string })[] {
-  if (facilitatorUrl !== null) return [{ facilitatorUrl }]
+function walletsOf(accounts: readonly PrivateKeyAccount[]): SettlementWallet[] {
   return accounts.map((account) => ({
     address: account.address.toLowerCase() as Address,
     sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),

@@ -84,7 +84,15 @@ async function mainOfOperator(): Promise<void> {
 
 function settingsOf(config: KeeperConfig) {
   const { triggers, pollMs, leaseMs, maxIndexLagBlocks, rebroadcastAfterMs, replaceAfterMs } = config
-  const { priorityFeePerGas, maxFeePerGas, gasTokenUsd, facilitatorUrl, facilitatorKey } = config
+  const {
+    priorityFeePerGas,
+    maxFeePerGas,
+    gasPerFee,
+    dailyBudget,
+    gasTokenUsd,
+    facilitatorUrl,
+    facilitatorKey,
+  } = config
   return {
     triggers,
     pollMs,
@@ -94,6 +102,8 @@ function settingsOf(config: KeeperConfig) {
     replaceAfterMs,
     priorityFeePerGas,
     maxFeePerGas,
+    gasPerFee,
+    dailyBudget,
     gasTokenUsd,
     facilitatorUrl,
     facilitatorKey,

@@ -90,6 +90,12 @@ export function createMetrics() {
       help: '1 while a wallet starts nothing new',
       labelNames: ['network', 'wallet'],
     }),
+    holds: new Counter({
+      ...shared,
+      name: 'tollkeeper_settlement_holds_total',
+      help: 'Batches that waited for cheaper gas, by what was over its ceiling',
+      labelNames: ['network', 'reason'],
+    }),
     gasPerPayment: new Histogram({
       ...shared,
       name: 'tollkeeper_gas_per_payment',

@@ -3,7 +3,7 @@ import type { Trigger } from '#protocol/settlement'
 import type { Queryable } from './database.ts'
 import type { Lease } from './leases.ts'
 
-export type BatchState = 'claimed' | 'broadcast' | 'mined' | 'reorged' | 'handed_over' | 'closed'
+export type BatchState = 'claimed' | 'broadcast' | 'mined' | 'reorged' | 'closed'
 export type BatchOutcome = 'settled' | 'nothing_left' | 'released' | 'reverted' | 'lost'
 
 export type BatchRow = {
@@ -15,15 +15,16 @@ export type BatchRow = {
   trigger: Trigger
   wallet: Address
   state: BatchState
-  remoteHash: Hex | null
   /** Milliseconds since it was claimed, by the database's clock, as of when it was read. */
   ageMs: number
 }
 
-function columns(sql: Queryable) {
-  return sql`id, batch_id as "batchId", chain_id as "chainId", token, fee_recipient as "feeRecipient", trigger, wallet,
-    state, remote_hash as "remoteHash",
-    (extract(epoch from clock_timestamp() - created_at) * 1000)::float8 as "ageMs"`
+/** The columns of {@link BatchRow} of a row that is called `name`. */
+export function batchColumns(sql: Queryable, name = 'batch') {
+  const row = sql(name)
+  return sql`${row}.id, ${row}.batch_id as "batchId", ${row}.chain_id as "chainId", ${row}.token,
+    ${row}.fee_recipient as "feeRecipient", ${row}.trigger, ${row}.wallet, ${row}.state,
+    (extract(epoch from clock_timestamp() - ${row}.created_at) * 1000)::float8 as "ageMs"`
 }
 
 export type NewBatch = {
@@ -31,7 +32,6 @@ export type NewBatch = {
   token: Address
   feeRecipient: Address
   trigger: Trigger
-  state?: 'claimed' | 'handed_over'
 }
 
 export async function insertBatch(
@@ -41,10 +41,10 @@ export async function insertBatch(
   items: ({ paymentId: string } | { transferId: bigint })[],
 ): Promise<BatchRow> {
   const [row] = await sql<BatchRow[]>`
-    insert into batch (batch_id, chain_id, token, fee_recipient, trigger, wallet, fence, state)
+    insert into batch (batch_id, chain_id, token, fee_recipient, trigger, wallet, fence)
     values (${batch.batchId}, ${lease.chainId}, ${batch.token}, ${batch.feeRecipient}, ${batch.trigger},
-      ${lease.address}, ${lease.fence}, ${batch.state ?? 'claimed'})
-    returning ${columns(sql)}`
+      ${lease.address}, ${lease.fence})
+    returning ${batchColumns(sql)}`
   if (!row) throw new Error('insert into batch returned no row')
   await sql`
     insert into batch_item ${sql(
@@ -65,21 +65,21 @@ export async function readWalletBatches(
   wallet: Address,
 ): Promise<BatchRow[]> {
   return sql<BatchRow[]>`
-    select ${columns(sql)} from batch
-    where chain_id = ${chainId} and wallet = ${wallet} and state in ('claimed', 'broadcast', 'reorged', 'handed_over')
+    select ${batchColumns(sql)} from batch
+    where chain_id = ${chainId} and wallet = ${wallet} and state in ('claimed', 'broadcast', 'reorged')
     order by (select min(t.nonce) from transaction t where t.batch_id = batch.id) nulls last, id`
 }
 
 /** The batches that are on chain, as far as we know, and not deep enough yet. */
 export async function readMinedBatches(sql: Queryable, chainId: number): Promise<BatchRow[]> {
   return sql<BatchRow[]>`
-    select ${columns(sql)} from batch where chain_id = ${chainId} and state = 'mined' order by id`
+    select ${batchColumns(sql)} from batch where chain_id = ${chainId} and state = 'mined' order by id`
 }
 
 /** Locks a batch; null if it has left that state meanwhile. */
 export async function lockBatch(sql: Queryable, id: bigint, state: BatchState): Promise<BatchRow | null> {
   const [row] = await sql<BatchRow[]>`
-    select ${columns(sql)} from batch where id = ${id} and state = ${state} for update`
+    select ${batchColumns(sql)} from batch where id = ${id} and state = ${state} for update`
   return row ?? null
 }
 
@@ -89,10 +89,6 @@ export async function setBatchState(
   state: Exclude<BatchState, 'closed'>,
 ): Promise<void> {
   await sql`update batch set state = ${state} where id = ${id} and state <> 'closed'`
-}
-
-export async function setRemoteHash(sql: Queryable, id: bigint, hash: Hex): Promise<void> {
-  await sql`update batch set remote_hash = ${hash} where id = ${id}`
 }
 
 /**
@@ -117,7 +113,18 @@ export async function closeBatch(
     update batch_item set active = false where batch_id = ${id} and active`
 }
 
-/** Lets one item go; false if it had been let go before. */
+/** Releases items by their positions. */
+export async function releaseItems(
+  sql: Queryable,
+  batchId: bigint,
+  positions: readonly number[],
+): Promise<void> {
+  if (positions.length === 0) return
+  await sql`
+    update batch_item set active = false where batch_id = ${batchId} and active and position in ${sql(positions)}`
+}
+
+/** Releases one item; false if it had been released before. */
 export async function releaseItem(sql: Queryable, batchId: bigint, position: number): Promise<boolean> {
   const rows = await sql`
     update batch_item set active = false

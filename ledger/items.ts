@@ -11,17 +11,17 @@ export type BatchItem = {
   position: number
   paymentId: string | null
   transferId: bigint | null
+  /** Its payer may have lied to a simulation: see quarantine.ts. */
+  isQuarantined?: boolean
   provider: ItemHalf
   fee: ItemHalf | null
-  /** What another facilitator was given of it, see migrations/0001_schema.sql. */
-  handedOver?: number | null
 }
 
 type HalfRow = {
   position: number
-  handedOver: number | null
   paymentId: string | null
   transferId: bigint | null
+  isQuarantined: boolean
   half: 0 | 1
   authorizer: Address
   recipient: Address
@@ -33,25 +33,33 @@ type HalfRow = {
   state: HalfState
 }
 
-/** Writes down what of an item is about to be given to another facilitator. */
-export async function markHandedOver(
-  sql: Queryable,
-  batchId: bigint,
-  position: number,
-  halves: { provider: boolean; fee: boolean },
-): Promise<void> {
-  const handedOver = (halves.provider ? 1 : 0) + (halves.fee ? 2 : 0)
-  await sql`
-    update batch_item set handed_over = ${handedOver} where batch_id = ${batchId} and position = ${position}`
-}
-
 /** The active items of a batch, in the order of their urgency. */
 export async function readBatchItems(sql: Queryable, batchId: bigint): Promise<BatchItem[]> {
+  return readItems(
+    sql,
+    sql`(select position, payment_id, transfer_id from batch_item where batch_id = ${batchId} and active)`,
+  )
+}
+
+/** The same of payments that are in no batch, in the order given. */
+export async function readPaymentItems(sql: Queryable, paymentIds: readonly string[]): Promise<BatchItem[]> {
+  return readItems(
+    sql,
+    sql`(
+      select (given.position - 1)::int as position, given.id as payment_id, null::bigint as transfer_id
+      from unnest(${paymentIds}::text[]) with ordinality as given (id, position)
+    )`,
+  )
+}
+
+/** @param items a subquery with `position`, `payment_id` and `transfer_id`. */
+async function readItems(sql: Queryable, items: ReturnType<typeof sql>): Promise<BatchItem[]> {
   const rows = await sql<HalfRow[]>`
-    select i.position, i.handed_over as "handedOver", i.payment_id as "paymentId", i.transfer_id as "transferId", a.half, a.authorizer,
+    select i.position, i.payment_id as "paymentId", i.transfer_id as "transferId",
+      coalesce((select quarantined from payment where id = i.payment_id), false) as "isQuarantined", a.half, a.authorizer,
       a.recipient, a.value, a.valid_after as "validAfter", a.valid_before as "validBefore", a.nonce, a.signature,
       ${halfState(sql)} as state
-    from batch_item i
+    from ${items} i
     cross join lateral (
       select half, chain_id, token, authorizer, recipient, value, valid_after, valid_before, nonce, signature,
         accepted_block
@@ -62,7 +70,6 @@ export async function readBatchItems(sql: Queryable, batchId: bigint): Promise<B
       from transfer where id = i.transfer_id or fee_of = i.transfer_id
     ) a
     left join lateral ${seenUse(sql)} seen on true
-    where i.batch_id = ${batchId} and i.active
     order by i.position, a.half`
   return groupHalves(rows)
 }
@@ -74,8 +81,8 @@ function groupHalves(rows: HalfRow[]): BatchItem[] {
     const item = items.get(row.position)
     if (item) item.fee = half
     else {
-      const { position, paymentId, transferId, handedOver } = row
-      items.set(position, { position, paymentId, transferId, provider: half, fee: null, handedOver })
+      const { position, paymentId, transferId, isQuarantined } = row
+      items.set(position, { position, paymentId, transferId, isQuarantined, provider: half, fee: null })
     }
   }
   return [...items.values()]

@@ -37,6 +37,15 @@ export async function acquireLease(
   return row ? { chainId, address, holder, ...row } : null
 }
 
+/** Whether the lease is held still: a condition for writes of one statement, which need no lock. */
+export function isHeld(sql: Queryable, { chainId, address, holder, fence }: Lease) {
+  return sql`exists (
+    select from wallet_lease
+    where chain_id = ${chainId} and address = ${address} and holder = ${holder} and fence = ${fence}
+      and expires_at > clock_timestamp()
+  )`
+}
+
 /** Locks the lease row until the transaction ends, so that nobody can take the wallet over in between. */
 export async function requireLease(sql: Queryable, lease: Lease): Promise<void> {
   const rows = await sql`
@@ -85,7 +94,7 @@ export async function readAbandonedWallets(
       and exists (
         select from batch
         where batch.chain_id = lease.chain_id and batch.wallet = lease.address
-          and batch.state in ('claimed', 'broadcast', 'reorged', 'handed_over')
+          and batch.state in ('claimed', 'broadcast', 'reorged')
       )
     order by lease.address`
   return rows.map((row) => row.address).filter((address) => !own.includes(address))

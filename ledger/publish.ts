@@ -23,14 +23,14 @@ export async function readStalled(
     from batch b
     join batch_item i on i.batch_id = b.id and i.active and i.payment_id is not null
     where b.chain_id = ${chainId} and b.token = ${token} and b.fee_recipient = ${feeRecipient}
-      and b.state in ('claimed', 'broadcast', 'reorged', 'handed_over')
+      and b.state in ('claimed', 'broadcast', 'reorged')
       and b.created_at < ${new Date(now.getTime() - stalledMs)}
     order by b.id, i.position
     limit ${limit}`
 }
 
-/** One payment's signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
-export type PublishedPayment = string[]
+/** A payment's signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
+export type PublishedPayment = { paymentId: string; payloads: string[] }
 
 /**
  * Marks payments as published, and gives their signed authorizations once that is committed: nobody who reads them can be
@@ -49,7 +49,7 @@ export async function publishPayments(
       where id in ${database(paymentIds)} and published_at is null and voided_at is null and concluded_at is null
       order by id for update
     )`
-  const rows = await database<AuthorizationRow[]>`
+  const rows = await database<(AuthorizationRow & { paymentId: string; half: 0 | 1; state: string })[]>`
     select p.id as "paymentId", h.half, h.authorizer, h.recipient, h.value, h.valid_after as "validAfter",
       h.valid_before as "validBefore", h.nonce, h.state, a.signature
     from payment p
@@ -69,24 +69,21 @@ export async function publishPayments(
     )
       return []
     const open = authorizations.filter(({ state, validBefore }) => state === 'open' && validBefore > until)
-    return open.length === 0 ? [] : [open.map(toPayload)]
+    return open.length === 0 ? [] : [{ paymentId: id, payloads: open.map(toPayload) }]
   })
 }
 
-type AuthorizationRow = {
-  paymentId: string
-  half: 0 | 1
+export type AuthorizationRow = {
   authorizer: Address
   recipient: Address
   value: bigint
   validAfter: bigint
   validBefore: bigint
   nonce: Hex
-  state: string
   signature: Uint8Array
 }
 
-function toPayload({ authorizer, recipient, signature, ...rest }: AuthorizationRow): string {
+export function toPayload({ authorizer, recipient, signature, ...rest }: AuthorizationRow): string {
   return encodePayload({
     ...rest,
     from: authorizer,

@@ -1,11 +1,9 @@
 import type { Address } from 'viem'
 import type { Queryable } from './database.ts'
-import { halves } from './halves.ts'
-import { settleMarginSeconds } from './settleMargin.ts'
 import type { WaitingPayments } from './triggers.ts'
 
 // Nothing here reads more of the queue than it returns, but for `findFullWallet`, which takes one step a provider wallet.
-// Whether a payment is settled already is looked up for those that were chosen, by `readSettleable`.
+// Whether a payment is settled already is looked up for those that were chosen, when they are claimed (claims.ts).
 
 /** USDC on one chain. */
 export type QueueScope = { chainId: number; token: Address }
@@ -14,31 +12,36 @@ export type QueueScope = { chainId: number; token: Address }
 export type QueueGroup = QueueScope & { feeRecipient: Address }
 
 /** The condition of the partial indexes of migrations/0001_schema.sql: accepted, wanted, in no open batch. */
-function isWanted(sql: Queryable) {
+export function isWanted(sql: Queryable) {
   return sql`concluded_at is null and failed_at is null and voided_at is null and not is_claimed`
 }
 
 function isWaiting(sql: Queryable, { chainId, token, feeRecipient }: QueueGroup) {
   return sql`chain_id = ${chainId} and token = ${token} and fee_recipient = ${feeRecipient}
-    and ${isWanted(sql)} and next_attempt_at is null`
+    and ${isWanted(sql)} and next_attempt_at is null and not quarantined`
 }
 
 /** Failed before, and the time for another attempt has come. */
 function isRetryDue(sql: Queryable, { chainId, token, feeRecipient }: QueueGroup, now: Date) {
   return sql`chain_id = ${chainId} and token = ${token} and fee_recipient = ${feeRecipient}
-    and ${isWanted(sql)} and next_attempt_at is not null and next_attempt_at <= ${now} and attempts > 0`
+    and ${isWanted(sql)} and next_attempt_at is not null and next_attempt_at <= ${now} and attempts > 0
+    and not quarantined`
 }
 
 const returnedAtOnce = 1_000
 
-/** Lets payments that were only put off, without a failure of their own, wait in the queue again. */
-export async function returnPutOff(sql: Queryable, { chainId, token }: QueueScope, now: Date): Promise<void> {
+/** Lets payments that were only deferred, without a failure of their own, wait in the queue again. */
+export async function returnDeferred(
+  sql: Queryable,
+  { chainId, token }: QueueScope,
+  now: Date,
+): Promise<void> {
   await sql`
     update payment set next_attempt_at = null
     where id in (
       select id from payment
       where chain_id = ${chainId} and token = ${token} and ${isWanted(sql)}
-        and next_attempt_at is not null and next_attempt_at <= ${now} and attempts = 0
+        and next_attempt_at is not null and next_attempt_at <= ${now} and attempts = 0 and not quarantined
       limit ${returnedAtOnce}
       for update skip locked
     )`
@@ -51,11 +54,16 @@ export async function readGroups(sql: Queryable, scope: QueueScope): Promise<Que
   const next = (after: ReturnType<typeof sql>) => sql`
     select min(first.fee_recipient) from (
       (select fee_recipient from payment
-      where chain_id = ${chainId} and token = ${token} and ${isWanted(sql)} and next_attempt_at is null ${after}
+      where chain_id = ${chainId} and token = ${token} and ${isWanted(sql)} and next_attempt_at is null
+        and not quarantined ${after}
       order by fee_recipient limit 1)
       union all
       (select fee_recipient from payment
       where chain_id = ${chainId} and token = ${token} and ${isWanted(sql)} and next_attempt_at is not null ${after}
+      order by fee_recipient limit 1)
+      union all
+      (select fee_recipient from payment
+      where chain_id = ${chainId} and token = ${token} and ${isWanted(sql)} and quarantined ${after}
       order by fee_recipient limit 1)
     ) first`
   const rows = await sql<{ feeRecipient: Address }[]>`
@@ -102,13 +110,16 @@ export async function readExtremes(
 /**
  * What waits for a provider wallet that has so much or so many; null if none has. Takes one step a wallet until the first
  * is found.
+ *
+ * @param below Greater payments don't count: they travel alone.
  */
 export async function findFullWallet(
   sql: Queryable,
   group: QueueGroup,
   { amount, count }: { amount: bigint; count: number },
+  below: bigint,
 ): Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null> {
-  const waiting = isWaiting(sql, group)
+  const waiting = sql`${isWaiting(sql, group)} and provider_amount + fee_amount < ${below}`
   // More than `count` need not be looked at: they suffice by themselves. Postgres runs the recursion only as far as the
   // limit asks.
   const [row] = await sql<Pick<WaitingPayments, 'paymentCount' | 'amount'>[]>`
@@ -141,21 +152,19 @@ export async function readNextBatchSize(
   return row
 }
 
-/** One claim at a time on a chain: each sees what the one before it took. Held until the transaction ends. */
-export async function lockClaims(sql: Queryable, chainId: number): Promise<void> {
-  await sql`select pg_advisory_xact_lock(7402002, ${chainId})`
-}
-
 export type QueuedPayment = {
   id: string
   payee: Address
   isPair: boolean
   hasCode: boolean
   acceptedAt: Date
+  /** Unix seconds. */
+  validBefore: bigint
 }
 
-function queuedColumns(sql: Queryable) {
-  return sql`id, payee, fee_amount > 0 as "isPair", payer_has_code as "hasCode", accepted_at as "acceptedAt"`
+export function queuedColumns(sql: Queryable) {
+  return sql`id, payee, fee_amount > 0 as "isPair", payer_has_code as "hasCode", accepted_at as "acceptedAt",
+    valid_before as "validBefore"`
 }
 
 /** The greatest payments from `threshold` on: each is a batch by itself. */
@@ -175,6 +184,8 @@ export async function readGreatest(
 
 export type UrgentOptions = {
   now: Date
+  /** Payers with code go by themselves. */
+  hasCode: boolean
   /** Greater ones go by themselves. */
   below: bigint
   /** What expires within this time comes first. */
@@ -182,70 +193,47 @@ export type UrgentOptions = {
   limit: number
   /** Of the oldest, so many are left to others; then neither retries nor what expires is among them. Default 0. */
   skip?: number
+  /** Nothing but what expires within the lead. */
+  onlyExpiring?: boolean
 }
 
 /**
  * The most urgent payments of a group: what is about to expire, due retries, then the oldest. Retries are at most half of
  * them, so that payments that keep failing don't hold up the others.
- *
- * All are of payers with code, or none: the first one decides.
  */
 export async function readMostUrgent(
   sql: Queryable,
   group: QueueGroup,
-  { now, below, expiryLeadMs, limit, skip = 0 }: UrgentOptions,
+  { now, hasCode, below, expiryLeadMs, limit, skip = 0, onlyExpiring = false }: UrgentOptions,
 ): Promise<QueuedPayment[]> {
-  const waiting = isWaiting(sql, group)
-  const small = sql`provider_amount + fee_amount < ${below}`
-  const readOldest = (condition: ReturnType<typeof sql>) => sql<QueuedPayment[]>`
-    select ${queuedColumns(sql)} from payment
-    where ${waiting} and ${small} ${condition} order by accepted_at, id limit ${limit} offset ${skip}`
-  if (skip > 0) return readOldest(sql``)
-
-  const expiring = await sql<QueuedPayment[]>`
-    select ${queuedColumns(sql)} from payment
-    where ${waiting} and ${small}
-      and valid_before <= ${Math.floor((now.getTime() + expiryLeadMs) / 1000)}::bigint
-    order by valid_before limit ${limit}`
-  const retries = await sql<QueuedPayment[]>`
-    select ${queuedColumns(sql)} from payment
-    where ${isRetryDue(sql, group, now)} order by next_attempt_at limit ${Math.ceil(limit / 2)}`
-  let oldest = await readOldest(sql``)
-  const hasCode = (expiring[0] ?? retries[0] ?? oldest[0])?.hasCode
-  if (hasCode === undefined) return []
-  if (oldest.some((payment) => payment.hasCode !== hasCode))
-    oldest = await readOldest(sql`and payer_has_code = ${hasCode}`)
-  const chosen = new Map([...expiring, ...retries, ...oldest].map((payment) => [payment.id, payment]))
-  return [...chosen.values()].filter((payment) => payment.hasCode === hasCode).slice(0, limit)
+  const alike = sql`payer_has_code = ${hasCode} and provider_amount + fee_amount < ${below}`
+  const waiting = sql`${isWaiting(sql, group)} and ${alike}`
+  const expiresBy = Math.floor((now.getTime() + expiryLeadMs) / 1000)
+  const first = skip === 0
+  const columns = sql`id, payee, fee_amount, payer_has_code, accepted_at, valid_before`
+  // One statement, and each part by its own index.
+  return sql<QueuedPayment[]>`
+    select ${queuedColumns(sql)} from (
+      select distinct on (id) * from (
+        (select 0 as urgency, valid_before as place, ${columns} from payment
+          where ${waiting} and ${first} and valid_before <= ${expiresBy}::bigint
+          order by valid_before limit ${limit})
+        union all
+        (select 1, extract(epoch from next_attempt_at)::bigint, ${columns} from payment
+          where ${isRetryDue(sql, group, now)} and ${first} and ${!onlyExpiring} and payer_has_code = ${hasCode}
+          order by next_attempt_at limit ${Math.ceil(limit / 2)})
+        union all
+        (select 2, (extract(epoch from accepted_at) * 1000)::bigint, ${columns} from payment
+          where ${waiting} and ${!onlyExpiring}
+          order by accepted_at, id limit ${limit} offset ${skip})
+      ) parts
+      order by id, urgency
+    ) chosen
+    order by urgency, place, id
+    limit ${limit}`
 }
 
-/** Locks chosen payments; those that meanwhile were claimed, voided or concluded are left out. */
-export async function lockWanted(sql: Queryable, paymentIds: readonly string[]): Promise<Set<string>> {
-  const rows = await sql<{ id: string }[]>`
-    select id from payment where id in ${sql(paymentIds)} and ${isWanted(sql)} for update skip locked`
-  return new Set(rows.map((row) => row.id))
-}
-
-/**
- * Those among chosen payments of which the chain, as far as it is indexed, leaves something to settle. A payment whose
- * provider half was cancelled, or its nonce used for something else, is none: its fee alone is never charged.
- */
-export async function readSettleable(
-  sql: Queryable,
-  paymentIds: readonly string[],
-  now: Date,
-): Promise<Set<string>> {
-  const rows = await sql<{ id: string }[]>`
-    select h.payment_id as id
-    from ${halves(sql)} h
-    where h.payment_id in ${sql(paymentIds)}
-    group by h.payment_id
-    having bool_or(h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz) + ${settleMarginSeconds})
-      and not bool_or(h.half = 0 and h.state in ('cancelled', 'foreign_use'))`
-  return new Set(rows.map((row) => row.id))
-}
-
-/** Puts payments off without counting an attempt: something else has to be found out, or concluded, first. */
+/** Defers payments without counting an attempt: something else has to be found out, or concluded, first. */
 export async function deferPayments(
   sql: Queryable,
   paymentIds: readonly string[],
@@ -256,8 +244,13 @@ export async function deferPayments(
     update payment set next_attempt_at = ${until} where id in ${sql(paymentIds)} and concluded_at is null`
 }
 
-export async function setPayerHasCode(sql: Queryable, paymentId: string, hasCode: boolean): Promise<void> {
-  await sql`update payment set payer_has_code = ${hasCode} where id = ${paymentId}`
+export async function setPayerHasCode(
+  sql: Queryable,
+  paymentIds: readonly string[],
+  hasCode: boolean,
+): Promise<void> {
+  if (paymentIds.length === 0) return
+  await sql`update payment set payer_has_code = ${hasCode} where id in ${sql(paymentIds)}`
 }
 
 /** A half of it is spent on chain and not indexed: the evidence loop is to find out by whom. */

@@ -1,10 +1,11 @@
 import type { Address, Hex } from 'viem'
 import type { SignedAuthorization } from '#protocol/payload'
 import { outcomes } from '#protocol/settlement'
-import { type BatchRow, insertBatch } from './batches.ts'
+import { type BatchRow, batchColumns } from './batches.ts'
 import type { Queryable } from './database.ts'
 import type { Lease } from './leases.ts'
-import { lockClaims } from './queue.ts'
+import { type AuthorizationRow, toPayload } from './publish.ts'
+import type { QueueScope } from './queue.ts'
 
 export type SubmissionState = {
   id: bigint
@@ -17,9 +18,8 @@ export type SubmissionState = {
 /** What became of a submission; null if there is none of this key. */
 export async function readSubmission(sql: Queryable, key: Hex): Promise<SubmissionState | null> {
   const [row] = await sql<SubmissionState[]>`
-    select s.id, s.batch_id as "batchId", s.failure_code as "failureCode", coalesce(t.hash, b.remote_hash) as "txHash"
+    select s.id, s.batch_id as "batchId", s.failure_code as "failureCode", coalesce(t.hash, s.tx_hash) as "txHash"
     from submission s
-    left join batch b on b.id = s.batch_id
     left join lateral (
       select hash from transaction
       where batch_id = s.batch_id and kind <> 'cancellation' and (broadcast_at is not null or mined_block is not null)
@@ -112,7 +112,8 @@ export async function insertSubmission(sql: Queryable, submission: NewSubmission
   const { key, chainId, token, isKeyless, transfers } = submission
   const [row] = await sql<{ id: bigint }[]>`
     insert into submission (key, chain_id, token, is_keyless) values (${key}, ${chainId}, ${token}, ${isKeyless})
-    on conflict (key) do update set failure_code = null, batch_id = null, is_keyless = excluded.is_keyless
+    on conflict (key) do update
+      set failure_code = null, batch_id = null, tx_hash = null, is_keyless = excluded.is_keyless
       where submission.failure_code is not null
     returning id`
   // Asked for a moment ago by somebody else, and under way.
@@ -149,7 +150,7 @@ export async function insertSubmission(sql: Queryable, submission: NewSubmission
           and exists (
             select from submission s left join batch b on b.id = s.batch_id
             where s.id = transfer.submission_id
-              and (s.id = excluded.submission_id or s.failure_code is not null or b.state = 'closed')
+              and (s.id = excluded.submission_id or s.failure_code is not null or b.state = 'closed' or s.tx_hash is not null)
           )
       returning id`
     if (!transfer) throw new TransferInProgress(`the transfer at ${position} is part of another submission`)
@@ -161,64 +162,71 @@ export async function insertSubmission(sql: Queryable, submission: NewSubmission
     where fee_of = any(${[...inserted.values()].map(String)}::bigint[]) and submission_id <> ${row.id}`
 }
 
+/** Whether a submission waits for a wallet. */
+export async function isSubmissionWaiting(sql: Queryable, { chainId, token }: QueueScope): Promise<boolean> {
+  const rows = await sql`select from submission where ${isWaiting(sql, chainId, token)} limit 1`
+  return rows.length > 0
+}
+
+function isWaiting(sql: Queryable, chainId: number, token: Address) {
+  return sql`chain_id = ${chainId} and token = ${token}
+    and batch_id is null and tx_hash is null and failure_code is null`
+}
+
 /**
- * Takes up the oldest submission that waits, as a batch of its own with trigger `direct`. One whose payments are all in
- * an open batch already is that batch's.
+ * Takes the oldest submission that waits, as a batch of its own with trigger `direct`. One whose payments are all in an
+ * open batch already is that batch's. One call, see migrations/0001_schema.sql.
  */
 export async function claimSubmission(
   sql: Queryable,
   lease: Lease,
   { token, batchId }: { token: Address; batchId: Hex },
 ): Promise<BatchRow | null> {
-  const [waiting] = await sql<{ id: bigint }[]>`
-    select id from submission
-    where chain_id = ${lease.chainId} and token = ${token} and batch_id is null and failure_code is null
-    order by id limit 1
-    for update skip locked`
-  if (!waiting) return null
-  await lockClaims(sql, lease.chainId)
+  const { chainId, address, holder, fence } = lease
+  const [row] = await sql<BatchRow[]>`
+    select ${batchColumns(sql, 'claimed')}
+    from claim_submission(${chainId}, ${address}, ${holder}, ${fence}, ${token}, ${batchId}) claimed`
+  return row ?? null
+}
 
-  const payments = await sql<
-    { paymentId: string; feeRecipient: Address; openBatch: bigint | null; isVoided: boolean }[]
-  >`
-    select p.id as "paymentId", p.fee_recipient as "feeRecipient", p.voided_at is not null as "isVoided",
-      (select i.batch_id from batch_item i where i.payment_id = p.id and i.active) as "openBatch"
-    from submission_payment s
-    join payment p on p.id = s.payment_id
-    where s.submission_id = ${waiting.id}
-    order by p.accepted_at, p.id
-    for update of p`
-  // Voided since it was asked for: nobody was told yet that it is settled.
-  if (payments.some(({ isVoided }) => isVoided)) {
-    await sql`update submission set failure_code = 'payment_voided' where id = ${waiting.id}`
-    return null
-  }
-  const transfers = await sql<
-    { transferId: bigint; feeRecipient: Address | null; openBatch: bigint | null }[]
-  >`
-    select t.id as "transferId", (select f.recipient from transfer f where f.fee_of = t.id) as "feeRecipient",
-      (select i.batch_id from batch_item i where i.transfer_id = t.id and i.active) as "openBatch"
-    from transfer t
-    where t.submission_id = ${waiting.id} and t.fee_of is null
-    order by t.id`
-  const all = [...payments, ...transfers]
-  const free = all.filter((one) => one.openBatch === null)
-  if (free.length === 0) {
-    const openBatch = all[0]?.openBatch ?? null
-    await sql`
-      update submission set batch_id = ${openBatch}, failure_code = ${openBatch === null ? 'authorization_used' : null}
-      where id = ${waiting.id}`
-    return null
-  }
+export type WaitingSubmission = {
+  id: bigint
+  /** Payments of this gateway among what was submitted. */
+  paymentIds: string[]
+  /** One of them was voided since. */
+  isVoided: boolean
+  /** The rest, as payloads, each fee after the transfer that it is for. */
+  transfers: string[]
+}
 
-  // One batch has one fee recipient: a fee that goes to another one is settled as a transfer of its own.
-  const feeRecipient = all.find((one) => one.feeRecipient !== null)?.feeRecipient ?? lease.address
-  const batch = await insertBatch(
-    sql,
-    lease,
-    { batchId, token, feeRecipient, trigger: 'direct' },
-    free.map((one) => ('paymentId' in one ? { paymentId: one.paymentId } : { transferId: one.transferId })),
-  )
-  await sql`update submission set batch_id = ${batch.id} where id = ${waiting.id}`
-  return batch
+/** The oldest submission that waits, for a keeper that gives it to another facilitator; null: none. */
+export async function readWaitingSubmission(
+  sql: Queryable,
+  { chainId, token }: QueueScope,
+): Promise<WaitingSubmission | null> {
+  const [row] = await sql<Omit<WaitingSubmission, 'transfers'>[]>`
+    select s.id,
+      array(select payment_id from submission_payment where submission_id = s.id order by payment_id) as "paymentIds",
+      exists (
+        select from submission_payment sp join payment p on p.id = sp.payment_id
+        where sp.submission_id = s.id and p.voided_at is not null
+      ) as "isVoided"
+    from submission s where ${isWaiting(sql, chainId, token)} order by s.id limit 1`
+  if (!row) return null
+  const transfers = await sql<AuthorizationRow[]>`
+    select authorizer, recipient, value, valid_after as "validAfter", valid_before as "validBefore", nonce, signature
+    from transfer where submission_id = ${row.id}
+    order by coalesce(fee_of, id), fee_of nulls first`
+  return { ...row, transfers: transfers.map(toPayload) }
+}
+
+/** What another facilitator answered to a submission. Asking again for a failed one starts over. */
+export async function answerSubmission(
+  sql: Queryable,
+  id: bigint,
+  answer: { txHash: Hex } | { failureCode: string },
+): Promise<void> {
+  const { txHash, failureCode } = { txHash: null, failureCode: null, ...answer }
+  await sql`
+    update submission set tx_hash = ${txHash}, failure_code = ${failureCode} where id = ${id} and batch_id is null`
 }

@@ -1,5 +1,6 @@
 import type { Address, Hex } from 'viem'
 import type { Queryable } from './database.ts'
+import { isHeld, type Lease } from './leases.ts'
 
 export type TransactionRow = {
   hash: Hex
@@ -66,7 +67,7 @@ export async function readTransactions(sql: Queryable, batchId: bigint): Promise
 /** What was offered for a nonce. */
 export type Offer = Pick<
   TransactionRow,
-  'hash' | 'raw' | 'kind' | 'triedAgoMs' | 'maxFeePerGas' | 'maxPriorityFeePerGas'
+  'hash' | 'nonce' | 'raw' | 'kind' | 'gas' | 'ageMs' | 'triedAgoMs' | 'maxFeePerGas' | 'maxPriorityFeePerGas'
 >
 
 /** Of each nonce of a wallet in a range the dearest transaction, whatever became of its batch; the lowest nonce first. */
@@ -75,13 +76,17 @@ export async function readDearestBetween(
   { chainId, address }: { chainId: number; address: Address },
   nonces: { from: number; below: number },
 ): Promise<Offer[]> {
-  const rows = await sql<(Omit<Offer, 'raw'> & { raw: Uint8Array })[]>`
-    select distinct on (nonce) hash, kind, raw, max_fee_per_gas as "maxFeePerGas",
+  const rows = await sql<(Omit<Offer, 'raw' | 'nonce'> & { raw: Uint8Array; nonce: bigint })[]>`
+    select distinct on (nonce) hash, nonce, kind, raw, gas, ${msSince(sql, 'created_at')} as "ageMs", max_fee_per_gas as "maxFeePerGas",
       max_priority_fee_per_gas as "maxPriorityFeePerGas", ${msSince(sql, 'tried_at')} as "triedAgoMs"
     from transaction
     where chain_id = ${chainId} and wallet = ${address} and nonce >= ${nonces.from} and nonce < ${nonces.below}
     order by nonce, max_fee_per_gas desc`
-  return rows.map((row) => ({ ...row, raw: `0x${Buffer.from(row.raw).toString('hex')}` }))
+  return rows.map((row) => ({
+    ...row,
+    nonce: Number(row.nonce),
+    raw: `0x${Buffer.from(row.raw).toString('hex')}`,
+  }))
 }
 
 /** Whether a node has ever said that it has a transaction of this batch. */
@@ -91,12 +96,12 @@ export async function wasTaken(sql: Queryable, batchId: bigint): Promise<boolean
   return rows.length > 0
 }
 
-/** It was handed to the nodes; `isTaken`: one of them said that it has it. */
-export async function markTried(sql: Queryable, hash: Hex, isTaken: boolean): Promise<void> {
+/** It was handed to the nodes; `isTaken`: one of them said that it has it. Says nothing once the lease is lost. */
+export async function markTried(sql: Queryable, lease: Lease, hash: Hex, isTaken: boolean): Promise<void> {
   await sql`
     update transaction set tried_at = clock_timestamp(),
       broadcast_at = case when ${isTaken} then clock_timestamp() else broadcast_at end
-    where hash = ${hash}`
+    where hash = ${hash} and ${isHeld(sql, lease)}`
 }
 
 export async function markMined(

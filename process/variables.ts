@@ -391,8 +391,14 @@ const keeper = {
   MAX_FEE_GWEI: {
     parser: integer(1),
     readers: keepers,
-    about: 'The most that a transaction may offer for a gas unit.',
-    default: '100',
+    about:
+      'The most that a transaction may offer for a gas unit. Unset: 2 on base, 2000 on polygon, 100 elsewhere.',
+  },
+  MAX_GAS_PER_FEE: {
+    parser: integer(0),
+    readers: keepers,
+    about:
+      'Gas may cost so many times the platform fees that it settles; beyond, payments wait until they are about to expire. 0: no limit. Unset: 10, on test networks 0.',
   },
   KEEPER_GATEWAY_URL: {
     parser: url,
@@ -401,9 +407,9 @@ const keeper = {
   },
   KEEPER_DAILY_BUDGET_USD: {
     parser: usdc(),
-    readers: ['independent'],
-    about: 'What a keeper without a database may spend on gas a day.',
-    default: '5',
+    readers: keepers,
+    about:
+      'USD that gas may cost a UTC day, on each network; beyond, payments wait until they are about to expire. 0: no limit. Unset: 100, on test networks 0; without a database 5 in all.',
   },
   SUBMIT_TIMEOUT_MS: {
     parser: integer(100),
@@ -427,7 +433,7 @@ const keeper = {
   FACILITATOR_URL: {
     parser: url,
     readers: ['keeper'],
-    about: "Hand due batches to another facilitator's /submit instead of signing them here.",
+    about: "Push due payments to another facilitator's /submit instead of signing them here.",
   },
   FACILITATOR_API_KEY: { parser: secret, readers: ['keeper'], about: "That facilitator's API key." },
 } satisfies Record<string, Variable>

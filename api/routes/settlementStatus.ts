@@ -1,5 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Database } from '#ledger/database'
+import { readHold } from '#ledger/holds'
 import { estimatedSettlement, firedTrigger, type TriggerSettings, type WalletQueue } from '#ledger/triggers'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../app.ts'
@@ -20,6 +21,10 @@ const settlementStatus = z
     first_payment_at: isoTime.nullable(),
     age_seconds: z.int(),
     estimated_settlement: isoTime.nullable(),
+    held_by: z.enum(['gas_price', 'gas_cost', 'gas_budget']).nullable().openapi({
+      description:
+        'Why settlement waits beyond the estimate: which limit of gas is reached. Null: it does not',
+    }),
     network: networkName,
     indexedBlock: z.int(),
   })
@@ -55,13 +60,15 @@ export function addSettlementStatusRoute(app: App, options: SettlementStatusRout
       heads.require(chainId),
       isPlatform || requireKnownWallet(sql, { chainId, wallet }),
     ])
-    const queue = await fromIndex(
-      readWalletQueue(sql, { chainId, token, wallet, half: isPlatform ? 1 : 0, now: asOf }),
-    )
+    const [queue, heldBy] = await Promise.all([
+      fromIndex(readWalletQueue(sql, { chainId, token, wallet, half: isPlatform ? 1 : 0, now: asOf })),
+      readHold(sql, chainId, asOf),
+    ])
     return c.json(
       {
         wallet_address: wallet,
         ...(queue === null ? emptyQueue : toQueue(queue, settings.triggers, asOf)),
+        held_by: queue === null ? null : heldBy,
         network: network.name,
         indexedBlock: Number(head.blockNumber),
       },

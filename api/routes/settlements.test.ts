@@ -1,5 +1,6 @@
 import { type Address, type Hex, keccak256, toHex } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { setHold } from '#ledger/holds'
 import {
   call,
   openShop,
@@ -203,6 +204,7 @@ describe('status', () => {
       first_payment_at: null,
       age_seconds: 0,
       estimated_settlement: null,
+      held_by: null,
       network: 'localhost',
       indexedBlock: expect.any(Number),
     })
@@ -253,6 +255,24 @@ describe('status', () => {
       gateway.setNow(null)
     }
   })
+})
+
+test('behavior: what waits for cheaper gas says so in the queue’s status, and only while it waits', async () => {
+  const { chainId } = gateway.served.network
+  const busy = await openShop(gateway.app)
+  const payer = await gateway.buyer(1_000_000n)
+  await call(gateway.app, 'POST', '/verify', { json: await signedBody(gateway, busy, payer) })
+  const until = new Date(Date.now() + 15_000)
+  const heldBy = async () =>
+    (await call(gateway.app, 'GET', `/settlements/status?wallet=${busy.wallet}`)).body.held_by
+  await setHold(gateway.database, { chainId, isHighValue: false, reason: 'gas_cost', until })
+  expect(await heldBy()).toBe('gas_cost')
+  gateway.setNow(until.getTime() + 1)
+  try {
+    expect(await heldBy()).toBeNull()
+  } finally {
+    gateway.setNow(null)
+  }
 })
 
 describe('index', () => {

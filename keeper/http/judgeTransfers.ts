@@ -34,7 +34,7 @@ const codes: Record<string, ErrorCode> = {
   insufficient_gas_funds: 'insufficient_gas_funds',
   invalid_signature: 'invalid_signature',
   payment_voided: 'payment_voided',
-  put_off: 'dependency_unavailable',
+  deferred: 'dependency_unavailable',
   token_paused: 'dependency_unavailable',
 }
 
@@ -118,7 +118,7 @@ export async function judgeOnChain(
     await Promise.all(
       transfers.map((transfer) =>
         withCode.has(transfer.from)
-          ? diagnose(client, token, deployment.batchSettlement, transfer, at, codeTransferGas)
+          ? diagnose(client, token, deployment.batchSettlement, transfer, at, { gas: codeTransferGas })
           : null,
       ),
     ),

@@ -1,12 +1,11 @@
-/** What a keeper of its own account may spend on gas, by UTC day. Kept in memory: a restart begins a new day. */
+/** What a keeper of its own account has spent on gas, by UTC day. Kept in memory: a restart begins a new day. */
 export type Budget = {
-  /** Whether something that will cost about so much, in USDC base units, may be begun. */
-  allows: (cost: bigint) => boolean
+  /** @param cost USDC base units. */
   spend: (cost: bigint) => void
   spentToday: () => bigint
 }
 
-export function createBudget(dailyLimit: bigint, now: () => Date): Budget {
+export function createBudget(now: () => Date): Budget {
   let day = ''
   let spent = 0n
   function turnDay(): void {
@@ -14,10 +13,6 @@ export function createBudget(dailyLimit: bigint, now: () => Date): Budget {
     if (today !== day) [day, spent] = [today, 0n]
   }
   return {
-    allows(cost) {
-      turnDay()
-      return spent + cost <= dailyLimit
-    },
     spend(cost) {
       turnDay()
       spent += cost

@@ -1,5 +1,6 @@
 import type { Hex } from 'viem'
 import { type NetworkSettings, readNetworkSettings } from '#chain/networkSettings'
+import { readTriggerSettings } from '#ledger/triggerSettings'
 import {
   ConfigError,
   type Environment,
@@ -8,7 +9,9 @@ import {
   type VariableValue,
 } from '#process/env'
 import { readPrivateKeys, readSendingSettings } from '../config.ts'
-import type { SettlerSettings } from './settler.ts'
+
+/** USDC base units a UTC day, on all networks together. */
+const defaultBudget = 5_000_000n
 
 export type IndependentConfig = {
   gatewayUrl: string
@@ -16,9 +19,7 @@ export type IndependentConfig = {
   privateKeys: Hex[]
   logLevel: VariableValue<'LOG_LEVEL'>
   pollMs: number
-  /** USDC base units that may be spent on gas a day. */
-  dailyBudget: bigint
-  settings: SettlerSettings
+  settings: ReturnType<typeof readSendingSettings> & { expiryLeadMs: number }
 }
 
 /**
@@ -34,6 +35,7 @@ export function readIndependentConfig(env: Environment): IndependentConfig {
       'KEEPER_PRIVATE_KEYS',
       'a private key, or several with commas between; or KEEPER_KEY_FILE',
     )
+  const sending = readSendingSettings(env)
   return {
     gatewayUrl,
     networks: readNetworkSettings(env),
@@ -41,7 +43,10 @@ export function readIndependentConfig(env: Environment): IndependentConfig {
     logLevel: readVariable(env, 'LOG_LEVEL'),
     // Somebody else's gateway is not to be asked four times a second.
     pollMs: readVariable(env, 'KEEPER_POLL_MS') ?? 2_000,
-    dailyBudget: readVariable(env, 'KEEPER_DAILY_BUDGET_USD'),
-    settings: readSendingSettings(env),
+    settings: {
+      ...sending,
+      dailyBudget: sending.dailyBudget ?? defaultBudget,
+      expiryLeadMs: readTriggerSettings(env).expiryLeadMs,
+    },
   }
 }

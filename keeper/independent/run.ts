@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Address } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
+import { gasLimitsOf } from '#chain/gasLimits'
 import { createPayerCode } from '#chain/payerCode'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { createLogger } from '#process/log'
@@ -26,7 +27,7 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
   const networks = await openServedNetworks(config.networks, {
     onUnreachable: ({ name }, err) => log.warn({ network: name, err }, 'a network is down'),
   })
-  const budget = createBudget(config.dailyBudget, now)
+  const budget = createBudget(now)
   const names = networks.map(({ network }) => network.name)
   log.info({ networks: names }, 'settling what the gateway publishes')
 
@@ -56,7 +57,7 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
           address: account.address.toLowerCase() as Address,
           sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
         },
-        settings: config.settings,
+        settings: { ...config.settings, ...gasLimitsOf(served.network, config.settings) },
         budget,
         payersWithCode,
         // Wallets of one keeper don't race each other.

@@ -2,10 +2,10 @@ import type { Address } from 'viem'
 import { type BatchRow, readWalletBatches } from '#ledger/batches'
 import { acquireLease, type Lease, readAbandonedWallets, releaseLease } from '#ledger/leases'
 import { readTransactions } from '#ledger/transactions'
+import { trackBatch } from '../settler/track.ts'
 import type { Context } from './context.ts'
 import { endBatch } from './endBatch.ts'
-import { followHandover } from './handOver.ts'
-import { trackBatch } from './track.ts'
+import { createSettlerContext } from './worker.ts'
 
 /** A transaction that nobody can replace, and nobody mines, doesn't keep its payments longer than this. */
 const giveUpMs = 10 * 60_000
@@ -37,14 +37,14 @@ export async function adoptAbandoned(
 }
 
 async function adopt(context: Context, lease: Lease, batch: BatchRow): Promise<void> {
-  if (batch.state === 'claimed') await release(context, lease, batch, 'released')
-  else if (batch.state === 'handed_over') await followHandover(context, lease, batch)
-  else {
-    const [dearest] = await readTransactions(context.sql, batch.id)
-    await trackBatch(context, lease, null, batch)
-    // Should it be mined after all, it settles what is left, and the others' batch what it left: nothing moves twice.
-    if (dearest === undefined || dearest.ageMs >= giveUpMs) await release(context, lease, batch, 'lost')
-  }
+  const settler = createSettlerContext(context, lease, null)
+  const offers = batch.state === 'claimed' ? [] : await readTransactions(context.sql, batch.id)
+  const open = settler.journal.open(batch, offers)
+  if (open.offers.length > 0) await trackBatch(settler, open)
+  // Should it be mined after all, it settles what is left, and the others' batch what it left: nothing moves twice.
+  const [dearest] = open.offers
+  if (dearest === undefined) await release(context, lease, batch, 'released')
+  else if (dearest.ageMs >= giveUpMs) await release(context, lease, batch, 'lost')
 }
 
 async function release(
@@ -53,7 +53,7 @@ async function release(
   batch: BatchRow,
   outcome: 'released' | 'lost',
 ): Promise<void> {
-  if (!(await endBatch(context, batch, { from: batch.state, lease, outcome, failure: 'put_off' }))) return
+  if (!(await endBatch(context, batch, { from: batch.state, lease, outcome, failure: 'deferred' }))) return
   context.log.warn(
     { batch: batch.batchId, wallet: lease.address, outcome },
     'batch of an absent keeper released',

@@ -1,24 +1,13 @@
-import { batchGasCut, countThatFit, mostPayments } from '#chain/gas'
-import { type BatchRow, insertBatch } from '#ledger/batches'
-import type { Queryable } from '#ledger/database'
-import { findDueTrigger, type QueueReads } from '#ledger/dueTrigger'
-import { type Lease, requireLease } from '#ledger/leases'
-import {
-  deferPayments,
-  findFullWallet,
-  lockClaims,
-  lockWanted,
-  type QueuedPayment,
-  type QueueGroup,
-  readExtremes,
-  readGreatest,
-  readGroups,
-  readMostUrgent,
-  readNextBatchSize,
-  readSettleable,
-  returnPutOff,
-} from '#ledger/queue'
-import { claimSubmission } from '#ledger/submissions'
+import { batchGasCut, countThatFit } from '#chain/gas'
+import type { BatchRow } from '#ledger/batches'
+import { claimPayments } from '#ledger/claims'
+import type { DueBatch } from '#ledger/dueBatches'
+import { recordFailure } from '#ledger/failures'
+import { type Lane, orderLanes } from '#ledger/lanes'
+import type { Lease } from '#ledger/leases'
+import { readCondemned } from '#ledger/quarantine'
+import { deferPayments } from '#ledger/queue'
+import { claimSubmission, isSubmissionWaiting } from '#ledger/submissions'
 import type { Context } from './context.ts'
 import { failSpoiled } from './evidence.ts'
 
@@ -26,111 +15,114 @@ import { failSpoiled } from './evidence.ts'
 const settledElsewhereMs = 15_000
 /** Looks at the queue in one step, each of which may find a whole batch settled by others. */
 const mostRounds = 50
-/** So much of its time a keeper spends at most on looking at every provider wallet in vain. */
-const countingShare = 0.1
+/** Turns that a wallet remembers. A restart forgets them, and begins with what most payers share. */
+const rememberedTurns = 10
+const failedAtOnce = 100
 
 /**
- * Claims the next batch for a wallet, if a trigger has fired: what was asked for through POST /submit first.
+ * Claims the next batch for a wallet, if a trigger has fired or something was submitted.
  *
  * The index must be current: what it calls open is taken for open, until the chain itself is asked.
  */
 export async function claimNext(context: Context, lease: Lease): Promise<BatchRow | null> {
-  const { sql, served, checkpoint } = context
-  await checkpoint('before-claim')
-  const direct = await sql.begin(async (tx) => {
-    await requireLease(tx, lease)
-    return claimSubmission(tx, lease, { token: served.token, batchId: context.randomBytes32() })
-  })
-  const batch = direct ?? (await claimQueued(context, lease))
-  if (batch) await checkpoint('after-claim')
-  return batch
-}
-
-async function claimQueued(context: Context, lease: Lease): Promise<BatchRow | null> {
-  const { sql, served, now } = context
+  const { sql, served, settings, now, memory, checkpoint } = context
   const scope = { chainId: served.network.chainId, token: served.token }
-  await returnPutOff(sql, scope, now())
-  for (const group of await readGroups(sql, scope)) {
-    // What was settled by others leaves the queue as it is found, so the triggers are asked again after each find.
-    for (let round = 0; round < mostRounds; round++) {
-      const claimed = await claimFrom(context, lease, group)
-      if (claimed === 'look again') continue
-      if (claimed) return claimed
-      break
+  await checkpoint('before-claim')
+  await failCondemned(context)
+  const turns = memory.turns.get(lease.address) ?? []
+  // What was settled by others leaves the queue as it is found, so the triggers are asked again after each find.
+  for (let round = 0; round < mostRounds; round++) {
+    const [due, isSubmitted] = await Promise.all([
+      context.readDueBatches({ settings, from: lease.address, held: heldLanes(context), now: now() }),
+      isSubmissionWaiting(sql, scope),
+    ])
+    const waiting = new Set<Lane>(due.map(({ lane }) => lane))
+    if (isSubmitted) waiting.add('direct')
+    let isOver = true
+    for (const lane of orderLanes(waiting, turns)) {
+      const batch =
+        lane === 'direct'
+          ? await claimSubmission(sql, lease, { token: served.token, batchId: context.randomBytes32() })
+          : await claimFirst(
+              context,
+              lease,
+              due.filter((one) => one.lane === lane),
+            )
+      if (batch === 'look again') isOver = false
+      else if (batch) {
+        memory.turns.set(lease.address, [...turns, lane].slice(-rememberedTurns))
+        await checkpoint('after-claim')
+        return batch
+      }
     }
+    if (isOver) return null
   }
   return null
 }
 
-async function claimFrom(
+async function claimFirst(
   context: Context,
   lease: Lease,
-  group: QueueGroup,
+  due: readonly DueBatch[],
 ): Promise<BatchRow | null | 'look again'> {
-  const { sql, served, settings, now } = context
-  const { triggers } = settings
-  const extremes = await readExtremes(sql, group, now())
-  if (!extremes) return null
-  const reads = {
-    findFullWallet: createSparing(context, group),
-    readSize: () => readNextBatchSize(sql, group, mostPayments),
-  }
-  const trigger = await findDueTrigger(served, lease.address, extremes, settings, reads, now())
-  if (!trigger) return null
-
-  const chosen =
-    trigger === 'high_value'
-      ? await readGreatest(sql, group, triggers.highValue, mostPayments)
-      : await readMostUrgent(sql, group, {
-          now: now(),
-          below: triggers.highValue,
-          expiryLeadMs: triggers.expiryLeadMs,
-          limit: mostPayments,
-        })
-  if (chosen.length === 0) return null
-  return sql.begin(async (tx) => {
-    await requireLease(tx, lease)
-    await lockClaims(tx, group.chainId)
-    const wanted = await lockWanted(
-      tx,
-      chosen.map(({ id }) => id),
-    )
-    if (wanted.size < chosen.length) return 'look again' as const
-    const settleable = await readSettleable(tx, [...wanted], now())
-    if (settleable.size < chosen.length) {
-      await setAside(context, tx, chosen, settleable)
-      return 'look again' as const
-    }
-    const fit = trigger === 'high_value' ? 1 : countThatFit(chosen, chosen[0]?.hasCode ?? false, batchGasCut)
-    return insertBatch(
-      tx,
+  let result: null | 'look again' = null
+  for (const { lane, group, trigger, payments } of due) {
+    const isIsolated = lane === 'code' || lane === 'quarantined'
+    const fit = lane === 'high_value' ? 1 : countThatFit(payments, isIsolated, batchGasCut)
+    const { batch, unsettleable } = await claimPayments(
+      context.sql,
       lease,
-      { batchId: context.randomBytes32(), token: group.token, feeRecipient: group.feeRecipient, trigger },
-      chosen.slice(0, fit).map(({ id }) => ({ paymentId: id })),
+      {
+        batchId: context.randomBytes32(),
+        token: group.token,
+        feeRecipient: group.feeRecipient,
+        trigger,
+        paymentIds: payments.slice(0, fit).map(({ id }) => id),
+        quarantined: lane === 'quarantined',
+      },
+      context.now(),
     )
-  }) as Promise<BatchRow | 'look again'>
+    if (unsettleable.length > 0) await deferUnsettleable(context, unsettleable)
+    if (batch) return batch
+    if (unsettleable.length > 0) result = 'look again'
+  }
+  return result
 }
 
 /** Takes what can't be settled by us out of the way: the chain shows that somebody did, or that nobody can. */
-async function setAside(
-  context: Context,
-  tx: Queryable,
-  chosen: readonly QueuedPayment[],
-  settleable: ReadonlySet<string>,
-): Promise<void> {
-  const others = chosen.filter(({ id }) => !settleable.has(id)).map(({ id }) => id)
-  await deferPayments(tx, others, new Date(context.now().getTime() + settledElsewhereMs))
-  await failSpoiled(context, tx, others)
+async function deferUnsettleable(context: Context, paymentIds: string[]): Promise<void> {
+  await context.sql.begin(async (tx) => {
+    await deferPayments(tx, paymentIds, new Date(context.now().getTime() + settledElsewhereMs))
+    await failSpoiled(context, tx, paymentIds)
+  })
 }
 
-/** Looks for a full wallet, but not again for a while where very many wallets were looked at in vain. */
-function createSparing({ sql, memory }: Context, group: QueueGroup): QueueReads['findFullWallet'] {
-  return async (threshold) => {
-    const began = performance.now()
-    if (began < (memory.noneFullUntil.get(group.feeRecipient) ?? 0)) return null
-    const full = await findFullWallet(sql, group, threshold)
-    const ended = performance.now()
-    if (!full) memory.noneFullUntil.set(group.feeRecipient, ended + (ended - began) / countingShare)
-    return full
-  }
+/** Fails, unsent, what waits of payers whose payments failed on chain too often after the simulation let them pass. */
+async function failCondemned({ sql, served, settings, now, log, metrics }: Context): Promise<void> {
+  const { chainId, name } = served.network
+  const condemned = await readCondemned(sql, { chainId, token: served.token }, failedAtOnce)
+  if (condemned.length === 0) return
+  const code = 'invalid_signature'
+  const detail = 'payments of this payer passed the simulation and failed on chain'
+  await sql.begin(async (tx) => {
+    for (const { paymentId } of condemned) {
+      const failure = { paymentId, batchId: null, code, detail, isFinal: true }
+      await recordFailure(tx, failure, { now: now(), leadMs: settings.triggers.expiryLeadMs })
+    }
+  })
+  metrics.attempts.inc({ network: name, result: code }, condemned.length)
+  log.warn(
+    { payments: condemned.length, payers: [...new Set(condemned.map(({ payer }) => payer))] },
+    'payments of payers that lied to the simulation are given up',
+  )
+}
+
+/** Lanes that wait for cheaper gas. */
+function heldLanes({ memory, now }: Context): Set<Lane> {
+  const at = now().getTime()
+  const held = new Set<Lane>()
+  if (memory.heldUntil.ordinary > at)
+    for (const lane of ['shared', 'code', 'quarantined'] as const) held.add(lane)
+  if (memory.heldUntil.highValue > at) held.add('high_value')
+  return held
 }

@@ -1,4 +1,4 @@
-import { decodeEventLog, type Hex, parseTransaction, type TransactionReceipt, toEventSelector } from 'viem'
+import type { TransactionReceipt } from 'viem'
 import { ChainUnavailable } from '#chain/everywhere'
 import { classifyRevert, type Failure } from '#chain/failures'
 import { findMined, isCanonical } from '#chain/receipts'
@@ -17,17 +17,15 @@ import { recordFailure } from '#ledger/failures'
 import { raiseActedBlock } from '#ledger/indexedHead'
 import type { IndexState } from '#ledger/indexState'
 import { type BatchItem, readBatchItems } from '#ledger/items'
-import { pauseWallet } from '#ledger/leases'
 import { deferPayments, requestChainLookup } from '#ledger/queue'
 import { markMined, markUnmined, readTransactions, type TransactionRow } from '#ledger/transactions'
-import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
-import { decodeOutcomes, decodeSettle, type Outcome, outcomes as outcomeNames } from '#protocol/settlement'
+import { outcomes as outcomeNames } from '#protocol/settlement'
+import { authorizationKey, readOutcomes, type Tried } from '../settler/outcomes.ts'
 import type { Context } from './context.ts'
 import { endBatch } from './endBatch.ts'
 
 /** The chain's word and the index's may differ for this long before a payment is looked at again. */
 const putOffMs = 5_000
-const outOfGasPauseMs = 60_000
 const lookAgainMs = 1_000
 
 /**
@@ -116,11 +114,9 @@ async function followReorg(context: Context, batch: BatchRow, transactions: Tran
   log.warn({ batch: batch.batchId, minedAgain: found?.hash ?? null }, 'a reorg dropped the block of a batch')
 }
 
-type Tried = { outcome: Outcome; reason: Hex | null }
-
 /** Lets go of every item that isn't settled in full, for the reason that our own transaction shows. */
 async function concludeItems(context: Context, batch: BatchRow, mined: TransactionRow): Promise<void> {
-  const { sql, served, now, checkpoint, log, metrics } = context
+  const { sql, served, checkpoint, metrics } = context
   const items = await readBatchItems(sql, batch.id)
   const unsettled = items.filter((item) => !isOver(item))
   const receipt = await served.client.getTransactionReceipt({ hash: mined.hash })
@@ -131,30 +127,21 @@ async function concludeItems(context: Context, batch: BatchRow, mined: Transacti
     return
   }
 
-  const tried = readOutcomes(served.deployment.batchSettlement, batch.batchId, mined, receipt)
+  const isSettle = mined.succeeded && mined.kind !== 'cancellation'
+  const tried = isSettle
+    ? readOutcomes(served.deployment.batchSettlement, batch.batchId, mined, receipt)
+    : new Map<string, Tried>()
   const concludeAll = async (tx: Queryable) => {
     for (const item of unsettled) await concludeItem(context, tx, batch, item, tried)
   }
   await checkpoint('before-conclusion')
-  if (mined.succeeded && mined.kind !== 'cancellation') {
+  if (isSettle) {
     await sql.begin(async (tx) => {
       if (await lockBatch(tx, batch.id, 'mined')) await concludeAll(tx)
     })
   } else {
     const outcome = mined.kind === 'cancellation' ? 'nothing_left' : 'reverted'
-    await endBatch(context, batch, { from: 'mined', outcome, failure: 'put_off', before: concludeAll })
-  }
-  if (!mined.succeeded) {
-    log.warn(
-      { batch: batch.batchId, hash: mined.hash, gasUsed: `${receipt.gasUsed}` },
-      'the batch reverted on chain',
-    )
-    if (mined.kind !== 'cancellation' && receipt.gasUsed * 100n >= mined.gas * 97n) {
-      // The gas model is wrong about something: more of the same would burn the wallet's money.
-      const until = new Date(now().getTime() + outOfGasPauseMs)
-      await pauseWallet(sql, { chainId: batch.chainId, address: batch.wallet }, until, 'out_of_gas')
-      log.error({ wallet: batch.wallet, batch: batch.batchId }, 'a batch ran out of gas: wallet paused')
-    }
+    await endBatch(context, batch, { from: 'mined', outcome, failure: 'deferred', before: concludeAll })
   }
   await checkpoint('after-conclusion')
 }
@@ -232,69 +219,7 @@ function digitOf(tried: Tried | null): number {
 }
 
 function outcomeOf(tried: Map<string, Tried>, half: NonNullable<BatchItem['fee']>): Tried | null {
-  return tried.get(keyOf(half.authorization.from, half.authorization.nonce)) ?? null
-}
-
-function keyOf(from: string, nonce: string): string {
-  return `${from.toLowerCase()}:${nonce}`
-}
-
-/**
- * What our own transaction made of each authorization in it, by payer and nonce. Read from its stored calldata and its
- * own receipt: events of anybody else's transaction can say what they like.
- */
-function readOutcomes(
-  contract: string,
-  batchId: Hex,
-  mined: TransactionRow,
-  receipt: TransactionReceipt,
-): Map<string, Tried> {
-  const tried = new Map<string, Tried>()
-  if (!mined.succeeded || mined.kind === 'cancellation') return tried
-  const own = receipt.logs.filter((log) => log.address.toLowerCase() === contract)
-  const reasons = new Map<string, Hex>()
-  let packed: Hex | null = null
-  for (const log of own) {
-    if (log.topics[0] === settledTopic) {
-      const { args } = decodeEventLog({
-        abi: batchSettlementAbi,
-        eventName: 'BatchSettled',
-        ...topicsOf(log),
-      })
-      if (args.batchId === batchId) packed = args.outcomes
-    } else if (log.topics[0] === failedTopic) {
-      const { args } = decodeEventLog({
-        abi: batchSettlementAbi,
-        eventName: 'AuthorizationFailed',
-        ...topicsOf(log),
-      })
-      reasons.set(keyOf(args.from, args.nonce), args.reason)
-    }
-  }
-  if (packed === null) throw new Error(`the receipt of ${mined.hash} has no BatchSettled of its batch`)
-
-  const { items } = decodeSettle(parseTransaction(mined.raw).data ?? '0x')
-  for (const [index, outcome] of decodeOutcomes(packed).entries()) {
-    const { authorization, fee } = items[index] ?? {}
-    if (authorization) add(authorization, outcome.provider)
-    if (fee) add(fee, outcome.fee)
-  }
-  return tried
-
-  function add({ from, nonce }: { from: string; nonce: string }, outcome: Outcome): void {
-    const key = keyOf(from, nonce)
-    tried.set(key, { outcome, reason: reasons.get(key) ?? null })
-  }
-}
-
-const [settledTopic, failedTopic] = ['BatchSettled', 'AuthorizationFailed'].map((name) => {
-  const event = batchSettlementAbi.find((entry) => entry.type === 'event' && entry.name === name)
-  if (event?.type !== 'event') throw new Error(`the contract has no event ${name}`)
-  return toEventSelector(event)
-})
-
-function topicsOf(log: TransactionReceipt['logs'][number]) {
-  return { topics: log.topics, data: log.data }
+  return tried.get(authorizationKey(half.authorization)) ?? null
 }
 
 async function reportCost(context: Context, receipt: TransactionReceipt, payments: number): Promise<void> {

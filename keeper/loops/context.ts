@@ -1,7 +1,10 @@
 import type { Address, Hex } from 'viem'
+import type { GasLimits } from '#chain/gasLimits'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#ledger/database'
+import type { ReadDueBatches } from '#ledger/dueBatches'
+import type { Lane } from '#ledger/lanes'
 import type { TriggerSettings } from '#ledger/triggers'
 import type { Logger } from '#process/log'
 import type { Metrics } from '../metrics.ts'
@@ -35,10 +38,9 @@ export const checkpoints = [
   'after-evidence-recorded',
   'before-conclusion',
   'after-conclusion',
-  'before-handover',
-  'before-handover-request',
-  'after-handover-request',
-  'after-handover-recorded',
+  'before-push',
+  'after-push',
+  'after-push-recorded',
   'before-submission-recorded',
   'after-submission-recorded',
   'before-submission-answer',
@@ -58,8 +60,10 @@ export type KeeperSettings = {
   replaceAfterMs: number
   /** Wei; null: what the node suggests. */
   priorityFeePerGas: bigint | null
-  /** Wei; no transaction offers more. */
-  maxFeePerGas: bigint
+  /** These three, null: the network's own. */
+  maxFeePerGas: bigint | null
+  gasPerFee?: bigint | null
+  dailyBudget?: bigint | null
   /** USDC base units an ETH (POL on Polygon), where there is no feed or it is stale. */
   gasTokenUsd: bigint
   facilitatorUrl: string | null
@@ -70,10 +74,11 @@ export type KeeperSettings = {
 export type Context = {
   sql: Database
   served: ServedNetwork
-  settings: KeeperSettings
+  settings: KeeperSettings & GasLimits
   /** Blocks after which a batch is closed: Ponder's own finality. */
   finalityBlocks: bigint
   payersWithCode: PayersWithCode
+  readDueBatches: ReadDueBatches
   now: () => Date
   randomBytes32: () => Hex
   checkpoint: Checkpoint
@@ -85,17 +90,25 @@ export type Context = {
 /** What may be forgotten at any time: a restart only looks again. */
 export type Memory = {
   /** Batches whose nonce is used, but by none of their transactions, and since when (ms). */
-  missingSince: Map<Hex, number>
+  missingSince: Map<string, number>
   /** Mined batches of which every payment is settled, and the block that showed it: looked at again when it is deep. */
   settled: Map<bigint, string>
   /** What mined batches were last looked at with, and when (ms). */
   concluded: { seen: string; at: number } | null
-  /** By fee recipient: until when (ms) it isn't looked again for a provider wallet with enough for a batch. */
-  noneFullUntil: Map<Address, number>
+  /** By wallet: the lanes of its last batches, the latest last. */
+  turns: Map<Address, Lane[]>
+  /** Until when (ms) payments wait for cheaper gas: those that travel alone, and all others. */
+  heldUntil: { ordinary: number; highValue: number }
 }
 
 export function createMemory(): Memory {
-  return { missingSince: new Map(), settled: new Map(), concluded: null, noneFullUntil: new Map() }
+  return {
+    missingSince: new Map(),
+    settled: new Map(),
+    concluded: null,
+    turns: new Map(),
+    heldUntil: { ordinary: 0, highValue: 0 },
+  }
 }
 
 export type SettlementWallet = { address: Address; sign: (transaction: SignableTransaction) => Promise<Hex> }

@@ -3,7 +3,7 @@ import type { Context } from './context.ts'
 
 /** So much of its time a keeper spends at most on counting for its metrics. */
 const share = 0.05
-const openStates = ['claimed', 'broadcast', 'mined', 'reorged', 'handed_over']
+const openStates = ['claimed', 'broadcast', 'mined', 'reorged']
 
 /** Tells the metrics how much waits, and for whom. */
 export function createReporter({ sql, served, metrics, now }: Context) {

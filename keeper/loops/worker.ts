@@ -1,83 +1,88 @@
-import { zeroAddress } from 'viem'
-import { type BatchRow, readWalletBatches } from '#ledger/batches'
-import { acquireLease, type LeaseState, releaseLease, resumeWallet } from '#ledger/leases'
+import type { Address } from 'viem'
+import { setHold } from '#ledger/holds'
+import { readIndexedHead } from '#ledger/indexedHead'
+import { type Lease, type LeaseState, resumeWallet } from '#ledger/leases'
+import { createCeiling, type Hold } from '../settler/ceiling.ts'
+import type { SettlerContext } from '../settler/context.ts'
+import { createPostgresJournal } from '../settler/postgresJournal.ts'
+import { settleClaimed } from '../settler/settle.ts'
+import { trackBatch } from '../settler/track.ts'
 import { claimNext } from './claim.ts'
 import type { Context, SettlementWallet } from './context.ts'
-import { followHandover, handOver } from './handOver.ts'
 import { readIndexState } from './indexState.ts'
-import { settleClaimed } from './settle.ts'
-import { trackBatch } from './track.ts'
+import { createLeased, type Leased, type StepResult } from './lease.ts'
 
-/** `busy`: there may be more to do at once. `idle`: nothing to do before the next poll. */
-export type StepResult = 'busy' | 'idle'
+/** A batch that costs too much is looked at again after this long. */
+const holdMs = 15_000
 
-/** One wallet of one network at work. It keeps nothing in memory that matters: a step starts from what is stored. */
-export function createWorker(
-  context: Context,
-  holder: string,
-  worker: SettlementWallet | { facilitatorUrl: string },
-) {
-  const wallet = 'sign' in worker ? worker : null
-  // A keeper that hands its batches over needs no wallet, but the same lease discipline.
-  const address = wallet?.address ?? zeroAddress
-  const { served, settings } = context
-  const { chainId } = served.network
-  let lease: LeaseState | null = null
+/** One wallet of one network at work. */
+export function createWorker(context: Context, holder: string, wallet: SettlementWallet): Leased {
+  return createLeased(context, holder, wallet.address, (lease) => step(context, lease, wallet))
+}
 
-  const acquire = () => acquireLease(context.sql, { chainId, address, holder, ttlMs: settings.leaseMs })
-
-  async function step(): Promise<StepResult> {
-    lease = await acquire()
-    if (!lease) return 'idle'
-    // A slow RPC may make a step take longer than the lease. A renewal that fails is noticed by the next fenced write.
-    const renewal = setInterval(() => void acquire().catch(() => {}), settings.leaseMs / 3)
-    try {
-      return await stepWith(lease)
-    } finally {
-      clearInterval(renewal)
-    }
+async function step(context: Context, lease: LeaseState, wallet: SettlementWallet): Promise<StepResult> {
+  const settler = createSettlerContext(context, lease, wallet)
+  const open = await settler.journal.readOpen()
+  if (open && open.offers.length > 0) return (await trackBatch(settler, open)) ? 'busy' : 'idle'
+  if (open) {
+    await settleClaimed(settler, wallet, open)
+    return 'idle'
   }
+  if (await isPaused(context, lease)) return 'idle'
+  if ((await readIndexState(context)).status !== 'current') return 'idle'
+  const claimed = await claimNext(context, lease)
+  if (!claimed) return 'idle'
+  await settleClaimed(settler, wallet, settler.journal.open(claimed))
+  return 'busy'
+}
 
-  async function stepWith(lease: LeaseState): Promise<StepResult> {
-    const [open] = await readWalletBatches(context.sql, chainId, address)
-    if (open?.state === 'handed_over') return followHandover(context, lease, open)
-    if (open?.state === 'claimed') {
-      await takeOn(lease, open)
-      return 'idle'
-    }
-    if (open) {
-      return (await trackBatch(context, lease, wallet, open)) ? 'busy' : 'idle'
-    }
+/** What the settler works with where the journal is the database. */
+export function createSettlerContext(context: Context, lease: Lease, wallet: SettlementWallet | null) {
+  const { sql, served, settings, now, memory } = context
+  const journal = createPostgresJournal(context, lease)
+  const ceiling = createCeiling({
+    served,
+    address: lease.address,
+    settings,
+    expiryLeadMs: settings.triggers.expiryLeadMs,
+    spentToday: journal.spentToday,
+    onHold: (hold) => holdLanes(context, hold),
+    now,
+  })
+  return {
+    ...context,
+    address: lease.address,
+    wallet,
+    journal,
+    ceiling,
+    readNotBefore: async () => (await readIndexedHead(sql, served.network.chainId))?.blockNumber ?? 0n,
+    missingSince: memory.missingSince,
+  } satisfies SettlerContext
+}
 
-    if (await isPaused(lease)) return 'idle'
-    if ((await readIndexState(context)).status !== 'current') return 'idle'
-    const batch = await claimNext(context, lease)
-    if (!batch) return 'idle'
-    await takeOn(lease, batch)
-    return 'busy'
+/** Lets payments wait, but for what is about to expire, and says why. */
+async function holdLanes(context: Context, { reason, isHighValue }: Hold): Promise<void> {
+  const { sql, served, now, memory, metrics } = context
+  const until = now().getTime() + holdMs
+  // The price and the day's budget are everybody's; a batch's cost by its fees is of those that share batches with it.
+  const kinds = reason === 'gas_cost' ? [isHighValue] : [false, true]
+  for (const kind of kinds) {
+    memory.heldUntil[kind ? 'highValue' : 'ordinary'] = until
+    await setHold(sql, { chainId: served.network.chainId, isHighValue: kind, reason, until: new Date(until) })
   }
+  metrics.holds.inc({ network: served.network.name, reason })
+}
 
-  /** Takes a claimed batch, by whichever process it was claimed, out of the house. */
-  async function takeOn(lease: LeaseState, batch: BatchRow): Promise<void> {
-    if (wallet) await settleClaimed(context, lease, wallet, batch)
-    else await handOver(context, lease, batch)
+async function isPaused(
+  { sql, served, metrics, log, now }: Context,
+  { address, pausedUntil, pausedReason }: LeaseState & { address: Address },
+): Promise<boolean> {
+  const labels = { network: served.network.name, wallet: address }
+  const paused = pausedUntil !== null && pausedUntil > now()
+  metrics.walletPaused.set(labels, paused ? 1 : 0)
+  if (pausedUntil && !paused) {
+    await resumeWallet(sql, { chainId: served.network.chainId, address })
+    log.info({ wallet: address, reason: pausedReason }, 'the wallet is looked at again')
   }
-
-  async function isPaused({ pausedUntil, pausedReason }: LeaseState): Promise<boolean> {
-    const labels = { network: served.network.name, wallet: address }
-    const paused = pausedUntil !== null && pausedUntil > context.now()
-    context.metrics.walletPaused.set(labels, paused ? 1 : 0)
-    if (pausedUntil && !paused) {
-      await resumeWallet(context.sql, { chainId, address })
-      context.log.info({ wallet: address, reason: pausedReason }, 'the wallet is looked at again')
-    }
-    return paused
-  }
-
-  /** Lets another process take the wallet over at once. */
-  async function release(): Promise<void> {
-    if (lease) await releaseLease(context.sql, lease)
-  }
-
-  return { address, step, release }
+  return paused
 }

@@ -88,6 +88,8 @@ create table payer (
   token address not null,
   address address not null,
   accepted_total numeric(78, 0) not null default 0, -- of all its payments ever, both halves; never shrinks
+  -- Transactions in which a payment of its failed that its simulation had let pass (ledger/quarantine.ts).
+  mined_failures smallint not null default 0,
   first_seen_at timestamptz not null default now(),
   primary key (chain_id, token, address)
 );
@@ -126,6 +128,7 @@ create table payment (
   lookup_requested_at timestamptz,                -- a half is used on chain but not indexed: the evidence loop looks up by whom
   concluded_at timestamptz,             -- both halves are over, and final on chain
   is_claimed boolean not null default false, -- is in an open batch; kept by triggers on batch_item, for the indexes below
+  quarantined boolean not null default false, -- is settled apart from the others (ledger/quarantine.ts)
   -- Null: not in the providers' sums. Else what went in, as bits: 1 the provider's half arrived, 2 the fee's, 4 voided.
   summarised smallint check (summarised between 0 and 7),
   foreign key (chain_id, token, payer) references payer,
@@ -138,16 +141,24 @@ create index payment_queue on payment (chain_id, token, fee_recipient, payee, ac
 create index payment_expiry on payment (chain_id, valid_before)
   where concluded_at is null and failed_at is null and voided_at is null and not is_claimed;
 -- Counts and sums by provider wallet.
-create index payment_waiting on payment (chain_id, token, fee_recipient, payee) include (provider_amount)
-  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and next_attempt_at is null;
+create index payment_waiting on payment (chain_id, token, fee_recipient, payee) include (provider_amount, fee_amount)
+  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and next_attempt_at is null
+    and not quarantined;
 create index payment_oldest on payment (chain_id, token, fee_recipient, accepted_at, id)
-  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and next_attempt_at is null;
+  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and next_attempt_at is null
+    and not quarantined;
+-- Payers with code are few, and never wait for the others to be read.
+create index payment_with_code on payment (chain_id, token, fee_recipient, accepted_at, id)
+  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and next_attempt_at is null
+    and not quarantined and payer_has_code;
 -- The greatest first. Without micropayments, which no high-value threshold reaches.
 create index payment_greatest on payment (chain_id, token, fee_recipient, (provider_amount + fee_amount))
   where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and next_attempt_at is null
-    and provider_amount + fee_amount >= 1000000;
+    and not quarantined and provider_amount + fee_amount >= 1000000;
+create index payment_quarantined on payment (chain_id, token, fee_recipient, payer, accepted_at)
+  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and quarantined;
 -- Retries and deferred payments, by when they come back.
-create index payment_put_off on payment (chain_id, token, fee_recipient, next_attempt_at)
+create index payment_deferred on payment (chain_id, token, fee_recipient, next_attempt_at)
   where concluded_at is null and failed_at is null and voided_at is null and not is_claimed
     and next_attempt_at is not null;
 create index payment_lookup on payment (chain_id, lookup_requested_at) where lookup_requested_at is not null;
@@ -210,6 +221,23 @@ create table wallet_lease (
   primary key (chain_id, address)
 );
 
+-- What settling cost by UTC day, USDC base units: the budget of the operator's keepers.
+create table gas_cost (
+  chain_id integer not null,
+  day date not null,
+  cost numeric(78, 0) not null,
+  primary key (chain_id, day)
+);
+
+-- Why batches of a network wait beyond what may be spent on gas (keeper/settler/ceiling.ts); over once it is past.
+create table settlement_hold (
+  chain_id integer not null,
+  is_high_value boolean not null,
+  reason text not null check (reason in ('gas_price', 'gas_cost', 'gas_budget')),
+  held_until timestamptz not null,
+  primary key (chain_id, is_high_value)
+);
+
 create table batch (
   id bigint generated always as identity primary key,
   batch_id bytes32 not null unique, -- random; what BatchSettled carries
@@ -217,14 +245,13 @@ create table batch (
   token address not null,
   fee_recipient address not null,
   trigger text not null check (trigger in ('amount', 'count', 'time', 'high_value', 'expiry', 'direct')),
-  wallet address not null,          -- the zero address: handed over to another facilitator
+  wallet address not null,
   fence bigint not null,
   -- claimed: nothing is signed yet. broadcast: a transaction is stored, and may be out. mined: waits for its depth.
-  -- reorged: was mined, and a reorg dropped it. handed_over: another facilitator has it.
+  -- reorged: was mined, and a reorg dropped it.
   state text not null default 'claimed'
-    check (state in ('claimed', 'broadcast', 'mined', 'reorged', 'handed_over', 'closed')),
+    check (state in ('claimed', 'broadcast', 'mined', 'reorged', 'closed')),
   outcome text check (outcome in ('settled', 'nothing_left', 'released', 'reverted', 'lost')), -- why it was closed
-  remote_hash bytes32,              -- the transaction that the other facilitator named
   created_at timestamptz not null default now(),
   closed_at timestamptz,
   check ((state = 'closed') = (closed_at is not null)),
@@ -242,9 +269,11 @@ create table submission (
   is_keyless boolean not null, -- asked for without an API key: settled in its turn, with the queue
   created_at timestamptz not null default now(),
   batch_id bigint references batch, -- null while it waits
-  failure_code text                 -- why it was given up; asking again revives it
+  tx_hash bytes32,                  -- what another facilitator answered that it was given to (FACILITATOR_URL)
+  failure_code text,                -- why it was given up; asking again revives it
+  check (tx_hash is null or batch_id is null)
 );
-create index submission_waiting on submission (chain_id, id) where batch_id is null and failure_code is null;
+create index submission_waiting on submission (chain_id, id) where batch_id is null and tx_hash is null and failure_code is null;
 
 create table submission_payment (
   submission_id bigint not null references submission,
@@ -278,9 +307,6 @@ create table batch_item (
   active boolean not null default true, -- until the batch is over for it; where it settled, until that is final
   provider_outcome smallint,            -- the contract's digits, from our own transaction
   fee_outcome smallint,
-  -- Which halves another facilitator was given: 1 the provider's, 2 the fee's, 3 both. When its answer was lost, it is
-  -- asked again with exactly these transfers, whatever strangers settled of them meanwhile.
-  handed_over smallint check (handed_over between 1 and 3),
   primary key (batch_id, position),
   check ((payment_id is null) <> (transfer_id is null))
 );
@@ -322,6 +348,93 @@ create trigger batch_item_releases after update on batch_item
   referencing new table as changed for each statement execute function release_payments();
 create trigger batch_item_deleted after delete on batch_item
   referencing old table as changed for each statement execute function release_deleted_payments();
+
+-- Takes the oldest submission that waits as a batch of its own. A function, so that a claim is one call and no lock of it
+-- outlives it, whatever becomes of the caller's host. Returns no row where none waits, the lease is lost, or somebody is
+-- just now writing to one of its payments.
+create function claim_submission(
+  of_chain integer, by_wallet text, by_holder text, by_fence bigint, usdc text, new_batch_id text
+) returns setof batch language plpgsql as $$
+declare
+  waiting bigint;
+  made bigint;
+begin
+  perform from wallet_lease
+    where chain_id = of_chain and address = by_wallet and holder = by_holder and fence = by_fence
+      and expires_at > clock_timestamp()
+    for share;
+  if not found then return; end if;
+  select id into waiting from submission
+    where chain_id = of_chain and token = usdc and batch_id is null and tx_hash is null and failure_code is null
+    order by id limit 1 for update skip locked;
+  if waiting is null then return; end if;
+  perform from payment where id in (select payment_id from submission_payment where submission_id = waiting)
+    order by id for update nowait;
+
+  -- Voided since it was asked for: nobody was told yet that it is settled.
+  if exists (
+    select from submission_payment s join payment p on p.id = s.payment_id
+    where s.submission_id = waiting and p.voided_at is not null
+  ) then
+    update submission set failure_code = 'payment_voided' where id = waiting;
+    return;
+  end if;
+  -- Its payer lied to simulations before (ledger/quarantine.ts).
+  if exists (
+    select from payer
+    where chain_id = of_chain and token = usdc and mined_failures >= 2 and address in (
+      select p.payer from submission_payment s join payment p on p.id = s.payment_id where s.submission_id = waiting
+      union all
+      select authorizer from transfer where submission_id = waiting
+    )
+  ) then
+    update submission set failure_code = 'invalid_signature' where id = waiting;
+    return;
+  end if;
+
+  -- One batch has one fee recipient: a fee that goes to another one is settled as a transfer of its own.
+  insert into batch (batch_id, chain_id, token, fee_recipient, trigger, wallet, fence)
+  select new_batch_id, of_chain, usdc, coalesce(
+      (select p.fee_recipient from submission_payment s join payment p on p.id = s.payment_id
+        where s.submission_id = waiting order by p.accepted_at, p.id limit 1),
+      (select f.recipient from transfer t join transfer f on f.fee_of = t.id
+        where t.submission_id = waiting and t.fee_of is null order by t.id limit 1),
+      by_wallet
+    ), 'direct', by_wallet, by_fence
+  returning id into made;
+  insert into batch_item (batch_id, position, payment_id, transfer_id)
+  select made, row_number() over (order by free.transfer_id nulls first, free.accepted_at, free.payment_id) - 1,
+    free.payment_id, free.transfer_id
+  from (
+    select p.id as payment_id, null::bigint as transfer_id, p.accepted_at
+    from submission_payment s join payment p on p.id = s.payment_id
+    where s.submission_id = waiting and not p.is_claimed
+    union all
+    select null, t.id, null from transfer t
+    where t.submission_id = waiting and t.fee_of is null
+      and not exists (select from batch_item i where i.transfer_id = t.id and i.active)
+  ) free;
+  if found then
+    update submission set batch_id = made where id = waiting;
+    return query select * from batch where id = made;
+    return;
+  end if;
+  -- All of it is under way in another batch, or over.
+  delete from batch where id = made;
+  select i.batch_id into made
+  from batch_item i
+  where i.active and (
+    i.payment_id in (select payment_id from submission_payment where submission_id = waiting)
+    or i.transfer_id in (select id from transfer where submission_id = waiting)
+  )
+  order by i.batch_id limit 1;
+  update submission
+    set batch_id = made, failure_code = case when made is null then 'authorization_used' end
+    where id = waiting;
+exception
+  when lock_not_available then return;
+end
+$$;
 
 -- Every signed transaction, committed before its broadcast: first sends, replacements, cancellations.
 create table transaction (

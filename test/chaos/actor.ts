@@ -1,4 +1,5 @@
 import { finalityOf } from '#chain/finality'
+import { gasLimitsOf } from '#chain/gasLimits'
 import { createPayerCode } from '#chain/payerCode'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { concludeMined } from '#keeper/loops/conclude'
@@ -9,6 +10,7 @@ import { readIndexState } from '#keeper/loops/indexState'
 import { keepUp } from '#keeper/loops/upkeep'
 import { createWorker } from '#keeper/loops/worker'
 import { createMetrics } from '#keeper/metrics'
+import { createDueBatches } from '#ledger/dueBatches'
 import { createLogger } from '#process/log'
 import { type KeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { randomHex } from '../support/usdc.ts'
@@ -42,9 +44,10 @@ export async function createActor(
   const context: Context = {
     sql: stack.database,
     served,
-    settings: stack.settings,
+    settings: { ...stack.settings, ...gasLimitsOf(served.network, stack.settings) },
     finalityBlocks: finalityOf(served.network.chainId),
     payersWithCode: createPayerCode(served.client, now),
+    readDueBatches: createDueBatches(stack.database, served),
     now,
     randomBytes32: () => randomHex(32),
     checkpoint: (name) =>

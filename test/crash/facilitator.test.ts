@@ -8,7 +8,7 @@ import { encodePayload } from '#protocol/payload'
 import { type KeeperStack, type QueuedPayment, startKeeperStack, walletKey } from '../support/keeperStack.ts'
 import { describeState, findBreaches, findMisplaced } from '../support/ledger.ts'
 import { until } from '../support/until.ts'
-import { ofHandovers, ofSubmissions } from './checkpoints.ts'
+import { ofPushes, ofSubmissions } from './checkpoints.ts'
 import { death, kill, killAll, portOf, startChild } from './children.ts'
 import type { CrashingKeeperOptions } from './crashingKeeper.ts'
 
@@ -38,10 +38,14 @@ function startKeeper(
   } satisfies CrashingKeeperOptions)
 }
 
-async function submit(port: number, payment: QueuedPayment): Promise<{ status: number; txHash?: Hash }> {
+async function submit(
+  port: number,
+  payment: QueuedPayment,
+  apiKey = stack.apiKey,
+): Promise<{ status: number; txHash?: Hash }> {
   const response = await fetch(`http://127.0.0.1:${port}/submit`, {
     method: 'POST',
-    headers: { 'content-type': 'application/json', authorization: `Bearer ${stack.apiKey}` },
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${apiKey}` },
     body: JSON.stringify({
       network: 'localhost',
       transfers: [payment.provider, payment.fee].map(encodePayload),
@@ -87,7 +91,7 @@ test.each([
   },
 )
 
-test('behavior: a keeper that hands over dies at each step: the other side settles once', async () => {
+test('behavior: a keeper that pushes dies at each step: the other side settles once', async () => {
   const facilitator = stack.keeper()
   facilitator.start()
   const server = serve({ fetch: facilitator.app.fetch, port: 0, hostname: '127.0.0.1' })
@@ -98,10 +102,8 @@ test('behavior: a keeper that hands over dies at each step: the other side settl
     stack.chain,
   )
   try {
-    // Once the answer is recorded nothing is asked any more: a batch of its own.
-    const unanswered = ofHandovers.slice(0, -1)
-    const alone = runs > 0 ? unanswered.map((checkpoint) => [checkpoint]) : []
-    for (const deaths of [unanswered, ofHandovers.slice(-1), ...alone]) {
+    const alone = runs > 0 ? ofPushes.map((checkpoint) => [checkpoint]) : []
+    for (const deaths of [ofPushes, ...alone]) {
       const fromBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
       const payment = await queueOne(own, new Date(Date.now() - 3_600_000))
       for (const checkpoint of deaths) {
@@ -111,16 +113,47 @@ test('behavior: a keeper that hands over dies at each step: the other side settl
       }
       const last = startKeeper(own, null, { privateKeys: [] })
       await until('it is settled', () => own.isSettled([payment]))
-      await until('the batch is over', async () => {
-        return (await own.database`select 1 from batch where state <> 'closed'`).length === 0
-      })
       await kill(last)
       expect(await findMisplaced(own, [payment], fromBlock)).toEqual([])
       expect(await own.database`select 1 from transaction`).toEqual([])
+      expect(await own.database`select 1 from batch`).toEqual([])
       expect(await own.database`select 1 from payment where attempts > 0`).toEqual([])
     }
-    const outcomes = await own.database<{ outcome: string }[]>`select distinct outcome from batch`
-    expect(outcomes).toEqual([{ outcome: 'settled' }])
+  } finally {
+    await killAll()
+    await facilitator.stop()
+    server.close()
+    await own.close()
+  }
+})
+
+test('behavior: a keeper that pushes dies before it has noted the answer to a submission: asked again, it is the same one', async () => {
+  const facilitator = stack.keeper()
+  facilitator.start()
+  const server = serve({ fetch: facilitator.app.fetch, port: 0, hostname: '127.0.0.1' })
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const own = await startKeeperStack(
+    { ...stack.settings, facilitatorUrl: `http://127.0.0.1:${port}`, facilitatorKey: stack.grantedKey },
+    stack.chain,
+  )
+  try {
+    const payment = await queueOne(own)
+    const dying = startKeeper(own, 'after-push', { privateKeys: [] })
+    const died = death(dying)
+    await expect(submit(await portOf(dying), payment, own.apiKey)).rejects.toThrow()
+    await died
+    const noted = startKeeper(own, 'after-push-recorded', { privateKeys: [] })
+    await death(noted)
+    const answer = await submit(
+      await portOf(startKeeper(own, null, { privateKeys: [] })),
+      payment,
+      own.apiKey,
+    )
+    await until('it is settled', () => own.isSettled([payment]))
+    const hashes = (await own.halves(payment)).map((half) => half.txHash)
+    expect(answer).toMatchObject({ status: 200, txHash: hashes[0] })
+    expect(hashes).toEqual([answer.txHash, answer.txHash])
   } finally {
     await killAll()
     await facilitator.stop()

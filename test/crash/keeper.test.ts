@@ -14,7 +14,7 @@ import {
 import { findBreaches, findMisplaced, findUnknownTransactions, watchBroadcasts } from '../support/ledger.ts'
 import { until } from '../support/until.ts'
 import { sendDirectly } from '../support/usdc.ts'
-import { ofHandovers, ofSubmissions, stretch } from './checkpoints.ts'
+import { ofPushes, ofSubmissions, stretch } from './checkpoints.ts'
 import { death, kill, killAll, startChild } from './children.ts'
 import type { CrashingKeeperOptions } from './crashingKeeper.ts'
 
@@ -150,7 +150,12 @@ const scenes: Scene[] = [
 ]
 
 test('args: each checkpoint of the keeper is died at, here or in facilitator.test.ts', () => {
-  const covered = new Set([...scenes.flatMap((scene) => scene.checkpoints), ...ofSubmissions, ...ofHandovers])
+  const covered = new Set([
+    ...scenes.flatMap((scene) => scene.checkpoints),
+    ...ofSubmissions,
+    ...ofPushes,
+    'after-push-recorded',
+  ])
   expect(checkpoints.filter((name) => !covered.has(name))).toEqual([])
 })
 

@@ -216,14 +216,8 @@ test('behavior: one keeper is the facilitator of another, which needs no wallet'
     }
     client.start()
     await until('they are settled', () => other.isSettled(payments))
-    await until('the batch is over', async () => {
-      const [batch] = await other.database<{ state: string }[]>`select state from batch`
-      return batch?.state === 'closed'
-    })
     await client.stop()
-    const rows = await other.database<{ outcome: string; hash: string | null }[]>`
-      select outcome, remote_hash as hash from batch`
-    expect(rows).toEqual([{ outcome: 'settled', hash: expect.any(String) }])
+    expect(await other.database`select 1 from batch`).toEqual([])
     expect(await other.database`select 1 from transaction`).toEqual([])
   } finally {
     server.close()

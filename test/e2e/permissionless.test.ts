@@ -148,7 +148,7 @@ describe('a keeper without a database', () => {
 
   test('behavior: without a budget it sends nothing', async () => {
     const nonce = await nonceOf(walletAccount(5).address)
-    const stranger = await startStranger({ KEEPER_DAILY_BUDGET_USD: '0' })
+    const stranger = await startStranger({ KEEPER_DAILY_BUDGET_USD: '0.000001' })
     await stranger.line(/gas budget is used up/)
     stranger.child.kill('SIGTERM')
     expect(await stranger.exited).toBe(0)

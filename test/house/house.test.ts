@@ -41,7 +41,6 @@ const longNotYet = new Set([
   'sdk/src/middleware/gate.ts createGate',
   'keeper/metrics.ts createMetrics',
   'keeper/keeper.ts createKeeper',
-  'keeper/independent/settler.ts createSettler',
   'api/verification/verifyPayment.ts createVerifyPayment',
   'api/routes/settlements.ts addSettlementRoutes',
 ])

@@ -1,17 +1,13 @@
-import type { Hex } from 'viem'
 import { type BroadcastResult, broadcast } from '#chain/broadcast'
-import { type Lease, requireLease } from '#ledger/leases'
-import { markTried, type Offer } from '#ledger/transactions'
-import type { Context } from './context.ts'
+import type { SettlerContext } from './context.ts'
+import type { Offer, OpenBatch, SignedTransaction } from './journal.ts'
 
 /** Hands out a transaction that is stored already, for the first time or again. */
 export async function sendStored(
-  context: Context,
-  lease: Lease,
-  transaction: { hash: Hex; raw: Hex; kind: string },
+  { served, metrics, log, checkpoint, address }: SettlerContext,
+  { markTried }: Pick<OpenBatch, 'markTried'>,
+  { hash, raw, kind }: Pick<SignedTransaction, 'hash' | 'raw' | 'kind'>,
 ): Promise<BroadcastResult> {
-  const { sql, served, metrics, log, checkpoint } = context
-  const { hash, raw, kind } = transaction
   await checkpoint('before-broadcast')
   const result = await broadcast(served.clients, raw, hash)
   await checkpoint('after-broadcast')
@@ -20,25 +16,27 @@ export async function sendStored(
     kind,
     result: result.status === 'rejected' ? result.code : result.status,
   })
-  await sql.begin(async (tx) => {
-    await requireLease(tx, lease)
-    await markTried(tx, hash, result.status === 'sent')
-  })
+  await markTried(hash, result.status === 'sent')
   await checkpoint('after-broadcast-recorded')
   if (result.status !== 'sent') {
     const { status, reason } = result
-    log.warn({ hash, wallet: lease.address, status, reason }, 'no node has confirmed to have the transaction')
+    log.warn({ hash, wallet: address, status, reason }, 'no node has confirmed to have the transaction')
   }
   return result
 }
 
 /** Hands a stored transaction out again, if that was last done long enough ago. */
 export async function resendIfDue(
-  context: Context,
-  lease: Lease,
-  transaction: Pick<Offer, 'hash' | 'raw' | 'kind' | 'triedAgoMs'>,
+  context: SettlerContext,
+  journal: Pick<OpenBatch, 'markTried'>,
+  offer: Offer,
 ): Promise<BroadcastResult | null> {
-  const { triedAgoMs } = transaction
+  const { triedAgoMs } = offer
   if (triedAgoMs !== null && triedAgoMs < context.settings.rebroadcastAfterMs) return null
-  return sendStored(context, lease, transaction)
+  return sendStored(context, journal, offer)
+}
+
+/** Every node refuses it for want of gas money: the balance went between the look at it and the broadcast. */
+export function isUnfunded(result: BroadcastResult | null): boolean {
+  return result?.status === 'rejected' && result.code === 'insufficient_gas_funds'
 }

@@ -1,4 +1,5 @@
 import type { Hex } from 'viem'
+import type { Failure } from '#chain/failures'
 import { type BatchShape, batchGasLimit, callGasLimit } from '#chain/gas'
 import type { BatchRow } from '#ledger/batches'
 import type { BatchItem } from '#ledger/items'
@@ -7,8 +8,23 @@ import { encodeSettle, type SettlementItem, settlementItems, triggerCodes } from
 /** One entry of the contract's `payments`: both halves of an item that are still open, or one of them. */
 export type PlanEntry = { item: BatchItem; settlement: SettlementItem }
 
+/** Why an item can't be settled in this batch. */
+export type Drop =
+  | { item: BatchItem; reason: 'already_settled' }
+  /** Used or cancelled on chain, and the index doesn't say by whom yet. */
+  | { item: BatchItem; reason: 'nonce_used' }
+  /** Its payer has code, and the batch's others have none, or the other way round. */
+  | { item: BatchItem; reason: 'payer_kind_differs'; hasCode: boolean }
+  /** `isPartial`: its fee half alone; the provider's stays in the batch. */
+  | { item: BatchItem; reason: 'failed'; failure: Failure; isPartial?: boolean }
+  /** Not its fault: the batch ran out of gas before it. */
+  | { item: BatchItem; reason: 'deferred' }
+  /** Nothing of this token moves at the moment. */
+  | { item: BatchItem; reason: 'token_paused' }
+
 export type PlannedBatch = Pick<BatchRow, 'batchId' | 'token' | 'feeRecipient' | 'trigger'>
 
+/** @param shape `hasCode`: every authorization is budgeted with the most gas that it may use, so each is tried. */
 export type Plan = { entries: PlanEntry[]; shape: BatchShape; calldata: Hex; gas: bigint }
 
 /**

@@ -1,0 +1,33 @@
+import type { Network, NetworkName } from '#protocol/networks'
+
+/** What settling may cost. Beyond it payments wait, until they are about to expire. */
+export type GasLimits = {
+  /** Wei; no transaction offers more for a gas unit. */
+  maxFeePerGas: bigint
+  /** Gas may cost so many times the platform's fees that it settles; 0: whatever it costs. */
+  gasPerFee: bigint
+  /** USDC base units that gas may cost a UTC day; 0: no limit. */
+  dailyBudget: bigint
+}
+
+const gwei = 1_000_000_000n
+
+// About a hundred times what each asks for on a quiet day: base 0.01, ethereum 1, polygon 30.
+const maxFees: Partial<Record<NetworkName, bigint>> = {
+  base: 2n * gwei,
+  ethereum: 100n * gwei,
+  polygon: 2_000n * gwei,
+  'polygon-amoy': 2_000n * gwei,
+}
+
+/** What an operator set, or else the network's own limits: test money has none but the price. */
+export function gasLimitsOf(
+  { name, testnet }: Pick<Network, 'name' | 'testnet'>,
+  set: { [Limit in keyof GasLimits]?: bigint | null },
+): GasLimits {
+  return {
+    maxFeePerGas: set.maxFeePerGas ?? maxFees[name] ?? 100n * gwei,
+    gasPerFee: set.gasPerFee ?? (testnet ? 0n : 10n),
+    dailyBudget: set.dailyBudget ?? (testnet ? 0n : 100_000_000n),
+  }
+}

@@ -1,0 +1,36 @@
+import type { Address } from 'viem'
+import { estimateFees } from './feeEstimate.ts'
+import type { Fees } from './fees.ts'
+import { requireHead } from './head.ts'
+import { readNonce } from './receipts.ts'
+import type { ServedNetwork } from './servedNetworks.ts'
+
+export type WalletState = {
+  /** The next one, by the most advanced RPC. */
+  nonce: number
+  /** Wei. */
+  balance: bigint
+  fees: Fees & { baseFeePerGas: bigint }
+  /** What was read; everything that one decision depends on is read there. */
+  at: { blockNumber: bigint }
+}
+
+/**
+ * What has to be known of a wallet before it signs, in one HTTP request an RPC.
+ *
+ * @param notBefore What the index has seen already: a node that isn't there yet knows nothing of the payments.
+ * @throws {ChainUnavailable} if the node that answered is behind that.
+ */
+export async function readWalletState(
+  { client, clients }: Pick<ServedNetwork, 'client' | 'clients'>,
+  address: Address,
+  settings: { priorityFeePerGas: bigint | null; maxFeePerGas: bigint },
+  notBefore: bigint,
+): Promise<WalletState> {
+  const [nonce, balance, { blockNumber, ...fees }] = await Promise.all([
+    readNonce(clients, address),
+    client.getBalance({ address }),
+    estimateFees(client, settings),
+  ])
+  return { nonce, balance, fees, at: requireHead(blockNumber, notBefore) }
+}

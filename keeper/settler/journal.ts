@@ -1,0 +1,85 @@
+import type { Hex } from 'viem'
+import type { Failure } from '#chain/failures'
+import type { Fees } from '#chain/fees'
+import type { Mined } from '#chain/receipts'
+import type { BatchOutcome } from '#ledger/batches'
+import type { BatchItem } from '#ledger/items'
+import type { Drop, PlannedBatch } from './plan.ts'
+
+/** A transaction whose bytes are final. Its hash is known before anybody else has seen it. */
+export type SignedTransaction = Fees & {
+  hash: Hex
+  raw: Hex
+  nonce: number
+  gas: bigint
+  kind: 'settle' | 'replacement' | 'cancellation'
+}
+
+/** A stored transaction. */
+export type Offer = SignedTransaction & {
+  /** Milliseconds since it was stored. */
+  ageMs: number
+  /** Milliseconds since it was last handed to the nodes; null: never. */
+  triedAgoMs: number | null
+}
+
+/** What a mined transaction says against items that the simulation had let pass. */
+export type Verdict = {
+  /** Tried by the contract, and refused by the token: their payers' fault, whatever the simulation was told. */
+  failed: { item: BatchItem; failure: Pick<Failure, 'code' | 'detail'> }[]
+  /** Used or cancelled: the index or the chain will say by whom. */
+  spent: BatchItem[]
+  /** Perhaps never tried, for want of gas: settled next with the full gas of each budgeted. */
+  untried: BatchItem[]
+  /** It took all its gas although no payer can burn more than is budgeted: our model of the gas is wrong. */
+  ranOut: boolean
+}
+
+export type BatchEnd = {
+  outcome: Exclude<BatchOutcome, 'settled'>
+  /** What POST /submit answers if the batch was asked for there. */
+  failure: string
+  drops?: readonly Drop[]
+  /** Not if a node has ever taken a transaction of it, which may be mined yet. */
+  unlessTaken?: boolean
+}
+
+/** A batch on its way, as its journal knows it. */
+export type OpenBatch = {
+  batch: PlannedBatch
+  /** Everything that was signed for it, the dearest (the one that counts) first; empty: nothing yet. */
+  offers: readonly Offer[]
+  /** Milliseconds since it was claimed. */
+  ageMs: number
+  readItems: () => Promise<BatchItem[]>
+  /** Stores a transaction, and releases what it leaves out, before its first byte goes out. */
+  save: (transaction: SignedTransaction, drops: readonly Drop[]) => Promise<void>
+  /** It was handed to the nodes; `isTaken`: one of them said that it has it. */
+  markTried: (hash: Hex, isTaken: boolean) => Promise<void>
+  /**
+   * It stands in a block: the wallet is free. A batch that reverted as a whole is over.
+   *
+   * @param cost its gas, in USDC base units.
+   */
+  markMined: (mined: Mined, verdict: Verdict, cost: bigint) => Promise<void>
+  /** @returns whether this call ended it. */
+  close: (end: BatchEnd) => Promise<boolean>
+}
+
+/**
+ * Where the settler keeps what it has begun: Postgres for the operator's keeper, memory for one without a database, for
+ * which the chain and the gateway remember.
+ */
+export type Journal = {
+  /** The batch that this wallet has begun and not seen mined; null: none. */
+  readOpen: () => Promise<OpenBatch | null>
+  /** The dearest offer for each nonce in a range, whatever became of its batch; the lowest nonce first. */
+  readOffers: (nonces: {
+    from: number
+    below: number
+  }) => Promise<{ offer: Offer; markTried: OpenBatch['markTried'] }[]>
+  /** Keeps the wallet from starting anything new for a while. */
+  pause: (ms: number, reason: 'insufficient_gas_funds' | 'out_of_gas') => Promise<void>
+  /** What today's (UTC) transactions cost so far, USDC base units. */
+  spentToday: () => Promise<bigint>
+}

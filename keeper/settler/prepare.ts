@@ -1,0 +1,170 @@
+import type { Address } from 'viem'
+import type { Fees } from '#chain/fees'
+import { transactionGasCap } from '#chain/gas'
+import type { At } from '#chain/head'
+import { diagnose, isNonceSpent, simulateBatch } from '#chain/simulate'
+import type { BatchItem } from '#ledger/items'
+import type { SettlerContext } from './context.ts'
+import { buildPlan, type Drop, type Plan, type PlanEntry, type PlannedBatch, planEntry } from './plan.ts'
+
+export type Prepared = { plan: Plan | null; drops: Drop[] }
+
+/** Whose transaction it will be, and what it will offer: the simulation sees the same gas price and gas limit. */
+export type Signer = { address: Address; fees?: Fees; balance?: bigint }
+
+/** Of one transfer: whatever its payer's code may use of it in a batch, and the token's own. */
+export const diagnosisGas = 1_000_000n
+
+/** The wallet can't pay for a plan. In wei. */
+export class Unfunded extends Error {
+  override name = 'Unfunded'
+  readonly balance: bigint
+  readonly needed: bigint
+
+  constructor(balance: bigint, needed: bigint) {
+    super(`the wallet has ${balance} wei and needs ${needed}`)
+    this.balance = balance
+    this.needed = needed
+  }
+}
+
+/**
+ * Asks the chain what a batch would do, and leaves out what would fail.
+ *
+ * Nothing is written. An RPC that fails throws: it says nothing about any payment.
+ *
+ * @param at one block for all of it, which the index has seen, or a later one: see pinBlock.
+ * @throws {Unfunded} before anything is simulated: nodes refuse to simulate what can't be paid for.
+ */
+export async function prepareItems(
+  context: Pick<SettlerContext, 'served' | 'payersWithCode'>,
+  batch: PlannedBatch,
+  items: readonly BatchItem[],
+  signer: Signer,
+  at: At,
+): Promise<Prepared> {
+  const { served } = context
+  const drops: Drop[] = []
+  const wanted: PlanEntry[] = []
+  for (const item of items) {
+    const entry = planEntry(item, batch)
+    if (entry) wanted.push(entry)
+    else drops.push({ item, reason: 'already_settled' })
+  }
+  if (wanted.length === 0) return { plan: null, drops }
+
+  const withCode = await context.payersWithCode(payersOf(items))
+  const { same, others, hasCode } = splitByKind(batch, wanted, withCode)
+  drops.push(...others)
+
+  let entries = same
+  // Each round drops at least one entry; two are the rule: what failed, and the rest going through.
+  while (entries.length > 0) {
+    const plan = buildPlan(batch, entries, hasCode)
+    requireFunds(plan, signer)
+    const call = {
+      from: signer.address,
+      to: served.deployment.batchSettlement,
+      calldata: plan.calldata,
+      // Whoever signs nothing has no limit of its own.
+      gas: signer.fees ? plan.gas : transactionGasCap,
+      ...(signer.fees && { fees: signer.fees }),
+    }
+    const simulation = await simulateBatch(served.client, call, at)
+    if (simulation.status === 'reverted')
+      throw new Error(`the simulated batch reverted: ${simulation.reason}`)
+    const outcomes = simulation.status === 'outcomes' ? simulation.outcomes : null
+    const judged = await Promise.all(
+      entries.map(async (entry, index) => judge(context, signer, entry, outcomes?.[index] ?? null, at)),
+    )
+    drops.push(...judged.flatMap((one) => one.drop ?? []))
+    const kept = judged.flatMap((one) => one.keep ?? [])
+    if (
+      outcomes &&
+      kept.length === entries.length &&
+      kept.every((entry, index) => entry === entries[index])
+    ) {
+      return { plan, drops }
+    }
+    entries = kept
+  }
+  return { plan: null, drops }
+}
+
+export function payersOf(items: readonly BatchItem[]): Address[] {
+  return items.map(({ provider }) => provider.authorization.from)
+}
+
+/**
+ * Payers with code go by themselves, with the most gas that each may use, so that what one of them burns is not the
+ * others'. So do quarantined items, whose payers may have code only while their batch is mined.
+ */
+function splitByKind(batch: PlannedBatch, wanted: PlanEntry[], withCode: ReadonlySet<Address>) {
+  const isIsolated = ({ item, settlement }: PlanEntry) =>
+    item.isQuarantined === true || withCode.has(settlement.authorization.from)
+  // What was asked for together goes together, budgeted for the dearest of it.
+  if (batch.trigger === 'direct') return { same: wanted, others: [], hasCode: wanted.some(isIsolated) }
+  const hasCode = wanted[0] !== undefined && isIsolated(wanted[0])
+  const others = wanted
+    .filter((entry) => isIsolated(entry) !== hasCode)
+    .map(({ item }): Drop => ({ item, reason: 'payer_kind_differs', hasCode: !hasCode }))
+  return { same: wanted.filter((entry) => isIsolated(entry) === hasCode), others, hasCode }
+}
+
+function requireFunds(plan: Plan, { fees, balance }: Signer): void {
+  if (!fees || balance === undefined) return
+  // On an OP-stack chain the data's fee comes on top; where that is what lacks, the nodes refuse it and it is released then.
+  const needed = plan.gas * fees.maxFeePerGas
+  if (balance < needed) throw new Unfunded(balance, needed)
+}
+
+type Judged = { keep?: PlanEntry; drop?: Drop }
+
+/** What to do with one entry, given what the simulation made of it (null: the batch as a whole settled nothing). */
+async function judge(
+  context: Pick<SettlerContext, 'served'>,
+  signer: Signer,
+  entry: PlanEntry,
+  outcome: { provider: string; fee: string } | null,
+  at: At,
+): Promise<Judged> {
+  const { item, settlement } = entry
+  const { authorization, fee } = settlement
+  if (outcome?.provider === 'settled' && (!fee || outcome.fee === 'settled')) return { keep: entry }
+  if (outcome?.provider === 'not_tried') return { drop: { item, reason: 'deferred' } }
+
+  // The provider's half goes through, the fee's doesn't: the provider isn't made to wait for it.
+  if (outcome?.provider === 'settled' && fee) {
+    const single = { item, settlement: { authorization } }
+    if (outcome.fee === 'not_tried') return { keep: single }
+    const drop = await explain(context, signer, item, fee, outcome.fee, at)
+    return drop.reason === 'failed' ? { keep: single, drop: { ...drop, isPartial: true } } : { keep: single }
+  }
+  return { drop: await explain(context, signer, item, authorization, outcome?.provider ?? 'unknown', at) }
+}
+
+async function explain(
+  context: Pick<SettlerContext, 'served'>,
+  signer: Signer,
+  item: BatchItem,
+  authorization: PlanEntry['settlement']['authorization'],
+  outcome: string,
+  at: At,
+): Promise<Drop> {
+  const { client, token } = context.served
+  if (outcome === 'used' || (await isNonceSpent(client, token, authorization, at)))
+    return { item, reason: 'nonce_used' }
+  const failure = await diagnose(client, token, signer.address, authorization, at, {
+    // With a price, the node's own limit would ask for more money than a wallet has.
+    ...(signer.fees && { fees: signer.fees, gas: diagnosisGas }),
+  })
+  if (failure?.owner === 'race') return { item, reason: 'nonce_used' }
+  if (failure?.owner === 'token') return { item, reason: 'token_paused' }
+  if (failure) return { item, reason: 'failed', failure }
+  // Alone it would go through, and in the batch it failed: others of the same payer came first and took the balance.
+  if (outcome === 'failed') {
+    const detail = 'the balance does not cover what this payer owes in one batch'
+    return { item, reason: 'failed', failure: { owner: 'payment', code: 'insufficient_balance', detail } }
+  }
+  return { item, reason: 'deferred' }
+}

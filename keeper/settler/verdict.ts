@@ -1,0 +1,109 @@
+import { parseTransaction } from 'viem'
+import { classifyRevert, type Failure } from '#chain/failures'
+import { callGasLimit } from '#chain/gas'
+import type { Mined } from '#chain/receipts'
+import { diagnose, isNonceSpent, isPaused } from '#chain/simulate'
+import type { BatchItem } from '#ledger/items'
+import { decodeSettle, type SettlementItem } from '#protocol/settlement'
+import type { SettlerContext } from './context.ts'
+import type { OpenBatch, SignedTransaction, Verdict } from './journal.ts'
+import { authorizationKey, readOutcomes } from './outcomes.ts'
+import { diagnosisGas } from './prepare.ts'
+
+const noVerdict: Verdict = { failed: [], spent: [], untried: [], ranOut: false }
+
+/**
+ * What our own transaction, now that it is mined, says against items that its simulation had let pass.
+ *
+ * The contract tries every item of a batch in which each is budgeted in full: if such a batch reverts, every nonce of it
+ * that is still unused was refused, however well its payer lied to the simulation. In a cheaper batch some may not have been
+ * tried, because others burned their gas: these are settled next with each budgeted in full.
+ */
+export async function judgeMined(
+  context: SettlerContext,
+  open: OpenBatch,
+  { hash, receipt }: Mined,
+): Promise<Verdict> {
+  const offer = open.offers.find((one) => one.hash === hash)
+  if (!offer || offer.kind === 'cancellation') return noVerdict
+  const items = await open.readItems()
+  return receipt.status === 'success'
+    ? judgeSettled(context, open, offer, items, receipt)
+    : judgeReverted(context, offer, items, receipt)
+}
+
+/** The contract's own report names what failed. What is to follow is concluded elsewhere; here it counts against payers. */
+function judgeSettled(
+  { served }: SettlerContext,
+  { batch }: OpenBatch,
+  offer: SignedTransaction,
+  items: readonly BatchItem[],
+  receipt: Mined['receipt'],
+): Verdict {
+  const tried = readOutcomes(served.deployment.batchSettlement, batch.batchId, offer, receipt)
+  const failed: Verdict['failed'] = []
+  for (const item of items) {
+    for (const half of [item.provider, item.fee]) {
+      const outcome = half && tried.get(authorizationKey(half.authorization))
+      if (outcome?.outcome !== 'failed') continue
+      const failure = classifyRevert(outcome.reason ?? '0x')
+      if (failure.owner === 'payment') failed.push({ item, failure })
+    }
+  }
+  return { ...noVerdict, failed }
+}
+
+async function judgeReverted(
+  context: SettlerContext,
+  offer: SignedTransaction,
+  items: readonly BatchItem[],
+  { blockNumber, gasUsed }: Mined['receipt'],
+): Promise<Verdict> {
+  const { client, token } = context.served
+  const at = { blockNumber }
+  const { batch, items: planned } = decodeSettle(parseTransaction(offer.raw).data ?? '0x')
+  const [paused, spent] = await Promise.all([
+    isPaused(client, token, at),
+    Promise.all(planned.map(({ authorization }) => isNonceSpent(client, token, authorization, at))),
+  ])
+  // Nothing of this token moved: nobody's fault.
+  if (paused) return noVerdict
+  const isBudgetedInFull = batch.callGasLimit >= callGasLimit(true) || planned.length === 1
+  const ranOut = isBudgetedInFull && gasUsed * 100n >= offer.gas * 97n
+  const byAuthorization = indexItems(items)
+  const verdict: Verdict = { failed: [], spent: [], untried: [], ranOut }
+  for (const [index, { authorization }] of planned.entries()) {
+    const item = byAuthorization.get(authorizationKey(authorization))
+    if (!item) continue
+    if (spent[index]) verdict.spent.push(item)
+    else if (!isBudgetedInFull || ranOut) verdict.untried.push(item)
+    else verdict.failed.push({ item, failure: await whyRefused(context, offer, planned[index], at) })
+  }
+  return verdict
+}
+
+/** The token's reason where it still stands; a wallet that lies gives none, and then its signature is what is wrong. */
+async function whyRefused(
+  { served, address }: SettlerContext,
+  { maxFeePerGas, maxPriorityFeePerGas }: SignedTransaction,
+  planned: SettlementItem | undefined,
+  at: { blockNumber: bigint },
+): Promise<Pick<Failure, 'code' | 'detail'>> {
+  const fees = { maxFeePerGas, maxPriorityFeePerGas }
+  const failure =
+    planned &&
+    (await diagnose(served.client, served.token, address, planned.authorization, at, {
+      gas: diagnosisGas,
+      fees,
+    }))
+  if (failure?.owner === 'payment') return failure
+  return { code: 'invalid_signature', detail: 'the simulation let it pass, and it failed when it was mined' }
+}
+
+function indexItems(items: readonly BatchItem[]): Map<string, BatchItem> {
+  const index = new Map<string, BatchItem>()
+  for (const item of items)
+    for (const half of [item.provider, item.fee])
+      if (half) index.set(authorizationKey(half.authorization), item)
+  return index
+}

@@ -1,0 +1,115 @@
+import type { Address } from 'viem'
+import { mostPayments } from '#chain/gas'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import type { Trigger } from '#protocol/settlement'
+import type { Queryable } from './database.ts'
+import { type CostSettings, findDueTrigger, type QueueReads } from './dueTrigger.ts'
+import type { Lane } from './lanes.ts'
+import { readQuarantined } from './quarantine.ts'
+import {
+  findFullWallet,
+  type QueuedPayment,
+  type QueueGroup,
+  readExtremes,
+  readGreatest,
+  readGroups,
+  readMostUrgent,
+  readNextBatchSize,
+  returnDeferred,
+} from './queue.ts'
+import type { TriggerSettings } from './triggers.ts'
+
+/** Payments for which a trigger has fired, the most urgent first; of `high_value` ones, each is a batch of its own. */
+export type DueBatch = { lane: Lane; group: QueueGroup; trigger: Trigger; payments: QueuedPayment[] }
+
+export type DueBatchesOptions = {
+  settings: { triggers: TriggerSettings } & CostSettings
+  /** Whose transaction it would be, for the estimate of its cost. */
+  from: Address
+  /** 0: the most urgent payments; from 1 on, so many batches further down the queue. */
+  page?: number
+  /** Lanes of which only what is about to expire is due: the others wait for cheaper gas. */
+  held?: ReadonlySet<Lane>
+  now: Date
+}
+
+/** Upper bound on the share of time spent looking at every provider wallet in vain. */
+const scanShare = 0.1
+/** What the payments of a quarantined batch may burn fits under the gas cut. */
+const mostQuarantined = 20
+
+/**
+ * Reads what is due on a network: the same for the keeper that claims it, the one that gives it to another facilitator,
+ * and the gateway that publishes it. Nothing is locked or promised: it may be gone when it is claimed.
+ */
+export function createDueBatches(sql: Queryable, served: ServedNetwork) {
+  const scope = { chainId: served.network.chainId, token: served.token }
+  const noneFullUntil = new Map<Address, number>()
+
+  /** Looks for a full wallet, but not again for a while where very many wallets were looked at in vain. */
+  function createBackoffScan(group: QueueGroup, below: bigint): QueueReads['findFullWallet'] {
+    return async (threshold) => {
+      const began = performance.now()
+      if (began < (noneFullUntil.get(group.feeRecipient) ?? 0)) return null
+      const full = await findFullWallet(sql, group, threshold, below)
+      const ended = performance.now()
+      if (!full) noneFullUntil.set(group.feeRecipient, ended + (ended - began) / scanShare)
+      return full
+    }
+  }
+
+  async function readGroup(group: QueueGroup, options: DueBatchesOptions): Promise<DueBatch[]> {
+    const { settings, from, page = 0, held = new Set<Lane>(), now } = options
+    const { highValue, expiryLeadMs } = settings.triggers
+    const [extremes, quarantined] = await Promise.all([
+      readExtremes(sql, group, now),
+      page === 0 ? readQuarantined(sql, group, now, mostQuarantined) : [],
+    ])
+    const due: DueBatch[] = []
+    const add = (lane: Lane, trigger: Trigger, payments: QueuedPayment[]) => {
+      const until = BigInt(Math.floor((now.getTime() + expiryLeadMs) / 1000))
+      const left = held.has(lane) ? payments.filter(({ validBefore }) => validBefore <= until) : payments
+      if (left.length > 0) due.push({ lane, group, trigger, payments: left })
+    }
+    if (extremes && extremes.largestPayment >= highValue) {
+      const greatest = await readGreatest(sql, group, highValue, mostPayments + page)
+      add('high_value', 'high_value', greatest.slice(page))
+    }
+    if (extremes) {
+      const reads = {
+        findFullWallet: createBackoffScan(group, highValue),
+        readSize: () => readNextBatchSize(sql, group, mostPayments),
+      }
+      const ordinary = { ...extremes, largestPayment: 0n }
+      const trigger = await findDueTrigger(served, from, ordinary, settings, reads, now)
+      if (trigger) {
+        const urgent = (hasCode: boolean) => ({
+          now,
+          hasCode,
+          below: highValue,
+          expiryLeadMs,
+          limit: mostPayments,
+          skip: page * mostPayments,
+          onlyExpiring: held.has('shared'),
+        })
+        const [shared, code] = await Promise.all([
+          readMostUrgent(sql, group, urgent(false)),
+          readMostUrgent(sql, group, urgent(true)),
+        ])
+        add('shared', trigger, shared)
+        add('code', trigger, code)
+      }
+    }
+    add('quarantined', 'time', quarantined)
+    return due
+  }
+
+  return async function readDueBatches(options: DueBatchesOptions): Promise<DueBatch[]> {
+    await returnDeferred(sql, scope, options.now)
+    const due: DueBatch[] = []
+    for (const group of await readGroups(sql, scope)) due.push(...(await readGroup(group, options)))
+    return due
+  }
+}
+
+export type ReadDueBatches = ReturnType<typeof createDueBatches>

@@ -1,0 +1,19 @@
+import type { Queryable } from './database.ts'
+
+/** Adds what a mined transaction cost, in USDC base units, to its network's UTC day. */
+export async function addGasCost(sql: Queryable, chainId: number, now: Date, cost: bigint): Promise<void> {
+  await sql`
+    insert into gas_cost as earlier (chain_id, day, cost) values (${chainId}, ${dayOf(now)}, ${cost})
+    on conflict (chain_id, day) do update set cost = earlier.cost + excluded.cost`
+}
+
+/** What gas cost on a network on this UTC day so far, USDC base units. */
+export async function readGasCost(sql: Queryable, chainId: number, now: Date): Promise<bigint> {
+  const [row] = await sql<{ cost: bigint }[]>`
+    select cost from gas_cost where chain_id = ${chainId} and day = ${dayOf(now)}`
+  return BigInt(row?.cost ?? 0n)
+}
+
+function dayOf(now: Date): string {
+  return now.toISOString().slice(0, 10)
+}
