@@ -6,9 +6,10 @@ import { parseArgs } from 'node:util'
 //   npm run test:crash -- [--runs N] [--at NAME]     dies at each checkpoint, or that one, by itself, N times
 //   npm run test:chaos -- [file] [--runs N] [--seed S]   the N seeds from S on
 //   npm run test:chaos -- outages [--seconds N]          a dependency is gone for N seconds
+//   npm run test:chaos -- hostile [--minutes N] [--only A,B]   everybody at once, for an hour or N minutes
 
 const usage =
-  'npm run test:crash -- [--runs N] [--at NAME], or: npm run test:chaos -- [file] [--runs N] [--seed S] [--seconds N]'
+  'npm run test:crash -- [--runs N] [--at NAME], or: npm run test:chaos -- [file] [--runs N] [--seed S] [--seconds N] [--minutes N] [--only A,B]'
 const [kind, ...args] = process.argv.slice(2)
 const { values, positionals } = parseArgs({
   args,
@@ -17,20 +18,29 @@ const { values, positionals } = parseArgs({
     at: { type: 'string' },
     seed: { type: 'string' },
     seconds: { type: 'string' },
+    minutes: { type: 'string' },
+    only: { type: 'string' },
   },
   allowPositionals: true,
 })
-const { runs, seed, seconds } = values
-for (const [name, value] of Object.entries({ runs, seed, seconds })) {
-  if (value === undefined || (/^\d{1,9}$/.test(value) && (name === 'seed' || Number(value) > 0))) continue
-  process.stderr.write(`--${name}: expected a whole number, got "${value}"; ${usage}\n`)
+const { runs, seed, seconds, minutes } = values
+for (const [name, value] of Object.entries({ runs, seed, seconds, minutes })) {
+  const expected = name === 'minutes' ? /^\d{1,9}(\.\d+)?$/ : /^\d{1,9}$/
+  if (value === undefined || (expected.test(value) && (name === 'seed' || Number(value) > 0))) continue
+  process.stderr.write(`--${name}: expected a number, got "${value}"; ${usage}\n`)
   process.exit(2)
 }
 
 const settings: Record<string, string | undefined> =
   kind === 'crash'
     ? { CRASH_RUNS: runs ?? '1' }
-    : { CHAOS_RUNS: runs, CHAOS_SEED: seed, OUTAGE_SECONDS: seconds }
+    : {
+        CHAOS_RUNS: runs,
+        CHAOS_SEED: seed,
+        OUTAGE_SECONDS: seconds,
+        HOSTILE_MINUTES: minutes ?? (positionals.includes('hostile') ? '60' : undefined),
+        HOSTILE_ONLY: values.only,
+      }
 const paths = positionals.length > 0 ? positionals.map((name) => `test/${kind}/${name}`) : [`test/${kind}/`]
 const only = values.at === undefined ? [] : ['--testNamePattern', `dies at ${values.at}`]
 const child = spawn('vitest', ['run', '--project', 'system', ...only, ...paths], {

@@ -52,8 +52,11 @@ export type PreparedChain = {
   deployments: LocalDeployments
   /** Mints `amount` base units to each address, 250 a transaction; resolves once they are mined. */
   mintUsdc: (addresses: readonly Address[], amount: bigint) => Promise<void>
-  /** 0: each transaction is mined at once in its own block. Otherwise a block every `blockTimeMs`. */
-  setMining: (blockTimeMs: number) => Promise<void>
+  /**
+   * 0: each transaction is mined at once in its own block. Otherwise a block every `blockTimeMs`; with `atOnce`, a
+   * transaction doesn't wait for it.
+   */
+  setMining: (blockTimeMs: number, options?: { atOnce?: boolean }) => Promise<void>
   setEthUsd: (usd: number) => Promise<void>
 }
 
@@ -81,8 +84,8 @@ export async function prepareChain(options: PrepareOptions): Promise<PreparedCha
     await send(create2Factory, create2Data(code), create2GasLimit(code))
   }
 
-  const setMining = async (blockTimeMs: number) => {
-    await client.setAutomine(blockTimeMs === 0)
+  const setMining: PreparedChain['setMining'] = async (blockTimeMs, { atOnce = blockTimeMs === 0 } = {}) => {
+    await client.setAutomine(atOnce)
     await client.request({ method: 'evm_setIntervalMining', params: [blockTimeMs] } as never)
   }
 

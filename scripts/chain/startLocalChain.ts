@@ -14,6 +14,8 @@ export type LocalChainOptions = {
   chainId?: number
   /** Milliseconds between blocks, once the chain is prepared. 0 mines one block a transaction. Default 1000. */
   blockTimeMs?: number
+  /** A transaction doesn't wait for the next block. Default false. */
+  atOnce?: boolean
   /** How many funded dev accounts (accounts.ts). Default 20. */
   accounts?: number
   /** Base fee of the first block, in wei. Default 1,000,000 (0.001 gwei), as on Base. */
@@ -68,7 +70,10 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
       withBatchSettlement: options.withBatchSettlement ?? true,
       ethUsd: options.ethUsd ?? 3000,
     })
-    if (!options.bare) await prepared.setMining(options.blockTimeMs ?? 1000)
+    if (!options.bare) {
+      const { blockTimeMs = 1000, atOnce } = options
+      await prepared.setMining(blockTimeMs, atOnce === undefined ? {} : { atOnce })
+    }
     return {
       ...prepared,
       url,

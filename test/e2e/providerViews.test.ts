@@ -36,7 +36,7 @@ afterAll(async () => {
 test('behavior: revenue by hour, day and month is what the wallet has: summed, live, through a reorg, and summed again', async () => {
   const early = await pay([40 * dayMs, 30 * hourMs, 0])
   await stack.keeper.restart(eager)
-  await untilSummed(early)
+  await untilFinal(early)
   await stack.keeper.stop()
   await expectViews({ settled: early, open: [] })
 
@@ -56,7 +56,7 @@ test('behavior: revenue by hour, day and month is what the wallet has: summed, l
   await expectViews({ settled: early, open: late })
 
   await stack.keeper.start(eager)
-  await untilSummed([...early, ...late])
+  await untilFinal([...early, ...late])
   await expectViews({ settled: [...early, ...late], open: [] })
 })
 
@@ -72,7 +72,13 @@ async function pay(agesMs: number[]): Promise<string[]> {
   return ids
 }
 
-/** Until the gateway's own loop has added them to the sums, once they are final. */
+/** Until they are final, thirty blocks later, and the gateway's own loop has added them to the sums. */
+async function untilFinal(ids: string[]): Promise<void> {
+  await stack.chain.setMining(200, { atOnce: true })
+  await untilSummed(ids)
+  await stack.chain.setMining(1_000, { atOnce: true })
+}
+
 async function untilSummed(ids: string[]): Promise<void> {
   await until('they are in the sums', async () => {
     const summed = await database`select from payment where id = any(${ids}) and summarised is not null`

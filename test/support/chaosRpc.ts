@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
 import type { Hex } from 'viem'
+import { drawFrom } from './draw.ts'
 import { askStaleNode, type Call, type Reply } from './staleHead.ts'
 
 /**
@@ -270,18 +271,6 @@ function refuseRange({ id, method, params }: Call, limit: number | undefined): R
   const { fromBlock, toBlock } = (params?.[0] ?? {}) as { fromBlock?: string; toBlock?: string }
   if (Number(toBlock) - Number(fromBlock) < limit) return undefined
   return { jsonrpc: '2.0', id, error: { code: -32602, message: `block range is over ${limit}` } }
-}
-
-/** Numbers in [0, 1) that depend on the text alone: FNV-1a into mulberry32. */
-function drawFrom(seed: string): () => number {
-  let state = 0x811c9dc5
-  for (const character of seed) state = Math.imul(state ^ character.charCodeAt(0), 0x01000193)
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
-  }
 }
 
 function pause(ms: number, signal: AbortSignal): Promise<void> {

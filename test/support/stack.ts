@@ -12,19 +12,21 @@ export type TestStack = Stack & {
   rpc: PublicClient
 }
 
-const blockTimeMs = 200
+/** Few blocks, which cost every process time; a transaction waits for none of them. */
+const mining = { blockTimeMs: 1_000, atOnce: true }
 
-/** The real stack, on a database of the run's Postgres and a chain of its own that mines five blocks a second. */
+/** The real stack, on a database of the run's Postgres and a chain of its own. */
 export async function startTestStack({ chain, env, ...options }: StackOptions = {}): Promise<TestStack> {
   const stack = await startStack({
     databaseUrl: await createTestDatabase(),
     ...options,
-    chain: { blockTimeMs, baseFeePerGas: 50_000n, ...chain },
+    chain: { ...mining, baseFeePerGas: 50_000n, ...chain },
     // All of a test's buyers and providers have one address.
     env: {
       ...env,
       api: { RATE_LIMITS: 'off', ...env?.api },
-      keeper: { KEEPER_POLL_MS: '100', ...env?.keeper },
+      // What a killed keeper held is free soon.
+      keeper: { KEEPER_POLL_MS: '100', KEEPER_LEASE_MS: '3000', ...env?.keeper },
     },
   })
   const rpc = createPublicClient({ transport: http(stack.chain.url), cacheTime: 0, pollingInterval: 50 })
@@ -62,5 +64,5 @@ export async function dropBlocksSince({ rpc, chain, databaseUrl }: TestStack, { 
   }).finally(() => database.end())
   await rpc.request({ method: 'evm_revert', params: [id] } as never)
   for (let block = height; block <= head; block++) await rpc.request({ method: 'evm_mine' } as never)
-  await chain.setMining(blockTimeMs)
+  await chain.setMining(mining.blockTimeMs, mining)
 }

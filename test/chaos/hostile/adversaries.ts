@@ -1,0 +1,175 @@
+import { setTimeout as wait } from 'node:timers/promises'
+import { type Address, createWalletClient, http, parseGwei } from 'viem'
+import { maxWebhooks } from '#api/portal/webhooks/registry'
+import { networks } from '#protocol/networks'
+import { encodePayload, parsePayload } from '#protocol/payload'
+import { splitPrice } from '#protocol/tier'
+import { devAccount } from '../../../scripts/chain/accounts.ts'
+import { cancelDirectly, randomHex, signAuthorization } from '../../support/usdc.ts'
+import { openReceiver, registerWebhook, type Scene, signal } from './scene.ts'
+import { type Lie, lyingWallets } from './wallets.ts'
+
+/** A number in [0, 1), always the same ones for a seed. */
+export type Draw = () => number
+
+/**
+ * Does its worst again and again until the signal fires, and then leaves the machines as they were.
+ * What it learns of itself it writes into the scene.
+ */
+export type Adversary = (scene: Scene, draw: Draw, over: AbortSignal) => Promise<void>
+
+/** How long a host is frozen, gas is dear, a wallet is left alone: short enough to come several times. */
+const faultMs = 6_000
+
+const pick = <One>(draw: Draw, from: readonly One[]): One => from[Math.floor(draw() * from.length)] as One
+
+/** Acts every so often, a third sooner or later; one act that fails doesn't end the play. */
+async function again(
+  { scene, draw, over, everyMs }: { scene: Scene; draw: Draw; over: AbortSignal; everyMs: number },
+  act: () => Promise<unknown>,
+): Promise<void> {
+  while (!over.aborted) {
+    await act().catch((error: unknown) => scene.events.push(String(error).slice(0, 200)))
+    await wait(everyMs * (0.67 + draw() * 0.67), undefined, { signal: over }).catch(() => {})
+  }
+}
+
+/** Payers with code that say yes to whoever simulates, and no to the miner. */
+const liars: Adversary = async (scene, draw, over) => {
+  const shop = await scene.shop('0.05')
+  const fickle: Address[] = []
+  const miner = createWalletClient({ account: devAccount(17), transport: http(scene.stack.chain.url) })
+  await Promise.all([
+    again({ scene, draw, over, everyMs: 1_000 }, async () => {
+      const lie = pick(draw, Object.keys(lyingWallets) as Lie[])
+      const { account, client } = await scene.buyer(lyingWallets[lie])
+      scene.liars.set(account.address.toLowerCase() as Address, lie)
+      if (lie === 'storage') fickle.push(account.address)
+      for (let i = 0; i < 3; i++) await client.request(shop.url).catch(() => {})
+    }),
+    again({ scene, draw, over, everyMs: 400 }, async () => {
+      for (const to of fickle.slice(-5))
+        await miner.sendTransaction({ to, chain: null, gas: 60_000n, maxPriorityFeePerGas: parseGwei('5') })
+    }),
+  ])
+}
+
+/** Buyers who cancel a half, or both, once they were served. */
+const cancellers: Adversary = async (scene, draw, over) => {
+  const { stack, token } = scene
+  const served = { network: networks[stack.chain.network], token, client: stack.rpc }
+  const shop = await scene.shop('0.05')
+  await again({ scene, draw, over, everyMs: 2_500 }, async () => {
+    const { account, client } = await scene.buyer()
+    scene.liars.set(account.address.toLowerCase() as Address, 'cancels')
+    const { payment } = await client.request(shop.url)
+    const halves = pick(draw, [[0], [1], [0, 1]])
+    for (const half of halves) {
+      const { nonce } = parsePayload(payment?.payloads[half] ?? '')
+      await cancelDirectly({ chain: stack.chain, served }, account, nonce)
+    }
+  })
+}
+
+/** A provider with as many webhooks as it may have, none of which answers, and trade that makes them due. */
+const tarpits: Adversary = async (scene, draw, over) => {
+  const tarpit = await openReceiver(() => {}, { answers: false })
+  const shop = await scene.shop('0.01')
+  for (let i = 0; i < maxWebhooks; i++) await registerWebhook(scene, shop, `${tarpit.url}${i}`)
+  const { client } = await scene.buyer()
+  await again({ scene, draw, over, everyMs: 1_000 }, () => client.request(shop.url))
+  await tarpit.close()
+}
+
+/** Strangers at the facilitator: junk signatures by the hundred, transfers of nothing, and half a cent every second. */
+const submitters: Adversary = async (scene, draw, over) => {
+  const { stack, token } = scene
+  const at = { network: networks[stack.chain.network], token }
+  const shop = await scene.shop('0.01')
+  const { account } = await scene.buyer()
+  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 93_600) }
+  const transfer = (to: Address, value: bigint) =>
+    signAuthorization(at, account, { from: account.address, to, value, nonce: randomHex(32), ...window })
+  const submit = async (transfers: readonly string[], key?: string) => {
+    const response = await fetch(new URL('/submit', pick(draw, scene.keepers).service.url), {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...(key && { authorization: `Bearer ${key}` }) },
+      body: JSON.stringify({ network: stack.chain.network, transfers }),
+      signal: AbortSignal.any([over, AbortSignal.timeout(30_000)]),
+    })
+    await response.text()
+  }
+  const { providerAmount, feeAmount } = splitPrice(5_000n)
+  await again({ scene, draw, over, everyMs: 1_000 }, async () => {
+    const kind = pick(draw, ['junk', 'nothing', 'keyless', 'keyless'] as const)
+    if (kind === 'junk') {
+      const one = await transfer(shop.address, 1n)
+      const junk = Array.from({ length: 344 }, () => encodePayload({ ...one, nonce: randomHex(32) }))
+      return submit(junk, shop.apiKey)
+    }
+    if (kind === 'nothing') return submit([encodePayload(await transfer(shop.address, 0n))], shop.apiKey)
+    const halves = [
+      await transfer(shop.address, providerAmount),
+      await transfer(stack.platformWallet, feeAmount),
+    ]
+    return submit(halves.map(encodePayload))
+  })
+}
+
+/** Honest, but dear: each is settled at once, before everything else. */
+const dear: Adversary = async (scene, draw, over) => {
+  const shop = await scene.shop('10')
+  const { client } = await scene.buyer()
+  await again({ scene, draw, over, everyMs: 2_000 }, () => client.request(shop.url))
+}
+
+/** Gas costs more than any keeper may offer, for a while. */
+const gasSpikes: Adversary = async (scene, draw, over) => {
+  const { chain } = scene
+  const calm = async () => {
+    await chain.setNextBlockBaseFeePerGas({ baseFeePerGas: 50_000n })
+  }
+  await again({ scene, draw, over, everyMs: 3 * faultMs }, async () => {
+    await wait(faultMs * draw(), undefined, { signal: over })
+    const until = Date.now() + faultMs * (0.5 + draw() / 2)
+    while (Date.now() < until && !over.aborted) {
+      await chain.setNextBlockBaseFeePerGas({ baseFeePerGas: parseGwei('500') })
+      await wait(200)
+    }
+    await calm()
+  })
+  await calm()
+}
+
+/** A keeper's host stands still at any instruction, and goes on later as if nothing had been. */
+const frozenHosts: Adversary = async (scene, draw, over) => {
+  await again({ scene, draw, over, everyMs: faultMs }, async () => {
+    const { name, service } = pick(draw, scene.keepers)
+    signal(service, 'SIGSTOP')
+    scene.events.push(`${new Date().toISOString()} ${name} frozen`)
+    await wait(faultMs, undefined, { signal: over }).catch(() => {})
+    signal(service, 'SIGCONT')
+  })
+}
+
+/** All connections to the database fall silent at once, as in a failover without a reset; new ones work. */
+const silentDatabases: Adversary = async (scene, draw, over) => {
+  await again({ scene, draw, over, everyMs: 2 * faultMs }, async () => {
+    const { name, postgres } = pick(draw, [...scene.keepers, scene.api])
+    postgres.abandon()
+    scene.events.push(`${new Date().toISOString()} the database connections of the ${name} are silent`)
+  })
+}
+
+export const adversaries = {
+  liars,
+  cancellers,
+  tarpits,
+  submitters,
+  dear,
+  gasSpikes,
+  frozenHosts,
+  silentDatabases,
+} satisfies Record<string, Adversary>
+
+export type AdversaryName = keyof typeof adversaries

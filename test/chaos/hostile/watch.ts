@@ -1,0 +1,44 @@
+import { setTimeout as wait } from 'node:timers/promises'
+import type { Host, Scene } from './scene.ts'
+
+/** For how long a loop may stand still before `/readyz` has to say so. */
+const unseenMs = 15_000
+const lookMs = 500
+
+/**
+ * Looks at every keeper's `/readyz` and at the lease that its worker renews with each step.
+ *
+ * @returns once it is over, the moments at which a probe said that all is well although the worker had stood still for
+ *   longer than {@link unseenMs}.
+ */
+export async function watchReadiness(scene: Scene, over: AbortSignal): Promise<string[]> {
+  const lies = await Promise.all(scene.keepers.map((keeper) => watch(scene, keeper, over)))
+  return lies.flat()
+}
+
+async function watch(
+  { database }: Scene,
+  { name, service, wallet }: Host,
+  over: AbortSignal,
+): Promise<string[]> {
+  const lies: string[] = []
+  let movedAt = Date.now()
+  let renewal = ''
+  while (!over.aborted) {
+    const [row] = await database<{ renewal: string }[]>`
+      select expires_at::text as renewal from wallet_lease where address = ${wallet?.toLowerCase() ?? ''}`
+    if (row && row.renewal !== renewal) {
+      renewal = row.renewal
+      movedAt = Date.now()
+    }
+    const answer = await fetch(new URL('/readyz', service.url), { signal: AbortSignal.timeout(5_000) }).catch(
+      () => undefined,
+    )
+    await answer?.body?.cancel()
+    const stillMs = Date.now() - movedAt
+    if (answer?.ok && stillMs > unseenMs)
+      lies.push(`${name} is green, ${stillMs} ms after its worker's last step`)
+    await wait(lookMs, undefined, { signal: over }).catch(() => {})
+  }
+  return lies
+}
