@@ -43,3 +43,40 @@ test.each([
   expect([response.status, response.headers.get('allow')]).toEqual([405, allow])
   expect(await response.json()).toMatchObject({ code: 'method_not_allowed' })
 })
+
+test.each([
+  ['GET', '/challenge', 'no-store'],
+  ['POST', '/verify', 'no-store'],
+  ['POST', '/providers', 'no-store'],
+  ['GET', '/receipts/pay_1', 'no-store'],
+  ['GET', '/account', 'no-store'],
+  ['GET', '/nowhere', 'no-store'],
+  ['GET', '/readyz', 'no-store'],
+  ['GET', '/metrics', 'no-store'],
+  ['GET', '/dashboard/', 'no-cache'],
+  ['GET', '/.well-known/jwks.json', 'public, max-age=300'],
+])('behavior: %s %s: %s, and its type is not guessed', async (method, path, cacheControl) => {
+  const { headers } = await gateway.app.request(path, { method })
+  expect(headers.get('cache-control')).toBe(cacheControl)
+  expect(headers.get('x-content-type-options')).toBe('nosniff')
+})
+
+test('behavior: challenges, receipts, keys and secrets are kept in no cache', async () => {
+  const { app } = gateway
+  const shop = await openShop(app)
+  const payer = await gateway.buyer(1_000_000n)
+  const verified = await call(app, 'POST', '/verify', { json: await signedBody(gateway, shop, payer) })
+  const at = `/providers/${shop.providerId}`
+  const { key } = shop
+  const answers = [
+    verified,
+    await call(app, 'GET', `/challenge?providerId=${shop.providerId}&endpointId=${shop.endpointId}`),
+    await call(app, 'GET', `/receipts/${verified.body.paymentId}`),
+    await call(app, 'POST', '/providers', { json: { name: 'Another' } }),
+    await call(app, 'POST', `${at}/keys`, { json: {}, key }),
+    await call(app, 'POST', `${at}/webhooks`, { json: { url: 'http://127.0.0.1/' }, key }),
+  ]
+  for (const { status, headers } of answers) {
+    expect([status < 300, headers.get('cache-control')]).toEqual([true, 'no-store'])
+  }
+})

@@ -6,6 +6,7 @@ import type { Database } from '#ledger/database'
 import { answerProblem } from '#process/problem'
 import { createRateLimiter, type RateLimiter } from '#process/rateLimiter'
 import { refuseOtherMethods } from '#process/refuseOtherMethods'
+import { responseHeaders } from '#process/responseHeaders'
 import { allowBrowsers } from './http/allowBrowsers.ts'
 import { authenticate, requireOwner } from './http/authenticate.ts'
 import { countCalls } from './http/countCalls.ts'
@@ -115,6 +116,7 @@ export function createApp({
   const verification = { sql, networks, offers, rateLimiter, receiptKeys, payerSignatures, settings, now }
 
   const app = createRouter(log)
+  app.use(responseHeaders)
   app.use(measure(metrics))
   // Before the API keys: METRICS_TOKEN is none.
   addMetricsRoute(app, { metrics, settings })

@@ -4,6 +4,7 @@ import { clientAddress } from '#process/clientAddress'
 import type { Logger } from '#process/log'
 import { answerProblem, toCodedError } from '#process/problem'
 import { refuseOtherMethods } from '#process/refuseOtherMethods'
+import { responseHeaders } from '#process/responseHeaders'
 import { BaseError } from '#protocol/errors'
 import type { Metrics } from '../metrics.ts'
 import { type SubmitDependencies, submitTransfers } from './submit.ts'
@@ -26,6 +27,7 @@ const mostBytes = 1_000_000
 /** The keeper's HTTP side: the facilitator, and what operators and their probes ask. */
 export function createApp({ submit, trustedProxies, readiness, metrics, log }: AppDependencies): Hono {
   const app = new Hono()
+  app.use(responseHeaders)
 
   app.onError((error, c) => {
     const coded = toCodedError(error)

@@ -32,7 +32,12 @@ test('default: settles, says how it is, and drains on SIGTERM', async () => {
   await until('it is settled', () => stack.isSettled([payment]))
 
   const url = `http://127.0.0.1:${port}`
-  expect((await fetch(`${url}/livez`)).status).toBe(200)
+  const { status, headers } = await fetch(`${url}/livez`)
+  expect([status, headers.get('x-content-type-options'), headers.get('cache-control')]).toEqual([
+    200,
+    'nosniff',
+    'no-store',
+  ])
   const ready = await fetch(`${url}/readyz`)
   expect(await ready.json()).toMatchObject({ status: 'ok' })
   const readMetrics = async () => (await fetch(`${url}/metrics`)).text()

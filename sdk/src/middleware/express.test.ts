@@ -1,4 +1,5 @@
 import { createServer } from 'node:http'
+import { connect } from 'node:net'
 import { Readable } from 'node:stream'
 import express, { type ErrorRequestHandler } from 'express'
 import { expect, test } from 'vitest'
@@ -46,6 +47,20 @@ async function start(gate = options): Promise<string> {
     response.write('good so far, ')
     response.statusCode = 500
     response.end('too late')
+  })
+  app.get('/cached', (_, response) => {
+    response.set('Cache-Control', 'public, max-age=60, s-maxage=600').send('for all')
+  })
+  app.get('/secret', (_, response) => {
+    response.set('Cache-Control', 'no-store').send('for one')
+  })
+  app.get('/head/:form', (request, response) => {
+    const value = 'public, max-age=60'
+    const { form } = request.params
+    if (form === 'object') response.writeHead(200, { 'cache-control': value, 'x-own': 'kept' })
+    if (form === 'flat') response.writeHead(200, ['x-own', 'kept', 'Cache-Control', value])
+    if (form === 'message') response.writeHead(200, 'Fine', { 'Cache-Control': value, 'x-own': 'kept' })
+    response.end()
   })
   app.get('/wrong', (_, response) => {
     response.status(404).end('no such city')
@@ -102,6 +117,52 @@ test.each(['/stream', '/wrong'])('behavior: %s is paid for', async (path) => {
   await response.text()
   expect(response.headers.get('service-receipt')).not.toBeNull()
 })
+
+test.each([
+  ['/weather', 'private'],
+  ['/wrong', 'private'],
+  ['/cached', 'private, max-age=60'],
+  ['/secret', 'no-store'],
+  ['/head/object', 'private, max-age=60'],
+  ['/head/flat', 'private, max-age=60'],
+  ['/head/message', 'private, max-age=60'],
+])('behavior: no shared cache may keep %s', async (path, cacheControl) => {
+  const { status, headers } = await fetch(`${await start()}${path}`, paid)
+  expect([path, status < 500, headers.get('cache-control')]).toEqual([path, true, cacheControl])
+  if (path.startsWith('/head/')) expect(headers.get('x-own')).toBe('kept')
+})
+
+/** Asks with a request line and a Host header that no proper client sends. */
+async function askRaw(
+  target: string,
+  host: string,
+): Promise<{ status: number; resource: string | undefined }> {
+  const socket = connect(Number(new URL(await start()).port), '127.0.0.1')
+  socket.end(`GET ${target} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`)
+  let text = ''
+  for await (const chunk of socket) text += String(chunk)
+  const [, body = ''] = text.split('\r\n\r\n')
+  const { accepts } = JSON.parse(/\{.*\}/s.exec(body)?.[0] ?? '{}') as { accepts?: { resource: string }[] }
+  return { status: Number(text.split(' ', 2)[1]), resource: accepts?.[0]?.resource }
+}
+
+test.each([
+  ['/weather', 'x/cheap?', 'http://localhost/weather'],
+  ['/weather', 'x/cheap#', 'http://localhost/weather'],
+  ['/weather', 'user@x', 'http://localhost/weather'],
+  ['/weather?a=1', 'shop.example:8080', 'http://shop.example:8080/weather?a=1'],
+  ['/weather', '[::1]:80', 'http://[::1]/weather'],
+  ['//other/cheap', 'shop.example', 'http://shop.example//other/cheap'],
+])('behavior: %s asked of host %s is %s', async (target, host, resource) => {
+  expect(await askRaw(target, host)).toEqual({ status: 402, resource })
+})
+
+test.each(['/weather/../cheap', '/weather/%2e%2E/cheap', '/weather\\..\\cheap', 'http://x/cheap'])(
+  'error: %s means one path to Express and another to a URL',
+  async (target) => {
+    expect(await askRaw(target, 'shop.example')).toEqual({ status: 400, resource: undefined })
+  },
+)
 
 test('behavior: plain node:http, without Express', async () => {
   const gate = requirePayment(options)

@@ -1,4 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { errorCodes } from '../protocol/errors.ts'
+import { paidCacheControl } from './cacheControl.ts'
 import {
   createGate,
   type Gate,
@@ -32,9 +34,11 @@ export function requirePayment(
 ): (request: IncomingMessage, response: ServerResponse, next: (error?: unknown) => void) => void {
   const gate = createGate(options)
   return (request: Request, response: Response, next) => {
+    const url = urlOf(request)
+    if (url === undefined) return refuseTarget(response)
     const decided = gate.check({
       method: request.method ?? 'GET',
-      url: urlOf(request),
+      url,
       authorization: request.headers.authorization,
     })
     decided.then((decision) => {
@@ -49,6 +53,7 @@ export function requirePayment(
       response.setHeader(paymentIdHeader, payment.paymentId)
       response.setHeader(paymentStatusHeader, 'verified')
       response.setHeader(receiptHeader, payment.receipt)
+      keepPrivate(response)
       holdFailure(response, payment, gate)
       next()
     }, next)
@@ -104,11 +109,63 @@ function holdFailure(response: Response, payment: VerifiedPayment, gate: Gate): 
   }) as typeof end
 }
 
-/** As the buyer sees it, as far as the server can know; `publicUrl` corrects it behind a proxy. */
-function urlOf(request: Request): string {
+/** Whatever the handler says, what was paid for is in no shared cache. */
+function keepPrivate(response: Response): void {
+  const { writeHead } = response
+  response.writeHead = ((status: number, ...rest: unknown[]) => {
+    const { given, others } = takeCacheControl(rest.at(-1))
+    const value = given ?? response.getHeader('Cache-Control')
+    response.setHeader('Cache-Control', paidCacheControl(value === undefined ? undefined : String(value)))
+    return Reflect.apply(writeHead, response, [status, ...rest.slice(0, -1), others])
+  }) as typeof writeHead
+}
+
+/** Takes `Cache-Control` out of what a handler gives to `writeHead`, in any of the forms that Node accepts. */
+function takeCacheControl(headers: unknown): { given: unknown; others: unknown } {
+  const isOther = (name: unknown) => String(name).toLowerCase() !== 'cache-control'
+  if (typeof headers !== 'object' || headers === null) return { given: undefined, others: headers }
+  const isFlat = Array.isArray(headers) && !Array.isArray(headers[0])
+  const pairs: unknown[][] = isFlat
+    ? headers.flatMap((name, index) => (index % 2 === 0 ? [[name, headers[index + 1]]] : []))
+    : Array.isArray(headers)
+      ? headers
+      : Object.entries(headers)
+  const others = pairs.filter(([name]) => isOther(name))
+  const given = pairs.find(([name]) => !isOther(name))?.[1]
+  if (Array.isArray(headers)) return { given, others: isFlat ? others.flat() : others }
+  return { given, others: Object.fromEntries(others) }
+}
+
+const hostPattern = /^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?$/i
+/** What the URL parser would take for another path: dot segments and backslashes. */
+const ambiguousPath = /\\|(?:^|\/)(?:\.|%2e){1,2}(?:\/|$)/i
+
+/**
+ * The URL as the buyer sees it, as far as the server can know; `publicUrl` corrects it behind a proxy.
+ *
+ * Express routes by the path as it came, and the gateway finds the endpoint by the URL. Both must mean the same, or a
+ * caller would be charged for another endpoint than the one that serves: the `Host` header only ever becomes the host.
+ *
+ * @returns undefined for a path that has no such URL
+ */
+function urlOf(request: Request): string | undefined {
   const isEncrypted = 'encrypted' in request.socket && request.socket.encrypted === true
   const protocol = request.protocol ?? (isEncrypted ? 'https' : 'http')
-  const path = request.originalUrl ?? request.url ?? '/'
-  const url = `${protocol}://${request.headers.host ?? 'localhost'}${path}`
-  return URL.canParse(url) ? url : `${protocol}://localhost/`
+  const { host = '' } = request.headers
+  const target = request.originalUrl ?? request.url ?? '/'
+  const [path = ''] = target.split('?', 1)
+  if (!path.startsWith('/') || ambiguousPath.test(path)) return undefined
+  const origin = `${protocol}://${hostPattern.test(host) ? host : 'localhost'}`
+  const url = URL.parse(origin) ?? new URL(`${protocol}://localhost`)
+  url.pathname = path
+  url.search = target.slice(path.length)
+  return url.href
+}
+
+function refuseTarget(response: Response): void {
+  const { status, title } = errorCodes.invalid_request
+  const detail = 'The request target must be a path without dot segments and backslashes'
+  const problem = { type: 'about:blank', title, status, detail, code: 'invalid_request' }
+  response.writeHead(status, { 'Content-Type': 'application/problem+json', 'Cache-Control': 'no-store' })
+  response.end(JSON.stringify(problem))
 }

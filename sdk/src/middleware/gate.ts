@@ -231,7 +231,8 @@ function routeOf({ method, url }: GateRequest): string {
 function publicUrlOf(url: string, publicUrl: string | undefined): string {
   if (!publicUrl) return url
   const { pathname, search } = new URL(url)
-  return new URL(pathname + search, publicUrl).href
+  // Not resolved against it: `//other/path` would name another host, and so another path.
+  return new URL(publicUrl).origin + pathname + search
 }
 
 /** No challenge could be had: what concerns the buyer passes, the rest is ours to put right. */

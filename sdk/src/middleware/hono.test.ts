@@ -15,6 +15,8 @@ function createApp() {
   const app = new Hono<{ Variables: PaymentVariables }>()
   app.use(requirePayment(options))
   app.get('/weather', (c) => c.json({ sunny: true, payment: c.get('payment') }))
+  app.get('/cached', (c) => c.text('for all', 200, { 'Cache-Control': 'public, max-age=60, s-maxage=600' }))
+  app.get('/secret', (c) => c.text('for one', 200, { 'Cache-Control': 'no-store' }))
   app.get('/throws', () => {
     throw new Error('no weather')
   })
@@ -31,6 +33,15 @@ test('default', async () => {
   expect(await response.json()).toEqual({ sunny: true, payment: { verified: true, receipt, paymentId } })
   expect(response.headers.get('service-payment-id')).toBe(paymentId)
   expect(response.headers.get('service-payment-status')).toBe('verified')
+})
+
+test.each([
+  ['/weather', 'private'],
+  ['/cached', 'private, max-age=60'],
+  ['/secret', 'no-store'],
+])('behavior: no shared cache may keep %s', async (path, cacheControl) => {
+  const { headers } = await createApp().request(path, paid)
+  expect(headers.get('cache-control')).toBe(cacheControl)
 })
 
 test('behavior: 402 with a challenge', async () => {

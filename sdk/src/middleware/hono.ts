@@ -1,4 +1,5 @@
 import type { Context, MiddlewareHandler } from 'hono'
+import { paidCacheControl } from './cacheControl.ts'
 import {
   createGate,
   type GateOptions,
@@ -38,6 +39,7 @@ export function requirePayment(options: GateOptions): MiddlewareHandler<{ Variab
     const { payment } = decision
     c.set('payment', payment)
     await next()
+    c.header('Cache-Control', paidCacheControl(c.res.headers.get('cache-control')))
     c.header(paymentIdHeader, payment.paymentId)
     if (hasFailed(c) && (await gate.void(payment))) {
       c.header(paymentStatusHeader, 'voided')
