@@ -53,6 +53,15 @@ export default createConfig({
       })),
     },
   },
+  blocks: {
+    /** When what no node could show is asked for again. From the head on: no block of the past is fetched for it. */
+    Quarantine: {
+      chain: perChain(({ network }) => ({
+        startBlock: 'latest' as const,
+        interval: network.name === 'localhost' ? 1 : 5,
+      })),
+    },
+  },
 })
 
 function isLoopback(url: string): boolean {

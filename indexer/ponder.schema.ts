@@ -1,7 +1,7 @@
 import { index, onchainTable, primaryKey, relations } from 'ponder'
 
 // What the chain says, as raw values: addresses, hashes and nonces lower-case, amounts in USDC base units,
-// times in Unix seconds, days as `YYYY-MM-DD` in UTC. Every table starts its key with the chain, so that one
+// times in Unix seconds. Every table starts its key with the chain, so that one
 // instance serves several. docs/indexer.md describes each table for its readers.
 
 /** An EIP-3009 authorization that USDC's own logs prove to be used or cancelled. */
@@ -86,35 +86,6 @@ export const batchRecipient = onchainTable(
   }),
 )
 
-/** What a wallet received, ever. */
-export const wallet = onchainTable(
-  'wallet',
-  (t) => ({
-    chainId: t.integer().notNull(),
-    address: t.hex().notNull(),
-    paymentCount: t.integer().notNull(), // transfers by authorization, in batches or not
-    total: t.bigint().notNull(),
-    batchCount: t.integer().notNull(),
-    firstBlockTime: t.bigint().notNull(),
-    lastBlockTime: t.bigint().notNull(),
-  }),
-  (table) => ({ pk: primaryKey({ columns: [table.chainId, table.address] }) }),
-)
-
-/** What a wallet received on one day: a year is 366 rows. */
-export const walletDay = onchainTable(
-  'wallet_day',
-  (t) => ({
-    chainId: t.integer().notNull(),
-    address: t.hex().notNull(),
-    day: t.text().notNull(),
-    paymentCount: t.integer().notNull(),
-    total: t.bigint().notNull(),
-    batchCount: t.integer().notNull(),
-  }),
-  (table) => ({ pk: primaryKey({ columns: [table.chainId, table.address, table.day] }) }),
-)
-
 /** Who settles: the sender of `settle`, which is a contract where one stands in front. */
 export const keeper = onchainTable(
   'keeper',
@@ -132,46 +103,7 @@ export const keeper = onchainTable(
   (table) => ({ pk: primaryKey({ columns: [table.chainId, table.address] }) }),
 )
 
-export const dailyTotal = onchainTable(
-  'daily_total',
-  (t) => ({
-    chainId: t.integer().notNull(),
-    day: t.text().notNull(),
-    batchCount: t.integer().notNull(),
-    authorizations: t.integer().notNull(),
-    paymentCount: t.integer().notNull(),
-    providerTotal: t.bigint().notNull(),
-    feeTotal: t.bigint().notNull(),
-    directCount: t.integer().notNull(), // authorizations that were sent straight to USDC
-    directTotal: t.bigint().notNull(),
-    gasUsed: t.bigint().notNull(),
-    gasCost: t.bigint().notNull(),
-  }),
-  (table) => ({ pk: primaryKey({ columns: [table.chainId, table.day] }) }),
-)
-
-/** Every USDC Transfer to a platform wallet, whatever caused it. */
-export const platformTransfer = onchainTable(
-  'platform_transfer',
-  (t) => ({
-    chainId: t.integer().notNull(),
-    txHash: t.hex().notNull(),
-    logIndex: t.integer().notNull(),
-    token: t.hex().notNull(),
-    sender: t.hex().notNull(),
-    recipient: t.hex().notNull(),
-    value: t.bigint().notNull(),
-    blockNumber: t.bigint().notNull(),
-    blockHash: t.hex().notNull(),
-    blockTime: t.bigint().notNull(),
-  }),
-  (table) => ({
-    pk: primaryKey({ columns: [table.chainId, table.txHash, table.logIndex] }),
-    byRecipient: index().on(table.chainId, table.recipient, table.blockTime.desc()),
-  }),
-)
-
-/** A log that couldn't be read for what it claims to be. Nothing here counts as paid; the keeper's evidence may. */
+/** A log that couldn't be read. Nothing here counts as paid; the keeper's evidence may. A missing receipt is asked for again. */
 export const quarantine = onchainTable(
   'quarantine',
   (t) => ({
@@ -182,6 +114,7 @@ export const quarantine = onchainTable(
       .text({ enum: ['receipt_unavailable', 'unpaired_authorization', 'outcomes_mismatch'] })
       .notNull(),
     detail: t.text().notNull(),
+    sequence: t.integer(), // of the batch whose receipt is missing; null: of none
     blockNumber: t.bigint().notNull(),
     blockHash: t.hex().notNull(),
     blockTime: t.bigint().notNull(),
@@ -212,10 +145,4 @@ export const batchRecipientRelations = relations(batchRecipient, ({ one }) => ({
     fields: [batchRecipient.chainId, batchRecipient.txHash, batchRecipient.logIndex],
     references: [batch.chainId, batch.txHash, batch.logIndex],
   }),
-  wallet: one(wallet, {
-    fields: [batchRecipient.chainId, batchRecipient.recipient],
-    references: [wallet.chainId, wallet.address],
-  }),
 }))
-
-export const walletRelations = relations(wallet, ({ many }) => ({ batches: many(batchRecipient) }))

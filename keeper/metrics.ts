@@ -78,6 +78,12 @@ export function createMetrics() {
       help: '1 while the index may not be believed',
       labelNames: ['network', 'reason'],
     }),
+    indexQuarantined: new Gauge({
+      ...shared,
+      name: 'tollkeeper_index_quarantined',
+      help: 'Logs that the index could not read, by reason',
+      labelNames: ['network', 'reason'],
+    }),
     walletBalance: new Gauge({
       ...shared,
       name: 'tollkeeper_wallet_balance_ether',

@@ -1,49 +1,47 @@
 import type { Context } from 'ponder:registry'
-import { createPublicClient, type Hex, http, numberToHex, type PublicClient, pad } from 'viem'
+import { type Hex, numberToHex, pad } from 'viem'
+import { askNodes } from './nodes.ts'
 import { type Addresses, batchSettled, type Reading, type Receipt, readReceipt } from './receipt.ts'
 
 type Chain = Pick<Context, 'chain'>
 
-export type TransactionPlace = { transactionHash: Hex; blockHash: Hex }
+export type TransactionPlace = { txHash: Hex; blockHash: Hex }
 
-/** A node behind a load balancer may not know yet what another one has announced: 15 seconds in all. */
-const retryDelaysMs = [125, 250, 500, 1_000, 2_000, 4_000, 8_000]
+export type FoundReceipt = { receipt: Receipt; reading: Reading }
 
 /** The last one read: a transaction brings many events in a row, and they share a receipt, or that nobody has it. */
 let last: { key: string; found: FoundReceipt | null } | undefined
-
-export type FoundReceipt = { receipt: Receipt; reading: Reading }
 
 /**
  * Fetches and reads a transaction's receipt as it stands in the given block; null if no node has it.
  *
  * Not through `context.client`: Ponder keeps a receipt by its transaction's hash alone and drops it at no reorg, so the
  * same bytes mined again would get the receipt of the block that is gone.
- *
- * A node that can't be reached throws: then Ponder stops, and starts again where it was.
  */
 export async function fetchReceipt(
   { chain }: Chain,
   place: TransactionPlace,
   addresses: Addresses,
+  { isPatient = true } = {},
 ): Promise<FoundReceipt | null> {
   const key = keyOf(chain.id, place)
-  if (last?.key === key) return last.found
-  const early = plans.get(chain.id)?.underWay.get(key)
-  plans.get(chain.id)?.underWay.delete(key)
-  for (const delay of [0, ...retryDelaysMs]) {
-    if (delay > 0) await new Promise((resolve) => setTimeout(resolve, delay))
-    const receipt = (delay === 0 && (await early)) || (await request(chain.name, place))
-    if (receipt) {
-      last = { key, found: { receipt, reading: readReceipt(receipt.logs, addresses) } }
-      return last.found
-    }
-  }
-  last = { key, found: null }
-  return null
+  if (last?.key === key && (isPatient || last.found)) return last.found
+  const underWay = plans.get(chain.id)?.underWay
+  const early = underWay?.get(key)
+  underWay?.delete(key)
+  const receipt = (await early) ?? (await request(chain.name, place, isPatient))
+  const found = receipt && { receipt, reading: readReceipt(receipt.logs, addresses) }
+  last = { key, found }
+  return found
 }
 
-/** The batches up to a block: those not asked for yet, and the receipts on their way before their turn. */
+/** Whether a receipt is here or on its way: then it costs no further call. */
+export function isFetched({ chain }: Chain, place: TransactionPlace): boolean {
+  const key = keyOf(chain.id, place)
+  return last?.key === key || plans.get(chain.id)?.underWay.has(key) === true
+}
+
+/** Batches that follow: those not asked for yet, and the receipts on their way before their turn. */
 type Plan = {
   until: bigint
   next: Map<string, TransactionPlace> // by key: a transaction may hold several batches
@@ -58,12 +56,12 @@ let lastCall = 0
 /**
  * Has the receipts of the batches that follow fetched while this one is handled. Only speed hangs on it.
  *
- * Handlers run one after the other, so without it reading the past waits for one answer at a time. Near the head of the
- * chain nothing follows, and nothing is asked.
+ * Handlers run one after the other, so without it reading the past, or a block with many batches, waits for one answer
+ * at a time. A batch that comes alone asks nothing.
  */
 export async function fetchAhead(
   { chain }: Chain,
-  blockNumber: bigint,
+  { blockNumber, logIndex }: { blockNumber: bigint; logIndex: number },
   { settlement, token }: Addresses,
 ): Promise<void> {
   const isStreaming = performance.now() - lastCall < 500
@@ -71,67 +69,49 @@ export async function fetchAhead(
   if (!isStreaming) return
   let plan = plans.get(chain.id)
   if (plan === undefined || blockNumber > plan.until) {
-    const until = blockNumber + planBlocks
     const topics: (Hex | null)[] = [batchSettled, null, null, pad(token)]
-    const range = { fromBlock: numberToHex(blockNumber + 1n), toBlock: numberToHex(until) }
-    const [node] = nodesOf(chain.name)
-    const logs = await node
-      ?.request({ method: 'eth_getLogs', params: [{ address: settlement, topics, ...range }] })
-      .catch(() => []) // some nodes take a smaller range only: then it goes without
-    const next = new Map<string, TransactionPlace>()
-    for (const { transactionHash, blockHash } of logs ?? []) {
-      if (!transactionHash || !blockHash) continue
-      const place = { transactionHash, blockHash }
-      next.set(keyOf(chain.id, place), place)
+    const range = {
+      fromBlock: numberToHex(blockNumber),
+      toBlock: numberToHex(blockNumber + planBlocks),
     }
-    plan = { until, next, underWay: new Map() }
+    const logs = await askNodes(chain.name, {
+      ask: (node) =>
+        node.request({ method: 'eth_getLogs', params: [{ address: settlement, topics, ...range }] }),
+      isComplete: () => true,
+      isPatient: false, // some nodes take a smaller range only: then it goes without
+    })
+    plan = { until: blockNumber, next: new Map(), underWay: new Map() }
     plans.set(chain.id, plan)
+    for (const log of logs ?? []) {
+      if (!log.transactionHash || !log.blockHash || !log.blockNumber || !log.logIndex) continue
+      const number = BigInt(log.blockNumber)
+      if (number === blockNumber && Number(log.logIndex) <= logIndex) continue
+      const place = { txHash: log.transactionHash, blockHash: log.blockHash }
+      const key = keyOf(chain.id, place)
+      if (key !== last?.key) plan.next.set(key, place)
+      if (number > plan.until) plan.until = number
+    }
   }
   for (const [key, place] of plan.next) {
     if (plan.underWay.size >= depth) break
     plan.next.delete(key)
-    // If it fails, it is asked for again in its turn, and fails there.
-    plan.underWay.set(
-      key,
-      request(chain.name, place).catch(() => null),
-    )
+    // If no node has it now, it is asked for again in its turn.
+    plan.underWay.set(key, request(chain.name, place, false))
   }
 }
 
-function keyOf(chainId: number, { blockHash, transactionHash }: TransactionPlace): string {
-  return `${chainId} ${blockHash} ${transactionHash}`
+function keyOf(chainId: number, { blockHash, txHash }: TransactionPlace): string {
+  return `${chainId} ${blockHash} ${txHash}`
 }
 
-/** Asks one node after the other: the first may be behind. Throws only if none of them answers. */
-async function request(network: string, place: TransactionPlace): Promise<Receipt | null> {
-  const failures: unknown[] = []
-  const nodes = nodesOf(network)
-  for (const node of nodes) {
-    try {
-      const receipt = await node.request({
-        method: 'eth_getTransactionReceipt',
-        params: [place.transactionHash],
-      })
-      if (receipt?.blockHash === place.blockHash) return receipt
-    } catch (error) {
-      failures.push(error)
-    }
-  }
-  if (failures.length === nodes.length) throw failures[0]
-  return null
-}
-
-const known = new Map<string, PublicClient[]>()
-
-/** Those that ponder.config.ts reads from the same variable. */
-function nodesOf(network: string): PublicClient[] {
-  let nodes = known.get(network)
-  if (nodes === undefined) {
-    const urls = process.env[`RPC_URL_${network.toUpperCase().replaceAll('-', '_')}`]?.split(',') ?? []
-    nodes = urls.map((url) =>
-      createPublicClient({ transport: http(url.trim(), { retryCount: 6, retryDelay: 200 }) }),
-    )
-    known.set(network, nodes)
-  }
-  return nodes
+function request(
+  network: string,
+  { txHash, blockHash }: TransactionPlace,
+  isPatient: boolean,
+): Promise<Receipt | null> {
+  return askNodes<Receipt | null>(network, {
+    ask: (node) => node.request({ method: 'eth_getTransactionReceipt', params: [txHash] }),
+    isComplete: (receipt) => receipt.blockHash === blockHash,
+    isPatient,
+  })
 }

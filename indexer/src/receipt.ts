@@ -1,14 +1,27 @@
-import { decodeAbiParameters, type Hex, hexToBigInt, hexToNumber, parseAbiParameters, size } from 'viem'
+import {
+  decodeAbiParameters,
+  decodeEventLog,
+  type Hex,
+  hexToBigInt,
+  hexToNumber,
+  parseAbi,
+  parseAbiParameters,
+  size,
+} from 'viem'
 
 // Topics: keccak256 of the event's signature.
-const authorizationUsed = '0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5'
-const authorizationCanceled = '0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81'
-const transfer = '0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef'
+export const authorizationUsed = '0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5'
+export const authorizationCanceled = '0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81'
+export const transfer = '0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef'
 export const batchSettled = '0x3e7d7699b20e4c25099ef9830c59d478e9ce596cfca9fe9334ef927c7bd51e63'
 
 const batchSettledData = parseAbiParameters(
   'uint8 trigger, uint256 authorizations, uint256 providerTotal, uint256 feeTotal, bytes outcomes',
 )
+
+const batchSettledEvent = parseAbi([
+  'event BatchSettled(bytes32 indexed batchId, address indexed keeper, address indexed token, uint8 trigger, uint256 authorizations, uint256 providerTotal, uint256 feeTotal, bytes outcomes)',
+])
 
 const settled = 1 // a nibble of `outcomes`
 
@@ -146,6 +159,20 @@ export function shareOf(
   const until = position === batches.length - 1 ? Number.POSITIVE_INFINITY : batchLogIndex
   const isOurs = ({ logIndex }: { logIndex: number }) => logIndex > after && logIndex <= until
   return { entries: entries.filter(isOurs), unreadable: unreadable.filter(isOurs) }
+}
+
+/** What the BatchSettled at a log position says; its sums aren't taken over, since USDC's logs show them. */
+export function readBatchSettled(logs: readonly ReceiptLog[], logIndex: number) {
+  const log = logs.find((log) => hexToNumber(log.logIndex) === logIndex)
+  if (log === undefined) throw new Error(`the receipt has no log ${logIndex}`)
+  const { args } = decodeEventLog({
+    abi: batchSettledEvent,
+    data: log.data,
+    topics: log.topics as [Hex, ...Hex[]],
+  })
+  const { batchId, trigger, outcomes } = args
+  const [keeper, token] = [args.keeper.toLowerCase() as Hex, args.token.toLowerCase() as Hex]
+  return { batchId, keeper, token, trigger, outcomes }
 }
 
 /** Which half each settled authorization of a batch was, in the order in which they settled; null: unreadable. */

@@ -1,137 +1,165 @@
 import type { Context } from 'ponder:registry'
-import { authorization, dailyTotal, quarantine, wallet, walletDay } from 'ponder:schema'
-import type { Hex } from 'viem'
-import type { AuthorizationEntry, Unreadable } from './receipt.ts'
+import { authorization, batch, batchRecipient, keeper, quarantine } from 'ponder:schema'
+import { type Hex, hexToBigInt } from 'viem'
+import type { FoundReceipt } from './fetchReceipt.ts'
+import {
+  type AuthorizationEntry,
+  countPayments,
+  type Reading,
+  readBatchSettled,
+  shareOf,
+  type Unreadable,
+} from './receipt.ts'
 
 type Db = Context['db']
 
 /** Where in the chain something was seen. */
 export type Place = {
   chainId: number
-  token: Hex
   txHash: Hex
   blockNumber: bigint
   blockHash: Hex
   blockTime: bigint
 }
 
-/** The UTC day of a block, `YYYY-MM-DD`. */
-export function dayOf({ blockTime }: Pick<Place, 'blockTime'>): string {
-  return new Date(Number(blockTime) * 1000).toISOString().slice(0, 10)
+/**
+ * Writes one batch and what its part of the receipt proves.
+ *
+ * @param sequence its number among the chain's batches
+ */
+export async function recordBatch(
+  db: Db,
+  place: Place,
+  logIndex: number,
+  sequence: number,
+  { receipt, reading }: FoundReceipt,
+): Promise<void> {
+  const event = readBatchSettled(receipt.logs, logIndex)
+  const { entries, unreadable } = shareOf(reading, logIndex)
+  await recordAuthorizations(db, place, event.token, entries)
+  for (const item of unreadable) await setAside(db, place, item)
+
+  let providerTotal = 0n
+  let feeTotal = 0n
+  let authorizations = 0
+  const received = new Map<Hex, { paymentCount: number; total: bigint }>()
+  for (const entry of entries) {
+    if (entry.state !== 'used' || entry.batchLogIndex !== logIndex) continue
+    authorizations += 1
+    if (entry.half === 'fee') feeTotal += entry.value
+    else providerTotal += entry.value
+    const sum = received.get(entry.recipient) ?? { paymentCount: 0, total: 0n }
+    received.set(entry.recipient, {
+      paymentCount: sum.paymentCount + 1,
+      total: sum.total + entry.value,
+    })
+  }
+  const gasUsed = hexToBigInt(receipt.gasUsed)
+  const effectiveGasPrice = hexToBigInt(receipt.effectiveGasPrice)
+  const l1Fee = receipt.l1Fee ? hexToBigInt(receipt.l1Fee) : null
+  const counts = { authorizations, paymentCount: countPayments(event.outcomes) }
+  await db.insert(batch).values({
+    ...place,
+    ...event,
+    ...counts,
+    logIndex,
+    sequence,
+    providerTotal,
+    feeTotal,
+    gasUsed,
+    effectiveGasPrice,
+    l1Fee,
+  })
+  if (received.size > 0) {
+    const { blockHash, ...ofBatch } = { ...place, logIndex, sequence }
+    const rows = [...received].map(([recipient, sum]) => ({ ...ofBatch, recipient, ...sum }))
+    await db.insert(batchRecipient).values(rows)
+  }
+
+  // The gas is the transaction's: it counts with the first of its batches.
+  const isFirst = reading.batches[0] === logIndex
+  const gasCost = gasUsed * effectiveGasPrice + (l1Fee ?? 0n)
+  await countForKeeper(db, place, event.keeper, {
+    ...counts,
+    gasUsed: isFirst ? gasUsed : 0n,
+    gasCost: isFirst ? gasCost : 0n,
+  })
 }
 
 /**
- * Writes what a receipt proves, and counts it for the wallets that received it. The token uses a nonce once, and one
- * event records it, so nothing is looked up: live, that would be a query for each of a batch's three hundred.
- *
- * @param batched The wallets to count a batch for.
+ * Writes what a transaction without a batch proves of a transfer to the platform: the payment that it belongs to, and
+ * whatever else the transaction used, since a stranger may send both halves in one. A plain transfer writes nothing.
  */
-export async function recordAuthorizations(
+export async function recordTransfer(
   db: Db,
   place: Place,
-  entries: readonly AuthorizationEntry[],
-  batched: Iterable<Hex> = [],
+  token: Hex,
+  logIndex: number,
+  { entries, unreadable, batches }: Reading,
 ): Promise<void> {
-  const { chainId, token, txHash, blockNumber, blockHash, blockTime } = place
-  if (entries.length > 0) {
-    await db.insert(authorization).values(
-      entries.map(({ state, authorizer, nonce, recipient, value, logIndex, batchLogIndex }) => ({
-        chainId,
-        token,
-        authorizer,
-        nonce,
-        state,
-        recipient,
-        value,
-        txHash,
-        logIndex,
-        blockNumber,
-        blockHash,
-        blockTime,
-        batchLogIndex,
-      })),
-    )
-  }
-
-  const received = new Map<Hex, WalletSums>()
-  for (const address of batched) received.set(address, { paymentCount: 0, total: 0n, batchCount: 1 })
-  const direct = { directCount: 0, directTotal: 0n }
-  for (const { state, recipient, value, batchLogIndex } of entries) {
-    if (state !== 'used') continue
-    const { paymentCount, total, batchCount } = received.get(recipient) ?? noSums
-    received.set(recipient, { paymentCount: paymentCount + 1, total: total + value, batchCount })
-    if (batchLogIndex === null) {
-      direct.directCount += 1
-      direct.directTotal += value
-    }
-  }
-  for (const [recipient, sums] of received) await addToWallet(db, place, recipient, sums)
-  if (direct.directCount > 0) await addToDay(db, place, direct)
+  if (batches.length > 0) return // they record all of it
+  const own = entries.find((entry) => entry.state === 'used' && entry.logIndex === logIndex - 1)
+  if (own === undefined) return
+  // Where a transaction holds many fees, the first of them has recorded them all.
+  const { authorizer, nonce } = own
+  const isRecorded = await db.find(authorization, { chainId: place.chainId, token, authorizer, nonce })
+  if (isRecorded) return
+  await recordAuthorizations(db, place, token, entries)
+  for (const item of unreadable) await setAside(db, place, item)
 }
 
-type WalletSums = { paymentCount: number; total: bigint; batchCount: number }
-const noSums: WalletSums = { paymentCount: 0, total: 0n, batchCount: 0 }
-
-async function addToWallet(db: Db, place: Place, address: Hex, sums: WalletSums): Promise<void> {
-  const { chainId, blockTime } = place
-  const add = (row: WalletSums) => ({
-    paymentCount: row.paymentCount + sums.paymentCount,
-    total: row.total + sums.total,
-    batchCount: row.batchCount + sums.batchCount,
-  })
+/**
+ * The token uses a nonce once, and one event records it, so nothing is looked up: live, that would be a query for each
+ * of a batch's three hundred.
+ */
+async function recordAuthorizations(
+  db: Db,
+  place: Place,
+  token: Hex,
+  entries: readonly AuthorizationEntry[],
+): Promise<void> {
+  if (entries.length === 0) return
   await db
-    .insert(wallet)
-    .values({ chainId, address, ...sums, firstBlockTime: blockTime, lastBlockTime: blockTime })
-    .onConflictDoUpdate((row) => ({ ...add(row), lastBlockTime: blockTime }))
-  await db
-    .insert(walletDay)
-    .values({ chainId, address, day: dayOf(place), ...sums })
-    .onConflictDoUpdate(add)
+    .insert(authorization)
+    .values(entries.map(({ half: _, ...entry }) => ({ ...place, token, ...entry })))
 }
 
-const nothing = {
-  batchCount: 0,
-  authorizations: 0,
-  paymentCount: 0,
-  providerTotal: 0n,
-  feeTotal: 0n,
-  directCount: 0,
-  directTotal: 0n,
-  gasUsed: 0n,
-  gasCost: 0n,
-}
-
-export async function addToDay(db: Db, place: Place, sums: Partial<typeof nothing>): Promise<void> {
-  const more = { ...nothing, ...sums }
+async function countForKeeper(
+  db: Db,
+  { chainId, blockTime }: Place,
+  address: Hex,
+  more: { authorizations: number; paymentCount: number; gasUsed: bigint; gasCost: bigint },
+): Promise<void> {
   await db
-    .insert(dailyTotal)
-    .values({ chainId: place.chainId, day: dayOf(place), ...more })
+    .insert(keeper)
+    .values({
+      chainId,
+      address,
+      batchCount: 1,
+      ...more,
+      firstBlockTime: blockTime,
+      lastBlockTime: blockTime,
+    })
     .onConflictDoUpdate((row) => ({
-      batchCount: row.batchCount + more.batchCount,
+      batchCount: row.batchCount + 1,
       authorizations: row.authorizations + more.authorizations,
       paymentCount: row.paymentCount + more.paymentCount,
-      providerTotal: row.providerTotal + more.providerTotal,
-      feeTotal: row.feeTotal + more.feeTotal,
-      directCount: row.directCount + more.directCount,
-      directTotal: row.directTotal + more.directTotal,
       gasUsed: row.gasUsed + more.gasUsed,
       gasCost: row.gasCost + more.gasCost,
+      // A batch that could only be read later is older than the last one.
+      firstBlockTime: row.firstBlockTime < blockTime ? row.firstBlockTime : blockTime,
+      lastBlockTime: row.lastBlockTime > blockTime ? row.lastBlockTime : blockTime,
     }))
 }
 
-/** Sets a log aside that couldn't be read. Never a reason to stop. */
+/** Quarantines a log that couldn't be read. Never a reason to stop. */
 export async function setAside(
   db: Db,
-  place: Place,
-  {
-    logIndex,
-    reason,
-    detail,
-  }: Unreadable | { logIndex: number; reason: 'receipt_unavailable'; detail: string },
+  { chainId, txHash, blockNumber, blockHash, blockTime }: Place,
+  item: Unreadable | { logIndex: number; reason: 'receipt_unavailable'; detail: string; sequence?: number },
 ): Promise<void> {
-  const { chainId, txHash, blockNumber, blockHash, blockTime } = place
   await db
     .insert(quarantine)
-    .values({ chainId, txHash, logIndex, reason, detail, blockNumber, blockHash, blockTime })
+    .values({ chainId, txHash, ...item, blockNumber, blockHash, blockTime })
     .onConflictDoNothing()
 }

@@ -1,9 +1,13 @@
+import { countQuarantined } from '#ledger/indexedHead'
 import { countOpenBatches, readQueueDepth } from '#ledger/queueDepth'
 import type { Context } from './context.ts'
 
 /** So much of its time a keeper spends at most on counting for its metrics. */
 const share = 0.05
 const openStates = ['claimed', 'broadcast', 'mined', 'reorged']
+
+/** Why the index could not read a log. */
+const quarantineReasons = ['receipt_unavailable', 'unpaired_authorization', 'outcomes_mismatch']
 
 /** Tells the metrics how much waits, and for whom. */
 export function createReporter({ sql, served, metrics, now }: Context) {
@@ -30,6 +34,10 @@ export function createReporter({ sql, served, metrics, now }: Context) {
     }
     const batches = await countOpenBatches(sql, chainId)
     for (const state of openStates) metrics.openBatches.set({ network, state }, batches[state] ?? 0)
+    const quarantined = await countQuarantined(sql, chainId)
+    for (const reason of quarantineReasons) {
+      if (quarantined) metrics.indexQuarantined.set({ network, reason }, quarantined.get(reason) ?? 0)
+    }
     nextAt = performance.now() + (performance.now() - began) / share
   }
 }

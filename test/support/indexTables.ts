@@ -6,8 +6,7 @@ const tables = {
   authorization: ponderSchema.authorization,
   batch: ponderSchema.batch,
   batch_recipient: ponderSchema.batchRecipient,
-  wallet: ponderSchema.wallet,
-  wallet_day: ponderSchema.walletDay,
+  quarantine: ponderSchema.quarantine,
 }
 
 /**

@@ -1,0 +1,37 @@
+import { ponder } from 'ponder:registry'
+import { quarantine } from 'ponder:schema'
+import { and, eq, sql } from 'ponder'
+import { addressesOf } from './addresses.ts'
+import { fetchBlockLogs } from './fetchBlockLogs.ts'
+import { fetchReceipt } from './fetchReceipt.ts'
+import { recordBatch, recordTransfer } from './record.ts'
+
+const atOnce = 10
+
+// What no node could show when its event came is asked for again every few blocks, until one can. What is read then
+// belongs, for Ponder, to the block in which it is read: a reorg that takes that one back also puts the row back.
+// The first that is still missing ends the turn, so that missing ones cost one question every few blocks.
+ponder.on('Quarantine:block', async ({ context }) => {
+  const { db, chain } = context
+  const rows = await db.sql
+    .select()
+    .from(quarantine)
+    .where(and(eq(quarantine.chainId, chain.id), eq(quarantine.reason, 'receipt_unavailable')))
+    .orderBy(sql`random()`) // one that stays away for good must not keep the others waiting
+    .limit(atOnce)
+  const addresses = addressesOf(context)
+  for (const { sequence, logIndex, reason, detail: _, ...place } of rows) {
+    const { chainId, txHash, blockHash } = place
+    if (sequence === null) {
+      const block = await fetchBlockLogs(context, blockHash, logIndex, addresses, { isPatient: false })
+      const reading = block?.get(txHash)
+      if (!reading) return
+      await recordTransfer(db, place, addresses.token, logIndex, reading)
+    } else {
+      const found = await fetchReceipt(context, place, addresses, { isPatient: false })
+      if (!found?.reading.batches.includes(logIndex)) return
+      await recordBatch(db, place, logIndex, sequence, found)
+    }
+    await db.delete(quarantine, { chainId, txHash, logIndex, reason })
+  }
+})

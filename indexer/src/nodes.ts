@@ -1,0 +1,57 @@
+import { createPublicClient, http, type PublicClient, RpcError, RpcRequestError } from 'viem'
+
+/** A node behind a load balancer may not know yet what another one has announced: four seconds in all. */
+const patienceMs = [125, 250, 500, 1_000, 2_000]
+const unreachablePauseMs = 1_000
+
+export type Asking<Answer> = {
+  ask: (node: PublicClient) => Promise<Answer>
+  /** Whether a node's answer is the thing itself; a node that is behind answers with less. */
+  isComplete: (answer: NonNullable<Answer>) => boolean
+  /** Default true. Without patience each node is asked once. */
+  isPatient?: boolean
+}
+
+/**
+ * Asks one node after the other until one has it; null if they answer and none has it.
+ *
+ * While no node can be reached it goes on asking, and the index stands still: an outage makes no holes.
+ */
+export async function askNodes<Answer>(
+  network: string,
+  { ask, isComplete, isPatient = true }: Asking<Answer>,
+): Promise<NonNullable<Answer> | null> {
+  const delays = isPatient ? [...patienceMs] : []
+  while (true) {
+    let hasAnswered = false
+    for (const node of nodesOf(network)) {
+      try {
+        const answer = await ask(node)
+        hasAnswered = true
+        if (answer && isComplete(answer)) return answer
+      } catch (error) {
+        // An error that the node itself answers: it doesn't know this block.
+        if (error instanceof RpcError || error instanceof RpcRequestError) hasAnswered = true
+      }
+    }
+    const delay = hasAnswered || !isPatient ? delays.shift() : unreachablePauseMs
+    if (delay === undefined) return null
+    await new Promise((resolve) => setTimeout(resolve, delay))
+  }
+}
+
+const known = new Map<string, PublicClient[]>()
+
+/** Those that ponder.config.ts reads from the same variable. */
+function nodesOf(network: string): PublicClient[] {
+  let nodes = known.get(network)
+  if (nodes === undefined) {
+    const urls = process.env[`RPC_URL_${network.toUpperCase().replaceAll('-', '_')}`]?.split(',') ?? []
+    nodes = urls.map((url) =>
+      // Tried again by askNodes, with the next node in between: one that stands still delays by its time limit.
+      createPublicClient({ transport: http(url.trim(), { retryCount: 1, retryDelay: 200, timeout: 5_000 }) }),
+    )
+    known.set(network, nodes)
+  }
+  return nodes
+}

@@ -1,0 +1,219 @@
+import { encodeFunctionData, type Hex, keccak256, multicall3Abi, numberToHex, parseAbi } from 'viem'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { devAccount } from '../../scripts/chain/accounts.ts'
+import { multicall3Address } from '../../scripts/chain/prepareChain.ts'
+import { type ChaosRpc, startChaosRpc } from '../../test/support/chaosRpc.ts'
+import { createTestDatabase } from '../../test/support/database.ts'
+import {
+  platformWallet,
+  providerA,
+  startTestChain,
+  startTestIndexer,
+  type TestChain,
+  type TestIndex,
+  until,
+} from './harness.ts'
+import { codeThatCalls } from './hostileCode.ts'
+
+// Each start of Ponder takes seconds, many more on a busy machine.
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 })
+
+const chainId = 31337
+let chain: TestChain
+let node: ChaosRpc
+let index: TestIndex
+
+beforeAll(async () => {
+  chain = await startTestChain()
+  node = await startChaosRpc({ target: chain.url, delayMs: 80 })
+  index = await startTestIndexer(await createTestDatabase(), [{ ...chain, url: node.url }])
+})
+
+afterAll(async () => {
+  await index?.close()
+  await node?.close()
+  await chain?.close()
+})
+
+const transferAbi = parseAbi(['function transfer(address to, uint256 value)'])
+const encodeDust = () =>
+  encodeFunctionData({ abi: transferAbi, functionName: 'transfer', args: [platformWallet, 1n] })
+
+type Sent = { to: Hex; data: Hex; gas: bigint }
+
+/** Ponder may ask for long for a block that a revert has dropped: it must have read all of them before. */
+const untilCaughtUp = async () => index.untilIndexed(chainId, await chain.client.getBlockNumber())
+
+/** Puts transactions into one block, in this order, and returns the calls that the handlers made because of it. */
+async function indexBlock(transactions: readonly Sent[]) {
+  await untilCaughtUp()
+  const before = node.calls.length
+  await chain.client.setAutomine(false)
+  const hashes: Hex[] = []
+  for (const transaction of transactions) hashes.push(await chain.client.sendTransaction(transaction))
+  await chain.client.mine({ blocks: 1 })
+  await chain.client.setAutomine(true)
+  const receipts = await Promise.all(hashes.map((hash) => chain.client.getTransactionReceipt({ hash })))
+  const [first] = receipts
+  if (!first) throw new Error('no transaction')
+  expect(receipts.map(({ status, blockNumber }) => [status, blockNumber])).toEqual(
+    receipts.map(() => ['success', first.blockNumber]),
+  )
+  await index.untilIndexed(chainId, first.blockNumber)
+  const calls = node.calls.slice(before)
+  return {
+    hashes,
+    receiptCalls: calls.filter(({ method }) => method === 'eth_getTransactionReceipt').length,
+    // Ponder's own questions for the logs of a block name no contract.
+    logCalls: calls.filter(
+      ({ method, params }) => method === 'eth_getLogs' && (params[0] as { address?: unknown }).address,
+    ).length,
+  }
+}
+
+const readRows = (hashes: readonly Hex[]) =>
+  index.sql`select nonce, value from indexer.authorization where tx_hash in ${index.sql([...hashes])}
+    order by block_number, log_index`
+
+/** A "token" that sends the platform a unit of real USDC when it is settled. */
+async function createDustToken(): Promise<Hex> {
+  const calls = [{ target: chain.usdc, callData: encodeDust(), allowFailure: false }]
+  const data = encodeFunctionData({ abi: multicall3Abi, functionName: 'aggregate3', args: [calls] })
+  const bytecode = codeThatCalls(multicall3Address, data)
+  const address = keccak256(bytecode).slice(0, 42) as Hex
+  await chain.client.setCode({ address, bytecode })
+  await chain.mintUsdc([multicall3Address], 1_000_000n)
+  return address
+}
+
+describe('behavior: what strangers send to the platform costs a bounded number of calls a block', () => {
+  test('dust: one a block, none each, and no row', async () => {
+    await chain.mintUsdc([devAccount(1).address], 1_000_000n)
+    node.always('eth_getLogs', 'delay')
+    const dust = Array.from({ length: 60 }, () => ({ to: chain.usdc, data: encodeDust(), gas: 100_000n }))
+    for (let block = 0; block < 3; block++) {
+      const { hashes, ...calls } = await indexBlock(dust)
+      expect(calls).toEqual({ receiptCalls: 0, logCalls: 1 })
+      expect(await readRows(hashes)).toEqual([])
+    }
+    node.heal()
+  })
+
+  test('payments sent straight to USDC, between dust: one a block, and each is recorded', async () => {
+    const buyer = await chain.createBuyer()
+    const payments = await Promise.all(
+      Array.from({ length: 8 }, (_, i) => chain.signPayment(buyer, providerA, 9_500n, 500n + BigInt(i))),
+    )
+    const sent = payments.flatMap(({ fee }) => [
+      { to: chain.usdc, data: chain.encodeTransfer(fee), gas: 200_000n },
+      { to: chain.usdc, data: encodeDust(), gas: 100_000n },
+    ])
+    const { hashes, ...calls } = await indexBlock(sent)
+    expect(calls).toEqual({ receiptCalls: 0, logCalls: 1 })
+    expect(await readRows(hashes)).toEqual(payments.map(({ fee: { nonce, value } }) => ({ nonce, value })))
+  })
+
+  test('calls of settle with a token that sends dust: two a block', async () => {
+    const token = await createDustToken()
+    const buyer = await chain.createBuyer()
+    const lures = await Promise.all(
+      Array.from({ length: 6 }, () => chain.signPayment(buyer, providerA, 1n, 1n)),
+    )
+    const { hashes, receiptCalls, logCalls } = await indexBlock(
+      lures.map(({ authorization }) => ({
+        to: chain.batchSettlement,
+        data: chain.encodeSettle([{ authorization }], token, 1_000_000n),
+        gas: 2_000_000n,
+      })),
+    )
+    expect({ receiptCalls, logCalls }).toEqual({ receiptCalls: 1, logCalls: 1 })
+    expect(await readRows(hashes)).toEqual([])
+  })
+
+  test('many batches in one block: a receipt each, and two more calls', async () => {
+    const buyer = await chain.createBuyer()
+    const batches = await Promise.all(
+      Array.from({ length: 10 }, () => chain.signPayment(buyer, providerA, 9_500n, 500n)),
+    )
+    const { hashes, receiptCalls, logCalls } = await indexBlock(
+      batches.map((item) => ({
+        to: chain.batchSettlement,
+        data: chain.encodeSettle([item]),
+        gas: 1_000_000n,
+      })),
+    )
+    expect(receiptCalls).toBe(10)
+    expect(logCalls).toBeLessThanOrEqual(2)
+    expect(await readRows(hashes)).toHaveLength(20)
+    const rows = await index.sql`select count(*)::integer as batches from indexer.batch
+      where tx_hash in ${index.sql(hashes)}`
+    expect(rows).toEqual([{ batches: 10 }])
+  })
+})
+
+describe('behavior: what no node could show is read again, by itself', () => {
+  const readQuarantine = () => index.sql`select log_index, reason from indexer.quarantine`
+  const readBatch = (hash: Hex) =>
+    index.sql`select sequence, authorizations, fee_total from indexer.batch where tx_hash = ${hash}`
+
+  test('a batch, once a node has its receipt; also after a reorg has taken that back', async () => {
+    const buyer = await chain.createBuyer()
+    const pay = () => chain.signPayment(buyer, providerA, 9_500n, 500n)
+    const [last] = await index.sql<{ sequence: number }[]>`
+      select coalesce(max(sequence), 0) as sequence from indexer.batch`
+    const sequence = (last?.sequence ?? 0) + 1
+    node.always('eth_getTransactionReceipt', 'null-receipt')
+    const hidden = await chain.settle([await pay(), await pay()])
+    await index.untilIndexed(chainId, hidden.blockNumber)
+    // Its two fees may stand there as well, until the block's logs show that they are of a batch.
+    const missing = { log_index: hidden.logs.at(-1)?.logIndex, reason: 'receipt_unavailable' }
+    expect(await readQuarantine()).toContainEqual(missing)
+    expect(await readBatch(hidden.transactionHash)).toEqual([])
+
+    const snapshot = await chain.client.snapshot()
+    node.heal()
+    const filled = [{ sequence, authorizations: 4, fee_total: 1_000n }]
+    const isFilled = async () => {
+      await chain.client.mine({ blocks: 1 })
+      await untilCaughtUp()
+      return (await readQuarantine()).length === 0
+    }
+    await until(isFilled)
+    expect(await readBatch(hidden.transactionHash)).toEqual(filled)
+
+    // The block in which it was filled is taken back, and with it what was read there.
+    await chain.client.revert({ id: snapshot })
+    await chain.createBuyer() // an empty block would be the same again
+    const isFilledAgain = async () => {
+      const [row] =
+        await index.sql`select block_hash from indexer.batch where tx_hash = ${hidden.transactionHash}`
+      return (await isFilled()) && row?.block_hash === hidden.blockHash
+    }
+    await until(isFilledAgain)
+    expect(await readBatch(hidden.transactionHash)).toEqual(filled)
+    expect(await readRows([hidden.transactionHash])).toHaveLength(4)
+
+    // Its number was kept for it.
+    const next = await chain.settle([await pay()])
+    await index.untilIndexed(chainId, next.blockNumber)
+    expect(await readBatch(next.transactionHash)).toMatchObject([{ sequence: sequence + 1 }])
+  })
+
+  test('a payment straight to USDC, once a node has the logs of its block', async () => {
+    const buyer = await chain.createBuyer()
+    const { fee } = await chain.signPayment(buyer, providerA, 9_500n, 500n)
+    const block = numberToHex((await chain.client.getBlockNumber()) + 1n)
+    node.always('eth_getLogs', { error: { code: -32000, message: `unknown block ${block}` } })
+    const sent = chain.send(chain.usdc, chain.encodeTransfer(fee))
+    const { transactionHash, blockNumber } = await sent
+    await until(async () => node.calls.some(({ method, fault }) => method === 'eth_getLogs' && fault))
+    node.heal()
+    await index.untilIndexed(chainId, blockNumber)
+    await until(async () => {
+      await chain.client.mine({ blocks: 1 })
+      await untilCaughtUp()
+      return (await readRows([transactionHash])).length === 1
+    })
+    expect(await readQuarantine()).toEqual([])
+  })
+})
