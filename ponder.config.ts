@@ -24,7 +24,8 @@ export default createConfig({
     connectionString: databaseUrl,
     // All of it can be read from the chain again. A crash of Postgres loses at most the newest commits, in their
     // order, and the checkpoint with them.
-    poolConfig: { options: '-c synchronous_commit=off' },
+    // Sessions outlive the ten seconds between two heartbeats: where there are none, the process is gone.
+    poolConfig: { options: '-c synchronous_commit=off', idleTimeoutMillis: 60_000, keepAlive: true },
   },
   ordering: 'multichain',
   chains: perChain(({ network, rpcUrls }) => ({

@@ -75,7 +75,7 @@ export async function dropIndex(
         await transaction`delete from ${transaction(syncSchema)}.${transaction(table)}
           where chain_id in ${transaction([...chainIds])}`
       }
-      // The views of readers go with it; Ponder makes them anew.
+      // The views of readers go with it; the next start makes them anew.
       await transaction`drop schema if exists ${transaction(schema)} cascade`
     })
   } finally {
@@ -84,16 +84,24 @@ export async function dropIndex(
 }
 
 /**
- * Lets the checkpoint say no more than what a start of Ponder leaves standing.
- *
- * A start takes back every block that isn't final and reads it anew, but leaves the checkpoint as it was: until it has
- * caught up, a reader would see rows missing at a block that claims to be indexed, and take paid for unpaid.
+ * Unlocks the schema if the Ponder that held it is gone. Killed, it can't do so itself, and the next one would wait until
+ * its last heartbeat is 25 seconds old.
  */
-export async function lowerCheckpoint(databaseUrl: string, schema: string): Promise<void> {
+export async function releaseDeadLock(databaseUrl: string, schema: string): Promise<void> {
   const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
   try {
-    if (!(await exists(sql, schema, '_ponder_checkpoint')) || (await isInUse(sql, schema))) return
-    await sql`update ${sql(schema)}._ponder_checkpoint set latest_checkpoint = safe_checkpoint`
+    // Postgres notices at once that a process is gone, but not while it runs one of its queries.
+    for (let attempt = 0; attempt < 20 && (await isInUse(sql, schema)); attempt++) {
+      const [{ sessions }] = await sql<[{ sessions: number }]>`
+        select count(*)::integer as sessions from pg_stat_activity
+        where datname = current_database()
+          and application_name in (${`${schema}_internal`}, ${`${schema}_user`}, ${`${schema}_readonly`})`
+      if (sessions === 0) {
+        await sql`update ${sql(schema)}._ponder_meta set value = jsonb_set(value, '{is_locked}', '0') where key = 'app'`
+        return
+      }
+      await new Promise((resolve) => setTimeout(resolve, 100))
+    }
   } finally {
     await sql.end()
   }

@@ -11,8 +11,9 @@ import { networkVariable } from '#process/variables'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { NetworkName } from '#protocol/networks'
-import { dropIndex, findMisfits, lowerCheckpoint } from './chainData.ts'
+import { dropIndex, findMisfits, releaseDeadLock } from './chainData.ts'
 import { type IndexerConfig, readIndexerConfig } from './config.ts'
+import { showIndex } from './views.ts'
 
 export type IndexerOptions = {
   databaseUrl: string
@@ -42,7 +43,7 @@ export type Indexer = {
   port: number
   pid: number
   schema: string
-  /** Resolves when the past is indexed and the views are there; rejects if Ponder ends before. */
+  /** Resolves when the past is indexed and the views show it; rejects if Ponder ends before. */
   ready: Promise<void>
   /** Resolves with the exit code when Ponder has ended, for whatever reason. */
   exited: Promise<number | null>
@@ -66,7 +67,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
 
   const schema = options.schema ?? (await deriveSchema(config))
   await removeMisfits(config, schema)
-  await lowerCheckpoint(config.databaseUrl, schema)
+  await releaseDeadLock(config.databaseUrl, schema)
 
   const child = spawn(
     process.execPath,
@@ -74,7 +75,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
       '--max-semi-space-size=64', // a receipt is large and short-lived: fewer of them survive into the old space
       ponderFile('./bin/ponder.js'),
       ...['start', '--root', import.meta.dirname],
-      ...['--schema', schema, '--views-schema', 'indexer'],
+      ...['--schema', schema], // no --views-schema: see views.ts
       ...['--hostname', host, '--port', String(port)],
       ...['--log-format', 'json', '--log-level', options.logLevel ?? 'warn'],
     ],
@@ -105,7 +106,9 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const url = `http://${host}:${port}`
   const ended = new AbortController()
   const ready = Promise.race([
-    untilReady(url, ended.signal),
+    untilReady(url, ended.signal).then(() =>
+      showIndex(config.databaseUrl, schema, config.networks, ended.signal),
+    ),
     exited.then((code) => {
       ended.abort()
       throw new Error(`Ponder ended with status ${code}:\n${lastLines.join('\n')}`)

@@ -21,9 +21,14 @@ try {
     onLog: (line) => process.stdout.write(`${line}\n`),
   })
   console.log(`indexer: ${indexer.url}/graphql, tables in ${indexer.schema}, views in indexer`)
+  await indexer.ready
+  console.log(`indexer: the views show ${indexer.schema}`)
   const code = await indexer.exited
   if (!isStopping) process.exit(code || 1)
 } catch (error) {
-  console.error(error instanceof Error ? error.message : error)
-  process.exit(1)
+  if (!isStopping) {
+    console.error(error instanceof Error ? error.message : error)
+    await indexer?.close()
+    process.exit(1)
+  }
 }

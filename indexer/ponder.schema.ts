@@ -1,8 +1,8 @@
-import { index, onchainTable, primaryKey, relations } from 'ponder'
+import { onchainTable, primaryKey, relations } from 'ponder'
 
 // What the chain says, as raw values: addresses, hashes and nonces lower-case, amounts in USDC base units,
 // times in Unix seconds. Every table starts its key with the chain, so that one
-// instance serves several. docs/indexer.md describes each table for its readers.
+// instance serves several. Further database indexes: views.ts. docs/indexer.md describes each table for its readers.
 
 /** An EIP-3009 authorization that USDC's own logs prove to be used or cancelled. */
 export const authorization = onchainTable(
@@ -25,9 +25,6 @@ export const authorization = onchainTable(
   (table) => ({
     // The nonce first: it is what tells rows apart, so a look-up compares one column instead of four.
     pk: primaryKey({ columns: [table.nonce, table.authorizer, table.token, table.chainId] }),
-    byBatch: index().on(table.chainId, table.txHash, table.batchLogIndex),
-    byRecipient: index().on(table.chainId, table.recipient, table.blockNumber.desc()),
-    byBlock: index().on(table.chainId, table.blockNumber),
   }),
 )
 
@@ -57,11 +54,6 @@ export const batch = onchainTable(
   }),
   (table) => ({
     pk: primaryKey({ columns: [table.chainId, table.txHash, table.logIndex] }),
-    bySequence: index().on(table.chainId, table.sequence.desc()),
-    byBlock: index().on(table.chainId, table.blockNumber),
-    byTime: index().on(table.chainId, table.blockTime.desc()),
-    byBatchId: index().on(table.batchId),
-    byKeeper: index().on(table.chainId, table.keeper, table.sequence.desc()),
   }),
 )
 
@@ -81,8 +73,6 @@ export const batchRecipient = onchainTable(
   }),
   (table) => ({
     pk: primaryKey({ columns: [table.chainId, table.txHash, table.logIndex, table.recipient] }),
-    byRecipient: index().on(table.chainId, table.recipient, table.sequence.desc()),
-    byRecipientTime: index().on(table.chainId, table.recipient, table.blockTime.desc()),
   }),
 )
 

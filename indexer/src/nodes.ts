@@ -1,4 +1,12 @@
-import { createPublicClient, http, type PublicClient, RpcError, RpcRequestError } from 'viem'
+import {
+  createPublicClient,
+  http,
+  InternalRpcError,
+  LimitExceededRpcError,
+  type PublicClient,
+  RpcError,
+  RpcRequestError,
+} from 'viem'
 
 /** A node behind a load balancer may not know yet what another one has announced: four seconds in all. */
 const patienceMs = [125, 250, 500, 1_000, 2_000]
@@ -24,20 +32,28 @@ export async function askNodes<Answer>(
   const delays = isPatient ? [...patienceMs] : []
   while (true) {
     let hasAnswered = false
-    for (const node of nodesOf(network)) {
+    const nodes = nodesOf(network)
+    for (const node of [...nodes]) {
       try {
         const answer = await ask(node)
         hasAnswered = true
         if (answer && isComplete(answer)) return answer
       } catch (error) {
-        // An error that the node itself answers: it doesn't know this block.
-        if (error instanceof RpcError || error instanceof RpcRequestError) hasAnswered = true
+        if (isRefusal(error)) hasAnswered = true
+        // One that can't be reached, or stands still until its time limit, is asked last from now on.
+        else nodes.push(...nodes.splice(nodes.indexOf(node), 1))
       }
     }
     const delay = hasAnswered || !isPatient ? delays.shift() : unreachablePauseMs
     if (delay === undefined) return null
     await new Promise((resolve) => setTimeout(resolve, delay))
   }
+}
+
+/** Whether the node itself says no, as to a block that it doesn't know; a limit or a fault of its own passes. */
+function isRefusal(error: unknown): boolean {
+  if (error instanceof LimitExceededRpcError || error instanceof InternalRpcError) return false
+  return error instanceof RpcError || error instanceof RpcRequestError
 }
 
 const known = new Map<string, PublicClient[]>()
@@ -48,7 +64,6 @@ function nodesOf(network: string): PublicClient[] {
   if (nodes === undefined) {
     const urls = process.env[`RPC_URL_${network.toUpperCase().replaceAll('-', '_')}`]?.split(',') ?? []
     nodes = urls.map((url) =>
-      // Tried again by askNodes, with the next node in between: one that stands still delays by its time limit.
       createPublicClient({ transport: http(url.trim(), { retryCount: 1, retryDelay: 200, timeout: 5_000 }) }),
     )
     known.set(network, nodes)

@@ -1,6 +1,7 @@
-import { getTableConfig, IndexedColumn, type PgTable } from 'drizzle-orm/pg-core'
+import { getTableConfig, type PgTable } from 'drizzle-orm/pg-core'
 import type { Queryable } from '#ledger/database'
 import * as ponderSchema from '../../indexer/ponder.schema.ts'
+import { databaseIndexes } from '../../indexer/views.ts'
 
 const tables = {
   authorization: ponderSchema.authorization,
@@ -34,14 +35,8 @@ export async function createIndexTables(sql: Queryable, { withIndexes = true } =
 
 /** The indexes by themselves: for whoever fills the tables first. */
 export async function indexIndexTables(sql: Queryable): Promise<void> {
-  for (const [name, table] of Object.entries(tables)) {
-    for (const { config } of getTableConfig(table as PgTable).indexes) {
-      const columns = config.columns.map((column) => {
-        if (column instanceof IndexedColumn) return `${column.name} ${column.indexConfig.order ?? 'asc'}`
-        throw new TypeError(`an index of ${name} is not on columns`)
-      })
-      await sql.unsafe(`create index on indexer.${name} (${columns.join(', ')})`)
-    }
+  for (const [table, indexes] of Object.entries(databaseIndexes)) {
+    for (const columns of indexes) await sql.unsafe(`create index on indexer.${table} (${columns})`)
   }
 }
 

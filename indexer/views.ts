@@ -1,0 +1,146 @@
+import postgres from 'postgres'
+import { createPublicClient, http } from 'viem'
+import type { NetworkSettings } from '#chain/networkSettings'
+
+// Ponder makes the tables. What readers see of them is made here: Ponder drops and builds its own database indexes and
+// views at each start, which takes longer the more there is to index, and leaves readers without them meanwhile.
+
+/** The schema that readers read. */
+const viewsSchema = 'indexer'
+
+/** Beyond the primary keys, by table. Built once, after the past is indexed: that is faster than row by row. */
+export const databaseIndexes = {
+  authorization: [
+    'chain_id, tx_hash, batch_log_index',
+    'chain_id, recipient, block_number desc',
+    'chain_id, block_number',
+  ],
+  batch: [
+    'chain_id, sequence desc',
+    'chain_id, block_number',
+    'chain_id, block_time desc',
+    'batch_id',
+    'chain_id, keeper, sequence desc',
+  ],
+  batch_recipient: ['chain_id, recipient, sequence desc', 'chain_id, recipient, block_time desc'],
+} as const
+
+/**
+ * Shows readers an index that has caught up: builds its database indexes and moves the views to it. Where they show it
+ * already, as after a restart, this does nothing.
+ *
+ * @param schema of the index
+ */
+export async function showIndex(
+  databaseUrl: string,
+  schema: string,
+  networks: readonly NetworkSettings[],
+  signal: AbortSignal,
+): Promise<void> {
+  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
+  try {
+    if (await isShown(sql, schema)) return
+    await createIndexes(sql, schema)
+    await untilCaughtUp(sql, schema, networks, signal)
+    await moveViews(sql, schema)
+  } finally {
+    await sql.end()
+  }
+}
+
+async function isShown(sql: postgres.Sql, schema: string): Promise<boolean> {
+  const [row] = await sql<[{ isShown: boolean }]>`
+    select coalesce(obj_description(to_regnamespace(${viewsSchema}), 'pg_namespace') = ${schema}
+      and to_regclass(${`${viewsSchema}._ponder_checkpoint`}) is not null, false) as "isShown"`
+  return row.isShown
+}
+
+async function createIndexes(sql: postgres.Sql, schema: string): Promise<void> {
+  // Ponder goes on writing meanwhile. A build that was interrupted leaves an index that is never used.
+  const broken = await sql<{ name: string }[]>`
+    select c.relname as name from pg_index i join pg_class c on c.oid = i.indexrelid
+    where c.relnamespace = to_regnamespace(${schema}) and not i.indisvalid`
+  for (const { name } of broken) await sql`drop index ${sql(schema)}.${sql(name)}`
+  for (const [table, indexes] of Object.entries(databaseIndexes)) {
+    for (const [i, columns] of indexes.entries()) {
+      await sql.unsafe(
+        `create index concurrently if not exists ${table}_by_${i} on "${schema}".${table} (${columns})`,
+      )
+    }
+  }
+}
+
+/** Resolves once the index is where the chains are, and not behind what the views show now. */
+async function untilCaughtUp(
+  sql: postgres.Sql,
+  schema: string,
+  networks: readonly NetworkSettings[],
+  signal: AbortSignal,
+): Promise<void> {
+  const chains = networks.map(({ network, rpcUrls }) => ({
+    chainId: network.chainId,
+    client: createPublicClient({ transport: http(rpcUrls[0]), cacheTime: 0 }),
+  }))
+  const readHeads = () => Promise.all(chains.map(({ client }) => client.getBlockNumber()))
+  const first = await readHeads()
+  while (!signal.aborted) {
+    const [ours, shown, heads] = [
+      await readBlocks(sql, schema),
+      await readBlocks(sql, viewsSchema),
+      await readHeads(),
+    ]
+    const isThere = chains.every(({ chainId }, i) => {
+      const block = ours.get(chainId) ?? -1n
+      const other = shown.get(chainId) ?? 0n
+      // What is shown may be of another chain under the same id: a local one that was started anew.
+      const isOfThisChain = other <= (heads[i] ?? 0n)
+      return block >= (first[i] ?? 0n) && (block >= other || !isOfThisChain)
+    })
+    if (isThere) return
+    await new Promise((resolve) => setTimeout(resolve, 100))
+  }
+}
+
+async function readBlocks(sql: postgres.Sql, schema: string): Promise<Map<number, bigint>> {
+  const [{ table }] = await sql<[{ table: string | null }]>`
+    select to_regclass(${`${schema}._ponder_checkpoint`}) as table`
+  if (table === null) return new Map()
+  const rows = await sql<{ chainId: number; block: string }[]>`
+    select chain_id::integer as "chainId", substring(latest_checkpoint, 27, 16) as block
+    from ${sql(schema)}._ponder_checkpoint`
+  return new Map(rows.map(({ chainId, block }) => [chainId, BigInt(block)]))
+}
+
+/**
+ * Moves the views by renaming schemas: a query sees either all of the old ones or all of the new ones, and none waits for
+ * another or ends in a deadlock, as with views that are dropped and made one after the other.
+ */
+async function moveViews(sql: postgres.Sql, schema: string): Promise<void> {
+  const [next, former] = [`${viewsSchema}_next`, `${viewsSchema}_former`]
+  const tables = await sql<{ name: string }[]>`
+    select table_name as name from information_schema.tables
+    where table_schema = ${schema} and table_type = 'BASE TABLE'
+      and table_name not like '\\_reorg\\_%' and table_name <> '_ponder_checkpoint'`
+  await sql`drop schema if exists ${sql(former)} cascade`
+  await sql.begin(async (transaction) => {
+    await transaction`drop schema if exists ${transaction(next)} cascade`
+    await transaction`create schema ${transaction(next)}`
+    for (const { name } of tables) {
+      await transaction.unsafe(`create view ${next}.${name} as select * from "${schema}".${name}`)
+    }
+    // When Ponder starts, it takes back in one transaction every block that isn't final and its word that it is ready,
+    // but leaves the checkpoint as it was. Until it is ready again, only what was final is there.
+    await transaction.unsafe(`
+      create view ${next}._ponder_checkpoint as
+      select c.chain_name, c.chain_id, c.safe_checkpoint, c.finalized_checkpoint,
+        case when (m.value ->> 'is_ready')::integer = 1 then c.latest_checkpoint else c.safe_checkpoint end
+          as latest_checkpoint
+      from "${schema}"._ponder_checkpoint c, "${schema}"._ponder_meta m where m.key = 'app'`)
+    const [{ exists }] = await transaction<[{ exists: boolean }]>`
+      select to_regnamespace(${viewsSchema}) is not null as exists`
+    if (exists) await transaction.unsafe(`alter schema ${viewsSchema} rename to ${former}`)
+    await transaction.unsafe(`alter schema ${next} rename to ${viewsSchema}`)
+    await transaction.unsafe(`comment on schema ${viewsSchema} is '${schema}'`)
+  })
+  await sql`drop schema if exists ${sql(former)} cascade`
+}
