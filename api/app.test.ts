@@ -29,7 +29,7 @@ test('default: a payment is accepted, its receipt read back', async () => {
   expect(csv.body).toBe(
     'batch_id,payment_count,total_usdc,gas_cost_usdc,tx_hash,trigger_type,created_at,confirmed_at\r\n',
   )
-  expect((await call(app, 'GET', '/readyz')).body).toMatchObject({ status: 'ready' })
+  expect((await call(app, 'GET', '/readyz')).body).toMatchObject({ status: 'ok' })
   expect((await call(app, 'GET', '/openapi.json')).status).toBe(200)
 })
 

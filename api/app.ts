@@ -3,10 +3,13 @@ import { checkSignaturesHere, type PayerSignatures } from '#chain/payerSignature
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { findKeyOwner } from '#ledger/apiKeys'
 import type { Database } from '#ledger/database'
-import { answerProblem } from '#process/problem'
+import type { Logger } from '#process/log'
+import { answerProblem, toCodedError } from '#process/problem'
 import { createRateLimiter, type RateLimiter } from '#process/rateLimiter'
 import { refuseOtherMethods } from '#process/refuseOtherMethods'
+import type { Loop } from '#process/repeat'
 import { responseHeaders } from '#process/responseHeaders'
+import { serveMetrics } from '#process/serveMetrics'
 import { allowBrowsers } from './http/allowBrowsers.ts'
 import { authenticate, requireOwner } from './http/authenticate.ts'
 import { countCalls } from './http/countCalls.ts'
@@ -14,8 +17,6 @@ import { invalidRequest } from './http/invalidRequest.ts'
 import { limitBody } from './http/limitBody.ts'
 import { limitRate, tooMany } from './http/limitRate.ts'
 import { measure } from './http/measure.ts'
-import { toCodedError } from './http/problem.ts'
-import type { Logger } from './log.ts'
 import { type ApiMetrics, createApiMetrics } from './metrics.ts'
 import { createGatewayNetworks, type GatewayNetworks } from './networks.ts'
 import { addDashboardRoutes } from './portal/dashboard/routes.ts'
@@ -31,7 +32,6 @@ import { addChallengeRoutes } from './routes/challenge.ts'
 import { addEndpointRoutes } from './routes/endpoints.ts'
 import { addFailureRoute } from './routes/failures.ts'
 import { addHealthRoutes } from './routes/health.ts'
-import { addMetricsRoute } from './routes/metrics.ts'
 import { addPayersRoute } from './routes/payers.ts'
 import { addPaymentRoutes } from './routes/payments.ts'
 import { addPendingRoute } from './routes/pending.ts'
@@ -83,6 +83,8 @@ export type AppOptions = {
   metrics?: ApiMetrics
   /** Default: on the thread that serves. */
   payerSignatures?: PayerSignatures
+  /** What runs beside it, for `/readyz`. */
+  loops?: readonly Loop[]
 }
 
 /** For how long this process may not see what another one registered or revoked. */
@@ -104,22 +106,23 @@ export function createApp({
   log,
   now = Date.now,
   addressGuard = createAddressGuard({ allowPrivate: settings.webhookAllowPrivate }),
-  usage = createUsageCounters({ sql, log, now }),
+  usage = createUsageCounters({ sql, now }),
   metrics = createApiMetrics(),
   payerSignatures = checkSignaturesHere,
+  loops = [],
 }: AppOptions): App {
   const networks = createGatewayNetworks(served, { sql, settings, now })
   const heads = createIndexedHeads({ sql, maxLagBlocks: settings.maxIndexLagBlocks })
   const offers = createOffers({ database: sql, ttlMs: registryTtlMs, now })
   const keyOwners = createKeyOwners((key) => findKeyOwner(sql, key), registryTtlMs, now)
-  const rateLimiter = createRateLimiter({ database: sql, log, now })
+  const rateLimiter = createRateLimiter({ sql, log, now })
   const verification = { sql, networks, offers, rateLimiter, receiptKeys, payerSignatures, settings, now }
 
   const app = createRouter(log)
   app.use(responseHeaders)
   app.use(measure(metrics))
   // Before the API keys: METRICS_TOKEN is none.
-  addMetricsRoute(app, { metrics, settings })
+  app.get('/metrics', serveMetrics({ registry: metrics.registry, token: settings.metricsToken }))
   for (const path of publicPaths) app.use(path, allowBrowsers)
   app.use(limitBody(settings.maxBodyBytes))
   app.use(authenticate({ keyOwners, rateLimiter, settings }))
@@ -154,7 +157,7 @@ export function createApp({
   addSettlementExportRoute(app, { sql, heads, networks, settings })
   addPendingRoute(app, { sql, heads, networks, settings, now })
 
-  addHealthRoutes(app, { sql, networks })
+  addHealthRoutes(app, { sql, networks, loops })
   addDashboardRoutes(app)
   describeApi(app, settings.issuer)
   refuseOtherMethods(app)

@@ -1,13 +1,14 @@
+import { type Loop, repeat } from '#process/repeat'
 import type { AppOptions } from './app.ts'
 import { collectApiState, createApiMetrics } from './metrics.ts'
-import { createSummaryLoop } from './portal/revenue/summarise.ts'
+import { startSummaries } from './portal/revenue/summarise.ts'
 import { createUsageCounters } from './portal/usage/usageCounters.ts'
 import { createAddressGuard } from './portal/webhooks/addressGuard.ts'
 import { createDeliveryLoop } from './portal/webhooks/deliveryLoop.ts'
 
 export type BackgroundWork = {
   /** What the app shares with it. */
-  shared: Required<Pick<AppOptions, 'addressGuard' | 'usage' | 'metrics'>>
+  shared: Required<Pick<AppOptions, 'addressGuard' | 'usage' | 'metrics' | 'loops'>>
   /** Takes up nothing new, and waits for what is under way. */
   close(): Promise<void>
 }
@@ -24,8 +25,19 @@ export function startBackgroundWork({
   const failed = (loop: string) => () => metrics.backgroundErrors.inc({ loop })
 
   const addressGuard = createAddressGuard({ allowPrivate: settings.webhookAllowPrivate })
-  const usage = createUsageCounters({ sql, log, onError: failed('usage') })
-  const summaries = createSummaryLoop({ sql, log, onError: failed('summaries') })
+  const usage = createUsageCounters({ sql })
+  const loops: Loop[] = [
+    startSummaries({ sql, log, onError: failed('summaries') }),
+    repeat({
+      name: 'usage',
+      everyMs: 5_000,
+      step: usage.flush,
+      onError(error) {
+        log.warn({ err: error }, 'usage can not be written for now')
+        failed('usage')()
+      },
+    }),
+  ]
   const deliveries = createDeliveryLoop({
     sql,
     guard: addressGuard,
@@ -33,14 +45,13 @@ export function startBackgroundWork({
     onAttempt: (outcome) => metrics.webhookAttempts.inc({ outcome }),
     onError: failed('webhooks'),
   })
-  usage.start()
-  summaries.start()
   deliveries.start()
 
   return {
-    shared: { addressGuard, usage, metrics },
+    shared: { addressGuard, usage, metrics, loops },
     async close() {
-      await Promise.all([usage.close(), summaries.close(), deliveries.close()])
+      await Promise.all([deliveries.close(), ...loops.map((loop) => loop.stop())])
+      await usage.flush().catch(() => {})
     },
   }
 }

@@ -2,11 +2,11 @@ import { checkSignaturesHere, startSignatureThreads } from '#chain/payerSignatur
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/database'
 import { migrateAt } from '#ledger/migrate'
+import { createLogger } from '#process/log'
+import { serve } from '#process/serve'
 import { createApp } from './app.ts'
 import { startBackgroundWork } from './backgroundWork.ts'
 import { readApiConfig } from './config.ts'
-import { serveApp } from './http/server.ts'
-import { createLogger } from './log.ts'
 import { loadReceiptKeys } from './receipts/keys.ts'
 import { watchReceiptKeys } from './receipts/watchKeys.ts'
 
@@ -26,7 +26,7 @@ async function main(): Promise<void> {
     loadReceiptKeys(config.receiptKeyFile, config.createReceiptKeys),
     migrateAt(config.databaseUrl),
   ])
-  const unwatch = watchReceiptKeys(config.receiptKeyFile, receiptKeys, log)
+  const keyWatch = watchReceiptKeys(config.receiptKeyFile, receiptKeys, log)
   const work = startBackgroundWork({ sql, networks, settings: config.gateway, log })
   const app = createApp({
     sql,
@@ -38,7 +38,7 @@ async function main(): Promise<void> {
       config.signatureThreads === 0 ? checkSignaturesHere : startSignatureThreads(config.signatureThreads),
     ...work.shared,
   })
-  const server = await serveApp(app, config)
+  const server = await serve(app, { ...config, portVariable: 'API_PORT' })
   log.info(
     { url: `http://${config.host}:${server.port}`, networks: networks.map(({ network }) => network.name) },
     'api is listening',
@@ -46,7 +46,7 @@ async function main(): Promise<void> {
 
   async function stop(signal: string): Promise<void> {
     log.info({ signal }, 'api is stopping')
-    unwatch()
+    await keyWatch.stop()
     await server.close()
     await work.close()
     await sql.end({ timeout: 2 })

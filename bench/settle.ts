@@ -473,7 +473,7 @@ function createContext(sql: Database, served: ServedNetwork): Context {
     now: () => new Date(),
     randomBytes32: () => numberToHex(BigInt(Math.floor(Math.random() * 2 ** 48)), { size: 32 }),
     checkpoint: () => {},
-    log: createLogger('silent'),
+    log: createLogger('keeper', 'silent'),
     metrics: createMetrics(),
     memory: createMemory(),
   }

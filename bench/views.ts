@@ -5,14 +5,14 @@ import { parseArgs } from 'node:util'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { createApp } from '#api/app'
-import { serveApp } from '#api/http/server'
-import { createLogger } from '#api/log'
 import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
 import { issueApiKey } from '#api/registry/apiKeys'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/database'
 import { migrate } from '#ledger/migrate'
 import { defaultTriggers } from '#ledger/triggers'
+import { createLogger } from '#process/log'
+import { serve } from '#process/serve'
 import { networks } from '#protocol/networks'
 import { startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { startPostgres } from '../scripts/postgres.ts'
@@ -111,7 +111,7 @@ export async function run(args: string[]): Promise<void> {
           trustedProxies: 0,
         },
       })
-      const server = await serveApp(app, { host: '127.0.0.1', port: 0 })
+      const server = await serve(app, { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' })
       say(
         `${size} payments, ${data.batches} batches: filled in ${Math.round((performance.now() - began) / 1000)} s`,
       )

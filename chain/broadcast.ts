@@ -1,4 +1,5 @@
 import { BaseError, type Hex, type PublicClient } from 'viem'
+import { scrub } from '#process/log'
 
 /**
  * What became of handing out a transaction.
@@ -47,11 +48,7 @@ function messageOf(error: unknown): string {
   for (let cause: unknown = error.cause; cause instanceof Error; cause = cause.cause) {
     words.push(cause instanceof BaseError ? `${cause.shortMessage} ${cause.details ?? ''}` : cause.message)
   }
-  return words
-    .join(' | ')
-    .replaceAll(/https?:\/\/\S+/g, '<url>')
-    .replaceAll(/0x[0-9a-fA-F]{100,}/g, '<bytes>')
-    .slice(0, 500)
+  return scrub(words.join(' | ')).slice(0, 500)
 }
 
 /** Hands a signed transaction, whose hash is stored already, to every RPC. */

@@ -1,15 +1,4 @@
-import {
-  HttpRequestError,
-  LimitExceededRpcError,
-  SocketClosedError,
-  TimeoutError,
-  BaseError as ViemError,
-} from 'viem'
-
-/** A question that only counts when every RPC has answered it wasn't answered by all. */
-export class ChainUnavailable extends Error {
-  override name = 'ChainUnavailable'
-}
+import { ChainUnavailable } from '#process/dependencies'
 
 /**
  * Asks every RPC. Nothing may be concluded from an absence while one of them failed to answer.
@@ -40,20 +29,4 @@ export async function askAny<Client, Answer>(
   if (answers.length > 0) return answers
   const first = settled.find((result) => result.status === 'rejected')
   throw new ChainUnavailable('no RPC answered', { cause: first?.reason })
-}
-
-/** Whether the chain's node did not answer at all, as opposed to answering with an error. */
-export function isUnreachable(error: unknown): boolean {
-  if (error instanceof ChainUnavailable) return true
-  if (!(error instanceof ViemError)) return false
-  return (
-    error.walk(
-      (cause) =>
-        cause instanceof ChainUnavailable ||
-        cause instanceof HttpRequestError ||
-        cause instanceof TimeoutError ||
-        cause instanceof SocketClosedError ||
-        cause instanceof LimitExceededRpcError,
-    ) !== null
-  )
 }

@@ -1,5 +1,7 @@
 import type { PublicClient } from 'viem'
-import { ChainUnavailable } from './everywhere.ts'
+import { ChainUnavailable } from '#process/dependencies'
+import type { Probe } from '#process/health'
+import type { ServedNetwork } from './servedNetworks.ts'
 
 /** Where a call reads the chain. */
 export type At = { blockNumber: bigint } | { blockTag: 'latest' }
@@ -23,4 +25,24 @@ export function requireHead(blockNumber: bigint, notBefore: bigint): { blockNumb
     )
   }
   return { blockNumber }
+}
+
+const standsStillMs = 60_000
+
+/** Whether a network's node answers, and its head moves. */
+export function probeHead({ network, client }: ServedNetwork): Probe {
+  let seen = { block: -1n, at: 0 }
+  return {
+    name: `rpc ${network.name}`,
+    network: network.name,
+    async ask() {
+      const block = await client.getBlockNumber({ cacheTime: 0 })
+      const at = performance.now()
+      if (block !== seen.block) seen = { block, at }
+      // A development chain rests while nobody sends anything.
+      else if (network.name !== 'localhost' && at - seen.at > standsStillMs) {
+        throw new Error(`no new block for ${Math.floor((at - seen.at) / 1000)} s`)
+      }
+    },
+  }
 }

@@ -1,10 +1,10 @@
 import { type Address, createPublicClient, type Hex, http, type PublicClient, type Transport } from 'viem'
+import { ChainUnavailable, isUnreachable } from '#process/dependencies'
 import { networkVariable } from '#process/variables'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { Deployment } from '#protocol/deployments'
 import { domainSeparator, eip712Domain } from '#protocol/eip3009'
 import type { Network } from '#protocol/networks'
-import { ChainUnavailable, isUnreachable } from './everywhere.ts'
 import type { NetworkSettings } from './networkSettings.ts'
 import { createNodes } from './nodes.ts'
 

@@ -38,6 +38,7 @@ export type KeeperConfig = {
   submitTimeoutMs: number
   submitLimits: SubmitLimits
   trustedProxies: number
+  metricsToken: string | null
   facilitatorUrl: string | null
   facilitatorKey: string | null
 }
@@ -79,6 +80,7 @@ export function readKeeperConfig(env: Environment): KeeperConfig {
       keyless: readVariable(env, 'SUBMIT_KEYLESS_LIMIT'),
     },
     trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
+    metricsToken: readVariable(env, 'METRICS_TOKEN'),
     facilitatorUrl,
     facilitatorKey: readVariable(env, 'FACILITATOR_API_KEY'),
   }

@@ -1,15 +1,17 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import type { Hono } from 'hono'
 import type { Address, Hex, PrivateKeyAccount } from 'viem'
 import { finalityOf } from '#chain/finality'
 import { gasLimitsOf } from '#chain/gasLimits'
+import { probeHead } from '#chain/head'
 import { createPayerCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#ledger/database'
 import { createDueBatches } from '#ledger/dueBatches'
+import { type Probe, probeLoop, readReadiness } from '#process/health'
 import type { Logger } from '#process/log'
 import { createRateLimiter } from '#process/rateLimiter'
-import { createApp, type Readiness } from './http/app.ts'
+import { type Loop, repeat } from '#process/repeat'
+import { createApp } from './http/app.ts'
 import { defaultSubmitLimits, type SubmitLimits } from './http/submitRules.ts'
 import { adoptAbandoned } from './loops/adopt.ts'
 import { concludeMined } from './loops/conclude.ts'
@@ -42,6 +44,8 @@ export type KeeperDependencies = {
   submitLimits?: SubmitLimits
   /** Proxies in front of the HTTP server. Default 0. */
   trustedProxies?: number
+  /** What Prometheus presents to read the metrics. Default: anyone may. */
+  metricsToken?: string | null
   log: Logger
   now: () => Date
   randomBytes32: () => Hex
@@ -59,51 +63,29 @@ export type Keeper = {
 }
 
 const upkeepMs = 5_000
-const headStandsStillMs = 60_000
-/** A probe wants an answer, also where a dependency gives none. */
-const checkTimeoutMs = 3_000
 
 /** Wires a keeper; nothing happens before `start`. */
 export function createKeeper(dependencies: KeeperDependencies): Keeper {
   const { database, networks, accounts, settings, log, now, holder } = dependencies
   const metrics = createMetrics()
-  const stopping = new AbortController()
-  const sleepers = new Set<() => void>()
-  const running: Promise<void>[] = []
+  const loops: Loop[] = []
+  const probes: Probe[] = [{ name: 'database', ask: () => database`select 1` }]
   const releases: (() => Promise<void>)[] = []
-  const heads = new Map<string, { block: bigint; at: number }>()
   const contexts = networks.map((served) => createContext(dependencies, served, metrics))
+  for (const context of contexts) probes.push(...probesOf(context, accounts))
 
-  function wake(): void {
-    for (const rouse of sleepers) rouse()
-  }
-
-  async function sleep(ms: number): Promise<void> {
-    const roused = new AbortController()
-    const rouse = () => roused.abort()
-    sleepers.add(rouse)
-    await delay(ms, undefined, { signal: AbortSignal.any([stopping.signal, roused.signal]) }).catch(() => {})
-    sleepers.delete(rouse)
-  }
-
-  /** Takes a step again and again. One that fails is logged and taken again, later and later while it goes on failing. */
   function loop(name: string, network: string, everyMs: number, step: () => Promise<unknown>): void {
-    const run = async () => {
-      let failures = 0
-      while (!stopping.signal.aborted) {
-        let result: unknown
-        try {
-          result = await step()
-          failures = 0
-        } catch (error) {
-          failures += 1
-          metrics.loopErrors.inc({ network, loop: name })
-          log.warn({ err: error, loop: name, network, failures }, 'a step failed and will be taken again')
-        }
-        if (result !== 'busy') await sleep(Math.min(everyMs * 2 ** Math.min(failures, 6), everyMs + 10_000))
-      }
-    }
-    running.push(run())
+    const started = repeat({
+      name: `${name} ${network}`,
+      everyMs,
+      step,
+      onError(error, failures) {
+        metrics.loopErrors.inc({ network, loop: name })
+        log.warn({ err: error, loop: name, network, failures }, 'a step failed and will be taken again')
+      },
+    })
+    loops.push(started)
+    probes.push(probeLoop(started, network))
   }
 
   function start(): void {
@@ -143,37 +125,8 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   }
 
   async function stop(): Promise<void> {
-    stopping.abort()
-    await Promise.all(running)
+    await Promise.all(loops.map((one) => one.stop()))
     await Promise.allSettled(releases.map((release) => release()))
-  }
-
-  async function readiness(): Promise<Readiness[]> {
-    const checks = [check('database', async () => void (await database`select 1`))]
-    for (const context of contexts) {
-      const { network, client } = context.served
-      checks.push(
-        check(`rpc ${network.name}`, async () => {
-          const block = await client.getBlockNumber({ cacheTime: 0 })
-          const seen = heads.get(network.name)
-          if (seen?.block !== block) heads.set(network.name, { block, at: now().getTime() })
-          // A development chain rests while nobody sends anything.
-          else if (network.name !== 'localhost' && now().getTime() - seen.at > headStandsStillMs) {
-            throw new Error(`no new block since ${new Date(seen.at).toISOString()}`)
-          }
-        }),
-        check(`index ${network.name}`, async () => {
-          const index = await readIndexState(context)
-          if (index.status === 'behind') throw new Error(`behind: ${index.reason}`)
-        }),
-        check(`gas ${network.name}`, async () => {
-          const balances = await Promise.all(accounts.map(({ address }) => client.getBalance({ address })))
-          if (accounts.length > 0 && balances.every((balance) => balance === 0n))
-            throw new Error('every wallet is empty')
-        }),
-      )
-    }
-    return Promise.all(checks)
   }
 
   const app = createApp({
@@ -183,18 +136,21 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
       platformWallets: dependencies.platformWallets,
       now,
       timeoutMs: dependencies.submitTimeoutMs,
-      rateLimiter: createRateLimiter({ database, log, now: () => now().getTime() }),
+      rateLimiter: createRateLimiter({ sql: database, log, now: () => now().getTime() }),
       limits: dependencies.submitLimits ?? defaultSubmitLimits,
       payersWithCode: new Map(
         contexts.map(({ served, payersWithCode }) => [served.network.name, payersWithCode]),
       ),
       log,
-      wake,
+      wake: () => {
+        for (const one of loops) one.wake()
+      },
       checkpoint: dependencies.checkpoint ?? (() => {}),
     },
     trustedProxies: dependencies.trustedProxies ?? 0,
-    readiness,
+    readiness: () => readReadiness(probes),
     metrics,
+    metricsToken: dependencies.metricsToken ?? null,
     log,
   })
   return { app, start, stop }
@@ -229,19 +185,26 @@ function walletsOf(accounts: readonly PrivateKeyAccount[]): SettlementWallet[] {
   }))
 }
 
-async function check(name: string, ask: () => Promise<void>): Promise<Readiness> {
-  const tooLate = new AbortController()
-  try {
-    const timeout = delay(checkTimeoutMs, undefined, { signal: tooLate.signal }).then(() => {
-      throw new Error(`no answer within ${checkTimeoutMs} ms`)
-    })
-    await Promise.race([ask(), timeout])
-    return { name, ok: true }
-  } catch (error) {
-    const words =
-      error instanceof Error && 'shortMessage' in error ? String(error.shortMessage) : String(error)
-    return { name, ok: false, detail: words.replaceAll(/[a-z]+:\/\/\S+/g, '<url>').slice(0, 200) }
-  } finally {
-    tooLate.abort()
-  }
+function probesOf(context: Context, accounts: readonly PrivateKeyAccount[]): Probe[] {
+  const { network, client } = context.served
+  return [
+    probeHead(context.served),
+    {
+      name: `index ${network.name}`,
+      network: network.name,
+      async ask() {
+        const index = await readIndexState(context)
+        if (index.status === 'behind') throw new Error(`behind: ${index.reason}`)
+      },
+    },
+    {
+      name: `gas ${network.name}`,
+      network: network.name,
+      async ask() {
+        const balances = await Promise.all(accounts.map(({ address }) => client.getBalance({ address })))
+        if (accounts.length > 0 && balances.every((balance) => balance === 0n))
+          throw new Error('every wallet is empty')
+      },
+    },
+  ]
 }

@@ -1,13 +1,13 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { hostname } from 'node:os'
-import { serve } from '@hono/node-server'
 import { privateKeyToAccount } from 'viem/accounts'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/database'
 import { migrateAt } from '#ledger/migrate'
 import { isSet } from '#process/env'
 import { createLogger } from '#process/log'
+import { serve } from '#process/serve'
 import { type KeeperConfig, readKeeperConfig } from './config.ts'
 import { readIndependentConfig } from './independent/config.ts'
 import { runIndependentKeeper } from './independent/run.ts'
@@ -32,7 +32,7 @@ async function mainIndependent(): Promise<void> {
 
 async function mainOfOperator(): Promise<void> {
   const config = readKeeperConfig(process.env)
-  const log = createLogger(config.logLevel)
+  const log = createLogger('keeper', config.logLevel)
   const database = openDatabase({
     url: config.databaseUrl,
     applicationName: 'tollkeeper-keeper',
@@ -52,19 +52,15 @@ async function mainOfOperator(): Promise<void> {
     submitTimeoutMs: config.submitTimeoutMs,
     submitLimits: config.submitLimits,
     trustedProxies: config.trustedProxies,
+    metricsToken: config.metricsToken,
     log,
     now: () => new Date(),
     randomBytes32: () => `0x${randomBytes(32).toString('hex')}`,
     holder: `${hostname()}:${process.pid}:${randomBytes(4).toString('hex')}`,
   })
 
-  const server = serve({ fetch: keeper.app.fetch, hostname: config.host, port: config.port })
-  await once(server, 'listening').catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EADDRINUSE') throw error
-    throw new Error(`port ${config.port} is taken: set KEEPER_PORT to a free one, or stop what listens there`)
-  })
-  const address = server.address()
-  const port = typeof address === 'object' && address ? address.port : config.port
+  const server = await serve(keeper.app, { ...config, portVariable: 'KEEPER_PORT' })
+  const { port } = server
   keeper.start()
   log.info(
     { port, networks: networks.map((one) => one.network.name) },
@@ -77,8 +73,7 @@ async function mainOfOperator(): Promise<void> {
     log.warn('not everything was finished in time: the next start goes on from what is stored')
     process.exit(0)
   }, drainMs).unref()
-  server.close()
-  await keeper.stop()
+  await Promise.all([server.close(), keeper.stop()])
   await database.end({ timeout: 1 })
 }
 

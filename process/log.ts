@@ -1,45 +1,42 @@
-import pino, { type Logger } from 'pino'
+import { type DestinationStream, type LevelWithSilent, type Logger, pino } from 'pino'
 
 export type { Logger }
 
-/** JSON lines with ids of payments, batches and wallets; what could be a secret is cut out wherever it turns up. */
-export function createLogger(level: string): Logger {
-  return pino({
-    name: 'keeper',
+/** Fields whose values are proof of payment or credentials: they never reach a log, at any level. */
+const secrets = [
+  ...['authorization', 'macaroon', 'payloads', 'signature', 'receipt', 'raw'],
+  ...['privateKey', 'key', 'apiKey', 'secret', 'databaseUrl', 'rpcUrls'],
+]
+
+/** Structured logs, one JSON object a line, for a process named `name`. */
+export function createLogger(name: string, level: LevelWithSilent, destination?: DestinationStream): Logger {
+  const options = {
+    name,
     level,
-    redact: {
-      paths: [
-        'signature',
-        'raw',
-        'privateKey',
-        'key',
-        'apiKey',
-        'url',
-        '*.signature',
-        '*.raw',
-        '*.privateKey',
-        '*.key',
-      ],
-      remove: true,
-    },
-    serializers: {
-      // viem's messages repeat the request: RPC URL, calldata and all.
-      err: (error: unknown) => describeError(error),
-    },
-  })
+    redact: { paths: secrets.flatMap((field) => [field, `*.${field}`]), censor: '[redacted]' },
+    // Messages of our dependencies repeat what they were given: viem's the RPC URL and the calldata with its signatures,
+    // Postgres' the row that it refused.
+    serializers: { err: (error: unknown) => ({ message: describeError(error), stack: framesOf(error) }) },
+  }
+  return destination === undefined ? pino(options) : pino(options, destination)
 }
 
-/** Name, code and first line of an error and its causes, without URLs and long byte strings. */
+/** Name and first line of an error and its causes, without URLs and long byte strings: fit for a log, a probe, a terminal. */
 export function describeError(error: unknown): string {
   const words: string[] = []
   for (let cause: unknown = error; cause instanceof Error && words.length < 5; cause = cause.cause) {
     const short = 'shortMessage' in cause ? String(cause.shortMessage) : (cause.message.split('\n')[0] ?? '')
     words.push(`${cause.name}: ${short}`)
   }
-  if (words.length === 0) words.push(String(error))
-  return words
-    .join(' < ')
-    .replaceAll(/[a-z]+:\/\/\S+/g, '<url>')
-    .replaceAll(/0x[0-9a-fA-F]{65,}/g, '<bytes>')
-    .slice(0, 1_000)
+  return scrub(words.length === 0 ? String(error) : words.join(' < ')).slice(0, 1_000)
+}
+
+/** Takes URLs, which may hold credentials, and byte strings that may be signatures out of a text. */
+export function scrub(text: string): string {
+  return text.replaceAll(/[a-z][a-z+.-]*:\/\/\S+/gi, '<url>').replaceAll(/0x[0-9a-fA-F]{65,}/g, '<bytes>')
+}
+
+function framesOf(error: unknown): string[] {
+  const lines = error instanceof Error ? (error.stack?.split('\n') ?? []) : []
+  return lines.map((line) => line.trim()).filter((line) => line.startsWith('at '))
 }

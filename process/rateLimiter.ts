@@ -1,4 +1,4 @@
-import type { Database } from '#ledger/database'
+import type { Sql } from 'postgres'
 import type { Logger } from './log.ts'
 
 /** Whether a request is within its limit, and what is left of the limit. */
@@ -23,11 +23,11 @@ type Counter = { shared: number; pending: number }
  * If the database can't be reached, each process goes on with what it knows: a limit is then one per process.
  */
 export function createRateLimiter({
-  database,
+  sql,
   log,
   now,
 }: {
-  database: Database
+  sql: Sql<{ bigint: bigint }>
   log: Logger
   now: () => number
 }): RateLimiter {
@@ -42,7 +42,7 @@ export function createRateLimiter({
     const changed = [...current].filter(([, { pending }]) => pending > 0)
     if (changed.length === 0) return
     const rows = changed.map(([key, { pending }]) => ({ key, count: pending }))
-    const sums = await database<{ key: string; count: bigint }[]>`
+    const sums = await sql<{ key: string; count: bigint }[]>`
       with gone as (delete from request_count where window_start < ${window - windowSeconds})
       insert into request_count (key, window_start, count)
       select key, ${window}, count

@@ -118,7 +118,7 @@ const shared = {
   },
   METRICS_TOKEN: {
     parser: secret,
-    readers: ['api'],
+    readers: ['api', 'keeper'],
     about: 'Bearer token that /metrics asks for. Default: /metrics is open.',
   },
 } satisfies Record<string, Variable>

@@ -87,14 +87,14 @@ const sharedVariables = table
   .filter(({ readers }) => readers.length > 1)
 
 describe('behavior: what several processes read has one answer in all of them', () => {
-  test.each(sharedVariables)('$name', ({ name, readers }) => {
+  test.each(sharedVariables)('args: $name', ({ name, readers }) => {
     for (const text of texts) {
       const answers = readers.map((process) => refusalOf(configs[process], { ...valid, [name]: text }))
       expect([text, ...new Set(answers)]).toEqual([text, answers[0]])
     }
   })
 
-  test('the same values, and empty is unset', () => {
+  test('default: the same values, and empty is unset', () => {
     const given = {
       ...{ ETH_USD: '1500.5', PRIORITY_FEE_WEI: '30000000000', TRUSTED_PROXIES: '2', LOG_LEVEL: 'debug' },
       ...{ TRIGGER_COUNT: '7', REPLACE_AFTER_MS: '9000' },
@@ -121,7 +121,7 @@ describe('behavior: what several processes read has one answer in all of them', 
     }
   })
 
-  test.each([...table])('%s: empty is unset', (name) => {
+  test.each([...table])('args: %s, where empty is unset', (name) => {
     for (const read of Object.values(configs)) {
       const unset: Environment = { ...valid, [name]: undefined }
       const empty: Environment = { ...valid, [name]: '' }

@@ -3,9 +3,11 @@ import { connect } from 'node:net'
 import { Writable } from 'node:stream'
 import { createPublicClient, http } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { createLogger } from '#process/log'
+import { serve } from '#process/serve'
 import { call, openShop, signedBody, startGateway, type TestGateway } from '../../test/support/gateway.ts'
-import { createLogger } from '../log.ts'
-import { serveApp } from './server.ts'
+
+const anyPort = { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' }
 
 let gateway: TestGateway
 beforeAll(async () => {
@@ -14,7 +16,7 @@ beforeAll(async () => {
 afterAll(() => gateway.close())
 
 test('default: requests go through a real server, bodies over the limit are refused there too', async () => {
-  const server = await serveApp(gateway.app, { host: '127.0.0.1', port: 0 })
+  const server = await serve(gateway.app, anyPort)
   const url = `http://127.0.0.1:${server.port}`
   const post = (body: string | ReadableStream, extra = {}) =>
     fetch(`${url}/verify`, {
@@ -40,21 +42,53 @@ test('default: requests go through a real server, bodies over the limit are refu
 })
 
 test('error: a taken port is named with its variable', async () => {
-  const server = await serveApp(gateway.app, { host: '127.0.0.1', port: 0 })
-  await expect(serveApp(gateway.app, { host: '127.0.0.1', port: server.port })).rejects.toThrow(
+  const server = await serve(gateway.app, anyPort)
+  await expect(serve(gateway.app, { ...anyPort, port: server.port })).rejects.toThrow(
     `Port ${server.port} is taken: set API_PORT`,
   )
   await server.close()
 })
 
 test('behavior: a client that never finishes its headers is cut off', async () => {
-  const server = await serveApp(gateway.app, { host: '127.0.0.1', port: 0, headersTimeoutMs: 500 })
+  const server = await serve(gateway.app, { ...anyPort, headersTimeoutMs: 500 })
   const socket = connect(server.port, '127.0.0.1')
   socket.write('POST /verify HTTP/1.1\r\nHost: a\r\n')
   const started = performance.now()
   socket.resume()
   await once(socket, 'close')
   expect(performance.now() - started).toBeLessThan(8_000)
+  await server.close()
+})
+
+test('behavior: a body over the limit ends the connection, and is not read to its end', async () => {
+  const server = await serve(gateway.app, anyPort)
+  const socket = connect(server.port, '127.0.0.1')
+  socket.on('error', () => {})
+  const closed = new Promise((resolve) => socket.once('close', resolve))
+  const length = 1_000_000_000
+  const type = 'content-type: application/json'
+  socket.write(`POST /verify HTTP/1.1\r\nHost: a\r\n${type}\r\ncontent-length: ${length}\r\n\r\n`)
+  expect(String(await once(socket, 'data'))).toMatch(/^HTTP\/1.1 413 /)
+  const send = (error?: Error | null) => {
+    if (!error && !socket.destroyed)
+      socket.write(Buffer.alloc(65_536, 120), (failed) => setImmediate(send, failed))
+  }
+  send()
+  await closed
+  expect(socket.bytesWritten).toBeLessThan(length / 10)
+  await server.close()
+})
+
+test('behavior: connections over the limit are refused, those that stand are served', async () => {
+  const server = await serve(gateway.app, { ...anyPort, maxConnections: 1 })
+  const first = connect(server.port, '127.0.0.1')
+  await once(first, 'connect')
+  const second = connect(server.port, '127.0.0.1')
+  second.on('error', () => {})
+  await once(second, 'close')
+  first.write('GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n')
+  expect(String(await once(first, 'data'))).toMatch(/^HTTP\/1.1 200 /)
+  first.destroy()
   await server.close()
 })
 

@@ -1,15 +1,10 @@
 import { stat } from 'node:fs/promises'
-import type { Logger } from '../log.ts'
+import type { Logger } from '#process/log'
+import { type Loop, repeat } from '#process/repeat'
 import { type ReceiptKeys, readReceiptKeys } from './keys.ts'
 
-const intervalMs = 5_000
-
-/**
- * Follows changes of the key file, so that a rotation needs no restart.
- *
- * @returns a function that ends it
- */
-export function watchReceiptKeys(path: string, keys: ReceiptKeys, log: Logger): () => void {
+/** Follows changes of the key file, so that a rotation needs no restart. */
+export function watchReceiptKeys(path: string, keys: ReceiptKeys, log: Logger): Loop {
   let seen: number | undefined
 
   async function look(): Promise<void> {
@@ -22,10 +17,11 @@ export function watchReceiptKeys(path: string, keys: ReceiptKeys, log: Logger): 
     seen = mtimeMs
   }
 
-  // A file that is gone or broken for now: what was read before goes on.
-  const timer = setInterval(() => {
-    look().catch((error: unknown) => log.error({ err: error }, 'receipt keys could not be read'))
-  }, intervalMs)
-  timer.unref()
-  return () => clearInterval(timer)
+  return repeat({
+    name: 'receipt keys',
+    everyMs: 5_000,
+    step: look,
+    // A file that is gone or broken for now: what was read before goes on.
+    onError: (error) => log.error({ err: error }, 'receipt keys could not be read'),
+  })
 }

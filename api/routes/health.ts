@@ -1,7 +1,10 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import { createRoute, z } from '@hono/zod-openapi'
+import { probeHead } from '#chain/head'
+import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#ledger/database'
 import { readIndexedHead } from '#ledger/indexedHead'
+import { type Probe, probeLoop, readReadiness } from '#process/health'
+import type { Loop } from '#process/repeat'
 import type { App } from '../app.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import type { GatewayNetworks } from '../networks.ts'
@@ -10,11 +13,15 @@ const alive = z.object({ status: z.literal('ok') })
 
 const readiness = z
   .object({
-    status: z.enum(['ready', 'not_ready']),
-    database: z.enum(['ok', 'down']),
-    networks: z.record(
-      z.string(),
-      z.object({ rpc: z.enum(['ok', 'down']), head: z.int().nullable(), indexedBlock: z.int().nullable() }),
+    status: z.enum(['ok', 'degraded', 'unavailable']),
+    checks: z.array(
+      z.object({
+        name: z.string(),
+        network: z.string().optional(),
+        ok: z.boolean(),
+        detail: z.string().optional(),
+        optional: z.literal(true).optional(),
+      }),
     ),
   })
   .openapi('Readiness')
@@ -30,48 +37,36 @@ const healthz = createRoute({
 const readyz = createRoute({
   method: 'get',
   path: '/readyz',
-  summary: 'Whether it can do its work, and which dependency is down if not',
+  summary: 'Whether it can do its work, and what is wrong if not',
   description:
-    'A missing or late index is shown and does not make it unready: payments are verified without it.',
+    'A missing or late index is shown and does not make it unready: payments are verified without it. ' +
+    'Networks fail apart: one that is down, while another works, makes it `degraded`.',
   tags: ['Operations'],
   responses: { 200: jsonAnswer('Ready', readiness), 503: jsonAnswer('Not ready', readiness) },
 })
 
-const probeTimeoutMs = 2_000
+export type HealthRouteOptions = { sql: Database; networks: GatewayNetworks; loops: readonly Loop[] }
 
-export type HealthRouteOptions = { sql: Database; networks: GatewayNetworks }
-
-export function addHealthRoutes(app: App, { sql, networks }: HealthRouteOptions): void {
+export function addHealthRoutes(app: App, { sql, networks, loops }: HealthRouteOptions): void {
+  const probes: Probe[] = [
+    { name: 'database', ask: () => sql`select 1` },
+    ...loops.map((loop) => probeLoop(loop)),
+    ...[...networks.byChainId.values()].flatMap(({ served }) => [probeHead(served), probeIndex(sql, served)]),
+  ]
   app.openapi(healthz, (c) => c.json({ status: 'ok' as const }, 200))
-
   app.openapi(readyz, async (c) => {
-    const [isDatabaseUp, ...chains] = await Promise.all([
-      inTime(sql`select 1`.then(() => true)),
-      ...[...networks.byChainId.values()].map(async ({ served: { network, client } }) => {
-        const [head, indexed] = await Promise.all([
-          inTime(client.getBlockNumber()),
-          inTime(readIndexedHead(sql, network.chainId)),
-        ])
-        const state = {
-          rpc: head === undefined ? ('down' as const) : ('ok' as const),
-          head: head === undefined ? null : Number(head),
-          indexedBlock: indexed ? Number(indexed.blockNumber) : null,
-        }
-        return [network.name, state] as const
-      }),
-    ])
-    const isReady = isDatabaseUp === true && chains.every(([, { rpc }]) => rpc === 'ok')
-    const body = {
-      status: isReady ? ('ready' as const) : ('not_ready' as const),
-      database: isDatabaseUp ? ('ok' as const) : ('down' as const),
-      networks: Object.fromEntries(chains),
-    }
-    return isReady ? c.json(body, 200) : c.json(body, 503)
+    const body = await readReadiness(probes)
+    return body.status === 'unavailable' ? c.json(body, 503) : c.json(body, 200)
   })
 }
 
-/** The probe's result; undefined if it fails or takes too long. */
-async function inTime<T>(probe: Promise<T>): Promise<T | undefined> {
-  const limit = sleep(probeTimeoutMs, undefined, { ref: false })
-  return Promise.race([probe.catch(() => undefined), limit])
+function probeIndex(sql: Database, { network }: ServedNetwork): Probe {
+  return {
+    name: `index ${network.name}`,
+    network: network.name,
+    optional: true,
+    async ask() {
+      if ((await readIndexedHead(sql, network.chainId)) === null) throw new Error('there is none')
+    },
+  }
 }

@@ -13,7 +13,6 @@ import {
   seedPayment,
   seedSettlement,
 } from '../../test/support/seedPayments.ts'
-import { createLogger } from '../log.ts'
 import { createUsageCounters, type UsageCounters } from '../portal/usage/usageCounters.ts'
 
 let gateway: TestGateway
@@ -221,10 +220,7 @@ test('behavior: revenue adds up', async () => {
 })
 
 test('behavior: usage counts what became of calls', async () => {
-  const counters: UsageCounters = createUsageCounters({
-    sql: gateway.database,
-    log: createLogger('test', 'silent'),
-  })
+  const counters: UsageCounters = createUsageCounters({ sql: gateway.database })
   const app = gateway.withOptions({ usage: counters })
   const payer = await gateway.buyer(1_000_000n)
   const body = await signedBody(gateway, shop, payer)
@@ -251,10 +247,10 @@ test('behavior: usage counts what became of calls', async () => {
 
 test('behavior: counts outlive a database that is away', async () => {
   const { database } = gateway
-  const counters = createUsageCounters({ sql: database, log: createLogger('test', 'silent') })
+  const counters = createUsageCounters({ sql: database })
   await database`alter table usage rename to usage_away`
   counters.count(shop, 'paid')
-  await counters.flush()
+  await expect(counters.flush()).rejects.toMatchObject({ code: '42P01' })
   await database`alter table usage_away rename to usage`
   counters.count(shop, 'paid')
   await counters.flush()

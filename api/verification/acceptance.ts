@@ -1,7 +1,7 @@
 import { acceptPayments, type Candidate, type Verdict } from '#ledger/acceptPayments'
 import type { Database } from '#ledger/database'
+import { isRowFault } from '#process/dependencies'
 import { formatUsdc } from '#protocol/amount'
-import { isRowFault } from '../dependencies.ts'
 import { Refusal } from '../refusal.ts'
 import { createGroupCommit } from './groupCommit.ts'
 import type { Allowance, Payers } from './payers.ts'

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { encodeFunctionData, type Hex, parseAbi } from 'viem'
-import { isUnreachable } from '#chain/everywhere'
 import type { ServedNetwork } from '#chain/servedNetworks'
+import { isUnreachable } from '#process/dependencies'
 import { authorizationDigest } from '#protocol/eip3009'
 import type { SignedAuthorization } from '#protocol/payload'
 import { Refusal } from '../refusal.ts'

@@ -1,23 +1,24 @@
 import { Hono } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
 import { clientAddress } from '#process/clientAddress'
+import type { Readiness } from '#process/health'
 import type { Logger } from '#process/log'
 import { answerProblem, toCodedError } from '#process/problem'
 import { refuseOtherMethods } from '#process/refuseOtherMethods'
 import { responseHeaders } from '#process/responseHeaders'
+import { serveMetrics } from '#process/serveMetrics'
 import { BaseError } from '#protocol/errors'
 import type { Metrics } from '../metrics.ts'
 import { type SubmitDependencies, submitTransfers } from './submit.ts'
-
-/** What `/readyz` says of one dependency. */
-export type Readiness = { name: string; ok: boolean; detail?: string }
 
 export type AppDependencies = {
   submit: SubmitDependencies
   /** Proxies in front of this server, whose `X-Forwarded-For` is believed. */
   trustedProxies: number
-  readiness: () => Promise<Readiness[]>
+  readiness: () => Promise<Readiness>
   metrics: Metrics
+  /** What Prometheus presents to read them; null: anyone may. */
+  metricsToken: string | null
   log: Logger
 }
 
@@ -25,7 +26,14 @@ export type AppDependencies = {
 const mostBytes = 1_000_000
 
 /** The keeper's HTTP side: the facilitator, and what operators and their probes ask. */
-export function createApp({ submit, trustedProxies, readiness, metrics, log }: AppDependencies): Hono {
+export function createApp({
+  submit,
+  trustedProxies,
+  readiness,
+  metrics,
+  metricsToken,
+  log,
+}: AppDependencies): Hono {
   const app = new Hono()
   app.use(responseHeaders)
 
@@ -48,15 +56,12 @@ export function createApp({ submit, trustedProxies, readiness, metrics, log }: A
     },
   )
 
-  app.get('/livez', (c) => c.json({ status: 'ok' }))
+  app.get('/healthz', (c) => c.json({ status: 'ok' }))
   app.get('/readyz', async (c) => {
-    const checks = await readiness()
-    const ok = checks.every((check) => check.ok)
-    return c.json({ status: ok ? 'ok' : 'unavailable', checks }, ok ? 200 : 503)
+    const body = await readiness()
+    return c.json(body, body.status === 'unavailable' ? 503 : 200)
   })
-  app.get('/metrics', async (c) => {
-    return c.body(await metrics.registry.metrics(), 200, { 'content-type': metrics.registry.contentType })
-  })
+  app.get('/metrics', serveMetrics({ registry: metrics.registry, token: metricsToken }))
   refuseOtherMethods(app)
   return app
 }

@@ -22,7 +22,7 @@ const mostPages = 10
  * @param stopping ends it after the steps that are under way.
  */
 export async function runIndependentKeeper(config: IndependentConfig, stopping: AbortSignal): Promise<void> {
-  const log = createLogger(config.logLevel)
+  const log = createLogger('keeper', config.logLevel)
   const now = () => new Date()
   const networks = await openServedNetworks(config.networks, {
     onUnreachable: ({ name }, err) => log.warn({ network: name, err }, 'a network is down'),

@@ -1,7 +1,7 @@
-import { ChainUnavailable } from '#chain/everywhere'
 import { bumpFees } from '#chain/fees'
 import { findMined, type Mined, readNonce } from '#chain/receipts'
 import { readWalletState } from '#chain/walletState'
+import { ChainUnavailable } from '#process/dependencies'
 import type { SettlementWallet } from '../loops/context.ts'
 import type { SettlerContext } from './context.ts'
 import type { Offer, OpenBatch } from './journal.ts'

@@ -56,7 +56,7 @@ export async function createActor(
         goOn = resolve
         arrive()
       }),
-    log: createLogger(process.env.LOG_LEVEL ?? 'silent'),
+    log: createLogger('keeper', (process.env.LOG_LEVEL ?? 'silent') as 'silent'),
     metrics: createMetrics(),
     memory: createMemory(),
   }

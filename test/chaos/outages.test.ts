@@ -109,7 +109,7 @@ describe.each([
       await until('/readyz names it', async () => (await readReady(url)).failing.includes(named))
       while (Date.now() - goneAt < seconds * 1_000) {
         expect(await readReady(url)).toMatchObject({ status: 503, failing: expect.arrayContaining([named]) })
-        expect((await fetch(`${url}/livez`)).status).toBe(200)
+        expect((await fetch(`${url}/healthz`)).status).toBe(200)
       }
       proxy().mend()
 

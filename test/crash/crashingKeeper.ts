@@ -39,7 +39,7 @@ const keeper = createKeeper({
   platformWallets: [platformWallet],
   settings: options.settings,
   submitTimeoutMs: 10_000,
-  log: createLogger(process.env.LOG_LEVEL ?? 'silent'),
+  log: createLogger('keeper', (process.env.LOG_LEVEL ?? 'silent') as 'silent'),
   now: () => new Date(),
   randomBytes32: () => `0x${randomBytes(32).toString('hex')}`,
   holder: randomBytes(4).toString('hex'),

@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import { serveApp } from '#api/http/server'
+import { serve } from '#process/serve'
 import { cliPath } from '../support/cli.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
 import {
@@ -22,12 +22,12 @@ import { until } from '../support/until.ts'
 // A keeper without a database remembers nothing: what it had out when it was killed, only the chain knows.
 
 let stack: KeeperStack
-let server: Awaited<ReturnType<typeof serveApp>>
+let server: Awaited<ReturnType<typeof serve>>
 let folder: string
 const running = new Set<RunningCommand>()
 beforeAll(async () => {
   stack = await startKeeperStack()
-  server = await serveApp(createStackGateway(stack), { host: '127.0.0.1', port: 0 })
+  server = await serve(createStackGateway(stack), { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' })
   folder = await mkdtemp(join(tmpdir(), 'tollkeeper-independent-'))
 })
 afterEach(async () => {

@@ -32,7 +32,7 @@ test('default: settles, says how it is, and drains on SIGTERM', async () => {
   await until('it is settled', () => stack.isSettled([payment]))
 
   const url = `http://127.0.0.1:${port}`
-  const { status, headers } = await fetch(`${url}/livez`)
+  const { status, headers } = await fetch(`${url}/healthz`)
   expect([status, headers.get('x-content-type-options'), headers.get('cache-control')]).toEqual([
     200,
     'nosniff',

@@ -12,9 +12,9 @@ import {
 } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { App } from '#api/app'
-import { serveApp } from '#api/http/server'
 import { insertBatch } from '#ledger/batches'
 import { acquireLease } from '#ledger/leases'
+import { serve } from '#process/serve'
 import { encodePayload, parsePayload } from '#protocol/payload'
 import { encodeSettle, type SettlementItem } from '#protocol/settlement'
 import { multicall3Address } from '../../scripts/chain/prepareChain.ts'
@@ -36,13 +36,13 @@ import { randomHex } from '../support/usdc.ts'
 
 let stack: KeeperStack
 let app: App
-let server: Awaited<ReturnType<typeof serveApp>>
+let server: Awaited<ReturnType<typeof serve>>
 let folder: string
 let shop: Shop
 beforeAll(async () => {
   stack = await startKeeperStack()
   app = createStackGateway(stack)
-  server = await serveApp(app, { host: '127.0.0.1', port: 0 })
+  server = await serve(app, { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' })
   folder = await mkdtemp(join(tmpdir(), 'tollkeeper-stranger-'))
   shop = await openShop(app)
 })

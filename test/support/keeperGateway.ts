@@ -1,6 +1,6 @@
 import { createApp } from '#api/app'
-import { createLogger } from '#api/log'
 import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
+import { createLogger } from '#process/log'
 import { testGatewaySettings } from './gateway.ts'
 import { type KeeperStack, platformWallet } from './keeperStack.ts'
 

@@ -127,7 +127,7 @@ export async function startKeeperStack(
         platformWallets: [platformWallet],
         settings,
         submitTimeoutMs: 20_000,
-        log: createLogger(process.env.LOG_LEVEL ?? 'silent'),
+        log: createLogger('keeper', (process.env.LOG_LEVEL ?? 'silent') as 'silent'),
         now: () => new Date(),
         randomBytes32: () => randomHex(32),
         holder: randomHex(4),

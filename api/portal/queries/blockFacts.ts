@@ -1,8 +1,8 @@
 import type { Hash } from 'viem'
-import { isUnreachable } from '#chain/everywhere'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { readGasTokenPrice } from '#chain/settlementCost'
 import type { Database } from '#ledger/database'
+import { isUnreachable } from '#process/dependencies'
 
 /** What a settlement view shows of a block, beyond what is indexed. Read from the chain once, then from our tables. */
 export type BlockFacts = {

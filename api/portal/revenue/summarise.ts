@@ -1,7 +1,7 @@
-import { setTimeout as sleep } from 'node:timers/promises'
-import type { Logger } from 'pino'
 import type { Database, Queryable } from '#ledger/database'
 import { halves } from '#ledger/halves'
+import type { Logger } from '#process/log'
+import { type Loop, repeat } from '#process/repeat'
 import { isMissingIndex } from '../queries/indexedHead.ts'
 
 /**
@@ -81,41 +81,32 @@ export async function summarisePayments(sql: Database, { limit }: { limit: numbe
   })
 }
 
-export type SummaryLoop = { start(): void; close(): Promise<void> }
-
 /** Keeps the sums up to date, in the background of an api process. */
-export function createSummaryLoop(options: {
+export function startSummaries({
+  sql,
+  log,
+  onError,
+}: {
   sql: Database
   log: Logger
-  pollIntervalMs?: number
   onError?: () => void
-}): SummaryLoop {
-  const { sql, log, pollIntervalMs = 5_000, onError } = options
+}): Loop {
   const limit = 2_000
-  const stop = new AbortController()
-  let running: Promise<void> | undefined
-
-  async function run(): Promise<void> {
-    while (!stop.signal.aborted) {
+  return repeat({
+    name: 'summaries',
+    everyMs: 5_000,
+    async step() {
       const added = await summarisePayments(sql, { limit }).catch((error: unknown) => {
         // Not deployed yet: nothing can be concluded either.
         if (isMissingIndex(error)) return 0
-        // Until then the views sum from the chain what is missing here: slower, not wrong.
-        log.warn({ err: error }, 'payments can not be summarised for now')
-        onError?.()
-        return 0
+        throw error
       })
-      if (added < limit) await sleep(pollIntervalMs, undefined, { signal: stop.signal }).catch(() => {})
-    }
-  }
-
-  return {
-    start() {
-      running ??= run()
+      return added < limit ? 'idle' : 'busy'
     },
-    async close() {
-      stop.abort()
-      await running
+    onError(error) {
+      // Until then the views sum from the chain what is missing here: slower, not wrong.
+      log.warn({ err: error }, 'payments can not be summarised for now')
+      onError?.()
     },
-  }
+  })
 }

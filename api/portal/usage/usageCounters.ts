@@ -1,4 +1,3 @@
-import type { Logger } from 'pino'
 import type { Database } from '#ledger/database'
 
 /** What became of a call: a challenge was given, the payment was accepted, or the code of the refusal. */
@@ -7,20 +6,14 @@ export type UsageOutcome = 'challenged' | 'paid' | (string & {})
 export type UsageCounters = {
   /** Counts a call in memory; costs no I/O. */
   count(endpoint: { providerId: string; endpointId: string }, outcome: UsageOutcome): void
-  /** Adds what was counted to the database. Counts that can't be written stay, for the next time. */
+  /** Adds what was counted to the database. Those that can't be written stay, for the next time. @throws what the database says */
   flush(): Promise<void>
-  start(): void
-  /** Flushes once more. */
-  close(): Promise<void>
 }
 
 export type UsageCountersOptions = {
   sql: Database
-  log: Logger
   /** Unix milliseconds. */
   now?: () => number
-  flushIntervalMs?: number
-  onError?: () => void
 }
 
 type Count = { providerId: string; endpointId: string; hour: Date; outcome: string; calls: number }
@@ -29,9 +22,8 @@ const hourMs = 3_600_000
 
 /** Counts calls without a write a request. A crash loses what was counted since the last flush. */
 export function createUsageCounters(options: UsageCountersOptions): UsageCounters {
-  const { sql, log, now = Date.now, flushIntervalMs = 5_000, onError } = options
+  const { sql, now = Date.now } = options
   let counts = new Map<string, Count>()
-  let timer: NodeJS.Timeout | undefined
   let flushing: Promise<void> = Promise.resolve()
 
   function add(count: Count): void {
@@ -61,13 +53,12 @@ export function createUsageCounters(options: UsageCountersOptions): UsageCounter
         on conflict (provider_id, hour, endpoint_id, outcome) do update set calls = u.calls + excluded.calls`
     } catch (error) {
       for (const count of taken) add(count)
-      log.warn({ err: error, waiting: counts.size }, 'usage can not be written for now')
-      onError?.()
+      throw error
     }
   }
 
   const flush = () => {
-    flushing = flushing.then(flushNow)
+    flushing = flushing.catch(() => {}).then(flushNow)
     return flushing
   }
 
@@ -77,12 +68,5 @@ export function createUsageCounters(options: UsageCountersOptions): UsageCounter
       add({ providerId, endpointId, hour, outcome, calls: 1 })
     },
     flush,
-    start() {
-      timer ??= setInterval(flush, flushIntervalMs).unref()
-    },
-    async close() {
-      clearInterval(timer)
-      await flush()
-    },
   }
 }

@@ -1,7 +1,6 @@
 import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { createAdaptorServer } from '@hono/node-server'
-import type { App } from '../app.ts'
 
 export type RunningServer = {
   port: number
@@ -9,22 +8,31 @@ export type RunningServer = {
   close(): Promise<void>
 }
 
+export type ServeOptions = {
+  host: string
+  /** 0: any free one. */
+  port: number
+  /** The variable to change where the port is taken. */
+  portVariable: string
+  headersTimeoutMs?: number
+  maxConnections?: number
+}
+
 /** Requests under way may take so long to finish when the process stops. */
 const drainMs = 8_000
 
 /**
- * Serves the app.
+ * Serves an app over HTTP, with limits that bound what a client which sends slowly, or opens many connections, can hold.
  *
  * @throws Error that names the port and the variable that changes it, where the port is taken.
  */
-export async function serveApp(
-  app: App,
-  { host, port, headersTimeoutMs = 10_000 }: { host: string; port: number; headersTimeoutMs?: number },
+export async function serve(
+  app: { fetch: (request: Request) => Response | Promise<Response> },
+  { host, port, portVariable, headersTimeoutMs = 10_000, maxConnections = 5_000 }: ServeOptions,
 ): Promise<RunningServer> {
   const server = createAdaptorServer({
     fetch: app.fetch,
     serverOptions: {
-      // A client that sends slowly holds a connection this long, and no longer.
       headersTimeout: headersTimeoutMs,
       requestTimeout: 15_000,
       connectionsCheckingInterval: 2_000,
@@ -33,11 +41,14 @@ export async function serveApp(
     },
   }) as Server
   server.maxRequestsPerSocket = 0
+  server.maxConnections = maxConnections
 
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
       if (error.code !== 'EADDRINUSE') return reject(error)
-      reject(new Error(`Port ${port} is taken: set API_PORT to a free one, or stop what listens there`))
+      reject(
+        new Error(`Port ${port} is taken: set ${portVariable} to a free one, or stop what listens there`),
+      )
     })
     server.listen(port, host, resolve)
   })

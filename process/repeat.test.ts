@@ -1,0 +1,69 @@
+import { expect, test } from 'vitest'
+import { repeat } from './repeat.ts'
+
+test('default: takes steps until it is stopped, and waits for the one under way', async () => {
+  const third = Promise.withResolvers<void>()
+  const release = Promise.withResolvers<void>()
+  let steps = 0
+  let isOver = false
+  const loop = repeat({
+    name: 'test',
+    everyMs: 0,
+    step: async () => {
+      steps += 1
+      if (steps < 3) return
+      third.resolve()
+      await release.promise
+      isOver = true
+    },
+    onError: () => {},
+  })
+  await third.promise
+  const stopped = loop.stop()
+  release.resolve()
+  await stopped
+  expect([steps, isOver]).toEqual([3, true])
+})
+
+test('behavior: a step that fails is told and taken again, and does not count as completed', async () => {
+  const told: number[] = []
+  const enough = Promise.withResolvers<void>()
+  const loop = repeat({
+    name: 'test',
+    everyMs: 1,
+    step: () => Promise.reject(new Error('down')),
+    onError: (_, failures) => {
+      told.push(failures)
+      if (failures === 3) enough.resolve()
+    },
+  })
+  const startedAt = performance.now()
+  await enough.promise
+  expect(loop.sinceStepMs()).toBeGreaterThanOrEqual(performance.now() - startedAt - 1)
+  await loop.stop()
+  expect(told.slice(0, 3)).toEqual([1, 2, 3])
+})
+
+test('behavior: `busy` and `wake` end the pause', async () => {
+  let steps = 0
+  let done = Promise.withResolvers<void>()
+  const loop = repeat({
+    name: 'test',
+    everyMs: 3_600_000,
+    step: async () => {
+      steps += 1
+      if (steps % 3 !== 0) return 'busy'
+      done.resolve()
+      return 'idle'
+    },
+    onError: () => {},
+  })
+  await done.promise
+  done = Promise.withResolvers()
+  // The pause begins after the step.
+  await new Promise(setImmediate)
+  loop.wake()
+  await done.promise
+  await loop.stop()
+  expect(steps).toBe(6)
+})

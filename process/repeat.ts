@@ -1,0 +1,61 @@
+import { setTimeout as delay } from 'node:timers/promises'
+
+/** Work in the background that is taken step by step until it is stopped. */
+export type Loop = {
+  readonly name: string
+  /** Milliseconds since a step was last completed; since the start, as long as none was. */
+  sinceStepMs(): number
+  /** Takes the next step now. */
+  wake(): void
+  /** Takes no further step, and waits for the one under way. */
+  stop(): Promise<void>
+}
+
+export type RepeatOptions = {
+  name: string
+  /** The pause between two steps. It grows with each failure in a row, by ten seconds at most. */
+  everyMs: number
+  /** `busy`: the next step follows at once. */
+  step: () => Promise<unknown>
+  onError: (error: unknown, failures: number) => void
+}
+
+const maxAddedPauseMs = 10_000
+
+/** Takes a step again and again. One that fails is taken again, later and later while it goes on failing. */
+export function repeat({ name, everyMs, step, onError }: RepeatOptions): Loop {
+  let isStopping = false
+  let pause = new AbortController()
+  let completedAt = performance.now()
+
+  async function run(): Promise<void> {
+    let failures = 0
+    while (!isStopping) {
+      let result: unknown
+      try {
+        result = await step()
+        failures = 0
+        completedAt = performance.now()
+      } catch (error) {
+        failures += 1
+        onError(error, failures)
+      }
+      if (isStopping || result === 'busy') continue
+      const pauseMs = Math.min(everyMs * 2 ** Math.min(failures, 6), everyMs + maxAddedPauseMs)
+      await delay(pauseMs, undefined, { signal: pause.signal }).catch(() => {})
+      pause = new AbortController()
+    }
+  }
+  const running = run()
+
+  return {
+    name,
+    sinceStepMs: () => performance.now() - completedAt,
+    wake: () => pause.abort(),
+    async stop() {
+      isStopping = true
+      pause.abort()
+      await running
+    },
+  }
+}
