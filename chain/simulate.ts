@@ -1,11 +1,12 @@
 import {
   type Address,
   BaseError,
+  decodeErrorResult,
   decodeFunctionResult,
-  encodeErrorResult,
   encodeFunctionData,
   type Hex,
   type PublicClient,
+  toFunctionSelector,
 } from 'viem'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
@@ -15,11 +16,10 @@ import { classifyRevert, type Failure } from './failures.ts'
 import type { Fees } from './fees.ts'
 import type { At } from './head.ts'
 
-const nothingSettled = encodeErrorResult({ abi: batchSettlementAbi, errorName: 'NothingSettled' })
+const nothingSettledSelector = toFunctionSelector('NothingSettled(bytes)')
 
 export type Simulation =
   | { status: 'outcomes'; outcomes: PaymentOutcome[] }
-  | { status: 'nothing_settled' }
   | { status: 'reverted'; reason: string }
 
 /** The data that a call reverted with; null if the error is no revert (an RPC that failed, say). */
@@ -66,9 +66,17 @@ export async function simulateBatch(
   } catch (error) {
     const data = revertData(error)
     if (data === null) throw error
-    if (data.startsWith(nothingSettled)) return { status: 'nothing_settled' }
+    const outcomes = nothingSettled(data)
+    if (outcomes) return { status: 'outcomes', outcomes }
     return { status: 'reverted', reason: error instanceof BaseError ? error.shortMessage : data.slice(0, 10) }
   }
+}
+
+/** What the contract says of each payment where it reverts because none of them could be settled. */
+function nothingSettled(data: Hex): PaymentOutcome[] | null {
+  if (!data.startsWith(nothingSettledSelector)) return null
+  const { args } = decodeErrorResult({ abi: batchSettlementAbi, data })
+  return decodeOutcomes(args?.[0] as Hex)
 }
 
 /** Whether the token has recorded the nonce: used *or* cancelled. */

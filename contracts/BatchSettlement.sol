@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IERC3009} from "@openzeppelin/contracts/interfaces/draft-IERC3009.sol";
 import {IBatchSettlement} from "./interfaces/IBatchSettlement.sol";
+import {IERC3009Bytes} from "./interfaces/IERC3009Bytes.sol";
 
 /// @title BatchSettlement
 /// @notice See IBatchSettlement, which documents every function, event and error.
@@ -9,8 +11,8 @@ contract BatchSettlement is IBatchSettlement {
     /// @inheritdoc IBatchSettlement
     uint256 public constant MIN_CALL_GAS = 120_000;
 
-    /// What must be left beside a call's own gas: looking at its outcome, telling it, ending the batch. So one item that
-    /// burns its whole limit can't revert the others. OUTCOME_GAS is for each byte of `outcomes` to be logged and returned.
+    /// Left beside a call's own gas: for the check of its outcome, its event, and the end of the batch. So an item that
+    /// burns its whole limit can't revert the others. OUTCOME_GAS logs and returns one byte of `outcomes`.
     uint256 private constant TAIL_GAS = 60_000;
     uint256 private constant OUTCOME_GAS = 16;
 
@@ -22,17 +24,27 @@ contract BatchSettlement is IBatchSettlement {
 
     /// An Error(string) of up to 64 characters.
     uint256 private constant MAX_REASON = 132;
+    /// A `bytes` of MAX_REASON: its length, and whole words.
+    uint256 private constant REASON_MEMORY = 0xc0;
 
-    // transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,uint8,bytes32,bytes32)
-    uint256 private constant TRANSFER = 0xe3ee160e;
-    // transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,bytes)
-    bytes4 private constant TRANSFER_BYTES = 0xcf092995;
-    // authorizationState(address,bytes32)
-    uint256 private constant STATE = 0xe94a0102;
+    // Offsets that the assembly uses; Layout.t.sol holds them against the compiler's.
+    uint256 internal constant WORD = 0x20;
+    /// In `Run`. A selector stands at the end of its word.
+    uint256 internal constant RUN_TOKEN = 0x00;
+    uint256 internal constant RUN_CALL_GAS = 0x20;
+    uint256 internal constant RUN_FROM = 0x60;
+    uint256 internal constant RUN_NONCE = 0x100;
+    uint256 internal constant RUN_TRANSFER = 0x5c;
+    uint256 internal constant SELECTOR_IN_WORD = 0x1c;
+    /// Call data of the token: a selector, and nine words or two.
+    uint256 internal constant TRANSFER_SIZE = 0x124;
+    uint256 internal constant STATE_SIZE = 0x44;
+    /// In the calldata of a `Payment`.
+    uint256 internal constant PAYMENT_NONCE = 0x40;
+    uint256 internal constant PAYMENT_SIZE = 0x100;
 
-    /// What `settle` carries from one authorization to the next. `selector` to `s` is the token call's data as it stands
-    /// in memory (the selector ends its word), so that each call changes only the words in which it differs.
-    /// The assembly below knows the offsets: token 0x00, callGas 0x20, selector 0x40, from 0x60, nonce 0x100.
+    /// What `settle` carries from one authorization to the next. `selector` to `s` are the token call's data as they stand
+    /// in memory, so that each call writes only the words in which it differs from the one before.
     struct Run {
         address token;
         uint256 callGas;
@@ -62,7 +74,7 @@ contract BatchSettlement is IBatchSettlement {
         bytes[] calldata signatures
     ) external returns (bytes memory outcomes) {
         // A call to an address without code succeeds.
-        if (batch.token.code.length == 0) revert InvalidToken();
+        if (batch.token.code.length == 0) revert InvalidToken(batch.token);
         Run memory run = _start(batch, payments.length);
         outcomes = new bytes(payments.length);
         uint256 authorizations;
@@ -103,13 +115,13 @@ contract BatchSettlement is IBatchSettlement {
                 }
 
                 assembly ("memory-safe") {
-                    mstore8(add(add(outcomes, 0x20), i), or(shl(4, outcome), feeOutcome))
-                    payment := add(payment, 0x100)
+                    mstore8(add(add(outcomes, WORD), i), or(shl(4, outcome), feeOutcome))
+                    payment := add(payment, PAYMENT_SIZE)
                 }
             }
         }
 
-        if (authorizations == 0) revert NothingSettled();
+        if (authorizations == 0) revert NothingSettled(outcomes);
         emit BatchSettled(
             batch.batchId, msg.sender, batch.token, batch.trigger, authorizations, providerTotal, feeTotal, outcomes
         );
@@ -121,7 +133,7 @@ contract BatchSettlement is IBatchSettlement {
         run.callGas = batch.callGasLimit < MIN_CALL_GAS ? MIN_CALL_GAS : batch.callGasLimit;
         // EIP-150: a call gets at most 63/64 of what is left.
         run.neededGas = run.callGas * 64 / 63 + TAIL_GAS + OUTCOME_GAS * count;
-        run.selector = TRANSFER;
+        run.selector = uint32(IERC3009.transferWithAuthorization.selector);
         run.probing = true;
     }
 
@@ -129,7 +141,7 @@ contract BatchSettlement is IBatchSettlement {
     function _setPayment(Run memory run, Payment calldata payment, address[] calldata payees) private pure {
         uint256 head = payment.head;
         uint256 payeeIndex = uint16(head >> 80);
-        if (payeeIndex >= payees.length) revert InvalidPayee();
+        if (payeeIndex >= payees.length) revert InvalidPayee(payeeIndex);
         uint256 to;
         assembly ("memory-safe") {
             to := calldataload(add(payees.offset, shl(5, payeeIndex)))
@@ -146,8 +158,8 @@ contract BatchSettlement is IBatchSettlement {
         bytes32 nonce = payment.feeNonce;
         if (nonce == 0) {
             assembly ("memory-safe") {
-                mstore(0, calldataload(add(payment, 0x40)))
-                nonce := keccak256(0, 0x20)
+                mstore(0, calldataload(add(payment, PAYMENT_NONCE)))
+                nonce := keccak256(0, WORD)
             }
         }
         run.to = uint160(run.feeRecipient);
@@ -175,14 +187,18 @@ contract BatchSettlement is IBatchSettlement {
             run.s = s;
             if (gasleft() < run.neededGas) return NOT_TRIED;
             assembly ("memory-safe") {
-                success := call(mload(add(run, 0x20)), mload(run), 0, add(run, 0x5c), 0x124, 0, 0)
+                success := call(
+                    mload(add(run, RUN_CALL_GAS)), mload(add(run, RUN_TOKEN)), 0, add(run, RUN_TRANSFER), TRANSFER_SIZE, 0, 0
+                )
             }
         } else {
-            if (uint256(r) >= signatures.length) revert InvalidSignatureIndex();
+            if (uint256(r) >= signatures.length) revert InvalidSignatureIndex(uint256(r));
             bytes memory data = _encode(run, signatures[uint256(r)]);
             if (gasleft() < run.neededGas) return NOT_TRIED;
             assembly ("memory-safe") {
-                success := call(mload(add(run, 0x20)), mload(run), 0, add(data, 0x20), mload(data), 0, 0)
+                success := call(
+                    mload(add(run, RUN_CALL_GAS)), mload(add(run, RUN_TOKEN)), 0, add(data, WORD), mload(data), 0, 0
+                )
             }
         }
         if (success) return SETTLED;
@@ -193,18 +209,27 @@ contract BatchSettlement is IBatchSettlement {
 
     function _encode(Run memory run, bytes calldata signature) private pure returns (bytes memory) {
         return abi.encodeWithSelector(
-            TRANSFER_BYTES, run.from, run.to, run.value, run.validAfter, run.validBefore, run.nonce, signature
+            IERC3009Bytes.transferWithAuthorization.selector,
+            run.from,
+            run.to,
+            run.value,
+            run.validAfter,
+            run.validBefore,
+            run.nonce,
+            signature
         );
     }
 
     /// Whether the token says that this nonce of this buyer is used or cancelled.
     function _isUsed(Run memory run) private view returns (bool used) {
+        uint256 selector = uint32(IERC3009.authorizationState.selector);
         assembly ("memory-safe") {
             let data := mload(0x40)
-            mstore(data, STATE)
-            mstore(add(data, 0x20), mload(add(run, 0x60)))
-            mstore(add(data, 0x40), mload(add(run, 0x100)))
-            let success := staticcall(gas(), mload(run), add(data, 0x1c), 0x44, 0, 0x20)
+            mstore(data, selector)
+            mstore(add(data, 0x20), mload(add(run, RUN_FROM)))
+            mstore(add(data, 0x40), mload(add(run, RUN_NONCE)))
+            let success :=
+                staticcall(gas(), mload(add(run, RUN_TOKEN)), add(data, SELECTOR_IN_WORD), STATE_SIZE, 0, WORD)
             used := and(and(success, gt(returndatasize(), 0x1f)), eq(mload(0), 1))
         }
     }
@@ -215,9 +240,9 @@ contract BatchSettlement is IBatchSettlement {
             let size := returndatasize()
             if gt(size, MAX_REASON) { size := MAX_REASON }
             reason := mload(0x40)
-            mstore(0x40, add(reason, 0xc0))
+            mstore(0x40, add(reason, REASON_MEMORY))
             mstore(reason, size)
-            returndatacopy(add(reason, 0x20), 0, size)
+            returndatacopy(add(reason, WORD), 0, size)
         }
     }
 

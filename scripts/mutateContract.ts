@@ -7,9 +7,12 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync }
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
+/** A call's gas, as the contract writes it. */
+const cap = 'mload(add(run, RUN_CALL_GAS))'
+
 /** One mutation: a piece of source that occurs exactly once, and its replacement. */
 const mutants: readonly (readonly [original: string, mutated: string])[] = [
-  ['if (batch.token.code.length == 0) revert InvalidToken();', ''],
+  ['if (batch.token.code.length == 0) revert InvalidToken(batch.token);', ''],
   [
     'payment.values >> 128;\n                uint256 fee',
     'payment.values >> 127;\n                uint256 fee',
@@ -29,8 +32,14 @@ const mutants: readonly (readonly [original: string, mutated: string])[] = [
   ['feeTotal += fee;', 'feeTotal += amount;'],
   ['} else if (feeOutcome == FAILED) {', '} else if (feeOutcome == USED) {'],
   ['or(shl(4, outcome), feeOutcome)', 'or(shl(4, feeOutcome), outcome)'],
-  ['payment := add(payment, 0x100)', 'payment := add(payment, 0xe0)'],
-  ['if (authorizations == 0) revert NothingSettled();', ''],
+  ['payment := add(payment, PAYMENT_SIZE)', 'payment := add(payment, 0xe0)'],
+  ['revert InvalidToken(batch.token);', 'revert InvalidToken(batch.feeRecipient);'],
+  ['revert InvalidPayee(payeeIndex);', 'revert InvalidPayee(payees.length);'],
+  ['revert InvalidSignatureIndex(uint256(r));', 'revert InvalidSignatureIndex(signatures.length);'],
+  ['RUN_CALL_GAS = 0x20', 'RUN_CALL_GAS = 0x40'],
+  ['RUN_NONCE = 0x100', 'RUN_NONCE = 0x120'],
+  ['TRANSFER_SIZE = 0x124', 'TRANSFER_SIZE = 0x104'],
+  ['if (authorizations == 0) revert NothingSettled(outcomes);', ''],
   [
     'batch.batchId, msg.sender, batch.token, batch.trigger',
     'batch.batchId, tx.origin, batch.token, batch.trigger',
@@ -51,7 +60,7 @@ const mutants: readonly (readonly [original: string, mutated: string])[] = [
     'bytes32 nonce = payment.feeNonce;\n        if (nonce == 0)',
     'bytes32 nonce = payment.feeNonce;\n        if (true)',
   ],
-  ['nonce := keccak256(0, 0x20)', 'nonce := keccak256(0, 0x40)'],
+  ['nonce := keccak256(0, WORD)', 'nonce := keccak256(0, 0x40)'],
   ['run.to = uint160(run.feeRecipient);', ''],
   ['if (gasleft() < run.neededGas) return NOT_TRIED;\n            if (_isUsed(run))', 'if (_isUsed(run))'],
   ['if (_isUsed(run)) return USED;', 'if (_isUsed(run)) return SETTLED;'],
@@ -59,23 +68,26 @@ const mutants: readonly (readonly [original: string, mutated: string])[] = [
   ['uint256(vs) << 1 >> 1', 'uint256(vs)'],
   ['run.v = 27 + (uint256(vs) >> 255);', 'run.v = 27;'],
   ['run.v = 27 + (uint256(vs) >> 255);', 'run.v = 28;'],
+  ['run.s = s;\n            if (gasleft() < run.neededGas) return NOT_TRIED;', 'run.s = s;'],
   [
-    'if (gasleft() < run.neededGas) return NOT_TRIED;\n            assembly ("memory-safe") {\n                success := call(mload(add(run, 0x20)), mload(run), 0, add(run, 0x5c)',
-    'assembly ("memory-safe") {\n                success := call(mload(add(run, 0x20)), mload(run), 0, add(run, 0x5c)',
+    'signatures[uint256(r)]);\n            if (gasleft() < run.neededGas) return NOT_TRIED;',
+    'signatures[uint256(r)]);',
   ],
   [
-    'if (gasleft() < run.neededGas) return NOT_TRIED;\n            assembly ("memory-safe") {\n                success := call(mload(add(run, 0x20)), mload(run), 0, add(data',
-    'assembly ("memory-safe") {\n                success := call(mload(add(run, 0x20)), mload(run), 0, add(data',
+    `call(\n                    ${cap}, mload(add(run, RUN_TOKEN)), 0, add(run`,
+    'call(\n                    gas(), mload(add(run, RUN_TOKEN)), 0, add(run',
   ],
-  ['call(mload(add(run, 0x20)), mload(run), 0, add(run, 0x5c)', 'call(gas(), mload(run), 0, add(run, 0x5c)'],
-  ['call(mload(add(run, 0x20)), mload(run), 0, add(data', 'call(gas(), mload(run), 0, add(data'],
+  [
+    `call(\n                    ${cap}, mload(add(run, RUN_TOKEN)), 0, add(data`,
+    'call(\n                    gas(), mload(add(run, RUN_TOKEN)), 0, add(data',
+  ],
   ['if (uint256(r) >= signatures.length) revert', 'if (uint256(r) > signatures.length) revert'],
   ['run.reason = _reason();', ''],
   ['run.probing = _isUsed(run);\n', 'run.probing = false;\n'],
   ['return run.probing ? USED : FAILED;', 'return FAILED;'],
   ['eq(mload(0), 1)', 'gt(mload(0), 0)'],
   ['if gt(size, MAX_REASON) { size := MAX_REASON }', ''],
-  ['mstore(0x40, add(reason, 0xc0))', ''],
+  ['mstore(0x40, add(reason, REASON_MEMORY))', ''],
 ]
 
 /** The files and folders that the tests need. */

@@ -70,13 +70,20 @@ interface IBatchSettlement {
     );
 
     /// @notice `batch.token` has no code.
-    error InvalidToken();
+    /// @param token The token.
+    error InvalidToken(address token);
+
     /// @notice A payment's payeeIndex is not in `payees`.
-    error InvalidPayee();
+    /// @param payeeIndex The index.
+    error InvalidPayee(uint256 payeeIndex);
+
     /// @notice A payment with s == 0 points outside `signatures`.
-    error InvalidSignatureIndex();
+    /// @param signatureIndex The index.
+    error InvalidSignatureIndex(uint256 signatureIndex);
+
     /// @notice No authorization of the batch could be settled; nothing changed.
-    error NothingSettled();
+    /// @param outcomes What became of each payment, as `settle` would return it.
+    error NothingSettled(bytes outcomes);
 
     /// @notice Least gas offered to each authorization, so that no caller can starve a good one into a failure.
     function MIN_CALL_GAS() external pure returns (uint256);

@@ -119,7 +119,7 @@ contract CalldataTest is SettlementTest {
         signatures[0] = abi.encodePacked(r, order - uint256(s), 55 - v);
         IBatchSettlement.Payment[] memory payments = _one(terms);
         (payments[0].r, payments[0].vs) = (0, 0);
-        vm.expectRevert(IBatchSettlement.NothingSettled.selector);
+        _expectNothingSettled(hex"34");
         settlement.settle(_batch(), payees, payments, signatures);
     }
 

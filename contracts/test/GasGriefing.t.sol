@@ -158,7 +158,7 @@ contract GasGriefingTest is SettlementTest {
         IBatchSettlement.Batch memory batch = _batch();
         batch.callGasLimit = type(uint64).max;
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 3);
-        vm.expectRevert(IBatchSettlement.NothingSettled.selector);
+        _expectNothingSettled(hex"000000");
         settlement.settle(batch, payees, payments, new bytes[](0));
     }
 }

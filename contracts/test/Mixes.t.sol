@@ -63,7 +63,7 @@ contract MixesTest is SettlementTest {
         uint256[2] memory provided = [usdc.balanceOf(payees[0]), usdc.balanceOf(payees[1])];
 
         if (settled == 0) {
-            vm.expectRevert(IBatchSettlement.NothingSettled.selector);
+            _expectNothingSettled(expected);
             settlement.settle(_batch(), payees, payments, signatures);
             return;
         }

@@ -302,7 +302,7 @@ contract OutcomesTest is SettlementTest {
     function test_behavior_pausedToken() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 2);
         usdc.pause();
-        vm.expectRevert(IBatchSettlement.NothingSettled.selector);
+        _expectNothingSettled(hex"3434");
         _settle(payments);
         usdc.unpause();
         vm.assertEq(_settle(payments), hex"1111", "outcomes once it goes on");
@@ -364,14 +364,14 @@ contract OutcomesTest is SettlementTest {
     }
 
     function test_error_noPayments() public {
-        vm.expectRevert(IBatchSettlement.NothingSettled.selector);
+        _expectNothingSettled("");
         _settle(new IBatchSettlement.Payment[](0));
     }
 
     function test_error_nothingSettled() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 3);
         _settle(payments);
-        vm.expectRevert(IBatchSettlement.NothingSettled.selector);
+        _expectNothingSettled(hex"222222");
         _settle(payments);
     }
 
@@ -382,7 +382,7 @@ contract OutcomesTest is SettlementTest {
         address[3] memory tokens = [address(0), _buyer(0), address(4)];
         for (uint256 i; i < tokens.length; ++i) {
             batch.token = tokens[i];
-            vm.expectRevert(IBatchSettlement.InvalidToken.selector);
+            vm.expectRevert(abi.encodeWithSelector(IBatchSettlement.InvalidToken.selector, tokens[i]));
             settlement.settle(batch, payees, payments, new bytes[](0));
         }
     }
@@ -390,27 +390,27 @@ contract OutcomesTest is SettlementTest {
     function test_error_payeeIndex() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 2);
         payments[1].head |= 1 << 80;
-        vm.expectRevert(IBatchSettlement.InvalidPayee.selector);
+        vm.expectRevert(abi.encodeWithSelector(IBatchSettlement.InvalidPayee.selector, 1));
         _settle(payments);
         payments[1].head |= uint256(0xffff) << 80;
-        vm.expectRevert(IBatchSettlement.InvalidPayee.selector);
+        vm.expectRevert(abi.encodeWithSelector(IBatchSettlement.InvalidPayee.selector, 0xffff));
         _settle(payments);
     }
 
     function test_error_signatureIndex() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 2);
         (payments[1].r, payments[1].vs) = (bytes32(uint256(1)), 0);
-        vm.expectRevert(IBatchSettlement.InvalidSignatureIndex.selector);
+        vm.expectRevert(abi.encodeWithSelector(IBatchSettlement.InvalidSignatureIndex.selector, 1));
         settlement.settle(_batch(), payees, payments, new bytes[](1));
         payments[1].r = bytes32(type(uint256).max);
-        vm.expectRevert(IBatchSettlement.InvalidSignatureIndex.selector);
+        vm.expectRevert(abi.encodeWithSelector(IBatchSettlement.InvalidSignatureIndex.selector, type(uint256).max));
         settlement.settle(_batch(), payees, payments, new bytes[](1));
     }
 
     function test_error_feeSignatureIndex() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 1);
         (payments[0].feeR, payments[0].feeVs) = (0, 0);
-        vm.expectRevert(IBatchSettlement.InvalidSignatureIndex.selector);
+        vm.expectRevert(abi.encodeWithSelector(IBatchSettlement.InvalidSignatureIndex.selector, 0));
         _settle(payments);
     }
 

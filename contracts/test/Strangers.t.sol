@@ -59,7 +59,7 @@ contract StrangersTest is SettlementTest {
         IBatchSettlement.Batch memory batch = _batch();
         batch.token = address(new NoToken());
         IBatchSettlement.Payment[] memory payments = _one(_terms(0));
-        vm.expectRevert(IBatchSettlement.NothingSettled.selector);
+        _expectNothingSettled(hex"34");
         settlement.settle(batch, payees, payments, new bytes[](0));
     }
 
@@ -101,7 +101,7 @@ contract StrangersTest is SettlementTest {
         IBatchSettlement.Batch memory batch = _batch();
         batch.token = address(settlement);
         IBatchSettlement.Payment[] memory payments = _one(_terms(0));
-        vm.expectRevert(IBatchSettlement.NothingSettled.selector);
+        _expectNothingSettled(hex"34");
         settlement.settle(batch, payees, payments, new bytes[](0));
     }
 
@@ -111,7 +111,7 @@ contract StrangersTest is SettlementTest {
         Terms memory terms = _terms(0);
         terms.from = address(settlement);
         IBatchSettlement.Payment[] memory payments = _one(terms);
-        vm.expectRevert(IBatchSettlement.NothingSettled.selector);
+        _expectNothingSettled(hex"34");
         _settle(payments);
         vm.assertEq(usdc.balanceOf(address(settlement)), 1_000_000, "what was sent by mistake");
     }
@@ -121,7 +121,7 @@ contract StrangersTest is SettlementTest {
         terms.from = address(0);
         IBatchSettlement.Payment[] memory payments = _one(terms);
         (payments[0].r, payments[0].vs) = (0, bytes32(uint256(1)));
-        vm.expectRevert(IBatchSettlement.NothingSettled.selector);
+        _expectNothingSettled(hex"34");
         _settle(payments);
     }
 }

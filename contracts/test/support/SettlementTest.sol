@@ -220,6 +220,11 @@ abstract contract SettlementTest {
         outcomes = new bytes(count);
         for (uint256 i; i < count; ++i) outcomes[i] = outcome;
     }
+
+    /// The next call is to revert because nothing of its batch could be settled, for these reasons.
+    function _expectNothingSettled(bytes memory outcomes) internal {
+        vm.expectRevert(abi.encodeWithSelector(IBatchSettlement.NothingSettled.selector, outcomes));
+    }
 }
 
 /// @notice Creates contracts so that it, not the test, is their creator.

@@ -20,7 +20,7 @@ interface Vm {
     function cool(address target) external;
     function label(address target, string calldata name) external;
     function assume(bool condition) external pure;
-    function expectRevert(bytes4 selector) external;
+    function expectRevert(bytes calldata data) external;
     function expectEmit(bool topic1, bool topic2, bool topic3, bool data, address emitter) external;
     function snapshotState() external returns (uint256 id);
     function revertToState(uint256 id) external returns (bool success);
