@@ -1,10 +1,11 @@
 import { acceptPayments, type Candidate, type Verdict } from '#ledger/acceptPayments'
 import type { Database } from '#ledger/database'
-import { isRowFault } from '#process/dependencies'
+import { failedDependency, isRowFault } from '#process/dependencies'
 import { formatUsdc } from '#protocol/amount'
 import { Refusal } from '../refusal.ts'
 import { createGroupCommit } from './groupCommit.ts'
 import type { Allowance, Payers } from './payers.ts'
+import { findPaymentOfRequest } from './storedPayment.ts'
 
 // Small groups, several under way: one prepares, one waits for the disk, and clients don't all wait for the same one.
 const maxGroup = 16
@@ -26,17 +27,33 @@ export function createAccept(database: Database): Accept {
     isItemFault: isRowFault,
   })
 
+  /**
+   * Where the database's answer was lost, perhaps after the commit, the same candidate again tells: the payer's row makes
+   * it wait for a commit under way, and of one that was done it finds itself.
+   */
+  async function submit(candidate: Candidate): Promise<Verdict> {
+    try {
+      return await acceptance.submit(candidate)
+    } catch (error) {
+      if (failedDependency(error) !== 'database') throw error
+      const verdict = await acceptance.submit(candidate)
+      if (verdict === 'accepted') return verdict
+      const stored = await findPaymentOfRequest(database, candidate.requestId)
+      return stored?.paymentId === candidate.id ? 'accepted' : verdict
+    }
+  }
+
   return async (candidate, payers) => {
     const needed = candidate.halves[0].value + candidate.halves[1].value
     let allowance = await payers.allowance(candidate.payer)
     // What can't fit is refused without a write; whether what fits still does is for the database to say.
     if (covers(allowance, needed)) {
-      const verdict = await acceptance.submit({ ...candidate, limit: allowance.limit })
+      const verdict = await submit({ ...candidate, limit: allowance.limit })
       if (verdict !== 'over_limit') return verdict
     }
     allowance = await payers.freshAllowance(candidate.payer)
     if (!covers(allowance, needed)) throw refusalFor(allowance, needed)
-    const verdict = await acceptance.submit({ ...candidate, limit: allowance.limit })
+    const verdict = await submit({ ...candidate, limit: allowance.limit })
     if (verdict === 'over_limit') throw refusalFor(allowance, needed)
     return verdict
   }

@@ -9,6 +9,11 @@ export type CutProxy = {
   stall: () => void
   /** Carries nothing over the connections that stand, not even their end, and goes on with new ones: a failover without a reset. */
   abandon: () => void
+  /**
+   * Carries so many messages that hold `text` to the server, and breaks their connections when it answers: what was asked
+   * is done, and who asked doesn't hear of it.
+   */
+  loseAnswersTo: (text: string, count: number) => void
   mend: () => void
   close: () => Promise<void>
 }
@@ -19,6 +24,7 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
   const abandoned = new Set<Socket>()
   let isCut = false
   let isStalled = false
+  let lost = { text: '', count: 0 }
   const server = createServer((client) => {
     if (isCut) return void client.destroy()
     const target = connect(port, host)
@@ -36,6 +42,14 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
       one.pipe(other)
       if (isStalled) one.pause()
     }
+    client.on('data', (message) => {
+      if (lost.count === 0 || !message.includes(lost.text)) return
+      lost.count--
+      target.unpipe(client)
+      target.once('data', () => client.destroy())
+      // A stream without a pipe stands still.
+      target.resume()
+    })
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -56,7 +70,11 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
         socket.pause()
       }
     },
+    loseAnswersTo: (text, count) => {
+      lost = { text, count }
+    },
     mend: () => {
+      lost = { text: '', count: 0 }
       isCut = false
       isStalled = false
       for (const socket of sockets) if (!abandoned.has(socket)) socket.resume()

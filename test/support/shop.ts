@@ -39,9 +39,11 @@ export async function openShop(
     mockPayments?: boolean
     /** The middleware knows the provider's key, so that it can void. Default true. */
     withKey?: boolean
+    /** Of the middleware, milliseconds. Default 20,000. */
+    timeout?: number
   } = {},
 ): Promise<Shop> {
-  const { usdcPerUnit = '0.01', mockPayments = false, withKey = true } = options
+  const { usdcPerUnit = '0.01', mockPayments = false, withKey = true, timeout = 20_000 } = options
   const port = await freePort()
   const url = `http://${loopback}:${port}/data`
   const address = privateKeyToAddress(generatePrivateKey())
@@ -57,7 +59,7 @@ export async function openShop(
     providerId: provider.providerId,
     pricing: { usdcPerUnit },
     mockPayments,
-    timeout: 20_000,
+    timeout,
     ...(withKey && { apiKey: provider.apiKey }),
   })
   let served = 0

@@ -4,8 +4,9 @@ import { parseChallenge } from '../protocol/challenge.ts'
 import { BaseError, type ErrorCode, errorCodes, isErrorCode } from '../protocol/errors.ts'
 import type { NetworkName } from '../protocol/networks.ts'
 import { splitPrice } from '../protocol/tier.ts'
-import { type GatewayAnswer, postToGateway, sleep } from './gatewayClient.ts'
+import { type GatewayAnswer, postToGateway } from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
+import { askForVerification, voidLostVerification } from './verification.ts'
 
 export type GateOptions = {
   /** The gateway's URL. */
@@ -68,9 +69,6 @@ export const paymentStatusHeader = 'Service-Payment-Status'
 
 const endpointTtlMs = 60_000
 const maxCachedEndpoints = 1000
-/** Delays before asking again for a verification whose answer never came, to void what it may have accepted. */
-const recoveryDelaysMs = [1000, 4000, 16_000, 60_000]
-
 /**
  * The middleware without a framework: what to answer, or whether to serve.
  *
@@ -162,11 +160,10 @@ export function createGate(options: GateOptions): Gate {
       body: { macaroon, payloads, providerId, endpointId, pricing, ...(network && { network }) },
       idempotencyKey: crypto.randomUUID(),
     }
-    const answer = await postToGateway(gateway, call)
-    if (!answer) {
-      void voidLost(call)
-      return unavailable('The gateway did not answer')
-    }
+    const { answer, mayBeAccepted } = await askForVerification(gateway, call)
+    // Nothing is served for it, so nothing may be charged.
+    if (mayBeAccepted && apiKey) void voidLostVerification(gateway, call, voidById)
+    if (!answer) return unavailable('The gateway did not answer')
     const { verified, receipt, paymentId, code, detail } = (answer.body ?? {}) as Record<string, unknown>
     if (answer.status === 200) {
       if (verified !== true || typeof receipt !== 'string' || typeof paymentId !== 'string') {
@@ -186,28 +183,15 @@ export function createGate(options: GateOptions): Gate {
     return [400, 409, 413, 422, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
   }
 
-  async function voidPayment({ paymentId }: VerifiedPayment): Promise<boolean> {
-    if (mockPayments) return true
-    if (!apiKey) return false
+  async function voidById(paymentId: string): Promise<boolean> {
     const path = `/payments/${encodeURIComponent(paymentId)}/void`
     const answer = await postToGateway(gateway, { path, body: {} })
     return answer !== undefined && answer.status >= 200 && answer.status < 300
   }
 
-  /**
-   * The verification may have been accepted without us hearing of it. Nothing was served, so nothing may be charged:
-   * the same call gives the same answer, and what it accepted is voided.
-   */
-  async function voidLost(call: Parameters<typeof postToGateway>[1]): Promise<void> {
-    if (!apiKey) return
-    for (const delay of recoveryDelaysMs) {
-      await sleep(delay)
-      const answer = await postToGateway(gateway, call)
-      if (!answer) continue
-      const { paymentId } = (answer.body ?? {}) as { paymentId?: unknown }
-      if (answer.status !== 200 || typeof paymentId !== 'string') return
-      if (await voidPayment({ verified: true, receipt: '', paymentId })) return
-    }
+  async function voidPayment({ paymentId }: VerifiedPayment): Promise<boolean> {
+    if (mockPayments) return true
+    return apiKey ? voidById(paymentId) : false
   }
 
   function cachedEndpoint(route: string): string | undefined {

@@ -16,8 +16,41 @@ export type GatewayCall = {
   idempotencyKey?: string
 }
 
+/**
+ * What one attempt came to.
+ *
+ * - `refused`: nobody listens there, so the gateway has not seen the call
+ * - `lost`: no answer came, and the gateway may have acted on the call
+ */
+export type Attempt = { kind: 'answered'; answer: GatewayAnswer } | { kind: 'refused' } | { kind: 'lost' }
+
 const attempts = 3
-const firstDelayMs = 50
+
+/** Posts to the gateway once. */
+export async function postOnce(
+  { gatewayUrl, apiKey, timeoutMs }: GatewayClientOptions,
+  { path, body, idempotencyKey }: GatewayCall,
+  deadline: AbortSignal,
+): Promise<Attempt> {
+  const headers = new Headers({ 'content-type': 'application/json' })
+  if (apiKey) headers.set('authorization', `Bearer ${apiKey}`)
+  if (idempotencyKey) headers.set('idempotency-key', idempotencyKey)
+  try {
+    const response = await fetch(`${gatewayUrl.replace(/\/+$/, '')}${path}`, {
+      method: 'POST',
+      headers,
+      body: JSON.stringify(body),
+      redirect: 'error',
+      // Half of the time for one attempt leaves room for a second one when an answer got lost.
+      signal: AbortSignal.any([deadline, AbortSignal.timeout(timeoutMs / 2)]),
+    })
+    const text = await response.text()
+    const { status } = response
+    return { kind: 'answered', answer: { status, headers: response.headers, body: parseJson(text), text } }
+  } catch (error) {
+    return { kind: isConnectionRefused(error) ? 'refused' : 'lost' }
+  }
+}
 
 /**
  * Posts to the gateway. Repeats the call only where the connection failed or gave no answer in time, and only within
@@ -26,28 +59,21 @@ const firstDelayMs = 50
  * @returns undefined where no answer could be had.
  */
 export async function postToGateway(
-  { gatewayUrl, apiKey, timeoutMs }: GatewayClientOptions,
-  { path, body, idempotencyKey }: GatewayCall,
+  options: GatewayClientOptions,
+  call: GatewayCall,
 ): Promise<GatewayAnswer | undefined> {
-  const url = `${gatewayUrl.replace(/\/+$/, '')}${path}`
-  const headers = new Headers({ 'content-type': 'application/json' })
-  if (apiKey) headers.set('authorization', `Bearer ${apiKey}`)
-  if (idempotencyKey) headers.set('idempotency-key', idempotencyKey)
-  const init = { method: 'POST', headers, body: JSON.stringify(body), redirect: 'error' } as const
-  const deadline = AbortSignal.timeout(timeoutMs)
+  const deadline = AbortSignal.timeout(options.timeoutMs)
   for (let attempt = 0; attempt < attempts && !deadline.aborted; attempt++) {
-    if (attempt > 0) await sleep(firstDelayMs * 4 ** (attempt - 1))
-    try {
-      // Half of the time for one attempt leaves room for a second one when an answer got lost.
-      const signal = AbortSignal.any([deadline, AbortSignal.timeout(timeoutMs / 2)])
-      const response = await fetch(url, { ...init, signal })
-      const text = await response.text()
-      return { status: response.status, headers: response.headers, body: parseJson(text), text }
-    } catch {
-      // No answer: the next attempt, or none.
-    }
+    if (attempt > 0) await sleep(delayMs(attempt))
+    const outcome = await postOnce(options, call, deadline)
+    if (outcome.kind === 'answered') return outcome.answer
   }
   return undefined
+}
+
+/** Before the attempt of this number, counted from 0: 50, 200, 800 and then 3,200 milliseconds. */
+export function delayMs(attempt: number): number {
+  return 50 * 4 ** Math.min(attempt - 1, 3)
 }
 
 export function sleep(ms: number): Promise<void> {
@@ -56,6 +82,12 @@ export function sleep(ms: number): Promise<void> {
     // A pending repetition must not keep a provider's process alive.
     if (typeof timer === 'object') timer.unref()
   })
+}
+
+/** Node's `fetch` says so in its cause; other runtimes don't, and then the call counts as lost. */
+function isConnectionRefused(error: unknown): boolean {
+  const cause = error instanceof Error ? error.cause : undefined
+  return cause instanceof Error && 'code' in cause && cause.code === 'ECONNREFUSED'
 }
 
 function parseJson(text: string): unknown {
