@@ -1,9 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import { CompactSign, exportJWK, generateKeyPair } from 'jose'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import receipts from '../../test/vectors/receipts.json' with { type: 'json' }
 import { type Client, type ClientOptions, createClient } from '../src/client/createClient.ts'
 import { ClientError } from '../src/client/errors.ts'
-import { type Challenge, createChallenge } from '../src/protocol/challenge.ts'
+import { boundNonce, type Challenge, createChallenge, feeNonce } from '../src/protocol/challenge.ts'
 import { networks } from '../src/protocol/networks.ts'
 import { serve } from './serve.ts'
 
@@ -13,8 +14,33 @@ import { serve } from './serve.ts'
 export const gatewayUrl = 'https://gateway.example'
 export const walletPrivateKey = generatePrivateKey()
 export const account = privateKeyToAccount(walletPrivateKey)
-export const receipt = receipts.receipts[0]?.jws ?? ''
-export const settledReceipt = receipts.receipts[1]?.jws ?? ''
+const requestId = `req_${'0'.repeat(32)}`
+
+async function createSigner() {
+  const { publicKey, privateKey } = await generateKeyPair('ES256')
+  const key = { ...(await exportJWK(publicKey)), kid: 'test', alg: 'ES256', use: 'sig' }
+  const sign = (claims: object) =>
+    new CompactSign(new TextEncoder().encode(JSON.stringify(claims)))
+      .setProtectedHeader({ alg: 'ES256', kid: 'test' })
+      .sign(privateKey)
+  return { jwks: { keys: [key] }, sign }
+}
+
+const { jwks, sign } = await createSigner()
+const [accepted, settled] = receipts.receipts.map(({ claims }) => claims)
+const nonce = boundNonce(gatewayUrl, requestId)
+/** Of the payment that a client signs for {@link challengeFor}. */
+const authorizations = accepted?.authorizations?.map((half, index) => ({
+  ...half,
+  nonce: index === 0 ? nonce : feeNonce(nonce),
+}))
+
+/** As the gateway signs them. */
+export const receipt = await sign({ ...accepted, authorizations })
+export const settledReceipt = await sign({ ...settled, authorizations })
+export const receiptOfAnother = await sign(accepted ?? {})
+/** As somebody else signs it, under the gateway's key id. */
+export const forgedReceipt = await (await createSigner()).sign({ ...settled, authorizations })
 const usdc = networks.base.usdc as `0x${string}`
 
 type Handler = (request: IncomingMessage, response: ServerResponse, attempt: number) => void
@@ -22,7 +48,7 @@ type Handler = (request: IncomingMessage, response: ServerResponse, attempt: num
 export function challengeFor(resource: string, changes: Partial<Challenge> = {}): Challenge {
   const challenge = createChallenge({
     issuer: gatewayUrl,
-    requestId: `req_${'0'.repeat(32)}`,
+    requestId,
     providerId: `prov_${'1'.repeat(32)}`,
     endpointId: `ep_${'2'.repeat(32)}`,
     macaroon: 'AgEA',
@@ -71,8 +97,12 @@ export async function playProvider(
 export const serveReceipt: Handler = (_, response) =>
   answerJson(response, 200, { sunny: true }, { 'Service-Receipt': receipt })
 
+/** The gateway's keys, and beyond them the network as it is. */
+export const fetchWithKeys: typeof fetch = async (input, init) =>
+  String(input) === `${gatewayUrl}/.well-known/jwks.json` ? Response.json(jwks) : fetch(input, init)
+
 export function clientOf(options: Partial<ClientOptions> = {}): Client {
-  return createClient({ gatewayUrl, walletPrivateKey, network: 'base', ...options })
+  return createClient({ gatewayUrl, walletPrivateKey, network: 'base', fetch: fetchWithKeys, ...options })
 }
 
 export async function errorOf(promise: Promise<unknown>): Promise<ClientError> {

@@ -9,8 +9,8 @@ import {
 import { ProtocolError } from '../protocol/errors.ts'
 import { parseReceiptClaims, type ReceiptClaims } from '../protocol/receipt.ts'
 
-/** The gateway's public keys: a JWKS object, or the URL that serves one (`/.well-known/jwks.json`). */
-export type ReceiptKeys = JSONWebKeySet | URL | string
+/** The gateway's public keys: a JWKS object, the URL that serves one (`/.well-known/jwks.json`), or jose's key set. */
+export type ReceiptKeys = JSONWebKeySet | JWTVerifyGetKey | URL | string
 
 export type VerifiedReceipt = ReceiptClaims & {
   /** Key that signed it. */
@@ -53,6 +53,7 @@ export async function verifyReceipt(
 }
 
 function keySet(keys: ReceiptKeys): JWTVerifyGetKey {
+  if (typeof keys === 'function') return keys
   if (typeof keys !== 'string' && !(keys instanceof URL)) {
     const local = localKeys.get(keys) ?? createLocalJWKSet(keys)
     localKeys.set(keys, local)

@@ -7,9 +7,12 @@ import {
   challengeFor,
   clientOf,
   errorOf,
+  fetchWithKeys,
+  forgedReceipt,
   gatewayUrl,
   playProvider,
   receipt,
+  receiptOfAnother,
   serveReceipt,
   settledReceipt,
   walletPrivateKey,
@@ -78,6 +81,64 @@ describe('request', () => {
       receipt: undefined,
       payment: undefined,
     })
+  })
+
+  test.each([
+    ['forged', forgedReceipt],
+    ['of another payment', receiptOfAnother],
+    ['no receipt at all', 'x.y.z'],
+  ])('behavior: nothing is taken from a receipt that is %s', async (_, jws) => {
+    const { url } = await playProvider((_, response) =>
+      answerJson(response, 200, 1, { 'Service-Receipt': jws }),
+    )
+    const { data, receipt: shown, paymentId, paymentTxHash } = await clientOf().request(url)
+    expect({ data, shown, paymentId, paymentTxHash }).toEqual({
+      data: 1,
+      shown: jws,
+      paymentId: undefined,
+      paymentTxHash: undefined,
+    })
+  })
+
+  test('behavior: the keys of receipts are fetched once; without them the data comes all the same', async () => {
+    const { url } = await playProvider(serveReceipt)
+    const asked: string[] = []
+    const counting: typeof fetch = (input, init) => {
+      if (String(input).endsWith('jwks.json')) asked.push(String(input))
+      return fetchWithKeys(input, init)
+    }
+    const client = clientOf({ fetch: counting })
+    for (let n = 0; n < 3; n++) expect((await client.request(url)).paymentId).toBeDefined()
+    expect(asked).toEqual([`${gatewayUrl}/.well-known/jwks.json`])
+    const without: typeof fetch = async (input, init) =>
+      String(input).endsWith('jwks.json') ? new Response(null, { status: 503 }) : fetch(input, init)
+    expect(await clientOf({ fetch: without }).request(url)).toMatchObject({
+      data: { sunny: true },
+      receipt,
+      paymentId: undefined,
+    })
+  })
+
+  test('args: maxResponseBytes ends an answer that has no end', async () => {
+    let written = 0
+    let isClosed = false
+    const url = await serve((_, response) => {
+      response.writeHead(402)
+      response.on('close', () => {
+        isClosed = true
+      })
+      const write = () => {
+        while (!isClosed && response.write('x'.repeat(10_000))) written += 10_000
+      }
+      response.on('drain', write)
+      write()
+    })
+    const error = await errorOf(clientOf({ maxResponseBytes: 100_000 }).request(url))
+    expect(error).toMatchObject({ name: 'HttpError', code: 'response_too_large', status: 402 })
+    await expect.poll(() => isClosed).toBe(true)
+    expect(written).toBeLessThan(50_000_000)
+    const short = await serve((_, response) => response.end('x'.repeat(100_000)))
+    expect((await clientOf({ maxResponseBytes: 100_000 }).request(short)).status).toBe(200)
   })
 
   test('behavior: a receipt that names its transaction', async () => {

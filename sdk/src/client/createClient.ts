@@ -1,10 +1,13 @@
+import { createRemoteJWKSet, customFetch } from 'jose'
 import type { Address, Hash, Hex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
+import { verifyReceipt } from '../audit/verifyReceipt.ts'
 import { parseUsdc } from '../protocol/amount.ts'
 import { encodeAuthorizationHeader, mockAuthorizationHeader } from '../protocol/authorizationHeader.ts'
 import { parseChallenge } from '../protocol/challenge.ts'
 import { type NetworkName, networkByName } from '../protocol/networks.ts'
-import { decodeReceipt, zeroHash } from '../protocol/receipt.ts'
+import { parsePayload } from '../protocol/payload.ts'
+import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
 import {
   ChallengeRefusedError,
   type ClientError,
@@ -42,6 +45,8 @@ export type ClientOptions = {
   usdcAddress?: Address
   /** Answer challenges with `x402 mock:mock` and sign nothing. For providers in mock mode only. Default false. */
   mockPayments?: boolean
+  /** Bytes of an answer that are read at most, unpacked. Default 16,777,216 (16 MiB). */
+  maxResponseBytes?: number
   /** Instead of the global `fetch`. */
   fetch?: typeof globalThis.fetch
 }
@@ -63,10 +68,14 @@ export type PaidResponse<Data = unknown> = {
   data: Data
   status: number
   headers: Headers
-  /** The gateway's receipt (JWS compact); undefined where nothing had to be paid. */
+  /** The gateway's receipt (JWS compact), as the provider sent it; undefined where nothing had to be paid. */
   receipt: string | undefined
-  /** Transaction that settled the payment; undefined until then, see {@link Client.waitForSettlement}. */
+  /**
+   * Transaction that settled the payment; undefined until then, see {@link Client.waitForSettlement}. From a receipt that
+   * the gateway signed for this payment: anything else that a provider writes there is left out.
+   */
   paymentTxHash: Hash | undefined
+  /** From the same receipt; undefined also where the gateway's keys can't be had. */
   paymentId: string | undefined
   /** What was signed; undefined where nothing had to be paid. */
   payment: SignedPayment | undefined
@@ -132,29 +141,77 @@ export function createClient(options: ClientOptions): Client {
   }
   if (!usdc && !mockPayments) throw new TypeError(`usdcAddress must be given for the network ${network.name}`)
 
+  // Fetched once, and again for a key id that it doesn't know.
+  const receiptKeys = createRemoteJWKSet(new URL(`${gatewayUrl.replace(/\/+$/, '')}/.well-known/jwks.json`), {
+    [customFetch]: fetch,
+  })
+
   async function request<Data>(
     path: string,
     requestOptions: RequestOptions = {},
   ): Promise<PaidResponse<Data>> {
     const url = resolve(path, baseUrl)
     const init = toRequestInit(requestOptions)
-    const deadline = startDeadline(requestOptions.timeout ?? defaultTimeoutMs, requestOptions.signal)
+    const deadline = startDeadline(
+      requestOptions.timeout ?? defaultTimeoutMs,
+      requestOptions.signal,
+      options.maxResponseBytes,
+    )
     let { payment } = requestOptions
     if (!payment) {
       log(`${init.method} ${url}`)
       const answer = await send(fetch, url, init, deadline)
-      if (answer.status !== 402) return toResponse<Data>(answer, undefined)
+      if (answer.status !== 402) return toResponse<Data>(answer, undefined, deadline)
       log(`402: payment required`)
       if (mockPayments) {
         log('presenting mock credentials')
         return toResponse<Data>(
           await send(fetch, url, withAuthorization(init, mockAuthorizationHeader), deadline),
           undefined,
+          deadline,
         )
       }
       payment = await waitFor(pay(url, answer, deadline.signal), deadline)
     }
-    return toResponse<Data>(await sendPaid(url, init, payment, { ...deadline, payment }), payment)
+    return toResponse<Data>(await sendPaid(url, init, payment, { ...deadline, payment }), payment, deadline)
+  }
+
+  async function toResponse<Data>(
+    answer: Answer,
+    signed: SignedPayment | undefined,
+    deadline: Deadline,
+  ): Promise<PaidResponse<Data>> {
+    if (answer.status < 200 || answer.status > 299) throw toError(answer, signed)
+    const receipt = answer.headers.get('service-receipt') ?? undefined
+    const claims = receipt && (await readReceipt(receipt, signed, deadline))
+    return {
+      data: answer.body as Data,
+      status: answer.status,
+      headers: answer.headers,
+      receipt,
+      paymentTxHash: claims && claims.transactionHash !== zeroHash ? claims.transactionHash : undefined,
+      paymentId: claims ? claims.paymentId : undefined,
+      payment: signed,
+    }
+  }
+
+  /** The claims of a receipt that the gateway signed, for the payment that was sent. */
+  async function readReceipt(
+    receipt: string,
+    signed: SignedPayment | undefined,
+    deadline: Deadline,
+  ): Promise<ReceiptClaims | undefined> {
+    try {
+      const claims = await waitFor(verifyReceipt(receipt, receiptKeys), deadline)
+      const isOurs = signed?.payloads.every(
+        (payload, half) => parsePayload(payload).nonce === claims.authorizations[half]?.nonce,
+      )
+      if (isOurs ?? true) return claims
+      log('the receipt is for another payment')
+    } catch (error) {
+      log(`the receipt could not be verified: ${error instanceof Error ? error.message : error}`)
+    }
+    return undefined
   }
 
   async function pay(url: string, answer: Answer, signal: AbortSignal): Promise<SignedPayment> {
@@ -191,7 +248,7 @@ export function createClient(options: ClientOptions): Client {
     }
   }
 
-  const gateway = { fetch, log, defaultTimeoutMs }
+  const gateway = { fetch, log, defaultTimeoutMs, receiptKeys }
   return {
     address: payer.address,
     request,
@@ -261,21 +318,6 @@ function isPending({ status, body }: Answer): boolean {
 function retryAfterMs({ headers }: Answer): number {
   const seconds = Number(headers.get('retry-after') ?? 1)
   return seconds >= 0 && seconds <= 60 ? Math.max(seconds * 1000, resendDelayMs) : 1000
-}
-
-function toResponse<Data>(answer: Answer, payment: SignedPayment | undefined): PaidResponse<Data> {
-  if (answer.status < 200 || answer.status > 299) throw toError(answer, payment)
-  const receipt = answer.headers.get('service-receipt') ?? undefined
-  const claims = receipt === undefined ? undefined : decodeReceipt(receipt)
-  return {
-    data: answer.body as Data,
-    status: answer.status,
-    headers: answer.headers,
-    receipt,
-    paymentTxHash: claims && claims.transactionHash !== zeroHash ? claims.transactionHash : undefined,
-    paymentId: claims?.paymentId,
-    payment,
-  }
 }
 
 function toError(answer: Answer, payment: SignedPayment | undefined): ClientError {

@@ -10,6 +10,7 @@ export type ClientErrorCode =
   | 'challenge_refused'
   | 'payment_refused'
   | 'http_error'
+  | 'response_too_large'
 
 export type ClientErrorOptions = {
   cause?: unknown

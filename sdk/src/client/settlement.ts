@@ -1,7 +1,8 @@
 import type { Hash } from 'viem'
+import { type ReceiptKeys, verifyReceipt } from '../audit/verifyReceipt.ts'
 import type { PaymentStatus } from '../protocol/paymentStatus.ts'
 import { isPaymentStatus } from '../protocol/paymentStatus.ts'
-import { decodeReceipt, zeroHash } from '../protocol/receipt.ts'
+import { zeroHash } from '../protocol/receipt.ts'
 import { HttpError, InsufficientGasError, NetworkError, readProblem, SettlementError } from './errors.ts'
 import type { SignedPayment } from './payment.ts'
 import { type Answer, type Deadline, pause, send, startDeadline } from './transport.ts'
@@ -20,6 +21,8 @@ type Gateway = {
   fetch: typeof globalThis.fetch
   log: (message: string) => void
   defaultTimeoutMs: number
+  /** The gateway's public keys. */
+  receiptKeys: ReceiptKeys
 }
 
 /** SPEC 8.1: no payment waits longer than an hour; some more for the chain. */
@@ -88,9 +91,9 @@ async function lookUp(
   const answer = await get(urlOf(gatewayUrl, `receipts/${encodeURIComponent(paymentId)}`), gateway, deadline)
   const receipt = (answer?.body as { receipt?: unknown } | undefined)?.receipt
   if (typeof receipt !== 'string') return undefined
-  const claims = decodeReceipt(receipt)
+  const claims = await verifyReceipt(receipt, gateway.receiptKeys).catch(() => undefined)
   // Mined, but not yet as deep as the network's confirmations.
-  if (!claims || claims.transactionHash === zeroHash) return undefined
+  if (claims?.paymentId !== paymentId || claims.transactionHash === zeroHash) return undefined
   return { paymentId, status, paymentTxHash: claims.transactionHash, receipt }
 }
 

@@ -1,5 +1,12 @@
-import { NetworkError, RequestAbortedError, RequestTimeoutError } from './errors.ts'
+import { concatBytes } from '../protocol/bytes.ts'
+import { HttpError, NetworkError, RequestAbortedError, RequestTimeoutError } from './errors.ts'
 import type { SignedPayment } from './payment.ts'
+
+/**
+ * Bytes of an answer that are read at most: whoever answers decides how long its body is, and it is held in memory.
+ * Compressed ones count as what they unpack to.
+ */
+export const defaultMaxResponseBytes = 16_777_216
 
 /** One deadline over all HTTP calls of one operation. */
 export type Deadline = {
@@ -8,13 +15,20 @@ export type Deadline = {
   timer: AbortSignal
   /** Fires at the deadline, or when the caller gave up. */
   signal: AbortSignal
+  /** Of each answer. */
+  maxResponseBytes: number
   /** What is on its way, for the errors to carry. */
   payment?: SignedPayment
 }
 
-export function startDeadline(timeoutMs: number, callerSignal?: AbortSignal): Deadline {
+export function startDeadline(
+  timeoutMs: number,
+  callerSignal?: AbortSignal,
+  maxResponseBytes = defaultMaxResponseBytes,
+): Deadline {
   const timer = AbortSignal.timeout(timeoutMs)
-  return { timeoutMs, timer, signal: callerSignal ? AbortSignal.any([timer, callerSignal]) : timer }
+  const signal = callerSignal ? AbortSignal.any([timer, callerSignal]) : timer
+  return { timeoutMs, timer, signal, maxResponseBytes }
 }
 
 /** An answer that arrived whole. */
@@ -32,6 +46,7 @@ export type Answer = {
  *
  * @throws {RequestTimeoutError} at the deadline
  * @throws {NetworkError} where the connection failed before the answer was whole
+ * @throws {HttpError} `response_too_large`
  * @throws {RequestAbortedError} where the caller gave up on a payment that was sent
  * @throws the caller's own abort reason, where nothing was sent yet
  */
@@ -44,9 +59,9 @@ export async function send(
   try {
     const response = await fetch(url, { ...init, signal: deadline.signal })
     const { status, headers } = response
-    return { url: response.url || url, status, headers, body: await readBody(response) }
+    return { url: response.url || url, status, headers, body: await readBody(response, url, deadline) }
   } catch (error) {
-    throw translate(error, url, deadline)
+    throw error instanceof HttpError ? error : translate(error, url, deadline)
   }
 }
 
@@ -79,8 +94,8 @@ export async function waitFor<Result>(work: Promise<Result>, deadline: Deadline)
   return Promise.race([work, stopped]).finally(() => signal.removeEventListener('abort', stop))
 }
 
-async function readBody(response: Response): Promise<unknown> {
-  const bytes = new Uint8Array(await response.arrayBuffer())
+async function readBody(response: Response, url: string, deadline: Deadline): Promise<unknown> {
+  const bytes = await readBytes(response, url, deadline)
   if (bytes.length === 0) return null
   const type = response.headers.get('content-type') ?? ''
   if (/^application\/(?:[\w.+-]+\+)?json\b/i.test(type)) {
@@ -92,6 +107,25 @@ async function readBody(response: Response): Promise<unknown> {
     }
   }
   return /^text\//i.test(type) ? new TextDecoder().decode(bytes) : bytes
+}
+
+async function readBytes(response: Response, url: string, deadline: Deadline): Promise<Uint8Array> {
+  const { maxResponseBytes } = deadline
+  const parts: Uint8Array[] = []
+  let length = 0
+  // Leaving the loop by an error cancels the stream, and with it the connection.
+  for await (const part of response.body ?? []) {
+    length += part.length
+    if (length > maxResponseBytes) {
+      throw new HttpError(
+        'response_too_large',
+        `The answer of ${new URL(url).origin} has over ${maxResponseBytes} bytes (maxResponseBytes)`,
+        { status: response.status, ...sent(deadline) },
+      )
+    }
+    parts.push(part)
+  }
+  return concatBytes(...parts)
 }
 
 function translate(error: unknown, url: string, deadline: Deadline): unknown {
