@@ -11,6 +11,7 @@ import type { Loop } from '#process/repeat'
 import { responseHeaders } from '#process/responseHeaders'
 import { serveMetrics } from '#process/serveMetrics'
 import { allowBrowsers } from './http/allowBrowsers.ts'
+import type { App, GatewayEnv } from './http/app.ts'
 import { authenticate, requireOwner } from './http/authenticate.ts'
 import { countCalls } from './http/countCalls.ts'
 import { invalidRequest } from './http/invalidRequest.ts'
@@ -54,17 +55,6 @@ import type { GatewaySettings } from './settings.ts'
 import { createProviderCap } from './verification/providerCap.ts'
 import { createSettleBeforeServe } from './verification/settleBeforeServe.ts'
 import { createVerifyPayment } from './verification/verifyPayment.ts'
-
-export type GatewayEnv = {
-  Variables: {
-    /** The provider whose API key came along. */
-    caller: string | undefined
-    /** The endpoint that a challenge or verification is for, once the route has read it: its calls are counted. */
-    called: { providerId: string; endpointId: string } | undefined
-  }
-}
-
-export type App = OpenAPIHono<GatewayEnv>
 
 export type AppOptions = {
   sql: Database

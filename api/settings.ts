@@ -3,8 +3,21 @@ import type { TriggerSettings } from '#ledger/triggers'
 import type { MacaroonSecret } from '#protocol/macaroon'
 import type { NetworkName } from '#protocol/networks'
 import type { FeeSchedule } from '#protocol/tier'
-import type { RateLimits } from './http/limitRate.ts'
 import type { PayerCaps } from './verification/payers.ts'
+
+/** Requests a minute for one client address; each kind is counted by itself. */
+export type RateLimits = {
+  challenge: number
+  verify: number
+  /** Registration of providers, which needs no key. */
+  register: number
+  /** Everything else. */
+  other: number
+  /** For one payer, counted once its signatures have been found good: nobody else can use it up. */
+  payer: number
+  /** How many times as much an API key may ask for, from all its addresses together. */
+  keyFactor: number
+}
 
 /** What the gateway is told; config.ts reads it from the environment. */
 export type GatewaySettings = {

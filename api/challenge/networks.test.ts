@@ -15,7 +15,7 @@ import { listen, urlOf } from '../../sdk/test/serve.ts'
 import { call, sign, startGateway, type TestGateway } from '../../test/support/gateway.ts'
 import { setIndexedHead } from '../../test/support/indexTables.ts'
 import { randomHex } from '../../test/support/usdc.ts'
-import type { App } from '../app.ts'
+import type { App } from '../http/app.ts'
 
 // One process serves a production network and two test networks. What is worth nothing must never pay for what costs
 // real money, whoever asks for it, at whatever moment.

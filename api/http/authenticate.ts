@@ -1,10 +1,10 @@
 import type { Context, MiddlewareHandler } from 'hono'
 import { clientAddress } from '#process/clientAddress'
 import type { RateLimiter } from '#process/rateLimiter'
-import type { GatewayEnv } from '../app.ts'
 import { Refusal } from '../refusal.ts'
 import type { KeyOwners } from '../registry/keyOwners.ts'
 import type { GatewaySettings } from '../settings.ts'
+import type { GatewayEnv } from './app.ts'
 import { tooMany } from './limitRate.ts'
 
 const bearerPattern = /^Bearer +(\S+) *$/i

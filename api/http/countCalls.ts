@@ -1,9 +1,9 @@
 import type { MiddlewareHandler } from 'hono'
 import { toCodedError } from '#process/problem'
-import type { GatewayEnv } from '../app.ts'
 import type { ApiMetrics } from '../metrics.ts'
 import type { UsageCounters } from '../portal/usage/usageCounters.ts'
 import type { Offers } from '../registry/offers.ts'
+import type { GatewayEnv } from './app.ts'
 
 export type CountCallsOptions = { offers: Offers; usage: UsageCounters; metrics: ApiMetrics }
 

@@ -8,7 +8,7 @@ import {
   startGateway,
   type TestGateway,
 } from '../../test/support/gateway.ts'
-import type { App } from '../app.ts'
+import type { App } from './app.ts'
 
 let gateway: TestGateway
 let shop: Shop

@@ -1,23 +1,9 @@
 import type { Context, MiddlewareHandler } from 'hono'
 import { clientAddress } from '#process/clientAddress'
 import type { Allowed, RateLimiter } from '#process/rateLimiter'
-import type { GatewayEnv } from '../app.ts'
 import { Refusal } from '../refusal.ts'
 import type { GatewaySettings } from '../settings.ts'
-
-/** Requests a minute for one client address; each kind is counted by itself. */
-export type RateLimits = {
-  challenge: number
-  verify: number
-  /** Registration of providers, which needs no key. */
-  register: number
-  /** Everything else. */
-  other: number
-  /** For one payer, counted once its signatures have been found good: nobody else can use it up. */
-  payer: number
-  /** How many times as much an API key may ask for, from all its addresses together. */
-  keyFactor: number
-}
+import type { GatewayEnv } from './app.ts'
 
 type Kind = 'challenge' | 'verify' | 'register' | 'other'
 

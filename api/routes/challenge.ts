@@ -2,9 +2,9 @@ import { createRoute, z } from '@hono/zod-openapi'
 import type { Address } from 'viem'
 import type { Database } from '#ledger/database'
 import { networkByChainId } from '#protocol/networks'
-import type { App } from '../app.ts'
 import { mintChallenge } from '../challenge/mintChallenge.ts'
 import { choosePrice, minimumPriceOn } from '../challenge/price.ts'
+import type { App } from '../http/app.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import {
   addressOut,

@@ -5,7 +5,7 @@ import type { Database } from '#ledger/database'
 import { readIndexedHead } from '#ledger/indexedHead'
 import { type Probe, probeLoop, readReadiness } from '#process/health'
 import type { Loop } from '#process/repeat'
-import type { App } from '../app.ts'
+import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import type { GatewayNetworks } from '../networks.ts'
 

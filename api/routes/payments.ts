@@ -2,7 +2,7 @@ import { createRoute, z } from '@hono/zod-openapi'
 import type { Database } from '#ledger/database'
 import type { Network } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
-import type { App } from '../app.ts'
+import type { App } from '../http/app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import {
   addressOut,

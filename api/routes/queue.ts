@@ -3,7 +3,7 @@ import type { Database } from '#ledger/database'
 import { estimatedSettlement, firedTrigger, type TriggerSettings } from '#ledger/triggers'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
-import type { App } from '../app.ts'
+import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import {

@@ -1,6 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Database } from '#ledger/database'
-import type { App } from '../app.ts'
+import type { App } from '../http/app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { paymentId } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'

@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Database } from '#ledger/database'
 import { type RequeueOutcome, requeuePayment } from '#ledger/requeue'
-import type { App } from '../app.ts'
+import type { App } from '../http/app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { paymentId } from '../http/wire.ts'
 import { isId } from '../identifiers.ts'

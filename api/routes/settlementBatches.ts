@@ -3,7 +3,7 @@ import { weiToUsd } from '#chain/settlementCost'
 import type { Database } from '#ledger/database'
 import { formatUsdc } from '#protocol/amount'
 import { triggerOfCode } from '#protocol/settlement'
-import type { App } from '../app.ts'
+import type { App } from '../http/app.ts'
 import { createCursor, cutPage, integerField } from '../http/cursor.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import {

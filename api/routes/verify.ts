@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
 import { parseUsdc } from '#protocol/amount'
-import type { App } from '../app.ts'
+import type { App } from '../http/app.ts'
 import { invalidRequest } from '../http/invalidRequest.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import { endpointId, networkName, paymentId, pricing, providerId, requestId } from '../http/wire.ts'

@@ -16,7 +16,7 @@ import {
   type VerifyBody,
 } from '../../test/support/gateway.ts'
 import { cancelDirectly, randomHex } from '../../test/support/usdc.ts'
-import type { App } from '../app.ts'
+import type { App } from '../http/app.ts'
 
 // Payers who are served and then don't pay: what USDC itself would refuse is refused before the service, and what could
 // only be seen afterwards stays owed.

@@ -16,7 +16,7 @@ import {
   type VerifyBody,
 } from '../../test/support/gateway.ts'
 import { until } from '../../test/support/until.ts'
-import type { App } from '../app.ts'
+import type { App } from '../http/app.ts'
 
 // Postgres commits, and its answer is lost: nobody knows whether the payment was accepted. Whoever pays is served or
 // not charged.

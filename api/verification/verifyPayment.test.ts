@@ -14,8 +14,8 @@ import {
 } from '../../test/support/gateway.ts'
 import { withoutIndex } from '../../test/support/indexTables.ts'
 import { until } from '../../test/support/until.ts'
-import type { App } from '../app.ts'
 import { hmacSha256 } from '../hmac.ts'
+import type { App } from '../http/app.ts'
 
 let gateway: TestGateway
 let shop: Shop

@@ -11,7 +11,7 @@ import {
   multicall3Abi,
 } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { App } from '#api/app'
+import type { App } from '#api/http/app'
 import { insertBatch } from '#ledger/batches'
 import { acquireLease } from '#ledger/leases'
 import { serve } from '#process/serve'

@@ -20,11 +20,9 @@ const inversions = ['indexer/ponder.config.ts > ponder.config.ts']
 
 // What the renovation has still to turn round: each list that is named so is to be empty, and goes then.
 const circlesNotYet = [
-  /^api\/app\.ts, api\//,
-  /^indexer\/config\.ts, indexer\/launch\.ts$/,
-  /^keeper\/loops\/handOver\.ts, keeper\/loops\/worker\.ts$/,
-  /^sdk\/src\/client\/errors\.ts, sdk\/src\/client\/payment\.ts$/,
-  /^sdk\/src\/middleware\/gate\.ts, sdk\/src\/middleware\/mock\.ts$/,
+  'indexer/config.ts, indexer/launch.ts',
+  'sdk/src/client/errors.ts, sdk/src/client/payment.ts',
+  'sdk/src/middleware/gate.ts, sdk/src/middleware/mock.ts',
 ]
 
 const longest = 120
@@ -74,9 +72,7 @@ describe('the imports between rooms', () => {
   })
 
   test('behavior: no file imports itself by way of others', () => {
-    expect(
-      findCircles(imports).filter((circle) => !circlesNotYet.some((known) => known.test(circle))),
-    ).toEqual([])
+    expect(findCircles(imports).filter((circle) => !circlesNotYet.includes(circle))).toEqual([])
   })
 
   test('behavior: circles are found', () => {

@@ -1,6 +1,7 @@
 import { type Address, type Hash, keccak256, toHex } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
-import { type App, type AppOptions, createApp } from '#api/app'
+import { type AppOptions, createApp } from '#api/app'
+import type { App } from '#api/http/app'
 import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
 import type { GatewaySettings } from '#api/settings'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'

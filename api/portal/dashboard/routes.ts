@@ -1,6 +1,6 @@
 import { compress } from 'hono/compress'
 import { secureHeaders } from 'hono/secure-headers'
-import type { App } from '../../app.ts'
+import type { App } from '../../http/app.ts'
 import { Refusal } from '../../refusal.ts'
 import { type Bundle, bundleDashboard } from './bundle.ts'
 import { page } from './page.ts'

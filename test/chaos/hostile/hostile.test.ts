@@ -14,11 +14,7 @@ import { watchReadiness } from './watch.ts'
 
 const { HOSTILE_MINUTES, HOSTILE_ONLY } = process.env
 const minutes = Number(HOSTILE_MINUTES ?? 0.4)
-// What the short form leaves out as long as nothing of ours withstands it. To be empty, and to go then.
-const notYet: AdversaryName[] = ['silentDatabases']
-const all = (Object.keys(adversaries) as AdversaryName[]).filter(
-  (name) => HOSTILE_MINUTES !== undefined || !notYet.includes(name),
-)
+const all = Object.keys(adversaries) as AdversaryName[]
 const invited = HOSTILE_ONLY === undefined ? all : (HOSTILE_ONLY.split(',') as AdversaryName[])
 
 let scene: Scene

@@ -57,11 +57,6 @@ export function OverviewPage() {
     <View title="Overview" actions={choice} polled={polled}>
       {({ starts, revenue, usage, endpoints, testnet, hasBoth }) => {
         const accepted = revenue.reduce((sum, { payments }) => sum + payments, 0)
-        const settledPayments = revenue.reduce((sum, row) => sum + row.settledPayments, 0)
-        const failedPayments = revenue.reduce((sum, row) => sum + row.failedPayments, 0)
-        const calls = usage.reduce((sum, row) => sum + row.calls, 0)
-        const paid = usage.reduce((sum, row) => sum + row.paid, 0)
-        const challenged = usage.reduce((sum, row) => sum + row.challenged, 0)
         return (
           <>
             {(testnet || hasBoth) && (
@@ -74,45 +69,7 @@ export function OverviewPage() {
                 )}
               </p>
             )}
-            <dl class="figures">
-              <Figure
-                title="Revenue, net"
-                value={writeUsdc(sumUsdc(revenue, ({ net_usdc }) => net_usdc))}
-                note={
-                  failedPayments === 0 ? (
-                    `${writeCount(accepted)} payments`
-                  ) : (
-                    <>
-                      {writeCount(accepted)} payments,{' '}
-                      <a href={href('failures')}>{writeCount(failedPayments)} failed</a>
-                    </>
-                  )
-                }
-                unit
-              />
-              <Figure
-                title="Settled"
-                value={writeUsdc(sumUsdc(revenue, ({ settled_usdc }) => settled_usdc))}
-                note={`${writeCount(settledPayments)} payments, on chain`}
-                unit
-              />
-              <Figure
-                title="Outstanding"
-                value={writeUsdc(sumUsdc(revenue, ({ outstanding_usdc }) => outstanding_usdc))}
-                note={<a href={href('queue')}>In the queue</a>}
-                unit
-              />
-              <Figure
-                title="Calls"
-                value={writeCount(calls)}
-                note={`${writeCount(challenged)} came without a payment`}
-              />
-              <Figure
-                title="Success rate"
-                value={writeShare(paid, calls - challenged)}
-                note={`${writeCount(paid)} of ${writeCount(calls - challenged)} paid calls accepted`}
-              />
-            </dl>
+            <Figures revenue={revenue} usage={usage} />
             {accepted === 0 ? (
               <Empty title={`No payments in the last ${ranges[range].title}`}>
                 {endpoints.length === 0 ? (
@@ -135,6 +92,56 @@ export function OverviewPage() {
         )
       }}
     </View>
+  )
+}
+
+function Figures({ revenue, usage }: { revenue: Revenue['revenue']; usage: UsageRow[] }) {
+  const accepted = revenue.reduce((sum, { payments }) => sum + payments, 0)
+  const settledPayments = revenue.reduce((sum, row) => sum + row.settledPayments, 0)
+  const failedPayments = revenue.reduce((sum, row) => sum + row.failedPayments, 0)
+  const calls = usage.reduce((sum, row) => sum + row.calls, 0)
+  const paid = usage.reduce((sum, row) => sum + row.paid, 0)
+  const challenged = usage.reduce((sum, row) => sum + row.challenged, 0)
+  return (
+    <dl class="figures">
+      <Figure
+        title="Revenue, net"
+        value={writeUsdc(sumUsdc(revenue, ({ net_usdc }) => net_usdc))}
+        note={
+          failedPayments === 0 ? (
+            `${writeCount(accepted)} payments`
+          ) : (
+            <>
+              {writeCount(accepted)} payments,{' '}
+              <a href={href('failures')}>{writeCount(failedPayments)} failed</a>
+            </>
+          )
+        }
+        unit
+      />
+      <Figure
+        title="Settled"
+        value={writeUsdc(sumUsdc(revenue, ({ settled_usdc }) => settled_usdc))}
+        note={`${writeCount(settledPayments)} payments, on chain`}
+        unit
+      />
+      <Figure
+        title="Outstanding"
+        value={writeUsdc(sumUsdc(revenue, ({ outstanding_usdc }) => outstanding_usdc))}
+        note={<a href={href('queue')}>In the queue</a>}
+        unit
+      />
+      <Figure
+        title="Calls"
+        value={writeCount(calls)}
+        note={`${writeCount(challenged)} came without a payment`}
+      />
+      <Figure
+        title="Success rate"
+        value={writeShare(paid, calls - challenged)}
+        note={`${writeCount(paid)} of ${writeCount(calls - challenged)} paid calls accepted`}
+      />
+    </dl>
   )
 }
 

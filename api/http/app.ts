@@ -1,0 +1,12 @@
+import type { OpenAPIHono } from '@hono/zod-openapi'
+
+export type GatewayEnv = {
+  Variables: {
+    /** The provider whose API key came along. */
+    caller: string | undefined
+    /** The endpoint that a challenge or verification is for, once the route has read it: its calls are counted. */
+    called: { providerId: string; endpointId: string } | undefined
+  }
+}
+
+export type App = OpenAPIHono<GatewayEnv>
