@@ -16,6 +16,19 @@ export function initialFees(baseFeePerGas: bigint, priorityFee: bigint, maxFeeCa
 }
 
 /**
+ * What a transaction will pay for a gas unit at this base fee, as the GASPRICE opcode tells it; undefined where it can't be
+ * mined at all.
+ */
+export function priceAt(
+  { maxFeePerGas, maxPriorityFeePerGas }: Fees,
+  baseFeePerGas: bigint,
+): bigint | undefined {
+  if (baseFeePerGas > maxFeePerGas) return undefined
+  const wanted = baseFeePerGas + maxPriorityFeePerGas
+  return wanted < maxFeePerGas ? wanted : maxFeePerGas
+}
+
+/**
  * Fees of a replacement: both fields over the stored attempt, and not below what is asked for now.
  *
  * @returns null where the cap doesn't allow what nodes require: the stored attempt is rebroadcast instead.

@@ -13,7 +13,6 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import type { SignedAuthorization } from '#protocol/payload'
 import { decodeOutcomes, type PaymentOutcome } from '#protocol/settlement'
 import { classifyRevert, type Failure } from './failures.ts'
-import type { Fees } from './fees.ts'
 import type { At } from './head.ts'
 
 const nothingSettledSelector = toFunctionSelector('NothingSettled(bytes)')
@@ -45,11 +44,11 @@ function revertData(error: unknown): Hex | null {
 /**
  * Runs a whole batch on a block's state. The contract returns what would become of each payment.
  *
- * @param call with `fees`, a wallet that looks at its gas price sees what it will see when the batch is mined.
+ * @param call with `gasPrice`, a wallet that looks at its gas price sees what it will see when the batch is mined.
  */
 export async function simulateBatch(
   client: PublicClient,
-  call: { from: Address; to: Address; calldata: Hex; gas: bigint; fees?: Fees },
+  call: { from: Address; to: Address; calldata: Hex; gas: bigint; gasPrice?: bigint },
   at: At,
 ): Promise<Simulation> {
   try {
@@ -58,7 +57,7 @@ export async function simulateBatch(
       to: call.to,
       data: call.calldata,
       gas: call.gas,
-      ...call.fees,
+      ...(call.gasPrice !== undefined && { gasPrice: call.gasPrice }),
       ...at,
     })
     const returned = decodeFunctionResult({ abi: batchSettlementAbi, functionName: 'settle', data })
@@ -107,8 +106,8 @@ export async function isPaused(
 /**
  * Why the token refuses an authorization on a block's state; null if alone it would go through.
  *
- * @param call `gas` of the whole call, for payers whose code decides how much it takes; default: the node's limit. `fees`:
- *   what a wallet that looks at its gas price is to see.
+ * @param call `gas` of the whole call, for payers whose code decides how much it takes; default: the node's limit.
+ *   `gasPrice`: what a wallet that looks at its gas price is to see.
  */
 export async function diagnose(
   client: PublicClient,
@@ -116,7 +115,7 @@ export async function diagnose(
   from: Address,
   authorization: SignedAuthorization,
   at: At = { blockTag: 'latest' },
-  { gas, fees }: { gas?: bigint; fees?: Fees } = {},
+  { gas, gasPrice }: { gas?: bigint; gasPrice?: bigint } = {},
 ): Promise<Failure | null> {
   const { from: payer, to, value, validAfter, validBefore, nonce, signature } = authorization
   try {
@@ -124,7 +123,7 @@ export async function diagnose(
       account: from,
       to: token,
       gas,
-      ...fees,
+      ...(gasPrice !== undefined && { gasPrice }),
       data: encodeFunctionData({
         abi: usdcAbi,
         functionName: 'transferWithAuthorization',

@@ -62,7 +62,8 @@ export async function readQuarantined(
         ))
     ) waiting
     where mined_failures = 0 or place = 1
-    order by accepted_at, id
+    -- What was last in its batch was tried least.
+    order by mined_failures, case when mined_failures = 0 then accepted_at end desc, accepted_at, id
     limit ${limit}`
 }
 

@@ -6,7 +6,7 @@ import type { ServedNetwork } from '#chain/servedNetworks'
 import type { BatchItem } from '#ledger/items'
 import { type Lane, orderLanes } from '#ledger/lanes'
 import type { Logger } from '#process/log'
-import type { SettlementWallet } from '../loops/context.ts'
+import type { Checkpoint, SettlementWallet } from '../loops/context.ts'
 import type { StepResult } from '../loops/lease.ts'
 import { createMetrics } from '../metrics.ts'
 import { type CeilingSettings, createCeiling, type HoldReason } from '../settler/ceiling.ts'
@@ -32,6 +32,8 @@ export type SettlerDependencies = {
   now: () => Date
   randomBytes32: () => Hex
   log: Logger
+  /** For tests; does nothing otherwise. */
+  checkpoint?: Checkpoint
 }
 
 export type Settler = {
@@ -74,7 +76,7 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
     readNotBefore: async () => 0n,
     missingSince: new Map(),
     now,
-    checkpoint: () => {},
+    checkpoint: dependencies.checkpoint ?? (() => {}),
     log,
     metrics: createMetrics(),
   }

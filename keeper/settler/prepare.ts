@@ -1,8 +1,9 @@
 import type { Address } from 'viem'
-import type { Fees } from '#chain/fees'
+import { type Fees, priceAt } from '#chain/fees'
 import { transactionGasCap } from '#chain/gas'
 import type { At } from '#chain/head'
 import { diagnose, isNonceSpent, simulateBatch } from '#chain/simulate'
+import type { WalletState } from '#chain/walletState'
 import type { BatchItem } from '#ledger/items'
 import type { SettlerContext } from './context.ts'
 import { buildPlan, type Drop, type Plan, type PlanEntry, type PlannedBatch, planEntry } from './plan.ts'
@@ -10,7 +11,17 @@ import { buildPlan, type Drop, type Plan, type PlanEntry, type PlannedBatch, pla
 export type Prepared = { plan: Plan | null; drops: Drop[] }
 
 /** Whose transaction it will be, and what it will offer: the simulation sees the same gas price and gas limit. */
-export type Signer = { address: Address; fees?: Fees; balance?: bigint }
+export type Signer = { address: Address; gasPrice?: bigint; fees?: Fees; balance?: bigint }
+
+/** @param fees what it will offer; of a replacement more than `state` asks for. */
+export function signerOf(
+  address: Address,
+  fees: Fees,
+  { balance, fees: { baseFeePerGas } }: WalletState,
+): Signer {
+  const gasPrice = priceAt(fees, baseFeePerGas)
+  return { address, fees, balance, ...(gasPrice !== undefined && { gasPrice }) }
+}
 
 /** Of one transfer: whatever its payer's code may use of it in a batch, and the token's own. */
 export const diagnosisGas = 1_000_000n
@@ -68,7 +79,7 @@ export async function prepareItems(
       calldata: plan.calldata,
       // Whoever signs nothing has no limit of its own.
       gas: signer.fees ? plan.gas : transactionGasCap,
-      ...(signer.fees && { fees: signer.fees }),
+      ...priceOf(signer),
     }
     const simulation = await simulateBatch(served.client, call, at)
     if (simulation.status === 'reverted')
@@ -109,6 +120,10 @@ function splitByKind(batch: PlannedBatch, wanted: PlanEntry[], withCode: Readonl
     .filter((entry) => isIsolated(entry) !== hasCode)
     .map(({ item }): Drop => ({ item, reason: 'payer_kind_differs', hasCode: !hasCode }))
   return { same: wanted.filter((entry) => isIsolated(entry) === hasCode), others, hasCode }
+}
+
+function priceOf({ gasPrice }: Signer): { gasPrice?: bigint } {
+  return gasPrice === undefined ? {} : { gasPrice }
 }
 
 function requireFunds(plan: Plan, { fees, balance }: Signer): void {
@@ -156,7 +171,7 @@ async function explain(
     return { item, reason: 'nonce_used' }
   const failure = await diagnose(client, token, signer.address, authorization, at, {
     // With a price, the node's own limit would ask for more money than a wallet has.
-    ...(signer.fees && { fees: signer.fees, gas: diagnosisGas }),
+    ...(signer.gasPrice !== undefined && { gasPrice: signer.gasPrice, gas: diagnosisGas }),
   })
   if (failure?.owner === 'race') return { item, reason: 'nonce_used' }
   if (failure?.owner === 'token') return { item, reason: 'token_paused' }

@@ -4,7 +4,7 @@ import type { SettlementWallet } from '../loops/context.ts'
 import type { SettlerContext } from './context.ts'
 import type { OpenBatch } from './journal.ts'
 import type { Drop } from './plan.ts'
-import { payersOf, prepareItems, Unfunded } from './prepare.ts'
+import { payersOf, prepareItems, signerOf, Unfunded } from './prepare.ts'
 import { isUnfunded, resendIfDue, sendStored } from './send.ts'
 import { signPlan } from './sign.ts'
 
@@ -35,13 +35,9 @@ export async function settleClaimed(
   reportBalance(context, state)
   const fees = await feesFor(context, state)
   if (!fees) return false
-  const prepared = await prepareItems(
-    context,
-    batch,
-    items,
-    { address, fees, balance: state.balance },
-    state.at,
-  ).catch(unfundedOnly)
+  const prepared = await prepareItems(context, batch, items, signerOf(address, fees, state), state.at).catch(
+    unfundedOnly,
+  )
   await checkpoint('after-simulation')
   if (prepared instanceof Unfunded) {
     await releaseUnfunded(context, open, prepared)

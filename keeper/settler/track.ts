@@ -5,7 +5,7 @@ import { ChainUnavailable } from '#process/dependencies'
 import type { SettlementWallet } from '../loops/context.ts'
 import type { SettlerContext } from './context.ts'
 import type { Offer, OpenBatch } from './journal.ts'
-import { payersOf, prepareItems, Unfunded } from './prepare.ts'
+import { payersOf, prepareItems, signerOf, Unfunded } from './prepare.ts'
 import { isUnfunded, resendIfDue, sendStored } from './send.ts'
 import { releaseUnfunded, reportBalance, unfundedOnly } from './settle.ts'
 import { cancellationGas, signPlan } from './sign.ts'
@@ -139,7 +139,7 @@ async function replace(
   if (!fees) return false
 
   // What is left out here stays in the batch: the transaction before this one may still be mined, with all of it.
-  const signer = { address, fees, balance: state.balance }
+  const signer = signerOf(address, fees, state)
   const prepared = await prepareItems(context, batch, items, signer, state.at).catch(unfundedOnly)
   if (prepared instanceof Unfunded) return releaseUnfunded(context, open, prepared)
   const { plan } = prepared

@@ -57,7 +57,7 @@ async function judgeReverted(
   context: SettlerContext,
   offer: SignedTransaction,
   items: readonly BatchItem[],
-  { blockNumber, gasUsed }: Mined['receipt'],
+  { blockNumber, gasUsed, effectiveGasPrice }: Mined['receipt'],
 ): Promise<Verdict> {
   const { client, token } = context.served
   const at = { blockNumber }
@@ -77,7 +77,8 @@ async function judgeReverted(
     if (!item) continue
     if (spent[index]) verdict.spent.push(item)
     else if (!isBudgetedInFull || ranOut) verdict.untried.push(item)
-    else verdict.failed.push({ item, failure: await whyRefused(context, offer, planned[index], at) })
+    else
+      verdict.failed.push({ item, failure: await whyRefused(context, effectiveGasPrice, planned[index], at) })
   }
   return verdict
 }
@@ -85,16 +86,15 @@ async function judgeReverted(
 /** The token's reason where it still stands; a wallet that lies gives none, and then its signature is what is wrong. */
 async function whyRefused(
   { served, address }: SettlerContext,
-  { maxFeePerGas, maxPriorityFeePerGas }: SignedTransaction,
+  gasPrice: bigint,
   planned: SettlementItem | undefined,
   at: { blockNumber: bigint },
 ): Promise<Pick<Failure, 'code' | 'detail'>> {
-  const fees = { maxFeePerGas, maxPriorityFeePerGas }
   const failure =
     planned &&
     (await diagnose(served.client, served.token, address, planned.authorization, at, {
       gas: diagnosisGas,
-      fees,
+      gasPrice,
     }))
   if (failure?.owner === 'payment') return failure
   return { code: 'invalid_signature', detail: 'the simulation let it pass, and it failed when it was mined' }

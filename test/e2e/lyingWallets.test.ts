@@ -1,0 +1,264 @@
+import type { Address, Hex } from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { gasLimitsOf } from '#chain/gasLimits'
+import { createPayerCode } from '#chain/payerCode'
+import { createBudget } from '#keeper/independent/budget'
+import { fetchPending } from '#keeper/independent/pendingQueue'
+import { createSettler } from '#keeper/independent/settler'
+import type { CheckpointName } from '#keeper/loops/context'
+import { createLogger } from '#process/log'
+import { serve } from '#process/serve'
+import { encodePayload } from '#protocol/payload'
+import { createStackGateway } from '../support/keeperGateway.ts'
+import { hourAgo, testClient, whileRunning } from '../support/keeperScenes.ts'
+import {
+  type KeeperStack,
+  type QueuedPayment,
+  startKeeperStack,
+  walletAccount,
+  walletKey,
+} from '../support/keeperStack.ts'
+import { until } from '../support/until.ts'
+import { randomHex } from '../support/usdc.ts'
+
+// Payers whose wallets say yes to every simulation and no when they are mined. What tells one from the other here is a
+// balance that changes while the transaction is on its way: as good as another transaction in the same block, which nothing
+// that looks at the chain beforehand can see. The bounds are on what is sent.
+
+let stack: KeeperStack
+beforeAll(async () => {
+  stack = await startKeeperStack()
+})
+afterAll(() => stack?.close())
+beforeEach(async () => {
+  await stack.database`update payment set concluded_at = now() where concluded_at is null`
+})
+
+const tell: Address = `0x${'7e11'.repeat(10)}`
+// MUL(ISZERO(…), 0x1626ba7e) << 224: IERC1271's yes where the answer is 0, else 0.
+const yesIfZero = '15631626ba7e0260e01b5f5260205ff3'
+/** Asks for BALANCE(tell). */
+const liesWhenMined: Hex = `0x73${tell.slice(2)}31${yesIfZero}`
+/** Asks for GASPRICE. */
+const liesAtNoPrice: Hex = `0x3a${yesIfZero}`
+const burnsAll: Hex = '0xfe'
+
+/** At the moment of each broadcast the wallets lie, and only then. */
+async function lieInBlocks(name: CheckpointName): Promise<void> {
+  if (name === 'before-broadcast') await testClient(stack).setBalance({ address: tell, value: 1n })
+  if (name === 'after-broadcast') await testClient(stack).setBalance({ address: tell, value: 0n })
+}
+
+async function queueWith(code: Hex | null, count: number, price: bigint, acceptedAt = hourAgo()) {
+  const buyers = await stack.buyers(count, price)
+  const payments: QueuedPayment[] = []
+  for (const buyer of buyers) {
+    if (code) await testClient(stack).setCode({ address: buyer.address, bytecode: code })
+    payments.push(await stack.queue({ buyer, price, acceptedAt }))
+  }
+  return payments
+}
+
+const nonceOf = (wallet = 0) =>
+  stack.served.client.getTransactionCount({ address: walletAccount(wallet).address })
+
+/** By how many transactions of the wallet, at most, each of these was settled. */
+async function settledWithin(payments: QueuedPayment[], firstNonce: number, wallet = 0): Promise<number> {
+  const hashes = (await Promise.all(payments.map((one) => stack.halves(one))))
+    .flat()
+    .map((half) => half.txHash)
+  const found = await Promise.all(
+    [...new Set(hashes)].map((hash) => stack.served.client.getTransaction({ hash: hash as Hex })),
+  )
+  expect(found.every(({ from }) => from === walletAccount(wallet).address.toLowerCase())).toBe(true)
+  return Math.max(...found.map(({ nonce }) => nonce)) - firstNonce + 1
+}
+
+async function failedOf(payments: QueuedPayment[]): Promise<number> {
+  const ids = payments.map(({ paymentId }) => paymentId)
+  const [row] = await stack.database<[{ count: number }]>`
+    select count(*)::int as count from payment where id in ${stack.database(ids)} and failed_at is not null`
+  return row.count
+}
+
+/** Runs a keeper through two days, as fast as it goes. */
+async function throughTwoDays(liars: QueuedPayment[], checkpoint = lieInBlocks): Promise<void> {
+  let offset = 0
+  const keeper = stack.keeper({ now: () => new Date(Date.now() + offset), checkpoint })
+  await whileRunning(keeper, async () => {
+    let looks = 0
+    await until('all of them are given up', async () => {
+      if (++looks % 10 === 0) offset += 61_000
+      return (await failedOf(liars)) === liars.length
+    })
+  })
+}
+
+describe('our keeper', () => {
+  test('behavior: one that looks at the gas price is seen by the simulation: nothing is sent for it', async () => {
+    const nonce = await nonceOf()
+    const liars = await queueWith(liesAtNoPrice, 1, 50_000n)
+    const honest = await queueWith(null, 2, 50_000n)
+    await whileRunning(stack.keeper(), async () => {
+      await until('the honest ones are settled', () => stack.isSettled(honest))
+      await until('it is counted', async () => (await attempts(liars)) === 1)
+    })
+    expect((await nonceOf()) - nonce).toBe(1)
+  })
+
+  test.each([
+    ['alone', 1, 50_000n],
+    ['of 10 USD and more', 1, 12_000_000n],
+  ])(
+    'behavior: a liar %s costs at most three transactions, and never another one',
+    async (_, count, price) => {
+      const nonce = await nonceOf()
+      const liars = await queueWith(liesWhenMined, count, price)
+      await throughTwoDays(liars)
+      expect((await nonceOf()) - nonce).toBeLessThanOrEqual(3)
+      const spent = await nonceOf()
+      const payer = liars[0]?.provider.from as Address
+      await stack.chain.mintUsdc([payer], 50_000n)
+      const again = await queueAgain(payer)
+      await throughTwoDays(again)
+      expect(await nonceOf()).toBe(spent)
+    },
+  )
+
+  test('behavior: 75 liars of half a cent beside 6 honest ones: these settle within two transactions', async () => {
+    const nonce = await nonceOf()
+    const liars = await queueWith(liesWhenMined, 75, 5_000n)
+    const honest = await queueWith(null, 6, 50_000n)
+    await whileRunning(stack.keeper({ checkpoint: lieInBlocks }), () =>
+      until('the honest ones are settled', () => stack.isSettled(honest)),
+    )
+    expect(await settledWithin(honest, nonce)).toBeLessThanOrEqual(2)
+    await throughTwoDays(liars)
+    // Twenty-odd share each transaction.
+    expect((await nonceOf()) - nonce).toBeLessThanOrEqual(1 + 12)
+  })
+
+  test('behavior: 75 payments of one liar cost at most three transactions more', async () => {
+    const nonce = await nonceOf()
+    const [first] = await queueWith(liesWhenMined, 1, 375_000n)
+    if (!first) throw new Error('no liar')
+    const liars = [first]
+    for (let i = 1; i < 75; i++)
+      liars.push(await queueAgain(first.provider.from).then(([one]) => one as QueuedPayment))
+    const honest = await queueWith(null, 2, 50_000n)
+    await whileRunning(stack.keeper({ checkpoint: lieInBlocks }), () =>
+      until('the honest ones are settled', () => stack.isSettled(honest)),
+    )
+    expect(await settledWithin(honest, nonce)).toBeLessThanOrEqual(2)
+    await throughTwoDays(liars)
+    expect((await nonceOf()) - nonce).toBeLessThanOrEqual(1 + 3)
+  })
+
+  test('behavior: keys that get code when mined and burn all gas: who shared their batch settles with the next ones', async () => {
+    const nonce = await nonceOf()
+    const liars = await queueWith(null, 24, 5_000n)
+    const honest = await queueWith(null, 2, 50_000n, new Date(Date.now() - 3_590_000))
+    const setAll = async (bytecode: Hex) => {
+      for (const { provider } of liars) await testClient(stack).setCode({ address: provider.from, bytecode })
+    }
+    const checkpoint = async (name: CheckpointName) => {
+      if (name === 'before-broadcast') await setAll(burnsAll)
+      if (name === 'after-broadcast') await setAll('0x')
+    }
+    await whileRunning(stack.keeper({ checkpoint }), () =>
+      until('the honest ones are settled', () => stack.isSettled(honest)),
+    )
+    expect(await settledWithin(honest, nonce)).toBeLessThanOrEqual(2)
+    expect(await attempts(honest)).toBe(0)
+    await throughTwoDays(liars, checkpoint)
+    expect((await nonceOf()) - nonce).toBeLessThanOrEqual(1 + 6)
+  })
+
+  test('behavior: a liar that comes through POST /submit again and again is refused after its second transaction', async () => {
+    const nonce = await nonceOf()
+    const [liar] = await queueWith(liesWhenMined, 1, 50_000n)
+    if (!liar) throw new Error('no liar')
+    const keeper = stack.keeper({ checkpoint: lieInBlocks })
+    await whileRunning(keeper, async () => {
+      for (let i = 0; i < 5; i++) {
+        const [next] = i === 0 ? [liar] : await queueAgain(liar.provider.from)
+        if (!next) throw new Error('no payment')
+        await keeper.app.request('/submit', {
+          method: 'POST',
+          headers: { 'content-type': 'application/json', authorization: `Bearer ${stack.apiKey}` },
+          body: JSON.stringify({
+            network: 'localhost',
+            transfers: [next.provider, next.fee].map(encodePayload),
+          }),
+        })
+        await until('nothing is under way', async () => {
+          return (
+            (await stack.database`select 1 from batch where state in ('claimed', 'broadcast')`).length === 0
+          )
+        })
+      }
+    })
+    expect((await nonceOf()) - nonce).toBeLessThanOrEqual(3)
+  })
+})
+
+test('behavior: the keeper without a database: 75 liars cost it no more, and the honest settle within two transactions', async () => {
+  const server = await serve(createStackGateway(stack), {
+    host: '127.0.0.1',
+    port: 0,
+    portVariable: 'API_PORT',
+  })
+  try {
+    const nonce = await nonceOf(5)
+    await queueWith(liesWhenMined, 75, 5_000n)
+    const honest = await queueWith(null, 6, 50_000n)
+    let offset = 0
+    const now = () => new Date(Date.now() + offset)
+    const account = privateKeyToAccount(walletKey(5))
+    const settler = createSettler({
+      served: stack.served,
+      wallet: {
+        address: account.address.toLowerCase() as Address,
+        sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
+      },
+      settings: {
+        ...stack.settings,
+        ...gasLimitsOf(stack.served.network, {}),
+        expiryLeadMs: 300_000,
+      },
+      budget: createBudget(now),
+      payersWithCode: createPayerCode(stack.served.client, now),
+      readPending: () => fetchPending(`http://127.0.0.1:${server.port}`, stack.served, 0, now()),
+      now,
+      randomBytes32: () => randomHex(32),
+      log: createLogger('test', 'silent'),
+      checkpoint: lieInBlocks,
+    })
+    for (let step = 0; step < 60; step++) await settler.step()
+    await until('the honest ones are settled', () => stack.isSettled(honest))
+    expect(await settledWithin(honest, nonce, 5)).toBeLessThanOrEqual(2)
+    for (let day = 0; day < 5; day++) {
+      offset += 61_000
+      for (let step = 0; step < 20; step++) await settler.step()
+    }
+    expect((await nonceOf(5)) - nonce).toBeLessThanOrEqual(1 + 12)
+  } finally {
+    await server.close()
+  }
+})
+
+async function attempts(payments: QueuedPayment[]): Promise<number> {
+  const ids = payments.map(({ paymentId }) => paymentId)
+  const [row] = await stack.database<[{ most: number }]>`
+    select max(attempts)::int as most from payment where id in ${stack.database(ids)}`
+  return row.most
+}
+
+/** Another payment of a wallet with code: what it signs is its own affair. */
+async function queueAgain(payer: Address): Promise<QueuedPayment[]> {
+  const [buyer] = await stack.buyers(1, 0n)
+  if (!buyer) throw new Error('no buyer')
+  const signer = { ...buyer, address: payer }
+  return [await stack.queue({ buyer: signer, price: 5_000n, acceptedAt: hourAgo() })]
+}
