@@ -44,7 +44,7 @@ function askAs(key: Hex, ...given: [SignedAuthorization, SignedAuthorization?]):
   const transfers = given.flatMap((authorization, index) =>
     authorization ? [{ authorization, paymentId: null, feeOf: index === 0 ? null : 0 }] : [],
   )
-  return sql.begin((tx) => insertSubmission(tx, { key, chainId, token, isKeyless: false, transfers }))
+  return sql.begin((tx) => insertSubmission(tx, { key, chainId, token, transfers }))
 }
 
 async function claim(): Promise<BatchRow | null> {
@@ -101,7 +101,7 @@ test('behavior: a payment that was voided since it was submitted is not settled'
   const { paymentId } = await seedPayment(sql, { provider: await seedProvider(sql) })
   const key = randomHex(32)
   const transfers = [{ authorization: transfer(), paymentId, feeOf: null }]
-  await sql.begin((tx) => insertSubmission(tx, { key, chainId, token, isKeyless: false, transfers }))
+  await sql.begin((tx) => insertSubmission(tx, { key, chainId, token, transfers }))
   await sql`update payment set voided_at = now() where id = ${paymentId}`
   expect(await claim()).toBeNull()
   expect(await readSubmission(sql, key)).toMatchObject({ failureCode: 'payment_voided', batchId: null })

@@ -96,8 +96,6 @@ export type NewSubmission = {
   key: Hex
   chainId: number
   token: Address
-  /** Asked for without an API key. */
-  isKeyless: boolean
   transfers: readonly SubmittedTransfer[]
 }
 
@@ -109,11 +107,11 @@ export type NewSubmission = {
  * @throws {TransferInProgress} if one of them is at work elsewhere.
  */
 export async function insertSubmission(sql: Queryable, submission: NewSubmission): Promise<void> {
-  const { key, chainId, token, isKeyless, transfers } = submission
+  const { key, chainId, token, transfers } = submission
   const [row] = await sql<{ id: bigint }[]>`
-    insert into submission (key, chain_id, token, is_keyless) values (${key}, ${chainId}, ${token}, ${isKeyless})
+    insert into submission (key, chain_id, token) values (${key}, ${chainId}, ${token})
     on conflict (key) do update
-      set failure_code = null, batch_id = null, tx_hash = null, is_keyless = excluded.is_keyless
+      set failure_code = null, batch_id = null, tx_hash = null
       where submission.failure_code is not null
     returning id`
   // Asked for a moment ago by somebody else, and under way.

@@ -8,7 +8,7 @@ import { checkSignaturesHere } from '#chain/payerSignatures'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { diagnose } from '#chain/simulate'
 import { findRefusals } from '#chain/transferRefusals'
-import { BaseError, type ErrorCode } from '#protocol/errors'
+import { BaseError, type ErrorCode, isErrorCode } from '#protocol/errors'
 import type { SignedAuthorization } from '#protocol/payload'
 
 /** Why one transfer of a submission can't be settled; nothing of the submission is, then. */
@@ -27,20 +27,13 @@ export function refuseFailures(failures: readonly TransferFailure[]): void {
 }
 
 const codes: Record<string, ErrorCode> = {
-  authorization_used: 'authorization_used',
-  authorization_expired: 'authorization_expired',
-  authorization_not_yet_valid: 'authorization_not_yet_valid',
-  insufficient_balance: 'insufficient_balance',
-  insufficient_gas_funds: 'insufficient_gas_funds',
-  invalid_signature: 'invalid_signature',
-  payment_voided: 'payment_voided',
   deferred: 'dependency_unavailable',
   token_paused: 'dependency_unavailable',
 }
 
-/** The code that a caller gets for what the chain, or a batch of ours, failed with. */
+/** The code that a caller gets for what the chain, a batch of ours or another facilitator failed with. */
 export function codeOfFailure(code: string): ErrorCode {
-  return codes[code] ?? 'settlement_failed'
+  return codes[code] ?? (isErrorCode(code) ? code : 'settlement_failed')
 }
 
 /** Recoveries between which other requests get their turn: 2 ms. */

@@ -67,7 +67,7 @@ export async function submitTransfers(
     const feeOf = pairFees(dependencies, submission)
     await judge(dependencies, submission, standing, feeOf)
     await checkpoint('before-submission-recorded')
-    await store(dependencies, submission, standing, feeOf)
+    await store(dependencies, submission, feeOf)
     await checkpoint('after-submission-recorded')
   }
   dependencies.wake()
@@ -111,7 +111,6 @@ async function judge(
 async function store(
   { sql }: SubmitDependencies,
   { served, key, transfers }: Submission,
-  standing: Standing,
   feeOf: readonly (number | null)[],
 ): Promise<void> {
   const { chainId } = served.network
@@ -132,7 +131,6 @@ async function store(
         key,
         chainId,
         token: served.token,
-        isKeyless: standing === 'keyless',
         transfers: transfers.map((authorization, index) => ({
           authorization,
           paymentId: known.get(nameOf(authorization))?.paymentId ?? null,

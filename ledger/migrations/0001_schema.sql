@@ -266,7 +266,6 @@ create table submission (
   key bytes32 not null unique, -- hash of the authorizations: the same ones again are the same submission
   chain_id integer not null,
   token address not null,
-  is_keyless boolean not null, -- asked for without an API key: settled in its turn, with the queue
   created_at timestamptz not null default now(),
   batch_id bigint references batch, -- null while it waits
   tx_hash bytes32,                  -- what another facilitator answered that it was given to (FACILITATOR_URL)

@@ -204,6 +204,13 @@ test('behavior: what is submitted to a keeper that pushes gets the other one’s
       const used = await queueOne()
       await sendDirectly(own, used.provider)
       expect(await submit(used)).toMatchObject({ status: 409, body: { code: 'authorization_used' } })
+
+      const [buyer] = await own.buyers(1, 49_000n)
+      if (!buyer) throw new Error('no buyer')
+      const short = await submit(await own.queue({ buyer, price: 50_000n }))
+      // Its provider half alone would be covered.
+      const failures = [{ transfer: 1, code: 'insufficient_balance' }]
+      expect(short).toMatchObject({ status: 402, body: { code: 'insufficient_balance', failures } })
     })
   } finally {
     await other.stop()

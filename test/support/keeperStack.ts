@@ -20,6 +20,7 @@ import { type Indexer, startIndexer } from '../../indexer/launch.ts'
 import { devPrivateKey } from '../../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocalChain.ts'
 import { createTestDatabase } from './database.ts'
+import { storePayment } from './seedPayments.ts'
 import { randomHex, readBalance, signAuthorization } from './usdc.ts'
 
 export const platformWallet: Address = '0x00000000000000000000000000000000000fee01'
@@ -228,50 +229,22 @@ async function queuePayment(
       }),
     )
   const paymentId = `pay_${randomBytes(16).toString('hex')}`
-  const { chainId } = served.network
-  await sql.begin(async (tx) => {
-    await tx`
-      insert into payer (chain_id, token, address) values (${chainId}, ${served.token}, ${provider.from})
-      on conflict do nothing`
-    await tx`
-      insert into payment ${tx({
-        id: paymentId,
-        request_id: `req_${randomBytes(16).toString('hex')}`,
-        provider_id: registry.providerId,
-        endpoint_id: registry.endpointId,
-        chain_id: chainId,
-        token: served.token,
-        payer: provider.from,
-        payee: provider.to,
-        fee_recipient: platformWallet,
-        price,
-        provider_amount: providerAmount,
-        fee_amount: feeAmount,
-        valid_before: provider.validBefore,
-        tier,
-        effective_rate: '0.05',
-        resource: 'https://weather.example/',
-        receipt: 'a.b.c',
-        request_hash: Buffer.alloc(32),
-        challenged_at: acceptedAt,
-        accepted_at: acceptedAt,
-      })}`
-    for (const [half, authorization] of [provider, fee].entries()) {
-      await tx`
-        insert into signed_authorization ${tx({
-          payment_id: paymentId,
-          half,
-          chain_id: chainId,
-          token: served.token,
-          authorizer: authorization.from,
-          recipient: authorization.to,
-          value: authorization.value,
-          valid_after: authorization.validAfter,
-          valid_before: authorization.validBefore,
-          nonce: authorization.nonce,
-          signature: Buffer.from(authorization.signature.slice(2), 'hex'),
-        })}`
-    }
+  const toHalf = ({ to, from: _, ...rest }: SignedAuthorization) => ({
+    recipient: to,
+    ...rest,
+    acceptedBlock: null,
+  })
+  await storePayment(sql, {
+    id: paymentId,
+    providerId: registry.providerId,
+    endpointId: registry.endpointId,
+    chainId: served.network.chainId,
+    token: served.token,
+    payer: provider.from,
+    halves: [toHalf(provider), toHalf(fee)],
+    tier,
+    resource: 'https://weather.example/',
+    acceptedAt,
   })
   return { paymentId, provider, fee }
 }

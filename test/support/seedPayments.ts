@@ -1,5 +1,6 @@
 import type { Address, Hex } from 'viem'
 import { type IdPrefix, newId } from '#api/identifiers'
+import { acceptPayments, type Candidate } from '#ledger/acceptPayments'
 import type { Database } from '#ledger/database'
 import { randomHex } from './usdc.ts'
 
@@ -25,6 +26,35 @@ export async function seedProvider(sql: Database, endpoints = 1): Promise<SeedPr
   return { providerId, walletId, wallet, endpointIds }
 }
 
+/** What a test says of a payment; the rest is as of any. */
+export type StoredPayment = Pick<
+  Candidate,
+  'id' | 'providerId' | 'endpointId' | 'chainId' | 'token' | 'payer' | 'halves' | 'resource'
+> &
+  Partial<Pick<Candidate, 'requestId' | 'tier' | 'payerHasCode' | 'receipt'>> & { acceptedAt: Date }
+
+/** Stores a payment as `/verify` does, so that no test works on what production refuses. */
+export async function storePayment(sql: Database, { acceptedAt, ...payment }: StoredPayment): Promise<void> {
+  const [provider, fee] = payment.halves
+  const [verdict] = await acceptPayments(sql, [
+    {
+      requestId: newId('req'),
+      payerHasCode: false,
+      price: provider.value + fee.value,
+      tier: 'micropayment',
+      effectiveRate: '0.05',
+      receipt: 'a.b.c',
+      idempotencyKey: null,
+      requestHash: '00'.repeat(32),
+      challengedAt: acceptedAt.getTime(),
+      acceptedAt: acceptedAt.getTime(),
+      limit: null,
+      ...payment,
+    },
+  ])
+  if (verdict !== 'accepted') throw new Error(`the payment was ${verdict}`)
+}
+
 export type SeedPayment = {
   provider: SeedProvider
   endpointId?: string
@@ -45,25 +75,21 @@ export async function seedPayment(sql: Database, options: SeedPayment): Promise<
   const { validBefore = Math.floor(acceptedAt.getTime() / 1000) + 93_600 } = options
   const paymentId = newId('pay')
   const nonces: [Hex, Hex] = [randomHex(32), randomHex(32)]
-  await sql.begin(async (transaction) => {
-    await transaction`
-      insert into payer (chain_id, token, address) values (${seedChainId}, ${seedToken}, ${payer}) on conflict do nothing`
-    await transaction`
-      insert into payment (id, request_id, provider_id, endpoint_id, chain_id, token, payer, payee, fee_recipient, price,
-        provider_amount, fee_amount, valid_before, tier, effective_rate, resource, receipt, request_hash, challenged_at,
-        accepted_at)
-      values (${paymentId}, ${newId('req')}, ${provider.providerId}, ${endpointId}, ${seedChainId}, ${seedToken}, ${payer},
-        ${provider.wallet}, ${seedPlatform}, ${providerAmount + feeAmount}, ${providerAmount}, ${feeAmount},
-        ${validBefore}, 'micropayment', '0.05', 'https://weather.example/0', 'a.b.c', ${Buffer.alloc(32)},
-        ${acceptedAt}, ${acceptedAt})`
-    for (const [half, nonce] of nonces.entries()) {
-      await transaction`
-        insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after,
-          valid_before, nonce, signature)
-        values (${paymentId}, ${half}, ${seedChainId}, ${seedToken}, ${payer},
-          ${half === 0 ? provider.wallet : seedPlatform}, ${half === 0 ? providerAmount : feeAmount}, 0, ${validBefore},
-          ${nonce}, ${Buffer.alloc(65)})`
-    }
+  const window = { validAfter: 0n, validBefore: BigInt(validBefore), acceptedBlock: null }
+  const signature: Hex = `0x${'00'.repeat(65)}`
+  await storePayment(sql, {
+    id: paymentId,
+    providerId: provider.providerId,
+    endpointId,
+    chainId: seedChainId,
+    token: seedToken,
+    payer,
+    halves: [
+      { ...window, recipient: provider.wallet, value: providerAmount, nonce: nonces[0], signature },
+      { ...window, recipient: seedPlatform, value: feeAmount, nonce: nonces[1], signature },
+    ],
+    resource: 'https://weather.example/0',
+    acceptedAt,
   })
   return { paymentId, payer, nonces }
 }

@@ -1,0 +1,31 @@
+import { expect, test } from 'vitest'
+import { codeOfFailure, refuseFailures } from './judgeTransfers.ts'
+
+test.each([
+  // What a batch of ours ended with.
+  ['deferred', 'dependency_unavailable'],
+  ['token_paused', 'dependency_unavailable'],
+  ['account_blacklisted', 'settlement_failed'],
+  // What the chain, or another facilitator, said in words of the protocol.
+  ['insufficient_balance', 'insufficient_balance'],
+  ['insufficient_gas_funds', 'insufficient_gas_funds'],
+  ['payment_voided', 'payment_voided'],
+  ['authorization_cancelled', 'authorization_cancelled'],
+])('default: %s is answered as %s', (failure, code) => {
+  expect(codeOfFailure(failure)).toBe(code)
+})
+
+test('default: each transfer that fails is named, and the first gives the answer its code', () => {
+  const failures = [
+    { transfer: 1, code: 'insufficient_balance', detail: 'too little' },
+    { transfer: 3, code: 'authorization_used' },
+  ] as const
+  expect(() => refuseFailures(failures)).toThrow(
+    expect.objectContaining({
+      code: 'insufficient_balance',
+      message: 'too little',
+      details: { transfer: 1, failures },
+    }),
+  )
+  refuseFailures([])
+})
