@@ -20,7 +20,7 @@ import { type Indexer, startIndexer } from '../../indexer/launch.ts'
 import { devPrivateKey } from '../../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocalChain.ts'
 import { createTestDatabase } from './database.ts'
-import { storePayment } from './seedPayments.ts'
+import { storePayments } from './seedPayments.ts'
 import { randomHex, readBalance, signAuthorization } from './usdc.ts'
 
 export const platformWallet: Address = '0x00000000000000000000000000000000000fee01'
@@ -234,17 +234,19 @@ async function queuePayment(
     ...rest,
     acceptedBlock: null,
   })
-  await storePayment(sql, {
-    id: paymentId,
-    providerId: registry.providerId,
-    endpointId: registry.endpointId,
-    chainId: served.network.chainId,
-    token: served.token,
-    payer: provider.from,
-    halves: [toHalf(provider), toHalf(fee)],
-    tier,
-    resource: 'https://weather.example/',
-    acceptedAt,
-  })
+  await storePayments(sql, [
+    {
+      id: paymentId,
+      providerId: registry.providerId,
+      endpointId: registry.endpointId,
+      chainId: served.network.chainId,
+      token: served.token,
+      payer: provider.from,
+      halves: [toHalf(provider), toHalf(fee)],
+      tier,
+      resource: 'https://weather.example/',
+      acceptedAt,
+    },
+  ])
   return { paymentId, provider, fee }
 }

@@ -33,26 +33,29 @@ export type StoredPayment = Pick<
 > &
   Partial<Pick<Candidate, 'requestId' | 'tier' | 'payerHasCode' | 'receipt'>> & { acceptedAt: Date }
 
-/** Stores a payment as `/verify` does, so that no test works on what production refuses. */
-export async function storePayment(sql: Database, { acceptedAt, ...payment }: StoredPayment): Promise<void> {
+/** Stores payments as `/verify` does, so that no test works on what production refuses. */
+export async function storePayments(sql: Database, payments: readonly StoredPayment[]): Promise<void> {
+  const verdicts = await acceptPayments(sql, payments.map(toCandidate))
+  const refused = verdicts.find((verdict) => verdict !== 'accepted')
+  if (refused) throw new Error(`a payment was ${refused}`)
+}
+
+function toCandidate({ acceptedAt, ...payment }: StoredPayment): Candidate {
   const [provider, fee] = payment.halves
-  const [verdict] = await acceptPayments(sql, [
-    {
-      requestId: newId('req'),
-      payerHasCode: false,
-      price: provider.value + fee.value,
-      tier: 'micropayment',
-      effectiveRate: '0.05',
-      receipt: 'a.b.c',
-      idempotencyKey: null,
-      requestHash: '00'.repeat(32),
-      challengedAt: acceptedAt.getTime(),
-      acceptedAt: acceptedAt.getTime(),
-      limit: null,
-      ...payment,
-    },
-  ])
-  if (verdict !== 'accepted') throw new Error(`the payment was ${verdict}`)
+  return {
+    requestId: newId('req'),
+    payerHasCode: false,
+    price: provider.value + fee.value,
+    tier: 'micropayment',
+    effectiveRate: '0.05',
+    receipt: 'a.b.c',
+    idempotencyKey: null,
+    requestHash: '00'.repeat(32),
+    challengedAt: acceptedAt.getTime(),
+    acceptedAt: acceptedAt.getTime(),
+    limit: null,
+    ...payment,
+  }
 }
 
 export type SeedPayment = {
@@ -77,20 +80,22 @@ export async function seedPayment(sql: Database, options: SeedPayment): Promise<
   const nonces: [Hex, Hex] = [randomHex(32), randomHex(32)]
   const window = { validAfter: 0n, validBefore: BigInt(validBefore), acceptedBlock: null }
   const signature: Hex = `0x${'00'.repeat(65)}`
-  await storePayment(sql, {
-    id: paymentId,
-    providerId: provider.providerId,
-    endpointId,
-    chainId: seedChainId,
-    token: seedToken,
-    payer,
-    halves: [
-      { ...window, recipient: provider.wallet, value: providerAmount, nonce: nonces[0], signature },
-      { ...window, recipient: seedPlatform, value: feeAmount, nonce: nonces[1], signature },
-    ],
-    resource: 'https://weather.example/0',
-    acceptedAt,
-  })
+  await storePayments(sql, [
+    {
+      id: paymentId,
+      providerId: provider.providerId,
+      endpointId,
+      chainId: seedChainId,
+      token: seedToken,
+      payer,
+      halves: [
+        { ...window, recipient: provider.wallet, value: providerAmount, nonce: nonces[0], signature },
+        { ...window, recipient: seedPlatform, value: feeAmount, nonce: nonces[1], signature },
+      ],
+      resource: 'https://weather.example/0',
+      acceptedAt,
+    },
+  ])
   return { paymentId, payer, nonces }
 }
 
