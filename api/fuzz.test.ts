@@ -319,7 +319,7 @@ describe('cursors', () => {
   }
 })
 
-test('behavior: memory stays bounded, whatever keys and ids are made up', async () => {
+test('behavior: memory stays bounded, whatever keys and ids are made up', { timeout: 600_000 }, async () => {
   const count = Math.max(2_000, numRuns)
   const ask = async (i: number) => {
     const id = `ep_${i.toString(16).padStart(32, '0')}`
