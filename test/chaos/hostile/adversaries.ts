@@ -13,10 +13,10 @@ import { type Lie, lyingWallets } from './wallets.ts'
 export type Draw = () => number
 
 /**
- * Does its worst again and again until the signal fires, and then leaves the machines as they were.
- * What it learns of itself it writes into the scene.
+ * Gets ready, in peace. What it returns does its worst again and again until the signal fires, and then leaves the
+ * machines as they were.
  */
-export type Adversary = (scene: Scene, draw: Draw, over: AbortSignal) => Promise<void>
+export type Adversary = (scene: Scene, draw: Draw) => Promise<(over: AbortSignal) => Promise<unknown>>
 
 /** How long a host is frozen, gas is dear, a wallet is left alone: short enough to come several times. */
 const faultMs = 6_000
@@ -35,54 +35,58 @@ async function again(
 }
 
 /** Payers with code that say yes to whoever simulates, and no to the miner. */
-const liars: Adversary = async (scene, draw, over) => {
+const liars: Adversary = async (scene, draw) => {
   const shop = await scene.shop('0.05')
   const fickle: Address[] = []
   const miner = createWalletClient({ account: devAccount(17), transport: http(scene.stack.chain.url) })
-  await Promise.all([
-    again({ scene, draw, over, everyMs: 1_000 }, async () => {
-      const lie = pick(draw, Object.keys(lyingWallets) as Lie[])
-      const { account, client } = await scene.buyer(lyingWallets[lie])
-      scene.liars.set(account.address.toLowerCase() as Address, lie)
-      if (lie === 'storage') fickle.push(account.address)
-      for (let i = 0; i < 3; i++) await client.request(shop.url).catch(() => {})
-    }),
-    again({ scene, draw, over, everyMs: 400 }, async () => {
-      for (const to of fickle.slice(-5))
-        await miner.sendTransaction({ to, chain: null, gas: 60_000n, maxPriorityFeePerGas: parseGwei('5') })
-    }),
-  ])
+  return (over) =>
+    Promise.all([
+      again({ scene, draw, over, everyMs: 1_000 }, async () => {
+        const lie = pick(draw, Object.keys(lyingWallets) as Lie[])
+        const { account, client } = await scene.buyer(lyingWallets[lie])
+        scene.liars.set(account.address.toLowerCase() as Address, lie)
+        if (lie === 'storage') fickle.push(account.address)
+        for (let i = 0; i < 3; i++) await client.request(shop.url).catch(() => {})
+      }),
+      again({ scene, draw, over, everyMs: 400 }, async () => {
+        for (const to of fickle.slice(-5))
+          await miner.sendTransaction({ to, chain: null, gas: 60_000n, maxPriorityFeePerGas: parseGwei('5') })
+      }),
+    ])
 }
 
 /** Buyers who cancel a half, or both, once they were served. */
-const cancellers: Adversary = async (scene, draw, over) => {
+const cancellers: Adversary = async (scene, draw) => {
   const { stack, token } = scene
   const served = { network: networks[stack.chain.network], token, client: stack.rpc }
   const shop = await scene.shop('0.05')
-  await again({ scene, draw, over, everyMs: 2_500 }, async () => {
-    const { account, client } = await scene.buyer()
-    scene.liars.set(account.address.toLowerCase() as Address, 'cancels')
-    const { payment } = await client.request(shop.url)
-    const halves = pick(draw, [[0], [1], [0, 1]])
-    for (const half of halves) {
-      const { nonce } = parsePayload(payment?.payloads[half] ?? '')
-      await cancelDirectly({ chain: stack.chain, served }, account, nonce)
-    }
-  })
+  return (over) =>
+    again({ scene, draw, over, everyMs: 2_500 }, async () => {
+      const { account, client } = await scene.buyer()
+      scene.liars.set(account.address.toLowerCase() as Address, 'cancels')
+      const { payment } = await client.request(shop.url)
+      const halves = pick(draw, [[0], [1], [0, 1]])
+      for (const half of halves) {
+        const { nonce } = parsePayload(payment?.payloads[half] ?? '')
+        await cancelDirectly({ chain: stack.chain, served }, account, nonce)
+      }
+    })
 }
 
 /** A provider with as many webhooks as it may have, none of which answers, and trade that makes them due. */
-const tarpits: Adversary = async (scene, draw, over) => {
+const tarpits: Adversary = async (scene, draw) => {
   const tarpit = await openReceiver(() => {}, { answers: false })
   const shop = await scene.shop('0.01')
   for (let i = 0; i < maxWebhooks; i++) await registerWebhook(scene, shop, `${tarpit.url}${i}`)
   const { client } = await scene.buyer()
-  await again({ scene, draw, over, everyMs: 1_000 }, () => client.request(shop.url))
-  await tarpit.close()
+  return async (over) => {
+    await again({ scene, draw, over, everyMs: 1_000 }, () => client.request(shop.url))
+    await tarpit.close()
+  }
 }
 
 /** Strangers at the facilitator: junk signatures by the hundred, transfers of nothing, and half a cent every second. */
-const submitters: Adversary = async (scene, draw, over) => {
+const submitters: Adversary = async (scene, draw) => {
   const { stack, token } = scene
   const at = { network: networks[stack.chain.network], token }
   const shop = await scene.shop('0.01')
@@ -90,7 +94,7 @@ const submitters: Adversary = async (scene, draw, over) => {
   const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 93_600) }
   const transfer = (to: Address, value: bigint) =>
     signAuthorization(at, account, { from: account.address, to, value, nonce: randomHex(32), ...window })
-  const submit = async (transfers: readonly string[], key?: string) => {
+  const submit = async (over: AbortSignal, transfers: readonly string[], key?: string) => {
     const response = await fetch(new URL('/submit', pick(draw, scene.keepers).service.url), {
       method: 'POST',
       headers: { 'content-type': 'application/json', ...(key && { authorization: `Bearer ${key}` }) },
@@ -100,65 +104,71 @@ const submitters: Adversary = async (scene, draw, over) => {
     await response.text()
   }
   const { providerAmount, feeAmount } = splitPrice(5_000n)
-  await again({ scene, draw, over, everyMs: 1_000 }, async () => {
-    const kind = pick(draw, ['junk', 'nothing', 'keyless', 'keyless'] as const)
-    if (kind === 'junk') {
-      const one = await transfer(shop.address, 1n)
-      const junk = Array.from({ length: 344 }, () => encodePayload({ ...one, nonce: randomHex(32) }))
-      return submit(junk, shop.apiKey)
-    }
-    if (kind === 'nothing') return submit([encodePayload(await transfer(shop.address, 0n))], shop.apiKey)
-    const halves = [
-      await transfer(shop.address, providerAmount),
-      await transfer(stack.platformWallet, feeAmount),
-    ]
-    return submit(halves.map(encodePayload))
-  })
+  return (over) =>
+    again({ scene, draw, over, everyMs: 1_000 }, async () => {
+      const kind = pick(draw, ['junk', 'nothing', 'keyless', 'keyless'] as const)
+      if (kind === 'junk') {
+        const one = await transfer(shop.address, 1n)
+        const junk = Array.from({ length: 344 }, () => encodePayload({ ...one, nonce: randomHex(32) }))
+        return submit(over, junk, shop.apiKey)
+      }
+      if (kind === 'nothing')
+        return submit(over, [encodePayload(await transfer(shop.address, 0n))], shop.apiKey)
+      const halves = [
+        await transfer(shop.address, providerAmount),
+        await transfer(stack.platformWallet, feeAmount),
+      ]
+      return submit(over, halves.map(encodePayload))
+    })
 }
 
 /** Honest, but dear: each is settled at once, before everything else. */
-const dear: Adversary = async (scene, draw, over) => {
+const dear: Adversary = async (scene, draw) => {
   const shop = await scene.shop('10')
   const { client } = await scene.buyer()
-  await again({ scene, draw, over, everyMs: 2_000 }, () => client.request(shop.url))
+  return (over) => again({ scene, draw, over, everyMs: 2_000 }, () => client.request(shop.url))
 }
 
 /** Gas costs more than any keeper may offer, for a while. */
-const gasSpikes: Adversary = async (scene, draw, over) => {
+const gasSpikes: Adversary = async (scene, draw) => {
   const { chain } = scene
   const calm = async () => {
     await chain.setNextBlockBaseFeePerGas({ baseFeePerGas: 50_000n })
   }
-  await again({ scene, draw, over, everyMs: 3 * faultMs }, async () => {
-    await wait(faultMs * draw(), undefined, { signal: over })
-    const until = Date.now() + faultMs * (0.5 + draw() / 2)
-    while (Date.now() < until && !over.aborted) {
-      await chain.setNextBlockBaseFeePerGas({ baseFeePerGas: parseGwei('500') })
-      await wait(200)
-    }
+  return async (over) => {
+    await again({ scene, draw, over, everyMs: 3 * faultMs }, async () => {
+      await wait(faultMs * draw(), undefined, { signal: over })
+      const until = Date.now() + faultMs * (0.5 + draw() / 2)
+      while (Date.now() < until && !over.aborted) {
+        await chain.setNextBlockBaseFeePerGas({ baseFeePerGas: parseGwei('500') })
+        await wait(200)
+      }
+      await calm()
+    })
     await calm()
-  })
-  await calm()
+  }
 }
 
 /** A keeper's host stands still at any instruction, and goes on later as if nothing had been. */
-const frozenHosts: Adversary = async (scene, draw, over) => {
-  await again({ scene, draw, over, everyMs: faultMs }, async () => {
-    const { name, service } = pick(draw, scene.keepers)
-    signal(service, 'SIGSTOP')
-    scene.events.push(`${new Date().toISOString()} ${name} frozen`)
-    await wait(faultMs, undefined, { signal: over }).catch(() => {})
-    signal(service, 'SIGCONT')
-  })
+const frozenHosts: Adversary = async (scene, draw) => {
+  return (over) =>
+    again({ scene, draw, over, everyMs: faultMs }, async () => {
+      const { name, service } = pick(draw, scene.keepers)
+      signal(service, 'SIGSTOP')
+      scene.events.push(`${new Date().toISOString()} ${name} frozen`)
+      await wait(faultMs, undefined, { signal: over }).catch(() => {})
+      signal(service, 'SIGCONT')
+    })
 }
 
 /** All connections to the database fall silent at once, as in a failover without a reset; new ones work. */
-const silentDatabases: Adversary = async (scene, draw, over) => {
-  await again({ scene, draw, over, everyMs: 2 * faultMs }, async () => {
-    const { name, postgres } = pick(draw, [...scene.keepers, scene.api])
-    postgres.abandon()
-    scene.events.push(`${new Date().toISOString()} the database connections of the ${name} are silent`)
-  })
+const silentDatabases: Adversary = async (scene, draw) => {
+  return (over) =>
+    again({ scene, draw, over, everyMs: 2 * faultMs }, async () => {
+      const { name, postgres } = pick(draw, [...scene.keepers, scene.api])
+      postgres.abandon()
+      scene.events.push(`${new Date().toISOString()} the database connections of the ${name} are silent`)
+    })
 }
 
 export const adversaries = {

@@ -31,9 +31,12 @@ test.each(seeds([1]))(
 
 async function play(seed: number): Promise<void> {
   const [over, closed] = [new AbortController(), new AbortController()]
+  const ready = await Promise.all(
+    invited.map((name) => adversaries[name](scene, drawFrom(`${seed} ${name}`))),
+  )
   const readiness = watchReadiness(scene, closed.signal)
   const trade = await openTrade(scene, over.signal)
-  const others = invited.map((name) => adversaries[name](scene, drawFrom(`${seed} ${name}`), over.signal))
+  const others = ready.map((play) => play(over.signal))
   try {
     await wait(minutes * 60_000)
     over.abort()
