@@ -18,7 +18,7 @@ export type SettleBeforeServe = {
    */
   wait(paymentId: string, providerId: string): Promise<void>
   /** Takes over a payment whose first presentation ended as `settlement_pending`; true for one caller only. */
-  takeOver(paymentId: string, releasedKey: string, idempotencyKey: string | undefined): Promise<boolean>
+  takeOver(paymentId: string, idempotencyKey: string | undefined): Promise<boolean>
 }
 
 export type SettleBeforeServeOptions = {
@@ -30,12 +30,6 @@ export type SettleBeforeServeOptions = {
 }
 
 const pollMs = 100
-/** Stands in place of the Idempotency-Key of a presentation that got no verdict. */
-const releasedPrefix = 'unserved:'
-
-export const isReleased = (idempotencyKey: string | null): idempotencyKey is string =>
-  idempotencyKey?.startsWith(releasedPrefix) ?? false
-
 export function createSettleBeforeServe(options: SettleBeforeServeOptions): SettleBeforeServe {
   const { database, fromPrice, timeoutMs, now } = options
 
@@ -54,15 +48,14 @@ export function createSettleBeforeServe(options: SettleBeforeServeOptions): Sett
         }
         await sleep(pollMs)
       }
-      await database`
-        update payment set idempotency_key = ${`${releasedPrefix}${crypto.randomUUID()}`} where id = ${paymentId}`
+      await database`update payment set released_at = ${new Date(now())} where id = ${paymentId}`
       throw new Refusal('settlement_pending', undefined, { details: { paymentId, retryAfter: 2 } })
     },
 
-    async takeOver(paymentId, releasedKey, idempotencyKey) {
+    async takeOver(paymentId, idempotencyKey) {
       const rows = await database`
-        update payment set idempotency_key = ${idempotencyKey ?? null}
-        where id = ${paymentId} and idempotency_key = ${releasedKey}
+        update payment set released_at = null, idempotency_key = ${idempotencyKey ?? null}
+        where id = ${paymentId} and released_at is not null
         returning id`
       return rows.length === 1
     },

@@ -9,12 +9,14 @@ export type StoredPayment = {
   /** USDC base units. */
   price: bigint
   idempotencyKey: string | null
+  /** When its presentation ended without a verdict, and nobody took it over since. */
+  releasedAt: Date | null
   /** SHA-256 in hex. */
   requestHash: string
 }
 
 const columns = (database: Database) => database`
-  id as "paymentId", request_id as "requestId", receipt, price, idempotency_key as "idempotencyKey",
+  id as "paymentId", request_id as "requestId", receipt, price, idempotency_key as "idempotencyKey", released_at as "releasedAt",
   encode(request_hash, 'hex') as "requestHash"`
 
 /** The payment that used this challenge. */

@@ -257,6 +257,36 @@ describe('nonces', () => {
   })
 })
 
+describe('settle before serve', () => {
+  test('behavior: a payment that ended without a verdict is taken over once, also by the key it came with', async () => {
+    const app = gateway.another({ settleBeforeServe: 50_000n, settleBeforeServeTimeoutMs: 300 })
+    const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+    const first = randomUUID()
+    const waiting = await verify(body, { app, idempotencyKey: first })
+    expect([waiting.status, waiting.body.code]).toEqual([503, 'settlement_pending'])
+    for (const payload of body.payloads) await settleDirectly(gateway, payload)
+    const keys = [first, first, ...Array.from({ length: 4 }, () => randomUUID())]
+    const answers: { key: string; status: number }[] = []
+    for (const key of keys) {
+      const { status } = await verify(body, { app, idempotencyKey: key })
+      answers.push({ key, status })
+    }
+    // The first key comes again with the same request, which gets the same answer; nobody else gets one.
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 409, 409, 409, 409])
+  })
+
+  test('behavior: of many that would take it over at once, one does', async () => {
+    const app = gateway.another({ settleBeforeServe: 50_000n, settleBeforeServeTimeoutMs: 300 })
+    const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+    await verify(body, { app, idempotencyKey: randomUUID() })
+    for (const payload of body.payloads) await settleDirectly(gateway, payload)
+    const answers = await Promise.all(
+      Array.from({ length: 5 }, () => verify(body, { app, idempotencyKey: randomUUID() })),
+    )
+    expect(codesOf(answers)).toEqual([...Array(4).fill('payment_replayed'), 'verified'])
+  })
+})
+
 describe('prices and keys', () => {
   test("behavior: the provider's key buys a challenge below the registered price, and overpaying is fine", async () => {
     const { providerId, endpointId, key } = shop

@@ -22,7 +22,7 @@ import { boundNonces, checkPayment, type Presented } from './checkPayment.ts'
 import { checkSignatures, type SignatureCheckOptions } from './checkSignatures.ts'
 import type { Payers } from './payers.ts'
 import type { ProviderCap } from './providerCap.ts'
-import { isReleased, type SettleBeforeServe } from './settleBeforeServe.ts'
+import type { SettleBeforeServe } from './settleBeforeServe.ts'
 import { findPaymentOfRequest, findStoredPayment, type StoredPayment } from './storedPayment.ts'
 
 export type VerifyRequest = {
@@ -205,12 +205,12 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
 
   /** What a used challenge or authorization gets: its stored answer if it's the same request again, else 409. */
   async function answerAgain(stored: StoredPayment, request: VerifyRequest): Promise<Accepted> {
-    const { paymentId, requestId, receipt, price, idempotencyKey } = stored
+    const { paymentId, requestId, receipt, price, releasedAt } = stored
     const isTheirs =
-      isSameRequest(stored, request) ||
-      (isReleased(idempotencyKey) &&
-        stored.requestHash === hashRequest(request) &&
-        (await settleBeforeServe.takeOver(paymentId, idempotencyKey, request.idempotencyKey)))
+      stored.requestHash === hashRequest(request) &&
+      (releasedAt === null
+        ? request.idempotencyKey !== undefined && stored.idempotencyKey === request.idempotencyKey
+        : await settleBeforeServe.takeOver(paymentId, request.idempotencyKey))
     if (!isTheirs) throw new Refusal('payment_replayed', undefined, { details: { paymentId } })
     return { paymentId, requestId, receipt, price }
   }
@@ -321,13 +321,5 @@ function hashRequest({ macaroon, payloads, providerId, endpointId, price, networ
   return hash(
     'sha256',
     JSON.stringify([macaroon, payloads, providerId, endpointId, price?.toString() ?? null, network ?? null]),
-  )
-}
-
-function isSameRequest(stored: StoredPayment, request: VerifyRequest): boolean {
-  return (
-    request.idempotencyKey !== undefined &&
-    stored.idempotencyKey === request.idempotencyKey &&
-    stored.requestHash === hashRequest(request)
   )
 }

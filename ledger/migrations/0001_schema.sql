@@ -115,6 +115,7 @@ create table payment (
   resource text not null,
   receipt text not null,                -- the JWS that the buyer got
   idempotency_key text,
+  released_at timestamptz,              -- its presentation ended without a verdict: one later presentation may take it over
   request_hash bytea not null,          -- SHA-256 of the request: same key and same hash get the same answer
   challenged_at timestamptz not null,
   accepted_at timestamptz not null,
