@@ -1,14 +1,30 @@
-import { type Address, type Hex, type PublicClient, parseAbiItem } from 'viem'
+import {
+  type Address,
+  type Hex,
+  type Log,
+  type PublicClient,
+  parseAbiItem,
+  type RpcLog,
+  type TransactionReceipt,
+  toEventSelector,
+  toHex,
+} from 'viem'
 import type { SignedAuthorization } from '#protocol/payload'
 
-const usedEvent = parseAbiItem('event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)')
-const cancelledEvent = parseAbiItem(
-  'event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)',
+const usedTopic = toEventSelector(
+  parseAbiItem('event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)'),
 )
-const transferEvent = parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)')
+const cancelledTopic = toEventSelector(
+  parseAbiItem('event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)'),
+)
+const transferTopic = toEventSelector(
+  parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)'),
+)
 
-/** A use or cancellation as the chain shows it. */
+/** A use or cancellation of an authorization, as USDC's own logs show it. */
 export type Evidence = {
+  authorizer: Address
+  nonce: Hex
   state: 'used' | 'cancelled'
   recipient: Address | null
   value: bigint | null
@@ -16,68 +32,93 @@ export type Evidence = {
   logIndex: number
   blockNumber: bigint
   blockHash: Hex
+  /** Unix seconds. */
   blockTime: bigint
+}
+
+/**
+ * What a transaction did to authorizations, by the token's logs in its receipt: USDC emits the Transfer right after its
+ * AuthorizationUsed, from the same payer. A use without one proves nothing and is left out.
+ */
+export function readEvidence(receipt: TransactionReceipt, token: Address, blockTime: bigint): Evidence[] {
+  const logs = receipt.logs.filter((log) => log.address.toLowerCase() === token)
+  const byIndex = new Map(logs.map((log) => [log.logIndex, log]))
+  const { transactionHash: txHash, blockNumber, blockHash } = receipt
+  return logs.flatMap((log): Evidence[] => {
+    const [event, authorizer, nonce] = log.topics
+    if ((event !== usedTopic && event !== cancelledTopic) || !authorizer || !nonce) return []
+    const { logIndex } = log
+    const place = { txHash, logIndex, blockNumber, blockHash, blockTime }
+    const key = { authorizer: addressOf(authorizer), nonce }
+    if (event === cancelledTopic)
+      return [{ ...key, state: 'cancelled', recipient: null, value: null, ...place }]
+    const moved = byIndex.get(logIndex + 1)
+    const recipient = moved?.topics[2]
+    if (moved?.topics[0] !== transferTopic || moved.topics[1] !== authorizer || !recipient) return []
+    return [{ ...key, state: 'used', recipient: addressOf(recipient), value: BigInt(moved.data), ...place }]
+  })
 }
 
 /** Public RPCs refuse wider ranges. */
 const blocksAtOnce = 2_000n
 
+/** An authorization to be looked for, and the Unix second before which it can't have been used. */
+export type WantedEvidence = Pick<SignedAuthorization, 'from' | 'nonce'> & { since: bigint }
+
 /**
- * Finds who spent a nonce, by USDC's own logs, looking back from the head.
+ * Finds out which transactions used or cancelled authorizations, by the nonces in USDC's own logs, looking back from the
+ * head. One request a range, however many are wanted.
  *
- * @param sinceTime Unix seconds: it can't have been spent before.
- * @returns null if nothing is found down to that time: the node that said it was spent may be ahead of this one.
+ * @returns those that were found: a node that says that one was used may be ahead of the one that answers here.
  */
 export async function findEvidence(
   client: PublicClient,
   token: Address,
-  authorization: Pick<SignedAuthorization, 'from' | 'nonce'>,
-  sinceTime: bigint,
-): Promise<Evidence | null> {
-  const args = { authorizer: authorization.from, nonce: authorization.nonce }
+  wanted: readonly WantedEvidence[],
+): Promise<Evidence[]> {
+  const missing = new Map(wanted.map((one) => [keyOf(one.from, one.nonce), one]))
+  const found: Evidence[] = []
   let toBlock = await client.getBlockNumber({ cacheTime: 0 })
-  for (;;) {
+  while (missing.size > 0) {
     const fromBlock = toBlock >= blocksAtOnce ? toBlock - blocksAtOnce + 1n : 0n
-    const range = { address: token, args, fromBlock, toBlock }
-    const [[used], [cancelled]] = await Promise.all([
-      client.getLogs({ ...range, event: usedEvent }),
-      client.getLogs({ ...range, event: cancelledEvent }),
-    ])
-    const log = used ?? cancelled
-    if (log) {
-      const block = await client.getBlock({ blockHash: log.blockHash })
-      const place = {
-        txHash: log.transactionHash,
-        logIndex: log.logIndex,
-        blockNumber: log.blockNumber,
-        blockHash: log.blockHash,
-        blockTime: block.timestamp,
+    const nonces = [...missing.values()].map(({ nonce }) => nonce)
+    const logs = await client.request({
+      method: 'eth_getLogs',
+      params: [
+        {
+          address: token,
+          topics: [[usedTopic, cancelledTopic], null, nonces],
+          fromBlock: toHex(fromBlock),
+          toBlock: toHex(toBlock),
+        },
+      ],
+    })
+    const hashes = new Set(
+      logs.filter((log) => missing.has(keyOfLog(log))).flatMap((log) => log.transactionHash ?? []),
+    )
+    for (const hash of hashes) {
+      const receipt = await client.getTransactionReceipt({ hash })
+      const { timestamp } = await client.getBlock({ blockHash: receipt.blockHash })
+      for (const evidence of readEvidence(receipt, token, timestamp)) {
+        if (missing.delete(keyOf(evidence.authorizer, evidence.nonce))) found.push(evidence)
       }
-      if (!used) return { state: 'cancelled', recipient: null, value: null, ...place }
-      const moved = await findTransfer(client, token, authorization.from, place)
-      return moved && { state: 'used', ...moved, ...place }
     }
-    if (fromBlock === 0n) return null
-    const first = await client.getBlock({ blockNumber: fromBlock })
-    if (first.timestamp < sinceTime) return null
+    if (fromBlock === 0n) break
+    const { timestamp } = await client.getBlock({ blockNumber: fromBlock })
+    for (const [key, { since }] of missing) if (timestamp < since) missing.delete(key)
     toBlock = fromBlock - 1n
   }
+  return found
 }
 
-/** USDC emits the Transfer right after its AuthorizationUsed, from the same payer. */
-async function findTransfer(
-  client: PublicClient,
-  token: Address,
-  payer: Address,
-  { blockHash, txHash, logIndex }: { blockHash: Hex; txHash: Hex; logIndex: number },
-): Promise<{ recipient: Address; value: bigint } | null> {
-  const logs = await client.getLogs({
-    address: token,
-    event: transferEvent,
-    args: { from: payer },
-    blockHash,
-  })
-  const log = logs.find((one) => one.transactionHash === txHash && one.logIndex === logIndex + 1)
-  if (!log || log.args.to === undefined || log.args.value === undefined) return null
-  return { recipient: log.args.to.toLowerCase() as Address, value: log.args.value }
+function keyOfLog({ topics }: Pick<Log | RpcLog, 'topics'>): string {
+  return keyOf(addressOf(topics[1] ?? '0x'), topics[2] ?? '0x')
+}
+
+function keyOf(authorizer: string, nonce: string): string {
+  return `${authorizer}:${nonce}`
+}
+
+function addressOf(topic: Hex): Address {
+  return `0x${topic.slice(-40)}`
 }

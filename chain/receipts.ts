@@ -59,15 +59,3 @@ export async function hasPending(clients: readonly PublicClient[], address: Addr
   })
   return waiting.includes(true)
 }
-
-/** Whether a block that was seen is still part of the chain; null where the node doesn't have that height. */
-export async function isCanonical(
-  client: PublicClient,
-  blockNumber: bigint,
-  blockHash: string,
-): Promise<boolean | null> {
-  const head = await client.getBlockNumber({ cacheTime: 0 })
-  if (head < blockNumber) return null
-  const block = await client.getBlock({ blockNumber })
-  return block.hash === blockHash
-}

@@ -103,6 +103,31 @@ export async function isPaused(
   return client.readContract({ address: token, abi: usdcAbi, functionName: 'paused', ...at })
 }
 
+/** Init code is at most 49,152 bytes (EIP-3860), and a deployless multicall takes 256 of them a call. */
+const nonceCallsAtOnce = 150
+const nonceCallBytes = 68
+
+/** The same of many, in as few requests as the size of one allows. */
+export async function areNoncesSpent(
+  client: PublicClient,
+  token: Address,
+  authorizations: readonly Pick<SignedAuthorization, 'from' | 'nonce'>[],
+  at: At = { blockTag: 'latest' },
+): Promise<boolean[]> {
+  return client.multicall({
+    contracts: authorizations.map(({ from, nonce }) => ({
+      address: token,
+      abi: usdcAbi,
+      functionName: 'authorizationState' as const,
+      args: [from, nonce] as const,
+    })),
+    allowFailure: false,
+    deployless: true,
+    batchSize: nonceCallsAtOnce * nonceCallBytes,
+    ...at,
+  })
+}
+
 /**
  * Why the token refuses an authorization on a block's state; null if alone it would go through.
  *

@@ -23,12 +23,13 @@ import {
   type KeeperSettings,
   type SettlementWallet,
 } from './loops/context.ts'
-import { collectEvidence, recheckEvidence, recheckVoided } from './loops/evidence.ts'
 import { readIndexState } from './loops/indexState.ts'
+import { createVoidWatch, lookUpRequested } from './loops/lookups.ts'
 import { createNotifier } from './loops/notify.ts'
 import { createPusher } from './loops/push.ts'
+import { followReorgs } from './loops/reorgs.ts'
 import { createReporter } from './loops/report.ts'
-import { keepUp } from './loops/upkeep.ts'
+import { sweepPayments } from './loops/sweep.ts'
 import { createWorker } from './loops/worker.ts'
 import { createMetrics } from './metrics.ts'
 
@@ -106,20 +107,22 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
       const notify = createNotifier(context)
       loop('conclude', name, settings.pollMs, async () => {
         const index = await readIndexState(context)
-        await concludeMined(context, index)
+        const safeBlock = await followReorgs(context, index)
+        await concludeMined(context, safeBlock)
         await confirm(index)
+        if (safeBlock === null || index.status !== 'current') return
         await notify(index)
-        if (index.status === 'current') await collectEvidence(context)
+        await lookUpRequested(context)
       })
       const report = createReporter(context)
+      const watchVoided = createVoidWatch(context)
       loop('upkeep', name, upkeepMs, async () => {
         await report()
         await adoptAbandoned(context, holder, own)
         const index = await readIndexState(context)
-        await recheckEvidence(context, index)
-        if (index.status !== 'current') return
-        await recheckVoided(context)
-        await keepUp(context, index.head)
+        if (index.status !== 'current' || context.memory.look === null) return
+        await watchVoided()
+        await sweepPayments(context, index.head)
       })
     }
   }

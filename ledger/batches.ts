@@ -76,6 +76,19 @@ export async function readMinedBatches(sql: Queryable, chainId: number): Promise
     select ${batchColumns(sql)} from batch where chain_id = ${chainId} and state = 'mined' order by id`
 }
 
+/** Those among them whose transaction stands in a block. */
+export async function readBatchesMinedIn(
+  sql: Queryable,
+  chainId: number,
+  blockHash: Hex,
+): Promise<BatchRow[]> {
+  return sql<BatchRow[]>`
+    select ${batchColumns(sql)} from batch
+    where chain_id = ${chainId} and state = 'mined'
+      and id in (select batch_id from transaction where mined_block_hash = ${blockHash} and resolved_at is null)
+    order by id`
+}
+
 /** Locks a batch; null if it has left that state meanwhile. */
 export async function lockBatch(sql: Queryable, id: bigint, state: BatchState): Promise<BatchRow | null> {
   const [row] = await sql<BatchRow[]>`

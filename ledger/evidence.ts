@@ -3,13 +3,7 @@ import type { Evidence } from '#chain/evidence'
 import type { Queryable } from './database.ts'
 import { halves } from './halves.ts'
 
-export type LookupRequest = {
-  paymentId: string
-  authorizer: Address
-  nonce: Hex
-  acceptedAt: Date
-  isVoided: boolean
-}
+export type LookupRequest = { paymentId: string; from: Address; nonce: Hex; acceptedAt: Date }
 
 /** The halves that are spent on chain, as a batch of ours found, and of which the index says nothing. */
 export async function readLookupRequests(
@@ -18,8 +12,7 @@ export async function readLookupRequests(
   limit: number,
 ): Promise<LookupRequest[]> {
   return sql<LookupRequest[]>`
-    select p.id as "paymentId", h.authorizer, h.nonce, p.accepted_at as "acceptedAt",
-      p.voided_at is not null as "isVoided"
+    select p.id as "paymentId", h.authorizer as "from", h.nonce, p.accepted_at as "acceptedAt"
     from payment p
     join lateral ${halves(sql)} h on h.payment_id = p.id
     where p.chain_id = ${chainId} and p.lookup_requested_at is not null and h.state = 'open'
@@ -34,91 +27,91 @@ export async function endLookups(sql: Queryable, paymentIds: readonly string[]):
     where id in ${sql(paymentIds)} and lookup_requested_at is not null`
 }
 
-export async function upsertEvidence(
+/** Keeps what USDC's logs show, in the place of what was known of the same authorizations. */
+export async function storeEvidence(
   sql: Queryable,
-  key: { chainId: number; token: Address; authorizer: Address; nonce: Hex },
-  evidence: Evidence,
+  { chainId, token }: { chainId: number; token: Address },
+  found: readonly Evidence[],
 ): Promise<void> {
-  const row = {
-    chain_id: key.chainId,
-    token: key.token,
-    authorizer: key.authorizer,
-    nonce: key.nonce,
-    state: evidence.state,
-    recipient: evidence.recipient,
-    value: evidence.value,
-    tx_hash: evidence.txHash,
-    log_index: evidence.logIndex,
-    block_number: evidence.blockNumber,
-    block_hash: evidence.blockHash,
-    block_time: evidence.blockTime,
-  }
-  // Found perhaps long after its block was looked at for notifications: these go back to it.
+  if (found.length === 0) return
+  const rows = found.map((one) => ({
+    chain_id: chainId,
+    token,
+    authorizer: one.authorizer,
+    nonce: one.nonce,
+    state: one.state,
+    recipient: one.recipient,
+    value: one.value,
+    tx_hash: one.txHash,
+    log_index: one.logIndex,
+    block_number: one.blockNumber,
+    block_hash: one.blockHash,
+    block_time: one.blockTime,
+  }))
   await sql`
-    with found as (
-      insert into evidence ${sql(row)}
-      on conflict (chain_id, token, authorizer, nonce) do update set ${sql(row)}, checked_at = now(), is_final = false
-    )
-    update acted_block set notified_block = least(notified_block, ${evidence.blockNumber - 1n}::bigint)
-    where chain_id = ${key.chainId}`
+    insert into evidence ${sql(rows)}
+    on conflict (chain_id, token, authorizer, nonce) do update set
+      state = excluded.state, recipient = excluded.recipient, value = excluded.value, tx_hash = excluded.tx_hash,
+      log_index = excluded.log_index, block_number = excluded.block_number, block_hash = excluded.block_hash,
+      block_time = excluded.block_time, is_final = false
+      where evidence.block_hash <> excluded.block_hash`
+  // A block may have been passed by before its evidence was found: conclusions and notifications go back to it.
+  const before =
+    found.reduce((least, { blockNumber }) => (blockNumber < least ? blockNumber : least), 2n ** 62n) - 1n
+  await sql`
+    update acted_block set notified_block = least(notified_block, ${before}), swept_block = least(swept_block, ${before})
+    where chain_id = ${chainId} and (notified_block > ${before} or swept_block > ${before})`
 }
 
-export type EvidenceRow = { authorizer: Address; nonce: Hex; blockNumber: bigint; blockHash: Hex }
+/** A block of which we have acted on something that a reorg could still take back. */
+export type ReliedBlock = { blockNumber: bigint; blockHash: Hex }
 
-/** What stands in blocks that a reorg could still drop. */
-export async function readUnconfirmedEvidence(
+/** The blocks that hold a mined batch or evidence and aren't final yet, the lowest first. */
+export async function readReliedBlocks(
+  sql: Queryable,
+  { chainId, token }: { chainId: number; token: Address },
+): Promise<ReliedBlock[]> {
+  return sql<ReliedBlock[]>`
+    select block_number as "blockNumber", block_hash as "blockHash" from evidence
+    where chain_id = ${chainId} and token = ${token} and not is_final
+    union
+    select t.mined_block, t.mined_block_hash from batch b join transaction t on t.batch_id = b.id
+    where b.chain_id = ${chainId} and b.state = 'mined' and t.mined_block is not null
+    order by 1`
+}
+
+/** Drops what a block showed that is no longer part of the chain. */
+export async function dropEvidence(
   sql: Queryable,
   chainId: number,
-  token: Address,
-): Promise<EvidenceRow[]> {
-  return sql<EvidenceRow[]>`
-    select authorizer, nonce, block_number as "blockNumber", block_hash as "blockHash" from evidence
-    where chain_id = ${chainId} and token = ${token} and not is_final`
-}
-
-type EvidenceKey = { chainId: number; token: Address; authorizer: Address; nonce: Hex }
-
-/** Its block is no longer part of the chain. A payment that failed for it can be claimed again. */
-export async function deleteEvidence(sql: Queryable, key: EvidenceKey): Promise<void> {
-  await sql`
+  { blockNumber, blockHash }: ReliedBlock,
+): Promise<number> {
+  const dropped = await sql`
     delete from evidence
-    where chain_id = ${key.chainId} and token = ${key.token} and authorizer = ${key.authorizer} and nonce = ${key.nonce}`
-  await sql`
-    update payment set failed_at = null, next_attempt_at = null
-    where failure_code in ('authorization_cancelled', 'authorization_used') and failed_at is not null
-      and id in (
-        select payment_id from signed_authorization
-        where chain_id = ${key.chainId} and token = ${key.token} and authorizer = ${key.authorizer} and nonce = ${key.nonce}
-      )`
+    where chain_id = ${chainId} and block_number = ${blockNumber} and block_hash = ${blockHash}
+    returning nonce`
+  return dropped.length
 }
 
-/** Deep enough: not looked at again, and its payment is concluded if no half of it is open. */
-export async function finishEvidence(sql: Queryable, key: EvidenceKey, now: Date): Promise<void> {
+/** Drops what the index shows as well: from then on a reorg takes it back by itself, whether or not a keeper runs. */
+export async function dropIndexedEvidence(
+  sql: Queryable,
+  { chainId, token }: { chainId: number; token: Address },
+): Promise<void> {
+  await sql`
+    delete from evidence e using indexer.authorization i
+    where e.chain_id = ${chainId} and e.token = ${token} and not e.is_final
+      and i.chain_id = e.chain_id and i.token = e.token and i.authorizer = e.authorizer and i.nonce = e.nonce
+      and i.block_hash = e.block_hash`
+}
+
+/** A block is too deep for a reorg: its evidence isn't checked again. */
+export async function finishEvidence(
+  sql: Queryable,
+  chainId: number,
+  { blockNumber, blockHash }: ReliedBlock,
+): Promise<void> {
   await sql`
     update evidence set is_final = true
-    where chain_id = ${key.chainId} and token = ${key.token} and authorizer = ${key.authorizer} and nonce = ${key.nonce}`
-  await sql`
-    update payment p set concluded_at = ${now}, lookup_requested_at = null, next_attempt_at = null
-    where p.concluded_at is null and p.voided_at is null
-      and p.id in (
-        select payment_id from signed_authorization
-        where chain_id = ${key.chainId} and token = ${key.token} and authorizer = ${key.authorizer} and nonce = ${key.nonce}
-      )
-      and not exists (select from batch_item i where i.payment_id = p.id and i.active)
-      and not exists (select from ${halves(sql)} h where h.payment_id = p.id and h.state <> 'settled')`
-}
-
-/** Payments that can't be settled any more: the payer cancelled the provider's half, or spent its nonce elsewhere. */
-export async function readSpoiled(
-  sql: Queryable,
-  chainId: number,
-  paymentIds: readonly string[],
-): Promise<{ paymentId: string; state: 'cancelled' | 'foreign_use' }[]> {
-  if (paymentIds.length === 0) return []
-  return sql<{ paymentId: string; state: 'cancelled' | 'foreign_use' }[]>`
-    select p.id as "paymentId", h.state
-    from payment p
-    join lateral ${halves(sql)} h on h.payment_id = p.id
-    where p.chain_id = ${chainId} and p.id in ${sql(paymentIds)} and p.failed_at is null and p.voided_at is null
-      and h.half = 0 and h.state in ('cancelled', 'foreign_use')`
+    where chain_id = ${chainId} and block_number = ${blockNumber} and block_hash = ${blockHash} and not is_final`
 }

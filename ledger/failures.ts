@@ -1,4 +1,5 @@
 import type { Queryable } from './database.ts'
+import { halves } from './halves.ts'
 import { decideRetry, notifyAfterAttempts } from './retry.ts'
 
 export type PaymentFailure = {
@@ -43,6 +44,10 @@ export async function recordFailure(
     values (${paymentId}, ${attempts}, ${batchId}, ${code}, ${detail.slice(0, 500)}, ${now}, ${nextAttemptAt})
     on conflict (payment_id, attempt) do update set batch_id = excluded.batch_id, code = excluded.code,
       detail = excluded.detail, failed_at = excluded.failed_at, next_attempt_at = excluded.next_attempt_at`
+  // A provider who was paid in full has lost nothing: what failed is the platform's fee.
+  const [paid] = await sql`
+    select from ${halves(sql)} h where h.payment_id = ${paymentId} and h.half = 0 and h.state = 'settled'`
+  if (paid) return attempts
   const event =
     nextAttemptAt === null
       ? 'settlement.failed'

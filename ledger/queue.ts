@@ -13,7 +13,7 @@ export type QueueGroup = QueueScope & { feeRecipient: Address }
 
 /** The condition of the partial indexes of migrations/0001_schema.sql: accepted, wanted, in no open batch. */
 export function isWanted(sql: Queryable) {
-  return sql`concluded_at is null and failed_at is null and voided_at is null and not is_claimed`
+  return sql`concluded_at is null and failed_at is null and voided_at is null and spent_block is null and not is_claimed`
 }
 
 function isWaiting(sql: Queryable, { chainId, token, feeRecipient }: QueueGroup) {

@@ -23,7 +23,7 @@ export async function readQueueDepth(
       min(accepted_at) filter (where not is_claimed and attempts = 0) as "oldestAt"
     from payment
     where chain_id = ${scope.chainId} and token = ${scope.token}
-      and concluded_at is null and failed_at is null and voided_at is null
+      and concluded_at is null and failed_at is null and voided_at is null and spent_block is null
     group by payee`
 }
 

@@ -1,23 +1,30 @@
 import type { Address, Hex } from 'viem'
 import type { Queryable } from './database.ts'
-import { type HalfState, halves } from './halves.ts'
+import { halves } from './halves.ts'
 
-export type VoidedHalf = { paymentId: string; authorizer: Address; nonce: Hex; state: HalfState }
+export type VoidedHalf = { paymentId: string; from: Address; nonce: Hex }
 
-/** The provider halves of voided payments that could still be settled by somebody who saw the signatures. */
+/** A chain's clock may be so far behind ours. */
+const graceSeconds = 600
+
+/**
+ * The provider halves of voided payments that could still be settled by somebody who saw the signatures, and aren't as far
+ * as the index shows: the most valuable first, or from one payment to the next.
+ */
 export async function readVoidedHalves(
   sql: Queryable,
   chainId: number,
   now: Date,
-  limit: number,
+  { limit, after }: { limit: number; after?: string },
 ): Promise<VoidedHalf[]> {
   return sql<VoidedHalf[]>`
-    select p.id as "paymentId", h.authorizer, h.nonce, h.state
+    select p.id as "paymentId", h.authorizer as "from", h.nonce
     from payment p
     join lateral ${halves(sql)} h on h.payment_id = p.id
-    where p.chain_id = ${chainId} and p.voided_at is not null and p.concluded_at is null and h.half = 0
-      and (h.state = 'settled' or h.valid_before > extract(epoch from ${now}::timestamptz) - 600)
-    order by h.state = 'open', p.valid_before
+    where p.chain_id = ${chainId} and p.voided_at is not null and p.concluded_at is null and p.lookup_requested_at is null
+      and h.half = 0 and h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz) - ${graceSeconds}
+      ${after === undefined ? sql`` : sql`and p.id > ${after}`}
+    order by ${after === undefined ? sql`p.provider_amount desc` : sql`p.id`}
     limit ${limit}`
 }
 
@@ -31,29 +38,4 @@ export async function unvoidPayments(sql: Queryable, paymentIds: readonly string
       select count(*) from taken where taken.provider_id = provider.id
     )
     where id in (select provider_id from taken)`
-}
-
-/**
- * Wipes the signatures of voided payments whose time is over; nobody can settle them any more.
- *
- * @param blockTime Unix seconds, of the indexed head: every block that could have held them has been seen.
- */
-export async function wipeVoidedSignatures(
-  sql: Queryable,
-  chainId: number,
-  blockTime: bigint,
-  now: Date,
-): Promise<number> {
-  const rows = await sql<{ id: string }[]>`
-    update payment p set concluded_at = ${now}
-    where p.chain_id = ${chainId} and p.voided_at is not null and p.concluded_at is null and p.valid_before <= ${blockTime}
-      and (select max(a.valid_before) from signed_authorization a where a.payment_id = p.id) <= ${blockTime}
-      and not exists (select from ${halves(sql)} h where h.payment_id = p.id and h.state = 'settled')
-    returning p.id`
-  if (rows.length > 0) {
-    await sql`
-      update signed_authorization set signature = null
-      where payment_id in ${sql(rows.map((row) => row.id))} and signature is not null`
-  }
-  return rows.length
 }

@@ -9,7 +9,7 @@ import { readCondemned } from '#ledger/quarantine'
 import { deferPayments } from '#ledger/queue'
 import { claimSubmission, isSubmissionWaiting } from '#ledger/submissions'
 import type { Context } from './context.ts'
-import { failSpoiled } from './evidence.ts'
+import { sweepChosen } from './sweep.ts'
 
 /** What a stranger settled is looked at again after this long, if it isn't concluded by then. */
 const settledElsewhereMs = 15_000
@@ -93,7 +93,7 @@ async function claimFirst(
 async function deferUnsettleable(context: Context, paymentIds: string[]): Promise<void> {
   await context.sql.begin(async (tx) => {
     await deferPayments(tx, paymentIds, new Date(context.now().getTime() + settledElsewhereMs))
-    await failSpoiled(context, tx, paymentIds)
+    await sweepChosen(context, tx, paymentIds)
   })
 }
 

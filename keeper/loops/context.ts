@@ -1,4 +1,4 @@
-import type { Address, Hex } from 'viem'
+import type { Address, Hash, Hex } from 'viem'
 import type { GasLimits } from '#chain/gasLimits'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
@@ -38,6 +38,10 @@ export const checkpoints = [
   'after-evidence-recorded',
   'before-conclusion',
   'after-conclusion',
+  'before-sweep',
+  'after-sweep',
+  'before-conclusions-undone',
+  'after-conclusions-undone',
   'before-push',
   'after-push',
   'after-push-recorded',
@@ -91,10 +95,12 @@ export type Context = {
 export type Memory = {
   /** Batches whose nonce is used, but by none of their transactions, and since when (ms). */
   missingSince: Map<string, number>
-  /** Mined batches of which every payment is settled, and the block that showed it: looked at again when it is deep. */
-  settled: Map<bigint, string>
-  /** What mined batches were last looked at with, and when (ms). */
-  concluded: { seen: string; at: number } | null
+  /** Mined batches whose receipt was taken down, and its block: looked at again when that is final. */
+  judged: Map<bigint, bigint>
+  /** The head at the last look for reorgs, when that was (ms), and up to which block everything is final. */
+  look: { number: bigint; hash: Hash; safeBlock: bigint; at: number } | null
+  /** Payments with a half that is used on chain, though no log of it was found: when (ms) to look again. */
+  lookups: Map<string, { at: number; patienceMs: number }>
   /** By wallet: the lanes of its last batches, the latest last. */
   turns: Map<Address, Lane[]>
   /** Until when (ms) payments wait for cheaper gas: those that travel alone, and all others. */
@@ -104,8 +110,9 @@ export type Memory = {
 export function createMemory(): Memory {
   return {
     missingSince: new Map(),
-    settled: new Map(),
-    concluded: null,
+    judged: new Map(),
+    look: null,
+    lookups: new Map(),
     turns: new Map(),
     heldUntil: { ordinary: 0, highValue: 0 },
   }

@@ -3,7 +3,6 @@ import { type BatchRow, lockBatch, readWalletBatches, releaseItems, setBatchStat
 import type { Queryable } from '#ledger/database'
 import { recordFailure } from '#ledger/failures'
 import { addGasCost, readGasCost } from '#ledger/gasCosts'
-import { raiseActedBlock } from '#ledger/indexedHead'
 import { type BatchItem, readBatchItems } from '#ledger/items'
 import { type Lease, pauseWallet, requireLease } from '#ledger/leases'
 import { quarantinePayers, quarantinePayments } from '#ledger/quarantine'
@@ -18,6 +17,7 @@ import {
 } from '#ledger/transactions'
 import type { Context } from '../loops/context.ts'
 import { endBatch } from '../loops/endBatch.ts'
+import { sweepChosen } from '../loops/sweep.ts'
 import type { Journal, Offer, OpenBatch, Verdict } from './journal.ts'
 import type { Drop } from './plan.ts'
 import { payersOf } from './prepare.ts'
@@ -117,7 +117,6 @@ async function saveMined(
   const write = async (tx: Queryable) => {
     await Promise.all([
       markMined(tx, hash, { blockNumber, blockHash, succeeded: status === 'success' }),
-      raiseActedBlock(tx, row.chainId, blockNumber),
       addGasCost(tx, row.chainId, now(), cost),
       // Of payments whose failure the mined batch's own report shows, more is said when that is concluded.
       quarantinePayers(tx, row, payersOf(verdict.failed.map(({ item }) => item))),
@@ -202,6 +201,7 @@ export async function applyDrops(
     metrics.attempts.inc({ network, result: code })
     log.warn({ payment: item.paymentId, batch: row?.batchId, code, attempts }, 'settlement failed')
   }
+  await sweepChosen(context, tx, paymentsOf(by('already_settled').map(itemOf)))
 }
 
 function itemOf({ item }: Drop): BatchItem {

@@ -127,6 +127,7 @@ create table payment (
   voided_at timestamptz,                -- the provider did not serve
   published_at timestamptz,             -- committed before the signatures leave through /settlements/pending
   lookup_requested_at timestamptz,                -- a half is used on chain but not indexed: the evidence loop looks up by whom
+  spent_block bigint,                   -- nothing of it was left to settle as of this block; null: something is
   concluded_at timestamptz,             -- both halves are over, and final on chain
   is_claimed boolean not null default false, -- is in an open batch; kept by triggers on batch_item, for the indexes below
   quarantined boolean not null default false, -- is settled apart from the others (ledger/quarantine.ts)
@@ -140,30 +141,39 @@ create table payment (
 create index payment_queue on payment (chain_id, token, fee_recipient, payee, accepted_at)
   where concluded_at is null and failed_at is null and voided_at is null;
 create index payment_expiry on payment (chain_id, valid_before)
-  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed;
+  where concluded_at is null and failed_at is null and voided_at is null and spent_block is null and not is_claimed;
 -- Counts and sums by provider wallet.
 create index payment_waiting on payment (chain_id, token, fee_recipient, payee) include (provider_amount, fee_amount)
-  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and next_attempt_at is null
+  where concluded_at is null and failed_at is null and voided_at is null and spent_block is null
+    and not is_claimed and next_attempt_at is null
     and not quarantined;
 create index payment_oldest on payment (chain_id, token, fee_recipient, accepted_at, id)
-  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and next_attempt_at is null
+  where concluded_at is null and failed_at is null and voided_at is null and spent_block is null
+    and not is_claimed and next_attempt_at is null
     and not quarantined;
 -- Payers with code are few, and never wait for the others to be read.
 create index payment_with_code on payment (chain_id, token, fee_recipient, accepted_at, id)
-  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and next_attempt_at is null
+  where concluded_at is null and failed_at is null and voided_at is null and spent_block is null
+    and not is_claimed and next_attempt_at is null
     and not quarantined and payer_has_code;
 -- The greatest first. Without micropayments, which no high-value threshold reaches.
 create index payment_greatest on payment (chain_id, token, fee_recipient, (provider_amount + fee_amount))
-  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and next_attempt_at is null
+  where concluded_at is null and failed_at is null and voided_at is null and spent_block is null
+    and not is_claimed and next_attempt_at is null
     and not quarantined and provider_amount + fee_amount >= 1000000;
 create index payment_quarantined on payment (chain_id, token, fee_recipient, payer, accepted_at)
-  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed and quarantined;
+  where concluded_at is null and failed_at is null and voided_at is null and spent_block is null and not is_claimed and quarantined;
 -- Retries and deferred payments, by when they come back.
 create index payment_deferred on payment (chain_id, token, fee_recipient, next_attempt_at)
-  where concluded_at is null and failed_at is null and voided_at is null and not is_claimed
+  where concluded_at is null and failed_at is null and voided_at is null and spent_block is null and not is_claimed
     and next_attempt_at is not null;
 create index payment_lookup on payment (chain_id, lookup_requested_at) where lookup_requested_at is not null;
-create index payment_voided on payment (chain_id, valid_before) where voided_at is not null;
+-- What the sweep looks at (ledger/conclusions.ts).
+create index payment_unconcluded_expiry on payment (chain_id, valid_before)
+  where concluded_at is null and not is_claimed and (failed_at is not null or voided_at is not null);
+create index payment_spent on payment (chain_id, spent_block) where spent_block is not null;
+create index payment_spent_open on payment (chain_id)
+  where spent_block is not null and concluded_at is null and failed_at is null;
 
 -- Debts that the operator gave up (npx tollkeeper payer forgive).
 create table forgiven_debt (
@@ -475,8 +485,8 @@ create table settlement_failure (
 
 -- Copies of what the chain says --------------------------------------------------------------------------------------
 
--- A use or cancellation that is in no indexed batch, found on chain by its (authorizer, nonce) topics. Dropped when its
--- block is no longer canonical.
+-- A use or cancellation that the index doesn't show, or not yet: from the receipt of a transaction of ours, or found on
+-- chain by its (authorizer, nonce) topics. Dropped when its block is no longer canonical, or the index shows it.
 create table evidence (
   chain_id integer not null,
   token address not null,
@@ -490,12 +500,11 @@ create table evidence (
   block_number bigint not null,
   block_hash bytes32 not null,
   block_time bigint not null,
-  checked_at timestamptz not null default now(),
   is_final boolean not null default false, -- too deep for a reorg: not checked again
   primary key (chain_id, token, authorizer, nonce),
   check (state = 'cancelled' or (recipient is not null and value is not null))
 );
-create index evidence_unconfirmed on evidence (chain_id, token) where not is_final;
+create index evidence_unconfirmed on evidence (chain_id, token, block_number) where not is_final;
 create index evidence_transaction on evidence (tx_hash);
 create index evidence_block on evidence (chain_id, block_number);
 
@@ -507,6 +516,7 @@ create table confirmation (
   confirmed_at timestamptz not null, -- time of the block that gave it its depth
   primary key (chain_id, block_hash)
 );
+create index confirmation_block on confirmation (chain_id, block_number);
 
 -- USD price of a chain's gas token at a block, from its price feed. Joined on the hash, as above.
 create table gas_token_price (
@@ -520,8 +530,8 @@ create table gas_token_price (
 create table acted_block (
   chain_id integer primary key,
   block_number bigint not null,             -- the highest one that a decision relied on: an index below it is behind
-  swept_block bigint not null default 0,    -- payments settled up to here are concluded
-  notified_block bigint not null default 0 -- providers were told of settlements up to here
+  swept_block bigint not null default 0,    -- uses and cancellations up to here were looked at
+  notified_block bigint not null default 0  -- providers were told of settlements up to here
 );
 
 -- Messages to providers ----------------------------------------------------------------------------------------------

@@ -5,9 +5,10 @@ import { openServedNetworks } from '#chain/servedNetworks'
 import { concludeMined } from '#keeper/loops/conclude'
 import { createConfirmer } from '#keeper/loops/confirm'
 import { type CheckpointName, type Context, createMemory } from '#keeper/loops/context'
-import { collectEvidence, recheckEvidence } from '#keeper/loops/evidence'
 import { readIndexState } from '#keeper/loops/indexState'
-import { keepUp } from '#keeper/loops/upkeep'
+import { createVoidWatch, lookUpRequested } from '#keeper/loops/lookups'
+import { followReorgs } from '#keeper/loops/reorgs'
+import { sweepPayments } from '#keeper/loops/sweep'
 import { createWorker } from '#keeper/loops/worker'
 import { createMetrics } from '#keeper/metrics'
 import { createDueBatches } from '#ledger/dueBatches'
@@ -66,19 +67,22 @@ export async function createActor(
     sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
   })
   const confirm = createConfirmer(context)
+  const watchVoided = createVoidWatch(context)
   // What a keeper's loops do side by side, one after the other.
   const steps = [
     () => worker.step(),
     async () => {
       const index = await readIndexState(context)
-      await concludeMined(context, index)
+      const safeBlock = await followReorgs(context, index)
+      await concludeMined(context, safeBlock)
       await confirm(index)
-      if (index.status === 'current') await collectEvidence(context)
+      if (safeBlock !== null && index.status === 'current') await lookUpRequested(context)
     },
     async () => {
       const index = await readIndexState(context)
-      await recheckEvidence(context, index)
-      if (index.status === 'current') await keepUp(context, index.head)
+      if (index.status !== 'current' || context.memory.look === null) return
+      await watchVoided()
+      await sweepPayments(context, index.head)
     },
   ]
   let next = 0

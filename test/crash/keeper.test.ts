@@ -140,6 +140,40 @@ const scenes: Scene[] = [
     },
   },
   {
+    name: 'sees a reorg take a block in which its batch was confirmed',
+    checkpoints: stretch('before-conclusions-undone', 'after-conclusions-undone'),
+    prepare: async () => {
+      beforeBatch = await chain().snapshot()
+    },
+    provoke: async (payments) => {
+      await until('the batch is mined', async () => (await countBatches('mined')) > 0)
+      await until('they are settled', () => stack.isSettled(payments))
+      const [half] = payments[0] ? await stack.halves(payments[0]) : []
+      await mine(2)
+      await until('the block is confirmed', async () => {
+        const blockHash = half?.blockHash ?? ''
+        return (await stack.database`select from confirmation where block_hash = ${blockHash}`).length > 0
+      })
+      await revertTo(stack, beforeBatch)
+      await chain().setAutomine(true)
+      await mine(6)
+    },
+  },
+  {
+    name: 'concludes what strangers have settled, once that is final',
+    checkpoints: stretch('before-sweep', 'after-sweep'),
+    prepare: async (payments) => {
+      for (const { provider, fee } of payments) {
+        await sendDirectly(stack, provider)
+        await sendDirectly(stack, fee)
+      }
+    },
+    provoke: async (payments) => {
+      await until('they are settled', () => stack.isSettled(payments))
+      await mine(35)
+    },
+  },
+  {
     name: 'closes a batch that is deep enough',
     checkpoints: stretch('before-end', 'after-end'),
     provoke: async (payments) => {

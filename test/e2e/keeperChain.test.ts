@@ -1,9 +1,20 @@
-import { type Address, createWalletClient, http } from 'viem'
+import type { Address } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { findRevenue } from '#api/portal/queries/revenue'
+import { finalityOf } from '#chain/finality'
+import { badDebt } from '#ledger/badDebt'
 import type { SignedAuthorization } from '#protocol/payload'
 import { withoutIndex } from '../support/indexTables.ts'
-import { attemptsOf, hourAgo, queueDue, revertTo, testClient, whileRunning } from '../support/keeperScenes.ts'
+import {
+  attemptsOf,
+  hourAgo,
+  mine,
+  queueDue,
+  revertTo,
+  testClient,
+  untilIndexed,
+  whileRunning,
+} from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   platformWallet,
@@ -12,7 +23,7 @@ import {
   walletAccount,
 } from '../support/keeperStack.ts'
 import { until } from '../support/until.ts'
-import { sendDirectly } from '../support/usdc.ts'
+import { cancelDirectly, sendDirectly } from '../support/usdc.ts'
 
 let stack: KeeperStack
 beforeAll(async () => {
@@ -104,59 +115,78 @@ describe('strangers', () => {
     expect(await attemptsOf(stack, [payment])).toEqual([0])
   })
 
-  test('behavior: a payer who cancels the provider half pays no fee; the payment fails with the reason', async () => {
+  test('behavior: a payer who cancels the provider half pays no fee; the payment fails with the reason, once that is final', async () => {
     const [buyer] = await stack.buyers(1, 50_000n)
     if (!buyer) throw new Error('no buyer')
     const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
-    const { served } = stack
-    const signature = await buyer.signTypedData({
-      domain: {
-        name: 'USD Coin',
-        version: '2',
-        chainId: served.network.chainId,
-        verifyingContract: served.token,
-      },
-      types: {
-        CancelAuthorization: [
-          { name: 'authorizer', type: 'address' },
-          { name: 'nonce', type: 'bytes32' },
-        ],
-      },
-      primaryType: 'CancelAuthorization',
-      message: { authorizer: payment.provider.from, nonce: payment.provider.nonce },
+    await cancelDirectly(stack, buyer, payment.provider.nonce)
+    await whileRunning([stack.keeper()], async () => {
+      await until('it has left the queue', async () => (await recordOf(payment)).spentBlock !== null)
+      expect(await recordOf(payment)).toMatchObject({ attempts: 0, failedAt: null })
+      expect(await toldOf(payment)).toEqual([])
+      await mine(stack, Number(finalityOf(stack.served.network.chainId)))
+      await until('it failed', async () => (await recordOf(payment)).failedAt !== null)
     })
-    const wallet = createWalletClient({ account: walletAccount(8), transport: http(stack.chain.url) })
-    await wallet.writeContract({
-      address: served.token,
-      abi: cancelAbi,
-      functionName: 'cancelAuthorization',
-      args: [payment.provider.from, payment.provider.nonce, signature],
-      chain: null,
-    })
-    await whileRunning([stack.keeper()], () =>
-      until('it failed', async () => {
-        const [row] = await stack.database<{ code: string | null; failedAt: Date | null }[]>`
-          select failure_code as code, failed_at as "failedAt" from payment where id = ${payment.paymentId}`
-        return row?.code === 'authorization_cancelled' && row.failedAt !== null
-      }),
-    )
+    expect(await recordOf(payment)).toMatchObject({ attempts: 1, code: 'authorization_cancelled' })
+    expect(await toldOf(payment)).toMatchObject([{ event: 'settlement.failed' }])
+    expect(await transactionsOf(payment)).toEqual([])
     expect(await stack.balanceOf(payment.provider.from)).toBe(50_000n)
+  })
+
+  test('behavior: a payer who cancels the fee alone owes it; the provider is paid and hears of no failure', async () => {
+    const [buyer] = await stack.buyers(1, 50_000n)
+    if (!buyer) throw new Error('no buyer')
+    const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
+    await cancelDirectly(stack, buyer, payment.fee.nonce)
+    await whileRunning([stack.keeper()], async () => {
+      await until('it has left the queue', async () => (await recordOf(payment)).spentBlock !== null)
+      const before = await versionOf(payment)
+      await mine(stack, Number(finalityOf(stack.served.network.chainId)) - 1)
+      await untilIndexed(stack)
+      // Two rounds of the sweep, and a hundred of the queue.
+      await until('that was looked at', () => false, 11_000).catch(() => {})
+      expect(await versionOf(payment)).toBe(before)
+      await mine(stack, 2)
+      await until('it is concluded', async () => (await recordOf(payment)).concludedAt !== null)
+    })
+    expect(await recordOf(payment)).toMatchObject({
+      attempts: 0,
+      failedAt: null,
+      code: 'authorization_cancelled',
+    })
+    expect(await stack.balanceOf(payment.provider.to)).toBeGreaterThanOrEqual(47_500n)
+    expect(await stack.balanceOf(payment.provider.from)).toBe(2_500n)
+    expect(await toldOf(payment)).toEqual([])
+    const owed = await stack.database<{ half: number; value: bigint; code: string }[]>`
+      select half, value, code from ${badDebt(stack.database)} debt where payment_id = ${payment.paymentId}`
+    expect([...owed]).toEqual([{ half: 1, value: 2_500n, code: 'authorization_cancelled' }])
   })
 })
 
-const cancelAbi = [
-  {
-    type: 'function',
-    name: 'cancelAuthorization',
-    stateMutability: 'nonpayable',
-    inputs: [
-      { name: 'authorizer', type: 'address' },
-      { name: 'nonce', type: 'bytes32' },
-      { name: 'signature', type: 'bytes' },
-    ],
-    outputs: [],
-  },
-] as const
+/** What the database says of a payment. */
+async function recordOf({ paymentId }: QueuedPayment) {
+  const [row] = await stack.database<
+    {
+      attempts: number
+      code: string | null
+      failedAt: Date | null
+      concludedAt: Date | null
+      spentBlock: bigint | null
+    }[]
+  >`
+    select attempts, failure_code as code, failed_at as "failedAt", concluded_at as "concludedAt",
+      spent_block as "spentBlock"
+    from payment where id = ${paymentId}`
+  if (!row) throw new Error(`no payment ${paymentId}`)
+  return row
+}
+
+/** Changes with each write of its row. */
+async function versionOf({ paymentId }: QueuedPayment): Promise<string | undefined> {
+  const [row] = await stack.database<{ version: string }[]>`
+    select xmin::text as version from payment where id = ${paymentId}`
+  return row?.version
+}
 
 describe('voided payments', () => {
   test('behavior: they are never claimed; their signatures are wiped when their time is over', async () => {
@@ -334,6 +364,9 @@ describe('notifications', () => {
       await chain.mine({ blocks: 1 })
       await untilTold(payment, 1)
       for (let i = 0; i < 2; i++) await chain.mine({ blocks: 1 })
+      await until('the index alone shows it', async () => {
+        return (await stack.database`select from evidence where not is_final`).length === 0
+      })
     })
     const [first] = await stack.halves(payment)
     const txHash = first?.txHash ?? ''

@@ -1,12 +1,16 @@
 import { createWalletClient, http, parseEther } from 'viem'
 import { expect, onTestFinished, test } from 'vitest'
 import { usdcAbi } from '#protocol/abi/usdc'
+import { startLocalChain } from '../../scripts/chain/startLocalChain.ts'
+import { startChaosRpc } from '../support/chaosRpc.ts'
 import {
   attemptsOf,
   expectUnharmed,
+  mine,
   queueDue,
   revertTo,
   testClient,
+  untilIndexed,
   whileRunning,
 } from '../support/keeperScenes.ts'
 import { platformWallet, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
@@ -67,4 +71,83 @@ test('behavior: after a reorg a settled batch is looked at again: what is no lon
       (select count(*)::int from batch_item i where i.payment_id = p.id and i.active) as active
     from payment p where id = ${poor.paymentId}`
   expect(row).toEqual({ code: 'insufficient_balance', active: 0 })
+})
+
+test('behavior: a reorg of 36 blocks takes back what was concluded: it is told, settled again, and told again', async () => {
+  const stack = await startKeeperStack()
+  onTestFinished(() => stack.close())
+  const chain = testClient(stack)
+  const payments = await queueDue(stack, 2)
+  const ids = stack.database(payments.map(({ paymentId }) => paymentId))
+  const toldOf = async () => {
+    const rows = await stack.database<{ event: string }[]>`
+      select event from outbox where payment_id in ${ids} order by id`
+    return rows.map(({ event }) => event)
+  }
+  const isConcluded = async () =>
+    (await stack.database`select from payment where id in ${ids} and concluded_at is not null`).length === 2
+  const snapshot = await chain.snapshot()
+  await whileRunning(stack.keeper(), async () => {
+    await until('they are settled', () => stack.isSettled(payments))
+    await mine(stack, 35)
+    await until('they are concluded', isConcluded)
+    expect(await toldOf()).toEqual(['payment.settled', 'payment.settled'])
+    const [before] = payments[0] ? await stack.halves(payments[0]) : []
+
+    await revertTo(stack, snapshot)
+    await chain.setAutomine(true)
+    await mine(stack, 40)
+    await until('they are settled in another block', async () => {
+      const halves = await Promise.all(payments.map((payment) => stack.halves(payment)))
+      return halves
+        .flat()
+        .every(({ state, blockHash }) => state === 'settled' && blockHash !== before?.blockHash)
+    })
+    await mine(stack, 2)
+    await until('their provider was told of it', async () => (await toldOf()).length === 6)
+  })
+  expect((await toldOf()).toSorted()).toEqual([
+    'payment.reverted',
+    'payment.reverted',
+    'payment.settled',
+    'payment.settled',
+    'payment.settled',
+    'payment.settled',
+  ])
+  await expectUnharmed(stack, payments)
+})
+
+test("behavior: a hole in the index holds no batch: the keeper's own receipt is evidence", async () => {
+  const chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
+  const indexRpc = await startChaosRpc({ target: chain.url })
+  const stack = await startKeeperStack({}, chain, indexRpc.url)
+  onTestFinished(async () => {
+    await stack.close()
+    await indexRpc.close()
+    await chain.close()
+  })
+  const payments = await queueDue(stack, 2)
+  indexRpc.always('eth_getTransactionReceipt', 'null-receipt')
+  const keeper = stack.keeper()
+  await whileRunning(keeper, async () => {
+    await until('they are settled', () => stack.isSettled(payments))
+    await until('the index has a hole', async () => {
+      return (
+        (await stack.database`select from indexer.quarantine where reason = 'receipt_unavailable'`).length > 0
+      )
+    })
+    expect(await stack.database`select from indexer.authorization`).toHaveLength(0)
+    await mine(stack, 33)
+    await untilIndexed(stack)
+    await until('their batch is closed', async () => {
+      return (
+        (await stack.database`select from batch where state = 'closed' and outcome = 'settled'`).length === 1
+      )
+    })
+    const { checks } = (await (await keeper.app.request('/readyz')).json()) as { checks: { ok: boolean }[] }
+    expect(checks.every(({ ok }) => ok)).toBe(true)
+  })
+  await expectUnharmed(stack, payments)
+  const told = await stack.database`select from outbox where event = 'payment.settled'`
+  expect(told).toHaveLength(2)
 })

@@ -71,6 +71,8 @@ export type KeeperStack = {
 export async function startKeeperStack(
   overrides: Partial<KeeperSettings> = {},
   sharedChain?: LocalChain,
+  /** Another way to the chain, for the index alone. */
+  indexRpcUrl?: string,
 ): Promise<KeeperStack> {
   const chain = sharedChain ?? (await startLocalChain({ network: 'localhost', blockTimeMs: 0 }))
   const databaseUrl = await createTestDatabase()
@@ -81,7 +83,7 @@ export async function startKeeperStack(
   await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
   const indexer = await startIndexer({
     databaseUrl,
-    rpcUrls: { localhost: chain.url },
+    rpcUrls: { localhost: indexRpcUrl ?? chain.url },
     platformWallets: [platformWallet],
     deploymentsFile,
   })

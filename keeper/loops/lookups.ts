@@ -1,0 +1,79 @@
+import { findEvidence } from '#chain/evidence'
+import { areNoncesSpent } from '#chain/simulate'
+import { endLookups, type LookupRequest, readLookupRequests, storeEvidence } from '#ledger/evidence'
+import { requestChainLookup } from '#ledger/queue'
+import { readVoidedHalves } from '#ledger/voids'
+import type { Context } from './context.ts'
+import { sweepChosen } from './sweep.ts'
+
+const atOnce = 200
+// A block's clock may be a little behind ours.
+const clockSlackSeconds = 900n
+const mostPatienceMs = 60_000
+
+/** Finds out by whom a half was used that the index doesn't explain. No attempt is counted for a stranger's doing. */
+export async function lookUpRequested(context: Context): Promise<void> {
+  const { sql, served, log, metrics, checkpoint, memory } = context
+  const { chainId, name } = served.network
+  const { token, client } = served
+  const at = performance.now()
+  const all = await readLookupRequests(sql, chainId, atOnce)
+  const known = new Set(all.map(({ paymentId }) => paymentId))
+  for (const id of memory.lookups.keys()) if (!known.has(id)) memory.lookups.delete(id)
+  const due = all.filter(({ paymentId }) => (memory.lookups.get(paymentId)?.at ?? 0) <= at)
+  if (due.length === 0) return
+
+  const spent = await areNoncesSpent(client, token, due)
+  const used = due.filter((_, index) => spent[index])
+  const found = await findEvidence(client, token, used.map(toWanted))
+  await checkpoint('before-evidence-recorded')
+  await sql.begin((tx) => storeEvidence(tx, { chainId, token }, found))
+  await checkpoint('after-evidence-recorded')
+  for (const { state, txHash, nonce } of found) {
+    metrics.foreignSettlements.inc({ network: name, state })
+    log.info({ nonce, hash: txHash, state }, 'a half was used outside our batches')
+  }
+
+  const nonces = new Set(found.map(({ nonce }) => nonce))
+  const unexplained = new Set(
+    used.filter(({ nonce }) => !nonces.has(nonce)).map(({ paymentId }) => paymentId),
+  )
+  for (const id of unexplained) {
+    // The node that said that it was used may be ahead of the one that was asked for the log.
+    const patienceMs = Math.min((memory.lookups.get(id)?.patienceMs ?? 500) * 2, mostPatienceMs)
+    memory.lookups.set(id, { at: at + patienceMs, patienceMs })
+  }
+  const explained = [...new Set(due.map(({ paymentId }) => paymentId))].filter((id) => !unexplained.has(id))
+  if (explained.length === 0) return
+  await sql.begin(async (tx) => {
+    await endLookups(tx, explained)
+    await sweepChosen(context, tx, explained)
+  })
+}
+
+function toWanted({ from, nonce, acceptedAt }: LookupRequest) {
+  return { from, nonce, since: BigInt(Math.floor(acceptedAt.getTime() / 1000)) - clockSlackSeconds }
+}
+
+/**
+ * Looks whether the provider's half of a voided payment was used all the same: the provider saw the signatures. The index
+ * doesn't show it where the platform's fee was left out. One look reads the most valuable ones, and goes round the others,
+ * so that decoys delay the discovery of a violation, but don't prevent it.
+ */
+export function createVoidWatch({ sql, served, now }: Context): () => Promise<void> {
+  const { chainId } = served.network
+  const limit = atOnce / 2
+  let after = ''
+
+  return async function watchVoided(): Promise<void> {
+    const first = await readVoidedHalves(sql, chainId, now(), { limit })
+    const others = first.length < limit ? [] : await readVoidedHalves(sql, chainId, now(), { limit, after })
+    after = others.length < limit ? '' : (others.at(-1)?.paymentId ?? '')
+    const voided = [...new Map([...first, ...others].map((half) => [half.paymentId, half])).values()]
+    if (voided.length === 0) return
+    const spent = await areNoncesSpent(served.client, served.token, voided)
+    for (const [index, { paymentId }] of voided.entries()) {
+      if (spent[index]) await requestChainLookup(sql, paymentId, now())
+    }
+  }
+}
