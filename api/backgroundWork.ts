@@ -45,7 +45,7 @@ export function startBackgroundWork({
     onAttempt: (outcome) => metrics.webhookAttempts.inc({ outcome }),
     onError: failed('webhooks'),
   })
-  deliveries.start()
+  loops.push(deliveries.start())
 
   return {
     shared: { addressGuard, usage, metrics, loops },

@@ -2,6 +2,7 @@ import { checkSignaturesHere, startSignatureThreads } from '#chain/payerSignatur
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/database'
 import { migrateAt } from '#ledger/migrate'
+import { findMisspelled } from '#process/env'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
 import { createApp } from './app.ts'
@@ -13,6 +14,8 @@ import { watchReceiptKeys } from './receipts/watchKeys.ts'
 async function main(): Promise<void> {
   const config = readApiConfig(process.env)
   const log = createLogger('api', config.logLevel)
+  for (const [name, meant] of findMisspelled(process.env))
+    log.warn({ name, meant }, 'nobody reads this variable')
   const sql = openDatabase({
     url: config.databaseUrl,
     max: config.databasePool,

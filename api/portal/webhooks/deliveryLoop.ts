@@ -1,7 +1,7 @@
-import { setTimeout as sleep } from 'node:timers/promises'
-import type { Logger } from 'pino'
 import { Webhook } from 'standardwebhooks'
 import type { Database } from '#ledger/database'
+import type { Logger } from '#process/log'
+import { type Loop, repeat } from '#process/repeat'
 import type { AddressGuard } from './addressGuard.ts'
 import { decideRedelivery } from './backoff.ts'
 import {
@@ -36,7 +36,7 @@ export type DeliveryLoopOptions = {
 }
 
 export type DeliveryLoop = {
-  start(): void
+  start(): Loop
   /** Sends all that is due now; for tests, and for callers with a schedule of their own. @returns how many were sent */
   deliverDue(): Promise<number>
   /** Takes up nothing new and waits for what is under way. */
@@ -61,8 +61,7 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
   const { pollIntervalMs = 1_000, senders = 16, timeoutMs = 10_000 } = options
   const shares = senderShares(senders)
   const underWay = new Map<Promise<void>, Sending>()
-  const stop = new AbortController()
-  let running: Promise<void> | undefined
+  let loop: Loop | undefined
 
   async function startDue(): Promise<number> {
     while ((await dispatchOutbox(sql, { now: new Date(now()), limit: 500 })) === 500);
@@ -118,27 +117,25 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
     log.info({ deliveryId: id, webhookId, messageId, attempt, failure }, 'webhook sent')
   }
 
-  async function run(): Promise<void> {
-    while (!stop.signal.aborted) {
-      try {
-        const started = await startDue()
-        if (underWay.size >= senders) await Promise.race(underWay.keys())
-        else if (started === 0) await rest()
-      } catch (error) {
-        log.error({ err: error }, 'webhooks can not be sent for now')
-        onError?.()
-        await rest()
-      }
-    }
-  }
-
-  function rest(): Promise<void> {
-    return sleep(pollIntervalMs, undefined, { signal: stop.signal }).catch(() => {})
+  async function step(): Promise<'busy' | 'idle'> {
+    const started = await startDue()
+    if (underWay.size >= senders) await Promise.race(underWay.keys())
+    else if (started === 0) return 'idle'
+    return 'busy'
   }
 
   return {
     start() {
-      running ??= run()
+      loop ??= repeat({
+        name: 'webhooks',
+        everyMs: pollIntervalMs,
+        step,
+        onError(error) {
+          log.error({ err: error }, 'webhooks can not be sent for now')
+          onError?.()
+        },
+      })
+      return loop
     },
     async deliverDue() {
       let sent = 0
@@ -150,8 +147,7 @@ export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
       }
     },
     async close() {
-      stop.abort()
-      await running
+      await loop?.stop()
       await Promise.all(underWay.keys())
     },
   }

@@ -1,0 +1,66 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type Database, openDatabase } from '#ledger/database'
+import { createLogger } from '#process/log'
+import { type CutProxy, startCutProxy } from '../test/support/cutProxy.ts'
+import {
+  call,
+  openShop,
+  type Shop,
+  signedBody,
+  startGateway,
+  type TestGateway,
+} from '../test/support/gateway.ts'
+import type { App } from './app.ts'
+
+let gateway: TestGateway
+let proxy: CutProxy
+let sql: Database
+let app: App
+let shop: Shop
+beforeAll(async () => {
+  gateway = await startGateway()
+  const url = new URL(gateway.databaseUrl)
+  proxy = await startCutProxy(url.hostname, Number(url.port))
+  url.hostname = '127.0.0.1'
+  url.port = String(proxy.port)
+  sql = openDatabase({ url: url.href, max: 3, applicationName: 'behind a proxy' })
+  app = gateway.withOptions({ sql, log: createLogger('test', 'silent') })
+  shop = await openShop(app)
+})
+afterAll(async () => {
+  await sql?.end({ timeout: 1 })
+  await proxy?.close()
+  await gateway?.close()
+})
+
+async function verify(): Promise<number> {
+  const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+  return (await call(app, 'POST', '/verify', { json: body })).status
+}
+
+test('behavior: connections to Postgres fall silent: /verify says 503 at most once for each, and goes on', async () => {
+  expect(await verify()).toBe(200)
+  proxy.abandon()
+  const statuses = [await verify()]
+  while (statuses.at(-1) !== 200) statuses.push(await verify())
+  expect(statuses.slice(0, -1).every((status) => status === 503)).toBe(true)
+  expect(statuses.length).toBeLessThanOrEqual(4)
+})
+
+test('behavior: after an outage, however often /verify failed, the next one is answered', async () => {
+  proxy.cut()
+  for (let i = 0; i < 8; i++) expect(await verify()).toBe(503)
+  proxy.mend()
+  expect(await verify()).toBe(200)
+})
+
+test('behavior: /readyz names the database while it is away', async () => {
+  proxy.cut()
+  const away = await call(app, 'GET', '/readyz')
+  expect(away).toMatchObject({ status: 503, body: { status: 'unavailable' } })
+  expect(away.body).toMatchObject({
+    checks: expect.arrayContaining([expect.objectContaining({ name: 'database', ok: false })]),
+  })
+  proxy.mend()
+  expect((await call(app, 'GET', '/readyz')).status).toBe(200)
+})
