@@ -10,7 +10,7 @@ import {
   startGateway,
   type TestGateway,
 } from '../test/support/gateway.ts'
-import type { App } from './app.ts'
+import type { App } from './http/app.ts'
 
 let gateway: TestGateway
 let proxy: CutProxy

@@ -5,7 +5,7 @@ import { privateKeyToAccount } from 'viem/accounts'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/database'
 import { migrateAt } from '#ledger/migrate'
-import { isSet } from '#process/env'
+import { findMisspelled, isSet } from '#process/env'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
 import { type KeeperConfig, readKeeperConfig } from './config.ts'
@@ -33,6 +33,8 @@ async function mainIndependent(): Promise<void> {
 async function mainOfOperator(): Promise<void> {
   const config = readKeeperConfig(process.env)
   const log = createLogger('keeper', config.logLevel)
+  for (const [name, meant] of findMisspelled(process.env))
+    log.warn({ name, meant }, 'nobody reads this variable')
   const database = openDatabase({
     url: config.databaseUrl,
     applicationName: 'tollkeeper-keeper',

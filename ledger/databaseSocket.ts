@@ -1,6 +1,8 @@
 import { Socket } from 'node:net'
 
 const tickMs = 1_000
+/** After the last write to a connection that is gone. */
+const endsAfterMs = 100
 
 /**
  * A connection to Postgres that ends when nothing has been read from it for `silenceMs`. A server that is gone without a
@@ -13,6 +15,7 @@ const tickMs = 1_000
 export class DatabaseSocket extends Socket {
   readonly host: string
   #failure: Error | undefined
+  #end: NodeJS.Timeout | undefined
 
   /** @param host the server's name, which postgres.js reads from here for TLS. */
   constructor(host: string, silenceMs: number) {
@@ -35,16 +38,24 @@ export class DatabaseSocket extends Socket {
   }
 
   /**
-   * Tells of an error only together with the end. postgres.js 3.4.9 gives queries to a connection between its `error` and
-   * its `close`, and they are never answered.
+   * Tells of the end a little later than of the error, and refuses at once what is written in between. postgres.js 3.4.9
+   * writes to no socket at all, which ends the process, where a transaction rolls back after the end; and where the end is
+   * told as an error's, it never answers the queries that came after the error.
    */
   override emit(event: string | symbol, ...args: unknown[]): boolean {
-    if (event === 'error') {
-      this.#failure = args[0] as Error
-      return true
-    }
-    if (event === 'close' && this.#failure !== undefined) super.emit('error', this.#failure)
-    return super.emit(event as 'close', ...(args as [boolean]))
+    if (event === 'error') this.#failure = args[0] as Error
+    if (event !== 'close') return super.emit(event as 'error', args[0] as Error)
+    this.#end = setTimeout(() => super.emit('close', false), endsAfterMs)
+    return true
+  }
+
+  override write(...args: unknown[]): boolean {
+    if (!this.destroyed) return super.write(...(args as [Uint8Array]))
+    this.#end?.refresh()
+    process.nextTick(() =>
+      super.emit('error', this.#failure ?? new ConnectionLost('the connection has ended')),
+    )
+    return true
   }
 }
 

@@ -130,22 +130,3 @@ describe.each([
     },
   )
 })
-
-test('behavior: connections to Postgres fall silent in the middle of a batch, new ones work: all settles by itself', async () => {
-  const { keeper, url } = await startKeeper()
-  await until('it is ready', async () => (await readReady(url)).status === 200)
-  await testClient(stack).setAutomine(false)
-  const payments = await queueFor(stack, await stack.buyers(3, 50_000n))
-  await until('their batch is out', async () => {
-    return (await transactionsOf(stack, payments)).some(({ isOut }) => isOut)
-  })
-  postgres.abandon()
-  await testClient(stack).setAutomine(true)
-  await mine(stack, 1)
-  payments.push(...(await queueDue(stack, 2)))
-
-  await until('all are settled', () => stack.isSettled(payments))
-  await until('/readyz says that all is well', async () => (await readReady(url)).status === 200)
-  expect(keeper.child).toMatchObject({ exitCode: null, signalCode: null })
-  expect(await findBreaches(stack.database)).toEqual([])
-})
