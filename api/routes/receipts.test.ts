@@ -127,7 +127,7 @@ describe('void', () => {
     expect(await fetchReceipt(paymentId)).toMatchObject({ status: 'voided' })
   })
 
-  test('error: claimed by a batch, published, or moved', async () => {
+  test('error: claimed by a batch, published, moved, or concluded', async () => {
     const { database, served } = gateway
     const claimed = await pay(gateway, shop)
     await database`
@@ -142,12 +142,15 @@ describe('void', () => {
     await database`update payment set published_at = now() where id = ${published.paymentId}`
     const moved = await pay(gateway, shop)
     await settleDirectly(gateway, moved.payloads[0])
-    for (const { paymentId } of [claimed, published, moved]) {
+    // Settled, and the index is set back: it shows nothing of that.
+    const concluded = await pay(gateway, shop)
+    await database`update payment set concluded_at = now() where id = ${concluded.paymentId}`
+    for (const { paymentId } of [claimed, published, moved, concluded]) {
       const { status, body } = await voidPayment(paymentId, shop.key)
       expect([status, body.code]).toEqual([409, 'payment_claimed'])
     }
     const [row] = await database`select count(*)::int as voided from payment where id in ${database(
-      [claimed, published, moved].map(({ paymentId }) => paymentId),
+      [claimed, published, moved, concluded].map(({ paymentId }) => paymentId),
     )} and voided_at is not null`
     expect(row).toEqual({ voided: 0 })
   })

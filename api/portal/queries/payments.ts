@@ -87,7 +87,8 @@ export async function findPayment(
 export type VoidOutcome = 'voided' | 'unknown' | 'forbidden' | 'claimed'
 
 /**
- * Voids a payment, unless a batch has claimed it, it was published, or a half of it moved. Voiding it again is fine.
+ * Voids a payment, unless a batch has claimed it, it was published, concluded, or a half of it moved. Voiding it again is
+ * fine. A concluded payment is refused even where the index, being rebuilt, no longer shows that it settled.
  *
  * The keeper claims under the same row lock, so one of the two comes first and the other sees it.
  */
@@ -96,8 +97,9 @@ export async function voidPayment(
   { paymentId, providerId, now }: { paymentId: string; providerId: string; now: Date },
 ): Promise<VoidOutcome> {
   return sql.begin(async (tx): Promise<VoidOutcome> => {
-    const [payment] = await tx<{ providerId: string; voidedAt: Date | null; publishedAt: Date | null }[]>`
-      select provider_id as "providerId", voided_at as "voidedAt", published_at as "publishedAt"
+    const [payment] = await tx<{ providerId: string; voidedAt: Date | null; isTaken: boolean }[]>`
+      select provider_id as "providerId", voided_at as "voidedAt",
+        published_at is not null or concluded_at is not null as "isTaken"
       from payment where id = ${paymentId} for update`
     if (payment === undefined) return 'unknown'
     if (payment.providerId !== providerId) return 'forbidden'
@@ -107,7 +109,7 @@ export async function voidPayment(
       union all
       select from ${halves(tx)} h where payment_id = ${paymentId} and state <> 'open'
       limit 1`
-    if (claim !== undefined || payment.publishedAt !== null) return 'claimed'
+    if (claim !== undefined || payment.isTaken) return 'claimed'
     await tx`update payment set voided_at = ${now} where id = ${paymentId}`
     return 'voided'
   }) as Promise<VoidOutcome>
