@@ -126,50 +126,50 @@ const shared = {
 const triggers = {
   TRIGGER_AMOUNT_USDC: {
     parser: usdc(),
-    readers: ['api', 'keeper'],
+    readers: ['api', ...keepers],
     about: "A batch is due when a wallet's share reaches this amount,",
     default: '1',
   },
   TRIGGER_COUNT: {
     parser: integer(1),
-    readers: ['api', 'keeper'],
+    readers: ['api', ...keepers],
     about: 'or at so many payments,',
     default: '100',
   },
   TRIGGER_TIME_SECONDS: {
     parser: integer(1, 3_600),
-    readers: ['api', 'keeper', 'start'],
+    readers: ['api', ...keepers, 'start'],
     about: 'or when the oldest has waited for so long (`npm start`: 60),',
     default: '3600',
   },
   TRIGGER_HIGH_VALUE_USDC: {
     // The queue's index of payments of high value starts here (ledger/migrations).
     parser: usdc(1_000_000n),
-    readers: ['api', 'keeper'],
+    readers: ['api', ...keepers],
     about: 'or at once for a payment of this value,',
     default: '10',
   },
   TRIGGER_EXPIRY_LEAD_SECONDS: {
     parser: integer(1),
-    readers: ['api', 'keeper'],
+    readers: ['api', ...keepers],
     about: 'or so long before an authorization expires.',
     default: '300',
   },
   TRIGGER_RAISED_AMOUNT_USDC: {
     parser: usdc(),
-    readers: ['api', 'keeper'],
+    readers: ['api', ...keepers],
     about: 'The amount that holds while settling is dear.',
     default: '2',
   },
   TRIGGER_RAISED_COUNT: {
     parser: integer(1),
-    readers: ['api', 'keeper'],
+    readers: ['api', ...keepers],
     about: 'The count that holds while settling is dear.',
     default: '150',
   },
   TRIGGER_RAISED_ABOVE_USD: {
     parser: usdc(),
-    readers: ['api', 'keeper'],
+    readers: ['api', ...keepers],
     about: 'Settling is dear while the batch that waits would cost more than this.',
     default: '0.02',
   },
