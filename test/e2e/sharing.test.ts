@@ -1,0 +1,91 @@
+import type { Hex } from 'viem'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { hourAgo, queueDue, testClient, whileRunning } from '../support/keeperScenes.ts'
+import {
+  type KeeperStack,
+  type QueuedPayment,
+  startKeeperStack,
+  walletAccount,
+} from '../support/keeperStack.ts'
+import { until } from '../support/until.ts'
+
+// What the payments of one keeper share: its wallet's transactions.
+
+let stack: KeeperStack
+beforeAll(async () => {
+  stack = await startKeeperStack()
+})
+afterAll(() => stack?.close())
+beforeEach(async () => {
+  await stack.database`update payment set concluded_at = now() where concluded_at is null`
+})
+
+const nonceOf = () => stack.served.client.getTransactionCount({ address: walletAccount(0).address })
+
+async function nonceOfSettling(payments: QueuedPayment[]): Promise<number> {
+  const halves = (await Promise.all(payments.map((one) => stack.halves(one)))).flat()
+  const found = await Promise.all(
+    [...new Set(halves.map((half) => half.txHash))].map((hash) =>
+      stack.served.client.getTransaction({ hash: hash as Hex }),
+    ),
+  )
+  return Math.max(...found.map(({ nonce }) => nonce))
+}
+
+describe('turns', () => {
+  test('behavior: high values and wallets with code, however many, leave every second transaction to the others', async () => {
+    const alwaysYes: Hex = '0x631626ba7e60e01b60005260206000f3'
+    const buyers = await stack.buyers(8, 12_000_000n)
+    for (const buyer of buyers) await stack.queue({ buyer, price: 12_000_000n, acceptedAt: hourAgo() })
+    for (const payment of await queueDue(stack, 30))
+      await testClient(stack).setCode({ address: payment.provider.from, bytecode: alwaysYes })
+    await stack.database`
+      update payment set payer_has_code = true where concluded_at is null and price < 10000000`
+    const ordinary = await queueDue(stack, 5)
+    const nonce = await nonceOf()
+    await whileRunning(stack.keeper(), () => until('they are settled', () => stack.isSettled(ordinary)))
+    expect((await nonceOfSettling(ordinary)) - nonce).toBeLessThanOrEqual(1)
+  })
+})
+
+test('behavior: what would expire goes at any cost but the price cap, and the others wait', async () => {
+  const waiting = await queueDue(stack, 2)
+  const [buyer] = await stack.buyers(1, 50_000n)
+  if (!buyer) throw new Error('no buyer')
+  const expiring = await stack.queue({ buyer, price: 50_000n, validFor: 200 })
+  const nonce = await nonceOf()
+  const dear = stack.keeper({
+    settings: { ...stack.settings, gasPerFee: 10n, gasTokenUsd: 1_000_000_000_000n },
+  })
+  await whileRunning(dear, () => until('it is settled', () => stack.isSettled([expiring])))
+  expect((await nonceOf()) - nonce).toBe(1)
+  // They share its transaction where there is room, as ever.
+  expect(waiting).toHaveLength(2)
+})
+
+test('behavior: a host that stands still in the middle of its claim stops nobody else’s', async () => {
+  const [taken] = await queueDue(stack, 1)
+  const others = await queueDue(stack, 2)
+  if (!taken) throw new Error('nothing queued')
+  let goOn = () => {}
+  const frozen = new Promise<void>((resolve) => {
+    goOn = resolve
+  })
+  let isStanding = false
+  // All that a session can hold which a keeper has ever taken for a claim: the lock of claims, and its payments' rows.
+  const standing = stack.database.begin(async (tx) => {
+    await tx`select pg_advisory_xact_lock(7402002, ${stack.served.network.chainId})`
+    await tx`select 1 from payment where id = ${taken.paymentId} for update`
+    isStanding = true
+    await frozen
+  })
+  await until('it stands still', () => isStanding)
+  try {
+    await whileRunning(stack.keeper(), () => until('the others are settled', () => stack.isSettled(others)))
+    expect(await stack.isSettled([taken])).toBe(false)
+  } finally {
+    goOn()
+    await standing
+  }
+  await whileRunning(stack.keeper(), () => until('it is settled as well', () => stack.isSettled([taken])))
+})
