@@ -8,6 +8,7 @@ import { parseChallenge } from '../protocol/challenge.ts'
 import { type NetworkName, networkByName } from '../protocol/networks.ts'
 import { parsePayload } from '../protocol/payload.ts'
 import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import { checkChallenge } from './checkChallenge.ts'
 import {
   ChallengeRefusedError,
   type ClientError,
@@ -18,8 +19,8 @@ import {
   PaymentVerificationError,
   readProblem,
 } from './errors.ts'
-import { checkChallenge, type Payer, type SignedPayment, signPayment } from './payment.ts'
-import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'
+import { type Payer, type SignedPayment, signPayment } from './payment.ts'
+import { type Gateway, type Settlement, settleNow, waitForSettlement } from './settlement.ts'
 import { type Answer, type Deadline, pause, send, startDeadline, waitFor } from './transport.ts'
 
 export type ClientOptions = {
@@ -145,6 +146,7 @@ export function createClient(options: ClientOptions): Client {
   const receiptKeys = createRemoteJWKSet(new URL(`${gatewayUrl.replace(/\/+$/, '')}/.well-known/jwks.json`), {
     [customFetch]: fetch,
   })
+  const gateway = { fetch, log, defaultTimeoutMs, receiptKeys }
 
   async function request<Data>(
     path: string,
@@ -183,7 +185,7 @@ export function createClient(options: ClientOptions): Client {
   ): Promise<PaidResponse<Data>> {
     if (answer.status < 200 || answer.status > 299) throw toError(answer, signed)
     const receipt = answer.headers.get('service-receipt') ?? undefined
-    const claims = receipt && (await readReceipt(receipt, signed, deadline))
+    const claims = receipt && (await readReceipt(receipt, signed, deadline, gateway))
     return {
       data: answer.body as Data,
       status: answer.status,
@@ -193,25 +195,6 @@ export function createClient(options: ClientOptions): Client {
       paymentId: claims ? claims.paymentId : undefined,
       payment: signed,
     }
-  }
-
-  /** The claims of a receipt that the gateway signed, for the payment that was sent. */
-  async function readReceipt(
-    receipt: string,
-    signed: SignedPayment | undefined,
-    deadline: Deadline,
-  ): Promise<ReceiptClaims | undefined> {
-    try {
-      const claims = await waitFor(verifyReceipt(receipt, receiptKeys), deadline)
-      const isOurs = signed?.payloads.every(
-        (payload, half) => parsePayload(payload).nonce === claims.authorizations[half]?.nonce,
-      )
-      if (isOurs ?? true) return claims
-      log('the receipt is for another payment')
-    } catch (error) {
-      log(`the receipt could not be verified: ${error instanceof Error ? error.message : error}`)
-    }
-    return undefined
   }
 
   async function pay(url: string, answer: Answer, signal: AbortSignal): Promise<SignedPayment> {
@@ -248,7 +231,6 @@ export function createClient(options: ClientOptions): Client {
     }
   }
 
-  const gateway = { fetch, log, defaultTimeoutMs, receiptKeys }
   return {
     address: payer.address,
     request,
@@ -297,6 +279,26 @@ function withAuthorization(init: RequestInit, value: string): RequestInit {
   const headers = new Headers(init.headers)
   headers.set('authorization', value)
   return { ...init, headers }
+}
+
+/** The claims of a receipt that the gateway signed for the payment that was sent; undefined for any other receipt. */
+async function readReceipt(
+  receipt: string,
+  signed: SignedPayment | undefined,
+  deadline: Deadline,
+  { receiptKeys, log }: Pick<Gateway, 'receiptKeys' | 'log'>,
+): Promise<ReceiptClaims | undefined> {
+  try {
+    const claims = await waitFor(verifyReceipt(receipt, receiptKeys), deadline)
+    const isOurs = signed?.payloads.every(
+      (payload, half) => parsePayload(payload).nonce === claims.authorizations[half]?.nonce,
+    )
+    if (isOurs ?? true) return claims
+    log('the receipt is for another payment')
+  } catch (error) {
+    log(`the receipt could not be verified: ${error instanceof Error ? error.message : error}`)
+  }
+  return undefined
 }
 
 function readChallenge(answer: Answer) {

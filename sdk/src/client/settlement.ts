@@ -17,7 +17,8 @@ export type Settlement = {
   receipt: string
 }
 
-type Gateway = {
+/** What the client's calls to its gateway share. */
+export type Gateway = {
   fetch: typeof globalThis.fetch
   log: (message: string) => void
   defaultTimeoutMs: number

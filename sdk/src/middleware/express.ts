@@ -8,10 +8,11 @@ import {
   paymentIdHeader,
   paymentStatusHeader,
   receiptHeader,
-  type VerifiedPayment,
 } from './gate.ts'
+import type { VerifiedPayment } from './verification.ts'
 
-export type { GateOptions, VerifiedPayment } from './gate.ts'
+export type { GateOptions } from './gate.ts'
+export type { VerifiedPayment } from './verification.ts'
 
 /** What the middleware adds to Express' request: `req.payment`. The same stands in `res.locals.payment`. */
 export type PaidRequest = { payment: VerifiedPayment }

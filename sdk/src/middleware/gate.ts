@@ -6,7 +6,7 @@ import type { NetworkName } from '../protocol/networks.ts'
 import { splitPrice } from '../protocol/tier.ts'
 import { type GatewayAnswer, postToGateway } from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
-import { askForVerification, voidLostVerification } from './verification.ts'
+import { askForVerification, type VerifiedPayment, voidLostVerification } from './verification.ts'
 
 export type GateOptions = {
   /** The gateway's URL. */
@@ -26,14 +26,6 @@ export type GateOptions = {
   timeout?: number
   /** Origin that buyers use, where the server sees another one (behind a proxy). */
   publicUrl?: string
-}
-
-/** What the handler gets. */
-export type VerifiedPayment = {
-  verified: true
-  /** The gateway's receipt, JWS compact. */
-  receipt: string
-  paymentId: string
 }
 
 type GateRequest = {
@@ -69,6 +61,7 @@ export const paymentStatusHeader = 'Service-Payment-Status'
 
 const endpointTtlMs = 60_000
 const maxCachedEndpoints = 1000
+
 /**
  * The middleware without a framework: what to answer, or whether to serve.
  *
@@ -84,7 +77,7 @@ export function createGate(options: GateOptions): Gate {
   const pricing = { usdcPerUnit: String(options.pricing.usdcPerUnit) }
   const split = splitPrice(parseUsdc(pricing.usdcPerUnit))
   const gateway = { gatewayUrl, apiKey, timeoutMs: timeout }
-  const endpoints = new Map<string, { endpointId: string; expiresAt: number }>()
+  const endpoints = createEndpointCache()
 
   async function check(asked: GateRequest): Promise<GateDecision> {
     // What answers a GET answers its HEAD (RFC 9110 section 9.3.2), for the same price.
@@ -135,7 +128,7 @@ export function createGate(options: GateOptions): Gate {
     })
     if (answer?.status !== 200) return answer
     try {
-      rememberEndpoint(routeOf(request), parseChallenge(answer.body).endpointId)
+      endpoints.set(routeOf(request), parseChallenge(answer.body).endpointId)
       return answer
     } catch {
       return undefined
@@ -148,11 +141,11 @@ export function createGate(options: GateOptions): Gate {
     { macaroon, payloads }: Extract<AuthorizationHeader, { kind: 'payment' }>,
   ): Promise<GateDecision> {
     const route = routeOf(request)
-    let endpointId = options.endpointId ?? cachedEndpoint(route)
+    let endpointId = options.endpointId ?? endpoints.get(route)
     if (!endpointId) {
       // Never from the macaroon: a buyer would choose the endpoint that it was bought for.
       const answer = await challenge(request, resource)
-      endpointId = cachedEndpoint(route)
+      endpointId = endpoints.get(route)
       if (!endpointId) return refuseChallenge(answer)
     }
     const call = {
@@ -164,21 +157,12 @@ export function createGate(options: GateOptions): Gate {
     // Nothing is served for it, so nothing may be charged.
     if (mayBeAccepted && apiKey) void voidLostVerification(gateway, call, voidById)
     if (!answer) return unavailable('The gateway did not answer')
-    const { verified, receipt, paymentId, code, detail } = (answer.body ?? {}) as Record<string, unknown>
-    if (answer.status === 200) {
-      if (verified !== true || typeof receipt !== 'string' || typeof paymentId !== 'string') {
-        return unavailable('The gateway answered without a receipt')
-      }
-      return { kind: 'serve', payment: { verified, receipt, paymentId } }
-    }
+    if (answer.status === 200) return serve(answer)
     endpoints.delete(route)
     if (answer.status === 402) {
-      return demand(
-        request,
-        resource,
-        isErrorCode(code) ? code : 'invalid_signature',
-        typeof detail === 'string' ? detail : undefined,
-      )
+      const { code, detail } = (answer.body ?? {}) as Record<string, unknown>
+      const known = isErrorCode(code) ? code : 'invalid_signature'
+      return demand(request, resource, known, typeof detail === 'string' ? detail : undefined)
     }
     return [400, 409, 413, 422, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
   }
@@ -194,18 +178,32 @@ export function createGate(options: GateOptions): Gate {
     return apiKey ? voidById(paymentId) : false
   }
 
-  function cachedEndpoint(route: string): string | undefined {
-    const cached = endpoints.get(route)
-    return cached && cached.expiresAt > Date.now() ? cached.endpointId : undefined
-  }
-
-  function rememberEndpoint(route: string, endpointId: string): void {
-    // Only routes that the gateway knows get here; the bound is for wildcards.
-    if (endpoints.size >= maxCachedEndpoints) endpoints.clear()
-    endpoints.set(route, { endpointId, expiresAt: Date.now() + endpointTtlMs })
-  }
-
   return { check, void: voidPayment }
+}
+
+/** Remembers for a minute which endpoint a route is, by {@link routeOf}. */
+function createEndpointCache() {
+  const endpoints = new Map<string, { endpointId: string; expiresAt: number }>()
+  return {
+    get(route: string): string | undefined {
+      const cached = endpoints.get(route)
+      return cached && cached.expiresAt > Date.now() ? cached.endpointId : undefined
+    },
+    set(route: string, endpointId: string): void {
+      // Only routes that the gateway knows get here. The bound is for endpoints registered with a wildcard.
+      if (endpoints.size >= maxCachedEndpoints) endpoints.clear()
+      endpoints.set(route, { endpointId, expiresAt: Date.now() + endpointTtlMs })
+    },
+    delete: (route: string) => endpoints.delete(route),
+  }
+}
+
+function serve({ body }: GatewayAnswer): GateDecision {
+  const { verified, receipt, paymentId } = (body ?? {}) as Record<string, unknown>
+  if (verified !== true || typeof receipt !== 'string' || typeof paymentId !== 'string') {
+    return unavailable('The gateway answered without a receipt')
+  }
+  return { kind: 'serve', payment: { verified, receipt, paymentId } }
 }
 
 function routeOf({ method, url }: GateRequest): string {

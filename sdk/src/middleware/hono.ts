@@ -1,15 +1,10 @@
 import type { Context, MiddlewareHandler } from 'hono'
 import { paidCacheControl } from './cacheControl.ts'
-import {
-  createGate,
-  type GateOptions,
-  paymentIdHeader,
-  paymentStatusHeader,
-  receiptHeader,
-  type VerifiedPayment,
-} from './gate.ts'
+import { createGate, type GateOptions, paymentIdHeader, paymentStatusHeader, receiptHeader } from './gate.ts'
+import type { VerifiedPayment } from './verification.ts'
 
-export type { GateOptions, VerifiedPayment } from './gate.ts'
+export type { GateOptions } from './gate.ts'
+export type { VerifiedPayment } from './verification.ts'
 
 /** What the middleware adds to Hono's context: `c.get('payment')`. */
 export type PaymentVariables = { payment: VerifiedPayment }

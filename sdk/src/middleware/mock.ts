@@ -4,7 +4,7 @@ import { type Challenge, createChallenge, maxTimeoutSeconds } from '../protocol/
 import { networks } from '../protocol/networks.ts'
 import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
 import { effectiveRate, type Split } from '../protocol/tier.ts'
-import type { VerifiedPayment } from './gate.ts'
+import type { VerifiedPayment } from './verification.ts'
 
 /*
  * Mock mode (SPEC 4.5): the same shapes without a gateway, a signature or a chain. Nothing here can be mistaken for

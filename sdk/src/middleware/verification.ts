@@ -7,6 +7,15 @@ import {
   sleep,
 } from './gatewayClient.ts'
 
+/** What the handler of a paid request gets. */
+export type VerifiedPayment = {
+  verified: true
+  /** The gateway's receipt as JWS compact; `verifyReceipt` of `@tollkeeper/sdk/audit` reads it. */
+  receipt: string
+  /** The payment's identifier at the gateway, `pay_…`. */
+  paymentId: string
+}
+
 /**
  * What a verification came to.
  *

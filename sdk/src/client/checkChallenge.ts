@@ -1,0 +1,65 @@
+import type { Address } from 'viem'
+import { formatUsdc } from '../protocol/amount.ts'
+import type { Challenge } from '../protocol/challenge.ts'
+import type { Network } from '../protocol/networks.ts'
+import { ChallengeRefusedError } from './errors.ts'
+
+/** What a challenge is held against before anything is signed. */
+export type PaymentPolicy = {
+  /** URL that was asked for. */
+  url: string
+  /** URL that the challenge came from. */
+  answeredBy: string
+  gatewayUrl: string
+  network: Network
+  usdc: Address
+  /** Base units, both payments together. */
+  maxPayment: bigint | undefined
+}
+
+/**
+ * Refuses a challenge that asks for something else than the caller wanted to pay for.
+ *
+ * @throws {ChallengeRefusedError}
+ */
+export function checkChallenge(challenge: Challenge, policy: PaymentPolicy): void {
+  const { network, usdc, maxPayment } = policy
+  const [provider, fee] = challenge.accepts
+  const origin = new URL(policy.url).origin
+  if (originOf(policy.answeredBy) !== origin) {
+    throw new ChallengeRefusedError(`${origin} redirected to ${policy.answeredBy}, which asks for it`)
+  }
+  if (originOf(provider.resource) !== origin) {
+    throw new ChallengeRefusedError(`it is for ${provider.resource}, not for ${origin}`)
+  }
+  if (provider.network !== network.name) {
+    throw new ChallengeRefusedError(
+      `it is for the network ${provider.network}, this client pays on ${network.name}`,
+    )
+  }
+  if (provider.asset !== usdc) {
+    throw new ChallengeRefusedError(
+      `it asks for the token ${provider.asset}, USDC on ${network.name} is ${usdc}`,
+    )
+  }
+  if (canonicalUrl(challenge.issuer) !== canonicalUrl(policy.gatewayUrl)) {
+    throw new ChallengeRefusedError(
+      `it comes from the gateway ${challenge.issuer}, not from ${policy.gatewayUrl}`,
+    )
+  }
+  const amount = BigInt(provider.maxAmountRequired) + BigInt(fee.maxAmountRequired)
+  if (maxPayment !== undefined && amount > maxPayment) {
+    throw new ChallengeRefusedError(
+      `it asks for ${formatUsdc(amount)} USDC, maxPaymentUsdc is ${formatUsdc(maxPayment)}`,
+    )
+  }
+}
+
+/** A URL without what does not change where it points: default port, case of the host, trailing slashes. */
+function canonicalUrl(url: string): string {
+  return URL.canParse(url) ? new URL(url).href.replace(/\/+$/, '') : url
+}
+
+function originOf(url: string): string | undefined {
+  return URL.canParse(url) ? new URL(url).origin : undefined
+}
