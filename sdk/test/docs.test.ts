@@ -1,57 +1,48 @@
-import { execFile } from 'node:child_process'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { promisify } from 'node:util'
 import { describe, expect, test } from 'vitest'
 import { errorCodes } from '../src/protocol/errors.ts'
+import { compile, readExports, readSnippets, runSnippets } from './snippets.ts'
 
-const run = promisify(execFile)
 const root = join(import.meta.dirname, '..', '..')
-const snippetPattern = /^```ts(?: (\w+))?\n([\s\S]*?)^```$/gm
-
-type Snippet = { name: string; source: string; isRun: boolean; expected: string }
-
-async function snippetsOf(file: string): Promise<Snippet[]> {
-  const text = await readFile(join(root, file), 'utf8')
-  return [...text.matchAll(snippetPattern)].map(([, word, source = ''], index) => ({
-    name: `${file} ${index + 1}`,
-    source,
-    isRun: word === 'run',
-    // The comments at the end are what it prints.
-    expected: /((?:^\/\/ .*\n)+)$/m.exec(source)?.[1]?.replaceAll(/^\/\/ /gm, '') ?? '',
-  }))
-}
-
 const files = ['README.md', 'docs/protocol.md', 'sdk/README.md']
-const snippets = (await Promise.all(files.map(snippetsOf))).flat()
+const snippets = (await Promise.all(files.map(readSnippets))).flat()
+const exports = readExports()
+// Two entry points may export the same.
+const examples = [
+  ...new Map(
+    exports.flatMap((exported) => exported.examples.map((example) => [example.source, example])),
+  ).values(),
+]
 
-describe('snippets', () => {
-  test('behavior: all of them compile', async () => {
-    const folder = await mkdtemp(join(import.meta.dirname, '.snippets-'))
-    try {
-      await Promise.all(
-        snippets.map(({ source }, index) => writeFile(join(folder, `${index}.ts`), `${source}\nexport {}\n`)),
-      )
-      await writeFile(
-        join(folder, 'tsconfig.json'),
-        JSON.stringify({ extends: '../../../tsconfig.json', include: ['*.ts'], exclude: [] }),
-      )
-      await run(join(root, 'node_modules/.bin/tsc'), ['-p', folder]).catch((error: { stdout?: string }) => {
-        throw new Error(error.stdout)
-      })
-    } finally {
-      await rm(folder, { recursive: true })
-    }
+describe('exports', () => {
+  test('behavior: each is described, and each function, class and constant has an example', () => {
+    const values = exports.filter(({ isValue }) => isValue)
+    expect(values.length).toBeGreaterThan(50)
+    expect(exports.filter(({ summary }) => summary === '').map(({ name }) => name)).toEqual([])
+    expect(values.filter((value) => value.examples.length === 0).map(({ name }) => name)).toEqual([])
   })
 
-  test.each(snippets.filter(({ isRun }) => isRun))(
-    'default: $name prints what it says',
-    async ({ source, expected }) => {
-      const args = ['--conditions=@tollkeeper/source', '--input-type=module-typescript', '--eval', source]
-      const { stdout } = await run(process.execPath, args, { cwd: root })
-      expect(stdout).toBe(expected)
-    },
-  )
+  test('behavior: each example imports what it shows', () => {
+    const others = exports.filter((exported) => {
+      const [, symbol] = exported.name.split(' ')
+      const pattern = new RegExp(`import \\{[^}]*\\b${symbol}\\b[^}]*\\} from '@tollkeeper/sdk`)
+      return exported.examples.some(({ source }) => !pattern.test(source))
+    })
+    expect(others.map(({ name }) => name)).toEqual([])
+  })
+})
+
+describe('snippets and examples', () => {
+  test('behavior: all of them compile', () => compile([...snippets, ...examples]))
+
+  test('behavior: what is run prints what it says', async () => {
+    const run = [...snippets, ...examples].filter(({ isRun }) => isRun)
+    expect(run.length).toBeGreaterThan(30)
+    const printed = await runSnippets(run)
+    const named = (texts: string[]) => Object.fromEntries(run.map(({ name }, index) => [name, texts[index]]))
+    expect(named(printed)).toEqual(named(run.map(({ expected }) => expected)))
+  })
 })
 
 test('behavior: docs/protocol.md lists every error code', async () => {

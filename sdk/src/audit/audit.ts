@@ -18,6 +18,7 @@ const signaturesAtOnce = 64
 /** RFC 7515, 7.1. */
 const compactPattern = /^[\w-]+\.[\w-]+\.[\w-]+$/
 
+/** How far an audit has come. */
 export type AuditProgress = {
   /** Signatures checked, authorizations found on chain, transfers of a wallet found. */
   step: 'signatures' | 'chain' | 'wallet'
@@ -26,6 +27,7 @@ export type AuditProgress = {
   total?: number
 }
 
+/** What is audited, and which keys and nodes are trusted. */
 export type AuditOptions = {
   /** Receipts as JWS compact, in any order; the same payment signed anew may be among them. */
   receipts: readonly string[]
@@ -52,17 +54,28 @@ export type AuditOptions = {
 }
 
 /**
- * Compares receipts with the chain, trusting nobody but the keys and the nodes it is given.
+ * Compares receipts with the chain, and trusts nobody but the keys and the nodes that it is given.
  *
- * Each receipt's signature is checked; each of its two authorizations is looked for in USDC's own logs:
- * AuthorizationUsed with the Transfer right after it, in a canonical block. Neither the gateway nor any contract of ours
- * is asked. Fails rather than conclude anything from a call that failed.
+ * Checks each receipt's signature, and looks for each of its two authorizations in USDC's own logs: AuthorizationUsed with
+ * the Transfer right after it, in a canonical block. Asks neither the gateway nor any contract of ours. A call that fails
+ * makes the audit fail, because nothing may be concluded from it.
  *
- * @throws {BaseError} `unknown_network` for a receipt on a chain that no node was given for; `dependency_unavailable`
- * where a chain can't be read.
+ * @returns a verdict for each receipt and sums by provider and by batch. Amounts are USDC base units, times Unix seconds.
+ * @throws {ProtocolError} `unknown_network` for a receipt on a chain that no node was given for; `dependency_unavailable`
+ * where a chain or the keys can't be read.
  * @example
- * const report = await audit({ receipts, jwks, rpcUrls: ['http://127.0.0.1:8545'] })
- * console.log(report.reconciled, report.states)
+ * import { audit } from '@tollkeeper/sdk/audit'
+ *
+ * // Whether every receipt is settled, or voided with nothing moved.
+ * export async function isReconciled(receipts: string[]): Promise<boolean> {
+ *   const report = await audit({
+ *     receipts,
+ *     jwks: 'https://gateway.example/.well-known/jwks.json',
+ *     issuer: 'https://gateway.example',
+ *     rpcUrls: ['http://127.0.0.1:8545'],
+ *   })
+ *   return report.reconciled
+ * }
  */
 export async function audit(options: AuditOptions): Promise<AuditReport> {
   const { wallets = [], onProgress = () => {} } = options

@@ -14,6 +14,7 @@ import type { NetworkName } from '../protocol/networks.ts'
  */
 export type AuditState = 'settled' | 'pending' | 'mismatch' | 'missing' | 'cancelled' | 'forged' | 'duplicate'
 
+/** Why a receipt, or one half of its payment, is in its {@link AuditState}. */
 export type AuditReason =
   /** pending: mined, but not deep enough. */
   | 'confirming'
@@ -43,6 +44,7 @@ export type AuditReason =
   /** duplicate: see `duplicateOf`. */
   | 'authorization_shared'
 
+/** What an audit says of one half of a payment: what the receipt promises, and what the chain has. */
 export type AuditedHalf = {
   half: 'provider' | 'platform'
   state: Exclude<AuditState, 'forged' | 'duplicate'>
@@ -65,6 +67,7 @@ export type AuditedHalf = {
   }
 }
 
+/** What an audit says of one receipt. */
 export type AuditedReceipt = {
   /** Place in the list that was audited, from 0. */
   position: number
@@ -138,6 +141,7 @@ export type BatchTotal = {
   platformAmount: bigint
 }
 
+/** The transfers of one wallet on one network, and those that no receipt accounts for. */
 export type WalletAudit = {
   wallet: Address
   network: NetworkName
@@ -151,6 +155,7 @@ export type WalletAudit = {
   unreceipted: UnreceiptedTransfer[]
 }
 
+/** The result of an audit. Amounts are USDC base units. */
 export type AuditReport = {
   /** Every receipt reconciles, and no transfer of the wallet lacks one. */
   reconciled: boolean

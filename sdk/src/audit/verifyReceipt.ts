@@ -12,6 +12,7 @@ import { parseReceiptClaims, type ReceiptClaims } from '../protocol/receipt.ts'
 /** The gateway's public keys: a JWKS object, the URL that serves one (`/.well-known/jwks.json`), or jose's key set. */
 export type ReceiptKeys = JSONWebKeySet | JWTVerifyGetKey | URL | string
 
+/** The claims of a receipt whose signature was verified. */
 export type VerifiedReceipt = ReceiptClaims & {
   /** Key that signed it. */
   kid: string
@@ -23,14 +24,23 @@ const remoteKeys = new Map<string, JWTVerifyGetKey>()
 const localKeys = new WeakMap<JSONWebKeySet, JWTVerifyGetKey>()
 
 /**
- * Verifies a receipt's signature (ES256 only) and that its claims agree with each other.
+ * Verifies a receipt's signature (JWS, ES256 only; SPEC 2.5) and checks that its claims agree with each other.
  *
- * It proves that the gateway accepted the payment, not that money moved: that is on the chain.
+ * It proves that the gateway accepted the payment, not that money moved: `audit` looks for that on the chain.
  *
- * @param options.issuer the gateway's public URL; a receipt of another `iss` is refused.
+ * @param jws the receipt in JWS compact form (RFC 7515).
+ * @param keys the gateway's JWKS, or its URL, `/.well-known/jwks.json` at the gateway. It is fetched once, and again for
+ * a key that isn't in it.
+ * @param options.issuer the gateway's public URL; refuses a receipt with another `iss`.
+ * @returns the claims; amounts are decimal strings of USDC base units.
  * @throws {ProtocolError} `invalid_receipt`; `dependency_unavailable` where the keys can't be fetched.
  * @example
- * const receipt = await verifyReceipt(jws, 'https://gateway.example/.well-known/jwks.json')
+ * import { verifyReceipt } from '@tollkeeper/sdk/audit'
+ *
+ * export async function totalOf(receipt: string): Promise<bigint> {
+ *   const { totalUsdc } = await verifyReceipt(receipt, 'https://gateway.example/.well-known/jwks.json')
+ *   return BigInt(totalUsdc)
+ * }
  */
 export async function verifyReceipt(
   jws: string,

@@ -23,6 +23,7 @@ import { type Payer, type SignedPayment, signPayment } from './payment.ts'
 import { type Gateway, type Settlement, settleNow, waitForSettlement } from './settlement.ts'
 import { type Answer, type Deadline, pause, send, startDeadline, waitFor } from './transport.ts'
 
+/** Options of {@link createClient} (SPEC 4.6). */
 export type ClientOptions = {
   /** Public URL of the gateway whose challenges are paid. */
   gatewayUrl: string
@@ -52,6 +53,7 @@ export type ClientOptions = {
   fetch?: typeof globalThis.fetch
 }
 
+/** Options of {@link Client.request} (SPEC 4.6). */
 export type RequestOptions = {
   method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   /** An object is sent as JSON. Streams, forms and bytes are refused: the body is sent twice, as JSON or text. */
@@ -64,6 +66,7 @@ export type RequestOptions = {
   payment?: SignedPayment
 }
 
+/** The answer to {@link Client.request}, with the receipt where it was paid for (SPEC 4.6). */
 export type PaidResponse<Data = unknown> = {
   /** Parsed JSON, text as a string, anything else as bytes; null without a body. */
   data: Data
@@ -82,6 +85,7 @@ export type PaidResponse<Data = unknown> = {
   payment: SignedPayment | undefined
 }
 
+/** A client that pays. Each of its methods keeps to one deadline. */
 export type Client = {
   /** The paying wallet. */
   address: Address
@@ -124,9 +128,21 @@ const notJson = [ReadableStream, FormData, URLSearchParams, Blob, ArrayBuffer, U
 /**
  * Creates a client that pays for HTTP requests in USDC (SPEC 4.6).
  *
+ * @throws {TypeError} for a key, URL or missing `usdcAddress` that it can't work with.
+ * @throws {ProtocolError} `unknown_network`; `invalid_field` for a `maxPaymentUsdc` that isn't a USDC amount.
  * @example
- * const client = createClient({ gatewayUrl, walletPrivateKey, network: 'base', maxPaymentUsdc: '0.10' })
- * const { data, receipt, paymentId } = await client.request('https://api.example.com/weather')
+ * import { createClient } from '@tollkeeper/sdk'
+ *
+ * export async function readWeather() {
+ *   const client = createClient({
+ *     gatewayUrl: 'https://gateway.example',
+ *     walletPrivateKey: process.env.WALLET_PRIVATE_KEY,
+ *     network: 'base',
+ *     maxPaymentUsdc: '0.10',
+ *   })
+ *   const { data, receipt, paymentId } = await client.request('https://api.example/weather')
+ *   return { data, receipt, paymentId }
+ * }
  */
 export function createClient(options: ClientOptions): Client {
   const { gatewayUrl, facilitatorUrl, baseUrl = gatewayUrl, mockPayments = false } = options

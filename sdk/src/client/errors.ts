@@ -1,7 +1,10 @@
 import { type ErrorCode, isErrorCode } from '../protocol/errors.ts'
 import type { SignedPayment } from './payment.ts'
 
-/** Codes that arise in the client itself; the others come from the gateway, the provider or the protocol. */
+/**
+ * A stable code of a {@link ClientError}: an {@link ErrorCode} of the gateway, the provider or the protocol, or one that
+ * arises in the client itself.
+ */
 export type ClientErrorCode =
   | ErrorCode
   | 'timeout'
@@ -12,6 +15,7 @@ export type ClientErrorCode =
   | 'http_error'
   | 'response_too_large'
 
+/** What a client error carries besides its code and message. */
 export type ClientErrorOptions = {
   cause?: unknown
   /** HTTP status of the answer, where there was one. */
@@ -23,7 +27,20 @@ export type ClientErrorOptions = {
   paymentId?: string
 }
 
-/** Every error that the client throws. `code` is stable; the message is for people. */
+/**
+ * The base of every error that the client throws. `code` is stable, and the message is for people.
+ *
+ * @example
+ * import { type Client, ClientError } from '@tollkeeper/sdk'
+ *
+ * // Repeats a request whose answer was lost after payment. It can't be charged twice.
+ * export async function requestSafely(client: Client, path: string) {
+ *   return client.request(path).catch((error: unknown) => {
+ *     if (error instanceof ClientError && error.payment) return client.request(path, { payment: error.payment })
+ *     throw error
+ *   })
+ * }
+ */
 export class ClientError extends Error {
   override readonly name: string = 'ClientError'
   readonly code: ClientErrorCode
@@ -46,7 +63,20 @@ export class ClientError extends Error {
   }
 }
 
-/** No answer within the timeout. */
+/**
+ * Thrown where no answer came within the timeout (`timeout`).
+ *
+ * @example
+ * import { type Client, RequestTimeoutError } from '@tollkeeper/sdk'
+ *
+ * // Returns undefined where the payment isn't settled within a minute.
+ * export async function settledSoon(client: Client, paymentId: string) {
+ *   return client.waitForSettlement(paymentId, { timeoutMs: 60_000 }).catch((error: unknown) => {
+ *     if (error instanceof RequestTimeoutError) return undefined
+ *     throw error
+ *   })
+ * }
+ */
 export class RequestTimeoutError extends ClientError {
   override readonly name = 'RequestTimeoutError'
 
@@ -55,7 +85,17 @@ export class RequestTimeoutError extends ClientError {
   }
 }
 
-/** The caller gave up, by its `signal`, after the payment was sent. Before that, the signal's own reason is thrown. */
+/**
+ * Thrown where the caller's `signal` fired after the payment was sent (`aborted`). Before that, the client throws the
+ * signal's own reason.
+ *
+ * @example
+ * import { RequestAbortedError } from '@tollkeeper/sdk'
+ *
+ * // The payment that an aborted request has sent, to be presented again.
+ * export const paymentOf = (error: unknown) =>
+ *   error instanceof RequestAbortedError ? error.payment : undefined
+ */
 export class RequestAbortedError extends ClientError {
   override readonly name = 'RequestAbortedError'
 
@@ -64,7 +104,14 @@ export class RequestAbortedError extends ClientError {
   }
 }
 
-/** The connection failed. */
+/**
+ * Thrown where the connection failed (`network_error`).
+ *
+ * @example
+ * import { NetworkError } from '@tollkeeper/sdk'
+ *
+ * export const isOffline = (error: unknown) => error instanceof NetworkError
+ */
 export class NetworkError extends ClientError {
   override readonly name = 'NetworkError'
 
@@ -77,7 +124,16 @@ export class NetworkError extends ClientError {
   }
 }
 
-/** A challenge that this client will not sign for: another origin, network, token or gateway, or over the limit. */
+/**
+ * Thrown for a challenge that this client will not sign (`challenge_refused`): it is for another origin, network, token or
+ * gateway, or its price is over `maxPaymentUsdc`. Nothing was paid.
+ *
+ * @example
+ * import { ChallengeRefusedError } from '@tollkeeper/sdk'
+ *
+ * export const isTooDear = (error: unknown) =>
+ *   error instanceof ChallengeRefusedError && error.message.includes('maxPaymentUsdc')
+ */
 export class ChallengeRefusedError extends ClientError {
   override readonly name = 'ChallengeRefusedError'
 
@@ -86,7 +142,14 @@ export class ChallengeRefusedError extends ClientError {
   }
 }
 
-/** The payer's USDC does not cover this payment and what it has unsettled. */
+/**
+ * Thrown where the payer's USDC does not cover this payment and its unsettled ones (`insufficient_balance`).
+ *
+ * @example
+ * import { InsufficientBalanceError } from '@tollkeeper/sdk'
+ *
+ * export const needsFunding = (error: unknown) => error instanceof InsufficientBalanceError
+ */
 export class InsufficientBalanceError extends ClientError {
   override readonly name = 'InsufficientBalanceError'
 
@@ -95,7 +158,20 @@ export class InsufficientBalanceError extends ClientError {
   }
 }
 
-/** The facilitator's wallet can't pay for the settlement's gas. */
+/**
+ * Thrown where the facilitator's wallet can't pay for the settlement's gas (`insufficient_gas_funds`).
+ *
+ * @example
+ * import { type Client, InsufficientGasError, type SignedPayment } from '@tollkeeper/sdk'
+ *
+ * // Leaves a payment to the gateway's next batch where the facilitator has run out of gas.
+ * export async function settle(client: Client, payment: SignedPayment) {
+ *   return client.settleNow(payment).catch((error: unknown) => {
+ *     if (error instanceof InsufficientGasError) return undefined
+ *     throw error
+ *   })
+ * }
+ */
 export class InsufficientGasError extends ClientError {
   override readonly name = 'InsufficientGasError'
 
@@ -104,7 +180,15 @@ export class InsufficientGasError extends ClientError {
   }
 }
 
-/** The gateway refused the payment: wrong network, missing funds or wrong gateway URL, as `code` says. */
+/**
+ * Thrown where the gateway refused the payment; `code` is the gateway's, and `payment_refused` where it gave none.
+ *
+ * @example
+ * import { PaymentVerificationError } from '@tollkeeper/sdk'
+ *
+ * export const hasExpired = (error: unknown) =>
+ *   error instanceof PaymentVerificationError && error.code === 'macaroon_expired'
+ */
 export class PaymentVerificationError extends ClientError {
   override readonly name = 'PaymentVerificationError'
 
@@ -113,7 +197,16 @@ export class PaymentVerificationError extends ClientError {
   }
 }
 
-/** The challenge or authorization was used before. Nothing was signed again; `paymentId` names what was paid. */
+/**
+ * Thrown where the challenge or authorization was used before (`payment_replayed`). Nothing was signed again.
+ * `paymentId` names what was paid.
+ *
+ * @example
+ * import { PaymentReplayedError } from '@tollkeeper/sdk'
+ *
+ * export const paidBefore = (error: unknown) =>
+ *   error instanceof PaymentReplayedError ? error.paymentId : undefined
+ */
 export class PaymentReplayedError extends ClientError {
   override readonly name = 'PaymentReplayedError'
 
@@ -122,12 +215,27 @@ export class PaymentReplayedError extends ClientError {
   }
 }
 
-/** The payment will not settle: it failed for good or was voided. */
+/**
+ * Thrown where a payment will not settle: it failed for good (`settlement_failed`) or was voided (`payment_voided`).
+ *
+ * @example
+ * import { SettlementError } from '@tollkeeper/sdk'
+ *
+ * export const isVoided = (error: unknown) =>
+ *   error instanceof SettlementError && error.code === 'payment_voided'
+ */
 export class SettlementError extends ClientError {
   override readonly name = 'SettlementError'
 }
 
-/** Any other answer that is not 2xx. */
+/**
+ * Thrown for any other answer that isn't 2xx; `code` is the answer's, or `http_error`.
+ *
+ * @example
+ * import { HttpError } from '@tollkeeper/sdk'
+ *
+ * export const isMissing = (error: unknown) => error instanceof HttpError && error.status === 404
+ */
 export class HttpError extends ClientError {
   override readonly name = 'HttpError'
 }

@@ -4,7 +4,7 @@ import { type Authorization, eip712Domain, transferWithAuthorizationTypes } from
 import type { Network } from '../protocol/networks.ts'
 import { encodePayload } from '../protocol/payload.ts'
 
-/** Whatever can sign EIP-712 typed data for its address: viem's local accounts, smart accounts, a wallet's wrapper. */
+/** Whatever signs EIP-712 typed data for its address: viem's local accounts, smart accounts, a wallet's wrapper. */
 export type Payer = {
   address: Address
   signTypedData(typedData: TransferTypedData): Promise<Hex>
@@ -15,7 +15,7 @@ type TransferTypedData = TypedDataDefinition<
   'TransferWithAuthorization'
 >
 
-/** A challenge that was signed: enough to present it again or to have it settled at once. Holds no secret. */
+/** A challenge that was signed: enough to present it again or to have it settled at once. It holds no secret. */
 export type SignedPayment = {
   requestId: string
   network: string
@@ -27,12 +27,12 @@ export type SignedPayment = {
 }
 
 /**
- * Signs both payments of a checked challenge, the provider's first.
+ * Signs both payments of a challenge that was checked, the provider's first.
  *
- * The nonces follow from the challenge: signing it again can never make a second chargeable authorization.
+ * The nonces follow from the challenge, so signing it again can never make a second chargeable authorization.
  *
- * @param now Unix seconds.
- * @param signal once it has fired, the payer is asked no more.
+ * @param options.now Unix seconds.
+ * @param options.signal once it has fired, the payer is asked for no further signature.
  */
 export async function signPayment(
   challenge: Challenge,

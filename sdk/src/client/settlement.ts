@@ -7,7 +7,7 @@ import { HttpError, InsufficientGasError, NetworkError, readProblem, SettlementE
 import type { SignedPayment } from './payment.ts'
 import { type Answer, type Deadline, pause, send, startDeadline } from './transport.ts'
 
-/** A payment that is settled and confirmed. */
+/** A payment that is settled and confirmed on chain. */
 export type Settlement = {
   paymentId: string
   status: PaymentStatus

@@ -6,7 +6,7 @@ import type { SignedPayment } from './payment.ts'
  * Bytes of an answer that are read at most: whoever answers decides how long its body is, and it is held in memory.
  * Compressed ones count as what they unpack to.
  */
-export const defaultMaxResponseBytes = 16_777_216
+const defaultMaxResponseBytes = 16_777_216
 
 /** One deadline over all HTTP calls of one operation. */
 export type Deadline = {

@@ -14,20 +14,31 @@ import type { VerifiedPayment } from './verification.ts'
 export type { GateOptions } from './gate.ts'
 export type { VerifiedPayment } from './verification.ts'
 
-/** What the middleware adds to Express' request: `req.payment`. The same stands in `res.locals.payment`. */
+/** What the middleware adds to Express' request: `req.payment`. `res.locals.payment` is the same. */
 export type PaidRequest = { payment: VerifiedPayment }
 
 type Request = IncomingMessage & { originalUrl?: string; protocol?: string; payment?: VerifiedPayment }
 type Response = ServerResponse & { locals?: Record<string, unknown> }
 
 /**
- * Express (or Connect) middleware that serves a route only to those who paid (SPEC 4.3).
+ * Creates Express (or Connect) middleware that serves a route only to those who paid (SPEC 4.3).
  *
  * A handler that fails, by an error or a 5xx, gets the payment voided, and the response carries no receipt.
  *
+ * @throws {ProtocolError} `invalid_field` for a price that isn't a USDC amount; `price_below_minimum`.
+ * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
  * @example
- * app.get('/weather', requirePayment({ gatewayUrl, providerId, apiKey, pricing: { usdcPerUnit: '0.05' } }), (req, res) => {
- *   res.json({ sunny: true, paid: res.locals.payment.paymentId })
+ * import { requirePayment } from '@tollkeeper/sdk/middleware/express'
+ * import express from 'express'
+ *
+ * const paid = requirePayment({
+ *   gatewayUrl: 'https://gateway.example',
+ *   providerId: 'prov_1',
+ *   apiKey: process.env.TOLLKEEPER_API_KEY,
+ *   pricing: { usdcPerUnit: '0.05' },
+ * })
+ * express().get('/weather', paid, (_request, response) => {
+ *   response.json({ sunny: true, paid: response.locals.payment.paymentId })
  * })
  */
 export function requirePayment(

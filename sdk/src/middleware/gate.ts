@@ -8,6 +8,7 @@ import { type GatewayAnswer, postToGateway } from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
 import { askForVerification, type VerifiedPayment, voidLostVerification } from './verification.ts'
 
+/** Options of `requirePayment` (SPEC 4.6). */
 export type GateOptions = {
   /** The gateway's URL. */
   gatewayUrl: string

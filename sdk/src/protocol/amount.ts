@@ -10,14 +10,18 @@ export const maxAmount = 2n ** 64n - 1n
 const decimalPattern = /^(0|[1-9]\d{0,13})(?:\.(\d+))?$/
 
 /**
- * Reads a decimal USDC amount into base units.
+ * Reads a decimal USDC amount into base units. A JSON number is read by its shortest decimal form.
  *
- * A JSON number is read by its shortest decimal form. Signs, exponents, leading zeros and more than 6 decimals are
- * refused: rounding is never silent.
+ * Refuses signs, exponents, leading zeros and more than 6 decimals: nothing is ever rounded silently.
  *
+ * @param decimal decimal USDC, such as `'0.05'` or `0.05`.
+ * @returns base units: 1,000,000 are 1 USDC.
  * @throws {ProtocolError} `invalid_field`
  * @example
- * parseUsdc('0.05') // 50000n
+ * import { parseUsdc } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(parseUsdc('0.05'))
+ * // 50000n
  */
 export function parseUsdc(decimal: string | number): bigint {
   const match = decimalPattern.exec(String(decimal))
@@ -37,8 +41,12 @@ export function parseUsdc(decimal: string | number): bigint {
 /**
  * Writes base units as decimal USDC, always with 6 decimals.
  *
+ * @param amount base units.
  * @example
- * formatUsdc(50_000n) // '0.050000'
+ * import { formatUsdc } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(formatUsdc(50_000n))
+ * // 0.050000
  */
 export function formatUsdc(amount: bigint): string {
   const magnitude = amount < 0n ? -amount : amount
@@ -46,12 +54,12 @@ export function formatUsdc(amount: bigint): string {
   return `${amount < 0n ? '-' : ''}${magnitude / unit}.${fraction}`
 }
 
-/** Division of non-negative amounts that rounds up. */
+/** Divides non-negative amounts and rounds up. */
 export function ceilDiv(dividend: bigint, divisor: bigint): bigint {
   return (dividend + divisor - 1n) / divisor
 }
 
-/** Division of non-negative amounts that rounds down. */
+/** Divides non-negative amounts and rounds down. */
 export function floorDiv(dividend: bigint, divisor: bigint): bigint {
   return dividend / divisor
 }

@@ -1,6 +1,12 @@
 import { ProtocolError } from './errors.ts'
 
-/** What an `Authorization` header says about payment. */
+/**
+ * What an `Authorization` header says about payment (SPEC 4.3).
+ *
+ * - `absent`: there is no header, or one of another scheme.
+ * - `mock`: the credentials of mock mode (SPEC 4.5).
+ * - `payment`: a macaroon and two payloads, the provider's first. Nothing in them is verified.
+ */
 export type AuthorizationHeader =
   | { kind: 'absent' }
   | { kind: 'mock' }
@@ -17,14 +23,20 @@ const base64urlPattern = /^[A-Za-z0-9_-]+$/
 /** Node's own limit for all headers together is 16 KiB; two 1 KiB signatures and a macaroon stay below 8 KiB. */
 const maxHeaderLength = 8192
 
-/** The mock credentials of SPEC 4.5. */
+/** The header that pays in mock mode (SPEC 4.5). */
 export const mockAuthorizationHeader = 'x402 mock:mock'
 
 /**
- * Writes `x402 <macaroon>:<payload1>:<payload2>`: the provider's payment first, the platform's second.
+ * Writes the `Authorization` header of a payment (SPEC 4.3): `x402 <macaroon>:<payload1>:<payload2>`.
  *
+ * @param payment the challenge's macaroon, unchanged, and two payloads of {@link encodePayload}: the provider's, then the
+ * platform's.
  * @example
- * headers.set('authorization', encodeAuthorizationHeader({ macaroon, payloads: [providerPayload, feePayload] }))
+ * import { encodeAuthorizationHeader } from '@tollkeeper/sdk/protocol'
+ *
+ * const [macaroon, providerPayload, feePayload] = ['AgJ', '0xa,0xb', '0xa,0xc']
+ * console.log(encodeAuthorizationHeader({ macaroon, payloads: [providerPayload, feePayload] }))
+ * // x402 AgJ:0xa,0xb:0xa,0xc
  */
 export function encodeAuthorizationHeader({
   macaroon,
@@ -37,10 +49,18 @@ export function encodeAuthorizationHeader({
 }
 
 /**
- * Reads an `Authorization` header. Another scheme (`Bearer …`) counts as absent: it is no payment. The parts are not
- * read further here.
+ * Reads an `Authorization` header (SPEC 4.3) into its three parts, without reading the parts.
  *
- * @throws {ProtocolError} `invalid_authorization_header` where the scheme is ours and the rest is not of its form.
+ * A header of another scheme (`Bearer …`) counts as absent, because it is no payment.
+ *
+ * @param value the header's value; null or undefined where there is none.
+ * @throws {ProtocolError} `invalid_authorization_header` where the scheme is `x402` and the rest doesn't have its form, or
+ * where the header has over 8,192 characters.
+ * @example
+ * import { parseAuthorizationHeader } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(parseAuthorizationHeader('x402 AgJ:0xa,0xb:0xa,0xc'))
+ * // { kind: 'payment', macaroon: 'AgJ', payloads: [ '0xa,0xb', '0xa,0xc' ] }
  */
 export function parseAuthorizationHeader(value: string | null | undefined): AuthorizationHeader {
   if (value === null || value === undefined) return { kind: 'absent' }

@@ -5,7 +5,7 @@ import { ProtocolError } from './errors.ts'
 import type { Network } from './networks.ts'
 import type { Tier } from './tier.ts'
 
-/** An element of `accepts` (SPEC 2.2), with the further fields of x402 v1. */
+/** One payment that a challenge asks for: an element of `accepts` (SPEC 2.2), with the further fields of x402 v1. */
 export type PaymentRequirements = {
   scheme: 'exact'
   network: string
@@ -42,7 +42,13 @@ export type Challenge = {
 }
 
 /**
- * 26 hours: a payment waits up to one hour, and its retries run for 24 and some.
+ * For how many seconds the SDK signs at most: 26 hours. A payment waits for up to one hour and is retried for up to 24.
+ *
+ * @example
+ * import { maxTimeoutSeconds } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(maxTimeoutSeconds / 3600)
+ * // 26
  */
 export const maxTimeoutSeconds = 93_600
 
@@ -68,7 +74,7 @@ export type ChallengeTerms = {
 
 const utf8 = new TextEncoder()
 
-/** Puts a challenge together. Only the macaroon is signed; the rest repeats its terms for the buyer to read. */
+/** Builds a challenge. Only its macaroon is signed; the rest repeats the macaroon's terms for the buyer to read. */
 export function createChallenge(terms: ChallengeTerms): Challenge {
   const { network, asset, resource, mimeType = 'application/json' } = terms
   const requirements = (payTo: Address, amount: bigint, description: string): PaymentRequirements => ({
@@ -99,27 +105,57 @@ export function createChallenge(terms: ChallengeTerms): Challenge {
 }
 
 /**
- * The provider authorization's nonce that our SDK signs: keccak256 of UTF-8 `x402:{issuer}:{requestId}`.
+ * Derives the nonce of the provider's authorization from a challenge: keccak256 of UTF-8 `x402:{issuer}:{requestId}`.
  *
- * Signing the same challenge twice gives the same nonce, so it can never be charged twice; another gateway's challenge
- * gives another nonce.
+ * Signing the same challenge twice gives the same nonce, so it can't be charged twice. Another gateway's challenge gives
+ * another nonce.
+ *
+ * @param issuer the challenge's `issuer`.
+ * @param requestId the challenge's `requestId`.
+ * @param keccak a faster keccak256 than the portable one.
+ * @returns 32 bytes.
+ * @example
+ * import { boundNonce } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(boundNonce('https://gateway.example', `req_${'0'.repeat(32)}`))
+ * // 0xbc1f99bbea4be0c62b22d696c15a1a40ce28e2ef668b5e83d5a02d956c1d5072
  */
 export function boundNonce(issuer: string, requestId: string, keccak: Keccak256 = portableKeccak256): Hex {
   return bytesToHex(keccak(utf8.encode(`x402:${issuer}:${requestId}`)))
 }
 
-/** The fee authorization's nonce, derived from the provider's; the contract derives it the same way. */
+/**
+ * Derives the nonce of the fee's authorization: keccak256 of the provider's nonce. BatchSettlement derives it the same way.
+ *
+ * @param nonce 32 bytes, of {@link boundNonce}.
+ * @param keccak a faster keccak256 than the portable one.
+ * @returns 32 bytes.
+ * @example
+ * import { boundNonce, feeNonce } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(feeNonce(boundNonce('https://gateway.example', `req_${'0'.repeat(32)}`)))
+ * // 0x4b416a41f61b49b9500d015bd99627f8a5029ff1941b63754bd5d65561e5f419
+ */
 export function feeNonce(nonce: Hex, keccak: Keccak256 = portableKeccak256): Hex {
   return bytesToHex(keccak(hexToBytes(nonce)))
 }
 
 /**
- * Reads a challenge from parsed JSON.
+ * Reads a challenge (SPEC 2.1) from parsed JSON, such as the body of a 402.
  *
- * Checks its form only: exactly two entries, one network, one asset, one resource. What a buyer should pay for is the
- * client's business.
+ * Checks only its form: exactly two entries with one network, one asset and one resource. Whether its price, network and
+ * gateway are acceptable is for the caller to check, as `createClient` does.
  *
+ * @returns addresses in lower-case, and only the fields of {@link Challenge}.
  * @throws {ProtocolError} `invalid_challenge`, with `details.field`.
+ * @example
+ * import { parseChallenge } from '@tollkeeper/sdk/protocol'
+ *
+ * export async function priceOf(url: string): Promise<bigint> {
+ *   const response = await fetch(url)
+ *   const { accepts } = parseChallenge(await response.json())
+ *   return BigInt(accepts[0].maxAmountRequired) + BigInt(accepts[1].maxAmountRequired)
+ * }
  */
 export function parseChallenge(json: unknown): Challenge {
   const body = object(json, 'challenge')

@@ -3,7 +3,30 @@ import { bytesToHex, hexToBytes, writeHex, writeUint } from './bytes.ts'
 import type { Network } from './networks.ts'
 import type { SignedAuthorization } from './payload.ts'
 
-/** EIP-712 types of EIP-3009, in the form that viem's `signTypedData` takes. */
+/**
+ * The EIP-712 types of EIP-3009's `TransferWithAuthorization` (SPEC 2.4), as viem's `signTypedData` takes them.
+ *
+ * @example
+ * import { eip712Domain, networks, transferWithAuthorizationTypes } from '@tollkeeper/sdk/protocol'
+ * import { privateKeyToAccount } from 'viem/accounts'
+ *
+ * const account = privateKeyToAccount(`0x${'11'.repeat(32)}`)
+ * const signature = await account.signTypedData({
+ *   domain: eip712Domain(networks.base),
+ *   types: transferWithAuthorizationTypes,
+ *   primaryType: 'TransferWithAuthorization',
+ *   message: {
+ *     from: account.address,
+ *     to: `0x${'b'.repeat(40)}`,
+ *     value: 47_500n,
+ *     validAfter: 0n,
+ *     validBefore: 1_800_093_600n,
+ *     nonce: `0x${'0'.repeat(63)}1`,
+ *   },
+ * })
+ * console.log(signature.length)
+ * // 132
+ */
 export const transferWithAuthorizationTypes = {
   TransferWithAuthorization: [
     { name: 'from', type: 'address' },
@@ -15,9 +38,10 @@ export const transferWithAuthorizationTypes = {
   ],
 } as const
 
-/** What the payer signs. */
+/** What the payer signs: the fields of EIP-3009's `TransferWithAuthorization`. */
 export type Authorization = Omit<SignedAuthorization, 'signature'>
 
+/** The EIP-712 domain of a token: its `name()`, its `version()`, and where it is. */
 export type Eip712Domain = { name: string; version: string; chainId: number; verifyingContract: Address }
 
 /** keccak256 of EIP-3009's type string; FiatTokenV2's TRANSFER_WITH_AUTHORIZATION_TYPEHASH. */
@@ -31,9 +55,17 @@ const domainTypeHash = keccak256(
 )
 
 /**
- * The EIP-712 domain of USDC on a network.
+ * Returns the EIP-712 domain of USDC on a network.
  *
- * @param usdc needed where the network's table has none (`localhost`).
+ * @param network an entry of `networks`.
+ * @param usdc the token's address. Needed where the network's entry has none (`localhost`).
+ * @returns the domain, its address in lower-case.
+ * @throws {TypeError} where neither gives an address.
+ * @example
+ * import { eip712Domain, networks } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(eip712Domain(networks['base-sepolia']).name)
+ * // USDC
  */
 export function eip712Domain(
   network: Pick<Network, 'name' | 'chainId' | 'eip712' | 'usdc'>,
@@ -44,7 +76,17 @@ export function eip712Domain(
   return { ...network.eip712, chainId: network.chainId, verifyingContract: lower(verifyingContract) }
 }
 
-/** EIP-712 `hashStruct(domain)`: what the token answers to `DOMAIN_SEPARATOR()`. */
+/**
+ * Hashes an EIP-712 domain, to what the token answers to `DOMAIN_SEPARATOR()`.
+ *
+ * @param domain its address in lower-case.
+ * @returns 32 bytes.
+ * @example
+ * import { domainSeparator, eip712Domain, networks } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(domainSeparator(eip712Domain(networks.base)))
+ * // 0x02fa7265e7c5d81118673727957699e4d68f74cd74b7db77da710fe8a2c7834f
+ */
 export function domainSeparator({ name, version, chainId, verifyingContract }: Eip712Domain): Hex {
   const words = new Uint8Array(5 * 32)
   writeHex(words, 0, domainTypeHash)
@@ -56,8 +98,8 @@ export function domainSeparator({ name, version, chainId, verifyingContract }: E
 }
 
 /**
- * keccak256 over bytes. Injected where it is called thousands of times a second: viem's portable one takes three times
- * as long as WebAssembly. The result may be overwritten by the next call.
+ * keccak256 over bytes, for callers that hash thousands of times a second: viem's portable one takes three times as long as
+ * WebAssembly. The next call may overwrite the result.
  */
 export type Keccak256 = (bytes: Uint8Array) => Uint8Array
 
@@ -71,9 +113,9 @@ digestInput[0] = 0x19
 digestInput[1] = 0x01
 
 /**
- * The EIP-712 digest that the payer signed, as bytes.
+ * Hashes what the payer signs, to the EIP-712 digest as bytes.
  *
- * The same as viem's `hashTypedData`, packed by hand because a verification does it twice.
+ * Equals viem's `hashTypedData`, but is packed by hand because each verification needs it twice.
  *
  * @param separator the token's domain separator.
  * @param authorization parsed values: `value` < 2^64, times < 2^40.
@@ -96,7 +138,26 @@ export function hashAuthorization(
   return keccak(digestInput)
 }
 
-/** {@link hashAuthorization} as hex. */
+/**
+ * Hashes what the payer signs, to the EIP-712 digest that the signature is over.
+ *
+ * @param separator the token's domain separator, of {@link domainSeparator}.
+ * @param authorization as {@link parsePayload} returns it: `value` < 2^64 base units, times < 2^40 Unix seconds.
+ * @returns 32 bytes, the same as viem's `hashTypedData`.
+ * @example
+ * import { authorizationDigest, domainSeparator, eip712Domain, networks } from '@tollkeeper/sdk/protocol'
+ *
+ * const digest = authorizationDigest(domainSeparator(eip712Domain(networks.base)), {
+ *   from: `0x${'a'.repeat(40)}`,
+ *   to: `0x${'b'.repeat(40)}`,
+ *   value: 47_500n,
+ *   validAfter: 0n,
+ *   validBefore: 1_800_093_600n,
+ *   nonce: `0x${'0'.repeat(63)}1`,
+ * })
+ * console.log(digest)
+ * // 0xc0a052404f5dbc1af522fc46ac4c1976657feeaf11b583b16041f9c95d6ee8cb
+ */
 export function authorizationDigest(separator: Hex, authorization: Authorization): Hex {
   return bytesToHex(hashAuthorization(separator, authorization))
 }
@@ -106,9 +167,10 @@ const curveOrder: Hex = '0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25
 const halfCurveOrder: Hex = '0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0'
 const zeroWord: Hex = `0x${'0'.repeat(64)}`
 
+/** A 65-byte signature in its three parts. */
 export type SplitSignature = { r: Hex; s: Hex; v: number }
 
-/** Splits a 65-byte signature. */
+/** Splits a 65-byte signature into r, s and v. @throws {TypeError} for another length. */
 export function splitSignature(signature: Hex): SplitSignature {
   if (signature.length !== 132)
     throw new TypeError(`A signature of 65 bytes was expected, got ${(signature.length - 2) / 2}`)
@@ -120,8 +182,8 @@ export function splitSignature(signature: Hex): SplitSignature {
 }
 
 /**
- * Whether a signature is of the one form that USDC's ECRecover accepts for a key's own signature: 65 bytes, s in the
- * lower half, v 27 or 28.
+ * Tells whether a signature has the only form that USDC's ECRecover accepts for a private key: 65 bytes, s in the lower
+ * half of the curve's order, v 27 or 28.
  *
  * @param signature lower-case.
  */
@@ -134,10 +196,10 @@ export function isCanonicalSignature(signature: Hex): boolean {
 }
 
 /**
- * EIP-2098: r, and s with the parity of v in its top bit.
+ * Shortens a signature to 64 bytes (EIP-2098): r, and s with the parity of v in its top bit.
  *
- * Loses nothing for 65 bytes whose v is 27 or 28 and whose s is below 2^255 and not zero; undefined for any other, which
- * only a contract wallet can mean and which must travel verbatim.
+ * @returns undefined for a signature that {@link expandSignature} could not restore: one that isn't 65 bytes, whose v isn't
+ * 27 or 28, or whose s is zero or not below 2^255. Only a contract wallet makes such signatures; they are sent unchanged.
  */
 export function compactSignature(signature: Hex): { r: Hex; vs: Hex } | undefined {
   if (signature.length !== 132) return undefined
@@ -148,14 +210,14 @@ export function compactSignature(signature: Hex): { r: Hex; vs: Hex } | undefine
   return v === 27 ? { r, vs: s } : { r, vs: `0x${(top + 8).toString(16)}${s.slice(3)}` }
 }
 
-/** The 65 bytes that {@link compactSignature} shortened. */
+/** Restores the 65 bytes that {@link compactSignature} shortened. */
 export function expandSignature({ r, vs }: { r: Hex; vs: Hex }): Hex {
   const top = Number.parseInt(vs.charAt(2), 16)
   const v = top >= 8 ? '1c' : '1b'
   return `${r}${(top % 8).toString(16)}${vs.slice(3)}${v}`
 }
 
-/** r ‖ s and the recovery bit of a canonical signature, as native secp256k1 libraries take them. */
+/** Splits a canonical signature into r ‖ s and the recovery bit, as native secp256k1 libraries take them. */
 export function recoverableSignature(signature: Hex): { rs: Uint8Array; recovery: 0 | 1 } {
   const bytes = hexToBytes(signature)
   return { rs: bytes.subarray(0, 64), recovery: bytes[64] === 28 ? 1 : 0 }

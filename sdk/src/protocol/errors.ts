@@ -2,10 +2,16 @@
 type ErrorEntry = { status: number; title: string; retryable?: true }
 
 /**
- * Every stable error code of the protocol, the gateway and the facilitator.
+ * The HTTP status and title of every stable error code of the protocol, the gateway and the facilitator.
  *
- * A code never changes its meaning. The HTTP status is what the api, the keeper and the middleware answer with
- * (RFC 9457 problem+json); 402 means that a payment was presented and refused.
+ * A code never changes its meaning. The api, the keeper and the middleware answer with its status, as RFC 9457
+ * problem+json. 402 means that a payment was presented and refused.
+ *
+ * @example
+ * import { errorCodes } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(errorCodes.payment_replayed)
+ * // { status: 409, title: 'Challenge or authorization was already used' }
  */
 export const errorCodes = {
   // 400: malformed
@@ -86,15 +92,28 @@ export const errorCodes = {
   provider_limit_exceeded: { status: 503, title: 'Provider has too much unsettled', retryable: true },
 } as const satisfies Record<string, ErrorEntry>
 
+/** A stable error code: a key of {@link errorCodes}. */
 export type ErrorCode = keyof typeof errorCodes
 
+/** What an error carries besides its code and message. */
 export type ErrorOptions = {
   /** Facts for the caller: what was expected, what came. Goes into the answer, so never a secret. */
   details?: Record<string, unknown>
   cause?: unknown
 }
 
-/** An error with a stable `code`. `retryable` says whether the same request can succeed later. */
+/**
+ * An error with a stable `code`, the HTTP `status` that goes with it, and `details` for the caller.
+ *
+ * `retryable` tells whether the same request can succeed later.
+ *
+ * @example
+ * import { BaseError } from '@tollkeeper/sdk'
+ *
+ * const error = new BaseError('rate_limited')
+ * console.log(error.status, error.retryable, error.message)
+ * // 429 true Too many requests
+ */
 export class BaseError extends Error {
   override readonly name: string = 'BaseError'
   readonly code: ErrorCode
@@ -115,12 +134,35 @@ export class BaseError extends Error {
   }
 }
 
-/** Something that the other side sent breaks the protocol. */
+/**
+ * Thrown where something that the other side sent breaks the protocol.
+ *
+ * @example
+ * import { ProtocolError } from '@tollkeeper/sdk'
+ * import { parseUsdc } from '@tollkeeper/sdk/protocol'
+ *
+ * export function priceOf(text: string): bigint | undefined {
+ *   try {
+ *     return parseUsdc(text)
+ *   } catch (error) {
+ *     if (error instanceof ProtocolError && error.code === 'invalid_field') return undefined
+ *     throw error
+ *   }
+ * }
+ */
 export class ProtocolError extends BaseError {
   override readonly name = 'ProtocolError'
 }
 
-/** Narrows a string from the wire to a code that this version knows. */
+/**
+ * Tells whether something that was received is an error code that this version knows.
+ *
+ * @example
+ * import { isErrorCode } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(isErrorCode('rate_limited'), isErrorCode('no_such_code'))
+ * // true false
+ */
 export function isErrorCode(code: unknown): code is ErrorCode {
   return typeof code === 'string' && Object.hasOwn(errorCodes, code)
 }

@@ -1,4 +1,4 @@
-export { ceilDiv, floorDiv, formatUsdc, parseUsdc } from './amount.ts'
+export { formatUsdc, parseUsdc } from './amount.ts'
 export {
   type AuthorizationHeader,
   encodeAuthorizationHeader,
@@ -15,11 +15,9 @@ export {
 export {
   type Authorization,
   authorizationDigest,
-  compactSignature,
   domainSeparator,
   type Eip712Domain,
   eip712Domain,
-  isCanonicalSignature,
   transferWithAuthorizationTypes,
 } from './eip3009.ts'
 export { BaseError, type ErrorCode, errorCodes, isErrorCode, ProtocolError } from './errors.ts'
@@ -31,7 +29,9 @@ export {
   type MacaroonRequest,
   type MacaroonSecret,
   type MacaroonTerms,
+  type MintedCaveats,
   mintMacaroon,
+  type ParsedMacaroon,
   parseMacaroon,
   verifyMacaroon,
 } from './macaroon.ts'
@@ -56,6 +56,8 @@ export {
 export {
   type Batch,
   decodeOutcomes,
+  decodeSettle,
+  type EncodedSettle,
   encodeSettle,
   type Outcome,
   type Payment,

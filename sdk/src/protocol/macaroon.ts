@@ -18,11 +18,12 @@ import { ProtocolError } from './errors.ts'
  */
 
 /**
- * HMAC-SHA-256. Injected, because the fastest one differs by platform: in Node 24 two one-shot `crypto.hash` calls over
- * the padded keys take 1.9 µs, pure JavaScript (`@noble/hashes`) 3.3 µs, `createHmac` 9.7 µs.
+ * HMAC-SHA-256. The caller brings it, because the fastest one differs by platform: in Node 24 two one-shot `crypto.hash`
+ * calls over the padded keys take 1.9 µs, pure JavaScript (`@noble/hashes`) 3.3 µs, `createHmac` 9.7 µs.
  */
 export type Hmac = (key: Uint8Array, data: Uint8Array) => Uint8Array
 
+/** A secret that a gateway mints macaroons with. */
 export type MacaroonSecret = {
   /** Key id, 1 to 32 characters of `[A-Za-z0-9._-]`; stands in the macaroon. */
   kid: string
@@ -30,7 +31,7 @@ export type MacaroonSecret = {
   key: Uint8Array
 }
 
-/** The price terms of a challenge, in the macaroon's identifier and so under its signature. */
+/** The price terms of a challenge. They are the macaroon's identifier, so its signature covers them. */
 export type MacaroonTerms = {
   version: 1
   kid: string
@@ -47,7 +48,7 @@ export type MacaroonTerms = {
   feeAmount: bigint
 }
 
-/** What a gateway's macaroon is bound to when it is minted. */
+/** The three caveats that a gateway mints (SPEC 2.3). */
 export type MintedCaveats = {
   providerId: string
   endpointId: string
@@ -55,7 +56,7 @@ export type MintedCaveats = {
   expiry: number
 }
 
-/** What a holder may narrow further. */
+/** The caveats that a holder may add. */
 export type HolderCaveats = {
   /** Unix seconds, whole; counts only if it is sooner. */
   expiry?: number
@@ -68,7 +69,7 @@ export type HolderCaveats = {
 /** All caveats of a macaroon together: the narrowest of each. */
 export type Caveats = MintedCaveats & HolderCaveats
 
-/** What a macaroon is presented for. */
+/** The request that a macaroon is presented for. Each caveat is checked against it. */
 export type MacaroonRequest = {
   providerId: string
   endpointId: string
@@ -77,7 +78,7 @@ export type MacaroonRequest = {
   amount: bigint
 }
 
-/** A macaroon taken apart; nothing in it is verified yet. */
+/** The parts of a macaroon. Nothing in it is verified. */
 export type ParsedMacaroon = {
   terms: MacaroonTerms
   /** The caveats' text, in order. */
@@ -112,7 +113,37 @@ const isoTimePattern = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,3})?Z$/
 const addressPattern = /^0x[0-9a-f]{40}$/
 const amountPattern = /^(?:0|[1-9]\d{0,19})$/
 
-/** Mints a macaroon for one challenge. */
+/**
+ * Mints the macaroon of one challenge (SPEC 2.3), in the V2 binary format of libmacaroons as base64url.
+ *
+ * Times are Unix seconds, amounts USDC base units below 2^64.
+ *
+ * @throws {TypeError} for a `kid` or `requestId` that doesn't have its form.
+ * @throws {ProtocolError} `macaroon_invalid` where it would have over 4,096 characters.
+ * @example
+ * import { createHmac } from 'node:crypto'
+ * import { type Hmac, mintMacaroon, parseMacaroon } from '@tollkeeper/sdk/protocol'
+ *
+ * const hmac: Hmac = (key, data) => createHmac('sha256', key).update(data).digest()
+ * const secret = { kid: '2027-01', key: new Uint8Array(32).fill(7) }
+ * const macaroon = mintMacaroon({
+ *   secret,
+ *   hmac,
+ *   terms: {
+ *     mintedAt: 1_800_000_000,
+ *     requestId: `req_${'0'.repeat(32)}`,
+ *     chainId: 8453,
+ *     asset: '0x833589fcd6edb6e08f4c7c32d4f71b54bda02913',
+ *     payTo: `0x${'b'.repeat(40)}`,
+ *     feePayTo: `0x${'c'.repeat(40)}`,
+ *     amount: 47_500n,
+ *     feeAmount: 2_500n,
+ *   },
+ *   caveats: { providerId: 'prov_1', endpointId: 'ep_1', expiry: 1_800_000_300 },
+ * })
+ * console.log(parseMacaroon(macaroon).caveats.at(-1))
+ * // expiry = 2027-01-15T08:05:00.000Z
+ */
 export function mintMacaroon({
   secret,
   terms,
@@ -135,9 +166,21 @@ export function mintMacaroon({
 }
 
 /**
- * Narrows a macaroon. Needs no secret: caveats can be added by whoever holds it, and never removed.
+ * Adds caveats to a macaroon. It needs no secret: whoever holds a macaroon can add caveats, and nobody can remove one.
  *
- * @throws {ProtocolError} `macaroon_invalid`
+ * @param text the macaroon.
+ * @param caveats `expiry` in Unix seconds, `payer`, and `maxAmount` in USDC base units for both payments together.
+ * @returns the narrower macaroon.
+ * @throws {ProtocolError} `macaroon_invalid`, `unknown_caveat`
+ * @example
+ * import { createHmac } from 'node:crypto'
+ * import { attenuateMacaroon, type Hmac } from '@tollkeeper/sdk/protocol'
+ *
+ * const hmac: Hmac = (key, data) => createHmac('sha256', key).update(data).digest()
+ *
+ * // For a helper that may spend at most 0.05 USDC of this payer's money.
+ * export const narrow = (macaroon: string, payer: `0x${string}`) =>
+ *   attenuateMacaroon(macaroon, { payer, maxAmount: 50_000n }, hmac)
  */
 export function attenuateMacaroon(text: string, caveats: HolderCaveats, hmac: Hmac): string {
   const { identifier, caveatBytes, signature } = parseMacaroon(text)
@@ -150,10 +193,16 @@ export function attenuateMacaroon(text: string, caveats: HolderCaveats, hmac: Hm
 }
 
 /**
- * Takes a macaroon apart without verifying it.
+ * Reads a macaroon into its parts, without verifying it.
  *
  * @throws {ProtocolError} `macaroon_invalid` for everything but the one strict form; `unknown_caveat` for a third-party
  * caveat.
+ * @example
+ * import { parseMacaroon } from '@tollkeeper/sdk/protocol'
+ *
+ * // Until when a challenge can be paid, as its macaroon says.
+ * export const expiriesOf = (macaroon: string) =>
+ *   parseMacaroon(macaroon).caveats.filter((caveat) => caveat.startsWith('expiry = '))
  */
 export function parseMacaroon(text: string): ParsedMacaroon {
   if (text.length > maxTextLength) throw invalid(`it has over ${maxTextLength} characters`)
@@ -184,14 +233,24 @@ export function parseMacaroon(text: string): ParsedMacaroon {
 }
 
 /**
- * Verifies a macaroon and everything that it is bound to.
+ * Verifies a macaroon's signature and checks every caveat against the request (SPEC 4.4).
  *
  * @param options.secrets the current secret and those still accepted.
  * @param options.now Unix seconds.
- * @param options.notBefore Unix seconds: what was minted earlier is refused (after a database restore).
- * @param options.request what it is presented for.
+ * @param options.notBefore Unix seconds. Refuses what was minted earlier, for use after a database was restored.
+ * @param options.request what the macaroon is presented for; `amount` in USDC base units, both payments together.
  * @returns the terms that the price is verified against, and the narrowest of each caveat.
  * @throws {ProtocolError} `macaroon_invalid`, `macaroon_expired`, `caveat_mismatch`, `unknown_caveat`
+ * @example
+ * import { createHmac } from 'node:crypto'
+ * import { type Hmac, type MacaroonSecret, verifyMacaroon } from '@tollkeeper/sdk/protocol'
+ *
+ * const hmac: Hmac = (key, data) => createHmac('sha256', key).update(data).digest()
+ *
+ * export function amountOf(macaroon: string, secrets: MacaroonSecret[], payer: `0x${string}`): bigint {
+ *   const request = { providerId: 'prov_1', endpointId: 'ep_1', payer, amount: 50_000n }
+ *   return verifyMacaroon(macaroon, { secrets, hmac, now: Date.now() / 1000, request }).terms.amount
+ * }
  */
 export function verifyMacaroon(
   text: string,

@@ -2,7 +2,7 @@ import type { Address } from 'viem'
 import { ProtocolError } from './errors.ts'
 import { minimumPrice } from './tier.ts'
 
-/** SPEC section 1's six networks, and the local chain for development. */
+/** The name of a network: SPEC section 1's six, and `localhost`, the chain of development. */
 export type NetworkName =
   | 'base'
   | 'base-sepolia'
@@ -12,6 +12,7 @@ export type NetworkName =
   | 'polygon-amoy'
   | 'localhost'
 
+/** What the protocol needs to know of a chain. */
 export type Network = {
   name: NetworkName
   chainId: number
@@ -37,10 +38,16 @@ const usdCoin = { name: 'USD Coin', version: '2' }
 const usdc = { name: 'USDC', version: '2' }
 
 /**
- * The networks table.
+ * The table of networks, by name (SPEC section 1).
  *
  * Sources: Circle's list of USDC contracts, Chainlink's list of data feeds, each token's own `name()` and `version()`.
  * Every process compares the domain with the chain at start and refuses to run on a mismatch.
+ *
+ * @example
+ * import { networks } from '@tollkeeper/sdk'
+ *
+ * console.log(networks.base.chainId, networks.base.usdc)
+ * // 8453 0x833589fcd6edb6e08f4c7c32d4f71b54bda02913
  */
 export const networks: Readonly<Record<NetworkName, Network>> = {
   base: {
@@ -134,10 +141,28 @@ export const networks: Readonly<Record<NetworkName, Network>> = {
   },
 }
 
+/**
+ * The names of all networks, in the table's order.
+ *
+ * @example
+ * import { networkNames } from '@tollkeeper/sdk'
+ *
+ * console.log(networkNames.join(' '))
+ * // base base-sepolia ethereum ethereum-sepolia polygon polygon-amoy localhost
+ */
 export const networkNames = Object.keys(networks) as NetworkName[]
 
 const byChainId = new Map(Object.values(networks).map((network) => [network.chainId, network]))
 
+/**
+ * Tells whether something that was received is the name of a network.
+ *
+ * @example
+ * import { isNetworkName } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(isNetworkName('base'), isNetworkName('solana'))
+ * // true false
+ */
 export function isNetworkName(name: unknown): name is NetworkName {
   return typeof name === 'string' && Object.hasOwn(networks, name)
 }
@@ -146,6 +171,11 @@ export function isNetworkName(name: unknown): name is NetworkName {
  * Finds a network by its name.
  *
  * @throws {ProtocolError} `unknown_network`
+ * @example
+ * import { networkByName } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(networkByName('base').caip2)
+ * // eip155:8453
  */
 export function networkByName(name: string): Network {
   if (!isNetworkName(name)) {
@@ -161,6 +191,11 @@ export function networkByName(name: string): Network {
  * Finds a network by its chain id.
  *
  * @throws {ProtocolError} `unknown_network`
+ * @example
+ * import { networkByChainId } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(networkByChainId(84532).name)
+ * // base-sepolia
  */
 export function networkByChainId(chainId: number): Network {
   const network = byChainId.get(chainId)

@@ -36,10 +36,23 @@ const fields = ['from', 'to', 'value', 'validAfter', 'validBefore', 'nonce', 'si
 type Field = (typeof fields)[number]
 
 /**
- * Writes a payload: `from,to,value,validAfter,validBefore,nonce,signature` (SPEC 2.4), in lower-case.
+ * Writes a payment payload: `from,to,value,validAfter,validBefore,nonce,signature` (SPEC 2.4), in lower-case.
  *
+ * @param authorization `value` in USDC base units, times in Unix seconds, a nonce of 32 bytes.
  * @example
- * encodePayload({ from: '0x…', to: '0x…', value: 47500n, validAfter: 0n, validBefore: 1893456000n, nonce: '0x…', signature: '0x…' })
+ * import { encodePayload } from '@tollkeeper/sdk/protocol'
+ *
+ * const payload = encodePayload({
+ *   from: `0x${'a'.repeat(40)}`,
+ *   to: `0x${'b'.repeat(40)}`,
+ *   value: 47_500n,
+ *   validAfter: 0n,
+ *   validBefore: 1_800_093_600n,
+ *   nonce: `0x${'0'.repeat(63)}1`,
+ *   signature: `0x${'1'.repeat(130)}`,
+ * })
+ * console.log(payload.split(',').slice(2, 5))
+ * // [ '47500', '0', '1800093600' ]
  */
 export function encodePayload(authorization: SignedAuthorization): string {
   const { from, to, value, validAfter, validBefore, nonce, signature } = authorization
@@ -47,11 +60,20 @@ export function encodePayload(authorization: SignedAuthorization): string {
 }
 
 /**
- * Reads a payload. Addresses must be lower-case, upper-case or rightly checksummed (EIP-55); integers are plain
- * decimals; nothing is trimmed.
+ * Reads a payment payload (SPEC 2.4).
+ *
+ * Addresses must be lower-case, upper-case or rightly checksummed (EIP-55), and integers plain decimals: `value` below
+ * 2^64, times below 2^40. Nothing is trimmed. The signature is not verified.
  *
  * @returns addresses, nonce and signature in lower-case.
  * @throws {ProtocolError} `invalid_payload`, with `details.field`.
+ * @example
+ * import { parsePayload } from '@tollkeeper/sdk/protocol'
+ *
+ * const parts = [`0x${'a'.repeat(40)}`, `0x${'b'.repeat(40)}`, 47500, 0, 1800093600, `0x${'0'.repeat(63)}1`]
+ * const { value, validBefore } = parsePayload(`${parts.join(',')},0x${'1'.repeat(130)}`)
+ * console.log(value, validBefore)
+ * // 47500n 1800093600n
  */
 export function parsePayload(text: string): SignedAuthorization {
   if (text.length > maxPayloadLength) {

@@ -1,8 +1,19 @@
 /**
- * Where a payment stands. Derived from the chain wherever the chain decides, never stored.
+ * Every status that a payment can have (SPEC section 3). Derived from the chain wherever the chain decides, never stored.
  *
- * `verified`: queued. `settling`: in a broadcast batch. `partially_settled`: one half moved, the other didn't.
- * `failed`: retries exhausted or expired.
+ * - `verified`: accepted and queued.
+ * - `settling`: in a batch that was broadcast.
+ * - `settled`: both authorizations moved their USDC.
+ * - `partially_settled`: one authorization moved its USDC, the other didn't.
+ * - `retrying`: its settlement failed and is tried again.
+ * - `failed`: its retries are exhausted, or it expired.
+ * - `voided`: the provider took it back before it settled.
+ *
+ * @example
+ * import { paymentStatuses } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(paymentStatuses.length)
+ * // 7
  */
 export const paymentStatuses = [
   'verified',
@@ -14,6 +25,7 @@ export const paymentStatuses = [
   'voided',
 ] as const
 
+/** A status of a payment: one of {@link paymentStatuses}. */
 export type PaymentStatus = (typeof paymentStatuses)[number]
 
 export function isPaymentStatus(status: unknown): status is PaymentStatus {

@@ -4,10 +4,20 @@ import { ProtocolError } from './errors.ts'
 import { isNetworkName, networks } from './networks.ts'
 import { isPaymentStatus, type PaymentStatus } from './paymentStatus.ts'
 
-/** Stands for "no transaction yet" in a receipt. */
+/**
+ * The `transactionHash` of a receipt whose payment has not settled yet.
+ *
+ * @example
+ * import { decodeReceipt, zeroHash } from '@tollkeeper/sdk/protocol'
+ *
+ * export const isSettled = (receipt: string) => {
+ *   const claims = decodeReceipt(receipt)
+ *   return claims !== undefined && claims.transactionHash !== zeroHash
+ * }
+ */
 export const zeroHash: Hash = `0x${'0'.repeat(64)}`
 
-/** One half of the payment as the buyer signed it. */
+/** One authorization of the payment, as the buyer signed it. */
 export type ReceiptAuthorization = {
   to: Address
   /** USDC base units, decimal. */
@@ -15,7 +25,7 @@ export type ReceiptAuthorization = {
   nonce: Hex
 }
 
-/** Payload of a receipt's JWS: SPEC 2.5's ten fields, and what an auditor needs to find the payment on chain. */
+/** The payload of a receipt's JWS: SPEC 2.5's ten fields, and what an auditor needs to find the payment on chain. */
 export type ReceiptClaims = {
   paymentId: string
   providerId: string
@@ -61,11 +71,20 @@ const ratePattern = /^\d(?:\.\d{1,6})?$/
 const textPattern = /^.{1,4096}$/s
 
 /**
- * Reads the claims of a receipt whose signature was verified, and checks that they agree with each other.
+ * Reads the claims of a receipt whose signature was verified, and checks that they agree with each other (SPEC 2.5).
  *
- * Unknown further claims are dropped.
+ * Drops claims that it doesn't know. `verifyReceipt` of `@tollkeeper/sdk/audit` verifies the signature as well.
  *
+ * @param payload the JWS's payload as parsed JSON.
  * @throws {ProtocolError} `invalid_receipt`, with `details.field`.
+ * @example
+ * import { parseReceiptClaims } from '@tollkeeper/sdk/protocol'
+ * import { compactVerify, type CryptoKey } from 'jose'
+ *
+ * export async function readReceipt(jws: string, key: CryptoKey) {
+ *   const { payload } = await compactVerify(jws, key, { algorithms: ['ES256'] })
+ *   return parseReceiptClaims(JSON.parse(new TextDecoder().decode(payload)))
+ * }
  */
 export function parseReceiptClaims(payload: unknown): ReceiptClaims {
   const claims = object(payload, 'receipt')
@@ -112,10 +131,16 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
 }
 
 /**
- * Reads a receipt's claims WITHOUT verifying its signature, for showing them. Whoever relies on a receipt uses
- * `verifyReceipt`.
+ * Reads a receipt's claims WITHOUT verifying its signature, to show them. Whoever relies on a receipt uses `verifyReceipt`
+ * of `@tollkeeper/sdk/audit`.
  *
+ * @param jws the receipt in JWS compact form (RFC 7515).
  * @returns undefined for anything that is not a receipt.
+ * @example
+ * import { decodeReceipt } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(decodeReceipt('not.a.receipt'))
+ * // undefined
  */
 export function decodeReceipt(jws: string): ReceiptClaims | undefined {
   const payload = decodeBase64url(jws.split('.')[1] ?? '')

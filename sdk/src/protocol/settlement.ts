@@ -4,7 +4,15 @@ import { feeNonce } from './challenge.ts'
 import { compactSignature, expandSignature } from './eip3009.ts'
 import type { SignedAuthorization } from './payload.ts'
 
-/** Why a batch was started; the byte that goes on chain. */
+/**
+ * Why a batch was started (SPEC 8.1), and the byte that says so on chain.
+ *
+ * @example
+ * import { triggerCodes } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(triggerCodes.amount, triggerCodes.high_value)
+ * // 0 3
+ */
 export const triggerCodes = {
   amount: 0,
   count: 1,
@@ -14,9 +22,10 @@ export const triggerCodes = {
   direct: 5,
 } as const
 
+/** Why a batch was started: a key of {@link triggerCodes}. */
 export type Trigger = keyof typeof triggerCodes
 
-/** The trigger of a byte seen on chain; undefined for a byte that only a stranger can have sent. */
+/** Finds the trigger of a byte seen on chain. @returns undefined for a byte that none of our keepers sends. */
 export function triggerOfCode(code: number): Trigger | undefined {
   return (Object.keys(triggerCodes) as Trigger[]).find((trigger) => triggerCodes[trigger] === code)
 }
@@ -25,11 +34,17 @@ export function triggerOfCode(code: number): Trigger | undefined {
 export const outcomes = ['not_tried', 'settled', 'used', 'failed', 'skipped'] as const
 
 /**
- * `not_tried`: the gas ran out before it, or there is no such half. `used`: used or cancelled before.
- * `skipped`: the fee of a provider's authorization that failed.
+ * What became of one authorization of a batch.
+ *
+ * - `not_tried`: the gas ran out before it, or the payment has no such authorization.
+ * - `settled`: it moved its USDC.
+ * - `used`: it was used or cancelled earlier.
+ * - `failed`: the token refused it.
+ * - `skipped`: it is the fee of a provider's authorization that failed.
  */
 export type Outcome = (typeof outcomes)[number]
 
+/** What became of the two authorizations of a payment: the provider's and the fee's. */
 export type PaymentOutcome = { provider: Outcome; fee: Outcome }
 
 /** One payment of a batch: both authorizations, or one alone. */
@@ -60,6 +75,7 @@ export type Payment = {
   feeVs: Hex
 }
 
+/** The calldata of one batch, and the arguments that it encodes. */
 export type EncodedSettle = {
   payees: Address[]
   payments: Payment[]
@@ -72,8 +88,20 @@ export type EncodedSettle = {
 const zeroWord: Hex = `0x${'0'.repeat(64)}`
 
 /**
- * The items that settle a payment: one for both authorizations, or two single ones where the contract can't take them
- * together (their windows differ, the fee goes to another recipient than the batch's, or its nonce is 0, which stands for another).
+ * Returns the items that settle a payment: one item for both authorizations, or two where the contract can't take them
+ * together.
+ *
+ * It can't where their validity differs, the fee goes to another recipient than the batch's, or the fee's nonce is 0, which
+ * stands for the derived one.
+ *
+ * @param authorization the provider's, as {@link parsePayload} returns it.
+ * @param fee the platform's.
+ * @param feeRecipient the batch's, lower-case.
+ * @example
+ * import { parsePayload, settlementItems } from '@tollkeeper/sdk/protocol'
+ *
+ * export const itemsOf = ([provider, fee]: [string, string], feeRecipient: `0x${string}`) =>
+ *   settlementItems(parsePayload(provider), parsePayload(fee), feeRecipient)
  */
 export function settlementItems(
   authorization: SignedAuthorization,
@@ -112,9 +140,32 @@ export function encodePayment(
 }
 
 /**
- * Packs a batch into the calldata of `settle`.
+ * Packs a batch into the calldata of BatchSettlement's `settle`.
  *
- * @throws {TypeError} where two authorizations of an item can't share it: see {@link settlementItems}.
+ * @param batch the contract's `Batch`: addresses in lower-case, `trigger` of {@link triggerCodes}, gas for each call.
+ * @param items of {@link settlementItems}, one or two for each payment.
+ * @throws {TypeError} where the two authorizations of an item can't share it, or a batch has over 65,536 payees.
+ * @example
+ * import { encodeSettle, triggerCodes } from '@tollkeeper/sdk/protocol'
+ *
+ * const batch = {
+ *   token: '0x833589fcd6edb6e08f4c7c32d4f71b54bda02913',
+ *   feeRecipient: `0x${'c'.repeat(40)}`,
+ *   batchId: `0x${'0'.repeat(63)}1`,
+ *   trigger: triggerCodes.amount,
+ *   callGasLimit: 200_000n,
+ * } as const
+ * const authorization = {
+ *   from: `0x${'a'.repeat(40)}`,
+ *   to: `0x${'b'.repeat(40)}`,
+ *   value: 47_500n,
+ *   validAfter: 0n,
+ *   validBefore: 1_800_093_600n,
+ *   nonce: `0x${'0'.repeat(63)}1`,
+ *   signature: `0x${'1'.repeat(128)}1b`,
+ * } as const
+ * console.log(encodeSettle(batch, [{ authorization }]).payees)
+ * // [ '0xbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' ]
  */
 export function encodeSettle(batch: Batch, items: readonly SettlementItem[]): EncodedSettle {
   const payeeIndexes = new Map<Address, number>()
@@ -145,13 +196,19 @@ export function encodeSettle(batch: Batch, items: readonly SettlementItem[]): En
 }
 
 /**
- * Reads what {@link encodeSettle} wrote: the batch, and its items with their signatures as the payers gave them.
+ * Reads the calldata that {@link encodeSettle} wrote: the batch, and its items with the payers' signatures.
  *
- * @example
- * decodeSettle(encodeSettle(batch, items).calldata) // { batch, items }
  * @param calldata of a call of `settle`, addresses and hex in any case.
  * @returns addresses and hex in lower-case.
  * @throws {TypeError} for a call of another function, or one that refers to a payee or signature that it doesn't carry.
+ * @example
+ * import { decodeSettle } from '@tollkeeper/sdk/protocol'
+ * import type { PublicClient } from 'viem'
+ *
+ * export async function itemsOf(client: PublicClient, hash: `0x${string}`) {
+ *   const { input } = await client.getTransaction({ hash })
+ *   return decodeSettle(input).items
+ * }
  */
 export function decodeSettle(calldata: Hex): { batch: Batch; items: SettlementItem[] } {
   const call = decodeFunctionData({ abi: batchSettlementAbi, data: calldata })
@@ -203,10 +260,16 @@ function bits(word: bigint, from: bigint, count: bigint): bigint {
 }
 
 /**
- * Reads the outcomes that `settle` returns and `BatchSettled` carries: a byte a payment, high nibble the provider's
- * authorization, low nibble the fee's.
+ * Reads the outcomes that `settle` returns and its event `BatchSettled` carries, one for each item of the batch.
  *
- * @throws {TypeError} for a nibble that the contract never writes.
+ * Each is one byte: the provider's authorization in the high four bits, the fee's in the low four.
+ *
+ * @throws {TypeError} for four bits that the contract never writes.
+ * @example
+ * import { decodeOutcomes } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(decodeOutcomes('0x1134'))
+ * // [ { provider: 'settled', fee: 'settled' }, { provider: 'failed', fee: 'skipped' } ]
  */
 export function decodeOutcomes(hex: Hex): PaymentOutcome[] {
   const decoded: PaymentOutcome[] = []

@@ -1,7 +1,7 @@
 import { floorDiv } from './amount.ts'
 import { ProtocolError } from './errors.ts'
 
-/** Size class of a price (SPEC 2.9). */
+/** The size class of a price (SPEC 2.9). */
 export type Tier = 'ultra-micro' | 'micropayment' | 'standard' | 'large'
 
 /** `tiered` is SPEC 2.9's table; `flat` is the 98/2 split that other passages of SPEC state. */
@@ -19,9 +19,10 @@ const tiers: readonly TierRow[] = [
 
 const flatBasisPoints = 200n
 
-/** 0.005 USDC: SPEC 2.9 has no tier below it. A network may ask for more. */
+/** The lowest price: 0.005 USDC, in base units. SPEC 2.9 has no tier below it. A network may ask for more. */
 export const minimumPrice = 5_000n
 
+/** A price and its two parts, in USDC base units. */
 export type Split = {
   tier: Tier
   price: bigint
@@ -32,11 +33,17 @@ export type Split = {
 }
 
 /**
- * Splits a price into the provider's part and the platform's fee. Both are base units and sum to the price.
+ * Splits a price into the provider's part and the platform's fee (SPEC 2.9).
  *
+ * @param price USDC base units, at least 5,000.
+ * @param schedule default: `tiered`.
+ * @returns base units; both parts sum to the price, and the percentage in the fee is rounded down.
  * @throws {ProtocolError} `price_below_minimum` below 5,000 (0.005 USDC).
  * @example
- * splitPrice(50_000n) // { tier: 'micropayment', price: 50000n, providerAmount: 47500n, feeAmount: 2500n }
+ * import { splitPrice } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(splitPrice(50_000n))
+ * // { tier: 'micropayment', price: 50000n, providerAmount: 47500n, feeAmount: 2500n }
  */
 export function splitPrice(price: bigint, schedule: FeeSchedule = 'tiered'): Split {
   if (price < minimumPrice) {
@@ -57,10 +64,15 @@ export function splitPrice(price: bigint, schedule: FeeSchedule = 'tiered'): Spl
 }
 
 /**
- * The fee as a decimal fraction of the price: 6 decimals, truncated, no trailing zeros.
+ * Returns the fee as a decimal fraction of the price (SPEC 2.5): 6 decimals, truncated, without trailing zeros.
  *
+ * @param price USDC base units, over 0.
+ * @param feeAmount USDC base units.
  * @example
- * effectiveRate(50_000n, 2_500n) // '0.05'
+ * import { effectiveRate } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(effectiveRate(50_000n, 2_500n))
+ * // 0.05
  */
 export function effectiveRate(price: bigint, feeAmount: bigint): string {
   const millionths = floorDiv(feeAmount * 1_000_000n, price)

@@ -1,0 +1,122 @@
+import { execFile } from 'node:child_process'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { join, relative } from 'node:path'
+import { promisify } from 'node:util'
+import { API, SymbolFlags } from 'typescript/unstable/sync'
+import packageJson from '../package.json' with { type: 'json' }
+
+const run = promisify(execFile)
+const root = join(import.meta.dirname, '..', '..')
+const fencePattern = /^```ts(?: (\w+))?\n([\s\S]*?)^```$/gm
+
+/** Code that a document shows. */
+export type Snippet = {
+  name: string
+  source: string
+  isRun: boolean
+  /** What it prints: the comments at its end. */
+  expected: string
+}
+
+/** What an entry point of the package exports. */
+export type Export = {
+  name: string
+  /** A function, class or constant, which exists at run time; a type doesn't. */
+  isValue: boolean
+  /** The first paragraph of its TSDoc. */
+  summary: string
+  examples: Snippet[]
+}
+
+/** The ```ts blocks of a Markdown file. Those marked ```ts run are run. */
+export async function readSnippets(file: string): Promise<Snippet[]> {
+  const text = await readFile(join(root, file), 'utf8')
+  return [...text.matchAll(fencePattern)].map(([, word, source = ''], index) => ({
+    name: `${file} ${index + 1}`,
+    source,
+    isRun: word === 'run',
+    expected: printedBy(source),
+  }))
+}
+
+/** Everything that the entry points of the package export, as the compiler resolves it. */
+export function readExports(): Export[] {
+  const api = new API({ cwd: root })
+  try {
+    const [project] = api.updateSnapshot({ openProjects: ['sdk/tsconfig.build.json'] }).getProjects()
+    if (!project) throw new Error('sdk/tsconfig.build.json is no project')
+    const { program, checker } = project
+    return Object.entries(packageJson.exports).flatMap(([path, { '@tollkeeper/source': source }]) => {
+      const file = program.getSourceFile(join(root, 'sdk', source))
+      const module = file && checker.getSymbolAtLocation(file)
+      if (!module) throw new Error(`${source} is no module`)
+      return checker.getExportsOfModule(module).map((exported) => {
+        const symbol = exported.flags & SymbolFlags.Alias ? checker.getAliasedSymbol(exported) : exported
+        const name = `${join('@tollkeeper/sdk', path)} ${exported.name}`
+        const examples = symbol.getJsDocTags(checker).filter((tag) => tag.name === 'example')
+        return {
+          name,
+          isValue: (symbol.flags & SymbolFlags.Value) !== 0,
+          summary: symbol.getDocumentationComment(checker).split('\n\n')[0] ?? '',
+          examples: examples.map(({ text = '' }) => {
+            const source = `${text}\n`
+            return { name, source, isRun: true, expected: printedBy(source) }
+          }),
+        }
+      })
+    })
+  } finally {
+    api.close()
+  }
+}
+
+/** Type-checks snippets in one run of the compiler. @throws with the compiler's messages, by the snippets' names. */
+export async function compile(snippets: readonly Snippet[]): Promise<void> {
+  const folder = await mkdtemp(join(import.meta.dirname, '.snippets-'))
+  try {
+    await Promise.all(
+      snippets.map(({ source }, index) => writeFile(join(folder, `${index}.ts`), `${source}\nexport {}\n`)),
+    )
+    await writeFile(
+      join(folder, 'tsconfig.json'),
+      JSON.stringify({ extends: '../../../tsconfig.json', include: ['*.ts'], exclude: [] }),
+    )
+    const options = { cwd: folder }
+    await run(join(root, 'node_modules/.bin/tsc'), ['-p', '.', '--pretty', 'false'], options).catch(
+      ({ stdout }: { stdout: string }) => {
+        throw new Error(stdout.replaceAll(/^(\d+)\.ts/gm, (_, index) => snippets[Number(index)]?.name ?? ''))
+      },
+    )
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+}
+
+/** Runs snippets in one process, one after the other. @returns what each prints. */
+export async function runSnippets(snippets: readonly Snippet[]): Promise<string[]> {
+  const folder = await mkdtemp(join(import.meta.dirname, '.snippets-'))
+  try {
+    const names = snippets.map((_, index) => `${index}.ts`)
+    await Promise.all(snippets.map(({ source }, index) => writeFile(join(folder, `${index}.ts`), source)))
+    const main = `
+      import { formatWithOptions } from 'node:util'
+      const printed = []
+      for (const name of ${JSON.stringify(names)}) {
+        let text = ''
+        console.log = (...values) => { text += formatWithOptions({ breakLength: 116 }, ...values) + '\\n' }
+        await import('./' + name)
+        printed.push(text)
+      }
+      process.stdout.write(JSON.stringify(printed))`
+    await writeFile(join(folder, 'main.js'), main)
+    const args = ['--conditions=@tollkeeper/source', join(relative(root, folder), 'main.js')]
+    const { stdout } = await run(process.execPath, args, { cwd: root })
+    return JSON.parse(stdout)
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+}
+
+function printedBy(source: string): string {
+  return /((?:^\/\/ .*\n)+)$/m.exec(source)?.[1]?.replaceAll(/^\/\/ /gm, '') ?? ''
+}
