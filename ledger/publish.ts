@@ -3,26 +3,30 @@ import { encodePayload } from '#protocol/payload'
 import type { Trigger } from '#protocol/settlement'
 import type { Database, Queryable } from './database.ts'
 import { halves } from './halves.ts'
-import type { QueueGroup } from './queue.ts'
+import type { QueueScope } from './queue.ts'
 import { settleMarginSeconds } from './settleMargin.ts'
 
 /** What a batch of ours holds is published as well once it has been open for so long: its keeper may be gone. */
 const stalledMs = 60_000
 
-export type StalledPayment = { id: string; trigger: Trigger }
+export type StalledPayment = { id: string; feeRecipient: Address; trigger: Trigger }
 
-/** Payments of open batches that should have been mined long ago. */
+/**
+ * Payments of open batches that should have been mined long ago, whether or not anything else waits.
+ *
+ * @param limit of payments; the oldest batches come first.
+ */
 export async function readStalled(
   sql: Queryable,
-  { chainId, token, feeRecipient }: QueueGroup,
+  { chainId, token }: QueueScope,
   now: Date,
   limit: number,
 ): Promise<StalledPayment[]> {
   return sql<StalledPayment[]>`
-    select i.payment_id as id, b.trigger
+    select i.payment_id as id, b.fee_recipient as "feeRecipient", b.trigger
     from batch b
     join batch_item i on i.batch_id = b.id and i.active and i.payment_id is not null
-    where b.chain_id = ${chainId} and b.token = ${token} and b.fee_recipient = ${feeRecipient}
+    where b.chain_id = ${chainId} and b.token = ${token}
       and b.state in ('claimed', 'broadcast', 'reorged')
       and b.created_at < ${new Date(now.getTime() - stalledMs)}
     order by b.id, i.position

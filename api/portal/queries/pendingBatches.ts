@@ -5,7 +5,6 @@ import type { Database } from '#ledger/database'
 import { createDueBatches, type ReadDueBatches } from '#ledger/dueBatches'
 import type { CostSettings } from '#ledger/dueTrigger'
 import { publishPayments, readStalled } from '#ledger/publish'
-import { readGroups } from '#ledger/queue'
 import type { TriggerSettings } from '#ledger/triggers'
 import type { Trigger } from '#protocol/settlement'
 
@@ -43,10 +42,11 @@ export function createPendingBatches(sql: Database) {
     }
 
     // Before what is due: to look for that returns what was deferred, and what is deferred stands in no batch.
-    for (const group of page > 0 ? [] : await readGroups(sql, { chainId, token: served.token })) {
-      const stalled = await readStalled(sql, group, now, mostPayments)
-      const ids = stalled.map(({ id }) => id)
-      if (stalled[0]) await publish(group.feeRecipient, stalled[0].trigger, ids)
+    const stalled =
+      page > 0 ? [] : await readStalled(sql, { chainId, token: served.token }, now, mostPayments)
+    for (const payments of Map.groupBy(stalled, ({ feeRecipient }) => feeRecipient).values()) {
+      const ids = payments.map(({ id }) => id)
+      if (payments[0]) await publish(payments[0].feeRecipient, payments[0].trigger, ids)
     }
     const from = served.deployment.batchSettlement
     for (const due of await readDueBatches({ settings, from, page, now })) {
