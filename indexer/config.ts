@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
 import { type NetworkSettings, readNetworkSettings } from '#chain/networkSettings'
 import { type Environment, readVariable, requireVariable } from '#process/env'
-import type { IndexerOptions } from './launch.ts'
+import type { NetworkName } from '#protocol/networks'
 
 /** What the environment says; read by Ponder (ponder.config.ts) and by what starts it (launch.ts). */
 export type IndexerConfig = {
@@ -11,6 +11,29 @@ export type IndexerConfig = {
   platformWallets: Address[]
   /** How many times an RPC URL is handed to Ponder; each gets a rate limit of its own, which starts at 20 requests a second. */
   rpcLanes: number
+}
+
+/** What starts the indexer is told. */
+export type IndexerOptions = {
+  databaseUrl: string
+  /** Of every network that is to be indexed; several URLs of one with commas between. */
+  rpcUrls: { [network in NetworkName]?: string | undefined }
+  /** Recipients of the platform's fees. */
+  platformWallets: readonly Address[]
+  /** Path of a deployments file. Default: the committed one. */
+  deploymentsFile?: string | undefined
+  /** Default 127.0.0.1. */
+  host?: string | undefined
+  /** Of GraphQL. 0, the default, takes a free one. */
+  port?: number | undefined
+  /** Schema of the tables. Default: one that is named after what stands in it. */
+  schema?: string | undefined
+  /** See {@link IndexerConfig.rpcLanes}. Default 1. */
+  rpcLanes?: number | undefined
+  /** `error`, `warn`, `info`, `debug` or `trace`. Default `warn`. */
+  logLevel?: string | undefined
+  /** One JSON object a line. */
+  onLog?: ((line: string) => void) | undefined
 }
 
 /** @throws {ConfigError} */

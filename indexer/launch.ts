@@ -4,7 +4,7 @@ import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { type Address, createPublicClient, http } from 'viem'
+import { createPublicClient, http } from 'viem'
 import { freePort, isPortFree, loopback } from '#process/port'
 import { reapWithUs } from '#process/reaper'
 import { networkVariable } from '#process/variables'
@@ -12,30 +12,8 @@ import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { NetworkName } from '#protocol/networks'
 import { dropIndex, findMisfits, releaseDeadLock } from './chainData.ts'
-import { type IndexerConfig, readIndexerConfig } from './config.ts'
+import { type IndexerConfig, type IndexerOptions, readIndexerConfig } from './config.ts'
 import { showIndex } from './views.ts'
-
-export type IndexerOptions = {
-  databaseUrl: string
-  /** Of every network that is to be indexed; several URLs of one with commas between. */
-  rpcUrls: { [network in NetworkName]?: string | undefined }
-  /** Recipients of the platform's fees. */
-  platformWallets: readonly Address[]
-  /** Path of a deployments file. Default: the committed one. */
-  deploymentsFile?: string | undefined
-  /** Default 127.0.0.1. */
-  host?: string | undefined
-  /** Of GraphQL. 0, the default, takes a free one. */
-  port?: number | undefined
-  /** Schema of the tables. Default: {@link deriveSchema}. */
-  schema?: string | undefined
-  /** See {@link IndexerConfig.rpcLanes}. Default 1. */
-  rpcLanes?: number | undefined
-  /** `error`, `warn`, `info`, `debug` or `trace`. Default `warn`. */
-  logLevel?: string | undefined
-  /** One JSON object a line. */
-  onLog?: ((line: string) => void) | undefined
-}
 
 export type Indexer = {
   /** Of the HTTP server: `/graphql`, `/health`, `/ready`, `/status`, `/metrics`. */

@@ -64,191 +64,211 @@ export type VerifyDeps = SignatureCheckOptions & {
   now: () => number
 }
 
+/** What the steps of a verification work with. */
+type Context = VerifyDeps & { accept: ReturnType<typeof createAccept> }
+
 /** Builds the function behind `POST /verify`: the checks in order, the reservation, the receipt. */
 export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) => Promise<VerifyAnswer> {
-  const { database, networks, offers, issuer, receiptKeys, settleBeforeServe, now } = deps
-
-  const accept = createAccept(database)
-
-  /** @throws {ProtocolError|Refusal} what is wrong with the macaroon, or its network */
-  function readChallenge(
-    request: VerifyRequest,
-    { provider, fee }: Presented,
-    seconds: number,
-  ): { terms: MacaroonTerms; network: VerifyNetwork } {
-    const { terms } = verifyMacaroon(request.macaroon, {
-      secrets: deps.macaroonSecrets,
-      hmac: hmacSha256,
-      now: seconds,
-      notBefore: deps.macaroonNotBefore,
-      request: {
-        providerId: request.providerId,
-        endpointId: request.endpointId,
-        payer: provider.from,
-        amount: provider.value + fee.value,
-      },
-    })
-    const network = networks.get(terms.chainId)
-    if (network === undefined || network.served.token !== terms.asset) throw new Refusal('network_not_served')
-    return { terms, network }
-  }
-
-  /**
-   * Whether macaroon and signatures are good, whatever the time. Payer and nonce are public once they are on chain: only
-   * who shows this much may learn that a payment of them exists, and its id.
-   */
-  async function isAuthentic(request: VerifyRequest, presented: Presented): Promise<boolean> {
-    try {
-      const { network } = readChallenge(request, presented, 0)
-      await checkSignatures(presented, network, { ...deps, asksNonces: false })
-      return true
-    } catch {
-      return false
-    }
-  }
-
-  async function verify(request: VerifyRequest, presented: Presented): Promise<Accepted> {
-    const { provider, fee } = presented
-    const acceptedAt = now()
-    const seconds = Math.floor(acceptedAt / 1000)
-    const total = provider.value + fee.value
-    if (total > maxAmount) throw new Refusal('amount_too_high')
-
-    const { terms, network } = readChallenge(request, presented, seconds)
-    const { served, payers } = network
-
-    const price = terms.amount + terms.feeAmount
-    if (request.price !== undefined && price < request.price) {
-      throw new Refusal('challenge_price_too_low', undefined, {
-        details: { asked: request.price.toString(), challenged: price.toString() },
-      })
-    }
-    checkPayment(presented, terms, seconds)
-
-    const offer = await offers.ofEndpoint(request.endpointId)
-    if (offer === undefined) throw new Refusal('unknown_endpoint')
-    requireAcceptedNetwork(request, offer, served.network)
-    if (offer.requiresKey && request.caller !== request.providerId) {
-      throw new Refusal(
-        request.caller === undefined ? 'unauthorized' : 'forbidden',
-        'This provider wants its API key with every verification',
-      )
-    }
-
-    const isBound = boundNonces(presented, issuer, terms.requestId)
-    // A bound nonce can stand for no other payment, so that it is unused matters only as much as that the balance is
-    // there: it is asked about as often.
-    const asksNonces = !(isBound[0] && isBound[1] && payers.isCached(provider.from))
-    const { hasCode, nonces } = await checkSignatures(presented, network, { ...deps, asksNonces })
-    deps.countPayer(provider.from)
-    const acceptedBlocks = requireUnused(presented, isBound, nonces)
-
-    const { tier } = splitPrice(price, deps.feeSchedule)
-    const rate = effectiveRate(price, terms.feeAmount)
-    const paymentId = newId('pay')
-    const resource = offer.url
-    const claims = receiptClaims(
-      {
-        paymentId,
-        providerId: request.providerId,
-        endpointId: request.endpointId,
-        tier,
-        effectiveRate: rate,
-        acceptedAt,
-        network: served.network,
-        token: served.token,
-        payer: provider.from,
-        resource,
-        provider: toFacts(provider),
-        fee: toFacts(fee),
-      },
-      { issuer, signedAt: acceptedAt, status: 'verified' },
-    )
-    const receipt = signReceipt(claims, receiptKeys.current)
-
-    await deps.providerCap.require(request.providerId, served.network.testnet, total)
-    const verdict = await accept(
-      {
-        id: paymentId,
-        requestId: terms.requestId,
-        providerId: request.providerId,
-        endpointId: request.endpointId,
-        chainId: terms.chainId,
-        token: served.token,
-        payer: provider.from,
-        payerHasCode: hasCode,
-        halves: [toHalf(provider, acceptedBlocks[0]), toHalf(fee, acceptedBlocks[1])],
-        price,
-        tier,
-        effectiveRate: rate,
-        resource,
-        receipt,
-        idempotencyKey: request.idempotencyKey ?? null,
-        requestHash: hashRequest(request),
-        challengedAt: terms.mintedAt * 1000,
-        acceptedAt,
-        limit: null,
-      },
-      payers,
-    )
-    if (verdict === 'accepted') {
-      deps.providerCap.add(request.providerId, served.network.testnet, total)
-      return { paymentId, requestId: terms.requestId, receipt, price }
-    }
-    const stored =
-      (await findPaymentOfRequest(database, terms.requestId)) ?? (await findByAuthorization(presented))
-    // Whatever held it was rolled back since.
-    if (stored === undefined)
-      throw new Refusal('dependency_unavailable', 'A concurrent request was undone: try again')
-    return answerAgain(stored, request)
-  }
-
-  /** What a used challenge or authorization gets: its stored answer if it's the same request again, else 409. */
-  async function answerAgain(stored: StoredPayment, request: VerifyRequest): Promise<Accepted> {
-    const { paymentId, requestId, receipt, price, releasedAt } = stored
-    const isTheirs =
-      stored.requestHash === hashRequest(request) &&
-      (releasedAt === null
-        ? request.idempotencyKey !== undefined && stored.idempotencyKey === request.idempotencyKey
-        : await settleBeforeServe.takeOver(paymentId, request.idempotencyKey))
-    if (!isTheirs) throw new Refusal('payment_replayed', undefined, { details: { paymentId } })
-    return { paymentId, requestId, receipt, price }
-  }
-
-  async function verifyOrRepeat(request: VerifyRequest): Promise<Accepted> {
-    const presented = { provider: parsePayload(request.payloads[0]), fee: parsePayload(request.payloads[1]) }
-    try {
-      return await verify(request, presented)
-    } catch (error) {
-      // What was accepted once may be refused the second time: expired, used on chain, its balance promised to itself.
-      const mayBeStored =
-        error instanceof BaseError &&
-        (request.idempotencyKey !== undefined || timeDependentCodes.has(error.code))
-      if (!mayBeStored || !(await isAuthentic(request, presented))) throw error
-      const stored = await findByAuthorization(presented)
-      if (stored === undefined) throw error
-      return answerAgain(stored, request)
-    }
-  }
-
+  const context: Context = { ...deps, accept: createAccept(deps.database) }
+  const { settleBeforeServe } = deps
   return async (request) => {
-    const { price, ...answer } = await verifyOrRepeat(request)
+    const { price, ...answer } = await verifyOrRepeat(context, request)
     if (settleBeforeServe.appliesTo(price)) {
       await settleBeforeServe.wait(answer.paymentId, request.providerId)
     }
     return answer
   }
+}
 
-  async function findByAuthorization({ provider, fee }: Presented): Promise<StoredPayment | undefined> {
-    return findStoredPayment(database, {
-      tokens: [...networks.values()].map(({ served }) => ({
-        chainId: served.network.chainId,
-        token: served.token,
-      })),
-      payer: provider.from,
-      nonces: [provider.nonce, fee.nonce],
+async function verifyOrRepeat(context: Context, request: VerifyRequest): Promise<Accepted> {
+  const presented = { provider: parsePayload(request.payloads[0]), fee: parsePayload(request.payloads[1]) }
+  const acceptedAt = context.now()
+  try {
+    return await reserve(context, request, presented, await check(context, request, presented, acceptedAt))
+  } catch (error) {
+    // What was accepted once may be refused the second time: expired, used on chain, its balance promised to itself.
+    const mayBeStored =
+      error instanceof BaseError &&
+      (request.idempotencyKey !== undefined || timeDependentCodes.has(error.code))
+    if (!mayBeStored || !(await isAuthentic(context, request, presented))) throw error
+    const stored = await findByAuthorization(context, presented)
+    if (stored === undefined) throw error
+    return answerAgain(context, stored, request)
+  }
+}
+
+type Checked = {
+  terms: MacaroonTerms
+  network: VerifyNetwork
+  offer: Offer
+  /** USDC base units, both halves. */
+  price: bigint
+  payerHasCode: boolean
+  /** See {@link requireUnused}. */
+  acceptedBlocks: [provider: bigint | null, fee: bigint | null]
+  acceptedAt: number
+}
+
+/** @throws {ProtocolError|Refusal} the first thing that is wrong; nothing is stored until then. */
+async function check(
+  context: Context,
+  request: VerifyRequest,
+  presented: Presented,
+  acceptedAt: number,
+): Promise<Checked> {
+  const { provider, fee } = presented
+  const seconds = Math.floor(acceptedAt / 1000)
+  if (provider.value + fee.value > maxAmount) throw new Refusal('amount_too_high')
+
+  const { terms, network } = readChallenge(context, request, presented, seconds)
+  const price = terms.amount + terms.feeAmount
+  if (request.price !== undefined && price < request.price) {
+    throw new Refusal('challenge_price_too_low', undefined, {
+      details: { asked: request.price.toString(), challenged: price.toString() },
     })
   }
+  checkPayment(presented, terms, seconds)
+
+  const offer = await context.offers.ofEndpoint(request.endpointId)
+  if (offer === undefined) throw new Refusal('unknown_endpoint')
+  requireAcceptedNetwork(request, offer, network.served.network)
+  if (offer.requiresKey && request.caller !== request.providerId) {
+    throw new Refusal(
+      request.caller === undefined ? 'unauthorized' : 'forbidden',
+      'This provider wants its API key with every verification',
+    )
+  }
+
+  const isBound = boundNonces(presented, context.issuer, terms.requestId)
+  // A bound nonce can stand for no other payment, so that it is unused matters only as much as that the balance is
+  // there: it is asked about as often.
+  const asksNonces = !(isBound[0] && isBound[1] && network.payers.isCached(provider.from))
+  const { hasCode, nonces } = await checkSignatures(presented, network, { ...context, asksNonces })
+  context.countPayer(provider.from)
+  const acceptedBlocks = requireUnused(presented, isBound, nonces)
+  return { terms, network, offer, price, payerHasCode: hasCode, acceptedBlocks, acceptedAt }
+}
+
+/** Signs the receipt and stores the payment, unless its authorizations or its balance are another's already. */
+async function reserve(
+  context: Context,
+  request: VerifyRequest,
+  presented: Presented,
+  { terms, network, offer, price, payerHasCode, acceptedBlocks, acceptedAt }: Checked,
+): Promise<Accepted> {
+  const { database, feeSchedule, issuer, providerCap, receiptKeys, accept } = context
+  const { served, payers } = network
+  const { provider, fee } = presented
+  const { requestId } = terms
+  const paymentId = newId('pay')
+  const facts = {
+    providerId: request.providerId,
+    endpointId: request.endpointId,
+    tier: splitPrice(price, feeSchedule).tier,
+    effectiveRate: effectiveRate(price, terms.feeAmount),
+    acceptedAt,
+    token: served.token,
+    payer: provider.from,
+    resource: offer.url,
+  }
+  const claims = receiptClaims(
+    { ...facts, paymentId, network: served.network, provider: toFacts(provider), fee: toFacts(fee) },
+    { issuer, signedAt: acceptedAt, status: 'verified' },
+  )
+  const receipt = signReceipt(claims, receiptKeys.current)
+
+  const total = provider.value + fee.value
+  await providerCap.require(request.providerId, served.network.testnet, total)
+  const verdict = await accept(
+    {
+      ...facts,
+      id: paymentId,
+      requestId,
+      chainId: terms.chainId,
+      payerHasCode,
+      halves: [toHalf(provider, acceptedBlocks[0]), toHalf(fee, acceptedBlocks[1])],
+      price,
+      receipt,
+      idempotencyKey: request.idempotencyKey ?? null,
+      requestHash: hashRequest(request),
+      challengedAt: terms.mintedAt * 1000,
+      limit: null,
+    },
+    payers,
+  )
+  if (verdict === 'accepted') {
+    providerCap.add(request.providerId, served.network.testnet, total)
+    return { paymentId, requestId, receipt, price }
+  }
+  const stored =
+    (await findPaymentOfRequest(database, requestId)) ?? (await findByAuthorization(context, presented))
+  // Whatever held it was rolled back since.
+  if (stored === undefined)
+    throw new Refusal('dependency_unavailable', 'A concurrent request was undone: try again')
+  return answerAgain(context, stored, request)
+}
+
+/** @throws {ProtocolError|Refusal} what is wrong with the macaroon, or its network */
+function readChallenge(
+  { macaroonSecrets, macaroonNotBefore, networks }: Context,
+  { macaroon, providerId, endpointId }: VerifyRequest,
+  { provider, fee }: Presented,
+  seconds: number,
+): { terms: MacaroonTerms; network: VerifyNetwork } {
+  const { terms } = verifyMacaroon(macaroon, {
+    secrets: macaroonSecrets,
+    hmac: hmacSha256,
+    now: seconds,
+    notBefore: macaroonNotBefore,
+    request: { providerId, endpointId, payer: provider.from, amount: provider.value + fee.value },
+  })
+  const network = networks.get(terms.chainId)
+  if (network === undefined || network.served.token !== terms.asset) throw new Refusal('network_not_served')
+  return { terms, network }
+}
+
+/**
+ * Whether macaroon and signatures are good, whatever the time. Payer and nonce are public once they are on chain: only
+ * who shows this much may learn that a payment of them exists, and its id.
+ */
+async function isAuthentic(context: Context, request: VerifyRequest, presented: Presented): Promise<boolean> {
+  try {
+    const { network } = readChallenge(context, request, presented, 0)
+    await checkSignatures(presented, network, { ...context, asksNonces: false })
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** What a used challenge or authorization gets: its stored answer if it's the same request again, else 409. */
+async function answerAgain(
+  { settleBeforeServe }: Context,
+  stored: StoredPayment,
+  request: VerifyRequest,
+): Promise<Accepted> {
+  const { paymentId, requestId, receipt, price, releasedAt } = stored
+  const isTheirs =
+    stored.requestHash === hashRequest(request) &&
+    (releasedAt === null
+      ? request.idempotencyKey !== undefined && stored.idempotencyKey === request.idempotencyKey
+      : await settleBeforeServe.takeOver(paymentId, request.idempotencyKey))
+  if (!isTheirs) throw new Refusal('payment_replayed', undefined, { details: { paymentId } })
+  return { paymentId, requestId, receipt, price }
+}
+
+async function findByAuthorization(
+  { database, networks }: Context,
+  { provider, fee }: Presented,
+): Promise<StoredPayment | undefined> {
+  return findStoredPayment(database, {
+    tokens: [...networks.values()].map(({ served }) => ({
+      chainId: served.network.chainId,
+      token: served.token,
+    })),
+    payer: provider.from,
+    nonces: [provider.nonce, fee.nonce],
+  })
 }
 
 /** Refusals that a request may get although it was accepted before. */

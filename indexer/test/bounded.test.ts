@@ -86,8 +86,8 @@ async function createDustToken(): Promise<Hex> {
   return address
 }
 
-describe('behavior: what strangers send to the platform costs a bounded number of calls a block', () => {
-  test('dust: one a block, none each, and no row', async () => {
+describe('what strangers send to the platform costs a bounded number of calls a block', () => {
+  test('behavior: dust: one a block, none each, and no row', async () => {
     await chain.mintUsdc([devAccount(1).address], 1_000_000n)
     node.always('eth_getLogs', 'delay')
     const dust = Array.from({ length: 60 }, () => ({ to: chain.usdc, data: encodeDust(), gas: 100_000n }))
@@ -99,7 +99,7 @@ describe('behavior: what strangers send to the platform costs a bounded number o
     node.heal()
   })
 
-  test('payments sent straight to USDC, between dust: one a block, and each is recorded', async () => {
+  test('behavior: payments sent straight to USDC, between dust: one a block, and each is recorded', async () => {
     const buyer = await chain.createBuyer()
     const payments = await Promise.all(
       Array.from({ length: 8 }, (_, i) => chain.signPayment(buyer, providerA, 9_500n, 500n + BigInt(i))),
@@ -113,7 +113,7 @@ describe('behavior: what strangers send to the platform costs a bounded number o
     expect(await readRows(hashes)).toEqual(payments.map(({ fee: { nonce, value } }) => ({ nonce, value })))
   })
 
-  test('calls of settle with a token that sends dust: two a block', async () => {
+  test('behavior: calls of settle with a token that sends dust: two a block', async () => {
     const token = await createDustToken()
     const buyer = await chain.createBuyer()
     const lures = await Promise.all(
@@ -130,7 +130,7 @@ describe('behavior: what strangers send to the platform costs a bounded number o
     expect(await readRows(hashes)).toEqual([])
   })
 
-  test('many batches in one block: a receipt each, and two more calls', async () => {
+  test('behavior: many batches in one block: a receipt each, and two more calls', async () => {
     const buyer = await chain.createBuyer()
     const batches = await Promise.all(
       Array.from({ length: 10 }, () => chain.signPayment(buyer, providerA, 9_500n, 500n)),
@@ -151,12 +151,12 @@ describe('behavior: what strangers send to the platform costs a bounded number o
   })
 })
 
-describe('behavior: what no node could show is read again, by itself', () => {
+describe('what no node could show is read again, by itself', () => {
   const readQuarantine = () => index.sql`select log_index, reason from indexer.quarantine`
   const readBatch = (hash: Hex) =>
     index.sql`select sequence, authorizations, fee_total from indexer.batch where tx_hash = ${hash}`
 
-  test('a batch, once a node has its receipt; also after a reorg has taken that back', async () => {
+  test('behavior: a batch, once a node has its receipt; also after a reorg has taken that back', async () => {
     const buyer = await chain.createBuyer()
     const pay = () => chain.signPayment(buyer, providerA, 9_500n, 500n)
     const [last] = await index.sql<{ sequence: number }[]>`
@@ -199,7 +199,7 @@ describe('behavior: what no node could show is read again, by itself', () => {
     expect(await readBatch(next.transactionHash)).toMatchObject([{ sequence: sequence + 1 }])
   })
 
-  test('a payment straight to USDC, once a node has the logs of its block', async () => {
+  test('behavior: a payment straight to USDC, once a node has the logs of its block', async () => {
     const buyer = await chain.createBuyer()
     const { fee } = await chain.signPayment(buyer, providerA, 9_500n, 500n)
     const block = numberToHex((await chain.client.getBlockNumber()) + 1n)

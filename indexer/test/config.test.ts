@@ -26,7 +26,7 @@ test('args: several platform wallets, in any order and case, are the same set', 
   expect(one.platformWallets).toHaveLength(2)
 })
 
-describe('error: the message names the variable', () => {
+describe('the message names the variable', () => {
   test.each([
     ['DATABASE_URL', {}],
     ['DATABASE_URL', { DATABASE_URL: 'mysql://user:secret@host/db' }],
@@ -37,7 +37,7 @@ describe('error: the message names the variable', () => {
     ['NETWORKS', { NETWORKS: 'mars' }],
     ['INDEXER_RPC_LANES', { INDEXER_RPC_LANES: '0' }],
     ['INDEXER_RPC_LANES', { INDEXER_RPC_LANES: '33' }],
-  ] as [string, Record<string, string>][])('%s %j', (variable, change) => {
+  ] as [string, Record<string, string>][])('error: %s %j', (variable, change) => {
     const broken =
       Object.keys(change).length === 0 ? { ...env, [variable]: undefined } : { ...env, ...change }
     expect(() => readIndexerConfig(broken)).toThrow(new RegExp(`^${variable}: expected`))

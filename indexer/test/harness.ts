@@ -30,7 +30,8 @@ import {
   type LocalChainOptions,
   startLocalChain,
 } from '../../scripts/chain/startLocalChain.ts'
-import { type Indexer, type IndexerOptions, startIndexer } from '../launch.ts'
+import type { IndexerOptions } from '../config.ts'
+import { type Indexer, startIndexer } from '../launch.ts'
 
 export const platformWallet: Address = '0x00000000000000000000000000000000000fee00'
 export const providerA: Address = '0x000000000000000000000000000000000000a000'

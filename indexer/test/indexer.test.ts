@@ -206,8 +206,8 @@ test('default: every query of docs/indexer.md is answered', async () => {
   expect(rows).toEqual([{ block: expect.any(BigInt), time: expect.any(BigInt) }])
 })
 
-describe('behavior: what a stranger sends', () => {
-  test('a fee straight to USDC is found by its transfer to the platform, the provider half by the keeper', async () => {
+describe('what a stranger sends', () => {
+  test('behavior: a fee straight to USDC is found by its transfer to the platform, the provider half by the keeper', async () => {
     const buyer = await chain.createBuyer()
     const { authorization, fee } = await chain.signPayment(buyer, providerA, 9_500n, 500n)
     const halves = [
@@ -222,7 +222,7 @@ describe('behavior: what a stranger sends', () => {
     expect(batches).toEqual([])
   })
 
-  test('both halves in one transaction of a wrapper are both recorded, once, and counted once', async () => {
+  test('behavior: both halves in one transaction of a wrapper are both recorded, once, and counted once', async () => {
     const buyer = await chain.createBuyer()
     const before = await walletOf(providerB)
     const items = [
@@ -241,7 +241,7 @@ describe('behavior: what a stranger sends', () => {
     expect(after.payment_count - before.payment_count).toBe(2)
   })
 
-  test('two batches, another token and direct halves in one transaction are told apart', async () => {
+  test('behavior: two batches, another token and direct halves in one transaction are told apart', async () => {
     const buyer = await chain.createBuyer()
     const pay = (amount: bigint) => chain.signPayment(buyer, providerA, amount, 1n)
     const [direct, one, two, other, last] = await Promise.all([pay(1n), pay(2n), pay(3n), pay(4n), pay(5n)])
@@ -286,7 +286,7 @@ describe('behavior: what a stranger sends', () => {
     expect(keeper).toMatchObject({ batch_count: 2, gas_used: receipt.gasUsed })
   })
 
-  test('a half that was used before is not this batch’s', async () => {
+  test('behavior: a half that was used before is not this batch’s', async () => {
     const buyer = await chain.createBuyer()
     const item = await chain.signPayment(buyer, providerA, 9_500n, 500n)
     await chain.send(chain.usdc, chain.encodeTransfer(item.authorization))
@@ -299,7 +299,7 @@ describe('behavior: what a stranger sends', () => {
     expect(recipients).toMatchObject([{ recipient: platformWallet, total: 500n }])
   })
 
-  test('a cancellation beside a fee is recorded as one, and nothing is paid by it', async () => {
+  test('behavior: a cancellation beside a fee is recorded as one, and nothing is paid by it', async () => {
     const buyer = await chain.createBuyer()
     const { authorization, fee } = await chain.signPayment(buyer, providerA, 9_500n, 500n)
     const receipt = await throughMulticall([
@@ -313,7 +313,7 @@ describe('behavior: what a stranger sends', () => {
     ])
   })
 
-  test('a token that calls USDC and settle while it is settled hides nothing: settle is what the transaction calls', async () => {
+  test('behavior: a token that calls USDC and settle while it is settled hides nothing: settle is what the transaction calls', async () => {
     const buyer = await chain.createBuyer()
     const pay = (amount: bigint) => chain.signPayment(buyer, providerA, amount, 1n)
     const [direct, settled, lure, alone] = await Promise.all([pay(10n), pay(20n), pay(30n), pay(40n)])
@@ -355,7 +355,7 @@ describe('behavior: what a stranger sends', () => {
     expect([after.total - before.total, after.batch_count - before.batch_count]).toEqual([70n, 1])
   })
 
-  test('the same events of another contract are nothing, also beside a real batch', async () => {
+  test('behavior: the same events of another contract are nothing, also beside a real batch', async () => {
     const buyer = await chain.createBuyer()
     const real = await chain.settle([await chain.signPayment(buyer, providerA, 9_500n, 500n)])
     const forger: Hex = '0x000000000000000000000000000000000000f0f0'
@@ -374,8 +374,8 @@ describe('behavior: what a stranger sends', () => {
   })
 })
 
-describe('behavior: the index follows the chain', () => {
-  test('the checkpoint moves with every block, also with an empty one', async () => {
+describe('the index follows the chain', () => {
+  test('behavior: the checkpoint moves with every block, also with an empty one', async () => {
     for (let i = 0; i < 3; i++) {
       await chain.client.mine({ blocks: 1 })
       const head = await chain.client.getBlockNumber()
@@ -383,7 +383,7 @@ describe('behavior: the index follows the chain', () => {
     }
   })
 
-  test('a reorg takes a batch back; mined again in another block, it returns with that block', async () => {
+  test('behavior: a reorg takes a batch back; mined again in another block, it returns with that block', async () => {
     const buyer = await chain.createBuyer()
     const item = await chain.signPayment(buyer, providerA, 9_500n, 500n)
     const kept = await chain.settle([await chain.signPayment(buyer, providerA, 1n, 1n)])

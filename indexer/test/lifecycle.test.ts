@@ -127,8 +127,8 @@ async function runDocumentedRebuild(env: Record<string, string>): Promise<void> 
   expect(stdout).toContain('what was kept of base')
 }
 
-describe('behavior: restarts', () => {
-  test('what was settled while it was down is found, and nothing is counted twice', async () => {
+describe('restarts', () => {
+  test('behavior: what was settled while it was down is found, and nothing is counted twice', async () => {
     const chain = await track(startTestChain())
     const databaseUrl = await createTestDatabase()
     const first = await track(startTestIndexer(databaseUrl, [chain]))
@@ -149,7 +149,7 @@ describe('behavior: restarts', () => {
   })
 
   test.each(['SIGINT', 'SIGKILL'] as const)(
-    'after %s readers always have the views, and the checkpoint never claims a block whose rows are not there',
+    'behavior: after %s readers always have the views, and the checkpoint never claims a block whose rows are not there',
     async (signal) => {
       const chain = await track(startTestChain())
       const databaseUrl = await createTestDatabase()
@@ -175,7 +175,7 @@ describe('behavior: restarts', () => {
     },
   )
 
-  test('a new version beside the old one: the views move when it has caught up, without a gap', async () => {
+  test('behavior: a new version beside the old one: the views move when it has caught up, without a gap', async () => {
     const chain = await track(startTestChain())
     const databaseUrl = await createTestDatabase()
     const old = await track(startTestIndexer(databaseUrl, [chain]))
@@ -203,7 +203,7 @@ describe('behavior: restarts', () => {
     ).toEqual([])
   })
 
-  test('a local chain started anew under the same id leaves no rows of the old one', async () => {
+  test('behavior: a local chain started anew under the same id leaves no rows of the old one', async () => {
     const databaseUrl = await createTestDatabase()
     const old = await track(startTestChain())
     const first = await track(startTestIndexer(databaseUrl, [old]))
@@ -228,8 +228,8 @@ describe('behavior: restarts', () => {
   })
 })
 
-describe('behavior: several chains', () => {
-  test('one instance indexes two, each with its own sequence, and the L1 fee where there is one', async () => {
+describe('several chains', () => {
+  test('behavior: one instance indexes two, each with its own sequence, and the L1 fee where there is one', async () => {
     const [local, base] = await Promise.all([
       track(startTestChain()),
       track(startTestChain({ network: 'base' })),
@@ -253,8 +253,8 @@ describe('behavior: several chains', () => {
   })
 })
 
-describe('error: the chain is not the one that was indexed', () => {
-  test('on a real network it refuses to start, and a rebuild heals it', async () => {
+describe('the chain is not the one that was indexed', () => {
+  test('error: on a real network it refuses to start, and a rebuild heals it', async () => {
     const databaseUrl = await createTestDatabase()
     const old = await track(startTestChain({ network: 'base' }))
     await settleOne(old, 100n)
@@ -277,7 +277,7 @@ describe('error: the chain is not the one that was indexed', () => {
     expect(await readBatches(index)).toEqual([])
   })
 
-  test('a reorg deeper than Ponder’s finality ends it, each start refuses, and the documented rebuild heals it', async () => {
+  test('error: a reorg deeper than Ponder’s finality ends it, each start refuses, and the documented rebuild heals it', async () => {
     const databaseUrl = await createTestDatabase()
     const chain = await track(startTestChain({ network: 'base' }))
     const kept = await settleOne(chain, 100n)
@@ -317,7 +317,7 @@ describe('error: the chain is not the one that was indexed', () => {
     expect(await readPaid(rebuilt)).toEqual([100n, 200n])
   })
 
-  test('a running indexer keeps its schema', async () => {
+  test('error: a running indexer keeps its schema', async () => {
     const chain = await track(startTestChain())
     const databaseUrl = await createTestDatabase()
     const index = await track(startTestIndexer(databaseUrl, [chain]))
@@ -337,8 +337,8 @@ test('behavior: a node that is behind is no reason to set a batch aside while an
   expect(await index.sql`select * from indexer.quarantine`).toEqual([])
 })
 
-describe('error: it can’t start', () => {
-  test('a taken port is named, with the variable that changes it', async () => {
+describe('it can’t start', () => {
+  test('error: a taken port is named, with the variable that changes it', async () => {
     const chain = await track(startTestChain())
     const databaseUrl = await createTestDatabase()
     await expect(startTestIndexer(databaseUrl, [chain], { port: chain.port })).rejects.toThrow(
@@ -346,7 +346,7 @@ describe('error: it can’t start', () => {
     )
   })
 
-  test('Ponder’s own words come with the rejection', async () => {
+  test('error: Ponder’s own words come with the rejection', async () => {
     const chain = await track(startTestChain())
     await expect(
       startTestIndexer('postgres://nobody:x@127.0.0.1:1/none', [chain], { schema: 'some' }),

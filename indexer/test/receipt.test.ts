@@ -97,32 +97,32 @@ test('default: the outcomes say which half each of a batch was', () => {
   expect(explained.unreadable).toEqual([])
 })
 
-describe('behavior: only the token’s own logs, in their order, prove anything', () => {
+describe('only the token’s own logs, in their order, prove anything', () => {
   test.each([
     ['no log follows', [used(1)]],
     ['another log stands between', [used(1), settled('0x', other), transfer(5n)]],
     ['the transfer is somebody else’s', [used(1), transfer(5n, other)]],
     ['the transfer is another token’s', [used(1), transfer(5n, buyer, other)]],
-  ] as [string, Unplaced[]][])('%s: set aside', (_, logs) => {
+  ] as [string, Unplaced[]][])('behavior: %s: set aside', (_, logs) => {
     expect(read(...logs)).toMatchObject({
       entries: [],
       unreadable: [{ logIndex: 7, reason: 'unpaired_authorization' }],
     })
   })
 
-  test('another token’s use is ignored', () => {
+  test('behavior: another token’s use is ignored', () => {
     const reading = read(used(1, other), transfer(5n, buyer, other))
     expect(reading).toEqual({ entries: [], unreadable: [], batches: [] })
   })
 
-  test('a gap in the log positions parts a pair', () => {
+  test('behavior: a gap in the log positions parts a pair', () => {
     const [first, second] = place([used(1), transfer(5n)])
     if (!first || !second) throw new Error('two logs')
     const logs = [first, { ...second, logIndex: numberToHex(20) }]
     expect(readReceipt(logs, { settlement, token }).unreadable).toHaveLength(1)
   })
 
-  test('a cancellation is an entry without money, and no batch’s', () => {
+  test('behavior: a cancellation is an entry without money, and no batch’s', () => {
     const { entries } = read(cancelled(1), used(2), transfer(5n), settled('0x10'))
     expect(entries).toMatchObject([
       { state: 'cancelled', nonce: nonce(1), recipient: null, value: null, batchLogIndex: null },
@@ -130,7 +130,7 @@ describe('behavior: only the token’s own logs, in their order, prove anything'
     ])
   })
 
-  test('what came before the previous batch, or before this one’s first half, is not this batch’s', () => {
+  test('behavior: what came before the previous batch, or before this one’s first half, is not this batch’s', () => {
     const pair = (n: number) => [used(n), transfer(BigInt(n))]
     const { entries } = read(
       ...[...pair(1), ...pair(2), settled('0x10')],
@@ -140,7 +140,7 @@ describe('behavior: only the token’s own logs, in their order, prove anything'
     expect(entries.map(({ batchLogIndex }) => batchLogIndex)).toEqual([null, 11, null, 17, null])
   })
 
-  test('another contract’s BatchSettled is no batch, and parts nothing', () => {
+  test('behavior: another contract’s BatchSettled is no batch, and parts nothing', () => {
     const forged = { ...settled('0x11'), address: other }
     const { entries, batches } = read(used(1), transfer(1n), forged, used(2), transfer(2n), settled('0x11'))
     expect(entries.map(({ batchLogIndex, half }) => [batchLogIndex, half])).toEqual([
@@ -150,31 +150,31 @@ describe('behavior: only the token’s own logs, in their order, prove anything'
     expect(batches).toEqual([12])
   })
 
-  test('a node that writes addresses with a checksum is understood', () => {
+  test('behavior: a node that writes addresses with a checksum is understood', () => {
     const mixed: Hex = '0x00000000000000000000000000000000000000AA'
     expect(read(used(1, mixed), transfer(5n, buyer, mixed)).entries).toHaveLength(1)
   })
 
-  test('more outcomes than logs: the entries stay, what half they were is unknown, the batch is set aside', () => {
+  test('behavior: more outcomes than logs: the entries stay, what half they were is unknown, the batch is set aside', () => {
     const { entries, unreadable } = read(used(1), transfer(1n), settled('0x11'))
     expect(entries).toMatchObject([{ nonce: nonce(1), batchLogIndex: 9, half: null }])
     expect(unreadable).toMatchObject([{ logIndex: 9, reason: 'outcomes_mismatch' }])
   })
 
-  test('outcomes that can’t be decoded are no reason to stop', () => {
+  test('behavior: outcomes that can’t be decoded are no reason to stop', () => {
     const { unreadable } = read(used(1), transfer(1n), { ...settled('0x11'), data: '0x1234' })
     expect(unreadable).toMatchObject([{ logIndex: 9, reason: 'outcomes_mismatch' }])
   })
 })
 
-describe('behavior: each entry of a transaction is recorded by exactly one of its batches', () => {
+describe('each entry of a transaction is recorded by exactly one of its batches', () => {
   const reading = read(
     ...[used(1), transfer(1n), used(2), transfer(2n), settled('0x10')],
     ...[used(3), transfer(3n), settled('0x10', other), used(9)],
     ...[used(4), transfer(4n), settled('0x10'), cancelled(5), used(6), transfer(6n)],
   )
 
-  test('up to itself, and the last one to the end', () => {
+  test('behavior: up to itself, and the last one to the end', () => {
     const shares = reading.batches.map((logIndex) => shareOf(reading, logIndex))
     expect(shares.map(({ entries }) => entries.map((entry) => Number(entry.nonce)))).toEqual([
       [1, 2],

@@ -1,6 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import type { Keeper } from '#keeper/keeper'
-import { type Indexer, type IndexerOptions, startIndexer } from '../../indexer/launch.ts'
+import type { IndexerOptions } from '../../indexer/config.ts'
+import { type Indexer, startIndexer } from '../../indexer/launch.ts'
 import {
   attemptsOf,
   checksOf,

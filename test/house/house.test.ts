@@ -18,21 +18,7 @@ const allowed: Record<Room, readonly Room[]> = {
 /** Ponder reads its root's `ponder.config.ts` (here: the repository's) from its own folder: the one inversion. */
 const inversions = ['indexer/ponder.config.ts > ponder.config.ts']
 
-// What the renovation has still to turn round: each list that is named so is to be empty, and goes then.
-const circlesNotYet = ['indexer/config.ts, indexer/launch.ts']
-
 const longest = 120
-
-/** A table of states or commands may be longer than a function that thinks: by file and name, with the reason. */
-const exempt: Record<string, string> = {}
-
-const longNotYet = new Set([
-  'keeper/metrics.ts createMetrics',
-  'keeper/keeper.ts createKeeper',
-  'api/verification/verifyPayment.ts createVerifyPayment',
-  'api/routes/settlements.ts addSettlementRoutes',
-])
-const namedNotYet = 'indexer/test/'
 
 const isTestFile = (file: string) => /\.test\.tsx?$|(^|\/)test\//.test(file)
 const roomOf = (file: string) => rooms.find((room) => file.startsWith(`${room}/`))
@@ -67,7 +53,7 @@ describe('the imports between rooms', () => {
   })
 
   test('behavior: no file imports itself by way of others', () => {
-    expect(findCircles(imports).filter((circle) => !circlesNotYet.includes(circle))).toEqual([])
+    expect(findCircles(imports)).toEqual([])
   })
 
   test('behavior: circles are found', () => {
@@ -84,10 +70,7 @@ describe('functions', () => {
     const isMeasured = (file: string) => !isTestFile(file) && !/(^|\/)(bench|generated)\//.test(file)
     const functions = readFunctions(files).filter(({ file }) => isMeasured(file))
     expect(functions.length).toBeGreaterThan(1_000)
-    const long = functions.filter(
-      ({ file, name, lines }) =>
-        lines > longest && !exempt[`${file} ${name}`] && !longNotYet.has(`${file} ${name}`),
-    )
+    const long = functions.filter(({ lines }) => lines > longest)
     expect(long).toEqual([])
   })
 })
@@ -97,7 +80,7 @@ describe('tests', () => {
     const names = readTestNames(files)
     expect(names.length).toBeGreaterThan(500)
     const others = names.filter(({ name }) => !/^(default$|(default|args|behavior|error): )/.test(name))
-    expect(others.filter(({ file }) => !file.startsWith(namedNotYet))).toEqual([])
+    expect(others).toEqual([])
   })
 })
 
