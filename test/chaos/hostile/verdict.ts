@@ -1,5 +1,6 @@
 import type { Address, Hex } from 'viem'
 import { halvesOfPayment } from '#ledger/halves'
+import type { Readiness } from '#process/health'
 import { parseUsdc } from '#protocol/amount'
 import { decodeSettle } from '#protocol/settlement'
 import { splitPrice } from '#protocol/tier'
@@ -9,8 +10,13 @@ import { readBalance } from '../../support/usdc.ts'
 import type { Trade } from './honest.ts'
 import { type Scene, usdcOfBuyer } from './scene.ts'
 
-/** How long an honest payment may wait: its trigger's two seconds, and every fault that may meet it. */
-const promiseSeconds = 45
+/** How long to wait at most until everything is settled. A quiet machine takes a few seconds, one that is busy many. */
+export const settleSeconds = 180
+/**
+ * How many transactions the keepers may have mined while an honest payment waited: those of its trigger's two seconds,
+ * and of the time in which the keeper that had claimed it stood still.
+ */
+const mostBefore = 100
 /** What a buyer may be told while one of our hosts or its database is away. */
 const outages = new Set(['dependency_unavailable', 'timeout', 'network_error', 'settlement_pending'])
 /** How many transactions the keepers may send in vain for one payer. */
@@ -21,8 +27,8 @@ export type Verdict = {
   refused: string[]
   /** Payments that were served and are not settled, both halves. */
   unsettled: string[]
-  /** Settled, but later than promised. */
-  late: string[]
+  /** Settled, but after too many transactions for others. */
+  starved: string[]
   /** Blamed for what others did. */
   blamed: string[]
   /** Buyers and providers whose balance isn't what was served. */
@@ -33,6 +39,8 @@ export type Verdict = {
   costly: string[]
   /** Batches that don't end, and what {@link findBreaches} finds. */
   stuck: string[]
+  /** What the keepers' `/readyz` complains about. */
+  unready: string[]
 }
 
 /** What must hold once everybody has left, read from chain and database. Waits for what is still on its way. */
@@ -46,16 +54,18 @@ export async function judge(scene: Scene, { purchases, announced }: Trade): Prom
   const unannounced = () => served.filter((paymentId) => !announced.has(paymentId))
   const open = () => database<{ id: string; state: string }[]>`
     select id::text, state from batch where state <> 'closed'`
-  const isOver = async () => (await unsettled()).length + unannounced().length + (await open()).length === 0
+  const isOver = async () =>
+    unannounced().length === 0 &&
+    (await open()).length === 0 &&
+    (await unsettled()).length === 0 &&
+    (await readComplaints(scene)).length === 0
   // What is still missing when the time is up is told below, by its name.
-  await until('the trade is over', isOver, promiseSeconds * 1_000).catch(() => {})
+  await until('the trade is over', isOver, settleSeconds * 1_000).catch(() => {})
 
-  const late = await database<{ id: string; seconds: number }[]>`
-    select p.id, max(seen.block_time) - extract(epoch from p.accepted_at) as seconds
-    from payment p join signed_authorization a on a.payment_id = p.id
-    join indexer.authorization seen on seen.nonce = a.nonce and seen.authorizer = a.authorizer
-    where p.id = any (${served})
-    group by p.id having max(seen.block_time) - extract(epoch from p.accepted_at) > ${promiseSeconds}`
+  const waits = await countWaits(scene, served)
+  scene.events.push(
+    `most transactions for others before an honest payment: ${Math.max(0, ...waits.values())}`,
+  )
   const withoutCode = await database<{ id: string; attempts: number }[]>`
     select id, attempts from payment
     where id = any (${served}) and not payer_has_code and (attempts > 0 or failed_at is not null)`
@@ -80,7 +90,9 @@ export async function judge(scene: Scene, { purchases, announced }: Trade): Prom
       refusal === undefined || (outages.has(refusal) && !afterwards) ? [] : [`${refusal} at ${shop.url}`],
     ),
     unsettled: await unsettled(),
-    late: late.map(({ id, seconds }) => `${id}: ${seconds} s`),
+    starved: [...waits].flatMap(([id, before]) =>
+      before > mostBefore ? [`${id}: after ${before} transactions`] : [],
+    ),
     blamed: withoutCode.map(({ id, attempts }) => `${id}: ${attempts} attempts`),
     misplaced,
     unannounced: unannounced(),
@@ -92,7 +104,39 @@ export async function judge(scene: Scene, { purchases, announced }: Trade): Prom
       ...(await open()).map(({ id, state }) => `batch ${id} is ${state}`),
       ...(await findBreaches(database)),
     ],
+    unready: await readComplaints(scene),
   }
+}
+
+async function readComplaints({ keepers }: Scene): Promise<string[]> {
+  const complaints = keepers.map(async ({ name, service }) => {
+    try {
+      const answer = await fetch(new URL('/readyz', service.url), { signal: AbortSignal.timeout(5_000) })
+      const { checks } = (await answer.json()) as Readiness
+      return checks.flatMap((check) => (check.ok ? [] : [`${name}: ${check.name}: ${check.detail}`]))
+    } catch (error) {
+      return [`${name}: ${error}`]
+    }
+  })
+  return (await Promise.all(complaints)).flat()
+}
+
+/** By settled payment: the keepers' transactions, of batches claimed after it was accepted, that were mined before it. */
+async function countWaits({ database }: Scene, served: readonly string[]): Promise<Map<string, number>> {
+  const mined = await database<{ claimedAt: Date; block: bigint }[]>`
+    select b.created_at as "claimedAt", t.mined_block as block
+    from transaction t join batch b on b.id = t.batch_id where t.mined_block is not null`
+  const settled = await database<{ id: string; acceptedAt: Date; block: bigint }[]>`
+    select p.id, p.accepted_at as "acceptedAt", max(seen.block_number) as block
+    from payment p join signed_authorization a on a.payment_id = p.id
+    join indexer.authorization seen on seen.nonce = a.nonce and seen.authorizer = a.authorizer
+    where p.id = any (${served}) group by p.id`
+  return new Map(
+    settled.map(({ id, acceptedAt, block }) => [
+      id,
+      mined.filter((one) => one.claimedAt > acceptedAt && one.block < block).length,
+    ]),
+  )
 }
 
 /** By payer: the keepers' mined transactions that carried a payment of its and moved nothing of it. Read from the chain alone. */
