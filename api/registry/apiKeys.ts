@@ -13,7 +13,7 @@ export type ApiKey = {
 
 export type IssuedApiKey = { keyId: string; label: string; createdAt: Date; apiKey: string }
 
-/** Makes a key of the form that `findKeyOwner` of ledger/apiKeys.ts reads. */
+/** Issues a key in the form that `findKeyOwner` of ledger/apiKeys.ts reads. */
 export async function issueApiKey(sql: Queryable, providerId: string, label = ''): Promise<IssuedApiKey> {
   const keyId = newId('key')
   const secret = randomBytes(32).toString('base64url')

@@ -1,7 +1,7 @@
 import type { Queryable } from '#ledger/database'
 import { newId } from '../identifiers.ts'
 
-/** What an endpoint can be registered for; `*` stands for all of them. */
+/** The methods that an endpoint can be registered for; `*` stands for all of them. */
 export const methods = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*'] as const
 export type Method = (typeof methods)[number]
 
@@ -10,7 +10,7 @@ export type EndpointWallet = { walletId: string; chainId: number }
 export type Endpoint = {
   endpointId: string
   providerId: string
-  /** What it is paid on, one a network; the first is the default. All of them are test networks, or none. */
+  /** The wallets that it is paid to, one for each network; the first is the default. All are on test networks, or none. */
   wallets: EndpointWallet[]
   method: Method
   url: string

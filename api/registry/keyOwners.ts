@@ -1,17 +1,17 @@
 import { hash } from 'node:crypto'
 import { createCache } from '#process/cache'
 
-/** Who presents an API key. */
+/** Finds the provider that an API key belongs to. */
 export type KeyOwners = {
   /**
    * @param beforeQuery called before the database is asked; may throw.
-   * @returns the provider's id, undefined for a key that is not in force.
+   * @returns the provider's id; undefined for an unknown or revoked key.
    */
   ownerOf(apiKey: string, beforeQuery: () => void): Promise<string | undefined>
 }
 
 /**
- * Remembers for a short time whose a key is, by the key's hash: a memory dump shows none.
+ * Caches the provider of each key for a short time, by the key's hash, so that a memory dump shows no keys.
  *
  * A revoked key may be accepted for `ttlMs` longer.
  */
@@ -31,7 +31,7 @@ export function createKeyOwners(
     async ownerOf(apiKey, beforeQuery) {
       const digest = hash('sha256', apiKey, 'base64url')
       if (!owners.has(digest)) beforeQuery()
-      // Only while the look-up is under way does the key itself stand here.
+      // The key itself is kept only while it is looked up.
       keys.set(digest, apiKey)
       try {
         return await owners.get(digest)

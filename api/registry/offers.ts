@@ -13,27 +13,27 @@ export type Offer = {
   price: bigint
   description: string
   mimeType: string
-  /** Where it may be paid, one wallet a network; the first is the default. All of them are test networks, or none. */
+  /** The wallets that it is paid to, one for each network; the first is the default. All are on test networks, or none. */
   payees: { chainId: number; payTo: Address }[]
   requiresKey: boolean
 }
 
 export type Offers = {
   ofEndpoint(endpointId: string): Promise<Offer | undefined>
-  /** The endpoint registered for a method and path; one for the very method goes before one for `*`. */
+  /** The endpoint registered for a method and path. One for the method itself takes precedence over one for `*`. */
   ofRoute(providerId: string, method: string, path: string): Promise<Offer | undefined>
 }
 
 export type OffersOptions = {
   database: Database
-  /** For how long what is registered may be served after it changed. */
+  /** How long an offer may be served after its registration has changed. */
   ttlMs: number
   now: () => number
 }
 
 const maxEntries = 50_000
 
-/** Looks up what is registered, with a short memory: a challenge costs no query as a rule. */
+/** Looks up offers through a short-lived cache, so that most challenges cost no query. */
 export function createOffers({ database, ttlMs, now }: OffersOptions): Offers {
   const select = database`
     select e.id as "endpointId", e.provider_id as "providerId", e.method, e.url, e.price, e.description,
@@ -76,13 +76,13 @@ export function createOffers({ database, ttlMs, now }: OffersOptions): Offers {
   })
 
   return {
-    ofEndpoint: async (endpointId) => present(endpoints, endpointId),
-    ofRoute: async (providerId, method, path) => present(routes, JSON.stringify([providerId, method, path])),
+    ofEndpoint: async (endpointId) => lookUp(endpoints, endpointId),
+    ofRoute: async (providerId, method, path) => lookUp(routes, JSON.stringify([providerId, method, path])),
   }
 }
 
-/** What is missing is not remembered: it may be registered the next moment, through another process. */
-async function present<V>(cache: ReturnType<typeof createCache<string, V | undefined>>, key: string) {
+/** Looks up an offer, and never caches that one is missing: another process may register it the next moment. */
+async function lookUp<V>(cache: ReturnType<typeof createCache<string, V | undefined>>, key: string) {
   const value = await cache.get(key)
   if (value === undefined) cache.delete(key)
   return value

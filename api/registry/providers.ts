@@ -5,7 +5,7 @@ export type Provider = {
   providerId: string
   name: string
   contact: string | null
-  /** Whether `/verify` for its endpoints takes its API key only. */
+  /** Whether `/verify` for its endpoints requires its API key. */
   requiresKey: boolean
   createdAt: Date
 }

@@ -12,43 +12,44 @@ import { countStates, sumByBatch, sumByProvider } from './totals.ts'
 import { type ReceiptKeys, verifyReceipt } from './verifyReceipt.ts'
 import { findWalletTransfers } from './walletTransfers.ts'
 
-/** Signatures under way at once. */
+/** How many signatures are verified at once. */
 const signaturesAtOnce = 64
 
-/** RFC 7515, 7.1. */
+/** JWS compact serialization (RFC 7515 section 7.1). */
 const compactPattern = /^[\w-]+\.[\w-]+\.[\w-]+$/
 
 /** How far an audit has come. */
 export type AuditProgress = {
-  /** Signatures checked, authorizations found on chain, transfers of a wallet found. */
+  /** What `done` counts: signatures checked, authorizations found on chain, or transfers of a wallet found. */
   step: 'signatures' | 'chain' | 'wallet'
   done: number
-  /** Absent where nobody can know. */
+  /** Absent where it isn't known beforehand. */
   total?: number
 }
 
 /** What is audited, and which keys and nodes are trusted. */
 export type AuditOptions = {
-  /** Receipts as JWS compact, in any order; the same payment signed anew may be among them. */
+  /** Receipts as JWS compact, in any order. A payment may have several. */
   receipts: readonly string[]
   /** The gateway's keys, current and retired, or the URL that serves them. */
   jwks: ReceiptKeys
-  /** One node a network that the receipts are on. What they answer is believed: use one of your own. */
+  /** An RPC URL for each network that the receipts are on. Their answers are trusted, so use nodes of your own. */
   rpcUrls?: readonly string[]
-  /** Instead of, or beside, `rpcUrls`. */
+  /** viem clients, instead of `rpcUrls` or besides. */
   clients?: readonly PublicClient[]
-  /** Only receipts of this gateway (the claim `iss`); others are `forged`. Default: whatever the keys sign. */
+  /** The gateway's public URL. Receipts with another `iss` are `forged`. Default: any `iss` that the keys sign. */
   issuer?: string
   /** Also look for transfers to and from these wallets that no receipt accounts for. */
   wallets?: readonly Address[]
-  /** Unix seconds, inclusive: the time for `wallets`. Default: from the first block looked at to the head. */
+  /** The first second of the period that `wallets` covers, in Unix time. Default: from the first block that is read. */
   from?: bigint
+  /** The last second of that period. Default: to the head. */
   to?: bigint
-  /** Where a chain's USDC isn't in our table (a local chain). Default: those of this version. */
+  /** Deployments, for a chain whose USDC isn't in our table (a local one). Default: those of this version. */
   deployments?: Deployments
-  /** Look at no block before this one. Default: where BatchSettlement was deployed. */
+  /** The first block that is read. Default: the one in which BatchSettlement was deployed. */
   fromBlock?: bigint
-  /** Blocks on top of a settlement before it counts. Default: the network's. */
+  /** How many blocks on top of a settlement confirm it. Default: the network's number. */
   confirmations?: number
   onProgress?: (progress: AuditProgress) => void
 }
@@ -102,7 +103,7 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
       walletAudits.push(await auditWallet(wallet, reader, genuine, options))
     }
   }
-  const distinct = leaveOutSignedAnew(receipts, genuine)
+  const distinct = keepLatest(receipts, genuine)
   return {
     reconciled:
       receipts.every(({ reconciled }) => reconciled) &&
@@ -207,7 +208,7 @@ async function findAllEvidence(
     const ofNetwork = wanted.get(claims.network) ?? new Map<string, Wanted>()
     for (const one of wantedOf(claims)) {
       const key = `${one.payer} ${one.nonce}`
-      // Of a payment that was signed anew, the receipt that names a transaction knows more.
+      // Where a payment has several receipts, the one that names a transaction is the better hint.
       if (one.hint || !ofNetwork.has(key)) ofNetwork.set(key, one)
     }
     wanted.set(claims.network, ofNetwork)
@@ -236,7 +237,7 @@ function wantedOf(claims: ReceiptClaims): Wanted[] {
   }))
 }
 
-/** Which payment had each authorization first. */
+/** Finds the payment that had each authorization first. */
 function findOwners(genuine: readonly Genuine[]): Map<string, string> {
   const owners = new Map<string, string>()
   const inTime = [...genuine].sort(
@@ -291,11 +292,8 @@ function describeReceipt(
   return { ...described, state, ...(reason && { reason }), reconciled, detail: explain(verdict) }
 }
 
-/** One receipt a payment: the one that was signed last. */
-function leaveOutSignedAnew(
-  receipts: readonly AuditedReceipt[],
-  genuine: readonly Genuine[],
-): AuditedReceipt[] {
+/** Keeps one receipt for each payment: the one that was signed last. */
+function keepLatest(receipts: readonly AuditedReceipt[], genuine: readonly Genuine[]): AuditedReceipt[] {
   const last = new Map<string, Genuine>()
   for (const one of genuine) {
     const key = `${one.claims.paymentId} ${authorizationKeys(one.claims).join(' ')}`

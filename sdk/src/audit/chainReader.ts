@@ -17,7 +17,7 @@ import { largest, smallest } from './bigints.ts'
 import { chunk, mapLimited } from './concurrency.ts'
 import { createLogSearch, type LogSearch } from './logSearch.ts'
 
-/** A block as the chain had it when it was read. */
+/** A block as it was when it was read. A reorg may have replaced it since. */
 type BlockSeen = {
   number: bigint
   hash: Hash
@@ -34,38 +34,38 @@ export const topics = {
 /** One chain, read up to a head that stays the same for the whole audit. */
 export type ChainReader = {
   network: Network
-  /** USDC as our table or the deployments have it, never as a receipt says. */
+  /** USDC's address from our table or the deployments, never from a receipt. */
   token: Address
   head: BlockSeen
-  /** No block before it is looked at. */
+  /** The first block that is read. */
   fromBlock: bigint
   searchLogs: LogSearch
-  /** USDC's logs of the transactions that are there, by hash. */
+  /** USDC's logs of each transaction that succeeded up to the head, by hash. */
   getTokenLogs: (hashes: readonly Hash[]) => Promise<Map<Hash, RpcLog[]>>
   getBlocks: (numbers: readonly bigint[]) => Promise<Map<bigint, BlockSeen>>
-  /** Whether each (payer, nonce) was used or cancelled, by USDC's own storage at the head. */
+  /** Whether each (payer, nonce) was used or cancelled, according to USDC's storage at the head. */
   getAuthorizationStates: (pairs: readonly { payer: Address; nonce: Hex }[]) => Promise<boolean[]>
-  /** A block not later than a time (Unix seconds), and at most about two hours earlier. */
+  /** Finds a block that is not later than a time (Unix seconds), and at most about two hours earlier. */
   findBlockBefore: (time: bigint) => Promise<bigint>
 }
 
 export type ChainReaderOptions = {
   deployments?: Deployments
-  /** Default: the block that BatchSettlement was deployed in. */
+  /** Default: the block in which BatchSettlement was deployed. */
   fromBlock?: bigint
 }
 
-/** Calls under way at once, so that a transport with JSON-RPC batching sends them as one request. */
+/** How many calls are made at once. A transport with JSON-RPC batching sends them as one request. */
 const callsAtOnce = 100
-/** A receipt of a whole batch carries some 600 logs. */
+/** How many receipts are read at once. One of a full batch carries about 600 logs. */
 const receiptsAtOnce = 16
 
 const searchSlackSeconds = 3600n
 
 /**
- * Looks at a chain's id and head.
+ * Opens a chain for reading: finds its network and fixes its head.
  *
- * @throws {ProtocolError} `unknown_network` where the chain, or its USDC, is none that we know.
+ * @throws {ProtocolError} `unknown_network` for a chain that isn't in our table, or whose USDC isn't known.
  */
 export async function openChainReader(
   client: PublicClient,
@@ -162,7 +162,7 @@ export async function openChainReader(
       if (time >= high.time) return high.number
       for (let step = 0; low.time < time - 2n * searchSlackSeconds && high.number - low.number > 1n; step++) {
         const length = high.number - low.number
-        // Block times are all but constant, so interpolation takes a few steps; halving in between bounds the rest.
+        // Block times are nearly constant, so interpolation takes few steps. Halving every second time bounds their number.
         const offset =
           step % 2 === 0
             ? (length * (time - searchSlackSeconds - low.time)) / (high.time - low.time)

@@ -5,7 +5,7 @@ export function chunk<Item>(items: readonly Item[], size: number): Item[][] {
   return parts
 }
 
-/** Does something with each item, at most `limit` at a time, in groups that start together. */
+/** Calls `act` with each item, in groups of at most `limit` that run at once. */
 export async function mapLimited<Item>(
   items: readonly Item[],
   limit: number,

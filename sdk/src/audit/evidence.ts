@@ -16,37 +16,37 @@ export type Evidence = {
   blockHash: Hash
   /** Unix seconds. */
   blockTime: bigint
-  /** Of AuthorizationUsed or AuthorizationCanceled. */
+  /** The index of the log AuthorizationUsed or AuthorizationCanceled. */
   logIndex: number
 }
 
-/** An authorization to look for, and what its receipt says of when and where. */
+/** An authorization to look for, with the times and the transaction that its receipt names. */
 export type Wanted = {
   payer: Address
   nonce: Hex
   /** Unix seconds. */
   acceptedAt: bigint
   validBefore: bigint
-  /** The transaction that the receipt names. Only a hint: what counts is that transaction's logs. */
+  /** The transaction that the receipt names. It is only a hint, because only that transaction's logs count. */
   hint?: Hash
 }
 
-/** By nonce; more than one where somebody else used the same nonce, which anyone can. */
+/** Evidence by nonce. A nonce can have several, because any other address can use it too. */
 export type EvidenceByNonce = Map<Hex, Evidence[]>
 
-/** Nonces in one filter. Nodes take 1,000 at most. */
+/** How many nonces one log filter has. Nodes accept 1,000 at most. */
 const noncesPerFilter = 250
-/** A chain of fewer blocks is searched whole. */
+/** A chain with fewer blocks is searched from end to end. */
 const wholeRange = 10_000n
 const windowSlackSeconds = 3600n
-/** A reorg in the middle of the reading is seen and read again; a chain that never holds still isn't. */
+/** How often the same transactions are read before the audit fails because of reorgs. */
 const attempts = 4
 
 /**
- * Finds what the chain has on each authorization: first in the transactions that the receipts name, then by searching
- * for the nonces.
+ * Finds the logs about each authorization: first in the transactions that the receipts name, then by searching for the
+ * nonces.
  *
- * Nothing is concluded from a failure: if a call fails, so does this.
+ * Fails if a call fails, because nothing may be concluded from it.
  */
 export async function findEvidence(
   reader: ChainReader,
@@ -76,17 +76,17 @@ export async function findEvidence(
     const { from, to } = await chooseWindow(reader, part)
     await readTransactions(await findTransactions(reader, part, from, to))
     if (from === reader.fromBlock && to === reader.head.number) continue
-    // What was used earlier or later than its receipt makes one expect. USDC's own storage knows whether it was.
-    const left = part.filter(isOpen)
-    const states = await reader.getAuthorizationStates(left)
-    const astray = left.filter((_, i) => states[i])
-    if (astray.length === 0) continue
-    await readTransactions(await findTransactions(reader, astray, reader.fromBlock, reader.head.number))
+    // An authorization may have been used outside of this window. USDC's storage tells whether it was used at all.
+    const notFound = part.filter(isOpen)
+    const isUsed = await reader.getAuthorizationStates(notFound)
+    const outside = notFound.filter((_, i) => isUsed[i])
+    if (outside.length === 0) continue
+    await readTransactions(await findTransactions(reader, outside, reader.fromBlock, reader.head.number))
   }
   return evidence
 }
 
-/** Every authorization that was used or cancelled in some transactions, in canonical blocks. */
+/** Reads every authorization that the transactions used or cancelled, in canonical blocks. */
 export async function readAuthorizations(reader: ChainReader, hashes: readonly Hash[]): Promise<Evidence[]> {
   for (let attempt = 1; ; attempt++) {
     const logs = await reader.getTokenLogs(hashes)
@@ -105,7 +105,7 @@ export async function readAuthorizations(reader: ChainReader, hashes: readonly H
   }
 }
 
-/** Pairs each AuthorizationUsed with the Transfer at the next log index, if that is of the same address. */
+/** Pairs each AuthorizationUsed with the Transfer at the next log index, if both name the same address. */
 export function pairLogs(logs: readonly RpcLog[]): Omit<Evidence, 'blockTime'>[] {
   const transfers = new Map(
     logs
@@ -143,8 +143,8 @@ function topicToAddress(topic: Hex): Address {
 }
 
 /**
- * Transactions in which any of the nonces was used or cancelled, by whomever: a receipt that names the wrong payer is
- * to be told from one that was never paid.
+ * Finds the transactions that used or cancelled any of the nonces, for whatever payer: a receipt that names the wrong
+ * payer must be told from one that was never paid.
  */
 async function findTransactions(
   reader: ChainReader,
@@ -165,7 +165,7 @@ async function findTransactions(
   return [...hashes]
 }
 
-/** From an hour before the first was accepted to an hour after the last runs out. */
+/** The blocks from an hour before the first payment was accepted to an hour after the last expires. */
 async function chooseWindow(reader: ChainReader, wanted: readonly Wanted[]) {
   const { fromBlock, head } = reader
   if (head.number - fromBlock < wholeRange) return { from: fromBlock, to: head.number }

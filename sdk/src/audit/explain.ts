@@ -2,7 +2,7 @@ import { formatUsdc } from '../protocol/amount.ts'
 import type { Verdict } from './judge.ts'
 import type { AuditedHalf } from './report.ts'
 
-/** One sentence on a verdict, for a person. */
+/** Describes a verdict in one sentence for people. */
 export function explain({ halves, reason, isSuperseded }: Verdict): string {
   if (reason === 'voided') return 'Voided by the provider, and nothing moved'
   const [provider, platform] = halves

@@ -2,7 +2,7 @@ import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
 import type { Evidence, EvidenceByNonce } from './evidence.ts'
 import type { AuditedHalf, AuditReason, AuditState } from './report.ts'
 
-/** What judging needs to know of a chain. */
+/** What a verdict depends on besides the evidence. */
 export type ChainFacts = {
   /** Lower-case. */
   token: string
@@ -18,7 +18,7 @@ export type Verdict = {
   isSuperseded?: true
 }
 
-/** The gravest first: a payment is as its worse half. */
+/** The states of a half, the worst first. A payment has the state of its worse half. */
 const gravity = ['mismatch', 'cancelled', 'missing', 'pending', 'settled'] as const
 
 /** Compares what a receipt promises with what the chain has. */
@@ -71,13 +71,13 @@ function judgeHalf(
   const own = withNonce.find(({ authorizer }) => authorizer === claims.payer)
   if (own) return { ...promised, ...judgeOwn(own, promised, facts), onChain: describe(own) }
 
-  // Anyone can use a nonce that somebody else has used; only one who made this very transfer is taken for the payer.
+  // Anyone can use a nonce that somebody else has used. Only who made exactly this transfer counts as its real payer.
   const others = withNonce.find(
     ({ transfer }) => transfer?.to === promised.to && transfer.value === promised.value,
   )
   if (others) return { ...promised, state: 'mismatch', reason: 'payer', onChain: describe(others) }
 
-  // The transaction that a receipt names moved the provider's half; a fee can be outstanding beside it.
+  // The transaction that a receipt names moved the provider's half. The fee may still be outstanding.
   const isSaidSettled =
     claims.status === 'settled' || (half === 'provider' && claims.transactionHash !== zeroHash)
   if (isSaidSettled) return { ...promised, state: 'missing', reason: 'said_to_be_settled' }

@@ -13,8 +13,8 @@ import {
 /**
  * Yields the token's logs that match the topics, in the order of the chain, range by range.
  *
- * A provider that refuses a range (too many blocks, results or bytes; each says so in words of its own) is asked for
- * half of it, and not asked for more than that again.
+ * When a node refuses a range (too many blocks, results or bytes, each worded differently), the search asks for half of
+ * it, and never asks for more than that again.
  */
 export type LogSearch = (topics: LogTopic[], fromBlock: bigint, toBlock: bigint) => AsyncGenerator<RpcLog[]>
 
@@ -47,12 +47,12 @@ export function createLogSearch(client: PublicClient, token: Address): LogSearch
   }
 }
 
-/** Whether the provider answered and wouldn't, so that asking for less may help; not so if it can't be reached. */
+/** Whether the node answered with a refusal, so that asking for less may help. It can't help if no node was reached. */
 function isRefusal(error: unknown): boolean {
   if (!(error instanceof BaseError)) return false
   if (error.walk((cause) => cause instanceof TimeoutError)) return true
   const http = error.walk((cause) => cause instanceof HttpRequestError)
   if (http instanceof HttpRequestError) return http.status === 400 || http.status === 413
-  // A JSON-RPC error, of whatever code: providers don't agree on one.
+  // Any JSON-RPC error counts, because providers don't agree on a code.
   return error.walk((cause) => typeof (cause as { code?: unknown }).code === 'number') !== null
 }

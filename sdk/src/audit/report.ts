@@ -5,12 +5,12 @@ import type { NetworkName } from '../protocol/networks.ts'
  * What an audit says of a receipt, or of one half of its payment.
  *
  * - `settled`: USDC's logs show exactly the transfer that the receipt promises, with its confirmations.
- * - `pending`: not there yet, and it can still come.
+ * - `pending`: the transfer isn't on chain or isn't confirmed yet, and still can be.
  * - `mismatch`: something else moved than the receipt promises (see `reason`).
- * - `missing`: it isn't there, and can't come any more or is said to have come.
+ * - `missing`: the transfer isn't on chain, although the receipt says that it settled, or it can't settle any more.
  * - `cancelled`: the payer cancelled the authorization, or the provider voided the payment.
  * - `forged`: not signed by the gateway, or not a receipt.
- * - `duplicate`: another payment's receipt stands on the same authorization.
+ * - `duplicate`: another payment's receipt names the same authorization, and did so first.
  */
 export type AuditState = 'settled' | 'pending' | 'mismatch' | 'missing' | 'cancelled' | 'forged' | 'duplicate'
 
@@ -24,19 +24,19 @@ export type AuditReason =
   | 'expired'
   /** missing: the receipt says that it settled. */
   | 'said_to_be_settled'
-  /** mismatch: who paid, who got it, how much, in which token. */
+  /** mismatch: another payer, recipient, amount or token than the receipt promises. */
   | 'payer'
   | 'recipient'
   | 'amount'
   | 'token'
-  /** mismatch: the authorization was used, but no transfer goes with it. */
+  /** mismatch: the authorization was used, but without a transfer. */
   | 'no_transfer'
   /** mismatch: both halves carry one nonce, so that one transfer would prove both. */
   | 'same_nonce'
   /** cancelled: by the payer on chain, or by the provider at the gateway. */
   | 'cancelled_on_chain'
   | 'voided'
-  /** forged: not a JWS, no signature by a key of the JWKS, claims that aren't a receipt's, another gateway's. */
+  /** forged: not a JWS, signed for another gateway, not signed by a key of the JWKS, or without a receipt's claims. */
   | 'not_a_jws'
   | 'other_issuer'
   | 'bad_signature'
@@ -49,11 +49,11 @@ export type AuditedHalf = {
   half: 'provider' | 'platform'
   state: Exclude<AuditState, 'forged' | 'duplicate'>
   reason?: AuditReason
-  /** As the receipt promises. */
+  /** The recipient, the amount in USDC base units and the nonce that the receipt promises. */
   to: Address
   value: bigint
   nonce: Hex
-  /** What the chain has, where it has anything. */
+  /** What USDC's logs say about the authorization, where there are any. */
   onChain?: {
     from: Address
     to?: Address
@@ -69,15 +69,15 @@ export type AuditedHalf = {
 
 /** What an audit says of one receipt. */
 export type AuditedReceipt = {
-  /** Place in the list that was audited, from 0. */
+  /** Index in the list that was audited. */
   position: number
   state: AuditState
   reason?: AuditReason
-  /** What the receipt says is what the chain says: `settled`, or voided with nothing moved. */
+  /** Whether the receipt and the chain agree: it is `settled`, or was voided and nothing moved. */
   reconciled: boolean
-  /** A sentence for a person. */
+  /** The verdict in one sentence for people. */
   detail: string
-  /** Unless `forged`, what the receipt says of itself. */
+  /** What the receipt claims, unless it is `forged`. */
   payment?: {
     paymentId: string
     providerId: string
@@ -87,13 +87,13 @@ export type AuditedReceipt = {
     timestamp: string
     providerAmount: bigint
     platformAmount: bigint
-    /** As in the receipt. */
+    /** The one that the receipt names. */
     transactionHash: Hash
   }
   halves?: [AuditedHalf, AuditedHalf]
   /** The receipt names another transaction or block than the money moved in: it was signed before a reorg. */
   isSuperseded?: true
-  /** `paymentId` of the payment that had the authorization first. */
+  /** The `paymentId` of the payment that had the authorization first. */
   duplicateOf?: string
 }
 
@@ -112,7 +112,7 @@ export type UnreceiptedTransfer = {
   logIndex: number
 }
 
-/** Payments of one provider on one network; a payment whose receipt was signed anew counts once. */
+/** The payments of one provider on one network. A payment with several receipts counts once. */
 export type ProviderTotal = {
   providerId: string
   network: string
@@ -121,10 +121,10 @@ export type ProviderTotal = {
   pending: number
   /** Neither settled, pending nor voided. */
   failing: number
-  /** As USDC's logs prove, halves of unsettled payments included. */
+  /** What USDC's logs prove to have moved, including single halves of payments that aren't settled. */
   providerAmount: bigint
   platformAmount: bigint
-  /** Promised by receipts that are pending. */
+  /** What pending receipts promise the provider. */
   pendingAmount: bigint
 }
 
@@ -148,22 +148,22 @@ export type WalletAudit = {
   /** Unix seconds, both inclusive. */
   from: bigint
   to: bigint
-  /** Transfers that an authorization moved, in that time. */
+  /** How many transfers an authorization moved in that period. */
   transfers: number
-  /** Plain transfers, which no receipt can be expected for. */
+  /** Plain transfers, for which no receipt can be expected. */
   plainTransfers: number
   unreceipted: UnreceiptedTransfer[]
 }
 
 /** The result of an audit. Amounts are USDC base units. */
 export type AuditReport = {
-  /** Every receipt reconciles, and no transfer of the wallet lacks one. */
+  /** Whether every receipt agrees with the chain, and every transfer of the audited wallets has a receipt. */
   reconciled: boolean
   receipts: AuditedReceipt[]
   states: Record<AuditState, number>
   providers: ProviderTotal[]
   batches: BatchTotal[]
   wallets: WalletAudit[]
-  /** Up to where each chain was read. */
+  /** The block up to which each chain was read. */
   heads: { network: NetworkName; blockNumber: bigint; blockHash: Hash; blockTime: bigint }[]
 }

@@ -10,7 +10,7 @@ export function countStates(receipts: readonly AuditedReceipt[]): Record<AuditSt
 /**
  * Sums per provider and network.
  *
- * @param receipts one a payment: what was signed anew must have been left out.
+ * @param receipts one for each payment: the latest.
  */
 export function sumByProvider(receipts: readonly AuditedReceipt[]): ProviderTotal[] {
   const totals = new Map<string, ProviderTotal>()
@@ -62,7 +62,7 @@ export function sumByBatch(receipts: readonly AuditedReceipt[]): BatchTotal[] {
   )
 }
 
-/** What the chain proves that a payment moved as promised. */
+/** The amounts of a payment that the chain proves to have moved as promised. */
 function movedBy({ halves, state }: AuditedReceipt): { providerAmount: bigint; platformAmount: bigint } {
   const moved = { providerAmount: 0n, platformAmount: 0n }
   if (state === 'duplicate') return moved

@@ -14,13 +14,13 @@ export type ReceiptKeys = JSONWebKeySet | JWTVerifyGetKey | URL | string
 
 /** The claims of a receipt whose signature was verified. */
 export type VerifiedReceipt = ReceiptClaims & {
-  /** Key that signed it. */
+  /** The id of the key that signed it. */
   kid: string
 }
 
 const decoder = new TextDecoder('utf-8', { fatal: true })
 const remoteKeys = new Map<string, JWTVerifyGetKey>()
-// A key set keeps the keys that it has imported: ten thousand receipts import each once.
+// A key set caches the keys that it imports, so each is imported once for any number of receipts.
 const localKeys = new WeakMap<JSONWebKeySet, JWTVerifyGetKey>()
 
 /**
@@ -72,7 +72,7 @@ function keySet(keys: ReceiptKeys): JWTVerifyGetKey {
   const url = new URL(keys)
   let remote = remoteKeys.get(url.href)
   if (!remote) {
-    // Fetches once, and again for a key id it does not know: a rotation needs no restart.
+    // Fetches once, and again for a key id that it does not know, so that a rotation needs no restart.
     remote = createRemoteJWKSet(url)
     remoteKeys.set(url.href, remote)
   }

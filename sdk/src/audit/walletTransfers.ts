@@ -4,16 +4,16 @@ import { chunk } from './concurrency.ts'
 import { addressToTopic, type Evidence, readAuthorizations } from './evidence.ts'
 
 export type WalletTransfers = {
-  /** Moved by an authorization. */
+  /** Transfers that an authorization moved. */
   authorized: Evidence[]
-  /** How many others there are. */
+  /** The number of other transfers. */
   plain: number
 }
 
 /**
- * Finds every transfer of the token to or from a wallet in a time, and which of them an authorization moved.
+ * Finds every transfer of the token to or from a wallet in a period, and tells which of them an authorization moved.
  *
- * @param from Unix seconds, inclusive, as `to`.
+ * @param from Unix seconds, inclusive like `to`.
  */
 export async function findWalletTransfers(
   reader: ChainReader,
@@ -24,7 +24,7 @@ export async function findWalletTransfers(
 ): Promise<WalletTransfers> {
   if (from > reader.head.time) return { authorized: [], plain: 0 }
   const first = await reader.findBlockBefore(from)
-  // Two hours on, since what it finds may be that much too early.
+  // Two hours later, because `findBlockBefore` may find a block that much too early.
   const last = await reader.findBlockBefore(to + 7200n)
   const topic = addressToTopic(wallet)
   const logs = new Map<string, RpcLog>()

@@ -4,9 +4,9 @@ import type { Challenge } from '../protocol/challenge.ts'
 import type { Network } from '../protocol/networks.ts'
 import { ChallengeRefusedError } from './errors.ts'
 
-/** What a challenge is held against before anything is signed. */
+/** What a challenge is checked against before anything is signed. */
 export type PaymentPolicy = {
-  /** URL that was asked for. */
+  /** URL that was requested. */
   url: string
   /** URL that the challenge came from. */
   answeredBy: string
@@ -55,7 +55,7 @@ export function checkChallenge(challenge: Challenge, policy: PaymentPolicy): voi
   }
 }
 
-/** A URL without what does not change where it points: default port, case of the host, trailing slashes. */
+/** Removes differences that don't change where a URL points: default port, case of the host, trailing slashes. */
 function canonicalUrl(url: string): string {
   return URL.canParse(url) ? new URL(url).href.replace(/\/+$/, '') : url
 }

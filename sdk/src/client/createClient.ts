@@ -29,7 +29,7 @@ export type ClientOptions = {
   gatewayUrl: string
   /** Key of the paying wallet, 0x and 64 hex digits. Never logged, never sent. */
   walletPrivateKey?: Hex | string | undefined
-  /** Instead of a key: anything that signs typed data, like a viem account. */
+  /** A signer of typed data, such as a viem account, instead of a key. */
   account?: Payer
   /** Network to pay on. Challenges for another one are refused. */
   network: NetworkName
@@ -39,7 +39,7 @@ export type ClientOptions = {
   facilitatorUrl?: string
   /** Milliseconds for a whole request, payment included. Default 30,000. */
   timeout?: number
-  /** Where relative paths lead. Default: `gatewayUrl`. */
+  /** The URL that paths are resolved against. Default: `gatewayUrl`. */
   baseUrl?: string
   /** The most that one request may cost, both payments together, in decimal USDC. Default: no limit. */
   maxPaymentUsdc?: string | number
@@ -47,7 +47,7 @@ export type ClientOptions = {
   usdcAddress?: Address
   /** Answer challenges with `x402 mock:mock` and sign nothing. For providers in mock mode only. Default false. */
   mockPayments?: boolean
-  /** Bytes of an answer that are read at most, unpacked. Default 16,777,216 (16 MiB). */
+  /** The most bytes of an answer that are read, after decompression. Default 16,777,216 (16 MiB). */
   maxResponseBytes?: number
   /** Instead of the global `fetch`. */
   fetch?: typeof globalThis.fetch
@@ -56,13 +56,13 @@ export type ClientOptions = {
 /** Options of {@link Client.request} (SPEC 4.6). */
 export type RequestOptions = {
   method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
-  /** An object is sent as JSON. Streams, forms and bytes are refused: the body is sent twice, as JSON or text. */
+  /** An object is sent as JSON. Streams, forms and bytes are refused, because the body is sent twice. */
   body?: object | string
   headers?: Record<string, string>
   /** Milliseconds for this request. */
   timeout?: number
   signal?: AbortSignal
-  /** A payment that an earlier attempt of this very request signed ({@link ClientError.payment}): present it again. */
+  /** The payment that an earlier attempt of this request signed ({@link ClientError.payment}), to present it again. */
   payment?: SignedPayment
 }
 
@@ -75,11 +75,11 @@ export type PaidResponse<Data = unknown> = {
   /** The gateway's receipt (JWS compact), as the provider sent it; undefined where nothing had to be paid. */
   receipt: string | undefined
   /**
-   * Transaction that settled the payment; undefined until then, see {@link Client.waitForSettlement}. From a receipt that
-   * the gateway signed for this payment: anything else that a provider writes there is left out.
+   * Transaction that settled the payment; undefined until then, see {@link Client.waitForSettlement}. Taken only
+   * from a receipt that the gateway signed for this payment, never from anything else that a provider sends.
    */
   paymentTxHash: Hash | undefined
-  /** From the same receipt; undefined also where the gateway's keys can't be had. */
+  /** Taken from the same receipt; undefined also where the gateway's keys can't be fetched. */
   paymentId: string | undefined
   /** What was signed; undefined where nothing had to be paid. */
   payment: SignedPayment | undefined
@@ -118,11 +118,11 @@ export type Client = {
   ): Promise<{ paymentTxHash: Hash }>
 }
 
-/** Times that a paid request is sent again after the connection failed, always with the same authorization. */
+/** How often a paid request is sent again after the connection failed, always with the same authorization. */
 const resends = 2
 const resendDelayMs = 250
 
-/** Bodies that fetch knows and JSON would silently make `{}` of. */
+/** Bodies that `fetch` accepts and JSON would silently turn into `{}`. */
 const notJson = [ReadableStream, FormData, URLSearchParams, Blob, ArrayBuffer, Uint8Array]
 
 /**
@@ -158,7 +158,7 @@ export function createClient(options: ClientOptions): Client {
   }
   if (!usdc && !mockPayments) throw new TypeError(`usdcAddress must be given for the network ${network.name}`)
 
-  // Fetched once, and again for a key id that it doesn't know.
+  // The keys are fetched once, and again for a key id that isn't among them.
   const receiptKeys = createRemoteJWKSet(new URL(`${gatewayUrl.replace(/\/+$/, '')}/.well-known/jwks.json`), {
     [customFetch]: fetch,
   })
@@ -223,8 +223,8 @@ export function createClient(options: ClientOptions): Client {
   }
 
   /**
-   * Sends a signed payment. A broken connection, and a settlement that the answer waits for, repeat the same one, so that
-   * it can be charged once at most.
+   * Sends a signed payment. When the connection breaks or the settlement is pending, sends the same payment again, which
+   * can be charged only once.
    */
   async function sendPaid(
     url: string,
@@ -268,7 +268,7 @@ function payerOfKey(privateKey: string | undefined): Payer {
   throw new TypeError('walletPrivateKey must be 0x and 64 hex digits of a key, or account must be given')
 }
 
-/** The URL of a request. What is written as a path stays on `baseUrl`'s origin, `//host` and `/\host` included. */
+/** The URL of a request. A path, `//host` and `/\host` included, can't leave `baseUrl`'s origin. */
 function resolve(path: string, baseUrl: string): string {
   const url = new URL(path, baseUrl)
   const isAbsolute = /^https?:\/\//i.test(path)
@@ -328,7 +328,7 @@ function readChallenge(answer: Answer) {
   }
 }
 
-/** The gateway has the payment and serves nothing before it is mined (`SETTLE_BEFORE_SERVE_USDC`). */
+/** Whether the gateway has the payment, but serves nothing before it is mined (`SETTLE_BEFORE_SERVE_USDC`). */
 function isPending({ status, body }: Answer): boolean {
   return status === 503 && readProblem(status, body).code === 'settlement_pending'
 }

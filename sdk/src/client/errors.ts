@@ -47,7 +47,7 @@ export class ClientError extends Error {
   readonly status: number | undefined
   readonly body: unknown
   /**
-   * What was signed and sent before the error, if anything was. The money may have been taken: repeat the request with
+   * What was signed and sent before the error, if anything was. It may have been charged: repeat the request with
    * `request(path, { ...options, payment: error.payment })`, which can't be charged twice.
    */
   readonly payment: SignedPayment | undefined
@@ -255,7 +255,7 @@ export function readProblem(status: number, body: unknown): Problem {
   }
 }
 
-/** fetch says "fetch failed" and hides the reason one cause down. */
+/** The reason of a failed `fetch`, whose own message is only "fetch failed". */
 function reasonOf(cause: unknown): string {
   if (!(cause instanceof Error)) return 'connection failed'
   return cause.cause instanceof Error && cause.cause.message !== '' ? cause.cause.message : cause.message

@@ -26,7 +26,7 @@ export type Gateway = {
   receiptKeys: ReceiptKeys
 }
 
-/** SPEC 8.1: no payment waits longer than an hour; some more for the chain. */
+/** No payment waits longer than an hour (SPEC 8.1); the chain gets five more minutes. */
 const defaultWaitMs = 65 * 60 * 1000
 const defaultPollMs = 2000
 
@@ -98,7 +98,7 @@ async function lookUp(
   return { paymentId, status, paymentTxHash: claims.transactionHash, receipt }
 }
 
-/** Undefined where trying again later may help; a definite refusal is thrown. */
+/** Returns undefined where trying again may help, and throws for a definite refusal. */
 async function get(url: string, { fetch }: Gateway, deadline: Deadline): Promise<Answer | undefined> {
   let answer: Answer
   try {

@@ -3,8 +3,8 @@ import { HttpError, NetworkError, RequestAbortedError, RequestTimeoutError } fro
 import type { SignedPayment } from './payment.ts'
 
 /**
- * Bytes of an answer that are read at most: whoever answers decides how long its body is, and it is held in memory.
- * Compressed ones count as what they unpack to.
+ * The most bytes of an answer that are read, because it is held in memory and its sender decides on its length. They are
+ * counted after decompression.
  */
 const defaultMaxResponseBytes = 16_777_216
 
@@ -15,9 +15,9 @@ export type Deadline = {
   timer: AbortSignal
   /** Fires at the deadline, or when the caller gave up. */
   signal: AbortSignal
-  /** Of each answer. */
+  /** The most bytes that are read of each answer. */
   maxResponseBytes: number
-  /** What is on its way, for the errors to carry. */
+  /** The payment that was sent, for the errors to carry. */
   payment?: SignedPayment
 }
 
@@ -31,9 +31,9 @@ export function startDeadline(
   return { timeoutMs, timer, signal, maxResponseBytes }
 }
 
-/** An answer that arrived whole. */
+/** An answer that was received completely. */
 export type Answer = {
-  /** Where it came from: another URL than was asked for after a redirect. */
+  /** The URL that answered, which differs from the requested one after a redirect. */
   url: string
   status: number
   headers: Headers
@@ -133,7 +133,7 @@ function translate(error: unknown, url: string, deadline: Deadline): unknown {
   return new NetworkError(url, { cause: error, ...sent(deadline) })
 }
 
-/** Our own error where the time is up; where the caller gave up, its reason, unless there is a payment to hand back. */
+/** A timeout at the deadline. When the caller gave up: its own reason, or an error with the payment if one was sent. */
 function abortError(deadline: Deadline): unknown {
   const { timeoutMs, timer, signal, payment } = deadline
   const { reason } = signal

@@ -121,7 +121,7 @@ function holdFailure(response: Response, payment: VerifiedPayment, gate: Gate): 
   }) as typeof end
 }
 
-/** Whatever the handler says, what was paid for is in no shared cache. */
+/** Keeps a paid response out of shared caches, whatever the handler sets. */
 function keepPrivate(response: Response): void {
   const { writeHead } = response
   response.writeHead = ((status: number, ...rest: unknown[]) => {
@@ -149,16 +149,16 @@ function takeCacheControl(headers: unknown): { given: unknown; others: unknown }
 }
 
 const hostPattern = /^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?$/i
-/** What the URL parser would take for another path: dot segments and backslashes. */
+/** What the URL parser would change in a path: dot segments and backslashes. */
 const ambiguousPath = /\\|(?:^|\/)(?:\.|%2e){1,2}(?:\/|$)/i
 
 /**
- * The URL as the buyer sees it, as far as the server can know; `publicUrl` corrects it behind a proxy.
+ * The URL that the buyer requested, as far as the server knows it. Behind a proxy `publicUrl` corrects it.
  *
- * Express routes by the path as it came, and the gateway finds the endpoint by the URL. Both must mean the same, or a
- * caller would be charged for another endpoint than the one that serves: the `Host` header only ever becomes the host.
+ * Express routes by the path as it came, and the gateway finds the endpoint by this URL. Its path must therefore be the
+ * same, whatever the `Host` header holds, or a caller would be charged for another endpoint than the one that serves.
  *
- * @returns undefined for a path that has no such URL
+ * @returns undefined for a path that no URL can have unchanged.
  */
 function urlOf(request: Request): string | undefined {
   const isEncrypted = 'encrypted' in request.socket && request.socket.encrypted === true

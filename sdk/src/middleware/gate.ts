@@ -44,27 +44,28 @@ export type GateDecision =
   | { kind: 'answer'; answer: GateAnswer }
 
 export type Gate = {
-  /** Asks for payment, or verifies the one presented. Never throws for what a caller or the gateway can cause. */
+  /** Asks for payment, or verifies the one presented. Never throws, whatever a caller sends or the gateway answers. */
   check(request: GateRequest): Promise<GateDecision>
   /**
-   * Takes a payment back because the handler failed.
+   * Voids a payment because the handler failed.
    *
-   * @returns false where the payment stands: it is being settled already, no `apiKey` is set, or the gateway is gone.
+   * @returns false where it can't be voided: it is being settled, there is no `apiKey`, or the gateway doesn't answer.
    */
   void(payment: VerifiedPayment): Promise<boolean>
 }
 
 /** Header that carries the receipt to the buyer (SPEC 4.3). */
 export const receiptHeader = 'Service-Receipt'
-/** Headers that say what became of a payment whose request failed. */
+/** Header that names the payment. */
 export const paymentIdHeader = 'Service-Payment-Id'
+/** Header that tells whether the payment is `verified` or, after a request that failed, `voided`. */
 export const paymentStatusHeader = 'Service-Payment-Status'
 
 const endpointTtlMs = 60_000
 const maxCachedEndpoints = 1000
 
 /**
- * The middleware without a framework: what to answer, or whether to serve.
+ * Creates the middleware without a framework: it decides whether to serve, or what to answer instead.
  *
  * It fails closed: without a verdict of the gateway nothing is served.
  *
@@ -116,7 +117,7 @@ export function createGate(options: GateOptions): Gate {
     return json(402, { ...(answer.body as object), error, ...(code && { code, verified: false }) })
   }
 
-  /** Also remembers which endpoint the route is, for the verification that follows. */
+  /** Asks for a challenge, and remembers the route's endpoint for the verification that follows. */
   async function challenge(request: GateRequest, resource: string): Promise<GatewayAnswer | undefined> {
     const { endpointId } = options
     const answer = await postToGateway(gateway, {
@@ -144,7 +145,7 @@ export function createGate(options: GateOptions): Gate {
     const route = routeOf(request)
     let endpointId = options.endpointId ?? endpoints.get(route)
     if (!endpointId) {
-      // Never from the macaroon: a buyer would choose the endpoint that it was bought for.
+      // Not from the macaroon, because the buyer could present one of a cheaper endpoint.
       const answer = await challenge(request, resource)
       endpointId = endpoints.get(route)
       if (!endpointId) return refuseChallenge(answer)
@@ -214,17 +215,17 @@ function routeOf({ method, url }: GateRequest): string {
 function publicUrlOf(url: string, publicUrl: string | undefined): string {
   if (!publicUrl) return url
   const { pathname, search } = new URL(url)
-  // Not resolved against it: `//other/path` would name another host, and so another path.
+  // Not `new URL(pathname, publicUrl)`, which would take `//other/path` for another host.
   return new URL(publicUrl).origin + pathname + search
 }
 
-/** No challenge could be had: what concerns the buyer passes, the rest is ours to put right. */
+/** Answers where there is no challenge. Passes on what concerns the buyer; the rest is for the provider to correct. */
 function refuseChallenge(answer: GatewayAnswer | undefined): GateDecision {
   if (!answer || answer.status === 200) return unavailable('The gateway gave no challenge')
   return answer.status === 429 || answer.status === 503 ? passOn(answer) : misconfigured(answer)
 }
 
-/** The gateway's own problem+json, with the headers that tell when to come back. */
+/** Passes on the gateway's problem+json, with the headers that say when to try again. */
 function passOn(answer: GatewayAnswer): GateDecision {
   const headers: Record<string, string> = {
     'Content-Type': answer.headers.get('content-type') ?? 'application/problem+json',
@@ -244,7 +245,7 @@ function passOn(answer: GatewayAnswer): GateDecision {
   return { kind: 'answer', answer: { status: answer.status, headers, body: answer.text } }
 }
 
-/** The gateway refused the provider, not the buyer: a wrong key, an unknown endpoint. The buyer can only come back. */
+/** The gateway refused the provider (a wrong key, an unknown endpoint), so the buyer can only try again later. */
 function misconfigured(answer: GatewayAnswer): GateDecision {
   const { code } = (answer.body ?? {}) as { code?: unknown }
   const reason = isErrorCode(code) ? code : `status ${answer.status}`

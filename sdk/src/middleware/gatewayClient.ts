@@ -17,9 +17,9 @@ export type GatewayCall = {
 }
 
 /**
- * What one attempt came to.
+ * The outcome of one attempt.
  *
- * - `refused`: nobody listens there, so the gateway has not seen the call
+ * - `refused`: nothing listens at the gateway's address, so it has not seen the call
  * - `lost`: no answer came, and the gateway may have acted on the call
  */
 export type Attempt = { kind: 'answered'; answer: GatewayAnswer } | { kind: 'refused' } | { kind: 'lost' }
@@ -56,7 +56,7 @@ export async function postOnce(
  * Posts to the gateway. Repeats the call only where the connection failed or gave no answer in time, and only within
  * `timeoutMs` altogether; every answer is final.
  *
- * @returns undefined where no answer could be had.
+ * @returns undefined where no answer came.
  */
 export async function postToGateway(
   options: GatewayClientOptions,
@@ -71,7 +71,7 @@ export async function postToGateway(
   return undefined
 }
 
-/** Before the attempt of this number, counted from 0: 50, 200, 800 and then 3,200 milliseconds. */
+/** How long to wait before an attempt, counted from 0: 50, 200, 800 and then 3,200 milliseconds. */
 export function delayMs(attempt: number): number {
   return 50 * 4 ** Math.min(attempt - 1, 3)
 }
@@ -84,7 +84,7 @@ export function sleep(ms: number): Promise<void> {
   })
 }
 
-/** Node's `fetch` says so in its cause; other runtimes don't, and then the call counts as lost. */
+/** Whether nothing listens there. Only Node's `fetch` tells so, in its cause; elsewhere the call counts as lost. */
 function isConnectionRefused(error: unknown): boolean {
   const cause = error instanceof Error ? error.cause : undefined
   return cause instanceof Error && 'code' in cause && cause.code === 'ECONNREFUSED'

@@ -17,18 +17,18 @@ export type VerifiedPayment = {
 }
 
 /**
- * What a verification came to.
+ * The outcome of a verification.
  *
- * `mayBeAccepted`: the gateway may have accepted the payment all the same, without an answer having come. Of what is
- * not served then, {@link voidLostVerification} takes care.
+ * `mayBeAccepted`: the gateway may have accepted the payment although its answer was lost. If the request isn't served,
+ * {@link voidLostVerification} voids that payment.
  */
 export type Verification = {
-  /** Undefined where nothing certain could be had in time. */
+  /** Undefined where no certain answer came in time. */
   answer: GatewayAnswer | undefined
   mayBeAccepted: boolean
 }
 
-/** Refusals with status 503 by which the gateway says for certain that it did not accept the payment, or not yet. */
+/** Codes of status 503 by which the gateway says for certain that it has not accepted the payment, or not yet. */
 const certainRefusals: ReadonlySet<unknown> = new Set([
   'index_behind',
   'provider_limit_exceeded',
@@ -36,7 +36,7 @@ const certainRefusals: ReadonlySet<unknown> = new Set([
   'token_paused',
 ])
 
-/** Delays before asking again for a verification that stayed unknown, to void what it may have accepted. */
+/** How long to wait before each further question about a verification whose outcome is unknown. */
 const recoveryDelaysMs = [1000, 4000, 16_000, 60_000]
 
 /**
@@ -60,16 +60,16 @@ export async function askForVerification(
       return { answer, mayBeAccepted: mayBeAccepted && !saysWhatIsStored(answer) }
     }
     if (outcome.kind !== 'refused') mayBeAccepted = true
-    // Nobody listens at the gateway's address, and nobody did so before: nothing was accepted.
+    // Nothing has listened at the gateway's address at any attempt, so nothing was accepted.
     else if (!mayBeAccepted && attempt === 2) break
   }
   return { answer: undefined, mayBeAccepted }
 }
 
 /**
- * Asks on for a verification that stayed unknown and whose request was not served, and voids what it accepted.
+ * Goes on asking for a verification whose outcome is unknown, and voids the payment if it was accepted.
  *
- * @param voidPayment whether the payment is voided now.
+ * @param voidPayment voids a payment, and tells whether it is voided.
  */
 export async function voidLostVerification(
   options: GatewayClientOptions,
@@ -80,13 +80,13 @@ export async function voidLostVerification(
     await sleep(delay)
     const { answer } = await askForVerification(options, call)
     const { paymentId } = (answer?.body ?? {}) as { paymentId?: unknown }
-    // Settled later, it is for the buyer to present again.
+    // Another request has the payment, or it is being settled and the buyer will present it again.
     if (answer !== undefined && answer.status !== 200 && saysWhatIsStored(answer)) return
     if (answer?.status === 200 && typeof paymentId === 'string' && (await voidPayment(paymentId))) return
   }
 }
 
-/** The payment's own answer, or that another request has it. */
+/** Whether the answer comes from what is stored: it is the payment's own, or says that another request has it. */
 function saysWhatIsStored(answer: GatewayAnswer): boolean {
   return answer.status === 200 || answer.status === 409 || codeOf(answer) === 'settlement_pending'
 }

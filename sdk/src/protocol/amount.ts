@@ -4,7 +4,7 @@ import { ProtocolError } from './errors.ts'
 const decimals = 6
 const unit = 1_000_000n
 
-/** The largest amount that BatchSettlement's packed `values` and our tables are used for. */
+/** The largest amount that a payload may carry, so that 64 bits hold every amount. */
 export const maxAmount = 2n ** 64n - 1n
 
 const decimalPattern = /^(0|[1-9]\d{0,13})(?:\.(\d+))?$/

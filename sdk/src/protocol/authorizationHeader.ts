@@ -13,8 +13,8 @@ export type AuthorizationHeader =
   | { kind: 'payment'; macaroon: string; payloads: [string, string] }
 
 /**
- * SPEC 4.3 writes "the service" where the product's name belongs. `x402` is what is sent; the other two are read as
- * the same scheme, here and nowhere else.
+ * SPEC 4.3 writes "the service" where the product's name belongs. We send `x402`, and read the other two as the same
+ * scheme.
  */
 const schemePattern = /^(?:x402|tollkeeper|the service)(?: +|$)/i
 

@@ -17,7 +17,7 @@ export type PaymentRequirements = {
   mimeType: string
   outputSchema: null
   payTo: Address
-  /** For how long the SDK signs: `validBefore` = now + this. */
+  /** How many seconds the signature is to be valid: the SDK signs `validBefore` = now + this. */
   maxTimeoutSeconds: number
   asset: Address
   /** EIP-712 domain name and version of `asset`. */
@@ -27,17 +27,17 @@ export type PaymentRequirements = {
 /** Body of a 402 and of the answer to `/challenge` (SPEC 2.1). */
 export type Challenge = {
   x402Version: 1
-  /** The provider's payment, then the platform's fee. Both are to be signed. */
+  /** The provider's payment, then the platform's fee. The buyer signs both. */
   accepts: [PaymentRequirements, PaymentRequirements]
   macaroon: string
   providerId: string
   endpointId: string
   requestId: string
-  /** The gateway's public URL; a buyer's SDK holds it against its `gatewayUrl`, and it is bound into the nonces. */
+  /** The gateway's public URL. A buyer's SDK compares it with its `gatewayUrl` and derives the nonces from it. */
   issuer: string
-  /** Why there is a 402: x402 v1's text for people. */
+  /** Why the answer is 402, in words for people (x402 v1). */
   error?: string
-  /** Why there is a 402, where a payment was presented: a stable code. */
+  /** Why a payment that was presented was refused: a stable code. */
   code?: string
 }
 

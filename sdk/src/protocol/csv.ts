@@ -1,8 +1,8 @@
 /**
- * One CSV line, RFC 4180, with its line break. What there is none of is an empty cell.
+ * Formats one CSV line (RFC 4180) with its line break. Null and undefined become empty cells.
  *
- * A cell that a spreadsheet would take for a formula gets an apostrophe in front, as OWASP advises; amounts here are
- * never negative, so no number starts with a minus.
+ * A cell that a spreadsheet would take for a formula gets an apostrophe in front, as OWASP advises. No number is affected,
+ * because our amounts are never negative.
  */
 export function formatCsvLine(cells: readonly (string | number | bigint | null | undefined)[]): string {
   return `${cells.map((cell) => formatCsvCell(String(cell ?? ''))).join(',')}\r\n`

@@ -2,11 +2,11 @@ import type { Address } from 'viem'
 import committed from './deployments.json' with { type: 'json' }
 import { isNetworkName, type NetworkName, networkNames } from './networks.ts'
 
-/** Where our contract stands on a network. Addresses are lower-case. */
+/** Where BatchSettlement is deployed on a network. Addresses are lower-case. */
 export type Deployment = {
   batchSettlement: Address
   usdc: Address
-  /** The block that the contract was created in: nothing of ours happened earlier. */
+  /** The block that created the contract. Earlier ones hold nothing of ours. */
   startBlock: number
 }
 
@@ -17,8 +17,8 @@ const addressPattern = /^0x[0-9a-fA-F]{40}$/
 /**
  * Reads a deployments file: `{ "<network>": { "batchSettlement": "0x…", "usdc": "0x…", "startBlock": 123 } }`.
  *
- * A network whose `startBlock` is null has an address reserved (CREATE2 gives the same everywhere) and no contract yet:
- * it is left out. Further fields are allowed and dropped.
+ * Leaves out a network whose `startBlock` is null: CREATE2 reserves the same address on every network, but the contract
+ * isn't deployed there yet. Drops fields that it doesn't know.
  *
  * @throws {TypeError} naming the network and field that is wrong.
  */
@@ -35,7 +35,7 @@ export function parseDeployments(json: unknown): Deployments {
   return deployments
 }
 
-/** The deployments that are committed with this version. Read in a process, not in a browser. */
+/** The deployments that are committed with this version. */
 export const committedDeployments: Deployments = parseDeployments(committed)
 
 function parseDeployment(name: string, entry: unknown): Deployment | undefined {

@@ -13,8 +13,8 @@ import { ProtocolError } from './errors.ts'
 
 /*
  * Macaroons in the V2 binary format of libmacaroons (https://github.com/rescrv/libmacaroons/blob/master/doc/format.txt),
- * first-party caveats only, without location fields, base64url. Exactly one text stands for one macaroon: everything
- * else is refused, so that no byte of it can be changed unnoticed.
+ * first-party caveats only, without location fields, base64url. Each macaroon has exactly one text, and every
+ * other is refused, so that no byte of it can be changed unnoticed.
  */
 
 /**
@@ -58,11 +58,11 @@ export type MintedCaveats = {
 
 /** The caveats that a holder may add. */
 export type HolderCaveats = {
-  /** Unix seconds, whole; counts only if it is sooner. */
+  /** Whole Unix seconds. It counts only if it is earlier than the macaroon's own. */
   expiry?: number
   /** Only this payer may use it. */
   payer?: Address
-  /** Provider's payment and fee together may not be over this. */
+  /** The most that both payments together may be, in USDC base units. */
   maxAmount?: bigint
 }
 
@@ -74,7 +74,7 @@ export type MacaroonRequest = {
   providerId: string
   endpointId: string
   payer: Address
-  /** Sum of both signed values. */
+  /** The sum of both signed values, in USDC base units. */
   amount: bigint
 }
 
@@ -279,7 +279,7 @@ export function verifyMacaroon(
   return { terms, caveats }
 }
 
-/** Reads every caveat and holds it against the request. One that can't be read is refused, never skipped. */
+/** Checks every caveat against the request. Refuses a caveat that it can't read, and never skips one. */
 function checkCaveats(texts: readonly string[], request: MacaroonRequest): Caveats {
   const caveats: Partial<Caveats> = {}
   for (const text of texts) {

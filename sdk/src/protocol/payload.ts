@@ -14,17 +14,17 @@ export type SignedAuthorization = {
   validBefore: bigint
   /** 32 bytes. */
   nonce: Hex
-  /** 65 bytes r, s, v for a key of its own; up to 1,024 bytes for a contract wallet (ERC-1271). */
+  /** 65 bytes r, s, v of a private key's signature, or up to 1,024 bytes of a contract wallet's (ERC-1271). */
   signature: Hex
 }
 
-/** Times are packed into 40 bits on their way to the contract. */
+/** BatchSettlement takes times packed into 40 bits. */
 const maxTime = 2n ** 40n - 1n
 
-/** Bytes of a signature, at most. */
+/** The most bytes that a signature may have. */
 const maxSignatureLength = 1024
 
-/** Characters of a payload, at most: the longest signature and every other field at its widest, rounded up. */
+/** The most characters that a payload may have: the longest signature and all other fields at their longest, rounded up. */
 const maxPayloadLength = 2 * maxSignatureLength + 2 + 400
 
 const addressPattern = /^0x[0-9a-fA-F]{40}$/

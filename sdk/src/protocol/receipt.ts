@@ -34,29 +34,29 @@ export type ReceiptClaims = {
   totalUsdc: string
   providerUsdc: string
   platformUsdc: string
-  /** By the price; an overpayment does not change it. */
+  /** Size class of the price. An overpayment does not change it. */
   tier: string
   /** Fee as a decimal fraction of the price. */
   effectiveRate: string
-  /** Acceptance, ISO 8601 UTC. */
+  /** When the gateway accepted the payment, ISO 8601 UTC. */
   timestamp: string
-  /** 32 zero bytes until the settlement has its confirmations. */
+  /** {@link zeroHash} until the settlement is confirmed. */
   transactionHash: Hash
 
   /** The gateway's public URL. */
   iss: string
-  /** Unix seconds of this signature. */
+  /** When this receipt was signed, in Unix seconds. */
   iat: number
   status: PaymentStatus
   network: string
-  /** Paid in test money, which is worth nothing. */
+  /** Whether it was paid in test USDC, which is worth nothing. */
   testnet: boolean
   asset: Address
   payer: Address
   resource: string
-  /** Unix seconds, decimal: the sooner of the two authorizations' ends. */
+  /** The earlier `validBefore` of the two authorizations: Unix seconds, decimal. */
   validBefore: string
-  /** Provider's, then platform's. */
+  /** The provider's, then the platform's. */
   authorizations: [ReceiptAuthorization, ReceiptAuthorization]
   /** Block of `transactionHash`, once settled. */
   blockHash?: Hash

@@ -50,7 +50,7 @@ export type PaymentOutcome = { provider: Outcome; fee: Outcome }
 /** One payment of a batch: both authorizations, or one alone. */
 export type SettlementItem = {
   authorization: SignedAuthorization
-  /** Same payer and window as `authorization`, paid to the batch's fee recipient. */
+  /** Has the same payer and validity as `authorization`, and pays the batch's fee recipient. */
   fee?: SignedAuthorization
 }
 
@@ -79,9 +79,9 @@ export type Payment = {
 export type EncodedSettle = {
   payees: Address[]
   payments: Payment[]
-  /** Signatures that can't be compacted, referred to by index. */
+  /** The signatures that can't be compacted. Payments refer to them by index. */
   signatures: Hex[]
-  /** Of `settle(batch, payees, payments, signatures)`. */
+  /** The call `settle(batch, payees, payments, signatures)`. */
   calldata: Hex
 }
 
@@ -307,7 +307,7 @@ function encodeSignature(signature: Hex, addSignature: (signature: Hex) => numbe
 }
 
 function decodeSignature(r: Hex, vs: Hex, signatures: readonly Hex[]): Hex {
-  // The contract's sign of an index: no compact signature has an s of zero.
+  // An s of zero marks `r` as an index, because no compact signature has one.
   if (bits(BigInt(vs), 0n, 255n) !== 0n) return expandSignature({ r, vs })
   const signature = signatures[Number(r)]
   if (!signature) throw new TypeError(`The batch has no signature ${BigInt(r)}`)
