@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { type Address, createTestClient, http, publicActions } from 'viem'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { startChaosRpc } from '../support/chaosRpc.ts'
-import { revertTo, untilIndexed } from '../support/keeperScenes.ts'
+import { isSettledOnChain, revertTo, untilIndexed } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   platformWallet,
@@ -203,8 +203,8 @@ async function play({ faultSeed, rate, prices, happenings, reorg }: Plan): Promi
     const isOver = async () => {
       revive(keepers)
       return (
-        (await first.stack.isSettled(payments)) &&
-        (await second.stack.isSettled(copies)) &&
+        (await isSettledOnChain(first.stack, payments)) &&
+        (await isSettledOnChain(second.stack, copies)) &&
         (await openBatches()) === 0
       )
     }

@@ -423,7 +423,8 @@ describe('the index', () => {
         }),
       ),
     )
-    expect(steps).toEqual([])
+    // What its receipts show of earlier batches needs no index.
+    expect(steps.filter((name) => !name.endsWith('-conclusion'))).toEqual([])
     await whileRunning([stack.keeper()], () => until('it is settled', () => stack.isSettled([payment])))
   })
 })

@@ -105,6 +105,20 @@ export async function expectUnharmed(stack: KeeperStack, payments: QueuedPayment
   for (const { provider } of payments) expect(await stack.balanceOf(provider.from)).toBe(0n)
 }
 
+/**
+ * Settled, and in blocks that stand: right after a reorg the index and the evidence show for a while what is gone, since
+ * both are held against the chain only now and then.
+ */
+export async function isSettledOnChain(stack: KeeperStack, payments: QueuedPayment[]): Promise<boolean> {
+  const { client } = stack.served
+  for (const { state, blockNumber, blockHash } of (await Promise.all(payments.map(stack.halves))).flat()) {
+    if (state !== 'settled' || blockNumber === null) return false
+    const block = await client.getBlock({ blockNumber }).catch(() => null)
+    if (block?.hash !== blockHash) return false
+  }
+  return true
+}
+
 /** What `/readyz` says of each dependency. */
 export async function checksOf(keeper: Keeper): Promise<Record<string, boolean>> {
   const { checks } = (await (await keeper.app.request('/readyz')).json()) as {
