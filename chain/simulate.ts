@@ -78,22 +78,6 @@ function nothingSettled(data: Hex): PaymentOutcome[] | null {
   return decodeOutcomes(args?.[0] as Hex)
 }
 
-/** Whether the token has recorded the nonce: used *or* cancelled. */
-export async function isNonceSpent(
-  client: PublicClient,
-  token: Address,
-  authorization: Pick<SignedAuthorization, 'from' | 'nonce'>,
-  at: At = { blockTag: 'latest' },
-): Promise<boolean> {
-  return client.readContract({
-    address: token,
-    abi: usdcAbi,
-    functionName: 'authorizationState',
-    args: [authorization.from, authorization.nonce],
-    ...at,
-  })
-}
-
 /** Whether nothing of a token moves at the moment. */
 export async function isPaused(
   client: PublicClient,
@@ -107,7 +91,7 @@ export async function isPaused(
 const nonceCallsAtOnce = 150
 const nonceCallBytes = 68
 
-/** The same of many, in as few requests as the size of one allows. */
+/** Whether the token has recorded nonces: used *or* cancelled. In as few requests as the size of one allows. */
 export async function areNoncesSpent(
   client: PublicClient,
   token: Address,

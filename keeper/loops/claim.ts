@@ -10,6 +10,7 @@ import { deferPayments } from '#ledger/queue'
 import { claimSubmission, isSubmissionWaiting } from '#ledger/submissions'
 import type { Context } from './context.ts'
 import { sweepChosen } from './sweep.ts'
+import { isTokenPaused } from './tokenPause.ts'
 
 /** What a stranger settled is looked at again after this long, if it isn't concluded by then. */
 const settledElsewhereMs = 15_000
@@ -33,7 +34,9 @@ export async function claimNext(context: Context, lease: Lease): Promise<BatchRo
   // What was settled by others leaves the queue as it is found, so the triggers are asked again after each find.
   for (let round = 0; round < mostRounds; round++) {
     const [due, isSubmitted] = await Promise.all([
-      context.readDueBatches({ settings, from: lease.address, held: heldLanes(context), now: now() }),
+      (await isTokenPaused(context))
+        ? []
+        : context.readDueBatches({ settings, from: lease.address, held: heldLanes(context), now: now() }),
       isSubmissionWaiting(sql, scope),
     ])
     const waiting = new Set<Lane>(due.map(({ lane }) => lane))

@@ -105,6 +105,8 @@ export type Memory = {
   turns: Map<Address, Lane[]>
   /** Until when (ms) payments wait for cheaper gas: those that travel alone, and all others. */
   heldUntil: { ordinary: number; highValue: number }
+  /** Nothing of the token moved: when (ms) to ask whether that is over. null: it moves, as far as is known. */
+  tokenLookAt: number | null
 }
 
 export function createMemory(): Memory {
@@ -115,6 +117,7 @@ export function createMemory(): Memory {
     lookups: new Map(),
     turns: new Map(),
     heldUntil: { ordinary: 0, highValue: 0 },
+    tokenLookAt: null,
   }
 }
 

@@ -7,6 +7,8 @@ import type { Context } from './context.ts'
 import { sweepChosen } from './sweep.ts'
 
 const atOnce = 200
+/** As many as one call to the chain answers. */
+const voidedAtOnce = 150
 // A block's clock may be a little behind ours.
 const clockSlackSeconds = 900n
 const mostPatienceMs = 60_000
@@ -60,9 +62,13 @@ function toWanted({ from, nonce, acceptedAt }: LookupRequest) {
  * doesn't show it where the platform's fee was left out. One look reads the most valuable ones, and goes round the others,
  * so that decoys delay the discovery of a violation, but don't prevent it.
  */
-export function createVoidWatch({ sql, served, now }: Context): () => Promise<void> {
+export function createVoidWatch({
+  sql,
+  served,
+  now,
+}: Pick<Context, 'sql' | 'served' | 'now'>): () => Promise<void> {
   const { chainId } = served.network
-  const limit = atOnce / 2
+  const limit = voidedAtOnce
   let after = ''
 
   return async function watchVoided(): Promise<void> {

@@ -12,6 +12,7 @@ import { prepareItems } from '../settler/prepare.ts'
 import type { Context } from './context.ts'
 import { readIndexState } from './indexState.ts'
 import { createLeased, type Leased, type StepResult } from './lease.ts'
+import { isTokenPaused } from './tokenPause.ts'
 
 /** What was pushed, and isn't on chain after this long, is pushed again. */
 const pushedMs = 60_000
@@ -31,6 +32,7 @@ export function createPusher(context: Context, holder: string, url: string): Lea
   return createLeased(context, holder, zeroAddress, async (): Promise<StepResult> => {
     if ((await readIndexState(context)).status !== 'current') return 'idle'
     if (await pushSubmission(context, url)) return 'busy'
+    if (await isTokenPaused(context)) return 'idle'
     const due = unanswered
       ? [unanswered]
       : await context.readDueBatches({

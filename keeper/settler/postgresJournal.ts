@@ -18,6 +18,7 @@ import {
 import type { Context } from '../loops/context.ts'
 import { endBatch } from '../loops/endBatch.ts'
 import { sweepChosen } from '../loops/sweep.ts'
+import { noteTokenPaused } from '../loops/tokenPause.ts'
 import type { Journal, Offer, OpenBatch, Verdict } from './journal.ts'
 import type { Drop } from './plan.ts'
 import { payersOf } from './prepare.ts'
@@ -187,7 +188,9 @@ export async function applyDrops(
   }
   for (const paymentId of used) await requestChainLookup(tx, paymentId, now())
   await deferPayments(tx, [...used, ...paymentsOf(by('deferred').map(itemOf))], later(deferMs))
-  await deferPayments(tx, paymentsOf(by('token_paused').map(itemOf)), later(pausedTokenMs))
+  const paused = by('token_paused')
+  if (paused.length > 0) noteTokenPaused(context)
+  await deferPayments(tx, paymentsOf(paused.map(itemOf)), later(pausedTokenMs))
   await setPayerHasCode(tx, ofKind(true), true)
   await setPayerHasCode(tx, ofKind(false), false)
   for (const { item, failure } of by('failed')) {

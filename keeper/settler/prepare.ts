@@ -2,9 +2,11 @@ import type { Address } from 'viem'
 import { type Fees, priceAt } from '#chain/fees'
 import { transactionGasCap } from '#chain/gas'
 import type { At } from '#chain/head'
-import { diagnose, isNonceSpent, simulateBatch } from '#chain/simulate'
+import { areNoncesSpent, diagnose, isPaused, simulateBatch } from '#chain/simulate'
 import type { WalletState } from '#chain/walletState'
 import type { BatchItem } from '#ledger/items'
+import type { SignedAuthorization } from '#protocol/payload'
+import type { PaymentOutcome } from '#protocol/settlement'
 import type { SettlerContext } from './context.ts'
 import { buildPlan, type Drop, type Plan, type PlanEntry, type PlannedBatch, planEntry } from './plan.ts'
 
@@ -85,8 +87,9 @@ export async function prepareItems(
     if (simulation.status === 'reverted')
       throw new Error(`the simulated batch reverted: ${simulation.reason}`)
     const outcomes = simulation.status === 'outcomes' ? simulation.outcomes : null
+    const causes = await readCauses(served, entries, outcomes, at)
     const judged = await Promise.all(
-      entries.map(async (entry, index) => judge(context, signer, entry, outcomes?.[index] ?? null, at)),
+      entries.map((entry, index) => judge(context, signer, entry, outcomes?.[index] ?? null, causes, at)),
     )
     drops.push(...judged.flatMap((one) => one.drop ?? []))
     const kept = judged.flatMap((one) => one.keep ?? [])
@@ -133,6 +136,28 @@ function requireFunds(plan: Plan, { fees, balance }: Signer): void {
   if (balance < needed) throw new Unfunded(balance, needed)
 }
 
+type Causes = { isPaused: boolean; spent: ReadonlySet<SignedAuthorization> }
+
+/** What explains refusals that come in numbers, asked for all of them together. */
+async function readCauses(
+  { client, token }: SettlerContext['served'],
+  entries: readonly PlanEntry[],
+  outcomes: readonly PaymentOutcome[] | null,
+  at: At,
+): Promise<Causes> {
+  const refused = entries.flatMap(({ settlement: { authorization, fee } }, index) => {
+    const outcome = outcomes?.[index]
+    if (outcome?.provider !== 'settled') return [authorization]
+    return fee && outcome.fee !== 'settled' ? [fee] : []
+  })
+  if (refused.length === 0) return { isPaused: false, spent: new Set() }
+  const [paused, spent] = await Promise.all([
+    isPaused(client, token, at),
+    areNoncesSpent(client, token, refused, at),
+  ])
+  return { isPaused: paused, spent: new Set(refused.filter((_, index) => spent[index])) }
+}
+
 type Judged = { keep?: PlanEntry; drop?: Drop }
 
 /** What to do with one entry, given what the simulation made of it (null: the batch as a whole settled nothing). */
@@ -141,6 +166,7 @@ async function judge(
   signer: Signer,
   entry: PlanEntry,
   outcome: { provider: string; fee: string } | null,
+  causes: Causes,
   at: At,
 ): Promise<Judged> {
   const { item, settlement } = entry
@@ -152,10 +178,11 @@ async function judge(
   if (outcome?.provider === 'settled' && fee) {
     const single = { item, settlement: { authorization } }
     if (outcome.fee === 'not_tried') return { keep: single }
-    const drop = await explain(context, signer, item, fee, outcome.fee, at)
+    const drop = await explain(context, signer, item, fee, outcome.fee, causes, at)
     return drop.reason === 'failed' ? { keep: single, drop: { ...drop, isPartial: true } } : { keep: single }
   }
-  return { drop: await explain(context, signer, item, authorization, outcome?.provider ?? 'unknown', at) }
+  const provider = outcome?.provider ?? 'unknown'
+  return { drop: await explain(context, signer, item, authorization, provider, causes, at) }
 }
 
 async function explain(
@@ -164,17 +191,18 @@ async function explain(
   item: BatchItem,
   authorization: PlanEntry['settlement']['authorization'],
   outcome: string,
+  { isPaused, spent }: Causes,
   at: At,
 ): Promise<Drop> {
   const { client, token } = context.served
-  if (outcome === 'used' || (await isNonceSpent(client, token, authorization, at)))
-    return { item, reason: 'nonce_used' }
+  if (outcome === 'used' || spent.has(authorization)) return { item, reason: 'nonce_used' }
+  if (isPaused) return { item, reason: 'token_paused' }
   const failure = await diagnose(client, token, signer.address, authorization, at, {
     // With a price, the node's own limit would ask for more money than a wallet has.
     ...(signer.gasPrice !== undefined && { gasPrice: signer.gasPrice, gas: diagnosisGas }),
   })
   if (failure?.owner === 'race') return { item, reason: 'nonce_used' }
-  if (failure?.owner === 'token') return { item, reason: 'token_paused' }
+  if (failure?.owner === 'token') return { item, reason: 'deferred' }
   if (failure) return { item, reason: 'failed', failure }
   // Alone it would go through, and in the batch it failed: others of the same payer came first and took the balance.
   if (outcome === 'failed') {

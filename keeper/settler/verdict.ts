@@ -2,7 +2,7 @@ import { parseTransaction } from 'viem'
 import { classifyRevert, type Failure } from '#chain/failures'
 import { callGasLimit } from '#chain/gas'
 import type { Mined } from '#chain/receipts'
-import { diagnose, isNonceSpent, isPaused } from '#chain/simulate'
+import { areNoncesSpent, diagnose, isPaused } from '#chain/simulate'
 import type { BatchItem } from '#ledger/items'
 import { decodeSettle, type SettlementItem } from '#protocol/settlement'
 import type { SettlerContext } from './context.ts'
@@ -64,7 +64,12 @@ async function judgeReverted(
   const { batch, items: planned } = decodeSettle(parseTransaction(offer.raw).data ?? '0x')
   const [paused, spent] = await Promise.all([
     isPaused(client, token, at),
-    Promise.all(planned.map(({ authorization }) => isNonceSpent(client, token, authorization, at))),
+    areNoncesSpent(
+      client,
+      token,
+      planned.map(({ authorization }) => authorization),
+      at,
+    ),
   ])
   // Nothing of this token moved: nobody's fault.
   if (paused) return noVerdict

@@ -39,6 +39,8 @@ export type QueueOptions = {
   sign?: (authorization: SignedAuthorization) => SignedAuthorization
   /** The same authorizations as this payment of another operator's. */
   copyOf?: QueuedPayment
+  /** Default: a random one. */
+  paymentId?: string
 }
 
 export type KeeperStack = {
@@ -213,7 +215,7 @@ async function queuePayment(
   options: QueueOptions,
 ): Promise<QueuedPayment> {
   const { buyer, price, payee = registry.payee, acceptedAt = new Date(), validFor = 93_600 } = options
-  const { sign = (authorization) => authorization, copyOf } = options
+  const { sign = (authorization) => authorization, copyOf, paymentId = randomId('pay') } = options
   const { tier, providerAmount, feeAmount } = splitPrice(price)
   const nonce = randomHex(32)
   const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + validFor) }
@@ -230,7 +232,6 @@ async function queuePayment(
         nonce: keccak256(nonce),
       }),
     )
-  const paymentId = `pay_${randomBytes(16).toString('hex')}`
   const toHalf = ({ to, from: _, ...rest }: SignedAuthorization) => ({
     recipient: to,
     ...rest,

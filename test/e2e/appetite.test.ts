@@ -1,0 +1,143 @@
+import { encodeFunctionData, parseAbi, toFunctionSelector } from 'viem'
+import { afterAll, beforeAll, expect, type TestContext, test } from 'vitest'
+import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
+import { createVoidWatch } from '#keeper/loops/lookups'
+import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
+import {
+  expectUnharmed,
+  hourAgo,
+  queueDue,
+  testClient,
+  untilIndexed,
+  whileRunning,
+} from '../support/keeperScenes.ts'
+import { type KeeperStack, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
+import { until } from '../support/until.ts'
+import { sendDirectly } from '../support/usdc.ts'
+
+// How much a keeper asks its node: what is measured here stands in docs/performance.md.
+
+let stack: KeeperStack
+let rpc: ChaosRpc
+let behindRpc: ServedNetwork
+beforeAll(async () => {
+  stack = await startKeeperStack()
+  rpc = await startChaosRpc({ target: stack.chain.url })
+  const { network, deployment } = stack.served
+  const [served] = await openServedNetworks([{ network, deployment, rpcUrls: [rpc.url] }])
+  if (!served) throw new Error('not served')
+  behindRpc = served
+})
+afterAll(async () => {
+  await rpc?.close()
+  await stack?.close()
+})
+
+/** Counts calls from now on. */
+function countCalls(only: (call: ChaosRpc['calls'][number]) => boolean = () => true): () => number {
+  const from = rpc.calls.length
+  return () => rpc.calls.slice(from).filter(only).length
+}
+
+/** The head is asked for by the clock, whatever there is to do; see the first test. */
+const isNoHead = ({ method }: ChaosRpc['calls'][number]) => method !== 'eth_blockNumber'
+
+function isPausedQuestion({ method, params }: ChaosRpc['calls'][number]): boolean {
+  const [call] = params as [{ data?: string } | undefined]
+  return method === 'eth_call' && call?.data === toFunctionSelector('paused()')
+}
+
+async function setPaused(isPaused: boolean): Promise<void> {
+  const abi = parseAbi(['function pauser() view returns (address)', 'function pause()', 'function unpause()'])
+  const chain = testClient(stack)
+  const { token: address } = stack.served
+  const pauser = await stack.served.client.readContract({ address, abi, functionName: 'pauser' })
+  await chain.impersonateAccount({ address: pauser })
+  await chain.setBalance({ address: pauser, value: 10n ** 18n })
+  const data = encodeFunctionData({ abi, functionName: isPaused ? 'pause' : 'unpause' })
+  const hash = await chain.request({
+    method: 'eth_sendTransaction',
+    params: [{ from: pauser, to: address, data }],
+  } as never)
+  await stack.served.client.waitForTransactionReceipt({ hash })
+}
+
+test('behavior: eight wallets with nothing to do share one look at the head', async ({
+  annotate,
+}: TestContext) => {
+  let steps = 0
+  const keeper = stack.keeper({
+    networks: [behindRpc],
+    accounts: Array.from({ length: 8 }, (_, index) => walletAccount(index)),
+    checkpoint: (name) => {
+      if (name === 'before-claim') steps += 1
+    },
+  })
+  const calls = countCalls()
+  await whileRunning(keeper, () => until('400 steps are taken', () => steps >= 400))
+  await annotate(`${calls()} calls in ${steps} steps`)
+  expect(calls()).toBeLessThanOrEqual(steps / 8)
+})
+
+test('behavior: while nothing of USDC moves, 300 queued payments cost one batch, and then a call a look', async ({
+  annotate,
+}: TestContext) => {
+  const payments = await queueDue(stack, 300)
+  await setPaused(true)
+  await untilIndexed(stack)
+  let offset = 0
+  const seen = new Map<string, number>()
+  const keeper = stack.keeper({
+    networks: [behindRpc],
+    now: () => new Date(Date.now() + offset),
+    checkpoint: (name) => void seen.set(name, (seen.get(name) ?? 0) + 1),
+  })
+  const calls = countCalls(isNoHead)
+  await whileRunning(keeper, async () => {
+    await until('a batch was tried in vain', () => seen.has('after-end'))
+    await annotate(`${calls()} calls for the batch that finds it out`)
+    expect(calls()).toBeLessThanOrEqual(150 + 50)
+
+    const later = countCalls(isNoHead)
+    const looks = countCalls(isPausedQuestion)
+    for (let look = 1; look <= 20; look++) {
+      offset += 15_000
+      await until(`look ${look} is taken`, () => looks() >= look)
+    }
+    await annotate(`${later()} calls in ${looks()} looks`)
+    expect(later()).toBeLessThanOrEqual(2 * looks())
+    expect(seen.get('after-claim')).toBe(1)
+
+    await setPaused(false)
+    offset += 60_000
+    await until('all are settled', () => stack.isSettled(payments))
+  })
+  await expectUnharmed(stack, payments)
+})
+
+test('behavior: of 206 voided payments the cheapest, taken all the same, is found in two looks of two calls each', async ({
+  annotate,
+}: TestContext) => {
+  const [buyer] = await stack.buyers(1, 50_000n)
+  if (!buyer) throw new Error('no buyer')
+  const decoys = await Promise.all(
+    Array.from({ length: 205 }, () => stack.queue({ buyer, price: 60_000n, acceptedAt: hourAgo() })),
+  )
+  // The last one both by its value and by its id.
+  const paymentId = `pay_${'f'.repeat(32)}`
+  const taken = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo(), paymentId })
+  const ids = [...decoys, taken].map((one) => one.paymentId)
+  await stack.database`update payment set voided_at = now() where id in ${stack.database(ids)}`
+  const hash = await sendDirectly(stack, taken.provider)
+  await stack.served.client.waitForTransactionReceipt({ hash })
+
+  const look = createVoidWatch({ sql: stack.database, served: behindRpc, now: () => new Date() })
+  const calls = countCalls()
+  await look()
+  await look()
+  await annotate(`${calls()} calls in two looks`)
+  expect(calls()).toBeLessThanOrEqual(4)
+  const found = await stack.database<{ id: string }[]>`
+    select id from payment where lookup_requested_at is not null and id in ${stack.database(ids)}`
+  expect(found.map(({ id }) => id)).toEqual([paymentId])
+})
