@@ -8,6 +8,8 @@ const shared = {
   pool: 'forks',
   // A stack is eight processes, but most of them wait: two test files keep two cores busy, and more would fight.
   maxWorkers: 2,
+  // On CI a test gets a second try, and the reporter names each that needed it: a flake is there to be looked into.
+  retry: process.env.CI ? 1 : 0,
 } as const
 
 export default defineConfig({

@@ -1,17 +1,17 @@
 import { randomBytes } from 'node:crypto'
-import { setTimeout as delay } from 'node:timers/promises'
+import { once } from 'node:events'
 import type { Address } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { gasLimitsOf } from '#chain/gasLimits'
 import { createPayerCode } from '#chain/payerCode'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { createLogger } from '#process/log'
+import { repeat } from '#process/repeat'
 import { createBudget } from './budget.ts'
 import type { IndependentConfig } from './config.ts'
 import { fetchPending } from './pendingQueue.ts'
 import { createSettler } from './settler.ts'
 
-const mostPauseMs = 30_000
 /** The gateway publishes so many batches of its queue at once. */
 const mostPages = 10
 
@@ -30,22 +30,6 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
   const budget = createBudget(now)
   const names = networks.map(({ network }) => network.name)
   log.info({ networks: names }, 'settling what the gateway publishes')
-
-  async function repeat(name: string, step: () => Promise<'busy' | 'idle'>): Promise<void> {
-    for (let failures = 0; !stopping.aborted; ) {
-      let result: 'busy' | 'idle' = 'idle'
-      try {
-        result = await step()
-        failures = 0
-      } catch (error) {
-        failures += 1
-        log.warn({ err: error, network: name, failures }, 'a step failed and will be taken again')
-      }
-      const pauseMs =
-        result === 'busy' ? 250 : Math.min(config.pollMs * 2 ** Math.min(failures, 6), mostPauseMs)
-      await delay(pauseMs, undefined, { signal: stopping }).catch(() => {})
-    }
-  }
 
   const settlers = networks.flatMap((served) => {
     const payersWithCode = createPayerCode(served.client, now)
@@ -69,7 +53,17 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
       return { network: served.network.name, wallet: account.address, settler }
     })
   })
-  await Promise.all(settlers.map(({ network, settler }) => repeat(network, settler.step)))
+  const loops = settlers.map(({ network, wallet, settler }) =>
+    repeat({
+      name: `wallet ${wallet}`,
+      everyMs: config.pollMs,
+      step: settler.step,
+      onError: (err, failures) =>
+        log.warn({ err, network, failures }, 'a step failed and will be taken again'),
+    }),
+  )
+  if (!stopping.aborted) await once(stopping, 'abort')
+  await Promise.all(loops.map((loop) => loop.stop()))
   for (const { network, wallet, settler } of settlers) {
     const { stillOut, ...done } = settler.report()
     log.info({ network, wallet, ...done, spentToday: `${budget.spentToday()}`, stillOut }, 'stopped')
