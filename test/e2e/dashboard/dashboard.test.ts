@@ -64,7 +64,13 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     [
       'Overview',
       () => '',
-      () => ['Revenue over time', 'GET /data', '93.7 %', '15 of 16 paid calls accepted'],
+      () => [
+        'Test money, which is worth nothing.',
+        'Revenue over time',
+        'GET /data',
+        '93.7 %',
+        '15 of 16 paid calls accepted',
+      ],
     ],
     [
       'Queue',
@@ -74,7 +80,13 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     [
       'Batches',
       () => 'batches',
-      () => ['Gas per payment', 'localhost #1', 'localhost #2', '0.034200', '0.068400'],
+      () => [
+        'Gas per payment',
+        'localhost #1 (test money)',
+        'localhost #2 (test money)',
+        '0.034200',
+        '0.068400',
+      ],
     ],
     ['Payments', () => 'payments', () => ['failed', 'retrying', 'queued', 'settled']],
     ['Failures', () => 'failures', () => ['Insufficient USDC balance', '6 of 6', '1 of 6', /^in \d:\d\d$/]],

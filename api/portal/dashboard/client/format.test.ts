@@ -1,6 +1,8 @@
 import { expect, test } from 'vitest'
 import {
   explorerLink,
+  nameBatch,
+  nameNetwork,
   shareOf,
   shorten,
   sumUsdc,
@@ -78,6 +80,14 @@ test.each([
   ['short', 'short'],
 ])('default: %s is shortened', (text, short) => {
   expect(shorten(text)).toBe(short)
+})
+
+test.each([
+  ['base', 'base', 'base #7'],
+  ['base-sepolia', 'base-sepolia (test money)', 'base-sepolia #7 (test money)'],
+  ['elsewhere', 'elsewhere', 'elsewhere #7'],
+])('default: %s is named with whether its money is worth nothing', (network, name, batch) => {
+  expect([nameNetwork(network), nameBatch(network, 7)]).toEqual([name, batch])
 })
 
 test('default: an explorer only where the network has one', () => {

@@ -99,7 +99,16 @@ export function writeTime(time: string | number): string {
 
 /** A network's name, and that its money is worth nothing where that is so. */
 export function nameNetwork(network: string): string {
-  return isNetworkName(network) && networks[network].testnet ? `${network} (test money)` : network
+  return `${network}${testMoneyNote(network)}`
+}
+
+/** `base #7`, `base-sepolia #7 (test money)`: batches are counted on each network by itself. */
+export function nameBatch(network: string, batchId: number): string {
+  return `${network} #${batchId}${testMoneyNote(network)}`
+}
+
+function testMoneyNote(network: string): string {
+  return isNetworkName(network) && networks[network].testnet ? ' (test money)' : ''
 }
 
 export function explorerLink(network: string, txHash: string): string | undefined {

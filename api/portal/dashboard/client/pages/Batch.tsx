@@ -1,5 +1,5 @@
 import type { ProviderPayments, TransactionBatches } from '../answers.ts'
-import { nameNetwork, nameTrigger, writeCount } from '../format.ts'
+import { nameBatch, nameTrigger, writeCount } from '../format.ts'
 import { query, readPages } from '../gateway.ts'
 import { Fact, ShowMore, Time, Transaction, Usdc } from '../parts/bits.tsx'
 import { PaymentTable } from '../parts/PaymentTable.tsx'
@@ -39,9 +39,7 @@ export function BatchPage({ network, txHash }: { network: string; txHash: string
           <>
             {batches.map((batch) => (
               <dl key={batch.batch_id} class="panel facts">
-                <Fact title="Batch">
-                  {nameNetwork(network)} #{batch.batch_id}
-                </Fact>
+                <Fact title="Batch">{nameBatch(network, batch.batch_id)}</Fact>
                 <Fact title="Transaction">
                   <Transaction hash={batch.tx_hash} network={network} />
                 </Fact>

@@ -1,7 +1,7 @@
 import { useMemo } from 'preact/hooks'
 import { parseUsdc } from '#protocol/amount'
 import type { Batch, Batches } from '../answers.ts'
-import { nameNetwork, nameTrigger, writeCount, writeTime } from '../format.ts'
+import { nameBatch, nameTrigger, writeCount, writeTime } from '../format.ts'
 import { query, readPages } from '../gateway.ts'
 import { ShowMore, Table, Time, Transaction, Usdc } from '../parts/bits.tsx'
 import { Plot } from '../parts/Plot.tsx'
@@ -126,7 +126,7 @@ function BatchTable({ batches }: { batches: Batch[] }) {
         <tr key={`${batch.network} ${batch.batch_id}`}>
           <td>
             <a href={href('batches', batch.network, batch.tx_hash)}>
-              {nameNetwork(batch.network)} #{batch.batch_id}
+              {nameBatch(batch.network, batch.batch_id)}
             </a>
           </td>
           <td class="right number">
