@@ -52,13 +52,17 @@ export async function judge(scene: Scene, { purchases, announced }: Trade): Prom
     return served.filter((_, index) => !halves[index]?.every(({ state }) => state === 'settled'))
   }
   const unannounced = () => served.filter((paymentId) => !announced.has(paymentId))
-  const open = () => database<{ id: string; state: string }[]>`
-    select id::text, state from batch where state <> 'closed'`
-  const isOver = async () =>
-    unannounced().length === 0 &&
-    (await open()).length === 0 &&
-    (await unsettled()).length === 0 &&
-    (await readComplaints(scene)).length === 0
+  // As they were at the end of the trade: what strangers left behind is tried again now and then, and opens batches later.
+  let open: string[] = []
+  let unready: string[] = []
+  const isOver = async () => {
+    const batches = await database<{ id: string; state: string }[]>`
+      select id::text, state from batch where state <> 'closed'`
+    open = batches.map(({ id, state }) => `batch ${id} is ${state}`)
+    unready = await readComplaints(scene)
+    if (open.length + unready.length + unannounced().length > 0) return false
+    return (await unsettled()).length === 0
+  }
   // What is still missing when the time is up is told below, by its name.
   await until('the trade is over', isOver, settleSeconds * 1_000).catch(() => {})
 
@@ -100,11 +104,8 @@ export async function judge(scene: Scene, { purchases, announced }: Trade): Prom
       const vain = costs.get(payer) ?? 0
       return vain > transactionsALiar ? [`${payer}, ${lie}: ${vain} transactions`] : []
     }),
-    stuck: [
-      ...(await open()).map(({ id, state }) => `batch ${id} is ${state}`),
-      ...(await findBreaches(database)),
-    ],
-    unready: await readComplaints(scene),
+    stuck: [...open, ...(await findBreaches(database))],
+    unready,
   }
 }
 
