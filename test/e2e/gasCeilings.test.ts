@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { queueDue, whileRunning } from '../support/keeperScenes.ts'
+import { queueDue, raiseBaseFee, whileRunning } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { until } from '../support/until.ts'
 
@@ -12,6 +12,7 @@ beforeAll(async () => {
 afterAll(() => stack?.close())
 beforeEach(async () => {
   await stack.database`update payment set concluded_at = now() where concluded_at is null`
+  await raiseBaseFee(stack)
 })
 
 const nonceOf = () => stack.served.client.getTransactionCount({ address: walletAccount(0).address })

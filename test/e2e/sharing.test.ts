@@ -1,6 +1,6 @@
 import type { Hex } from 'viem'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { hourAgo, queueDue, testClient, whileRunning } from '../support/keeperScenes.ts'
+import { hourAgo, queueDue, raiseBaseFee, testClient, whileRunning } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   type QueuedPayment,
@@ -49,6 +49,7 @@ describe('turns', () => {
 })
 
 test('behavior: what would expire goes at any cost but the price cap, and the others wait', async () => {
+  await raiseBaseFee(stack)
   const waiting = await queueDue(stack, 2)
   const [buyer] = await stack.buyers(1, 50_000n)
   if (!buyer) throw new Error('no buyer')

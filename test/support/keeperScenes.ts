@@ -50,6 +50,12 @@ export async function mine(stack: Pick<KeeperStack, 'chain'>, blocks: number): P
   for (let i = 0; i < blocks; i++) await testClient(stack).mine({ blocks: 1 })
 }
 
+/** Mines a block with a base fee of one gwei: a local chain's falls with every block that is nearly empty. */
+export async function raiseBaseFee(stack: Pick<KeeperStack, 'chain'>): Promise<void> {
+  await testClient(stack).setNextBlockBaseFeePerGas({ baseFeePerGas: 1_000_000_000n })
+  await mine(stack, 1)
+}
+
 /** Waits until the index has read the last block. */
 export async function untilIndexed({ database, served }: KeeperStack): Promise<void> {
   await until('the index is at the end of the chain', async () => {
