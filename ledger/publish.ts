@@ -33,17 +33,20 @@ export async function readStalled(
     limit ${limit}`
 }
 
-/** A payment's signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
+/** A payment's signed authorizations, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
 export type PublishedPayment = { paymentId: string; payloads: string[] }
 
 /**
  * Marks payments as published, and gives their signed authorizations once that is committed: nobody who reads them can be
  * told afterwards that the payment was voided.
+ *
+ * @param which `open`: what is still to be settled. `settled too`: for whoever asks again what became of all of it.
  */
 export async function publishPayments(
   database: Database,
   paymentIds: readonly string[],
   now: Date,
+  which: 'open' | 'settled too' = 'open',
 ): Promise<PublishedPayment[]> {
   if (paymentIds.length === 0) return []
   await database`
@@ -72,8 +75,10 @@ export async function publishPayments(
       )
     )
       return []
-    const open = authorizations.filter(({ state, validBefore }) => state === 'open' && validBefore > until)
-    return open.length === 0 ? [] : [{ paymentId: id, payloads: open.map(toPayload) }]
+    const given = authorizations.filter(({ state, validBefore }) =>
+      state === 'open' ? validBefore > until : state === 'settled' && which === 'settled too',
+    )
+    return given.length === 0 ? [] : [{ paymentId: id, payloads: given.map(toPayload) }]
   })
 }
 

@@ -116,7 +116,8 @@ async function pushSubmission(context: Context, url: string): Promise<boolean> {
   const { sql, served, now, log, checkpoint } = context
   const waiting = await readWaitingSubmission(sql, { chainId: served.network.chainId, token: served.token })
   if (!waiting) return false
-  const published = await publishPayments(sql, waiting.paymentIds, now())
+  // What has settled as well: the answer may have been lost, and the other side knows the submission by all of its transfers.
+  const published = await publishPayments(sql, waiting.paymentIds, now(), 'settled too')
   const transfers = [...published.flatMap(({ payloads }) => payloads), ...waiting.transfers]
   if (published.length < waiting.paymentIds.length || transfers.length === 0) {
     const failureCode = waiting.isVoided ? 'payment_voided' : 'authorization_used'
