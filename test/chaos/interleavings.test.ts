@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { createTestClient, http, publicActions } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
-import { revertTo } from '../support/keeperScenes.ts'
+import { isSettledOnChain, revertTo } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   type QueuedPayment,
@@ -149,7 +149,7 @@ test('behavior: a reorg drops a batch and a closed one with the nonce before: wh
   await goOnUntil('both are settled again', async () => {
     await chain.mine({ blocks: 1 })
     await letPass(1)
-    return stack.isSettled(payments)
+    return isSettledOnChain(stack, payments)
   })
   expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
 })
@@ -252,7 +252,7 @@ async function play(events: Event[]): Promise<void> {
     for (const one of actors) while (one.standsAt() !== null) await one.advance()
     await expireLeases()
     const isOver = async () =>
-      (await stack.isSettled(payments)) &&
+      (await isSettledOnChain(stack, payments)) &&
       (await stack.database`select 1 from batch where state in ('claimed', 'broadcast', 'reorged')`)
         .length === 0
     await until('all that can settle is settled', async () => {
