@@ -41,6 +41,54 @@ test('behavior: connections that went silent are replaced, and no query waits fo
   await sql.end({ timeout: 1 })
 })
 
+test('behavior: connections are cut in the middle of transactions and savepoints: all of them end, and the next ones work', async () => {
+  const uncaught: unknown[] = []
+  const onUncaught = (error: unknown) => uncaught.push(error)
+  process.on('uncaughtException', onUncaught).on('unhandledRejection', onUncaught)
+  const sql = openBehindProxy({ max: 5 })
+  await sql`drop schema if exists tollkeeper cascade`
+  await sql`create schema tollkeeper`
+  await sql`create table cut_test (burst int, part int)`
+  let settled = 0
+  for (let burst = 0; burst < 10; burst++) {
+    const isCut = Promise.withResolvers<void>()
+    // Some ask at once after the cut, some later, some nothing: then only postgres.js' own rollback or commit is left.
+    const transactions = Array.from({ length: 12 }, (_, at) =>
+      sql.begin(async (transaction) => {
+        await transaction`insert into cut_test values (${burst}, 1)`
+        await transaction
+          .savepoint(async (savepoint) => {
+            await savepoint`select pg_sleep(${(at % 4) * 0.01})`
+            if (at % 3 === 0) await isCut.promise
+            if (at === 6) await new Promise((resolve) => setTimeout(resolve, 1_200))
+            await Promise.all([savepoint`select ${at}::int`, savepoint`select ${'x'.repeat(at * 500)}`])
+          })
+          .catch((error: unknown) => {
+            if (at % 2 === 0) throw error
+          })
+        await transaction`insert into cut_test values (${burst}, 2)`
+      }),
+    )
+    const queries = Array.from({ length: 12 }, (_, at) => sql`select ${at}::int, pg_sleep(0.01)`.execute())
+    const all = Promise.allSettled([...transactions, ...queries])
+    await Promise.race([queries[burst], transactions[burst]]).catch(() => {})
+    proxy.cut()
+    isCut.resolve()
+    const meanwhile = await isAnswered(sql)
+    expect(meanwhile).toBe(false)
+    proxy.mend()
+    settled += (await all).length
+    expect(await isAnswered(sql)).toBe(true)
+  }
+  expect(settled).toBe(240)
+  // Nothing of a transaction that was cut is carried out by the session that came after it.
+  expect(await sql`select burst from cut_test group by burst having count(*) % 2 = 1`).toEqual([])
+  expect(await sql`select 1 from pg_stat_activity where state like 'idle in transaction%'`).toEqual([])
+  await sql.end({ timeout: 1 })
+  process.off('uncaughtException', onUncaught).off('unhandledRejection', onUncaught)
+  expect(uncaught).toEqual([])
+})
+
 test('behavior: however often connecting failed, the first query after the outage is answered', async () => {
   const sql = openBehindProxy()
   proxy.cut()

@@ -1,5 +1,6 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import postgres from 'postgres'
-import { DatabaseSocket } from './databaseSocket.ts'
+import { DatabaseSocket, type DatabaseSocketOptions } from './databaseSocket.ts'
 
 /** Schema of our own tables. Ponder's live elsewhere and are only read, see `halves.ts`. */
 export const schema = 'tollkeeper'
@@ -30,13 +31,69 @@ const silenceMs = 10_000
 /** Connections that rest are closed before their silence could be taken for death. */
 const idleSeconds = 5
 const connectSeconds = 5
+/** What a pool that lost one connection has left for what its others are doing. */
+const graceMs = 1_000
+/** Before connecting again to a server that hasn't said anything. */
+const pauseMs = 100
+/** What goes on when the database is closed has so long to finish, unless the caller says otherwise. */
+const endSeconds = 10
 
 /**
  * Opens a lazy connection pool with `search_path` set to our schema.
  *
  * `bigint` and `numeric` columns arrive as `bigint`: every one of them holds whole base units, seconds or blocks.
+ *
+ * A pool that loses a connection is replaced as a whole, since postgres.js 3.4.9 doesn't survive the loss of one (see
+ * `databaseSocket.ts`). Queries made from then on go to the new pool; those of the old one have a second to finish.
  */
 export function openDatabase(options: DatabaseOptions): Database {
+  const tls = readTls(options.url)
+  const retiring = new Set<Promise<void>>()
+  let isEnded = false
+  let wasAnswered = true
+  let current = open()
+
+  function open(): Database {
+    const lost = new Set<DatabaseSocket>()
+    let isRetired = false
+    const pool = openPool(options, async (where) => {
+      // Each query would try to connect at once, to a server that is known to be away.
+      if (!wasAnswered) await delay(pauseMs)
+      return new DatabaseSocket({ ...where, ...(tls && { tls }), onLost })
+    })
+    function onLost(socket: DatabaseSocket) {
+      lost.add(socket)
+      wasAnswered = socket.isAnswered
+      if (isRetired) return
+      isRetired = true
+      if (!isEnded) current = open()
+      const retired = retire(pool, lost).finally(() => retiring.delete(retired))
+      retiring.add(retired)
+    }
+    return pool
+  }
+
+  async function end({ timeout = endSeconds }: { timeout?: number } = {}): Promise<void> {
+    isEnded = true
+    await Promise.all([current.end({ timeout }), ...retiring])
+  }
+
+  return new Proxy(current, {
+    apply: (_target, _this, args) => Reflect.apply(current, undefined, args),
+    get: (_target, key) => (key === 'end' ? end : Reflect.get(current, key)),
+  })
+}
+
+async function retire(pool: Database, lost: ReadonlySet<DatabaseSocket>): Promise<void> {
+  await delay(graceMs)
+  // Refuses what is left, and all that a lost transaction may still ask.
+  await pool.end({ timeout: 0 })
+  for (const socket of lost) socket.release()
+}
+
+type Where = Pick<DatabaseSocketOptions, 'path' | 'host' | 'port' | 'silenceMs'>
+
+function openPool(options: DatabaseOptions, openSocket: (where: Where) => Promise<DatabaseSocket>): Database {
   const { url, max = 10, applicationName, idleInTransactionMs = 5_000, limited = true } = options
   return postgres(url, {
     max,
@@ -55,10 +112,15 @@ export function openDatabase(options: DatabaseOptions): Database {
         tcp_user_timeout: silenceMs,
       }),
     },
-    ...(limited && { idle_timeout: idleSeconds, socket: openSocket }),
+    ...(limited && { idle_timeout: idleSeconds }),
+    // The socket speaks it.
+    ssl: false,
+    // Not in its types. It passes on its own options, with every host that the URL names.
+    ...{
+      socket: ({ path, host: [host = 'localhost'], port: [port = 5432] }: ServerOptions) =>
+        openSocket({ host, port, ...(path && { path }), ...(limited && { silenceMs }) }),
+    },
     connect_timeout: connectSeconds,
-    // postgres.js' own waits for up to 20 s once connections have failed, all of them together.
-    backoff: () => 0.1 + Math.random() * 0.2,
     types: {
       // 20: int8, 1700: numeric. A numeric with a fraction would throw in BigInt(), as it should.
       bigint: { to: 20, from: [20, 1700], serialize: String, parse: BigInt },
@@ -66,9 +128,13 @@ export function openDatabase(options: DatabaseOptions): Database {
   })
 }
 
-/** What postgres.js asks for a socket: its options, with every host that the URL names. */
-function openSocket({ path, host, port }: { path?: string | false; host: string[]; port: number[] }) {
-  const [name = 'localhost'] = host
-  const socket = new DatabaseSocket(name, silenceMs)
-  return path ? socket.connect(path) : socket.connect(port[0] ?? 5432, name)
+type ServerOptions = { path?: string | false; host: string[]; port: number[] }
+
+/** What the URL, or `PGSSL`, asks for, as postgres.js understands it. */
+function readTls(url: string): DatabaseSocketOptions['tls'] {
+  const { ssl } = postgres(url, { max: 0 }).options
+  if (!ssl) return undefined
+  if (typeof ssl === 'object') return { ...ssl, optional: false }
+  const isVerified = ssl !== 'require' && ssl !== 'allow' && ssl !== 'prefer'
+  return { optional: ssl === 'prefer', rejectUnauthorized: isVerified }
 }

@@ -1,61 +1,201 @@
-import { Socket } from 'node:net'
+import { EventEmitter } from 'node:events'
+import { connect, isIP, type Socket } from 'node:net'
+import { type ConnectionOptions, connect as connectTls } from 'node:tls'
 
 const tickMs = 1_000
-/** After the last write to a connection that is gone. */
-const endsAfterMs = 100
+/** Length 8, code 80877103 (PostgreSQL, "SSLRequest"). */
+const tlsRequest = Buffer.from('0000000804d2162f', 'hex')
+/** What the server answers who is ready for TLS: `S`. */
+const tlsAccepted = 0x53
+/** First bytes of two messages: `E` and `Z`. */
+const messages = { error: 0x45, readyForQuery: 0x5a }
+const readyForQuery = Buffer.from('5a0000000549', 'hex')
+
+export type DatabaseSocketOptions = {
+  /** Of the Unix socket, instead of host and port. */
+  path?: string
+  host: string
+  port: number
+  /** How TLS is spoken, or undefined for none. `optional`: without TLS where the server has none. */
+  tls?: ConnectionOptions & { optional: boolean }
+  /** The connection is lost when nothing has been read for so long. Undefined: it may be silent for ever. */
+  silenceMs?: number
+  /** The connection ended, and postgres.js hadn't asked for that. */
+  onLost: (socket: DatabaseSocket) => void
+}
 
 /**
- * A connection to Postgres that ends when nothing has been read from it for `silenceMs`. A server that is gone without a
- * word (a failover without a reset, a firewall that drops) leaves a connection open for hours otherwise, and whoever
- * asked waits as long.
+ * A connection to Postgres, as postgres.js 3.4.9 needs one. It never tells postgres.js that it has lost its server:
+ * queries are answered with an error, those before the loss and those after it, until `release`.
  *
- * It looks at what was received and not at what was sent: a pool goes on writing to a server that is gone. Time is counted
- * in ticks of this process, so that a process that was stopped or busy doesn't take its own absence for the server's.
+ * Told of an end that it hadn't asked for, postgres.js writes to no socket where a transaction goes on, which ends the
+ * process; sends what is left of an old transaction to the next session; or never sends its first message on that one,
+ * since its timer for writes is stale. So a pool that has lost a connection is replaced, see `database.ts`.
+ *
+ * A server that is gone without a word (a failover without a reset, a firewall that drops) leaves a connection open for
+ * hours, hence `silenceMs`. It looks at what was received and not at what was sent: a pool goes on writing to a server
+ * that is gone. Time is counted in ticks of this process, so that a process that was stopped or busy doesn't take its own
+ * absence for the server's.
  */
-export class DatabaseSocket extends Socket {
-  readonly host: string
+export class DatabaseSocket extends EventEmitter {
+  /** Asked by postgres.js. A lost connection is open for it until `release`, so that it waits for the end. */
+  readyState: 'open' | 'closed' = 'open'
+  /** Whether the server has ever said anything. */
+  isAnswered = false
+  readonly #options: DatabaseSocketOptions
+  /** Set once data may flow: after the answer about TLS, if it was asked for. */
+  #stream: Socket | undefined
+  #raw: Socket
+  #early: Uint8Array[] = []
+  /** What the server has said of a message that isn't whole yet, while the session starts. */
+  #unread: Buffer = Buffer.alloc(0)
+  /** How often the server was ready for a query: once the session has started, and once its types are known; then uncounted. */
+  #readies = 0
+  #isEnding = false
   #failure: Error | undefined
-  #end: NodeJS.Timeout | undefined
+  #quietTicks = 0
+  #watch: NodeJS.Timeout
 
-  /** @param host the server's name, which postgres.js reads from here for TLS. */
-  constructor(host: string, silenceMs: number) {
+  constructor(options: DatabaseSocketOptions) {
     super()
-    this.host = host
-    // postgres.js takes an orderly end before the first answer for a reason to connect again, for ever.
-    this.once('end', () => this.destroy(new ConnectionLost('the server has ended the connection')))
-    let received = 0
-    let quietTicks = 0
-    const watch = setInterval(() => {
-      // Asked here and not told by a listener: postgres.js takes off all listeners when it puts TLS on top.
-      if (this.destroyed) return clearInterval(watch)
-      quietTicks = this.bytesRead === received ? quietTicks + 1 : 0
-      received = this.bytesRead
-      if (quietTicks * tickMs >= silenceMs) {
-        this.destroy(new ConnectionLost(`the server has been silent for ${silenceMs} ms`))
+    this.#options = options
+    const { path, host, port, tls, silenceMs = Number.POSITIVE_INFINITY } = options
+    this.#raw = path ? connect(path) : connect(port, host)
+    this.#watchEnd(this.#raw)
+    if (tls) this.#requestTls(tls)
+    else this.#carry(this.#raw)
+    this.#watch = setInterval(() => {
+      this.#quietTicks += 1
+      if (this.#quietTicks * tickMs < silenceMs) return
+      this.#lose(new ConnectionLost(`the server has been silent for ${silenceMs} ms`))
+    }, tickMs).unref()
+  }
+
+  #requestTls({ optional, ...options }: ConnectionOptions & { optional: boolean }): void {
+    this.#raw.write(tlsRequest)
+    this.#raw.once('data', (answer) => {
+      // More than the one byte was put in by somebody on the way (CVE-2021-23222).
+      if (answer.length !== 1) return this.#lose(new ConnectionLost('the answer about TLS is not one byte'))
+      if (answer[0] !== tlsAccepted) {
+        if (optional) return this.#carry(this.#raw)
+        return this.#lose(new ConnectionLost('the server speaks no TLS'))
       }
-    }, tickMs)
-    watch.unref()
+      const { host } = this.#options
+      const stream = connectTls({ ...options, socket: this.#raw, ...(!isIP(host) && { servername: host }) })
+      this.#watchEnd(stream)
+      this.#carry(stream)
+    })
+  }
+
+  #watchEnd(stream: Socket): void {
+    stream.on('error', (error) => this.#lose(error))
+    for (const event of ['end', 'close']) {
+      stream.on(event, () => this.#lose(new ConnectionLost('the server has ended the connection')))
+    }
+  }
+
+  #carry(stream: Socket): void {
+    this.#stream = stream
+    stream.on('data', (data) => {
+      this.isAnswered = true
+      this.#quietTicks = 0
+      this.#read(data)
+    })
+    stream.on('drain', () => this.emit('drain'))
+    for (const data of this.#early.splice(0)) stream.write(data)
+    if (this.#isEnding) stream.end()
   }
 
   /**
-   * Tells of the end a little later than of the error, and refuses at once what is written in between. postgres.js 3.4.9
-   * writes to no socket at all, which ends the process, where a transaction rolls back after the end; and where the end is
-   * told as an error's, it never answers the queries that came after the error.
+   * After its start a session is asked for its types, by a query whose failure postgres.js leaves unhandled, which ends
+   * the process. So until that is answered, whole messages are passed on, and no error.
    */
-  override emit(event: string | symbol, ...args: unknown[]): boolean {
-    if (event === 'error') this.#failure = args[0] as Error
-    if (event !== 'close') return super.emit(event as 'error', args[0] as Error)
-    this.#end = setTimeout(() => super.emit('close', false), endsAfterMs)
+  #read(data: Buffer): void {
+    if (this.#failure) return
+    if (this.#readies === 2) {
+      this.emit('data', data)
+      return
+    }
+    const unread = Buffer.concat([this.#unread, data])
+    let end = 0
+    while (unread.length >= end + 5 && this.#readies < 2) {
+      const next = end + 1 + unread.readInt32BE(end + 1)
+      if (next > unread.length) break
+      if (unread[end] === messages.error && this.#readies === 1) {
+        if (end > 0) this.emit('data', unread.subarray(0, end))
+        this.#lose(new ConnectionLost('the server has refused a session that was starting'))
+        return
+      }
+      if (unread[end] === messages.readyForQuery) this.#readies += 1
+      end = next
+    }
+    if (this.#readies === 2) end = unread.length
+    this.#unread = unread.subarray(end)
+    if (end > 0) this.emit('data', unread.subarray(0, end))
+  }
+
+  /** Once: whichever comes first of an error, the end and silence. */
+  #lose(error: Error): void {
+    if (this.#failure) return
+    this.#failure = error
+    clearInterval(this.#watch)
+    this.#stream?.destroy()
+    this.#raw.destroy()
+    if (this.#isEnding) this.release()
+    else {
+      if (this.#readies === 1) this.emit('data', readyForQuery)
+      this.#fail()
+      this.#options.onLost(this)
+    }
+  }
+
+  /** postgres.js refuses with it what it has asked the server. */
+  #fail(): void {
+    if (this.readyState === 'open' && this.listenerCount('error') > 0) this.emit('error', this.#failure)
+  }
+
+  /** Tells postgres.js of the end. Only for a pool that was ended, which connects no more. */
+  release(): void {
+    if (this.readyState === 'closed') return
+    this.readyState = 'closed'
+    this.emit('close', false)
+  }
+
+  write(data: Uint8Array, done?: (error?: Error | null) => void): boolean {
+    if (this.#failure) {
+      process.nextTick(() => {
+        this.#fail()
+        done?.(this.#failure)
+      })
+      return true
+    }
+    if (this.#stream) return this.#stream.write(data, done)
+    this.#early.push(data)
     return true
   }
 
-  override write(...args: unknown[]): boolean {
-    if (!this.destroyed) return super.write(...(args as [Uint8Array]))
-    this.#end?.refresh()
-    process.nextTick(() =>
-      super.emit('error', this.#failure ?? new ConnectionLost('the connection has ended')),
-    )
-    return true
+  /** postgres.js has done with it. */
+  end(data: Uint8Array): void {
+    if (this.#failure) return
+    this.#isEnding = true
+    if (this.#stream) this.#stream.end(data)
+    else this.#early.push(data)
+  }
+
+  destroy(): void {
+    this.#lose(new ConnectionLost('the server has not answered in time'))
+  }
+
+  setKeepAlive(isOn: boolean, delayMs: number): void {
+    this.#raw.setKeepAlive(isOn, delayMs)
+  }
+
+  pause(): void {
+    this.#stream?.pause()
+  }
+
+  resume(): void {
+    this.#stream?.resume()
   }
 }
 
