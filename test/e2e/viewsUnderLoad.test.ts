@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Database, openDatabase } from '#ledger/database'
-import { readActedBlock } from '#ledger/indexedHead'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 
@@ -21,7 +20,6 @@ afterAll(async () => {
 })
 
 test('behavior: while batch after batch is mined, no view refuses, and each says as of which block it is', async () => {
-  const { chainId } = stack.chain
   const buyers = [await newBuyer(stack, '100'), await newBuyer(stack, '100')]
   const { paymentId = '' } = await (buyers[0] as TestBuyer).client.request(shop.url)
   const own = `/providers/${shop.providerId}`
@@ -40,7 +38,7 @@ test('behavior: while batch after batch is mined, no view refuses, and each says
   const batchesWanted = 6
   let isEnough = false
   let answers = 0
-  /** Answers as of a block below one that the keeper had acted on by then. */
+  /** Answers as of a block below the one of a batch that the keeper knew to be mined. */
   let answersBeforeIndex = 0
   const refusals: string[] = []
 
@@ -51,7 +49,7 @@ test('behavior: while batch after batch is mined, no view refuses, and each says
   async function look(first: number): Promise<void> {
     for (let turn = first; !isEnough; turn++) {
       const path = paths[turn % paths.length] as string
-      const acted = await readActedBlock(database, chainId)
+      const mined = await readMinedBlock()
       const answer = await fetch(new URL(path, stack.api.url), {
         headers: { authorization: `Bearer ${shop.apiKey}` },
       })
@@ -61,21 +59,27 @@ test('behavior: while batch after batch is mined, no view refuses, and each says
       else if (!path.startsWith('/receipts/')) {
         const indexed = body.indexedBlock ?? body.indexedBlocks?.[stack.chain.network]
         expect(indexed, path).toBeTypeOf('number')
-        if (BigInt(indexed as number) < acted) answersBeforeIndex++
+        if (BigInt(indexed as number) < mined) answersBeforeIndex++
       }
     }
   }
 
+  async function readMinedBlock(): Promise<bigint> {
+    const [row] = await database<
+      [{ block: bigint | null }]
+    >`select max(mined_block) as block from transaction`
+    return row.block ?? 0n
+  }
+
+  /** Ends it after enough batches and answers, some of them while a mined batch was not indexed yet. */
   async function countBatches(): Promise<void> {
     while (!isEnough) {
       const [row] = await database<[{ count: number }]>`
         select count(*)::int as count from transaction where mined_block is not null`
-      isEnough = row.count >= batchesWanted
+      isEnough = row.count >= batchesWanted && answers > 10 * batchesWanted && answersBeforeIndex > 0
     }
   }
 
   await Promise.all([countBatches(), look(0), look(5), ...buyers.map(buy)])
   expect(refusals).toEqual([])
-  expect(answers).toBeGreaterThan(10 * batchesWanted)
-  expect(answersBeforeIndex).toBeGreaterThan(0)
 })

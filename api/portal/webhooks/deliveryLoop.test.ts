@@ -318,7 +318,7 @@ test('behavior: a receiver that does not answer is left alone, longer each time,
   const { providerId, webhookId } = await register(receiver.url)
   for (let i = 0; i < 20; i++) await emit(providerId)
   const clock = createClock()
-  const loop = createLoop({ now: clock.ms, timeoutMs: 100 })
+  const loop = createLoop({ now: clock.ms, timeoutMs: 1_000 })
   const sentWithin = async (ms: number) => {
     const before = receiver.received.length
     clock.advance(ms)
