@@ -7,6 +7,7 @@ import {
   checksOf,
   expectUnharmed,
   hourAgo,
+  isSettledOnChain,
   mine,
   queueDue,
   queueFor,
@@ -204,7 +205,7 @@ describe('a reorg deeper than the finality of Ponder', () => {
     expect((await deedsOf(all)).messages).toBeGreaterThanOrEqual(told.messages)
 
     await whileRunning(stack.keeper(), async () => {
-      await until('all are settled, again or still', () => stack.isSettled(all))
+      await until('all are settled, again or still', () => isSettledOnChain(stack, all))
       await mine(stack, 3)
       await until('providers were told of the reorg', async () => {
         const told = await stack.database<{ event: string; count: number }[]>`
