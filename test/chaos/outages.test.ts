@@ -130,3 +130,31 @@ describe.each([
     },
   )
 })
+
+test('behavior: connections to Postgres fall silent in the middle of a batch: the keeper replaces them and settles all', async () => {
+  const { keeper, url } = await startKeeper()
+  const { pid } = keeper.child
+  const startBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
+  await until('it is ready', async () => (await readReady(url)).status === 200)
+  const buyers = await stack.buyers(3, 50_000n)
+  await testClient(stack).setAutomine(false)
+  const payments = await queueFor(stack, buyers)
+  await until('their batch is out', async () => {
+    return (await transactionsOf(stack, payments)).some(({ isOut }) => isOut)
+  })
+
+  // New connections work: only the keeper itself can notice, and only it can end those that stand.
+  postgres.abandon()
+  await testClient(stack).setAutomine(true)
+  await mine(stack, 1)
+  payments.push(...(await queueDue(stack, 2)))
+  const before = await countRows()
+
+  await until('all are settled', () => stack.isSettled(payments))
+  await until('/readyz says that all is well', async () => (await readReady(url)).status === 200)
+  expect(keeper.child).toMatchObject({ pid, exitCode: null, signalCode: null })
+  expect(await countRows()).toEqual(before)
+  expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
+  expect(await findBreaches(stack.database)).toEqual([])
+  expect(new Set((await transactionsOf(stack, payments)).map(({ nonce }) => nonce)).size).toBe(2)
+})
