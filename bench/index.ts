@@ -1,6 +1,7 @@
 /** How fast the past is indexed: Ponder with our handlers, beside a plain loop on the same chain, in one run. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -24,7 +25,7 @@ import {
 } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
 import { hardhat } from 'viem/chains'
-import { freePort, loopback } from '#process/port'
+import { loopback } from '#process/port'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { feeNonce } from '#protocol/challenge'
 import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
@@ -218,8 +219,8 @@ async function countCalls(options: IndexRun): Promise<number> {
     })
     response.setHeader('content-type', 'application/json').end(await answer.text())
   })
-  const port = await freePort()
-  await new Promise<void>((resolve) => proxy.listen(port, loopback, resolve))
+  await new Promise<void>((resolve) => proxy.listen(0, loopback, resolve))
+  const { port } = proxy.address() as AddressInfo
   try {
     await measureIndexer({ ...options, chain: { url: `http://${loopback}:${port}` } })
   } finally {

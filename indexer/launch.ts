@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { createPublicClient, http } from 'viem'
-import { freePort, isPortFree, loopback } from '#process/port'
+import { isPortFree, loopback, reservePort } from '#process/port'
 import { reapWithUs } from '#process/reaper'
 import { networkVariable } from '#process/variables'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
@@ -39,7 +39,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const env = environmentOf(options)
   const config = readIndexerConfig(env)
   const host = options.host ?? loopback
-  const port = options.port || (await freePort())
+  const port = options.port || (await reservePort())
   // Ponder would take the next free one without a word.
   if (!(await isPortFree(port))) throw new Error(`port ${port} is in use: set INDEXER_PORT to another one`)
 

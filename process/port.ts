@@ -1,30 +1,44 @@
+import { createSocket } from 'node:dgram'
+import { once } from 'node:events'
 import { createServer } from 'node:net'
 
 export const loopback = '127.0.0.1'
 
-/** A port on loopback that nothing listens on at this moment. */
-export async function freePort(): Promise<number> {
-  return listenOnce(0)
+// Above the ports that services are known by, below those that systems give to outgoing connections (Linux: from 32768).
+const lowest = 20_000
+const highest = 32_767
+
+/**
+ * A port on loopback that nothing listens on, and that nobody else is given while this process lives: for a server whose
+ * URL must be known before it starts. One that needn't listens on port 0.
+ *
+ * The lock is a UDP socket on the same number, which the system closes with this process, however that ends.
+ */
+export async function reservePort(from = lowest, to = highest): Promise<number> {
+  for (;;) {
+    const port = from + Math.floor(Math.random() * (to - from + 1))
+    if ((await lock(port)) && (await isPortFree(port))) return port
+  }
 }
 
-/** True if `port` on loopback can be listened on. */
-export async function isPortFree(port: number): Promise<boolean> {
-  return listenOnce(port).then(
+async function lock(port: number): Promise<boolean> {
+  const socket = createSocket('udp4').unref()
+  socket.bind({ port, address: loopback, exclusive: true })
+  return once(socket, 'listening').then(
     () => true,
     () => false,
   )
 }
 
-function listenOnce(port: number): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer()
-    server.once('error', reject)
-    server.listen({ port, host: loopback, exclusive: true }, () => {
-      const address = server.address()
-      server.close(() => {
-        if (address && typeof address === 'object') resolve(address.port)
-        else reject(new Error('listening on loopback gave no port'))
-      })
-    })
-  })
+/** True if `port` on loopback can be listened on. */
+export async function isPortFree(port: number): Promise<boolean> {
+  const server = createServer().listen({ port, host: loopback, exclusive: true })
+  try {
+    await once(server, 'listening')
+  } catch {
+    return false
+  }
+  server.close()
+  await once(server, 'close')
+  return true
 }

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import postgres from 'postgres'
-import { freePort, loopback } from '#process/port'
+import { loopback, reservePort } from '#process/port'
 import { reapWithUs, removeWithUs } from '#process/reaper'
 
 export type Postgres = {
@@ -157,21 +157,7 @@ type Server = { port: number; exited: Promise<void>; stop: () => Promise<void> }
 async function serve(
   options: PostgresOptions & { binary: string; dataDir: string; account: Account | undefined },
 ): Promise<Server> {
-  // Between choosing a free port and listening on it, another process may take it.
-  for (let attempt = 1; ; attempt++) {
-    const port = options.port ?? (await freePort())
-    const started = await tryServe(port, options)
-    if ('stop' in started) return started
-    const isTaken = started.log.includes('could not bind')
-    if (isTaken && options.port === undefined && attempt < 5) continue
-    throw new Error(`Postgres didn't start on port ${port}:\n${started.log.trim()}`)
-  }
-}
-
-async function tryServe(
-  port: number,
-  options: PostgresOptions & { binary: string; dataDir: string; account: Account | undefined },
-): Promise<Server | { log: string }> {
+  const port = options.port ?? (await reservePort())
   const settings: Record<string, string> = {
     listen_addresses: loopback,
     unix_socket_directories: '',
@@ -205,7 +191,7 @@ async function tryServe(
   const isReady = await Promise.race([ready.then(() => true), exited.then(() => false)])
   if (!isReady) {
     forget()
-    return { log }
+    throw new Error(`Postgres didn't start on port ${port}:\n${log.trim()}`)
   }
   // Neither the process nor its pipe keeps this process alive.
   child.unref()

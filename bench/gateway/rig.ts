@@ -8,7 +8,7 @@ import secp256k1 from 'secp256k1'
 import { type Address, bytesToHex, type Hex, hexToBytes, keccak256, toHex } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
 import { openDatabase } from '#ledger/database'
-import { freePort, loopback } from '#process/port'
+import { loopback, reservePort } from '#process/port'
 import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
 import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
@@ -91,7 +91,7 @@ export async function startRig({
     await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
 
     const startServer = async (file: string, args: string[] = [], env: Record<string, string> = {}) => {
-      const port = await freePort()
+      const port = await reservePort()
       const name = file.replace('.ts', '')
       const service = new Service({
         name,
@@ -107,7 +107,7 @@ export async function startRig({
     }
 
     let inspectorUrl: string | undefined
-    const apiPort = await freePort()
+    const apiPort = await reservePort()
     const api = new Service({
       name: 'api',
       program: [...(withInspector ? [`--inspect=${loopback}:0`] : []), 'api/main.ts'],

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { serve } from '@hono/node-server'
 import { Hono } from 'hono'
 import type { Address } from 'viem'
-import { freePort, loopback } from '#process/port'
+import { loopback, reservePort } from '#process/port'
 import { formatUsdc } from '#protocol/amount'
 import type { NetworkName } from '#protocol/networks'
 import { type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
@@ -31,7 +31,7 @@ export async function openProvider(options: {
 }): Promise<DemoProvider> {
   const { gatewayUrl, name, network, address } = options
   const usdcPerUnit = formatUsdc(options.price)
-  const port = await freePort()
+  const port = await reservePort()
   const url = `http://${loopback}:${port}/data`
   const { providerId, apiKey } = await registerProvider({
     gatewayUrl,
@@ -46,8 +46,8 @@ export async function openProvider(options: {
 
 /** A provider in mock mode. Nothing listens at its gateway's address, because mock mode must not call it. */
 export async function openMockProvider(): Promise<DemoProvider & { gatewayUrl: string }> {
-  const gatewayUrl = `http://${loopback}:${await freePort()}`
-  const port = await freePort()
+  const gatewayUrl = `http://${loopback}:${await reservePort()}`
+  const port = await reservePort()
   const protect = requirePayment({
     gatewayUrl,
     providerId: 'prov_mock',

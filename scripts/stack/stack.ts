@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Address } from 'viem'
 import { migrateAt } from '#ledger/migrate'
-import { freePort, loopback } from '#process/port'
+import { loopback, reservePort } from '#process/port'
 import { removeWithUs } from '#process/reaper'
 import { networkVariable } from '#process/variables'
 import { type Indexer, startIndexer } from '../../indexer/launch.ts'
@@ -160,7 +160,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
       rpcUrls: { [chain.network]: chain.url },
       platformWallets: [platformWallet],
       deploymentsFile,
-      port: ports.indexer ?? (await freePort()),
+      port: ports.indexer,
       logLevel: options.env?.indexer?.logLevel,
       onLog: (line) => options.onLine?.('indexer', line),
     })
@@ -177,7 +177,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   options.onReady?.('indexer', `${indexer.url}/graphql`)
 
   const service = async (name: 'keeper' | 'api', own: Environment = {}, port = 0): Promise<Service> => {
-    const chosen = port || (await freePort())
+    const chosen = port || (await reservePort())
     const url = `http://${loopback}:${chosen}`
     const specific = name === 'keeper' ? keeperEnv(chosen) : { ...apiEnv(chosen, url), ...apiSecrets }
     const created = new Service({
@@ -257,7 +257,10 @@ function apiEnv(port: number, url: string): Environment {
 
 async function startOwnChain(options: StackOptions, started: Started): Promise<LocalChain> {
   options.onStarting?.('chain')
-  const chain = await startLocalChain({ ...options.chain, port: options.ports?.chain ?? 0 })
+  const chain = await startLocalChain({
+    ...options.chain,
+    port: options.ports?.chain || (await reservePort()),
+  })
   void chain.exited.then(() => {
     if (!started.isClosing) options.onDeath?.('chain', 'the local chain ended')
   })
@@ -284,7 +287,7 @@ async function startSampleProvider(
   options: StackOptions,
   started: Started,
 ): Promise<{ provider: Service; apiKey: string }> {
-  const port = options.ports?.provider || (await freePort())
+  const port = options.ports?.provider || (await reservePort())
   const url = `http://${loopback}:${port}`
   const registered = await registerProvider({
     gatewayUrl: stack.api.url,

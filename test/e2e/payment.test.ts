@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { freePort } from '#process/port'
+import { reservePort } from '#process/port'
 import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
 import type { Challenge } from '#protocol/challenge'
 import { decodeReceipt, zeroHash } from '#protocol/receipt'
@@ -144,7 +144,7 @@ test('error: a payment for one endpoint at another', async () => {
 test('args: mockPayments: fake challenge, fake receipt, and no call to a gateway', async () => {
   // Nothing listens there: a call would fail.
   const shop = await openShop(stack, {
-    gatewayUrl: `http://127.0.0.1:${await freePort()}`,
+    gatewayUrl: `http://127.0.0.1:${await reservePort()}`,
     mockPayments: true,
   })
   const unpaid = await fetch(shop.url)
@@ -170,7 +170,7 @@ test('error: mock:mock where mock mode is off', async () => {
 })
 
 test('error: a gateway that is down serves nobody', async () => {
-  const shop = await openShop(stack, { gatewayUrl: `http://127.0.0.1:${await freePort()}` })
+  const shop = await openShop(stack, { gatewayUrl: `http://127.0.0.1:${await reservePort()}` })
   const reachable = await openShop(stack)
   const buyer = await newBuyer(stack, '1')
   for (const headers of [

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import { freePort } from '#process/port'
+import { reservePort } from '#process/port'
 import { createTestDatabase } from '../support/database.ts'
 import { type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
 import { newBuyer, openShop } from '../support/shop.ts'
@@ -34,7 +34,7 @@ async function stop(command: RunningCommand): Promise<void> {
 }
 
 test('default: npm run api, beside an external Postgres, chain and index', async () => {
-  const port = await freePort()
+  const port = await reservePort()
   const command = run('api', {
     ...stack.env,
     API_PORT: String(port),
@@ -55,7 +55,7 @@ test('default: npm run keeper settles what another one left', async () => {
   const { paymentId } = await buyer.client.request(shop.url)
   const command = run('keeper', {
     ...stack.env,
-    KEEPER_PORT: String(await freePort()),
+    KEEPER_PORT: String(await reservePort()),
     KEEPER_PRIVATE_KEYS: keeperKey,
     TRIGGER_TIME_SECONDS: '1',
   })
@@ -66,7 +66,7 @@ test('default: npm run keeper settles what another one left', async () => {
 })
 
 test('default: npm run indexer, in a schema of its own', async () => {
-  const port = await freePort()
+  const port = await reservePort()
   const command = run('indexer', {
     ...stack.env,
     INDEXER_PORT: String(port),

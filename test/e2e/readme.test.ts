@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { freePort, loopback } from '#process/port'
+import { loopback, reservePort } from '#process/port'
 import { parseUsdc } from '#protocol/amount'
 import { type RunningCommand, root, runCommand, untilGone } from '../support/processes.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
@@ -30,7 +30,7 @@ function runSnippet(code: string, env: Record<string, string | undefined>): Runn
 }
 
 test("behavior: the README's provider sells to the README's buyer", async () => {
-  const providerPort = await freePort()
+  const providerPort = await reservePort()
   const providerUrl = `http://${loopback}:${providerPort}`
   const here = (code: string) =>
     code

@@ -4,7 +4,7 @@ import { serve } from '@hono/node-server'
 import { type Context, Hono } from 'hono'
 import type { Address, Hex } from 'viem'
 import { generatePrivateKey, privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
-import { freePort, loopback } from '#process/port'
+import { loopback, reservePort } from '#process/port'
 import { parseUsdc } from '#protocol/amount'
 import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
 import { parseChallenge } from '#protocol/challenge'
@@ -44,7 +44,7 @@ export async function openShop(
   } = {},
 ): Promise<Shop> {
   const { usdcPerUnit = '0.01', mockPayments = false, withKey = true, timeout = 20_000 } = options
-  const port = await freePort()
+  const port = await reservePort()
   const url = `http://${loopback}:${port}/data`
   const address = privateKeyToAddress(generatePrivateKey())
   const provider = await registerProvider({
