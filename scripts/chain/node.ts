@@ -4,6 +4,7 @@
  */
 import { createHardhatRuntimeEnvironment } from 'hardhat/hre'
 import { devMnemonic } from './accounts.ts'
+import { keepSideBlocks } from './sideBlocks.ts'
 
 export type NodeOptions = {
   port: number
@@ -16,6 +17,7 @@ export type NodeOptions = {
 const options: NodeOptions = JSON.parse(process.argv[2] ?? '{}')
 
 const hre = await createHardhatRuntimeEnvironment({
+  plugins: [keepSideBlocks()],
   networks: {
     chain: {
       type: 'edr-simulated',

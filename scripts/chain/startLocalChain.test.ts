@@ -2,7 +2,15 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
-import { type Address, createPublicClient, http } from 'viem'
+import {
+  type Address,
+  createPublicClient,
+  createTestClient,
+  type Hash,
+  http,
+  parseAbiItem,
+  publicActions,
+} from 'viem'
 import { publicActionsL2 } from 'viem/op-stack'
 import { expect, test } from 'vitest'
 import { usdcAbi } from '#protocol/abi/usdc'
@@ -11,11 +19,13 @@ import { networkNames, networks } from '#protocol/networks'
 import committed from '../../sdk/src/protocol/deployments.json' with { type: 'json' }
 import { runtimeCode } from '../deploy/generated/batchSettlement.ts'
 import { devAccount } from './accounts.ts'
-import { prepareChain } from './prepareChain.ts'
+import { multicall3Address, prepareChain } from './prepareChain.ts'
 import { type LocalChain, startLocalChain } from './startLocalChain.ts'
 
 const clientOf = (chain: LocalChain) =>
   createPublicClient({ transport: http(chain.url), pollingInterval: 20 })
+
+const mintEvent = parseAbiItem('event Mint(address indexed minter, address indexed to, uint256 amount)')
 
 function deploymentOf(chain: LocalChain) {
   const deployment = chain.deployments[chain.network]
@@ -97,6 +107,56 @@ test('behavior: preparing a chain twice changes nothing', async () => {
   const again = await prepareChain({ rpcUrl: chain.url })
   expect(again.deployments).toEqual(chain.deployments)
   expect(await client.getBlockNumber({ cacheTime: 0 })).toBe(before)
+})
+
+test('behavior: what a reorg drops can be asked for by block hash, as on a real node, and by nothing else', async () => {
+  await using chain = await startLocalChain({ blockTimeMs: 0 })
+  const client = createTestClient({ mode: 'hardhat', transport: http(chain.url) }).extend(publicActions)
+  const { usdc } = deploymentOf(chain)
+  const snapshot = await client.snapshot()
+  const stays = await client.getBlock()
+  await chain.mintUsdc([devAccount(5).address, devAccount(6).address], 1n)
+  const block = await client.getBlock()
+  const { hash: blockHash } = block
+  const [hash] = block.transactions
+  if (!hash) throw new Error('nothing was mined')
+  const questions = [
+    () => client.getBlock({ blockHash }),
+    () => client.getBlock({ blockHash, includeTransactions: true }),
+    () => client.getLogs({ blockHash }),
+    () => client.getLogs({ blockHash, address: usdc, event: mintEvent, args: { to: devAccount(6).address } }),
+    () => client.getLogs({ blockHash, address: multicall3Address }),
+    () => client.getBlock({ blockHash: stays.hash }),
+  ]
+  const before = await Promise.all(questions.map((ask) => ask()))
+  expect(before.slice(2, 5).map((logs) => (logs as unknown[]).length)).toEqual([4, 1, 0])
+
+  await client.revert({ id: snapshot })
+  await client.mine({ blocks: 1 })
+  expect(await Promise.all(questions.map((ask) => ask()))).toEqual(before)
+  expect((await client.getBlock({ blockNumber: block.number })).hash).not.toBe(blockHash)
+  await expect(client.getTransactionReceipt({ hash })).rejects.toThrow('could not be found')
+  await expect(client.getTransaction({ hash })).rejects.toThrow('could not be found')
+  await expect(client.getBlock({ blockHash: hash })).rejects.toThrow('could not be found')
+})
+
+test('behavior: of what was dropped a bounded number of blocks is kept, the newest', async () => {
+  await using chain = await startLocalChain({ bare: true })
+  const client = createTestClient({ mode: 'hardhat', transport: http(chain.url) }).extend(publicActions)
+  const snapshot = await client.snapshot()
+  const hashes: Hash[] = []
+  for (let block = 0; block < 258; block++) {
+    await client.mine({ blocks: 1 })
+    hashes.push((await client.getBlock()).hash)
+  }
+  await client.revert({ id: snapshot })
+  const isKept = (blockHash: Hash) =>
+    client.getBlock({ blockHash }).then(
+      () => true,
+      () => false,
+    )
+  expect(await Promise.all(hashes.slice(0, 4).map(isKept))).toEqual([false, false, true, true])
+  expect(await Promise.all(hashes.slice(-2).map(isKept))).toEqual([true, true])
 })
 
 test('behavior: close frees the port', async () => {

@@ -1,0 +1,110 @@
+import type { HardhatPlugin } from 'hardhat/types/plugins'
+import type { JsonRpcRequest, JsonRpcResponse } from 'hardhat/types/providers'
+import { type Hash, type Hex, numberToHex, type RpcBlock, type RpcLog } from 'viem'
+
+/** How many dropped blocks are kept, the newest ones: more than any network's finality. */
+const limit = 256
+
+type SideBlock = { block: RpcBlock<'latest', true>; logs: RpcLog[] }
+type LogFilter = { blockHash?: Hash; address?: Hex | Hex[]; topics?: (Hex | Hex[] | null)[] }
+type Answer = (request: JsonRpcRequest) => Promise<JsonRpcResponse>
+type Ask = <Result>(method: string, ...params: unknown[]) => Promise<Result>
+
+/**
+ * A Hardhat plugin: blocks that `evm_revert` drops can still be asked for by their hash, with their transactions and logs.
+ * Real nodes keep them after a reorg; Hardhat doesn't, and whoever was about to read one (Ponder does) would ask in vain.
+ *
+ * Not so a transaction or a receipt by the transaction's hash: a real node, too, finds those in the canonical chain only.
+ */
+export function keepSideBlocks(): HardhatPlugin {
+  const kept = new Map<Hash, SideBlock>()
+  const heights = new Map<unknown, bigint>()
+  // Other requests wait for a snapshot or a revert: nobody sees a block that is then dropped without being kept.
+  let busy: Promise<unknown> = Promise.resolve()
+
+  async function takeSnapshot(request: JsonRpcRequest, answer: Answer): Promise<JsonRpcResponse> {
+    const height = await readHeight(asker(request, answer))
+    const response = await answer(request)
+    if ('result' in response) heights.set(response.result, height)
+    return response
+  }
+
+  async function revert(request: JsonRpcRequest, answer: Answer): Promise<JsonRpcResponse> {
+    const ask = asker(request, answer)
+    const head = await readHeight(ask)
+    const height = heights.get((request.params as unknown[])[0]) ?? -1n
+    const first = height < head - BigInt(limit) ? head - BigInt(limit) + 1n : height + 1n
+    for (const side of await readBlocks(ask, first, head)) {
+      kept.delete(side.block.hash)
+      kept.set(side.block.hash, side)
+    }
+    for (const hash of [...kept.keys()].slice(0, -limit)) kept.delete(hash)
+    return answer(request)
+  }
+
+  const handlers: Record<string, typeof revert> = { evm_snapshot: takeSnapshot, evm_revert: revert }
+  return {
+    id: 'side-blocks',
+    hookHandlers: {
+      network: async () => ({
+        default: async () => ({
+          async onRequest(context, connection, request, next) {
+            const answer: Answer = (one) => next(context, connection, one)
+            const idle = busy.catch(() => {})
+            const handle = handlers[request.method]
+            if (handle) {
+              const done = idle.then(() => handle(request, answer))
+              busy = done
+              return done
+            }
+            await idle
+            const result = recall(kept, request)
+            return result === undefined ? answer(request) : { jsonrpc: '2.0', id: request.id, result }
+          },
+        }),
+      }),
+    },
+  }
+}
+
+function asker(request: JsonRpcRequest, answer: Answer): Ask {
+  return async <Result>(method: string, ...params: unknown[]) => {
+    const response = await answer({ ...request, method, params })
+    if ('error' in response) throw new Error(`${method}: ${response.error.message}`)
+    return response.result as Result
+  }
+}
+
+async function readHeight(ask: Ask): Promise<bigint> {
+  return BigInt(await ask<Hex>('eth_blockNumber'))
+}
+
+async function readBlocks(ask: Ask, first: bigint, last: bigint): Promise<SideBlock[]> {
+  if (first > last) return []
+  const range = { fromBlock: numberToHex(first), toBlock: numberToHex(last) }
+  const logs = Map.groupBy(await ask<RpcLog[]>('eth_getLogs', range), ({ blockHash }) => blockHash)
+  const blocks: SideBlock[] = []
+  for (let number = first; number <= last; number++) {
+    const block = await ask<SideBlock['block']>('eth_getBlockByNumber', numberToHex(number), true)
+    blocks.push({ block, logs: logs.get(block.hash) ?? [] })
+  }
+  return blocks
+}
+
+/** What was kept of the block that is asked for; undefined where the node is to answer. */
+function recall(kept: ReadonlyMap<Hash, SideBlock>, { method, params }: JsonRpcRequest): unknown {
+  const [wanted, isFull] = params as [Hash | LogFilter, boolean | undefined]
+  if (method === 'eth_getBlockByHash') {
+    const block = kept.get(wanted as Hash)?.block
+    return block && (isFull ? block : { ...block, transactions: block.transactions.map(({ hash }) => hash) })
+  }
+  if (method !== 'eth_getLogs') return undefined
+  const filter = wanted as LogFilter
+  return filter.blockHash && kept.get(filter.blockHash)?.logs.filter((log) => isWanted(log, filter))
+}
+
+function isWanted(log: RpcLog, { address, topics = [] }: LogFilter): boolean {
+  const isOneOf = (value: Hex | undefined, wanted: Hex | Hex[] | null | undefined) =>
+    wanted == null || [wanted].flat().some((one) => one.toLowerCase() === value?.toLowerCase())
+  return isOneOf(log.address, address) && topics.every((topic, index) => isOneOf(log.topics[index], topic))
+}
