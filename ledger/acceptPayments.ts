@@ -1,8 +1,8 @@
 import type { Address, Hex } from 'viem'
 import type { Database } from './database.ts'
 
-/** One half of a payment that passed every check, as it is stored. */
-export type AcceptedHalf = {
+/** One authorization of a payment that passed every check, as it is stored. */
+export type AcceptedAuthorization = {
   recipient: Address
   value: bigint
   validAfter: bigint
@@ -12,6 +12,10 @@ export type AcceptedHalf = {
   /** The block at which the chain said that an unbound nonce was unused; null for a bound one. */
   acceptedBlock: bigint | null
 }
+
+export type AcceptedAuthorizations =
+  | [AcceptedAuthorization]
+  | [provider: AcceptedAuthorization, fee: AcceptedAuthorization]
 
 /** A payment that passed every check but uniqueness and the payer's limit. */
 export type Candidate = {
@@ -23,7 +27,15 @@ export type Candidate = {
   token: Address
   payer: Address
   payerHasCode: boolean
-  halves: [provider: AcceptedHalf, fee: AcceptedHalf]
+  /** The provider's and the platform's wallet, and the part of each in what was signed. */
+  payee: Address
+  feeRecipient: Address
+  providerAmount: bigint
+  feeAmount: bigint
+  /** Whom the one authorization pays that carries both parts; null: each part has its own. */
+  splitter: Address | null
+  /** The provider's, and then the platform's where it has one of its own. */
+  authorizations: AcceptedAuthorizations
   price: bigint
   tier: string
   effectiveRate: string
@@ -62,7 +74,7 @@ export async function acceptPayments(database: Database, candidates: Candidate[]
 }
 
 function toRow(candidate: Candidate) {
-  const [provider, fee] = candidate.halves
+  const authorizations = candidate.authorizations.map(toAuthorizationRow)
   return {
     id: candidate.id,
     request_id: candidate.requestId,
@@ -82,20 +94,27 @@ function toRow(candidate: Candidate) {
     request_hash: candidate.requestHash,
     challenged_at: candidate.challengedAt,
     accepted_at: candidate.acceptedAt,
-    payee: provider.recipient,
-    provider_amount: provider.value.toString(),
+    payee: candidate.payee,
+    fee_recipient: candidate.feeRecipient,
+    splitter: candidate.splitter,
+    provider_amount: candidate.providerAmount.toString(),
+    fee_amount: candidate.feeAmount.toString(),
+    valid_before: Math.min(...authorizations.map((one) => one.valid_before)),
+    authorizations,
+  }
+}
+
+function toAuthorizationRow(authorization: AcceptedAuthorization, half: number) {
+  const { recipient, value, validAfter, validBefore, nonce, signature, acceptedBlock } = authorization
+  return {
+    half,
+    recipient,
     // Times and blocks: the codec takes none over 2^40. Amounts go as text.
-    valid_after: Number(provider.validAfter),
-    valid_before: Number(provider.validBefore),
-    nonce: provider.nonce,
-    signature: provider.signature,
-    accepted_block: provider.acceptedBlock === null ? null : Number(provider.acceptedBlock),
-    fee_recipient: fee.recipient,
-    fee_amount: fee.value.toString(),
-    fee_valid_after: Number(fee.validAfter),
-    fee_valid_before: Number(fee.validBefore),
-    fee_nonce: fee.nonce,
-    fee_signature: fee.signature,
-    fee_accepted_block: fee.acceptedBlock === null ? null : Number(fee.acceptedBlock),
+    value: value.toString(),
+    valid_after: Number(validAfter),
+    valid_before: Number(validBefore),
+    nonce,
+    signature,
+    accepted_block: acceptedBlock === null ? null : Number(acceptedBlock),
   }
 }

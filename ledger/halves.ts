@@ -82,14 +82,19 @@ export function halves(sql: Queryable) {
  */
 export function bothHalves(sql: Queryable) {
   return sql`(
-    select max(h.state) filter (where h.half = 0) as provider, max(h.state) filter (where h.half = 1) as fee,
+    select max(h.state) filter (where h.half = 0) as provider, max(h.state) filter (where ${carriesFee(sql)}) as fee,
       max(h.tx_hash) filter (where h.half = 0 and h.state = 'settled') as provider_tx,
       max(h.block_time) filter (where h.half = 0 and h.state = 'settled') as provider_time,
-      max(h.tx_hash) filter (where h.half = 1 and h.state = 'settled') as fee_tx,
+      max(h.tx_hash) filter (where ${carriesFee(sql)} and h.state = 'settled') as fee_tx,
       max(h.block_number) filter (where h.state = 'settled') as last_block,
       max(h.block_time) filter (where h.state = 'settled') as last_time
     from ${halves(sql)} h where h.payment_id = p.id
   )`
+}
+
+/** Whether the half `h` of the payment `p` carries its fee: the second one, or the one that pays a splitter. */
+export function carriesFee(sql: Queryable) {
+  return sql`h.half = case when p.splitter is null then 1 else 0 end`
 }
 
 /** The halves of one payment, provider's first; empty for an unknown id. */

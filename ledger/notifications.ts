@@ -128,7 +128,7 @@ export async function notifyBatches(
   await sql`
     with share as (
       select b.tx_hash, b.log_index, b.block_hash, b.sequence, b.block_time, c.confirmed_at, p.provider_id,
-        count(distinct p.id) as payments, coalesce(sum(a.value) filter (where a.half = 0), 0) as net
+        count(distinct p.id) as payments, coalesce(sum(p.provider_amount) filter (where a.half = 0), 0) as net
       from indexer.batch b
       join confirmation c on c.chain_id = b.chain_id and c.block_hash = b.block_hash
       join indexer.authorization used

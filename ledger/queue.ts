@@ -163,7 +163,7 @@ export type QueuedPayment = {
 }
 
 export function queuedColumns(sql: Queryable) {
-  return sql`id, payee, fee_amount > 0 as "isPair", payer_has_code as "hasCode", accepted_at as "acceptedAt",
+  return sql`id, payee, fee_amount > 0 and splitter is null as "isPair", payer_has_code as "hasCode", accepted_at as "acceptedAt",
     valid_before as "validBefore"`
 }
 
@@ -210,7 +210,7 @@ export async function readMostUrgent(
   const waiting = sql`${isWaiting(sql, group)} and ${alike}`
   const expiresBy = Math.floor((now.getTime() + expiryLeadMs) / 1000)
   const first = skip === 0
-  const columns = sql`id, payee, fee_amount, payer_has_code, accepted_at, valid_before`
+  const columns = sql`id, payee, splitter, fee_amount, payer_has_code, accepted_at, valid_before`
   // One statement, and each part by its own index.
   return sql<QueuedPayment[]>`
     select ${queuedColumns(sql)} from (

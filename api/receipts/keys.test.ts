@@ -22,7 +22,7 @@ beforeAll(async () => {
 })
 afterAll(() => rm(folder, { recursive: true }))
 
-const half = { recipient: `0x${'1'.repeat(40)}`, value: 1n, nonce: zeroHash, validBefore: 9n } as const
+const half = { recipient: `0x${'1'.repeat(40)}`, value: 1n, nonce: zeroHash } as const
 const claims = receiptClaims(
   {
     paymentId: 'pay_1',
@@ -35,6 +35,12 @@ const claims = receiptClaims(
     token: half.recipient,
     payer: half.recipient,
     resource: 'https://a.example/ü',
+    payee: half.recipient,
+    feeRecipient: half.recipient,
+    providerAmount: 1n,
+    feeAmount: 1n,
+    splitter: null,
+    validBefore: 9n,
     provider: half,
     fee: half,
   },

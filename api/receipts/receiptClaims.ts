@@ -16,11 +16,17 @@ export type ReceiptFacts = {
   token: Address
   payer: Address
   resource: string
-  provider: HalfFacts
-  fee: HalfFacts
+  payee: Address
+  feeRecipient: Address
+  providerAmount: bigint
+  feeAmount: bigint
+  splitter: Address | null
+  validBefore: bigint
+  provider: AuthorizationFacts
+  fee: AuthorizationFacts | null
 }
 
-type HalfFacts = { recipient: Address; value: bigint; nonce: Hex; validBefore: bigint }
+type AuthorizationFacts = { recipient: Address; value: bigint; nonce: Hex }
 
 /** The claims of a receipt, as of `status`. */
 export function receiptClaims(
@@ -34,15 +40,14 @@ export function receiptClaims(
     settlement?: { transactionHash: Hash; blockHash: Hash }
   },
 ): ReceiptClaims {
-  const { provider, fee } = facts
-  const validBefore = soonerOf(provider.validBefore, fee.validBefore)
+  const { provider, fee, providerAmount, feeAmount } = facts
   return {
     paymentId: facts.paymentId,
     providerId: facts.providerId,
     endpointId: facts.endpointId,
-    totalUsdc: (provider.value + fee.value).toString(),
-    providerUsdc: provider.value.toString(),
-    platformUsdc: fee.value.toString(),
+    totalUsdc: (providerAmount + feeAmount).toString(),
+    providerUsdc: providerAmount.toString(),
+    platformUsdc: feeAmount.toString(),
     tier: facts.tier,
     effectiveRate: facts.effectiveRate,
     timestamp: new Date(facts.acceptedAt).toISOString(),
@@ -55,18 +60,13 @@ export function receiptClaims(
     asset: facts.token,
     payer: facts.payer,
     resource: facts.resource,
-    validBefore: validBefore.toString(),
-    authorizations: [toAuthorization(provider), toAuthorization(fee)],
+    validBefore: facts.validBefore.toString(),
+    authorizations: fee ? [toAuthorization(provider), toAuthorization(fee)] : [toAuthorization(provider)],
+    ...(facts.splitter !== null && { split: { provider: facts.payee, platform: facts.feeRecipient } }),
     ...(signing.settlement && { blockHash: signing.settlement.blockHash }),
   }
 }
 
-/** The earlier of two Unix times. */
-export function soonerOf(first: bigint, second: bigint): bigint {
-  if (first < second) return first
-  return second
-}
-
-function toAuthorization({ recipient, value, nonce }: HalfFacts) {
+function toAuthorization({ recipient, value, nonce }: AuthorizationFacts) {
   return { to: recipient, value: value.toString(), nonce }
 }

@@ -20,7 +20,6 @@ import {
 import type { GatewayNetworks } from '../networks.ts'
 import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findPayment, type PaymentHalf, type PaymentRecord, voidPayment } from '../portal/queries/payments.ts'
-import { soonerOf } from '../receipts/receiptClaims.ts'
 import { Refusal } from '../refusal.ts'
 
 const params = z.object({ paymentId })
@@ -57,7 +56,8 @@ export const payment = z
     acceptedAt: isoTime,
     validBefore: z.int(),
     provider: half,
-    platform: half,
+    platform: half.nullable(),
+    splitter: addressOut.nullable(),
     attempts: z.int(),
     nextAttemptAt: isoTime.nullable(),
     failureCode: z.string().nullable(),
@@ -118,8 +118,7 @@ export function addPaymentRoutes(app: App, { sql, heads, networks, now }: Paymen
 }
 
 function toAnswer(found: PaymentRecord, network: Network, indexedBlock: bigint) {
-  const { provider, fee } = found
-  const validBefore = soonerOf(provider.validBefore, fee.validBefore)
+  const { provider, fee, providerAmount, feeAmount } = found
   return {
     paymentId: found.paymentId,
     requestId: found.requestId,
@@ -131,15 +130,16 @@ function toAnswer(found: PaymentRecord, network: Network, indexedBlock: bigint) 
     asset: found.token,
     payer: found.payer,
     resource: found.resource,
-    totalUsdc: (provider.value + fee.value).toString(),
-    providerUsdc: provider.value.toString(),
-    platformUsdc: fee.value.toString(),
+    totalUsdc: (providerAmount + feeAmount).toString(),
+    providerUsdc: providerAmount.toString(),
+    platformUsdc: feeAmount.toString(),
     tier: found.tier,
     effectiveRate: found.effectiveRate,
     acceptedAt: found.acceptedAt.toISOString(),
-    validBefore: Number(validBefore),
+    validBefore: Number(found.validBefore),
     provider: toHalf(provider),
-    platform: toHalf(fee),
+    platform: fee && toHalf(fee),
+    splitter: found.splitter,
     attempts: found.attempts,
     nextAttemptAt: isoOrNull(found.nextAttemptAt),
     failureCode: found.failureCode,

@@ -44,7 +44,7 @@ export function createAccept(database: Database): Accept {
   }
 
   return async (candidate, payers) => {
-    const needed = candidate.halves[0].value + candidate.halves[1].value
+    const needed = candidate.providerAmount + candidate.feeAmount
     let allowance = await payers.allowance(candidate.payer)
     // What can't fit is refused without a write; whether what fits still does is for the database to say.
     if (covers(allowance, needed)) {

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
 import type { Address } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import type { AcceptedHalf } from '#ledger/acceptPayments'
+import type { AcceptedAuthorization } from '#ledger/acceptPayments'
 import type { Database } from '#ledger/database'
 import { maxAmount } from '#protocol/amount'
 import { BaseError, type ErrorCode } from '#protocol/errors'
@@ -170,9 +170,16 @@ async function reserve(
     token: served.token,
     payer: provider.from,
     resource: offer.url,
+    payee: provider.to,
+    feeRecipient: fee.to,
+    providerAmount: provider.value,
+    feeAmount: fee.value,
+    splitter: null,
   }
+  const halves = [toAccepted(provider, acceptedBlocks[0]), toAccepted(fee, acceptedBlocks[1])] as const
+  const validBefore = provider.validBefore < fee.validBefore ? provider.validBefore : fee.validBefore
   const claims = receiptClaims(
-    { ...facts, paymentId, network: served.network, provider: toFacts(provider), fee: toFacts(fee) },
+    { ...facts, paymentId, network: served.network, validBefore, provider: halves[0], fee: halves[1] },
     { issuer, signedAt: acceptedAt, status: 'verified' },
   )
   const receipt = signReceipt(claims, receiptKeys.current)
@@ -186,7 +193,7 @@ async function reserve(
       requestId,
       chainId: terms.chainId,
       payerHasCode,
-      halves: [toHalf(provider, acceptedBlocks[0]), toHalf(fee, acceptedBlocks[1])],
+      authorizations: [...halves],
       price,
       receipt,
       idempotencyKey: request.idempotencyKey ?? null,
@@ -322,18 +329,9 @@ function requireAcceptedNetwork(
   throw new Refusal('challenge_network_mismatch', undefined, { details: { challenged: name } })
 }
 
-function toHalf(authorization: SignedAuthorization, acceptedBlock: bigint | null): AcceptedHalf {
+function toAccepted(authorization: SignedAuthorization, acceptedBlock: bigint | null): AcceptedAuthorization {
   const { to, value, validAfter, validBefore, nonce, signature } = authorization
   return { recipient: to, value, validAfter, validBefore, nonce, signature, acceptedBlock }
-}
-
-function toFacts({ to, value, nonce, validBefore }: SignedAuthorization): {
-  recipient: Address
-  value: bigint
-  nonce: SignedAuthorization['nonce']
-  validBefore: bigint
-} {
-  return { recipient: to, value, nonce, validBefore }
 }
 
 /** What makes two requests the same: everything in them that decides what is charged, and for what. */

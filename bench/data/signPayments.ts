@@ -3,7 +3,7 @@ import secp256k1 from 'secp256k1'
 import { type Address, bytesToHex, type Hex, keccak256 } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import type { AcceptedHalf } from '#ledger/acceptPayments'
+import type { AcceptedAuthorization } from '#ledger/acceptPayments'
 import type { Database } from '#ledger/database'
 import { feeNonce } from '#protocol/challenge'
 import { hashAuthorization } from '#protocol/eip3009'
@@ -54,7 +54,7 @@ export async function insertPayments(
     if (!buyer || !payee) throw new Error('no buyers, or nobody to pay')
     const id = randomBytes(16).toString('hex')
     const nonce = keccak256(`0x${id}`)
-    const sign = (to: Address, value: bigint, halfNonce: Hex): AcceptedHalf => {
+    const sign = (to: Address, value: bigint, halfNonce: Hex): AcceptedAuthorization => {
       const authorization = { from: buyer.address, to, value, validAfter: 0n, validBefore, nonce: halfNonce }
       const digest = hashAuthorization(domainSeparator, authorization)
       const { signature, recid } = secp256k1.ecdsaSign(digest, buyer.key)

@@ -103,12 +103,14 @@ create table payment (
   chain_id integer not null,
   token address not null,
   payer address not null,
-  payee address not null,               -- the provider's wallet, as signed
-  fee_recipient address not null,       -- the platform's wallet, as signed
+  payee address not null,               -- the provider's wallet
+  fee_recipient address not null,       -- the platform's wallet
+  -- Whom the one authorization pays that carries both parts; null: each part has an authorization of its own.
+  splitter address check (splitter is null or fee_amount > 0),
   price usdc_amount not null,           -- what the challenge asked for: the provider's part and the fee
-  provider_amount usdc_amount not null, -- as signed; copied from signed_authorization for the queue's indexes
-  fee_amount usdc_amount not null,      -- likewise
-  valid_before bigint not null,         -- the earlier one of the two halves, Unix seconds
+  provider_amount usdc_amount not null, -- the provider's part of what was signed
+  fee_amount usdc_amount not null,      -- the platform's part
+  valid_before bigint not null,         -- the earliest of its authorizations', Unix seconds
   payer_has_code boolean not null default false, -- payers with code are settled in batches of their own
   tier text not null,
   effective_rate text not null,
@@ -204,7 +206,7 @@ create index payment_to_summarise on payment (concluded_at) where summarised is 
 -- One row an authorization. The unique key refuses a replay, whatever the code does.
 create table signed_authorization (
   payment_id text not null references payment on delete cascade,
-  half smallint not null check (half in (0, 1)), -- 0: provider, 1: platform fee
+  half smallint not null check (half in (0, 1)), -- 0: the provider's part, or all of it; 1: the platform's fee
   chain_id integer not null,
   token address not null,
   authorizer address not null,
@@ -775,19 +777,17 @@ begin
       id text, request_id text, provider_id text, endpoint_id text, chain_id int, token text, payer text,
       payer_has_code boolean, price numeric, tier text, effective_rate text, resource text, receipt text,
       idempotency_key text, request_hash text, challenged_at float8, accepted_at float8,
-      payee text, provider_amount numeric, valid_after bigint, valid_before bigint, nonce text, signature text,
-      accepted_block bigint,
-      fee_recipient text, fee_amount numeric, fee_valid_after bigint, fee_valid_before bigint, fee_nonce text,
-      fee_signature text, fee_accepted_block bigint
+      payee text, fee_recipient text, splitter text, provider_amount numeric, fee_amount numeric, valid_before bigint,
+      authorizations json
     )
     where g.id <> all (over_limit)
     order by g.request_id
   ), inserted as (
     insert into payment (id, request_id, provider_id, endpoint_id, chain_id, token, payer, payer_has_code, payee,
-      fee_recipient, provider_amount, fee_amount, valid_before, price, tier, effective_rate, resource, receipt,
+      fee_recipient, splitter, provider_amount, fee_amount, valid_before, price, tier, effective_rate, resource, receipt,
       idempotency_key, request_hash, challenged_at, accepted_at)
     select id, request_id, provider_id, endpoint_id, chain_id, token, payer, payer_has_code, payee,
-      fee_recipient, provider_amount, fee_amount, least(valid_before, fee_valid_before), price, tier,
+      fee_recipient, splitter, provider_amount, fee_amount, valid_before, price, tier,
       effective_rate, resource, receipt, idempotency_key, decode(request_hash, 'hex'),
       to_timestamp(challenged_at / 1000), to_timestamp(accepted_at / 1000)
     from fitting
@@ -796,20 +796,18 @@ begin
   ), signed as (
     insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after,
       valid_before, nonce, signature, accepted_block)
-    select id, half, chain_id, token, payer, recipient, value, since, until, own_nonce,
-      decode(substr(own_signature, 3), 'hex'), own_block
+    select id, half, chain_id, token, payer, recipient, value, a.valid_after, a.valid_before, a.nonce,
+      decode(substr(a.signature, 3), 'hex'), a.accepted_block
     from fitting
     join inserted using (id)
-    cross join lateral (values
-      (0, payee, provider_amount, valid_after, valid_before, nonce, signature, accepted_block),
-      (1, fee_recipient, fee_amount, fee_valid_after, fee_valid_before, fee_nonce, fee_signature, fee_accepted_block)
-    ) as halves (half, recipient, value, since, until, own_nonce, own_signature, own_block)
+    cross join lateral json_to_recordset(authorizations) as a (half smallint, recipient text, value numeric,
+      valid_after bigint, valid_before bigint, nonce text, signature text, accepted_block bigint)
     on conflict do nothing
     returning payment_id
   )
   select array_agg(f.id) into replayed
   from fitting f
-  where (select count(*) from signed s where s.payment_id = f.id) < 2;
+  where (select count(*) from signed s where s.payment_id = f.id) < json_array_length(f.authorizations);
 
   if replayed is not null then
     -- Where only the authorization was known, the payment itself was inserted.

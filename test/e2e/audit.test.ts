@@ -152,7 +152,7 @@ describe('audit', () => {
     const payment = pay()
     const hash = await settleAll(payment)
     const { claims } = payment
-    const [half, fee] = claims.authorizations
+    const [half, fee = half] = claims.authorizations
     const changes: Partial<ReceiptClaims>[] = [
       { totalUsdc: '10001', providerUsdc: '9501', authorizations: [{ ...half, value: '9501' }, fee] },
       { authorizations: [{ ...half, to: otherProvider }, fee] },

@@ -1,6 +1,6 @@
 import type { Address, Hex } from 'viem'
 import { type IdPrefix, newId } from '#api/identifiers'
-import { acceptPayments, type Candidate } from '#ledger/acceptPayments'
+import { type AcceptedAuthorizations, acceptPayments, type Candidate } from '#ledger/acceptPayments'
 import type { Database } from '#ledger/database'
 import { randomHex } from './usdc.ts'
 
@@ -29,9 +29,12 @@ export async function seedProvider(sql: Database, endpoints = 1): Promise<SeedPr
 /** What a test says of a payment; the rest is as of any. */
 export type StoredPayment = Pick<
   Candidate,
-  'id' | 'providerId' | 'endpointId' | 'chainId' | 'token' | 'payer' | 'halves' | 'resource'
+  'id' | 'providerId' | 'endpointId' | 'chainId' | 'token' | 'payer' | 'resource'
 > &
-  Partial<Pick<Candidate, 'requestId' | 'tier' | 'payerHasCode' | 'receipt'>> & { acceptedAt: Date }
+  Partial<Omit<Candidate, 'acceptedAt' | 'authorizations'>> & {
+    halves: AcceptedAuthorizations
+    acceptedAt: Date
+  }
 
 /** Stores payments as `/verify` does, so that no test works on what production refuses. */
 export async function storePayments(sql: Database, payments: readonly StoredPayment[]): Promise<void> {
@@ -40,11 +43,17 @@ export async function storePayments(sql: Database, payments: readonly StoredPaym
   if (refused) throw new Error(`a payment was ${refused}`)
 }
 
-function toCandidate({ acceptedAt, ...payment }: StoredPayment): Candidate {
-  const [provider, fee] = payment.halves
+function toCandidate({ acceptedAt, halves, ...payment }: StoredPayment): Candidate {
+  const [provider, fee = { recipient: seedPlatform, value: 0n }] = halves
   return {
     requestId: newId('req'),
     payerHasCode: false,
+    payee: provider.recipient,
+    feeRecipient: fee.recipient,
+    providerAmount: provider.value,
+    feeAmount: fee.value,
+    splitter: null,
+    authorizations: halves,
     price: provider.value + fee.value,
     tier: 'micropayment',
     effectiveRate: '0.05',
@@ -65,6 +74,8 @@ export type SeedPayment = {
   acceptedAt?: Date
   providerAmount?: bigint
   feeAmount?: bigint
+  /** One authorization pays it for both parts. */
+  splitter?: Address
   /** Unix seconds. */
   validBefore?: number
 }
@@ -75,6 +86,7 @@ export type SeededPayment = { paymentId: string; payer: Address; nonces: [Hex, H
 export async function seedPayment(sql: Database, options: SeedPayment): Promise<SeededPayment> {
   const { provider, endpointId = provider.endpointIds[0] ?? '', payer = randomHex(20) } = options
   const { acceptedAt = new Date(), providerAmount = 47_500n, feeAmount = 2_500n } = options
+  const { splitter = null } = options
   const { validBefore = Math.floor(acceptedAt.getTime() / 1000) + 93_600 } = options
   const paymentId = newId('pay')
   const nonces: [Hex, Hex] = [randomHex(32), randomHex(32)]
@@ -88,10 +100,17 @@ export async function seedPayment(sql: Database, options: SeedPayment): Promise<
       chainId: seedChainId,
       token: seedToken,
       payer,
-      halves: [
-        { ...window, recipient: provider.wallet, value: providerAmount, nonce: nonces[0], signature },
-        { ...window, recipient: seedPlatform, value: feeAmount, nonce: nonces[1], signature },
-      ],
+      payee: provider.wallet,
+      feeRecipient: seedPlatform,
+      providerAmount,
+      feeAmount,
+      splitter,
+      halves: splitter
+        ? [{ ...window, recipient: splitter, value: providerAmount + feeAmount, nonce: nonces[0], signature }]
+        : [
+            { ...window, recipient: provider.wallet, value: providerAmount, nonce: nonces[0], signature },
+            { ...window, recipient: seedPlatform, value: feeAmount, nonce: nonces[1], signature },
+          ],
       resource: 'https://weather.example/0',
       acceptedAt,
     },

@@ -3,7 +3,6 @@ import type { Database } from '#ledger/database'
 import { type HalfState, halves } from '#ledger/halves'
 import { paymentStatus } from '#ledger/paymentStatus'
 import type { PaymentStatus } from '#protocol/paymentStatus'
-import { soonerOf } from '../../receipts/receiptClaims.ts'
 
 export type PaymentHalf = {
   state: HalfState
@@ -36,8 +35,18 @@ export type PaymentRecord = {
   failedAt: Date | null
   voidedAt: Date | null
   isSettling: boolean
+  /** The provider's and the platform's wallet, and the part of each. */
+  payee: Address
+  feeRecipient: Address
+  providerAmount: bigint
+  feeAmount: bigint
+  /** Whom the one authorization pays that carries both parts; null: each part has its own. */
+  splitter: Address | null
+  /** Unix seconds: the earliest of its authorizations'. */
+  validBefore: bigint
   provider: PaymentHalf
-  fee: PaymentHalf
+  /** null: no authorization of its own carries the fee. */
+  fee: PaymentHalf | null
   status: PaymentStatus
 }
 
@@ -54,7 +63,8 @@ export async function findPayment(
       select id as "paymentId", request_id as "requestId", provider_id as "providerId", endpoint_id as "endpointId",
         chain_id as "chainId", token, payer, resource, tier, effective_rate as "effectiveRate",
         accepted_at as "acceptedAt", attempts, next_attempt_at as "nextAttemptAt", failure_code as "failureCode",
-        failed_at as "failedAt", voided_at as "voidedAt",
+        failed_at as "failedAt", voided_at as "voidedAt", payee, fee_recipient as "feeRecipient",
+        provider_amount as "providerAmount", fee_amount as "feeAmount", splitter, valid_before as "validBefore",
         exists (
           select from batch_item item join batch on batch.id = item.batch_id
           where item.payment_id = payment.id and item.active and batch.state not in ('claimed', 'closed')
@@ -68,14 +78,13 @@ export async function findPayment(
       where payment_id = ${paymentId}`,
   ])
   const provider = found.find(({ half }) => half === 0)
-  const fee = found.find(({ half }) => half === 1)
-  if (row === undefined || provider === undefined || fee === undefined) return undefined
+  const fee = found.find(({ half }) => half === 1) ?? null
+  if (row === undefined || provider === undefined) return undefined
 
-  const validBefore = soonerOf(provider.validBefore, fee.validBefore)
-  const isExpired = Number(validBefore) * 1000 <= now.getTime()
+  const isExpired = Number(row.validBefore) * 1000 <= now.getTime()
   const status = paymentStatus({
     provider: provider.state,
-    fee: fee.state,
+    fee: fee?.state ?? null,
     isSettling: row.isSettling,
     attempts: row.attempts,
     isFailed: row.failedAt !== null || isExpired,

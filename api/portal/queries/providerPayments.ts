@@ -187,7 +187,7 @@ async function readPayments(
   const { providerId, endpointId, chainId, payer, from, to, txHash, after } = filters
   return sql<Row[]>`
     with page as materialized (
-      select id, request_id, endpoint_id, chain_id, payer, payee, provider_amount, fee_amount, tier, resource,
+      select id, request_id, endpoint_id, chain_id, payer, payee, splitter, provider_amount, fee_amount, tier, resource,
         accepted_at, attempts, next_attempt_at, failure_code, failed_at, voided_at, valid_before, concluded_at,
         row_number() over (order by p.accepted_at desc, p.id desc) = ${limit} as is_last
       from payment p

@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import type { Database } from '#ledger/database'
-import { halves } from '#ledger/halves'
+import { carriesFee, halves } from '#ledger/halves'
 import type { WalletQueue } from '#ledger/triggers'
 import { Refusal } from '../../refusal.ts'
 import { fromIndex } from './indexedHead.ts'
@@ -25,13 +25,14 @@ export async function readWalletQueue(
   { chainId, token, wallet, half, now }: QueueQuestion,
 ): Promise<WalletQueue | null> {
   const recipient = half === 0 ? sql`payee` : sql`fee_recipient`
+  const part = half === 0 ? sql`provider_amount` : sql`fee_amount`
   const [row] = await sql<WalletQueue[]>`
-    select ${wallet} as payee, count(*)::int as "paymentCount", sum(h.value) as amount,
+    select ${wallet} as payee, count(*)::int as "paymentCount", sum(p.${part}) as amount,
       max(p.provider_amount + p.fee_amount) as "largestPayment", min(p.accepted_at) as "firstQueuedAt",
       min(h.valid_before) as "firstValidBefore",
       coalesce(bool_or(p.attempts > 0 and p.next_attempt_at <= ${now}), false) as "retryDue"
     from payment p
-    join ${halves(sql)} h on h.payment_id = p.id and h.half = ${half}
+    join ${halves(sql)} h on h.payment_id = p.id and ${half === 0 ? sql`h.half = 0` : carriesFee(sql)}
     where p.chain_id = ${chainId} and p.token = ${token} and p.${recipient} = ${wallet}
       and p.concluded_at is null and p.failed_at is null and p.voided_at is null
       and h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz)

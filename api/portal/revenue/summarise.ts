@@ -35,8 +35,11 @@ export async function summarisePayments(sql: Database, { limit }: { limit: numbe
     if (taken.length === 0) return 0
     await tx`
       with concluded as (
-        select p.id, coalesce(sum(case when h.state = 'settled' then 1 << h.half else 0 end), 0)
-          + case when p.voided_at is null then 0 else 4 end as bits
+        select p.id, coalesce(sum(case
+            when h.state <> 'settled' then 0
+            when p.splitter is null then 1 << h.half
+            else 3
+          end), 0) + case when p.voided_at is null then 0 else 4 end as bits
         from payment p left join ${halves(tx)} h on h.payment_id = p.id
         where p.id = any(${taken.map(({ id }) => id)})
         group by p.id

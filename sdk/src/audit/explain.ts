@@ -5,16 +5,19 @@ import type { AuditedHalf } from './report.ts'
 /** Describes a verdict in one sentence for people. */
 export function explain({ halves, reason, isSuperseded }: Verdict): string {
   if (reason === 'voided') return 'Voided by the provider, and nothing moved'
-  const [provider, platform] = halves
+  const text = explainHalves(halves)
+  return isSuperseded ? `${text}; the receipt names another transaction or block, from before a reorg` : text
+}
+
+function explainHalves([provider, platform]: Verdict['halves']): string {
+  if (platform === undefined) return `The payment ${explainHalf(provider)}`
   const isSame =
     provider.state === platform.state &&
     provider.reason === platform.reason &&
     provider.onChain?.transactionHash === platform.onChain?.transactionHash
-  const text =
-    isSame && provider.reason !== 'recipient' && provider.reason !== 'amount'
-      ? `Both halves ${explainHalf(provider)}`
-      : `Provider's half ${explainHalf(provider)}; platform's ${explainHalf(platform)}`
-  return isSuperseded ? `${text}; the receipt names another transaction or block, from before a reorg` : text
+  return isSame && provider.reason !== 'recipient' && provider.reason !== 'amount'
+    ? `Both halves ${explainHalf(provider)}`
+    : `Provider's half ${explainHalf(provider)}; platform's ${explainHalf(platform)}`
 }
 
 function explainHalf({ reason, to, value, onChain }: AuditedHalf): string {

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import type { Address, Hash, Hex } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import { type ReceiptAuthorization, type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
 import type { Evidence, EvidenceByNonce } from './evidence.ts'
 import { explain } from './explain.ts'
 import { type ChainFacts, judge } from './judge.ts'
@@ -13,6 +13,10 @@ const payer = address('a')
 const stranger = address('b')
 const transaction = word('7') as Hash
 
+const signed: [ReceiptAuthorization, ReceiptAuthorization] = [
+  { to: address('1'), value: '9500', nonce: word('1') },
+  { to: address('2'), value: '500', nonce: word('2') },
+]
 const claims: ReceiptClaims = {
   paymentId: 'pay_1',
   providerId: 'prov_1',
@@ -33,16 +37,13 @@ const claims: ReceiptClaims = {
   payer,
   resource: 'https://provider.example/weather',
   validBefore: '2000',
-  authorizations: [
-    { to: address('1'), value: '9500', nonce: word('1') },
-    { to: address('2'), value: '500', nonce: word('2') },
-  ],
+  authorizations: signed,
 }
 
 const facts: ChainFacts = { token: address('c'), confirmations: 3, head: { number: 100n, time: 1000n } }
 
 const used = (half: 0 | 1, change: Partial<Evidence> = {}): Evidence => {
-  const { to, value, nonce } = claims.authorizations[half]
+  const { to, value, nonce } = signed[half]
   return {
     kind: 'used',
     authorizer: payer,
@@ -68,6 +69,14 @@ describe('judge', () => {
     const verdict = judge(claims, found(used(0), used(1)), facts)
     expect(verdict).toMatchObject({ state: 'settled', reconciled: true })
     expect(explain(verdict)).toBe(`Both halves settled in ${transaction}`)
+  })
+
+  test('behavior: one authorization is judged by itself', () => {
+    const one: ReceiptClaims = { ...claims, authorizations: [signed[0]] }
+    const verdict = judge(one, found(used(0)), facts)
+    expect(verdict).toMatchObject({ state: 'settled', halves: [{ half: 'provider' }] })
+    expect(explain(verdict)).toBe(`The payment settled in ${transaction}`)
+    expect(judge(one, found(), facts)).toMatchObject({ state: 'pending', reason: 'waiting' })
   })
 
   const cases: [
@@ -181,8 +190,8 @@ describe('judge', () => {
                 one.half === half &&
                 one.kind === 'used' &&
                 one.authorizer === payer &&
-                one.to === claims.authorizations[half].to &&
-                one.value === BigInt(claims.authorizations[half].value) &&
+                one.to === signed[half].to &&
+                one.value === BigInt(signed[half].value) &&
                 one.blockNumber <= 97n,
             )
           const { state, reconciled } = judge(claims, found(...evidence), facts)

@@ -1,6 +1,6 @@
-import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import { type ReceiptAuthorization, type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
 import type { Evidence, EvidenceByNonce } from './evidence.ts'
-import type { AuditedHalf, AuditReason, AuditState } from './report.ts'
+import type { AuditedHalf, AuditedHalves, AuditReason, AuditState } from './report.ts'
 
 /** What a verdict depends on besides the evidence. */
 export type ChainFacts = {
@@ -14,7 +14,7 @@ export type Verdict = {
   state: Exclude<AuditState, 'forged' | 'duplicate'>
   reason?: AuditReason
   reconciled: boolean
-  halves: [AuditedHalf, AuditedHalf]
+  halves: AuditedHalves
   isSuperseded?: true
 }
 
@@ -24,11 +24,10 @@ const gravity = ['mismatch', 'cancelled', 'missing', 'pending', 'settled'] as co
 /** Compares what a receipt promises with what the chain has. */
 export function judge(claims: ReceiptClaims, evidence: EvidenceByNonce, facts: ChainFacts): Verdict {
   const [provider, platform] = claims.authorizations
-  const halves: [AuditedHalf, AuditedHalf] = [
-    judgeHalf('provider', claims, evidence, facts),
-    judgeHalf('platform', claims, evidence, facts),
-  ]
-  if (provider.nonce === platform.nonce) {
+  const first = judgeHalf('provider', provider, claims, evidence, facts)
+  const halves: AuditedHalves =
+    platform === undefined ? [first] : [first, judgeHalf('platform', platform, claims, evidence, facts)]
+  if (halves[1] !== undefined && provider.nonce === platform?.nonce) {
     const { onChain: _, ...half } = halves[1]
     halves[1] = { ...half, state: 'mismatch', reason: 'same_nonce' }
   }
@@ -36,7 +35,10 @@ export function judge(claims: ReceiptClaims, evidence: EvidenceByNonce, facts: C
   if (claims.status === 'voided' && isUntouched) {
     return { state: 'cancelled', reason: 'voided', reconciled: true, halves }
   }
-  const worst = halves.reduce((a, b) => (gravity.indexOf(b.state) < gravity.indexOf(a.state) ? b : a))
+  const worst = halves.reduce(
+    (a, b) => (gravity.indexOf(b.state) < gravity.indexOf(a.state) ? b : a),
+    halves[0],
+  )
   const isNamed = halves.some(
     ({ onChain }) =>
       onChain?.transactionHash === claims.transactionHash &&
@@ -54,11 +56,11 @@ export function judge(claims: ReceiptClaims, evidence: EvidenceByNonce, facts: C
 
 function judgeHalf(
   half: AuditedHalf['half'],
+  authorization: ReceiptAuthorization,
   claims: ReceiptClaims,
   evidence: EvidenceByNonce,
   facts: ChainFacts,
 ): AuditedHalf {
-  const authorization = claims.authorizations[half === 'provider' ? 0 : 1]
   const promised = {
     half,
     to: authorization.to,

@@ -67,6 +67,9 @@ export type AuditedHalf = {
   }
 }
 
+/** One half an authorization. */
+export type AuditedHalves = [AuditedHalf] | [provider: AuditedHalf, platform: AuditedHalf]
+
 /** What an audit says of one receipt. */
 export type AuditedReceipt = {
   /** Index in the list that was audited. */
@@ -90,7 +93,8 @@ export type AuditedReceipt = {
     /** The one that the receipt names. */
     transactionHash: Hash
   }
-  halves?: [AuditedHalf, AuditedHalf]
+  /** The provider's, or the only one, which carries all; then the platform's. */
+  halves?: AuditedHalves
   /** The receipt names another transaction or block than the money moved in: it was signed before a reorg. */
   isSuperseded?: true
   /** The `paymentId` of the payment that had the authorization first. */

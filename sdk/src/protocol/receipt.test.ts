@@ -14,6 +14,21 @@ test('behavior: drops what it does not know, keeps a block hash', () => {
 })
 
 const [provider, platform] = claims.authorizations as [object, object]
+const split = { provider: `0x${'1'.repeat(40)}`, platform: `0x${'2'.repeat(40)}` }
+const whole = { ...provider, value: claims.totalUsdc }
+
+test('behavior: one authorization may carry both parts, by way of a splitter', () => {
+  const one = { ...claims, authorizations: [whole], split }
+  expect(parseReceiptClaims(one)).toEqual(one)
+})
+
+test('behavior: one authorization without a fee needs no splitter', () => {
+  const one = { ...claims, providerUsdc: claims.totalUsdc, platformUsdc: '0', authorizations: [whole] }
+  expect(parseReceiptClaims(one)).toEqual(one)
+  expect(() => parseReceiptClaims({ ...one, split })).toThrow(
+    expect.objectContaining({ details: { field: 'split' } }),
+  )
+})
 
 test.each([
   ['iat', { iat: '1800000000' }],
@@ -29,7 +44,11 @@ test.each([
   ['payer', { payer: undefined }],
   ['validBefore', { validBefore: 1_800_093_600 }],
   ['blockHash', { blockHash: '' }],
-  ['authorizations', { authorizations: [provider] }],
+  ['authorizations[0].value', { authorizations: [provider] }],
+  ['authorizations', { authorizations: [provider, platform, platform] }],
+  ['split', { authorizations: [whole] }],
+  ['split', { split }],
+  ['split.platform', { authorizations: [whole], split: { ...split, platform: 'x' } }],
   ['authorizations', { authorizations: undefined }],
   ['authorizations[0].value', { authorizations: [{ ...provider, value: '47501' }, platform] }],
   ['authorizations[1].value', { authorizations: [provider, { ...platform, value: '2501' }] }],

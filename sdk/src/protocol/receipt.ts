@@ -25,6 +25,11 @@ export type ReceiptAuthorization = {
   nonce: Hex
 }
 
+/** One authorization a part, or one for both. */
+export type ReceiptAuthorizations =
+  | [ReceiptAuthorization]
+  | [provider: ReceiptAuthorization, platform: ReceiptAuthorization]
+
 /** The payload of a receipt's JWS: SPEC 2.5's ten fields, and what an auditor needs to find the payment on chain. */
 export type ReceiptClaims = {
   paymentId: string
@@ -56,8 +61,10 @@ export type ReceiptClaims = {
   resource: string
   /** The earlier `validBefore` of the two authorizations: Unix seconds, decimal. */
   validBefore: string
-  /** The provider's, then the platform's. */
-  authorizations: [ReceiptAuthorization, ReceiptAuthorization]
+  /** The provider's, then the platform's where it has one of its own. */
+  authorizations: ReceiptAuthorizations
+  /** The wallets among which a splitter divides the only authorization; absent where each part has its own. */
+  split?: { provider: Address; platform: Address }
   /** Block of `transactionHash`, once settled. */
   blockHash?: Hash
 }
@@ -88,13 +95,10 @@ const textPattern = /^.{1,4096}$/s
  */
 export function parseReceiptClaims(payload: unknown): ReceiptClaims {
   const claims = object(payload, 'receipt')
-  const { iat, status, testnet, authorizations, blockHash } = claims
+  const { iat, status, testnet, blockHash } = claims
   if (typeof iat !== 'number' || !Number.isSafeInteger(iat) || iat < 0) throw invalid('iat', 'Unix seconds')
   if (!isPaymentStatus(status)) throw invalid('status', 'a payment status')
   if (typeof testnet !== 'boolean') throw invalid('testnet', 'true or false')
-  if (!Array.isArray(authorizations) || authorizations.length !== 2) {
-    throw invalid('authorizations', 'exactly two entries')
-  }
   const receipt: ReceiptClaims = {
     paymentId: text(claims, 'paymentId'),
     providerId: text(claims, 'providerId'),
@@ -115,7 +119,8 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
     payer: text(claims, 'payer', addressPattern) as Address,
     resource: text(claims, 'resource'),
     validBefore: text(claims, 'validBefore', timePattern),
-    authorizations: [parseAuthorization(authorizations[0], 0), parseAuthorization(authorizations[1], 1)],
+    authorizations: parseAuthorizations(claims.authorizations),
+    ...(claims.split !== undefined && { split: parseSplit(claims.split) }),
     ...(blockHash !== undefined && { blockHash: text(claims, 'blockHash', hashPattern) as Hash }),
   }
   if (BigInt(receipt.providerUsdc) + BigInt(receipt.platformUsdc) !== BigInt(receipt.totalUsdc)) {
@@ -125,8 +130,12 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
     throw invalid('testnet', `that of ${receipt.network}`)
   }
   const [provider, platform] = receipt.authorizations
-  if (provider.value !== receipt.providerUsdc) throw invalid('authorizations[0].value', 'providerUsdc')
-  if (platform.value !== receipt.platformUsdc) throw invalid('authorizations[1].value', 'platformUsdc')
+  if (platform === undefined) requireOne(receipt, provider)
+  else {
+    if (receipt.split !== undefined) throw invalid('split', 'absent beside two authorizations')
+    if (provider.value !== receipt.providerUsdc) throw invalid('authorizations[0].value', 'providerUsdc')
+    if (platform.value !== receipt.platformUsdc) throw invalid('authorizations[1].value', 'platformUsdc')
+  }
   return receipt
 }
 
@@ -149,6 +158,32 @@ export function decodeReceipt(jws: string): ReceiptClaims | undefined {
     return parseReceiptClaims(JSON.parse(new TextDecoder().decode(payload)))
   } catch {
     return undefined
+  }
+}
+
+/** One authorization carries all of it, and a fee only by way of a splitter. */
+function requireOne(
+  { totalUsdc, platformUsdc, split }: ReceiptClaims,
+  { value }: ReceiptAuthorization,
+): void {
+  if (value !== totalUsdc) throw invalid('authorizations[0].value', 'totalUsdc')
+  if ((split === undefined) !== (platformUsdc === '0')) {
+    throw invalid('split', 'there if and only if one authorization carries a fee')
+  }
+}
+
+function parseAuthorizations(json: unknown): ReceiptAuthorizations {
+  const [first, second, ...others] = Array.isArray(json) ? json : []
+  if (first === undefined || others.length > 0) throw invalid('authorizations', 'one entry or two')
+  const one = parseAuthorization(first, 0)
+  return second === undefined ? [one] : [one, parseAuthorization(second, 1)]
+}
+
+function parseSplit(json: unknown): { provider: Address; platform: Address } {
+  const entry = object(json, 'split')
+  return {
+    provider: text(entry, 'provider', addressPattern, 'split') as Address,
+    platform: text(entry, 'platform', addressPattern, 'split') as Address,
   }
 }
 

@@ -55,7 +55,7 @@ export function isSameStatement(one: string, other: string): boolean {
 /** The claims in which a receipt and the gateway's record of its payment differ; normally none. */
 function compare(claims: ReceiptClaims, payment: Payment): string[] {
   const [provider, platform] = claims.authorizations
-  const facts: [string, string, string][] = [
+  const facts: [string, string | undefined, string | undefined][] = [
     ['total', claims.totalUsdc, payment.totalUsdc],
     ['network', claims.network, payment.network],
     ['token', claims.asset, payment.asset],
@@ -63,9 +63,9 @@ function compare(claims: ReceiptClaims, payment: Payment): string[] {
     ['recipient', provider.to, payment.provider.to],
     ['amount', provider.value, payment.provider.value],
     ['nonce', provider.nonce, payment.provider.nonce],
-    ['fee recipient', platform.to, payment.platform.to],
-    ['fee', platform.value, payment.platform.value],
-    ['fee nonce', platform.nonce, payment.platform.nonce],
+    ['fee recipient', platform?.to, payment.platform?.to],
+    ['fee', platform?.value, payment.platform?.value],
+    ['fee nonce', platform?.nonce, payment.platform?.nonce],
   ]
   return facts.flatMap(([name, claimed, known]) => (claimed === known ? [] : [name]))
 }

@@ -99,7 +99,9 @@ function minedStep(timeline: Timeline, { platform }: Payment): Step {
   const isEarly = broadcasts(timeline).some(({ at }) => at !== null && at > mined.at)
   const clock = isEarly ? ', by the chain’s clock' : ''
   const fee =
-    platform.state === 'settled' || platform.value === '0' ? '' : ' The platform’s part is still to move.'
+    platform === null || platform.state === 'settled' || platform.value === '0'
+      ? ''
+      : ' The platform’s part is still to move.'
   return {
     title: 'Mined',
     at: mined.at,

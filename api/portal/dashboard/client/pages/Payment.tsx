@@ -90,17 +90,21 @@ function Facts({ payment }: { payment: Payment }) {
         <Fact title="Valid until">
           <Time at={new Date(payment.validBefore * 1000).toISOString()} />
         </Fact>
-        {halves.map(([title, half]) => (
-          <Fact key={title} title={title}>
-            <span class="number">{writeUsdc(BigInt(half.value))}</span> USDC to <Copyable text={half.to} />
-            <br />
-            <span class="note">
-              {half.state === 'settled'
-                ? `settled, log ${half.logIndex} of block ${half.blockNumber}`
-                : half.state}
-            </span>
-          </Fact>
-        ))}
+        {halves.map(
+          ([title, half]) =>
+            half && (
+              <Fact key={title} title={title}>
+                <span class="number">{writeUsdc(BigInt(half.value))}</span> USDC to{' '}
+                <Copyable text={half.to} />
+                <br />
+                <span class="note">
+                  {half.state === 'settled'
+                    ? `settled, log ${half.logIndex} of block ${half.blockNumber}`
+                    : half.state}
+                </span>
+              </Fact>
+            ),
+        )}
         {payment.failureCode !== null && (
           <Fact title="Last failure">{describeCode(payment.failureCode)}</Fact>
         )}

@@ -113,9 +113,11 @@ function Genuine({ claims, payment, mismatches }: Extract<ReceiptCheck, { kind: 
           <Fact title="Provider’s part">
             <HalfState half={payment.provider} network={payment.network} />
           </Fact>
-          <Fact title="Platform’s part">
-            <HalfState half={payment.platform} network={payment.network} />
-          </Fact>
+          {payment.platform && (
+            <Fact title="Platform’s part">
+              <HalfState half={payment.platform} network={payment.network} />
+            </Fact>
+          )}
         </dl>
       )}
       <h3>What it says</h3>

@@ -1,0 +1,51 @@
+import type { Address } from 'viem'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { summarisePayments } from '#api/portal/revenue/summarise'
+import { createTestDatabase } from '../test/support/database.ts'
+import { createIndexTables } from '../test/support/indexTables.ts'
+import { type SeedProvider, seedPayment, seedProvider, seedSettlement } from '../test/support/seedPayments.ts'
+import { randomHex } from '../test/support/usdc.ts'
+import { type Database, openDatabase } from './database.ts'
+import { bothHalves } from './halves.ts'
+import { migrate } from './migrate.ts'
+
+const splitter: Address = randomHex(20)
+
+let database: Database
+let provider: SeedProvider
+beforeAll(async () => {
+  database = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
+  await migrate(database)
+  await createIndexTables(database)
+  provider = await seedProvider(database)
+})
+afterAll(() => database?.end())
+
+async function readHalves(paymentId: string) {
+  const [row] = await database<{ provider: string; fee: string | null; feeTx: string | null }[]>`
+    select half.provider, half.fee, half.fee_tx as "feeTx" from payment p
+    cross join lateral ${bothHalves(database)} half where p.id = ${paymentId}`
+  return row
+}
+
+test("behavior: one authorization to a splitter carries the provider's part and the fee", async () => {
+  const payment = await seedPayment(database, { provider, splitter })
+  expect(await readHalves(payment.paymentId)).toEqual({ provider: 'open', fee: 'open', feeTx: null })
+  const rows =
+    await database`select half, recipient, value from signed_authorization where payment_id = ${payment.paymentId}`
+  expect([...rows]).toEqual([{ half: 0, recipient: splitter, value: 50_000n }])
+
+  const txHash = await seedSettlement(database, payment, { halves: [0] })
+  expect(await readHalves(payment.paymentId)).toEqual({ provider: 'settled', fee: 'settled', feeTx: txHash })
+  await database`update payment set concluded_at = now() where id = ${payment.paymentId}`
+  expect(await summarisePayments(database, { limit: 10 })).toBe(1)
+  const [sums] = await database`
+    select settled_net, settled_fee from revenue where provider_id = ${provider.providerId} and period = 'day'`
+  expect(sums).toEqual({ settled_net: 47_500n, settled_fee: 2_500n })
+})
+
+test('error: a splitter without a fee is no payment', async () => {
+  await expect(seedPayment(database, { provider, splitter, feeAmount: 0n })).rejects.toThrow(
+    /check constraint/,
+  )
+})
