@@ -1,5 +1,6 @@
 import { createConfig } from 'ponder'
 import type { NetworkSettings } from '#chain/networkSettings'
+import { lostHostLimits } from '#ledger/database'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { NetworkName } from '#protocol/networks'
@@ -18,6 +19,13 @@ const perChain = <T>(value: (settings: NetworkSettings) => T) =>
     T
   >
 
+const sessionSettings = {
+  synchronous_commit: 'off',
+  // Ponder itself gives the building of a database index so long.
+  transaction_timeout: '1h',
+  ...lostHostLimits,
+}
+
 export default createConfig({
   database: {
     kind: 'postgres',
@@ -25,7 +33,13 @@ export default createConfig({
     // All of it can be read from the chain again. A crash of Postgres loses at most the newest commits, in their
     // order, and the checkpoint with them.
     // Sessions outlive the ten seconds between two heartbeats: where there are none, the process is gone.
-    poolConfig: { options: '-c synchronous_commit=off', idleTimeoutMillis: 60_000, keepAlive: true },
+    poolConfig: {
+      options: Object.entries(sessionSettings)
+        .map(([name, value]) => `-c ${name}=${value}`)
+        .join(' '),
+      idleTimeoutMillis: 60_000,
+      keepAlive: true,
+    },
   },
   ordering: 'multichain',
   chains: perChain(({ network, rpcUrls }) => ({

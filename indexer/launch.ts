@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { createPublicClient, http } from 'viem'
+import { requirePostgresAt } from '#ledger/database'
 import { isPortFree, loopback, reservePort } from '#process/port'
 import { reapWithUs } from '#process/reaper'
 import { networkVariable } from '#process/variables'
@@ -43,6 +44,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   // Ponder would take the next free one without a word.
   if (!(await isPortFree(port))) throw new Error(`port ${port} is in use: set INDEXER_PORT to another one`)
 
+  await requirePostgresAt(config.databaseUrl)
   const schema = options.schema ?? (await deriveSchema(config))
   await removeMisfits(config, schema)
   await releaseDeadLock(config.databaseUrl, schema)

@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { ConfigError } from '#process/env'
 import { type CutProxy, startCutProxy } from '../test/support/cutProxy.ts'
 import { createTestDatabase } from '../test/support/database.ts'
-import { type Database, type DatabaseOptions, openDatabase } from './database.ts'
+import { until } from '../test/support/until.ts'
+import { type Database, type DatabaseOptions, openDatabase, requirePostgres } from './database.ts'
 
 let url: string
 let proxy: CutProxy
@@ -125,6 +127,48 @@ test('behavior: the locks of a client that is gone in a transaction are free bef
   })
   expect(await frozen).toBeInstanceOf(Error)
   await Promise.all([lost.end({ timeout: 1 }), other.end({ timeout: 1 })])
+})
+
+test('behavior: nor are they kept for a client that is gone between the messages of one statement', async () => {
+  const limitMs = 2_000
+  const lost = openBehindProxy({ max: 1, idleInTransactionMs: limitMs / 2 })
+  const other = openDatabase({ url, max: 1, applicationName: 'another' })
+  await other`create schema if not exists tollkeeper`
+  await other`create table half_statement (id int primary key)`
+  await other`insert into half_statement values (1)`
+  proxy.abandonAfter('half a statement')
+  const frozen = lost
+    .begin(async (transaction) => {
+      await transaction`select id from half_statement for update`
+      // Parsed and described; the messages that would carry it out, and their Sync, are never sent.
+      await transaction`select ${'half a statement'}::text as "half a statement"`
+    })
+    .catch((error: unknown) => error)
+  const state = async () =>
+    (
+      await other`select state, wait_event from pg_stat_activity
+      where query like '%half a statement"%' and pid <> pg_backend_pid()`
+    )[0]
+  await until('the server waits for the rest', async () => (await state())?.wait_event === 'ClientRead')
+  // Neither a rest in the transaction nor a long statement, to the server.
+  expect(await state()).toMatchObject({ state: 'active' })
+  await other.begin(async (transaction) => {
+    await transaction`set local lock_timeout = ${transaction.unsafe(String(3 * limitMs))}`
+    await transaction`select id from half_statement for update`
+  })
+  expect(await frozen).toBeInstanceOf(Error)
+  await Promise.all([lost.end({ timeout: 1 }), other.end({ timeout: 1 })])
+})
+
+test('error: a server that is too old is refused by name, before anything is asked of it', async () => {
+  const sql = openDatabase({ url, max: 1, applicationName: 'start', limited: false })
+  await requirePostgres(sql)
+  const refusal = await requirePostgres(sql, 99).catch((error: unknown) => error)
+  expect(refusal).toBeInstanceOf(ConfigError)
+  expect(String(refusal)).toMatch(
+    /^ConfigError: DATABASE_URL: expected a server of Postgres 99 or later, got Postgres \d/,
+  )
+  await sql.end({ timeout: 1 })
 })
 
 test('behavior: a statement that takes too long is ended by the server, the session stays; without limits it goes on', async () => {

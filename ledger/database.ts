@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import postgres from 'postgres'
+import { ConfigError } from '#process/env'
 import { DatabaseSocket, type DatabaseSocketOptions } from './databaseSocket.ts'
 
 /** Schema of our own tables. Ponder's live elsewhere and are only read, see `halves.ts`. */
@@ -17,7 +18,10 @@ export type DatabaseOptions = {
   max?: number
   /** Shown in `pg_stat_activity`. */
   applicationName: string
-  /** How long the server keeps the locks of a client that is frozen or lost in a transaction. Default 5,000. */
+  /**
+   * How long the server keeps the locks of a client that is frozen or lost between two statements of a transaction; no
+   * transaction lasts longer than twice that, so neither do those of a client that is lost amid a statement. Default 5,000.
+   */
   idleInTransactionMs?: number
   /** False for what may take its time, such as migrations: no limit holds. Default true. */
   limited?: boolean
@@ -28,6 +32,13 @@ export type DatabaseOptions = {
 const lockMs = 5_000
 const statementMs = 8_000
 const silenceMs = 10_000
+/** For the server to notice a host that is gone: 5 s of rest, then four probes a second apart. */
+export const lostHostLimits = {
+  tcp_keepalives_idle: 5,
+  tcp_keepalives_interval: 1,
+  tcp_keepalives_count: 4,
+  tcp_user_timeout: silenceMs,
+}
 /** Connections that rest are closed before their silence could be taken for death. */
 const idleSeconds = 5
 const connectSeconds = 5
@@ -84,6 +95,32 @@ export function openDatabase(options: DatabaseOptions): Database {
   })
 }
 
+/** The oldest Postgres that knows `transaction_timeout`. */
+const oldestPostgres = 17
+
+/**
+ * For the start of whatever uses the database: an older server takes none of our sessions, so ask without limits.
+ *
+ * @throws {ConfigError}
+ */
+export async function requirePostgres(unlimited: Queryable, oldest = oldestPostgres): Promise<void> {
+  const [row] = await unlimited<{ number: number; version: string }[]>`
+    select current_setting('server_version_num')::integer as number, current_setting('server_version') as version`
+  if (row === undefined || row.number < oldest * 10_000) {
+    throw new ConfigError(
+      'DATABASE_URL',
+      `a server of Postgres ${oldest} or later`,
+      `Postgres ${row?.version}`,
+    )
+  }
+}
+
+/** As {@link requirePostgres}, for who has no session that an older server would take. */
+export async function requirePostgresAt(url: string): Promise<void> {
+  const sql = openDatabase({ url, max: 1, applicationName: 'tollkeeper-start', limited: false })
+  await requirePostgres(sql).finally(() => sql.end({ timeout: 1 }))
+}
+
 async function retire(pool: Database, lost: ReadonlySet<DatabaseSocket>): Promise<void> {
   await delay(graceMs)
   // Refuses what is left, and all that a lost transaction may still ask.
@@ -105,11 +142,9 @@ function openPool(options: DatabaseOptions, openSocket: (where: Where) => Promis
         lock_timeout: lockMs,
         statement_timeout: statementMs,
         idle_in_transaction_session_timeout: idleInTransactionMs,
-        // For the server to notice a host that is gone: 5 s of rest, then four probes a second apart.
-        tcp_keepalives_idle: 5,
-        tcp_keepalives_interval: 1,
-        tcp_keepalives_count: 4,
-        tcp_user_timeout: silenceMs,
+        // A client that is lost between the messages of one statement counts as active: no other limit ends it.
+        transaction_timeout: 2 * idleInTransactionMs,
+        ...lostHostLimits,
       }),
     },
     ...(limited && { idle_timeout: idleSeconds }),

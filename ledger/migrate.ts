@@ -1,5 +1,5 @@
 import { readdir, readFile } from 'node:fs/promises'
-import { type Database, openDatabase, type Queryable, schema } from './database.ts'
+import { type Database, openDatabase, type Queryable, requirePostgres, schema } from './database.ts'
 
 const folder = new URL('./migrations/', import.meta.url)
 
@@ -64,10 +64,15 @@ export function migrate(database: Database): Promise<string[]> {
   })
 }
 
-/** Opens the database for {@link migrate} alone: a migration, and the wait for another process's, may take their time. */
+/**
+ * Opens the database for {@link migrate} alone: a migration, and the wait for another process's, may take their time.
+ *
+ * @throws {ConfigError} where Postgres is too old.
+ */
 export async function migrateAt(url: string): Promise<string[]> {
   const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-migrate', limited: false })
   try {
+    await requirePostgres(database)
     return await migrate(database)
   } finally {
     await database.end({ timeout: 1 })

@@ -21,9 +21,9 @@ export class ChainUnavailable extends BaseError {
 }
 
 // Codes of postgres.js and Node for a server that can't be reached, and SQLSTATE classes 08 (connection), 53 (resources)
-// and 57P (shut down or starting); 57014 (a statement that took too long), 55P03 (a lock), 25P03 (idle in a transaction).
+// and 57P (shut down or starting); 57014 (a statement that took too long), 55P03 (a lock), 25P03 and 25P04 (a transaction).
 const databaseCodes =
-  /^(?:CONNECT_TIMEOUT|CONNECTION_(?:CLOSED|ENDED|DESTROYED|CONNECT_TIMEOUT)|ECONN\w+|ENOTFOUND|EAI_AGAIN|EPIPE|ETIMEDOUT|ENOENT|08\w{3}|53\w{3}|57P\w{2}|57014|55P03|25P03)$/
+  /^(?:CONNECT_TIMEOUT|CONNECTION_(?:CLOSED|ENDED|DESTROYED|CONNECT_TIMEOUT)|ECONN\w+|ENOTFOUND|EAI_AGAIN|EPIPE|ETIMEDOUT|ENOENT|08\w{3}|53\w{3}|57P\w{2}|57014|55P03|25P0[34])$/
 
 /** Which dependency is down, judging by an error of its client; undefined for any other error. */
 export function failedDependency(error: unknown): Dependency | undefined {

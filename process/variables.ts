@@ -60,7 +60,7 @@ const shared = {
     parser: databaseUrl,
     readers: [...servers, 'start'],
     about:
-      'Postgres 16 or later; api, keeper and indexer share it. `npm start` begins one of its own without it.',
+      'Postgres 17 or later; api, keeper and indexer share it. `npm start` begins one of its own without it.',
     example: 'postgres://tollkeeper:password@127.0.0.1:5432/tollkeeper',
   },
   NETWORKS: {

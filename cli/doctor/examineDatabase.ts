@@ -1,5 +1,5 @@
 import type { NetworkSettings } from '#chain/networkSettings'
-import { type Database, openDatabase, schema } from '#ledger/database'
+import { type Database, openDatabase, requirePostgres, schema } from '#ledger/database'
 import { readActedBlock, readIndexedHead } from '#ledger/indexedHead'
 import { readSchemaState } from '#ledger/migrate'
 import { ConfigError, type Environment, readVariable, requireVariable } from '#process/env'
@@ -22,8 +22,9 @@ export async function* examineDatabase(
     yield { name: 'database', status: 'fail', found: error.message, advice }
     return
   }
-  const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-doctor' })
+  const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-doctor', limited: false })
   try {
+    await requirePostgres(database)
     const [row] = await database<{ version: string; commit: string }[]>`
       select current_setting('server_version') as version, current_setting('synchronous_commit') as commit`
     const found = `Postgres ${row?.version}, synchronous_commit ${row?.commit}`

@@ -14,6 +14,8 @@ export type CutProxy = {
    * is done, and who asked doesn't hear of it.
    */
   loseAnswersTo: (text: string, count: number) => void
+  /** Carries what holds `text` to the server, and then nothing over that connection: its host is gone within a statement. */
+  abandonAfter: (text: string) => void
   mend: () => void
   close: () => Promise<void>
 }
@@ -25,6 +27,11 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
   let isCut = false
   let isStalled = false
   let lost = { text: '', count: 0 }
+  let last: string | undefined
+  const abandon = (socket: Socket) => {
+    abandoned.add(socket)
+    socket.pause()
+  }
   const server = createServer((client) => {
     if (isCut) return void client.destroy()
     const target = connect(port, host)
@@ -43,6 +50,10 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
       if (isStalled) one.pause()
     }
     client.on('data', (message) => {
+      if (last !== undefined && message.includes(last)) {
+        last = undefined
+        for (const socket of [client, target]) abandon(socket)
+      }
       if (lost.count === 0 || !message.includes(lost.text)) return
       lost.count--
       target.unpipe(client)
@@ -64,11 +75,9 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
       isStalled = true
       for (const socket of sockets) socket.pause()
     },
-    abandon: () => {
-      for (const socket of sockets) {
-        abandoned.add(socket)
-        socket.pause()
-      }
+    abandon: () => sockets.forEach(abandon),
+    abandonAfter: (text) => {
+      last = text
     },
     loseAnswersTo: (text, count) => {
       lost = { text, count }
