@@ -28,7 +28,7 @@ export type Probe = Omit<Check, 'ok' | 'detail'> & {
 /** A probe wants an answer, also where a dependency gives none. */
 const probeLimitMs = 3_000
 /** The longest that a loop's steps may take or fail. */
-const standsStillMs = 20_000
+export const standsStillMs = 20_000
 
 /** A loop's own check: whether it has completed a step lately. */
 export function probeLoop(loop: Loop, network?: string): Probe {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { repeat } from './repeat.ts'
+import { repeat, retryAfterMs } from './repeat.ts'
 
 test('default: takes steps until it is stopped, and waits for the one under way', async () => {
   const third = Promise.withResolvers<void>()
@@ -66,4 +66,10 @@ test('behavior: `busy` and `wake` end the pause', async () => {
   await done.promise
   await loop.stop()
   expect(steps).toBe(6)
+})
+
+test('behavior: a first failure costs little, whatever the pause between two steps; what stays down is asked less and less', () => {
+  const pauses = (everyMs: number) => Array.from({ length: 9 }, (_, at) => retryAfterMs(everyMs, at + 1))
+  expect(pauses(5_000)).toEqual([100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 15_000])
+  expect(pauses(100)).toEqual([100, 200, 400, 800, 1_600, 3_200, 6_400, 10_100, 10_100])
 })

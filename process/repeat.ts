@@ -13,13 +13,17 @@ export type Loop = {
 
 export type RepeatOptions = {
   name: string
-  /** The pause between two steps. It grows with each failure in a row, by ten seconds at most. */
+  /**
+   * The pause between two steps. After a first failure it is short, since what failed may be a lost connection; it grows
+   * with each failure in a row, until it is ten seconds longer than this.
+   */
   everyMs: number
   /** `busy`: the next step follows at once. */
   step: () => Promise<unknown>
   onError: (error: unknown, failures: number) => void
 }
 
+const firstRetryMs = 100
 const maxAddedPauseMs = 10_000
 
 /** Takes a step again and again. One that fails is taken again, later and later while it goes on failing. */
@@ -41,8 +45,9 @@ export function repeat({ name, everyMs, step, onError }: RepeatOptions): Loop {
         onError(error, failures)
       }
       if (isStopping || result === 'busy') continue
-      const pauseMs = Math.min(everyMs * 2 ** Math.min(failures, 6), everyMs + maxAddedPauseMs)
-      await delay(pauseMs, undefined, { signal: pause.signal }).catch(() => {})
+      await delay(failures === 0 ? everyMs : retryAfterMs(everyMs, failures), undefined, {
+        signal: pause.signal,
+      }).catch(() => {})
       pause = new AbortController()
     }
   }
@@ -58,4 +63,9 @@ export function repeat({ name, everyMs, step, onError }: RepeatOptions): Loop {
       await running
     },
   }
+}
+
+/** The pause after so many failures in a row. */
+export function retryAfterMs(everyMs: number, failures: number): number {
+  return Math.min(firstRetryMs * 2 ** Math.min(failures - 1, 10), everyMs + maxAddedPauseMs)
 }

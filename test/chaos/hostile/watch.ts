@@ -1,8 +1,9 @@
 import { setTimeout as wait } from 'node:timers/promises'
+import { standsStillMs } from '#process/health'
 import type { Host, Scene } from './scene.ts'
 
-/** For how long a loop may stand still before `/readyz` has to say so. */
-const unseenMs = 15_000
+/** From when on `/readyz` has to say so: its own limit, a renewal's distance to the end of its step, and a probe's time. */
+const unseenMs = standsStillMs + 4_000
 const lookMs = 500
 
 /**
