@@ -8,8 +8,10 @@ const shared = {
   pool: 'forks',
   // A stack is eight processes, but most of them wait: two test files keep two cores busy, and more would fight.
   maxWorkers: 2,
-  // On CI a test gets a second try, and the reporter names each that needed it: a flake is there to be looked into.
-  retry: process.env.CI ? 1 : 0,
+  // Limits on waiting catch a hang; they say nothing of speed.
+  testTimeout: 300_000,
+  hookTimeout: 300_000,
+  expect: { poll: { timeout: 120_000 } },
 } as const
 
 export default defineConfig({
@@ -24,8 +26,6 @@ export default defineConfig({
           ...shared,
           name: 'system',
           include: ['test/{e2e,crash,chaos}/**/*.test.ts'],
-          testTimeout: 120_000,
-          hookTimeout: 180_000,
         },
       },
       {
@@ -36,9 +36,6 @@ export default defineConfig({
             '{sdk,process,chain,ledger,api,keeper,indexer,cli,scripts,examples,test/{house,support,vectors}}/**/*.test.ts',
           ],
           exclude: ['**/node_modules/**', 'sdk/dist/**'],
-          // Timeouts catch a hang; they say nothing of speed.
-          testTimeout: 60_000,
-          hookTimeout: 120_000,
         },
       },
     ],

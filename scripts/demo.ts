@@ -38,7 +38,7 @@ onStopSignal((urgent) => {
 try {
   progress.say('Starting Postgres, the chain, indexer, keeper and api')
   // With many payments, the short time trigger must not fire before the count is reached.
-  const timeTriggerSeconds = Math.max(30, Math.ceil(options.payments / 5))
+  const timeTriggerSeconds = 10 + Math.ceil(options.payments / 5)
   stack = await startStack({
     logFolder,
     signal: startup.signal,

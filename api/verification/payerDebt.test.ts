@@ -139,7 +139,7 @@ describe('before the service', () => {
       await administer('unpause')
     }
     // What a refusal was based on is kept for a tenth of a second.
-    await expect.poll(() => outcome(body, app), { timeout: 2_000, interval: 120 }).toBe('verified')
+    await expect.poll(() => outcome(body, app), { interval: 120 }).toBe('verified')
   })
 })
 

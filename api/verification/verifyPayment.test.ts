@@ -179,7 +179,7 @@ describe('balance', () => {
     const body = await signedBody(gateway, shop, payer)
     expect((await verify(body)).body.code).toBe('insufficient_balance')
     await gateway.chain.mintUsdc([payer.address], 50_000n)
-    await expect.poll(async () => (await verify(body)).status, { timeout: 2_000, interval: 120 }).toBe(200)
+    await expect.poll(async () => (await verify(body)).status, { interval: 120 }).toBe(200)
   })
 
   test('behavior: a voided payment frees what it reserved', async () => {

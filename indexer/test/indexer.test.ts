@@ -406,7 +406,7 @@ describe('the index follows the chain', () => {
     await chain.client.mine({ blocks: 1 })
     await until(async () => (await readTransaction(gone)).batches.length === 0)
     // Where the head is first seen fallen back, Ponder reverts one block too many, and reads it again with the next.
-    await vi.waitFor(async () => expect(await walletOf(providerA)).toEqual(before), { timeout: 60_000 })
+    await vi.waitFor(async () => expect(await walletOf(providerA)).toEqual(before), { timeout: 240_000 })
 
     // The same bytes again, behind another transaction: the same hash, but other log positions. Whatever is cached
     // by the hash is wrong now.

@@ -182,7 +182,7 @@ test('behavior: the node dies with its parent, however that dies', async () => {
   process.kill(pid, 0)
   // The node holds the other end of no pipe of the parent's but its channel, so this closes when both are gone.
   parent.kill('SIGKILL')
-  await expect.poll(() => isAlive(pid), { timeout: 5000 }).toBe(false)
+  await expect.poll(() => isAlive(pid)).toBe(false)
 })
 
 function isAlive(pid: number): boolean {

@@ -59,7 +59,7 @@ test('default: npm run keeper settles what another one left', async () => {
     KEEPER_PRIVATE_KEYS: keeperKey,
     TRIGGER_TIME_SECONDS: '1',
   })
-  await buyer.client.waitForSettlement(paymentId as string, { pollMs: 100, timeoutMs: 90_000 })
+  await buyer.client.waitForSettlement(paymentId as string, { pollMs: 100, timeoutMs: 240_000 })
   await stop(command)
   await shop.close()
   await stack.keeper.start()

@@ -72,7 +72,7 @@ export async function openTab(
     const url = new URL(request.url())
     if (url.origin !== origin && url.protocol !== 'data:') foreign.push(request.url())
   })
-  page.setDefaultTimeout(20_000)
+  page.setDefaultTimeout(120_000)
   return { page, errors, foreign }
 }
 

@@ -18,7 +18,12 @@ export async function runCli(
 ): Promise<CliResult> {
   const child: ChildProcessWithoutNullStreams = spawn(process.execPath, [cliPath, ...args], {
     cwd,
-    env: { PATH: process.env.PATH, NO_COLOR: '1', ...env },
+    env: {
+      PATH: process.env.PATH,
+      NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE,
+      NO_COLOR: '1',
+      ...env,
+    },
   })
   child.stdin.end(stdin)
   const [stdout, stderr, [status]] = await Promise.all([

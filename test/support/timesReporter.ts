@@ -6,10 +6,7 @@ import { root } from './processes.ts'
 const file = 'reports/testTimes.txt'
 const shown = 15
 
-/**
- * Writes how long each test file took, the slowest first, and prints those on top. Names the tests that failed at first
- * and passed at their second try.
- */
+/** Writes how long each test file took, the slowest first, and prints those on top. */
 export default class TimesReporter implements Reporter {
   async onTestRunEnd(modules: readonly TestModule[]): Promise<void> {
     if (modules.length < 2) return
@@ -20,13 +17,6 @@ export default class TimesReporter implements Reporter {
     await mkdir(join(root, 'reports'), { recursive: true })
     await writeFile(join(root, file), `${lines.join('\n')}\n`)
     process.stdout.write(`\n Time by file (all of them: ${file})\n${lines.slice(0, shown).join('\n')}\n`)
-    const flaky = modules.flatMap((module) =>
-      [...module.children.allTests('passed')]
-        .filter((test) => test.diagnostic()?.flaky)
-        .map((test) => `  ${module.relativeModuleId} > ${test.fullName}`),
-    )
-    if (flaky.length > 0)
-      process.stdout.write(`\n Passed at the second try only; look into it:\n${flaky.join('\n')}\n`)
   }
 }
 

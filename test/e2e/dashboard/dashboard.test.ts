@@ -188,11 +188,13 @@ describe.skipIf(executable === undefined)('dashboard', () => {
 
   test('behavior: what is paid while one looks shows by itself', async () => {
     const page = await signIn()
+    await page.clock.install()
     await page.getByRole('link', { name: 'Payments' }).click()
     await page.getByRole('cell', { name: 'retrying' }).waitFor()
     const before = await page.getByRole('row').count()
     await scene.pay()
-    await expect.poll(() => page.getByRole('row').count(), { timeout: 20_000 }).toBe(before + 1)
+    await page.clock.fastForward(5_000)
+    await expect.poll(() => page.getByRole('row').count()).toBe(before + 1)
   })
 
   test('behavior: nothing is asked for while nobody looks, and at once when somebody does', async () => {
@@ -269,9 +271,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await tabTo(/^Queue again$/)
     await page.keyboard.press('Enter')
     await expect
-      .poll(async () => (await stack.get(`/payments/${scene.failed}`)).body.payment_status, {
-        timeout: 20_000,
-      })
+      .poll(async () => (await stack.get(`/payments/${scene.failed}`)).body.payment_status)
       .not.toBe('failed')
     await page.getByRole('heading', { name: 'Failed', exact: true }).waitFor({ state: 'detached' })
   })
@@ -337,6 +337,9 @@ describe.skipIf(executable === undefined)('dashboard', () => {
       endpoints: [],
     })
     const page = await signIn(desktop, apiKey)
+    await page.clock.install()
+    await page.getByRole('link', { name: 'Batches' }).click()
+    await page.getByText('No batch yet').waitFor()
     const authorization = { authorization: `Bearer ${apiKey}` }
     const listed = await fetch(`${stack.api.url}/providers/${providerId}/keys`, { headers: authorization })
     const { keys } = (await listed.json()) as { keys: { keyId: string }[] }
@@ -344,6 +347,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
       method: 'DELETE',
       headers: authorization,
     })
+    await page.clock.fastForward(5_000)
     await page.getByText('Your API key is no longer in force.').waitFor()
     expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
   })
