@@ -55,56 +55,50 @@ async function expectOnlyLogsLeft(command: RunningCommand, ports: number[]): Pro
 }
 
 async function leftBehind(command: RunningCommand, ports: number[]): Promise<string[]> {
-  expect(await command.survivors()).toEqual([])
+  // The reaper is the last to end: it looks after all others are gone.
+  await untilGone(command)
   for (const port of ports) expect(await isPortFree(port), `port ${port}`).toBe(true)
   return (await readdir(folder)).filter((name) => name.startsWith('tollkeeper'))
 }
 
-test('default: one line per service with its URL, and Ctrl-C stops everything', async () => {
+test('default: one line per service with its URL, also beside another one; neither Ctrl-C nor SIGKILL leaves anything but logs', async () => {
   const command = start()
-  await command.line(/Ctrl-C stops everything/)
-  for (const title of ['Postgres', 'local chain', 'indexer', 'keeper', 'gateway', 'sample API']) {
-    expect(command.output()).toMatch(new RegExp(`^ +${title}.* (http|postgres)://`, 'm'))
+  const other = runCommand(['npm', 'start'], { ...freePorts, TMPDIR: folder })
+  try {
+    await Promise.all([command, other].map((each) => each.line(/Ctrl-C stops everything/)))
+    for (const title of ['Postgres', 'local chain', 'indexer', 'keeper', 'gateway', 'sample API']) {
+      expect(command.output()).toMatch(new RegExp(`^ +${title}.* (http|postgres)://`, 'm'))
+    }
+    const [ports, otherPorts] = [printedPorts(command), printedPorts(other)]
+    expect(new Set([...ports, ...otherPorts]).size).toBe(new Set(ports).size + new Set(otherPorts).size)
+    const logsOf = (each: RunningCommand) => each.output().match(/Logs: (\S+)\./)?.[1] ?? ''
+    expect(logsOf(command)).not.toBe(logsOf(other))
+    for (const each of [command, other]) expect(await readdir(logsOf(each))).toContain('keeper.log')
+
+    const sample = command.output().match(/sample API +(http\S+)/)?.[1]
+    expect((await fetch(`${sample}/forecast`)).status).toBe(402)
+    // What it prints for another terminal, whatever the ports are.
+    const [, assigned = '', words = ''] =
+      command.output().match(/^ +(GATEWAY_URL=.*) (npm run buy .*)$/m) ?? []
+    const buyer = runCommand(
+      words.split(' '),
+      Object.fromEntries(assigned.split(' ').map((one) => one.split('='))),
+    )
+    expect(await buyer.exited, buyer.output()).toBe(0)
+    expect(buyer.stdout()).toContain('celsius')
+    await command.line(/accepted +1 payment of 0\.010000 USDC/)
+
+    process.kill(-(command.child.pid as number), 'SIGINT')
+    await command.exited
+    for (const port of otherPorts) expect(await isPortFree(port), 'the other one goes on').toBe(false)
+    process.kill(-(other.child.pid as number), 'SIGKILL')
+    await other.exited
+    await untilGone(other)
+    await expectOnlyLogsLeft(command, [...ports, ...otherPorts])
+  } finally {
+    if (other.child.exitCode === null) process.kill(-(other.child.pid as number), 'SIGKILL')
+    await untilGone(other)
   }
-  const ports = printedPorts(command)
-  const sample = command.output().match(/sample API +(http\S+)/)?.[1]
-  expect((await fetch(`${sample}/forecast`)).status).toBe(402)
-
-  // What it prints for another terminal, whatever the ports are.
-  const [, assigned = '', words = ''] = command.output().match(/^ +(GATEWAY_URL=.*) (npm run buy .*)$/m) ?? []
-  const buyer = runCommand(
-    words.split(' '),
-    Object.fromEntries(assigned.split(' ').map((one) => one.split('='))),
-  )
-  expect(await buyer.exited, buyer.output()).toBe(0)
-  expect(buyer.stdout()).toContain('celsius')
-  await command.line(/accepted +1 payment of 0\.010000 USDC/)
-
-  process.kill(-(command.child.pid as number), 'SIGINT')
-  await command.exited
-  await expectNothingLeft(command, ports)
-})
-
-test('behavior: npm passes SIGTERM on, and nothing is left either', async () => {
-  const command = start()
-  await command.line(/Ctrl-C stops everything/)
-  const ports = printedPorts(command)
-  command.child.kill('SIGTERM')
-  await command.exited
-  await untilGone(command)
-  await expectNothingLeft(command, ports)
-})
-
-test('behavior: Ctrl-C twice stops at once', async () => {
-  const command = start()
-  await command.line(/Ctrl-C stops everything/)
-  const ports = printedPorts(command)
-  process.kill(-(command.child.pid as number), 'SIGINT')
-  await command.line(/Stopping/)
-  process.kill(-(command.child.pid as number), 'SIGINT')
-  await command.exited
-  await untilGone(command)
-  await expectNothingLeft(command, ports)
 })
 
 test('behavior: Ctrl-C in the middle of the start', async () => {
@@ -115,49 +109,28 @@ test('behavior: Ctrl-C in the middle of the start', async () => {
   await expectNothingLeft(command, printedPorts(command))
 })
 
-test('behavior: even a SIGKILL of all of npm start leaves nothing but logs', async () => {
-  const command = start()
-  await command.line(/Ctrl-C stops everything/)
-  const ports = printedPorts(command)
-  process.kill(-(command.child.pid as number), 'SIGKILL')
-  await command.exited
-  await untilGone(command)
-  await expectOnlyLogsLeft(command, ports)
-})
-
-test('behavior: two at the same time, each with its own ports and logs', async () => {
-  const first = start()
-  await first.line(/Ctrl-C stops everything/)
-  const second = runCommand(['npm', 'start'], { ...freePorts, TMPDIR: folder })
-  try {
-    await second.line(/Ctrl-C stops everything/)
-    const logsOf = (command: RunningCommand) => command.output().match(/Logs: (\S+)\./)?.[1] ?? ''
-    expect(logsOf(first)).not.toBe(logsOf(second))
-    for (const each of [first, second]) expect(await readdir(logsOf(each))).toContain('keeper.log')
-    process.kill(-(second.child.pid as number), 'SIGINT')
-    await second.exited
-    expect(await isPortFree(printedPorts(first)[1] as number), 'the first goes on').toBe(false)
-    process.kill(-(first.child.pid as number), 'SIGINT')
-    await first.exited
-    await expectNothingLeft(first, [...printedPorts(first), ...printedPorts(second)])
-  } finally {
-    if (second.child.exitCode === null) process.kill(-(second.child.pid as number), 'SIGKILL')
-    await untilGone(second)
-  }
-})
-
-test('args: DATABASE_URL: a second start on the same database begins anew', async () => {
+test('args: DATABASE_URL: a second start begins anew; npm passes SIGTERM on; Ctrl-C twice stops at once', async () => {
   const url = await createTestDatabase()
-  for (let round = 0; round < 2; round++) {
+  const stops = [
+    // npm's alone.
+    (command: RunningCommand) => command.child.kill('SIGTERM'),
+    async ({ child, line }: RunningCommand) => {
+      process.kill(-(child.pid as number), 'SIGINT')
+      await line(/Stopping/)
+      process.kill(-(child.pid as number), 'SIGINT')
+    },
+  ]
+  for (const stop of stops) {
     const command = start({ DATABASE_URL: url })
     await command.line(/Ctrl-C stops everything/)
     // The sample API's, and nothing of an earlier start.
     const sql = postgres(url, { max: 1 })
     expect(await sql`select name from tollkeeper.provider`).toHaveLength(1)
     await sql.end()
-    process.kill(-(command.child.pid as number), 'SIGINT')
+    await stop(command)
     await command.exited
-    expect(await command.survivors()).toEqual([])
+    // The first is the database's, which was there before.
+    await expectNothingLeft(command, printedPorts(command).slice(1))
   }
 })
 
@@ -173,27 +146,23 @@ test("error: DATABASE_URL of a gateway that is somebody else's", async () => {
   await expectOnlyLogsLeft(command, printedPorts(command).slice(1))
 })
 
-test('error: a taken port is named with the variable that changes it', async () => {
+test('error: ports that are taken are named, each with the variable that changes it', async () => {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
-  for (const variable of ['API_PORT', 'CHAIN_PORT', 'POSTGRES_PORT']) {
-    const command = start({ [variable]: String(port) })
-    expect(await command.exited).toBe(1)
-    expect(command.output()).toContain(`Port ${port}`)
-    expect(command.output()).toContain(`set ${variable} to another one`)
-    expect(await command.survivors()).toEqual([])
-  }
+  const variables = ['API_PORT', 'CHAIN_PORT', 'POSTGRES_PORT']
+  const command = start(Object.fromEntries(variables.map((variable) => [variable, String(port)])))
+  expect(await command.exited).toBe(1)
+  for (const variable of variables)
+    expect(command.output()).toMatch(new RegExp(`^Port ${port} .* set ${variable} to another one`, 'm'))
+  await untilGone(command)
   server.close()
 })
 
-test.each([
-  ['API_PORT', 'eighty', 'API_PORT: expected a port number (0: any free one), got "eighty"'],
-  ['KEEPER_PORT', '70000', 'KEEPER_PORT: expected a port number (0: any free one), got "70000"'],
-])('error: %s=%s', async (variable, value, message) => {
-  const command = start({ [variable]: value })
+test('error: a port that is none', async () => {
+  const command = start({ KEEPER_PORT: '70000' })
   expect(await command.exited).toBe(1)
-  expect(command.output()).toContain(message)
+  expect(command.output()).toContain('KEEPER_PORT: expected a port number (0: any free one), got "70000"')
 })
 
 test('error: a process that dies at its start is named, with what it said last', async () => {
