@@ -68,3 +68,4 @@ export {
   triggerCodes,
 } from './settlement.ts'
 export { effectiveRate, type FeeSchedule, type Split, splitPrice, type Tier } from './tier.ts'
+export { encodePaymentHeader, parsePaymentHeader, type X402Payment } from './x402.ts'

@@ -1,0 +1,110 @@
+import { x402HTTPClient } from '@x402/core/client'
+import { encodePaymentSignatureHeader } from '@x402/core/http'
+import { describe, expect, test } from 'vitest'
+import payments from '../../../test/vectors/payments.json' with { type: 'json' }
+import { encodePaymentHeader, parsePaymentHeader } from './x402.ts'
+
+// What other people's programs write is read, and the other way round; the forms that attack a reader are refused.
+
+const [vector] = payments.payments
+const payload = vector?.authorization.payload ?? ''
+const [from, to, value, validAfter, validBefore, nonce, signature] = payload.split(',')
+const authorization = { from, to, value, validAfter, validBefore, nonce }
+const accepted = {
+  scheme: 'exact',
+  network: 'eip155:8453',
+  amount: value,
+  asset: `0x${'c'.repeat(40)}`,
+  payTo: to,
+  maxTimeoutSeconds: 93_600,
+  extra: { name: 'USD Coin', version: '2', macaroon: 'AgEA' },
+}
+const v2 = { x402Version: 2, accepted, payload: { authorization, signature } }
+const v1 = { x402Version: 1, scheme: 'exact', network: 'base', payload: { authorization, signature } }
+
+describe('parsePaymentHeader', () => {
+  test('default', () => {
+    expect(parsePaymentHeader(encodePaymentHeader(v2))).toEqual({
+      x402Version: 2,
+      network: 'base',
+      macaroon: 'AgEA',
+      payload,
+    })
+  })
+
+  test('args: v1, which carries no challenge', () => {
+    expect(parsePaymentHeader(encodePaymentHeader(v1))).toEqual({
+      x402Version: 1,
+      network: 'base',
+      macaroon: undefined,
+      payload,
+    })
+  })
+
+  test.each([{}, null, undefined])('args: extra %j, of a client that repeats no macaroon', (extra) => {
+    const payment = { ...v2, accepted: { ...accepted, extra } }
+    expect(parsePaymentHeader(encodePaymentHeader(payment)).macaroon).toBeUndefined()
+  })
+
+  test("behavior: the reference's client writes what is read here, and nothing of what it claims is taken over", () => {
+    const claims = { ...accepted, amount: '1', payTo: `0x${'d'.repeat(40)}`, asset: `0x${'e'.repeat(40)}` }
+    const header = encodePaymentSignatureHeader({ ...v2, accepted: claims } as never)
+    expect(parsePaymentHeader(header)).toEqual(parsePaymentHeader(encodePaymentHeader(v2)))
+  })
+
+  test('behavior: a macaroon that v1 has no place for is not taken', () => {
+    const payment = { ...v1, extra: accepted.extra, accepted }
+    expect(parsePaymentHeader(encodePaymentHeader(payment)).macaroon).toBeUndefined()
+  })
+
+  test.each([
+    ['x402Version', { ...v2, x402Version: 3 }],
+    ['x402Version', { ...v2, x402Version: '2' }],
+    ['accepted', { ...v2, accepted: [accepted] }],
+    ['scheme', { ...v2, accepted: { ...accepted, scheme: 'upto' } }],
+    ['network', { ...v2, accepted: { ...accepted, network: 8453 } }],
+    ['accepted.extra.macaroon', { ...v2, accepted: { ...accepted, extra: { macaroon: 'a:b' } } }],
+    ['payload', { ...v2, payload: 'signed' }],
+    ['payload.authorization', { ...v2, payload: { signature } }],
+    [
+      'payload.authorization.value',
+      { ...v2, payload: { signature, authorization: { ...authorization, value: 5 } } },
+    ],
+    [
+      'payload.authorization.to',
+      { ...v2, payload: { signature, authorization: { ...authorization, to: `${to},1` } } },
+    ],
+    ['payload.signature', { ...v2, payload: { authorization, signature: '' } }],
+  ])('error: %s', (field, payment) => {
+    const read = () => parsePaymentHeader(encodePaymentHeader(payment))
+    expect(read).toThrow(expect.objectContaining({ code: 'invalid_payload', details: { field } }))
+  })
+
+  test.each(['eip155:999999', 'base', 'solana:mainnet'])('error: the network %s', (network) => {
+    const header = encodePaymentHeader({ ...v2, accepted: { ...accepted, network } })
+    expect(() => parsePaymentHeader(header)).toThrow(expect.objectContaining({ code: 'unknown_network' }))
+  })
+
+  const header = encodePaymentHeader(v2)
+  test.each([
+    ['sent twice, as HTTP joins it', `${header}, ${header}`],
+    ['in base64url', header.replaceAll('=', '').concat('-_')],
+    ['not base64', '{}'],
+    ['not JSON', btoa('{')],
+    ['not UTF-8', btoa('"\xff"')],
+    ['over 12,288 characters', encodePaymentHeader({ ...v2, padding: 'x'.repeat(9_300) })],
+  ])('error: a header that is %s', (_, text) => {
+    expect(() => parsePaymentHeader(text)).toThrow(
+      expect.objectContaining({ code: 'invalid_payload', details: { field: 'header' } }),
+    )
+  })
+})
+
+test("behavior: the reference's client reads what is written here, whatever the script", () => {
+  const response = { success: true, transaction: '', network: 'eip155:8453', extra: { note: '価格 €' } }
+  const client = new x402HTTPClient({} as never)
+  const header = encodePaymentHeader(response)
+  expect(client.getPaymentSettleResponse((name) => (name === 'PAYMENT-RESPONSE' ? header : null))).toEqual(
+    response,
+  )
+})

@@ -1,0 +1,119 @@
+import { ProtocolError } from './errors.ts'
+import { type NetworkName, networkByName, networks } from './networks.ts'
+
+/*
+ * The x402 standard's own form of a challenge and of a payment (https://github.com/coinbase/x402, specs/x402-specification-v2.md
+ * and specs/transports-v2/http.md): JSON as base64 in a header. Other people's clients pay with it.
+ */
+
+/** A payment as the headers `PAYMENT-SIGNATURE` and `X-PAYMENT` carry it. Nothing in it is verified. */
+export type X402Payment = {
+  x402Version: 1 | 2
+  network: NetworkName
+  /** Of the challenge that was accepted; undefined in v1, and where a client doesn't repeat it. */
+  macaroon: string | undefined
+  /** The authorization, as {@link parsePayload} reads it. */
+  payload: string
+}
+
+/** Below Node's limit of 16 KiB for all headers; a macaroon and a signature at their longest stay below it. */
+const maxHeaderLength = 12_288
+const base64Pattern = /^[A-Za-z0-9+/]+={0,2}$/
+const macaroonPattern = /^[A-Za-z0-9_-]{1,4096}$/
+
+const authorizationFields = ['from', 'to', 'value', 'validAfter', 'validBefore', 'nonce'] as const
+
+/**
+ * Writes JSON as the headers of x402 carry it: base64 (RFC 4648 section 4) of UTF-8.
+ *
+ * @example
+ * import { encodePaymentHeader } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(encodePaymentHeader({ x402Version: 2 }))
+ * // eyJ4NDAyVmVyc2lvbiI6Mn0=
+ */
+export function encodePaymentHeader(value: object): string {
+  const bytes = new TextEncoder().encode(JSON.stringify(value))
+  return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''))
+}
+
+/**
+ * Reads the header `PAYMENT-SIGNATURE` (x402 v2) or `X-PAYMENT` (v1) of a payment by scheme `exact` and EIP-3009.
+ *
+ * Takes only what a payment is verified by: the authorization, its network, and the macaroon of the challenge. What else a
+ * client repeats of the challenge is its own claim, and is dropped.
+ *
+ * @throws {ProtocolError} `invalid_payload`, `unknown_network`
+ * @example
+ * import { encodePaymentHeader, parsePaymentHeader } from '@tollkeeper/sdk/protocol'
+ *
+ * const from = `0x${'a'.repeat(40)}`
+ * const to = `0x${'b'.repeat(40)}`
+ * const authorization = { from, to, value: '50000', validAfter: '0', validBefore: '1800093600', nonce: `0x${'0'.repeat(64)}` }
+ * const payload = { authorization, signature: `0x${'1'.repeat(130)}` }
+ * const header = encodePaymentHeader({ x402Version: 1, scheme: 'exact', network: 'base', payload })
+ * console.log(parsePaymentHeader(header).payload.split(',')[2])
+ * // 50000
+ */
+export function parsePaymentHeader(header: string): X402Payment {
+  const payment = object(decode(header), 'payment')
+  const { x402Version } = payment
+  if (x402Version !== 1 && x402Version !== 2) throw invalid('x402Version', '1 or 2')
+  const terms = x402Version === 2 ? object(payment.accepted, 'accepted') : payment
+  if (terms.scheme !== 'exact') throw invalid('scheme', '"exact"')
+  const network = text(terms.network, 'network')
+  const { signature, authorization } = object(payment.payload, 'payload')
+  const signed = object(authorization, 'payload.authorization')
+  const parts = authorizationFields.map((field) => text(signed[field], `payload.authorization.${field}`))
+  return {
+    x402Version,
+    network: x402Version === 2 ? nameOfCaip2(network) : networkByName(network).name,
+    macaroon: x402Version === 2 ? readMacaroon(terms.extra) : undefined,
+    payload: [...parts, text(signature, 'payload.signature')].join(','),
+  }
+}
+
+function nameOfCaip2(caip2: string): NetworkName {
+  const network = Object.values(networks).find((one) => one.caip2 === caip2)
+  if (network) return network.name
+  throw new ProtocolError('unknown_network', `No network is called "${caip2.slice(0, 80)}" by CAIP-2`)
+}
+
+function readMacaroon(extra: unknown): string | undefined {
+  if (extra === undefined || extra === null) return undefined
+  const { macaroon } = object(extra, 'accepted.extra')
+  if (macaroon === undefined) return undefined
+  if (typeof macaroon !== 'string' || !macaroonPattern.test(macaroon)) {
+    throw invalid('accepted.extra.macaroon', 'the macaroon of the challenge, unchanged')
+  }
+  return macaroon
+}
+
+function decode(header: string): unknown {
+  if (header.length > maxHeaderLength) throw invalid('header', `at most ${maxHeaderLength} characters`)
+  try {
+    if (!base64Pattern.test(header)) throw new TypeError('not base64')
+    const bytes = Uint8Array.from(atob(header), (character) => character.charCodeAt(0))
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
+  } catch (cause) {
+    throw invalid('header', 'JSON in base64, and only once', cause)
+  }
+}
+
+function object(value: unknown, path: string): Record<string, unknown> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalid(path, 'an object')
+  return value as Record<string, unknown>
+}
+
+function text(value: unknown, path: string): string {
+  // A comma would move what follows into the next part.
+  if (typeof value !== 'string' || value === '' || value.includes(',')) throw invalid(path, 'a string')
+  return value
+}
+
+function invalid(field: string, expected: string, cause?: unknown): ProtocolError {
+  return new ProtocolError('invalid_payload', `Payment: ${field} must be ${expected}`, {
+    details: { field },
+    ...(cause !== undefined && { cause }),
+  })
+}
