@@ -1,11 +1,11 @@
+import { type ChainReads, createChainReads } from '#chain/chainReads'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#ledger/database'
+import { createPayers, type Payers } from '#ledger/payers'
 import { isNetworkName, networkNames } from '#protocol/networks'
 import { Refusal } from './refusal.ts'
 import { createPayees, type Payees } from './registry/payees.ts'
 import type { GatewaySettings } from './settings.ts'
-import { type ChainReads, createChainReads } from './verification/chainReads.ts'
-import { createPayers, type Payers } from './verification/payers.ts'
 
 /** A served network, and what is remembered of its accounts. */
 export type GatewayNetwork = { served: ServedNetwork; reads: ChainReads; payees: Payees; payers: Payers }

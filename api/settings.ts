@@ -1,9 +1,9 @@
 import type { Address } from 'viem'
+import type { PayerCaps } from '#ledger/payers'
 import type { TriggerSettings } from '#ledger/triggers'
 import type { MacaroonSecret } from '#protocol/macaroon'
 import type { NetworkName } from '#protocol/networks'
 import type { FeeSchedule } from '#protocol/tier'
-import type { PayerCaps } from './verification/payers.ts'
 
 /** Requests a minute for one client address; each kind is counted by itself. */
 export type RateLimits = {

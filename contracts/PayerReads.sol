@@ -11,7 +11,7 @@ interface IPayerState {
 
 /// @title PayerReads
 /// @notice Reads in one call, of many payers and at one block, all that decides whether their payments can be settled.
-/// @dev Never deployed: the gateway sends the code along with its `eth_call` (api/verification/chainReads.ts).
+/// @dev Never deployed: we send the code along with its `eth_call` (chain/chainReads.ts).
 contract PayerReads {
     struct Payer {
         address account;

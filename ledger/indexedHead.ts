@@ -1,3 +1,4 @@
+import postgres from 'postgres'
 import type { Database, Queryable } from './database.ts'
 
 export type IndexedHead = { blockNumber: bigint /** Unix seconds. */; blockTime: bigint }
@@ -18,6 +19,15 @@ function parseCheckpoint(checkpoint: string): IndexedHead {
 
 const undefinedTable = '42P01'
 const invalidSchema = '3F000'
+
+// undefined_table, invalid_schema_name, undefined_column: Ponder has not deployed its views, or is about to.
+// deadlock_detected: Ponder locks all of its tables when it starts and in a reorg.
+const missingCodes = new Set(['42P01', '3F000', '42703', '40P01'])
+
+/** Whether a query failed because Ponder is changing its tables or views, or has not made them yet. */
+export function isMissingIndex(error: unknown): boolean {
+  return error instanceof postgres.PostgresError && missingCodes.has(error.code)
+}
 
 /** How far the index has come; null where there is none: it was never started, or is being rebuilt. */
 export async function readIndexedHead(sql: Database, chainId: number): Promise<IndexedHead | null> {

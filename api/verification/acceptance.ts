@@ -1,10 +1,10 @@
 import { acceptPayments, type Candidate, type Verdict } from '#ledger/acceptPayments'
 import type { Database } from '#ledger/database'
+import type { Allowance, Payers } from '#ledger/payers'
 import { failedDependency, isRowFault } from '#process/dependencies'
+import { createGroupCommit } from '#process/groupCommit'
 import { formatUsdc } from '#protocol/amount'
 import { Refusal } from '../refusal.ts'
-import { createGroupCommit } from './groupCommit.ts'
-import type { Allowance, Payers } from './payers.ts'
 import { findPaymentOfRequest } from './storedPayment.ts'
 
 // Small groups, several under way: one prepares, one waits for the disk, and clients don't all wait for the same one.

@@ -98,7 +98,7 @@ test('error: a contract whose answer does not come in time', async () => {
   const slow = Object.create(client, {
     call: { value: () => new Promise(() => {}) },
   }) as typeof client
-  const { isSignedByContract } = await import('./contractSignature.ts')
+  const { isSignedByContract } = await import('#chain/contractSignature')
   const { parsePayload } = await import('#protocol/payload')
   const started = performance.now()
   const asked = isSignedByContract(

@@ -1,8 +1,11 @@
 import { hash } from 'node:crypto'
 import type { Address } from 'viem'
+import type { ChainReads, PayerState } from '#chain/chainReads'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { AcceptedAuthorization } from '#ledger/acceptPayments'
+import { checkSignatures, type SignatureCheckOptions } from '#ledger/checkSignatures'
 import type { Database } from '#ledger/database'
+import type { Payers } from '#ledger/payers'
 import { maxAmount } from '#protocol/amount'
 import { BaseError, type ErrorCode } from '#protocol/errors'
 import { type MacaroonSecret, type MacaroonTerms, verifyMacaroon } from '#protocol/macaroon'
@@ -17,10 +20,7 @@ import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
 import type { Offer, Offers } from '../registry/offers.ts'
 import { createAccept } from './acceptance.ts'
-import type { ChainReads, PayerState } from './chainReads.ts'
 import { boundNonces, checkPayment, type Presented } from './checkPayment.ts'
-import { checkSignatures, type SignatureCheckOptions } from './checkSignatures.ts'
-import type { Payers } from './payers.ts'
 import type { ProviderCap } from './providerCap.ts'
 import type { SettleBeforeServe } from './settleBeforeServe.ts'
 import { findPaymentOfRequest, findStoredPayment, type StoredPayment } from './storedPayment.ts'
@@ -143,7 +143,7 @@ async function check(
   // A bound nonce can stand for no other payment, so that it is unused matters only as much as that the balance is
   // there: it is asked about as often.
   const asksNonces = !(isBound[0] && isBound[1] && network.payers.isCached(provider.from))
-  const { hasCode, nonces } = await checkSignatures(presented, network, { ...context, asksNonces })
+  const { hasCode, nonces } = await checkSignatures([provider, fee], network, { ...context, asksNonces })
   context.countPayer(provider.from)
   const acceptedBlocks = requireUnused(presented, isBound, nonces)
   return { terms, network, offer, price, payerHasCode: hasCode, acceptedBlocks, acceptedAt }
@@ -241,7 +241,10 @@ function readChallenge(
 async function isAuthentic(context: Context, request: VerifyRequest, presented: Presented): Promise<boolean> {
   try {
     const { network } = readChallenge(context, request, presented, 0)
-    await checkSignatures(presented, network, { ...context, asksNonces: false })
+    await checkSignatures([presented.provider, presented.fee], network, {
+      ...context,
+      asksNonces: false,
+    })
     return true
   } catch {
     return false

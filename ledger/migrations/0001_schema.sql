@@ -184,7 +184,7 @@ create table forgiven_debt (
   forgiven_at timestamptz not null default now()
 );
 
--- What a payer owes (api/verification).
+-- What a payer owes (ledger/exposure.ts).
 create index payment_payer_failed on payment (chain_id, token, payer) where failure_code is not null;
 create index payment_payer on payment (chain_id, token, payer, concluded_at);
 

@@ -1,17 +1,7 @@
-import postgres from 'postgres'
 import type { Database } from '#ledger/database'
-import { type IndexedHead, readActedBlock, readIndexedHead } from '#ledger/indexedHead'
+import { type IndexedHead, isMissingIndex, readActedBlock, readIndexedHead } from '#ledger/indexedHead'
 import { networkByChainId, networkByName } from '#protocol/networks'
 import { Refusal } from '../../refusal.ts'
-
-// undefined_table, invalid_schema_name, undefined_column: Ponder has not deployed its views, or is about to.
-// deadlock_detected: Ponder locks all of its tables when it starts and in a reorg.
-const missingCodes = new Set(['42P01', '3F000', '42703', '40P01'])
-
-/** Whether a query failed because Ponder is changing its tables or views, or has not made them yet. */
-export function isMissingIndex(error: unknown): boolean {
-  return error instanceof postgres.PostgresError && missingCodes.has(error.code)
-}
 
 /** Runs a query over the index; its absence becomes `index_behind`. */
 export async function fromIndex<T>(query: Promise<T>): Promise<T> {

@@ -1,8 +1,8 @@
 import type { Database, Queryable } from '#ledger/database'
 import { halves } from '#ledger/halves'
+import { isMissingIndex } from '#ledger/indexedHead'
 import type { Logger } from '#process/log'
 import { type Loop, repeat } from '#process/repeat'
-import { isMissingIndex } from '../queries/indexedHead.ts'
 
 /**
  * Whether a half can still move, as far as the index has come: not used, and not expired at the indexed head. Whoever

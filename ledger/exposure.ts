@@ -1,9 +1,9 @@
 import type { Address } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import { badDebt } from '#ledger/badDebt'
-import type { Database } from '#ledger/database'
-import { halves } from '#ledger/halves'
-import { isMissingIndex } from '../portal/queries/indexedHead.ts'
+import { badDebt } from './badDebt.ts'
+import type { Database } from './database.ts'
+import { halves } from './halves.ts'
+import { isMissingIndex } from './indexedHead.ts'
 
 /** What a payer owes, in USDC base units. */
 export type Exposure = {

@@ -1,7 +1,7 @@
 import { type Address, type Hex, zeroHash } from 'viem'
-import type { ServedNetwork } from '#chain/servedNetworks'
+import { createGroupCommit } from '#process/groupCommit'
 import { payerReadsAbi, payerReadsCode } from './generated/payerReads.ts'
-import { createGroupCommit } from './groupCommit.ts'
+import type { ServedNetwork } from './servedNetworks.ts'
 
 /** What the chain says of a payer, as of one block. */
 export type PayerState = {
@@ -21,7 +21,7 @@ export type PayerState = {
 export type PayerQuestion = {
   payer: Address
   /** Whose use to look up. Default: none, and `isUsed` means nothing. */
-  nonces?: [Hex, Hex]
+  nonces?: readonly [Hex, Hex?]
 }
 
 /** What verifications ask a chain for: everything that was asked in the meantime goes into one call. */
@@ -46,7 +46,7 @@ export function createChainReads({ client, token }: Pick<ServedNetwork, 'client'
         functionName: 'read',
         args: [
           token,
-          questions.map(({ payer, nonces: [nonce, feeNonce] = [zeroHash, zeroHash] }) => ({
+          questions.map(({ payer, nonces: [nonce, feeNonce = zeroHash] = [zeroHash] }) => ({
             account: payer,
             nonce,
             feeNonce,

@@ -7,8 +7,8 @@ import {
   signedBody,
   startGateway,
   type TestGateway,
-} from '../../test/support/gateway.ts'
-import { randomHex } from '../../test/support/usdc.ts'
+} from '../test/support/gateway.ts'
+import { randomHex } from '../test/support/usdc.ts'
 import { createChainReads } from './chainReads.ts'
 
 let gateway: TestGateway

@@ -1,10 +1,10 @@
 import type { Address } from 'viem'
+import type { ChainReads, PayerState } from '#chain/chainReads'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import type { Database } from '#ledger/database'
 import { createCache } from '#process/cache'
-import type { ChainReads, PayerState } from './chainReads.ts'
+import { createGroupCommit } from '#process/groupCommit'
+import type { Database } from './database.ts'
 import { type Exposure, readExposures } from './exposure.ts'
-import { createGroupCommit } from './groupCommit.ts'
 
 /** What may be unsettled at a time, USDC base units; null: as much as there is balance for. */
 export type PayerCaps = {
@@ -49,7 +49,7 @@ export type Allowance = {
   hasCode: boolean | undefined
 }
 
-/** What the gateway knows about the payers of one network, cached. */
+/** What is known about the payers of one network, cached. */
 export type Payers = {
   /** Whether the account has code (a contract wallet, or an EIP-7702 delegation), as of the last minute. */
   hasCode(payer: Address): Promise<boolean>

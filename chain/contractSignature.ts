@@ -1,10 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { encodeFunctionData, type Hex, parseAbi } from 'viem'
-import type { ServedNetwork } from '#chain/servedNetworks'
-import { isUnreachable } from '#process/dependencies'
+import { ChainUnavailable, isUnreachable } from '#process/dependencies'
 import { authorizationDigest } from '#protocol/eip3009'
 import type { SignedAuthorization } from '#protocol/payload'
-import { Refusal } from '../refusal.ts'
+import type { ServedNetwork } from './servedNetworks.ts'
 
 const erc1271Abi = parseAbi([
   'function isValidSignature(bytes32 hash, bytes signature) view returns (bytes4)',
@@ -20,7 +19,7 @@ const gasLimit = 260_000n
  * Whether the payer's contract accepts the signature (ERC-1271), as USDC will ask it on chain: `from` has code, so its
  * answer alone counts. The signature is passed on verbatim.
  *
- * @throws {Refusal} `dependency_unavailable` where it does not answer within `timeoutMs`.
+ * @throws {ChainUnavailable} where it does not answer within `timeoutMs`.
  */
 export async function isSignedByContract(
   served: ServedNetwork,
@@ -40,7 +39,7 @@ export async function isSignedByContract(
         return { data: undefined } // it reverted or ran out of gas
       }),
       sleep(timeoutMs, undefined, { signal: answered.signal, ref: false }).then(() => {
-        throw new Refusal('dependency_unavailable', 'The wallet contract took too long to answer')
+        throw new ChainUnavailable('The wallet contract took too long to answer')
       }),
     ])
     return answer.data === magicWord
