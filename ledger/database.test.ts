@@ -6,18 +6,19 @@ import { until } from '../test/support/until.ts'
 import { type Database, type DatabaseOptions, openDatabase, requirePostgres } from './database.ts'
 
 let url: string
-let proxy: CutProxy
+const proxies: CutProxy[] = []
 beforeAll(async () => {
   url = await createTestDatabase()
-  proxy = await startCutProxy(new URL(url).hostname, Number(new URL(url).port))
 })
-afterAll(() => proxy?.close())
+afterAll(() => Promise.all(proxies.map((proxy) => proxy.close())))
 
-function openBehindProxy(options: Partial<DatabaseOptions> = {}): Database {
+async function openBehindProxy(options: Partial<DatabaseOptions> = {}) {
   const behind = new URL(url)
+  const proxy = await startCutProxy(behind.hostname, Number(behind.port))
+  proxies.push(proxy)
   behind.hostname = '127.0.0.1'
   behind.port = String(proxy.port)
-  return openDatabase({ url: behind.href, applicationName: 'behind a proxy', ...options })
+  return { proxy, sql: openDatabase({ url: behind.href, applicationName: 'behind a proxy', ...options }) }
 }
 
 const isAnswered = (sql: Database) =>
@@ -26,9 +27,10 @@ const isAnswered = (sql: Database) =>
     () => false,
   )
 
-test('behavior: connections that went silent are replaced, and no query waits for ever', async () => {
+// These wait for limits of some seconds, each behind a proxy of its own: together they take as long as the longest.
+test.concurrent('behavior: connections that went silent are replaced, and no query waits for ever', async () => {
   const max = 3
-  const sql = openBehindProxy({ max })
+  const { proxy, sql } = await openBehindProxy({ max })
   const all = () => Promise.all(Array.from({ length: max }, () => sql`select pg_sleep(0.1)`))
   await all()
   const waiting = Promise.allSettled([all(), sql.begin(async (transaction) => transaction`select 1`)])
@@ -43,11 +45,81 @@ test('behavior: connections that went silent are replaced, and no query waits fo
   await sql.end({ timeout: 1 })
 })
 
+test.concurrent('behavior: the locks of a client that is gone in a transaction are free before its lease is over', async () => {
+  const leaseMs = 2_000
+  const { proxy, sql: lost } = await openBehindProxy({ max: 1, idleInTransactionMs: leaseMs })
+  const other = openDatabase({ url, max: 1, applicationName: 'another' })
+  await other`create schema if not exists tollkeeper`
+  await other`create table lock_test (id int primary key)`
+  await other`insert into lock_test values (1)`
+  const held = Promise.withResolvers<void>()
+  const frozen = lost
+    .begin(async (transaction) => {
+      await transaction`update lock_test set id = 1`
+      held.resolve()
+      await new Promise(() => {})
+    })
+    .catch((error: unknown) => error)
+  await held.promise
+  proxy.abandon()
+  // Refused by `lock_timeout` if the lock were held for longer than the lease and the wait together.
+  await other.begin(async (transaction) => {
+    await transaction`set local lock_timeout = ${transaction.unsafe(String(2 * leaseMs))}`
+    await transaction`update lock_test set id = 1`
+  })
+  expect(await frozen).toBeInstanceOf(Error)
+  await Promise.all([lost.end({ timeout: 1 }), other.end({ timeout: 1 })])
+})
+
+test.concurrent('behavior: nor are they kept for a client that is gone between the messages of one statement', async () => {
+  const limitMs = 2_000
+  const { proxy, sql: lost } = await openBehindProxy({ max: 1, idleInTransactionMs: limitMs / 2 })
+  const other = openDatabase({ url, max: 1, applicationName: 'another' })
+  await other`create schema if not exists tollkeeper`
+  await other`create table half_statement (id int primary key)`
+  await other`insert into half_statement values (1)`
+  proxy.abandonAfter('half a statement')
+  const frozen = lost
+    .begin(async (transaction) => {
+      await transaction`select id from half_statement for update`
+      // Parsed and described; the messages that would carry it out, and their Sync, are never sent.
+      await transaction`select ${'half a statement'}::text as "half a statement"`
+    })
+    .catch((error: unknown) => error)
+  const state = async () =>
+    (
+      await other`select state, wait_event from pg_stat_activity
+      where query like '%half a statement"%' and pid <> pg_backend_pid()`
+    )[0]
+  await until('the server waits for the rest', async () => (await state())?.wait_event === 'ClientRead')
+  // Neither a rest in the transaction nor a long statement, to the server.
+  expect(await state()).toMatchObject({ state: 'active' })
+  await other.begin(async (transaction) => {
+    await transaction`set local lock_timeout = ${transaction.unsafe(String(3 * limitMs))}`
+    await transaction`select id from half_statement for update`
+  })
+  expect(await frozen).toBeInstanceOf(Error)
+  await Promise.all([lost.end({ timeout: 1 }), other.end({ timeout: 1 })])
+})
+
+test.concurrent('behavior: a statement that takes too long is ended by the server, the session stays; without limits it goes on', async () => {
+  const sql = openDatabase({ url, max: 1, applicationName: 'limited' })
+  const [before] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`
+  await expect(sql`select pg_sleep(60)`).rejects.toMatchObject({ code: '57014' })
+  const [after] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`
+  expect(after).toEqual(before)
+  await sql.end({ timeout: 1 })
+
+  const unlimited = openDatabase({ url, max: 1, applicationName: 'unlimited', limited: false })
+  expect(await unlimited`show statement_timeout`).toEqual([{ statement_timeout: '0' }])
+  await unlimited.end({ timeout: 1 })
+})
+
 test('behavior: connections are cut in the middle of transactions and savepoints: all of them end, and the next ones work', async () => {
   const uncaught: unknown[] = []
   const onUncaught = (error: unknown) => uncaught.push(error)
   process.on('uncaughtException', onUncaught).on('unhandledRejection', onUncaught)
-  const sql = openBehindProxy({ max: 5 })
+  const { proxy, sql } = await openBehindProxy({ max: 5 })
   await sql`drop schema if exists tollkeeper cascade`
   await sql`create schema tollkeeper`
   await sql`create table cut_test (burst int, part int)`
@@ -92,7 +164,7 @@ test('behavior: connections are cut in the middle of transactions and savepoints
 })
 
 test('behavior: however often connecting failed, the first query after the outage is answered', async () => {
-  const sql = openBehindProxy()
+  const { proxy, sql } = await openBehindProxy()
   proxy.cut()
   for (let i = 0; i < 20; i++) expect(await isAnswered(sql)).toBe(false)
   proxy.mend()
@@ -101,63 +173,6 @@ test('behavior: however often connecting failed, the first query after the outag
   const late = new Promise((resolve) => setTimeout(resolve, 8_000, 'late').unref())
   expect(await Promise.race([query, late])).toBe(true)
   await sql.end({ timeout: 1 })
-})
-
-test('behavior: the locks of a client that is gone in a transaction are free before its lease is over', async () => {
-  const leaseMs = 2_000
-  const lost = openBehindProxy({ max: 1, idleInTransactionMs: leaseMs })
-  const other = openDatabase({ url, max: 1, applicationName: 'another' })
-  await other`create schema if not exists tollkeeper`
-  await other`create table lock_test (id int primary key)`
-  await other`insert into lock_test values (1)`
-  const held = Promise.withResolvers<void>()
-  const frozen = lost
-    .begin(async (transaction) => {
-      await transaction`update lock_test set id = 1`
-      held.resolve()
-      await new Promise(() => {})
-    })
-    .catch((error: unknown) => error)
-  await held.promise
-  proxy.abandon()
-  // Refused by `lock_timeout` if the lock were held for longer than the lease and the wait together.
-  await other.begin(async (transaction) => {
-    await transaction`set local lock_timeout = ${transaction.unsafe(String(2 * leaseMs))}`
-    await transaction`update lock_test set id = 1`
-  })
-  expect(await frozen).toBeInstanceOf(Error)
-  await Promise.all([lost.end({ timeout: 1 }), other.end({ timeout: 1 })])
-})
-
-test('behavior: nor are they kept for a client that is gone between the messages of one statement', async () => {
-  const limitMs = 2_000
-  const lost = openBehindProxy({ max: 1, idleInTransactionMs: limitMs / 2 })
-  const other = openDatabase({ url, max: 1, applicationName: 'another' })
-  await other`create schema if not exists tollkeeper`
-  await other`create table half_statement (id int primary key)`
-  await other`insert into half_statement values (1)`
-  proxy.abandonAfter('half a statement')
-  const frozen = lost
-    .begin(async (transaction) => {
-      await transaction`select id from half_statement for update`
-      // Parsed and described; the messages that would carry it out, and their Sync, are never sent.
-      await transaction`select ${'half a statement'}::text as "half a statement"`
-    })
-    .catch((error: unknown) => error)
-  const state = async () =>
-    (
-      await other`select state, wait_event from pg_stat_activity
-      where query like '%half a statement"%' and pid <> pg_backend_pid()`
-    )[0]
-  await until('the server waits for the rest', async () => (await state())?.wait_event === 'ClientRead')
-  // Neither a rest in the transaction nor a long statement, to the server.
-  expect(await state()).toMatchObject({ state: 'active' })
-  await other.begin(async (transaction) => {
-    await transaction`set local lock_timeout = ${transaction.unsafe(String(3 * limitMs))}`
-    await transaction`select id from half_statement for update`
-  })
-  expect(await frozen).toBeInstanceOf(Error)
-  await Promise.all([lost.end({ timeout: 1 }), other.end({ timeout: 1 })])
 })
 
 test('error: a server that is too old is refused by name, before anything is asked of it', async () => {
@@ -169,17 +184,4 @@ test('error: a server that is too old is refused by name, before anything is ask
     /^ConfigError: DATABASE_URL: expected a server of Postgres 99 or later, got Postgres \d/,
   )
   await sql.end({ timeout: 1 })
-})
-
-test('behavior: a statement that takes too long is ended by the server, the session stays; without limits it goes on', async () => {
-  const sql = openDatabase({ url, max: 1, applicationName: 'limited' })
-  const [before] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`
-  await expect(sql`select pg_sleep(60)`).rejects.toMatchObject({ code: '57014' })
-  const [after] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`
-  expect(after).toEqual(before)
-  await sql.end({ timeout: 1 })
-
-  const unlimited = openDatabase({ url, max: 1, applicationName: 'unlimited', limited: false })
-  expect(await unlimited`show statement_timeout`).toEqual([{ statement_timeout: '0' }])
-  await unlimited.end({ timeout: 1 })
 })

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { reservePort } from '#process/port'
 import { createTestDatabase } from '../support/database.ts'
-import { type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
+import { killAll, type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
 import { newBuyer, openShop } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
@@ -18,8 +18,7 @@ afterAll(() => stack?.close())
 
 let running: RunningCommand | undefined
 afterEach(async () => {
-  if (running?.child.exitCode === null) process.kill(-(running.child.pid as number), 'SIGKILL')
-  if (running) await untilGone(running)
+  if (running) await killAll(running)
 })
 
 function run(name: string, env: Record<string, string | undefined> = {}): RunningCommand {

@@ -8,7 +8,7 @@ import postgres from 'postgres'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { isPortFree } from '#process/port'
 import { createTestDatabase } from '../support/database.ts'
-import { type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
+import { killAll, type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
 
 const freePorts = {
   POSTGRES_PORT: '0',
@@ -28,8 +28,7 @@ beforeEach(async () => {
   await chmod(folder, 0o755)
 })
 afterEach(async () => {
-  if (running?.child.exitCode === null) process.kill(-(running.child.pid as number), 'SIGKILL')
-  if (running) await untilGone(running)
+  if (running) await killAll(running)
   await rm(folder, { recursive: true, force: true })
 })
 
@@ -96,8 +95,7 @@ test('default: one line per service with its URL, also beside another one; neith
     await untilGone(other)
     await expectOnlyLogsLeft(command, [...ports, ...otherPorts])
   } finally {
-    if (other.child.exitCode === null) process.kill(-(other.child.pid as number), 'SIGKILL')
-    await untilGone(other)
+    await killAll(other)
   }
 })
 

@@ -72,6 +72,13 @@ export function runCommand(command: string[], env: Record<string, string | undef
   }
 }
 
+/** Kills what still runs of it, and looks until nothing is left. */
+export async function killAll(command: RunningCommand): Promise<void> {
+  const { pid, exitCode, signalCode } = command.child
+  if (pid !== undefined && exitCode === null && signalCode === null) process.kill(-pid, 'SIGKILL')
+  await untilGone(command)
+}
+
 /** Looks until nothing is left: what outlives its parent can't announce its end. */
 export async function untilGone({ survivors }: RunningCommand): Promise<void> {
   while ((await survivors()).length > 0) await wait(50)
