@@ -414,7 +414,10 @@ describe('registration', () => {
   })
   test('error: payees that cannot be paid', async () => {
     const { token, deployment } = gateway.served
-    for (const address of [`0x${'0'.repeat(40)}`, token, deployment.batchSettlement, platformWallet]) {
+    for (const address of [
+      `0x${'0'.repeat(40)}`,
+      ...[token, deployment.batchSettlement, deployment.splitterFactory, platformWallet],
+    ]) {
       await expectProblem(under('/wallets', { network: 'localhost', address }), 422, 'payee_refused')
     }
   })

@@ -31,7 +31,7 @@ import { splitPrice } from '#protocol/tier'
 import { devAccount } from '../scripts/chain/accounts.ts'
 import { multicall3Address } from '../scripts/chain/prepareChain.ts'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
-import { runtimeCode } from '../scripts/deploy/generated/batchSettlement.ts'
+import { contracts } from '../scripts/deploy/contracts.ts'
 import { gasFloorRuntimeCode } from './generated/gasFloor.ts'
 
 const sizes = [1, 10, 50, 100, 150] as const
@@ -107,7 +107,7 @@ async function measure(chain: LocalChain): Promise<Report> {
       return bench.gasOf(batch, 0)
     }),
     gas150NewProviders: await bench.isolated(() => bench.gasOf(bench.settle(fresh), 2 * largest)),
-    bytecodeSize: size(runtimeCode),
+    bytecodeSize: size(contracts.batchSettlement.runtimeCode),
   }
 }
 

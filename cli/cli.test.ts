@@ -353,7 +353,14 @@ describe('tollkeeper doctor', () => {
     const { batchSettlement } = chain.deployments.localhost ?? {}
     await writeFile(
       wrongToken,
-      JSON.stringify({ localhost: { batchSettlement: platform, usdc: batchSettlement, startBlock: 0 } }),
+      JSON.stringify({
+        localhost: {
+          batchSettlement: platform,
+          splitterFactory: batchSettlement,
+          usdc: batchSettlement,
+          startBlock: 0,
+        },
+      }),
     )
     const cases: [Record<string, string>, string, RegExp][] = [
       [{ RPC_URL_LOCALHOST: 'http://127.0.0.1:9/secret' }, 'localhost: RPC', /no answer.*RPC_URL_LOCALHOST/],
@@ -368,6 +375,7 @@ describe('tollkeeper doctor', () => {
       ],
       [{ DEPLOYMENTS_FILE: wrongToken }, 'localhost: USDC', /DEPLOYMENTS_FILE/],
       [{ DEPLOYMENTS_FILE: wrongToken }, 'localhost: BatchSettlement', /no code at .* npx tollkeeper deploy/],
+      [{ DEPLOYMENTS_FILE: wrongToken }, 'localhost: SplitterFactory', /other code .* npx tollkeeper deploy/],
       [{ DATABASE_URL: 'postgres://a:secret@127.0.0.1:9/x' }, 'database', /ECONNREFUSED.*DATABASE_URL/],
       [{ KEEPER_PRIVATE_KEYS: `0x${'5'.repeat(64)}` }, 'localhost: gas of 0x', /0 ETH.*send ETH/],
       [{ KEEPER_PRIVATE_KEYS: 'secret' }, 'gas', /KEEPER_PRIVATE_KEYS: expected .* got something else/],

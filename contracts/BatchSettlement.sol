@@ -2,8 +2,10 @@
 pragma solidity 0.8.37;
 
 import {IERC3009} from "@openzeppelin/contracts/interfaces/draft-IERC3009.sol";
+import {Reason} from "./Reason.sol";
 import {IBatchSettlement} from "./interfaces/IBatchSettlement.sol";
 import {IERC3009Bytes} from "./interfaces/IERC3009Bytes.sol";
+import {ISplitterFactory} from "./interfaces/ISplitterFactory.sol";
 
 /// @title BatchSettlement
 /// @notice See IBatchSettlement, which documents every function, event and error.
@@ -15,17 +17,14 @@ contract BatchSettlement is IBatchSettlement {
     /// burns its whole limit can't revert the others. OUTCOME_GAS logs and returns one byte of `outcomes`.
     uint256 private constant TAIL_GAS = 60_000;
     uint256 private constant OUTCOME_GAS = 16;
+    /// Left beside the sweep's own gas, so that what settled is returned whatever the sweep burns.
+    uint256 private constant RETURN_GAS = 5_000;
 
     uint256 private constant NOT_TRIED = 0;
     uint256 private constant SETTLED = 1;
     uint256 private constant USED = 2;
     uint256 private constant FAILED = 3;
     uint256 private constant SKIPPED = 4;
-
-    /// An Error(string) of up to 64 characters.
-    uint256 private constant MAX_REASON = 132;
-    /// A `bytes` of MAX_REASON: its length, and whole words.
-    uint256 private constant REASON_MEMORY = 0xc0;
 
     // Offsets that the assembly uses; Layout.t.sol holds them against the compiler's.
     uint256 internal constant WORD = 0x20;
@@ -42,6 +41,8 @@ contract BatchSettlement is IBatchSettlement {
     /// In the calldata of a `Payment`.
     uint256 internal constant PAYMENT_NONCE = 0x40;
     uint256 internal constant PAYMENT_SIZE = 0x100;
+    /// In the calldata of an `Authorization`.
+    uint256 internal constant AUTHORIZATION_SIZE = 0xa0;
 
     /// What `settle` carries from one authorization to the next. `selector` to `s` are the token call's data as they stand
     /// in memory, so that each call writes only the words in which it differs from the one before.
@@ -73,8 +74,6 @@ contract BatchSettlement is IBatchSettlement {
         Payment[] calldata payments,
         bytes[] calldata signatures
     ) external returns (bytes memory outcomes) {
-        // A call to an address without code succeeds.
-        if (batch.token.code.length == 0) revert InvalidToken(batch.token);
         Run memory run = _start(batch, payments.length);
         outcomes = new bytes(payments.length);
         uint256 authorizations;
@@ -90,7 +89,8 @@ contract BatchSettlement is IBatchSettlement {
             for (uint256 i; i < payments.length; ++i) {
                 uint256 amount = payment.values >> 128;
                 uint256 fee = uint128(payment.values);
-                _setPayment(run, payment, payees);
+                _setHead(run, payment.head, payees);
+                (run.value, run.nonce) = (amount, payment.nonce);
                 uint256 outcome = _attempt(run, payment.r, payment.vs, signatures);
                 uint256 feeOutcome;
                 if (outcome == SETTLED) {
@@ -121,13 +121,87 @@ contract BatchSettlement is IBatchSettlement {
             }
         }
 
+        _finish(batch, authorizations, providerTotal, feeTotal, outcomes);
+    }
+
+    /// @inheritdoc IBatchSettlement
+    function settleAuthorizations(
+        Batch calldata batch,
+        address[] calldata payees,
+        Authorization[] calldata authorizations,
+        bytes[] calldata signatures,
+        Sweep calldata sweep
+    ) external returns (bytes memory outcomes) {
+        bytes memory sweepData;
+        uint256 sweepGas;
+        if (sweep.splits.length != 0) {
+            // Prepared first, so that what it costs is known before anything settles.
+            sweepData = abi.encodeCall(
+                ISplitterFactory.sweep, (batch.token, batch.feeRecipient, sweep.rewardShare, sweep.splits, msg.sender)
+            );
+            // EIP-150, as for each authorization.
+            sweepGas = uint256(sweep.gasLimit) * 64 / 63 + RETURN_GAS + OUTCOME_GAS * authorizations.length;
+        }
+        Run memory run = _start(batch, authorizations.length);
+        run.neededGas += sweepGas;
+        outcomes = new bytes(authorizations.length);
+        uint256 settled;
+        uint256 total;
+        Authorization calldata authorization;
+        assembly ("memory-safe") {
+            authorization := authorizations.offset
+        }
+
+        // The sum can overflow only with a token that moves more than it has; what is logged of that token proves nothing.
+        unchecked {
+            for (uint256 i; i < authorizations.length; ++i) {
+                uint256 value = authorization.value;
+                _setHead(run, authorization.head, payees);
+                (run.value, run.nonce) = (value, authorization.nonce);
+                uint256 outcome = _attempt(run, authorization.r, authorization.vs, signatures);
+                if (outcome == SETTLED) {
+                    ++settled;
+                    total += value;
+                } else if (outcome == NOT_TRIED) {
+                    break;
+                } else if (outcome == FAILED) {
+                    emit AuthorizationFailed(batch.batchId, _from(run), run.nonce, i, run.reason);
+                }
+
+                assembly ("memory-safe") {
+                    mstore8(add(add(outcomes, WORD), i), shl(4, outcome))
+                    authorization := add(authorization, AUTHORIZATION_SIZE)
+                }
+            }
+        }
+
+        _finish(batch, settled, total, 0, outcomes);
+        // After the event, so that nothing a sweep does can pass for a part of the batch. Whatever comes of it is left.
+        if (sweepGas != 0 && gasleft() >= sweepGas) {
+            (address factory, uint256 gasLimit) = (sweep.factory, sweep.gasLimit);
+            assembly ("memory-safe") {
+                pop(call(gasLimit, factory, 0, add(sweepData, WORD), mload(sweepData), 0, 0))
+            }
+        }
+    }
+
+    /// Tells what became of the batch, or undoes it if nothing was settled.
+    function _finish(
+        Batch calldata batch,
+        uint256 authorizations,
+        uint256 providerTotal,
+        uint256 feeTotal,
+        bytes memory outcomes
+    ) private {
         if (authorizations == 0) revert NothingSettled(outcomes);
         emit BatchSettled(
             batch.batchId, msg.sender, batch.token, batch.trigger, authorizations, providerTotal, feeTotal, outcomes
         );
     }
 
-    function _start(Batch calldata batch, uint256 count) private pure returns (Run memory run) {
+    function _start(Batch calldata batch, uint256 count) private view returns (Run memory run) {
+        // A call to an address without code succeeds.
+        if (batch.token.code.length == 0) revert InvalidToken(batch.token);
         run.token = batch.token;
         run.feeRecipient = batch.feeRecipient;
         run.callGas = batch.callGasLimit < MIN_CALL_GAS ? MIN_CALL_GAS : batch.callGasLimit;
@@ -137,9 +211,8 @@ contract BatchSettlement is IBatchSettlement {
         run.probing = true;
     }
 
-    /// Puts into `run` what both authorizations of the payment share, and the provider's own recipient, value and nonce.
-    function _setPayment(Run memory run, Payment calldata payment, address[] calldata payees) private pure {
-        uint256 head = payment.head;
+    /// Puts into `run` a payer, a recipient and a window; the fee of a payment shares all but the recipient.
+    function _setHead(Run memory run, uint256 head, address[] calldata payees) private pure {
         uint256 payeeIndex = uint16(head >> 80);
         if (payeeIndex >= payees.length) revert InvalidPayee(payeeIndex);
         uint256 to;
@@ -148,10 +221,8 @@ contract BatchSettlement is IBatchSettlement {
         }
         run.from = head >> 96;
         run.to = uint160(to);
-        run.value = payment.values >> 128;
         run.validAfter = uint40(head >> 40);
         run.validBefore = uint40(head);
-        run.nonce = payment.nonce;
     }
 
     function _setFee(Run memory run, Payment calldata payment, uint256 fee) private pure {
@@ -202,7 +273,7 @@ contract BatchSettlement is IBatchSettlement {
             }
         }
         if (success) return SETTLED;
-        run.reason = _reason();
+        run.reason = Reason.read();
         run.probing = _isUsed(run);
         return run.probing ? USED : FAILED;
     }
@@ -231,18 +302,6 @@ contract BatchSettlement is IBatchSettlement {
             let success :=
                 staticcall(gas(), mload(add(run, RUN_TOKEN)), add(data, SELECTOR_IN_WORD), STATE_SIZE, 0, WORD)
             used := and(and(success, gt(returndatasize(), 0x1f)), eq(mload(0), 1))
-        }
-    }
-
-    /// The last call's answer, cut so that no callee can make the batch pay for a long one.
-    function _reason() private pure returns (bytes memory reason) {
-        assembly ("memory-safe") {
-            let size := returndatasize()
-            if gt(size, MAX_REASON) { size := MAX_REASON }
-            reason := mload(0x40)
-            mstore(0x40, add(reason, REASON_MEMORY))
-            mstore(reason, size)
-            returndatacopy(add(reason, WORD), 0, size)
         }
     }
 

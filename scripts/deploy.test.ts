@@ -9,10 +9,11 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type NetworkName, networks } from '#protocol/networks'
 import { devAccount, devPrivateKey } from './chain/accounts.ts'
 import { type LocalChainOptions, startLocalChain } from './chain/startLocalChain.ts'
-import { create2Address } from './deploy/create2.ts'
-import { creationCode, runtimeCode } from './deploy/generated/batchSettlement.ts'
+import { contracts } from './deploy/contracts.ts'
+import { create2Data, create2Factory } from './deploy/create2.ts'
 
-const address = create2Address(creationCode)
+const { batchSettlement, splitterFactory } = contracts
+const { address } = batchSettlement
 let directory: string
 
 beforeAll(async () => {
@@ -46,9 +47,9 @@ async function deploy(args: string[], env: Record<string, string> = {}) {
 
 const variable = (network: string) => `RPC_URL_${network.toUpperCase().replaceAll('-', '_')}`
 
-/** A chain that plays the network, without BatchSettlement, and what `deploy` needs to reach it. */
+/** A chain that plays the network, without our contracts, and what `deploy` needs to reach it. */
 async function playNetwork(network: NetworkName, options: LocalChainOptions = {}) {
-  const chain = await startLocalChain({ network, withBatchSettlement: false, blockTimeMs: 0, ...options })
+  const chain = await startLocalChain({ network, withContracts: false, blockTimeMs: 0, ...options })
   const file = join(directory, `${network}-${chain.port}.json`)
   const args = ['--network', network, '--deployments-file', file]
   const env = { [variable(network)]: chain.url, DEPLOYER_PRIVATE_KEY: devPrivateKey(1) }
@@ -67,11 +68,13 @@ test.each(publicNetworks)('default: $name', async ({ name, usdc }) => {
   // Told before anything is sent.
   expect(stdout.indexOf(address)).toBeGreaterThan(-1)
   expect(stdout.indexOf(address)).toBeLessThan(stdout.indexOf('sent'))
-  expect(await played.client.getCode({ address })).toBe(runtimeCode)
-  const startBlock = Number(await played.client.getBlockNumber())
-  expect(await readJson(played.file)).toEqual({
-    [name]: { batchSettlement: address.toLowerCase(), usdc, startBlock },
-  })
+  for (const { address, runtimeCode } of Object.values(contracts)) {
+    expect(await played.client.getCode({ address })).toBe(runtimeCode)
+  }
+  // The last block has the factory, the one before it BatchSettlement.
+  const startBlock = Number(await played.client.getBlockNumber()) - 1
+  const addresses = { batchSettlement: address, splitterFactory: splitterFactory.address }
+  expect(await readJson(played.file)).toEqual({ [name]: { ...addresses, usdc, startBlock } })
 })
 
 test('behavior: a second run sends nothing, and finds a start block that is not on record; other networks stay on record', async () => {
@@ -94,6 +97,20 @@ test('behavior: a second run sends nothing, and finds a start block that is not 
   await deploy(played.args, played.env)
   expect(await readJson(played.file)).toEqual({ base: recorded.base })
   expect(await nonce()).toBe(sent)
+})
+
+test('behavior: where one contract is there already, only the other is sent', async () => {
+  await using played = await playNetwork('base')
+  const wallet = createWalletClient({ account: devAccount(1), transport: http(played.chain.url) })
+  const data = create2Data(batchSettlement.creationCode)
+  await wallet.sendTransaction({ chain: null, to: create2Factory, data })
+  const startBlock = Number(await played.client.getBlockNumber())
+  for (let i = 0; i < 2; i++) await played.chain.mintUsdc([address], 1n)
+
+  const { stdout } = await deploy(played.args, played.env)
+  expect(stdout.match(/^sent /gm)).toHaveLength(1)
+  expect(await played.client.getCode({ address: splitterFactory.address })).toBe(splitterFactory.runtimeCode)
+  expect(await readJson(played.file)).toMatchObject({ base: { startBlock } })
 })
 
 test('args: --help', async () => {

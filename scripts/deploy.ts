@@ -1,4 +1,4 @@
-/** `npm run deploy -- --network <name>`: puts BatchSettlement on a network and records where. */
+/** `npm run deploy -- --network <name>`: puts our contracts on a network and records where. */
 import { access, constants } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { parseArgs } from 'node:util'
@@ -10,15 +10,16 @@ import { networkVariable } from '#process/variables'
 import { isNetworkName, type NetworkName, networkNames, networks } from '#protocol/networks'
 import { devPrivateKey } from './chain/accounts.ts'
 import { fiatToken } from './chain/fiatToken.ts'
-import { DeployError, deployBatchSettlement } from './deploy/deployBatchSettlement.ts'
+import { contracts } from './deploy/contracts.ts'
+import { DeployError, deployContracts } from './deploy/deployContracts.ts'
 import { readDeploymentsFile, recordDeployment } from './deploy/deploymentsFile.ts'
 
 const committedFile = join(import.meta.dirname, '../sdk/src/protocol/deployments.json')
 
 const usage = `Usage: npm run deploy -- --network <name> [options]
 
-Deploys BatchSettlement through the CREATE2 factory, to the same address on every network, checks the code on chain
-and records address and start block. Where it is deployed already, nothing is sent and the code is checked.
+Deploys BatchSettlement and SplitterFactory through the CREATE2 factory, to the same addresses on every network, checks
+the code on chain and records addresses and start block. What is deployed already is only checked.
 
   --network <name>           ${networkNames.join(', ')}
   --deployments-file <path>  where to record it (default sdk/src/protocol/deployments.json)
@@ -66,7 +67,7 @@ async function main(): Promise<void> {
     const publicClient = (await connection.viem.getPublicClient()) as PublicClient
     const [walletClient] = await connection.viem.getWalletClients()
     if (walletClient === undefined) throw new DeployError('DEPLOYER_PRIVATE_KEY gave no account')
-    const { address, startBlock } = await deployBatchSettlement({
+    const { startBlock } = await deployContracts({
       network,
       usdc,
       publicClient,
@@ -75,7 +76,8 @@ async function main(): Promise<void> {
       log: console.log,
     })
     await recordDeployment(file, name, {
-      batchSettlement: address.toLowerCase(),
+      batchSettlement: contracts.batchSettlement.address,
+      splitterFactory: contracts.splitterFactory.address,
       usdc: usdc.toLowerCase(),
       startBlock,
     })

@@ -19,6 +19,7 @@ export function createPayees(served: ServedNetwork, platformWallet: Address, now
     [zeroAddress, 'it is the zero address'],
     [token, 'it is the USDC contract'],
     [deployment.batchSettlement.toLowerCase() as Address, 'it is the BatchSettlement contract'],
+    [deployment.splitterFactory, 'it is the SplitterFactory contract'],
     [platformWallet, "it is the platform's own wallet"],
   ])
 

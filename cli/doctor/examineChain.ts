@@ -5,14 +5,14 @@ import { networkVariable } from '#process/variables'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { formatUsdc } from '#protocol/amount'
 import { domainSeparator, eip712Domain } from '#protocol/eip3009'
-import { runtimeCode } from '../../scripts/deploy/generated/batchSettlement.ts'
+import { contracts } from '../../scripts/deploy/contracts.ts'
 import { type Check, reasonOf } from './check.ts'
 
 /** A node whose newest block is older than this has stopped; true of every network in the table. */
 const staleSeconds = 120n
 
 /**
- * Checks each RPC of a network, then, through the first that works, the token, the contract and the price feed.
+ * Checks each RPC of a network, then, through the first that works, the token, the contracts and the price feed.
  *
  * @param heads receives the head's block number by network, for the checks that compare with it.
  */
@@ -53,7 +53,8 @@ export async function* examineChain(
   }
   if (client) {
     yield await examineToken(client, settings)
-    yield await examineContract(client, settings)
+    yield await examineContract(client, settings, 'batchSettlement')
+    yield await examineContract(client, settings, 'splitterFactory')
     if (settings.network.ethUsdFeed) yield await examineFeed(client, settings.network.ethUsdFeed, settings)
   }
 }
@@ -90,14 +91,15 @@ async function examineToken(client: PublicClient, { network, deployment }: Netwo
 async function examineContract(
   client: PublicClient,
   { network, deployment }: NetworkSettings,
+  field: keyof typeof contracts,
 ): Promise<Check> {
-  const name = `${network.name}: BatchSettlement`
-  const address = deployment.batchSettlement
+  const name = `${network.name}: ${contracts[field].name}`
+  const address = deployment[field]
   const deploy = `npx tollkeeper deploy --network ${network.name}`
   try {
     const code = await client.getCode({ address })
     if (code === undefined) return { name, status: 'fail', found: `no code at ${address}`, advice: deploy }
-    if (code !== runtimeCode) {
+    if (code !== contracts[field].runtimeCode) {
       const advice = `it was deployed from other sources: ${deploy}, or check out the version that deployed it`
       return { name, status: 'fail', found: `${address} holds other code than this version's`, advice }
     }

@@ -4,8 +4,8 @@ pragma solidity 0.8.37;
 /// @title Settles many EIP-3009 authorizations in one transaction
 /// @notice Anyone may call it. It holds no money, no allowance, no storage and has no owner: it can only do what the
 /// buyers signed, which is to move their own tokens to the recipients they named. One bad item never stops the others.
-/// @dev A payment is up to two authorizations of one buyer: the provider's, then the platform's fee. The events below
-/// can be produced by anyone, with any token: only the token's own logs prove that money moved.
+/// @dev A payment is up to two authorizations of one buyer: the provider's, then the platform's fee (`settle`); or it is one,
+/// to whomever the buyer pays, such as a splitter (`settleAuthorizations`). The events below can be produced by anyone, with any token: only the token's own logs prove that money moved.
 interface IBatchSettlement {
     /// @param token The EIP-3009 token; its code must exist.
     /// @param feeRecipient Recipient of every fee authorization in this batch, as the buyers signed it.
@@ -37,6 +37,31 @@ interface IBatchSettlement {
         bytes32 vs;
         bytes32 feeR;
         bytes32 feeVs;
+    }
+
+    /// @param head As in `Payment`.
+    /// @param value The amount, in base units.
+    /// @param nonce The authorization's nonce.
+    /// @param r As in `Payment`.
+    /// @param vs As in `Payment`.
+    struct Authorization {
+        uint256 head;
+        uint256 value;
+        bytes32 nonce;
+        bytes32 r;
+        bytes32 vs;
+    }
+
+    /// @notice The splitters to sweep once the batch is settled; their platform is the batch's `feeRecipient`.
+    /// @param factory The ISplitterFactory that makes them.
+    /// @param gasLimit Most gas that all of it may use; so much is kept back from the authorizations.
+    /// @param rewardShare As ISplitterFactory has it. The caller of `settleAuthorizations` gets the rewards.
+    /// @param splits The packed terms of each, as ISplitterFactory has them; empty: nothing is swept.
+    struct Sweep {
+        address factory;
+        uint64 gasLimit;
+        uint48 rewardShare;
+        uint256[] splits;
     }
 
     /// @notice At least one authorization of the batch was settled.
@@ -100,5 +125,21 @@ interface IBatchSettlement {
         address[] calldata payees,
         Payment[] calldata payments,
         bytes[] calldata signatures
+    ) external returns (bytes memory outcomes);
+
+    /// @notice Tries each authorization, then sweeps splitters. Whatever comes of the sweep, what was settled stays.
+    /// @dev The sweep comes after `BatchSettled`, and whoever calls chooses the factory: only the token's logs prove it.
+    /// @param batch What all authorizations have in common.
+    /// @param payees The distinct recipients that `head` points into.
+    /// @param authorizations The authorizations, in the order in which they are tried.
+    /// @param signatures ERC-1271 signatures, passed on verbatim; empty if all buyers are plain accounts.
+    /// @param sweep The splitters to sweep.
+    /// @return outcomes As `settle` returns them, the fee's nibble always 0; `providerTotal` is the sum of all that settled.
+    function settleAuthorizations(
+        Batch calldata batch,
+        address[] calldata payees,
+        Authorization[] calldata authorizations,
+        bytes[] calldata signatures,
+        Sweep calldata sweep
     ) external returns (bytes memory outcomes);
 }

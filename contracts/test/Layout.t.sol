@@ -60,6 +60,20 @@ contract LayoutTest is BatchSettlement {
         require(nonce == 1 && next == 2, "payment");
     }
 
+    function test_behavior_offsetsOfAuthorization() public view {
+        IBatchSettlement.Authorization[] memory authorizations = new IBatchSettlement.Authorization[](2);
+        authorizations[1].head = 2;
+        this.checkAuthorizations(authorizations);
+    }
+
+    function checkAuthorizations(IBatchSettlement.Authorization[] calldata authorizations) external pure {
+        uint256 next;
+        assembly ("memory-safe") {
+            next := calldataload(add(authorizations.offset, AUTHORIZATION_SIZE))
+        }
+        require(next == 2, "authorization");
+    }
+
     function test_behavior_selectorsAreThoseOfUsdc() public pure {
         require(IERC3009.transferWithAuthorization.selector == 0xe3ee160e, "transferWithAuthorization");
         require(IERC3009Bytes.transferWithAuthorization.selector == 0xcf092995, "with bytes");

@@ -2,11 +2,13 @@
 pragma solidity 0.8.37;
 
 import {IERC1271} from "@openzeppelin/contracts/interfaces/IERC1271.sol";
+import {Clones} from "@openzeppelin/contracts/proxy/Clones.sol";
 import {IBatchSettlement} from "../interfaces/IBatchSettlement.sol";
 import {IFiatToken} from "./support/IFiatToken.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 
-/// @notice test/vectors/payments.json, which the SDK's tests read too: what TypeScript signs and packs, settles here.
+/// @notice test/vectors/payments.json and splitters.json, which the SDK's tests read too: what TypeScript signs and packs,
+/// settles here.
 contract VectorsTest is SettlementTest {
     string private _json;
 
@@ -133,6 +135,16 @@ contract VectorsTest is SettlementTest {
         settlement.settle(batch, payees, payments, new bytes[](0));
     }
 
+    function _vectorBatch(string memory list, uint256 i) private view returns (IBatchSettlement.Batch memory) {
+        return IBatchSettlement.Batch({
+            token: vm.parseJsonAddress(_json, _key(list, i, "batch.token")),
+            feeRecipient: vm.parseJsonAddress(_json, _key(list, i, "batch.feeRecipient")),
+            batchId: vm.parseJsonBytes32(_json, _key(list, i, "batch.batchId")),
+            trigger: uint8(vm.parseJsonUint(_json, _key(list, i, "batch.trigger"))),
+            callGasLimit: uint64(vm.parseJsonUint(_json, _key(list, i, "batch.callGasLimit")))
+        });
+    }
+
     function test_default_batchCalldata() public view {
         uint256 count = _count("batches");
         vm.assertGe(count, 1, "vectors");
@@ -154,19 +166,85 @@ contract VectorsTest is SettlementTest {
             bytes memory data = abi.encodeCall(
                 IBatchSettlement.settle,
                 (
-                    IBatchSettlement.Batch({
-                        token: vm.parseJsonAddress(_json, _key("batches", i, "batch.token")),
-                        feeRecipient: vm.parseJsonAddress(_json, _key("batches", i, "batch.feeRecipient")),
-                        batchId: vm.parseJsonBytes32(_json, _key("batches", i, "batch.batchId")),
-                        trigger: uint8(vm.parseJsonUint(_json, _key("batches", i, "batch.trigger"))),
-                        callGasLimit: uint64(vm.parseJsonUint(_json, _key("batches", i, "batch.callGasLimit")))
-                    }),
+                    _vectorBatch("batches", i),
                     batchPayees,
                     payments,
                     vm.parseJsonBytesArray(_json, _key("batches", i, "signatures"))
                 )
             );
             vm.assertEq(data, vm.parseJsonBytes(_json, _key("batches", i, "calldata")), "calldata");
+        }
+    }
+
+    function test_default_authorizationsCalldata() public view {
+        uint256 count = _count("authorizationBatches");
+        vm.assertGe(count, 2, "vectors");
+        for (uint256 i; i < count; ++i) {
+            bytes memory data = abi.encodeCall(
+                IBatchSettlement.settleAuthorizations,
+                (
+                    _vectorBatch("authorizationBatches", i),
+                    vm.parseJsonAddressArray(_json, _key("authorizationBatches", i, "payees")),
+                    _vectorAuthorizations(i),
+                    vm.parseJsonBytesArray(_json, _key("authorizationBatches", i, "signatures")),
+                    _vectorSweep(i)
+                )
+            );
+            bytes memory expected = vm.parseJsonBytes(_json, _key("authorizationBatches", i, "calldata"));
+            vm.assertEq(data, expected, "calldata");
+        }
+    }
+
+    function _vectorAuthorizations(uint256 i)
+        private
+        view
+        returns (IBatchSettlement.Authorization[] memory authorizations)
+    {
+        string[] memory names = vm.parseJsonStringArray(_json, _key("authorizationBatches", i, "payments"));
+        address[] memory batchPayees = vm.parseJsonAddressArray(_json, _key("authorizationBatches", i, "payees"));
+        authorizations = new IBatchSettlement.Authorization[](names.length);
+        uint256 signatureIndex;
+        for (uint256 k; k < names.length; ++k) {
+            uint256 vector = _find(names[k]);
+            IBatchSettlement.Payment memory payment = _packed(vector);
+            authorizations[k].head = payment.head | _indexOf(batchPayees, _address(vector, "authorization.to")) << 80;
+            authorizations[k].value = payment.values >> 128;
+            authorizations[k].nonce = payment.nonce;
+            authorizations[k].r = payment.vs == 0 ? bytes32(signatureIndex++) : payment.r;
+            authorizations[k].vs = payment.vs;
+        }
+    }
+
+    function _vectorSweep(uint256 i) private view returns (IBatchSettlement.Sweep memory sweep) {
+        sweep.factory = vm.parseJsonAddress(_json, _key("authorizationBatches", i, "sweep.factory"));
+        sweep.gasLimit = uint64(vm.parseJsonUint(_json, _key("authorizationBatches", i, "sweep.gasLimit")));
+        sweep.rewardShare = uint48(vm.parseJsonUint(_json, _key("authorizationBatches", i, "sweep.rewardShare")));
+        sweep.splits = vm.parseJsonUintArray(_json, _key("authorizationBatches", i, "sweep.splits"));
+    }
+
+    function test_default_splitters() public {
+        _json = vm.readFile("test/vectors/splitters.json");
+        uint256 count = _count("splitters");
+        vm.assertGe(count, 5, "vectors");
+        for (uint256 i; i < count; ++i) {
+            string memory name = vm.parseJsonString(_json, _key("splitters", i, "name"));
+            uint256 split = uint256(vm.parseJsonBytes32(_json, _key("splitters", i, "split")));
+            address provider = vm.parseJsonAddress(_json, _key("splitters", i, "terms.provider"));
+            vm.assertEq(address(uint160(split >> 96)), provider, name);
+            vm.assertEq(uint48(split >> 48), vm.parseJsonUint(_json, _key("splitters", i, "terms.providerShare")), name);
+            vm.assertEq(uint48(split), vm.parseJsonUint(_json, _key("splitters", i, "terms.platformShare")), name);
+            bytes memory arguments = abi.encodePacked(
+                split,
+                vm.parseJsonAddress(_json, _key("splitters", i, "terms.platform")),
+                uint48(vm.parseJsonUint(_json, _key("splitters", i, "terms.rewardShare")))
+            );
+            address splitter = Clones.predictDeterministicAddressWithImmutableArgs(
+                vm.parseJsonAddress(_json, _key("splitters", i, "implementation")),
+                arguments,
+                0,
+                vm.parseJsonAddress(_json, _key("splitters", i, "factory"))
+            );
+            vm.assertEq(splitter, vm.parseJsonAddress(_json, _key("splitters", i, "address")), name);
         }
     }
 

@@ -15,7 +15,9 @@ import {
   publicActions,
   walletActions,
 } from 'viem'
+import type { Deployment } from '#protocol/deployments'
 import { type NetworkName, networks } from '#protocol/networks'
+import { contracts } from '../deploy/contracts.ts'
 import {
   create2Address,
   create2Data,
@@ -24,7 +26,6 @@ import {
   create2FactoryTransaction,
   create2GasLimit,
 } from '../deploy/create2.ts'
-import { creationCode } from '../deploy/generated/batchSettlement.ts'
 import { adminAccountIndex, devAccount } from './accounts.ts'
 import { fiatToken, proxySlots } from './fiatToken.ts'
 import { multicall3RuntimeCode, priceFeedRuntimeCode } from './generated/predeploys.ts'
@@ -37,14 +38,14 @@ const priceFeedAbi = parseAbi(['function setAnswer(int256 answer)'])
 const mintsPerTransaction = 250
 
 export type LocalDeployments = {
-  [network: string]: { batchSettlement: Address; usdc: Address; startBlock: number }
+  [network: string]: Deployment
 }
 
 export type PrepareOptions = {
   rpcUrl: string
   network?: NetworkName
   bare?: boolean
-  withBatchSettlement?: boolean
+  withContracts?: boolean
   ethUsd?: number
 }
 
@@ -143,15 +144,23 @@ export async function prepareChain(options: PrepareOptions): Promise<PreparedCha
       await client.setCode({ address: multicall3Address, bytecode: multicall3RuntimeCode })
     }
     await deployUsdc()
-    if (options.withBatchSettlement !== false) await deploy(creationCode)
+    if (options.withContracts !== false) {
+      for (const { creationCode } of Object.values(contracts)) await deploy(creationCode)
+    }
     if (network.ethUsdFeed !== undefined) {
       await client.setCode({ address: network.ethUsdFeed, bytecode: priceFeedRuntimeCode })
       await setEthUsd(options.ethUsd ?? 3000)
     }
   }
-  const batchSettlement = create2Address(creationCode).toLowerCase() as Address
   return {
-    deployments: { [name]: { batchSettlement, usdc: usdc.toLowerCase() as Address, startBlock: 0 } },
+    deployments: {
+      [name]: {
+        batchSettlement: contracts.batchSettlement.address,
+        splitterFactory: contracts.splitterFactory.address,
+        usdc: usdc.toLowerCase() as Address,
+        startBlock: 0,
+      },
+    },
     mintUsdc,
     setMining,
     setEthUsd,

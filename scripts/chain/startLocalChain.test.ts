@@ -17,7 +17,7 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import { domainSeparator } from '#protocol/eip3009'
 import { networkNames, networks } from '#protocol/networks'
 import committed from '../../sdk/src/protocol/deployments.json' with { type: 'json' }
-import { runtimeCode } from '../deploy/generated/batchSettlement.ts'
+import { contracts } from '../deploy/contracts.ts'
 import { devAccount } from './accounts.ts'
 import { multicall3Address, prepareChain } from './prepareChain.ts'
 import { type LocalChain, startLocalChain } from './startLocalChain.ts'
@@ -36,13 +36,18 @@ function deploymentOf(chain: LocalChain) {
 test.each(networkNames)('default: plays %s', async (network) => {
   await using chain = await startLocalChain({ network })
   const client = clientOf(chain)
-  const { usdc, batchSettlement } = deploymentOf(chain)
+  const { usdc, batchSettlement, splitterFactory } = deploymentOf(chain)
   const chainId = await client.getChainId()
 
   expect(chainId).toBe(networks[network].chainId)
   expect(usdc).toBe(networks[network].usdc ?? committed.localhost.usdc)
-  expect(batchSettlement).toBe(committed[network].batchSettlement)
-  expect(await client.getCode({ address: batchSettlement })).toBe(runtimeCode)
+  expect({ batchSettlement, splitterFactory }).toEqual({
+    batchSettlement: committed[network].batchSettlement,
+    splitterFactory: committed[network].splitterFactory,
+  })
+  for (const { address, runtimeCode } of Object.values(contracts)) {
+    expect(await client.getCode({ address })).toBe(runtimeCode)
+  }
   const token = { address: usdc, abi: usdcAbi } as const
   expect(await client.readContract({ ...token, functionName: 'decimals' })).toBe(6)
   expect(await client.readContract({ ...token, functionName: 'symbol' })).toBe('USDC')

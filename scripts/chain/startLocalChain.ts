@@ -24,8 +24,8 @@ export type LocalChainOptions = {
   ethUsd?: number
   /** Leave the chain empty: no USDC, no CREATE2 factory, a block a transaction. Default false. */
   bare?: boolean
-  /** False leaves BatchSettlement out, for tests that deploy it. Default true. */
-  withBatchSettlement?: boolean
+  /** False leaves our contracts out, for tests that deploy them. Default true. */
+  withContracts?: boolean
 }
 
 export type LocalChain = {
@@ -47,7 +47,7 @@ export type LocalChain = {
 
 /**
  * Starts a real Hardhat node as a child process on loopback and puts on it what a real network has: the CREATE2
- * factory, Multicall3, USDC, BatchSettlement.
+ * factory, Multicall3, USDC, and our contracts.
  */
 export async function startLocalChain(options: LocalChainOptions = {}): Promise<LocalChain> {
   const network = options.network ?? 'localhost'
@@ -67,7 +67,7 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
       rpcUrl: url,
       network,
       bare: options.bare ?? false,
-      withBatchSettlement: options.withBatchSettlement ?? true,
+      withContracts: options.withContracts ?? true,
       ethUsd: options.ethUsd ?? 3000,
     })
     if (!options.bare) {

@@ -2,7 +2,12 @@ import { readFile, rename, writeFile } from 'node:fs/promises'
 import type { NetworkName } from '#protocol/networks'
 
 /** A network's entry as the file has it; `startBlock` is null where the contract isn't deployed yet. */
-export type RecordedDeployment = { batchSettlement: string; usdc: string; startBlock: number | null }
+export type RecordedDeployment = {
+  batchSettlement: string
+  splitterFactory: string
+  usdc: string
+  startBlock: number | null
+}
 
 type DeploymentsFile = { [network: string]: RecordedDeployment }
 

@@ -3,6 +3,7 @@ import { generateMacaroons } from './macaroons.ts'
 import { generatePayloads } from './payloads.ts'
 import { generatePayments } from './payments.ts'
 import { generateReceipts } from './receipts.ts'
+import { generateSplitters } from './splitters.ts'
 import { generateTiers } from './tiers.ts'
 
 // `node test/vectors/generate.ts` writes the vector files anew. A test compares them with what is committed.
@@ -12,6 +13,7 @@ export const generators: Record<string, () => unknown> = {
   'payloads.json': generatePayloads,
   'payments.json': generatePayments,
   'receipts.json': generateReceipts,
+  'splitters.json': generateSplitters,
   'tiers.json': generateTiers,
 }
 

@@ -33,6 +33,13 @@ const settleAbi = parseAbi([
   'function settle(Batch batch, address[] payees, Payment[] payments, bytes[] signatures) returns (bytes outcomes)',
 ])
 
+const settleAuthorizationsAbi = parseAbi([
+  'struct Batch { address token; address feeRecipient; bytes32 batchId; uint8 trigger; uint64 callGasLimit; }',
+  'struct Authorization { uint256 head; uint256 value; bytes32 nonce; bytes32 r; bytes32 vs; }',
+  'struct Sweep { address factory; uint64 gasLimit; uint48 rewardShare; uint256[] splits; }',
+  'function settleAuthorizations(Batch batch, address[] payees, Authorization[] authorizations, bytes[] signatures, Sweep sweep) returns (bytes outcomes)',
+])
+
 const domains = {
   base: {
     name: 'USD Coin',
@@ -272,15 +279,42 @@ async function paymentVector(from: Case) {
   }
 }
 
+const batch = {
+  token: domains.base.verifyingContract,
+  feeRecipient: platform,
+  batchId: word('batch id'),
+  trigger: 1,
+  callGasLimit: 150_000n,
+} as const
+
+/** One call of `settleAuthorizations` with the payments' first authorizations, and splitters to sweep. */
+async function authorizationsVector(names: readonly string[], splits: readonly bigint[]) {
+  const payees: Address[] = []
+  const authorizations = []
+  const signatures: Hex[] = []
+  for (const name of names) {
+    const from = cases.find((candidate) => candidate.name === name)
+    if (!from) throw new Error(`No case is named ${name}`)
+    if (!payees.includes(from.payee)) payees.push(from.payee)
+    const { packed } = await pack(from, payees.indexOf(from.payee), signatures.length)
+    const { head, nonce, r, vs } = packed
+    if (from.walletSignatures) signatures.push(from.walletSignatures.provider)
+    authorizations.push({ head: BigInt(head), value: from.value, nonce, r, vs })
+  }
+  const sweep = { factory: account('factory').address, gasLimit: 250_000n, rewardShare: 1, splits }
+  const args = [batch, payees, authorizations, signatures, sweep] as const
+  return {
+    batch: { ...batch, callGasLimit: batch.callGasLimit.toString() },
+    payments: names,
+    payees,
+    signatures,
+    sweep: { ...sweep, gasLimit: sweep.gasLimit.toString(), splits: splits.map(String) },
+    calldata: encodeFunctionData({ abi: settleAuthorizationsAbi, args }),
+  }
+}
+
 /** One call of `settle` with several payments: payees and signatures are shared lists that the payments point into. */
 async function batchVector(names: readonly string[]) {
-  const batch = {
-    token: domains.base.verifyingContract,
-    feeRecipient: platform,
-    batchId: word('batch id'),
-    trigger: 1,
-    callGasLimit: 150_000n,
-  } as const
   const payees: Address[] = []
   const payments = []
   const signatures: Hex[] = []
@@ -322,6 +356,18 @@ export async function generatePayments() {
         'one authorization alone',
         'bound nonces',
       ]),
+    ],
+    authorizationBatches: [
+      await authorizationsVector(['one authorization alone'], []),
+      await authorizationsVector(
+        [
+          'random nonces',
+          'bound nonces, another buyer and payee',
+          'contract wallet',
+          'one authorization alone',
+        ],
+        [(BigInt(provider) << 96n) | (9n << 48n) | 1n, 2n ** 256n - 1n],
+      ),
     ],
   }
 }

@@ -2,6 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IBatchSettlement} from "../../interfaces/IBatchSettlement.sol";
+import {ISplitterFactory} from "../../interfaces/ISplitterFactory.sol";
 
 /// @notice Says yes to every authorization and moves nothing.
 contract YesToken {
@@ -19,6 +20,10 @@ contract NoToken {
 
 /// @notice Moves nothing; refuses amounts of more than one, at length.
 contract LongWindedToken {
+    function balanceOf(address) external pure returns (uint256) {
+        return 1_000;
+    }
+
     function authorizationState(address, bytes32) external pure returns (bool) {
         return false;
     }
@@ -34,7 +39,14 @@ contract LongWindedToken {
         bytes32,
         bytes32
     ) external pure {
-        if (value <= 1) return;
+        if (value > 1) _refuse();
+    }
+
+    function transfer(address, uint256) external pure returns (bool) {
+        _refuse();
+    }
+
+    function _refuse() private pure {
         assembly {
             mstore(0, not(0))
             mstore(0x40, 0)
@@ -105,5 +117,59 @@ contract Twice {
         (bool success, bytes memory answer) = address(settlement).call(data);
         require(success, "a batch failed");
         return abi.decode(answer, (bytes));
+    }
+}
+
+/// @notice Has whatever anybody asks for, and answers every transfer with false.
+contract FalseToken {
+    function balanceOf(address) external pure returns (uint256) {
+        return 1_000;
+    }
+
+    function transfer(address, uint256) external pure returns (bool) {
+        return false;
+    }
+}
+
+/// @notice Burns all the gas that a transfer is given.
+contract BurningToken {
+    function balanceOf(address) external pure returns (uint256) {
+        return 1_000;
+    }
+
+    function transfer(address, uint256) external pure returns (bool) {
+        assembly ("memory-safe") {
+            for {} 1 {} {}
+        }
+        return true;
+    }
+}
+
+/// @notice Sweeps the sender once more before each transfer.
+contract ReentrantTransfers {
+    ISplitterFactory private immutable FACTORY;
+    address private immutable PLATFORM;
+    uint256[] private _splits;
+    bool private _inside;
+    mapping(address account => uint256) public balanceOf;
+
+    constructor(ISplitterFactory factory, uint256 split, address platform) {
+        (FACTORY, PLATFORM) = (factory, platform);
+        _splits.push(split);
+    }
+
+    function mint(address to, uint256 amount) external {
+        balanceOf[to] += amount;
+    }
+
+    function transfer(address to, uint256 amount) external returns (bool) {
+        if (!_inside) {
+            _inside = true;
+            FACTORY.sweep(address(this), PLATFORM, 0, _splits, msg.sender);
+            _inside = false;
+        }
+        balanceOf[msg.sender] -= amount;
+        balanceOf[to] += amount;
+        return true;
     }
 }

@@ -1,12 +1,17 @@
 import { describe, expect, test } from 'vitest'
 import { committedDeployments, parseDeployments } from './deployments.ts'
 
-const entry = { batchSettlement: `0x${'Ab'.repeat(20)}`, usdc: `0x${'cd'.repeat(20)}`, startBlock: 12 }
+const entry = {
+  batchSettlement: `0x${'Ab'.repeat(20)}`,
+  splitterFactory: `0x${'ef'.repeat(20)}`,
+  usdc: `0x${'cd'.repeat(20)}`,
+  startBlock: 12,
+}
 
 describe('parseDeployments', () => {
   test('default', () => {
     expect(parseDeployments({ base: { ...entry, transactionHash: '0x' } })).toEqual({
-      base: { batchSettlement: `0x${'ab'.repeat(20)}`, usdc: `0x${'cd'.repeat(20)}`, startBlock: 12 },
+      base: { ...entry, batchSettlement: `0x${'ab'.repeat(20)}` },
     })
   })
 
@@ -16,6 +21,7 @@ describe('parseDeployments', () => {
 
   test.each([
     ['network', { solana: entry }, /solana/],
+    ['missing factory', { base: { ...entry, splitterFactory: undefined } }, /base\.splitterFactory/],
     ['address', { base: { ...entry, usdc: '0x1' } }, /base\.usdc/],
     ['start block', { base: { ...entry, startBlock: -1 } }, /base\.startBlock/],
     ['missing start block', { base: { ...entry, startBlock: undefined } }, /base\.startBlock/],
@@ -27,6 +33,7 @@ describe('parseDeployments', () => {
 })
 
 test('behavior: the committed file names one contract address for every network', () => {
-  const addresses = new Set(Object.values(committedDeployments).map(({ batchSettlement }) => batchSettlement))
-  expect(addresses.size).toBe(1)
+  const deployments = Object.values(committedDeployments)
+  expect(new Set(deployments.map(({ batchSettlement }) => batchSettlement)).size).toBe(1)
+  expect(new Set(deployments.map(({ splitterFactory }) => splitterFactory)).size).toBe(1)
 })

@@ -2,11 +2,12 @@ import type { Address } from 'viem'
 import committed from './deployments.json' with { type: 'json' }
 import { isNetworkName, type NetworkName, networkNames } from './networks.ts'
 
-/** Where BatchSettlement is deployed on a network. Addresses are lower-case. */
+/** Where our contracts are deployed on a network. Addresses are lower-case. */
 export type Deployment = {
   batchSettlement: Address
+  splitterFactory: Address
   usdc: Address
-  /** The block that created the contract. Earlier ones hold nothing of ours. */
+  /** The block that created BatchSettlement. Earlier ones hold nothing of ours. */
   startBlock: number
 }
 
@@ -15,10 +16,11 @@ export type Deployments = Partial<Record<NetworkName, Deployment>>
 const addressPattern = /^0x[0-9a-fA-F]{40}$/
 
 /**
- * Reads a deployments file: `{ "<network>": { "batchSettlement": "0x…", "usdc": "0x…", "startBlock": 123 } }`.
+ * Reads a deployments file:
+ * `{ "<network>": { "batchSettlement": "0x…", "splitterFactory": "0x…", "usdc": "0x…", "startBlock": 123 } }`.
  *
- * Leaves out a network whose `startBlock` is null: CREATE2 reserves the same address on every network, but the contract
- * isn't deployed there yet. Drops fields that it doesn't know.
+ * Leaves out a network whose `startBlock` is null: CREATE2 reserves the same addresses on every network, but nothing is
+ * deployed there yet. Drops fields that it doesn't know.
  *
  * @throws {TypeError} naming the network and field that is wrong.
  */
@@ -39,7 +41,7 @@ export function parseDeployments(json: unknown): Deployments {
 export const committedDeployments: Deployments = parseDeployments(committed)
 
 function parseDeployment(name: string, entry: unknown): Deployment | undefined {
-  const { batchSettlement, usdc, startBlock } = (entry ?? {}) as Record<string, unknown>
+  const { batchSettlement, splitterFactory, usdc, startBlock } = (entry ?? {}) as Record<string, unknown>
   const address = (field: string, value: unknown): Address => {
     if (typeof value !== 'string' || !addressPattern.test(value)) {
       throw new TypeError(`Deployments: ${name}.${field} must be an address, got ${JSON.stringify(value)}`)
@@ -54,6 +56,7 @@ function parseDeployment(name: string, entry: unknown): Deployment | undefined {
   }
   return {
     batchSettlement: address('batchSettlement', batchSettlement),
+    splitterFactory: address('splitterFactory', splitterFactory),
     usdc: address('usdc', usdc),
     startBlock,
   }

@@ -59,13 +59,23 @@ export {
   decodeSettle,
   type EncodedSettle,
   encodeSettle,
+  encodeSettleAuthorizations,
   type Outcome,
+  type PackedAuthorization,
   type Payment,
   type PaymentOutcome,
   type SettlementItem,
+  type Sweep,
   settlementItems,
   type Trigger,
   triggerCodes,
 } from './settlement.ts'
+export {
+  encodeSplit,
+  type SplitterShares,
+  type SplitterTerms,
+  splitterAddress,
+  splitterShares,
+} from './splitter.ts'
 export { effectiveRate, type FeeSchedule, type Split, splitPrice, type Tier } from './tier.ts'
 export { encodePaymentHeader, parsePaymentHeader, type X402Payment } from './x402.ts'

@@ -10,6 +10,7 @@ import {
   decodeSettle,
   encodePayment,
   encodeSettle,
+  encodeSettleAuthorizations,
   type SettlementItem,
   settlementItems,
   triggerCodes,
@@ -94,6 +95,43 @@ describe('encodeSettle', () => {
   })
 })
 
+const batchOf = ({ batch }: (typeof vectors.batches)[number]) => ({
+  token: batch.token.toLowerCase() as Address,
+  feeRecipient: batch.feeRecipient.toLowerCase() as Address,
+  batchId: batch.batchId as Hex,
+  trigger: batch.trigger,
+  callGasLimit: BigInt(batch.callGasLimit),
+})
+
+describe('encodeSettleAuthorizations', () => {
+  test.each(vectors.authorizationBatches)('default: $payments.length payments, and back', (vector) => {
+    const { payments, payees, signatures, calldata } = vector
+    const authorizations = payments.map((name) => itemOf(vectorOf(name)).authorization)
+    const sweep = {
+      factory: vector.sweep.factory.toLowerCase() as Address,
+      gasLimit: BigInt(vector.sweep.gasLimit),
+      rewardShare: vector.sweep.rewardShare,
+      splits: vector.sweep.splits.map(BigInt),
+    }
+    const encoded = encodeSettleAuthorizations(batchOf(vector), authorizations, sweep)
+    expect(encoded.calldata).toBe(calldata)
+    expect(encoded.payees).toEqual(payees.map((payee) => payee.toLowerCase()))
+    expect(encoded.signatures).toEqual(signatures)
+    expect(decodeSettle(calldata as Hex)).toEqual({
+      batch: batchOf(vector),
+      items: authorizations.map((authorization) => ({ authorization })),
+      sweep,
+    })
+  })
+
+  test('args: without a sweep', () => {
+    const batch = batchOf(vectors.batches[0] as (typeof vectors.batches)[number])
+    const { authorization } = itemOf(vectorOf('one authorization alone'))
+    const { sweep } = decodeSettle(encodeSettleAuthorizations(batch, [authorization]).calldata)
+    expect(sweep?.splits).toEqual([])
+  })
+})
+
 describe('decodeSettle', () => {
   test.each(vectors.batches)('default: $payments.length payments', ({ batch, payments, calldata }) => {
     expect(decodeSettle(calldata as Hex)).toEqual({
@@ -157,6 +195,28 @@ describe('decodeSettle', () => {
     fc.assert(
       fc.property(both, ([one, items]) => {
         expect(decodeSettle(encodeSettle(one, items).calldata)).toEqual({ batch: one, items })
+      }),
+    )
+  })
+
+  test('behavior: reads back whatever encodeSettleAuthorizations writes', () => {
+    const authorization = fc.record({
+      ...{ from: hex(20), to: recipient, value: uint(256n), nonce: hex(32), signature },
+      ...{ validAfter: uint(40n), validBefore: uint(40n) },
+    })
+    const sweep = fc.record({
+      factory: hex(20),
+      gasLimit: uint(64n),
+      rewardShare: fc.integer({ min: 0, max: 2 ** 48 - 1 }),
+      splits: fc.array(uint(256n), { maxLength: 4 }),
+    })
+    const all = fc.array(authorization, { maxLength: 8 })
+    const batch = batchOf(vectors.batches[0] as (typeof vectors.batches)[number])
+    fc.assert(
+      fc.property(all, sweep, (authorizations, sweep) => {
+        const { calldata } = encodeSettleAuthorizations(batch, authorizations, sweep)
+        const items = authorizations.map((authorization) => ({ authorization }))
+        expect(decodeSettle(calldata)).toEqual({ batch, items, sweep })
       }),
     )
   })

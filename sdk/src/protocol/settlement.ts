@@ -75,6 +75,20 @@ export type Payment = {
   feeVs: Hex
 }
 
+/** The contract's `Authorization` struct: a payment that is one signature. */
+export type PackedAuthorization = { head: bigint; value: bigint; nonce: Hex; r: Hex; vs: Hex }
+
+/** The contract's `Sweep` struct: the splitters to sweep once a batch is settled. Their platform is its `feeRecipient`. */
+export type Sweep = {
+  factory: Address
+  /** Most gas that all of it may use; so much is kept back from the authorizations. */
+  gasLimit: bigint
+  /** As in the terms of each splitter. */
+  rewardShare: number
+  /** The packed terms of each: {@link encodeSplit}. Empty: nothing is swept. */
+  splits: bigint[]
+}
+
 /** The calldata of one batch, and the arguments that it encodes. */
 export type EncodedSettle = {
   payees: Address[]
@@ -86,6 +100,7 @@ export type EncodedSettle = {
 }
 
 const zeroWord: Hex = `0x${'0'.repeat(64)}`
+const noSweep: Sweep = { factory: `0x${'0'.repeat(40)}`, gasLimit: 0n, rewardShare: 0, splits: [] }
 
 /**
  * Returns the items that settle a payment: one item for both authorizations, or two where the contract can't take them
@@ -124,11 +139,11 @@ export function encodePayment(
   payeeIndex: number,
   addSignature: (signature: Hex) => number,
 ): Payment {
-  const { from, value, validAfter, validBefore, nonce } = authorization
+  const { value, nonce } = authorization
   const own = encodeSignature(authorization.signature, addSignature)
   const feeSignature = fee ? encodeSignature(fee.signature, addSignature) : { r: zeroWord, vs: zeroWord }
   return {
-    head: (BigInt(from) << 96n) | (BigInt(payeeIndex) << 80n) | (validAfter << 40n) | validBefore,
+    head: encodeHead(authorization, payeeIndex),
     values: (value << 128n) | (fee?.value ?? 0n),
     nonce,
     feeNonce: fee && fee.nonce !== feeNonce(nonce) ? fee.nonce : zeroWord,
@@ -168,7 +183,7 @@ export function encodePayment(
  * // [ '0xbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' ]
  */
 export function encodeSettle(batch: Batch, items: readonly SettlementItem[]): EncodedSettle {
-  const payeeIndexes = new Map<Address, number>()
+  const { payees, indexOf } = collectPayees()
   const signatures: Hex[] = []
   const addSignature = (signature: Hex) => signatures.push(signature) - 1
   const payments = items.map((item, position) => {
@@ -178,15 +193,8 @@ export function encodeSettle(batch: Batch, items: readonly SettlementItem[]): En
         `Item ${position}: its fee has another payer, window or recipient, or no value or nonce`,
       )
     }
-    let payeeIndex = payeeIndexes.get(authorization.to)
-    if (payeeIndex === undefined) {
-      payeeIndex = payeeIndexes.size
-      if (payeeIndex > 0xffff) throw new TypeError('A batch has at most 65,536 payees')
-      payeeIndexes.set(authorization.to, payeeIndex)
-    }
-    return encodePayment(item, payeeIndex, addSignature)
+    return encodePayment(item, indexOf(authorization.to), addSignature)
   })
-  const payees = [...payeeIndexes.keys()]
   const calldata = encodeFunctionData({
     abi: batchSettlementAbi,
     functionName: 'settle',
@@ -196,10 +204,62 @@ export function encodeSettle(batch: Batch, items: readonly SettlementItem[]): En
 }
 
 /**
- * Reads the calldata that {@link encodeSettle} wrote: the batch, and its items with the payers' signatures.
+ * Packs a batch of payments that are one signature each into the calldata of BatchSettlement's `settleAuthorizations`.
+ * Each goes to whomever its payer pays: a splitter, or anybody else.
  *
- * @param calldata of a call of `settle`, addresses and hex in any case.
- * @returns addresses and hex in lower-case.
+ * @param batch as for {@link encodeSettle}; its `feeRecipient` is the platform of the splitters.
+ * @param authorizations as {@link parsePayload} returns them.
+ * @param sweep the splitters to sweep in the same transaction. Default: none.
+ * @throws {TypeError} for a batch with over 65,536 recipients.
+ * @example
+ * import { type Batch, encodeSettleAuthorizations, encodeSplit, type SignedAuthorization } from '@tollkeeper/sdk/protocol'
+ *
+ * export function settleAndSweep(batch: Batch, paid: SignedAuthorization[], factory: `0x${string}`) {
+ *   const split = encodeSplit({ provider: `0x${'b'.repeat(40)}`, providerShare: 19n, platformShare: 1n })
+ *   const sweep = { factory, gasLimit: 100_000n, rewardShare: 0, splits: [split] }
+ *   return encodeSettleAuthorizations(batch, paid, sweep).calldata
+ * }
+ */
+export function encodeSettleAuthorizations(
+  batch: Batch,
+  authorizations: readonly SignedAuthorization[],
+  sweep: Sweep = noSweep,
+): { payees: Address[]; authorizations: PackedAuthorization[]; signatures: Hex[]; calldata: Hex } {
+  const { payees, indexOf } = collectPayees()
+  const signatures: Hex[] = []
+  const packed = authorizations.map((authorization): PackedAuthorization => {
+    const { to, value, nonce, signature } = authorization
+    const { r, vs } = encodeSignature(signature, (long) => signatures.push(long) - 1)
+    return { head: encodeHead(authorization, indexOf(to)), value, nonce, r, vs }
+  })
+  const calldata = encodeFunctionData({
+    abi: batchSettlementAbi,
+    functionName: 'settleAuthorizations',
+    args: [batch, payees, packed, signatures, sweep],
+  })
+  return { payees, authorizations: packed, signatures, calldata }
+}
+
+/** The distinct recipients of a batch, in the order in which they are asked for. */
+function collectPayees(): { payees: Address[]; indexOf: (payee: Address) => number } {
+  const payees: Address[] = []
+  const indexes = new Map<Address, number>()
+  const indexOf = (payee: Address) => {
+    const known = indexes.get(payee)
+    if (known !== undefined) return known
+    if (payees.length > 0xffff) throw new TypeError('A batch has at most 65,536 payees')
+    indexes.set(payee, payees.length)
+    return payees.push(payee) - 1
+  }
+  return { payees, indexOf }
+}
+
+/**
+ * Reads the calldata that {@link encodeSettle} or {@link encodeSettleAuthorizations} wrote: the batch, and its items with
+ * the payers' signatures. A payment that is one signature is an item without a fee.
+ *
+ * @param calldata of a call of `settle` or `settleAuthorizations`, addresses and hex in any case.
+ * @returns addresses and hex in lower-case; `sweep` only of `settleAuthorizations`.
  * @throws {TypeError} for a call of another function, or one that refers to a payee or signature that it doesn't carry.
  * @example
  * import { decodeSettle } from '@tollkeeper/sdk/protocol'
@@ -210,16 +270,40 @@ export function encodeSettle(batch: Batch, items: readonly SettlementItem[]): En
  *   return decodeSettle(input).items
  * }
  */
-export function decodeSettle(calldata: Hex): { batch: Batch; items: SettlementItem[] } {
+export function decodeSettle(calldata: Hex): { batch: Batch; items: SettlementItem[]; sweep?: Sweep } {
   const call = decodeFunctionData({ abi: batchSettlementAbi, data: calldata })
-  if (call.functionName !== 'settle')
-    throw new TypeError(`A call of settle was expected, got ${call.functionName}`)
-  const [{ token, feeRecipient, ...batch }, payees, payments, signatures] = call.args
-  const recipient = feeRecipient.toLowerCase() as Address
-  return {
-    batch: { ...batch, token: token.toLowerCase() as Address, feeRecipient: recipient },
-    items: payments.map((payment) => decodePayment(payment, payees, recipient, signatures)),
+  if (call.functionName === 'settle') {
+    const [args, payees, payments, signatures] = call.args
+    const batch = decodeBatch(args)
+    return {
+      batch,
+      items: payments.map((payment) => decodePayment(payment, payees, batch.feeRecipient, signatures)),
+    }
   }
+  if (call.functionName === 'settleAuthorizations') {
+    const [batch, payees, authorizations, signatures, { factory, splits, ...sweep }] = call.args
+    return {
+      batch: decodeBatch(batch),
+      items: authorizations.map((packed) => ({
+        authorization: decodeAuthorization(packed, payees, signatures),
+      })),
+      sweep: { ...sweep, factory: lower(factory), splits: [...splits] },
+    }
+  }
+  throw new TypeError(`A call of settle or settleAuthorizations was expected, got ${call.functionName}`)
+}
+
+function decodeBatch({ token, feeRecipient, ...batch }: Batch): Batch {
+  return { ...batch, token: lower(token), feeRecipient: lower(feeRecipient) }
+}
+
+function decodeAuthorization(
+  { head, value, nonce, r, vs }: PackedAuthorization,
+  payees: readonly Address[],
+  signatures: readonly Hex[],
+): SignedAuthorization {
+  const { to, ...shared } = decodeHead(head, payees, nonce)
+  return { ...shared, to, value, nonce, signature: decodeSignature(r, vs, signatures) }
 }
 
 /** The reverse of {@link encodePayment}. */
@@ -229,16 +313,10 @@ function decodePayment(
   feeRecipient: Address,
   signatures: readonly Hex[],
 ): SettlementItem {
-  const payee = payees[Number(bits(head, 80n, 16n))]
-  if (!payee) throw new TypeError(`The payment with nonce ${nonce} names a payee that the batch doesn't have`)
-  const shared = {
-    from: `0x${(head >> 96n).toString(16).padStart(40, '0')}` as Address,
-    validAfter: bits(head, 40n, 40n),
-    validBefore: bits(head, 0n, 40n),
-  }
+  const { to, ...shared } = decodeHead(head, payees, nonce)
   const authorization = {
     ...shared,
-    to: payee.toLowerCase() as Address,
+    to,
     value: values >> 128n,
     nonce,
     signature: decodeSignature(packed.r, packed.vs, signatures),
@@ -253,6 +331,26 @@ function decodePayment(
     signature: decodeSignature(packed.feeR, packed.feeVs, signatures),
   }
   return { authorization, fee }
+}
+
+function encodeHead({ from, validAfter, validBefore }: SignedAuthorization, payeeIndex: number): bigint {
+  return (BigInt(from) << 96n) | (BigInt(payeeIndex) << 80n) | (validAfter << 40n) | validBefore
+}
+
+/** The reverse of {@link encodeHead}. */
+function decodeHead(head: bigint, payees: readonly Address[], nonce: Hex) {
+  const payee = payees[Number(bits(head, 80n, 16n))]
+  if (!payee) throw new TypeError(`The payment with nonce ${nonce} names a payee that the batch doesn't have`)
+  return {
+    from: `0x${(head >> 96n).toString(16).padStart(40, '0')}` as Address,
+    to: lower(payee),
+    validAfter: bits(head, 40n, 40n),
+    validBefore: bits(head, 0n, 40n),
+  }
+}
+
+function lower(address: Address): Address {
+  return address.toLowerCase() as Address
 }
 
 function bits(word: bigint, from: bigint, count: bigint): bigint {

@@ -3,7 +3,6 @@ import {
   type Address,
   type Chain,
   formatEther,
-  type Hash,
   isAddressEqual,
   type PublicClient,
   parseEther,
@@ -13,15 +12,14 @@ import {
 import { usdcAbi } from '#protocol/abi/usdc'
 import { domainSeparator } from '#protocol/eip3009'
 import type { Network } from '#protocol/networks'
+import { type Contract, contracts } from './contracts.ts'
 import {
-  create2Address,
   create2Data,
   create2Factory,
   create2FactoryDeployer,
   create2FactoryTransaction,
   create2GasLimit,
 } from './create2.ts'
-import { creationCode, runtimeCode } from './generated/batchSettlement.ts'
 
 /** Why a deployment can't go on; its message says what to do. */
 export class DeployError extends Error {
@@ -39,55 +37,67 @@ export type DeployOptions = {
   log: (line: string) => void
 }
 
-export type DeployResult = {
-  address: Address
-  /** The block in which the contract came to be. */
-  startBlock: number
-  /** Undefined where it was there already. */
-  transactionHash: Hash | undefined
-}
-
 /** What the keyless factory transaction costs: 100,000 gas at its fixed 100 gwei. */
 const factoryCost = parseEther('0.01')
 
 /**
- * Deploys BatchSettlement through the CREATE2 factory, or verifies the one that is there: the code on chain must be
- * the compiled code, byte for byte.
+ * Deploys our contracts through the CREATE2 factory, or verifies those that are there: the code on chain must be the
+ * compiled code, byte for byte.
  *
+ * @returns the block in which BatchSettlement came to be.
  * @throws {DeployError} before anything is sent, if the chain, the token or the deployer isn't what it should be.
  */
-export async function deployBatchSettlement(options: DeployOptions): Promise<DeployResult> {
+export async function deployContracts(options: DeployOptions): Promise<{ startBlock: number }> {
   const { network, publicClient, log } = options
-  const address = create2Address(creationCode)
   await requireChain(options)
   log(`network   ${network.name} (chain id ${network.chainId})`)
-  log(`contract  ${address} (CREATE2, the same on every network)`)
 
-  const existing = await publicClient.getCode({ address })
-  if (existing !== undefined) {
-    requireCode(address, existing)
-    const startBlock = options.recordedStartBlock ?? (await findStartBlock(publicClient, address))
-    log(`already deployed in block ${startBlock}, and its code is ours; nothing to send`)
-    return { address, startBlock, transactionHash: undefined }
+  const missing: Contract[] = []
+  for (const contract of Object.values(contracts)) {
+    const { name, address } = contract
+    const code = await publicClient.getCode({ address })
+    if (code === undefined) missing.push(contract)
+    else requireCode(contract, code)
+    log(`contract  ${name} ${address} (CREATE2, the same on every network)${code ? ', here already' : ''}`)
   }
+  if (missing.length > 0) {
+    await requireFunds(options, missing)
+    await requireFactory(options)
+  }
+  let startBlock: number | undefined
+  for (const contract of missing) {
+    const block = await deploy(options, contract)
+    if (contract === contracts.batchSettlement) startBlock = block
+  }
+  startBlock ??=
+    options.recordedStartBlock ?? (await findStartBlock(publicClient, contracts.batchSettlement.address))
+  if (missing.length === 0) {
+    log(`already deployed in block ${startBlock}, and the code is ours; nothing to send`)
+  }
+  return { startBlock }
+}
 
-  await requireFunds(options)
-  await requireFactory(options)
-  const transactionHash = await options.walletClient.sendTransaction({
-    account: options.walletClient.account,
+/** @returns the block in which the contract came to be. */
+async function deploy(
+  { walletClient, publicClient, log }: DeployOptions,
+  contract: Contract,
+): Promise<number> {
+  const { name, address, creationCode } = contract
+  const hash = await walletClient.sendTransaction({
+    account: walletClient.account,
     chain: null,
     to: create2Factory,
     data: create2Data(creationCode),
     gas: create2GasLimit(creationCode),
   })
-  log(`sent      ${transactionHash}`)
-  const receipt = await publicClient.waitForTransactionReceipt({ hash: transactionHash })
-  if (receipt.status !== 'success') {
-    throw new DeployError(`the deployment ${transactionHash} reverted; look at it in a block explorer`)
+  log(`sent      ${hash}`)
+  const { status, blockNumber, gasUsed } = await publicClient.waitForTransactionReceipt({ hash })
+  if (status !== 'success') {
+    throw new DeployError(`the deployment ${hash} of ${name} reverted; look at it in a block explorer`)
   }
-  requireCode(address, await publicClient.getCode({ address }))
-  log(`deployed in block ${receipt.blockNumber} for ${receipt.gasUsed} gas; its code is ours`)
-  return { address, startBlock: Number(receipt.blockNumber), transactionHash }
+  requireCode(contract, await publicClient.getCode({ address }))
+  log(`deployed  ${name} in block ${blockNumber} for ${gasUsed} gas; its code is ours`)
+  return Number(blockNumber)
 }
 
 async function requireChain({ network, usdc, publicClient }: DeployOptions): Promise<void> {
@@ -113,21 +123,25 @@ async function requireChain({ network, usdc, publicClient }: DeployOptions): Pro
   }
 }
 
-function requireCode(address: Address, code: string | undefined): void {
+function requireCode({ name, address, runtimeCode }: Contract, code: string | undefined): void {
   if (code === runtimeCode) return
   throw new DeployError(
-    `the code at ${address} isn't ours: ${code === undefined ? 'there is none' : 'it differs'}; build with the pinned compiler (npm ci) and try again`,
+    `the code of ${name} at ${address} isn't ours: ${code === undefined ? 'there is none' : 'it differs'}; build with the pinned compiler (npm ci) and try again`,
   )
 }
 
-async function requireFunds({ network, publicClient, walletClient, log }: DeployOptions): Promise<void> {
+async function requireFunds(
+  { network, publicClient, walletClient, log }: DeployOptions,
+  missing: readonly Contract[],
+): Promise<void> {
   const deployer = walletClient.account.address
   const [balance, { maxFeePerGas }, factory] = await Promise.all([
     publicClient.getBalance({ address: deployer }),
     publicClient.estimateFeesPerGas(),
     publicClient.getCode({ address: create2Factory }),
   ])
-  const needed = create2GasLimit(creationCode) * maxFeePerGas + (factory === undefined ? factoryCost : 0n)
+  const gas = missing.reduce((sum, { creationCode }) => sum + create2GasLimit(creationCode), 0n)
+  const needed = gas * maxFeePerGas + (factory === undefined ? factoryCost : 0n)
   log(
     `deployer  ${deployer} with ${formatEther(balance)} of the chain's coin; at most ${formatEther(needed)} needed`,
   )

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+pragma solidity 0.8.37;
+
+/// @title Why the last call failed
+library Reason {
+    /// An Error(string) of up to 64 characters.
+    uint256 private constant MAX_SIZE = 132;
+    /// A `bytes` of MAX_SIZE: its length, and whole words.
+    uint256 private constant MEMORY = 0xc0;
+
+    /// The last call's answer, cut so that no callee can make its caller pay for a long one.
+    function read() internal pure returns (bytes memory reason) {
+        assembly ("memory-safe") {
+            let size := returndatasize()
+            if gt(size, MAX_SIZE) { size := MAX_SIZE }
+            reason := mload(0x40)
+            mstore(0x40, add(reason, MEMORY))
+            mstore(reason, size)
+            returndatacopy(add(reason, 0x20), 0, size)
+        }
+    }
+}

@@ -1,0 +1,17 @@
+import type { Address, Hex } from 'viem'
+import { create2Address } from './create2.ts'
+import * as batchSettlement from './generated/batchSettlement.ts'
+import * as splitterFactory from './generated/splitterFactory.ts'
+
+/** A contract of ours, which has one address on every network. */
+export type Contract = { name: string; address: Address; creationCode: Hex; runtimeCode: Hex }
+
+/** By the name that a deployments file has for each. */
+export const contracts = {
+  batchSettlement: toContract('BatchSettlement', batchSettlement),
+  splitterFactory: toContract('SplitterFactory', splitterFactory),
+}
+
+function toContract(name: string, code: Pick<Contract, 'creationCode' | 'runtimeCode'>): Contract {
+  return { name, address: create2Address(code.creationCode).toLowerCase() as Address, ...code }
+}

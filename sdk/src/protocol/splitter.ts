@@ -1,0 +1,121 @@
+import { type Address, concatHex, getContractAddress, type Hex, keccak256, numberToHex } from 'viem'
+
+/** What a splitter pays to whom: its address follows from this and from the factory, on every network. */
+export type SplitterTerms = {
+  provider: Address
+  platform: Address
+  /** Parts of the provider, < 2^48. */
+  providerShare: bigint
+  /** Parts of the platform, < 2^48. */
+  platformShare: bigint
+  /** Parts of whoever sweeps, < 2^48. Default 0. */
+  rewardShare?: bigint
+}
+
+/** The shares of a splitter, in lowest terms. */
+export type SplitterShares = Required<Pick<SplitterTerms, 'providerShare' | 'platformShare' | 'rewardShare'>>
+
+const maxShare = 2n ** 48n - 1n
+
+/**
+ * Returns the shares that split a price exactly: all prices with the same percentage have the same.
+ *
+ * @param price USDC base units, over 0.
+ * @param fee what the platform receives of it, the reward included, in base units.
+ * @param reward what whoever sweeps receives of the fee, in base units.
+ * @throws {RangeError} for a fee over the price, a reward over the fee, or a share of 2^48 or more.
+ * @example
+ * import { splitterShares } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(splitterShares(50_000n, 2_500n))
+ * // { providerShare: 19n, platformShare: 1n, rewardShare: 0n }
+ */
+export function splitterShares(price: bigint, fee: bigint, reward = 0n): SplitterShares {
+  if (price <= 0n || fee < 0n || fee > price || reward < 0n || reward > fee) {
+    throw new RangeError(
+      `A price over 0, a fee of at most the price and a reward of at most the fee were expected, got ${price}, ${fee} and ${reward}`,
+    )
+  }
+  const unit = greatestCommonDivisor(greatestCommonDivisor(price, fee), reward)
+  return requireShares({
+    providerShare: (price - fee) / unit,
+    platformShare: (fee - reward) / unit,
+    rewardShare: reward / unit,
+  })
+}
+
+/**
+ * Packs the terms in which the splitters of one platform differ, as `SplitterFactory` takes them:
+ * `provider << 96 | providerShare << 48 | platformShare`.
+ *
+ * @throws {RangeError} for a share below 0, or of 2^48 or more.
+ * @example
+ * import { encodeSplit } from '@tollkeeper/sdk/protocol'
+ *
+ * console.log(encodeSplit({ provider: `0x${'0'.repeat(39)}1`, providerShare: 9n, platformShare: 1n }).toString(16))
+ * // 1000000000009000000000001
+ */
+export function encodeSplit({
+  provider,
+  providerShare,
+  platformShare,
+}: Pick<SplitterTerms, 'provider' | 'providerShare' | 'platformShare'>): bigint {
+  requireShares({ providerShare, platformShare })
+  return (BigInt(provider) << 96n) | (providerShare << 48n) | platformShare
+}
+
+/**
+ * Computes the address of a splitter, whether it is deployed yet or not. Whoever is told a splitter's address recomputes
+ * it from the terms that he agreed to, and refuses another.
+ *
+ * @param terms with `factory`: the `SplitterFactory`, at one address on every network.
+ * @returns lower-case.
+ * @throws {RangeError} for a share below 0, or of 2^48 or more.
+ * @example
+ * import { splitterAddress, splitterShares } from '@tollkeeper/sdk/protocol'
+ *
+ * export const payToOf = (provider: `0x${string}`, platform: `0x${string}`, factory: `0x${string}`) =>
+ *   splitterAddress({ provider, platform, factory, ...splitterShares(50_000n, 2_500n) })
+ */
+export function splitterAddress({
+  factory,
+  platform,
+  rewardShare = 0n,
+  ...terms
+}: SplitterTerms & { factory: Address }): Address {
+  requireShares({ rewardShare })
+  const bytecode = concatHex([
+    // OpenZeppelin's Clones: creation code that returns the 45 bytes of ERC-1167 and the 58 of the arguments.
+    '0x6100673d81600a3d39f3',
+    '0x363d3d373d3d3d363d73',
+    splitterImplementation(factory),
+    '0x5af43d82803e903d91602b57fd5bf3',
+    numberToHex(encodeSplit(terms), { size: 32 }),
+    platform,
+    numberToHex(rewardShare, { size: 6 }),
+  ])
+  const salt: Hex = `0x${'0'.repeat(64)}`
+  return lower(
+    getContractAddress({ opcode: 'CREATE2', from: factory, salt, bytecodeHash: keccak256(bytecode) }),
+  )
+}
+
+/** The code that every splitter delegates to: the first contract that the factory creates. */
+function splitterImplementation(factory: Address): Address {
+  return lower(getContractAddress({ from: factory, nonce: 1n }))
+}
+
+function requireShares<Shares extends Partial<SplitterShares>>(shares: Shares): Shares {
+  for (const [name, share] of Object.entries(shares)) {
+    if (share < 0n || share > maxShare) throw new RangeError(`${name} must be 0 to 2^48 - 1, got ${share}`)
+  }
+  return shares
+}
+
+function greatestCommonDivisor(a: bigint, b: bigint): bigint {
+  return b === 0n ? a : greatestCommonDivisor(b, a % b)
+}
+
+function lower(address: Address): Address {
+  return address.toLowerCase() as Address
+}
