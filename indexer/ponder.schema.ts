@@ -112,6 +112,12 @@ export const quarantine = onchainTable(
   (table) => ({ pk: primaryKey({ columns: [table.chainId, table.txHash, table.logIndex, table.reason] }) }),
 )
 
+/**
+ * A row for each chain of which `quarantine` holds a missing receipt: each block looks at this alone, by its key. A
+ * query over `quarantine` is raw SQL, for which Ponder instantiates a parser anew each time.
+ */
+export const missingReceipt = onchainTable('missing_receipt', (t) => ({ chainId: t.integer().primaryKey() }))
+
 /** How many batches a chain has had: the next sequence. A row, so that a reorg takes it back by itself. */
 export const batchCounter = onchainTable('batch_counter', (t) => ({
   chainId: t.integer().primaryKey(),

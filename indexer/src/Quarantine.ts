@@ -1,5 +1,5 @@
 import { ponder } from 'ponder:registry'
-import { quarantine } from 'ponder:schema'
+import { missingReceipt, quarantine } from 'ponder:schema'
 import { and, eq, sql } from 'ponder'
 import { addressesOf } from './addresses.ts'
 import { fetchBlockLogs } from './fetchBlockLogs.ts'
@@ -13,12 +13,14 @@ const atOnce = 10
 // The first that is still missing ends the turn, so that missing ones cost one question every few blocks.
 ponder.on('Quarantine:block', async ({ context }) => {
   const { db, chain } = context
+  if (!(await db.find(missingReceipt, { chainId: chain.id }))) return
   const rows = await db.sql
     .select()
     .from(quarantine)
     .where(and(eq(quarantine.chainId, chain.id), eq(quarantine.reason, 'receipt_unavailable')))
     .orderBy(sql`random()`) // one that stays away for good must not keep the others waiting
     .limit(atOnce)
+  if (rows.length === 0) await db.delete(missingReceipt, { chainId: chain.id })
   const addresses = addressesOf(context)
   for (const { sequence, logIndex, reason, detail: _, ...place } of rows) {
     const { chainId, txHash, blockHash } = place

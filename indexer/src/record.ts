@@ -1,5 +1,5 @@
 import type { Context } from 'ponder:registry'
-import { authorization, batch, batchRecipient, keeper, quarantine } from 'ponder:schema'
+import { authorization, batch, batchRecipient, keeper, missingReceipt, quarantine } from 'ponder:schema'
 import { type Hex, hexToBigInt } from 'viem'
 import type { FoundReceipt } from './fetchReceipt.ts'
 import {
@@ -162,4 +162,6 @@ export async function setAside(
     .insert(quarantine)
     .values({ chainId, txHash, ...item, blockNumber, blockHash, blockTime })
     .onConflictDoNothing()
+  if (item.reason === 'receipt_unavailable')
+    await db.insert(missingReceipt).values({ chainId }).onConflictDoNothing()
 }

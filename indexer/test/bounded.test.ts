@@ -1,5 +1,5 @@
 import { encodeFunctionData, type Hex, keccak256, multicall3Abi, numberToHex, parseAbi } from 'viem'
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { devAccount } from '../../scripts/chain/accounts.ts'
 import { multicall3Address } from '../../scripts/chain/prepareChain.ts'
 import { type ChaosRpc, startChaosRpc } from '../../test/support/chaosRpc.ts'
@@ -14,9 +14,6 @@ import {
   until,
 } from './harness.ts'
 import { codeThatCalls } from './hostileCode.ts'
-
-// Each start of Ponder takes seconds, many more on a busy machine.
-vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 })
 
 const chainId = 31337
 let chain: TestChain
@@ -148,6 +145,17 @@ describe('what strangers send to the platform costs a bounded number of calls a 
     const rows = await index.sql`select count(*)::integer as batches from indexer.batch
       where tx_hash in ${index.sql(hashes)}`
     expect(rows).toEqual([{ batches: 10 }])
+  })
+
+  test('behavior: blocks that hold nothing for us, while no receipt is missing: no query of ours', async () => {
+    const countQueries = async () => {
+      const metrics = await (await fetch(`${index.url}/metrics`)).text()
+      return metrics.match(/^ponder_indexing_store_raw_sql_duration_count\b.*/m)?.[0]
+    }
+    const before = await countQueries()
+    for (let i = 0; i < 5; i++) await chain.client.mine({ blocks: 1 })
+    await untilCaughtUp()
+    expect(await countQueries()).toBe(before)
   })
 })
 

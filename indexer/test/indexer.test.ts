@@ -17,9 +17,6 @@ import {
 } from './harness.ts'
 import { codeThatCalls, codeThatLogs } from './hostileCode.ts'
 
-// Each start of Ponder takes seconds, many more on a busy machine.
-vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 })
-
 let chain: TestChain
 let index: TestIndex
 
