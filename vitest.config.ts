@@ -6,8 +6,8 @@ process.env.NODE_COMPILE_CACHE ??= fileURLToPath(new URL('node_modules/.cache/co
 
 const shared = {
   pool: 'forks',
-  // A stack is eight processes, but most of them wait: two test files keep two cores busy, and more would fight.
-  maxWorkers: 2,
+  // A stack is eight processes, but most of them wait: three test files keep two cores busy.
+  maxWorkers: 3,
   // Limits on waiting catch a hang; they say nothing of speed.
   testTimeout: 300_000,
   hookTimeout: 300_000,
@@ -36,6 +36,8 @@ export default defineConfig({
             '{sdk,process,chain,ledger,api,keeper,indexer,cli,scripts,examples,test/{house,support,vectors}}/**/*.test.ts',
           ],
           exclude: ['**/node_modules/**', 'sdk/dist/**'],
+          // Most take less time than starting a worker and importing anew what they share.
+          isolate: false,
         },
       },
     ],
