@@ -2,6 +2,7 @@ import type { Address, Hex } from 'viem'
 import type { Trigger } from '#protocol/settlement'
 import type { Queryable } from './database.ts'
 import type { Lease } from './leases.ts'
+import type { TransferReport } from './transferReports.ts'
 
 export type BatchState = 'claimed' | 'broadcast' | 'mined' | 'reorged' | 'closed'
 export type BatchOutcome = 'settled' | 'nothing_left' | 'released' | 'reverted' | 'lost'
@@ -112,14 +113,20 @@ export async function setBatchState(
 export async function closeBatch(
   sql: Queryable,
   id: bigint,
-  { outcome, failure, now }: { outcome: BatchOutcome; failure: string | null; now: Date },
+  {
+    outcome,
+    failure,
+    report,
+    now,
+  }: { outcome: BatchOutcome; failure: string | null; report?: readonly TransferReport[]; now: Date },
 ): Promise<void> {
   await sql`
     with closed as (
       update batch set state = 'closed', outcome = ${outcome}, closed_at = ${now}
       where id = ${id} and state <> 'closed'
     ), answered as (
-      update submission set failure_code = ${failure} where batch_id = ${id} and ${failure}::text is not null
+      update submission set failure_code = ${failure}, report = ${report ? sql.json(report) : null}
+      where batch_id = ${id} and ${failure}::text is not null
     ), over as (
       update transaction set resolved_at = ${now} where batch_id = ${id} and resolved_at is null
     )

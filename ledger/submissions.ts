@@ -6,11 +6,13 @@ import type { Queryable } from './database.ts'
 import type { Lease } from './leases.ts'
 import { type AuthorizationRow, toPayload } from './publish.ts'
 import type { QueueScope } from './queue.ts'
+import type { TransferReport } from './transferReports.ts'
 
 export type SubmissionState = {
   id: bigint
   batchId: bigint | null
   failureCode: string | null
+  report: TransferReport[] | null
   /** Of the transaction that is mined, or else of the dearest one that is out. */
   txHash: Hex | null
 }
@@ -18,7 +20,8 @@ export type SubmissionState = {
 /** What became of a submission; null if there is none of this key. */
 export async function readSubmission(sql: Queryable, key: Hex): Promise<SubmissionState | null> {
   const [row] = await sql<SubmissionState[]>`
-    select s.id, s.batch_id as "batchId", s.failure_code as "failureCode", coalesce(t.hash, s.tx_hash) as "txHash"
+    select s.id, s.batch_id as "batchId", s.failure_code as "failureCode", s.report,
+      coalesce(t.hash, s.tx_hash) as "txHash"
     from submission s
     left join lateral (
       select hash from transaction
@@ -111,7 +114,7 @@ export async function insertSubmission(sql: Queryable, submission: NewSubmission
   const [row] = await sql<{ id: bigint }[]>`
     insert into submission (key, chain_id, token) values (${key}, ${chainId}, ${token})
     on conflict (key) do update
-      set failure_code = null, batch_id = null, tx_hash = null
+      set failure_code = null, report = null, batch_id = null, tx_hash = null
       where submission.failure_code is not null
     returning id`
   // Asked for a moment ago by somebody else, and under way.
@@ -222,9 +225,10 @@ export async function readWaitingSubmission(
 export async function answerSubmission(
   sql: Queryable,
   id: bigint,
-  answer: { txHash: Hex } | { failureCode: string },
+  answer: ({ txHash: Hex } | { failureCode: string }) & { report: readonly TransferReport[] },
 ): Promise<void> {
-  const { txHash, failureCode } = { txHash: null, failureCode: null, ...answer }
+  const { txHash, failureCode, report } = { txHash: null, failureCode: null, ...answer }
   await sql`
-    update submission set tx_hash = ${txHash}, failure_code = ${failureCode} where id = ${id} and batch_id is null`
+    update submission set tx_hash = ${txHash}, failure_code = ${failureCode}, report = ${sql.json(report)}
+    where id = ${id} and batch_id is null`
 }

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Address, Hex } from 'viem'
+import type { Address } from 'viem'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#ledger/database'
@@ -15,7 +15,8 @@ import type { Logger } from '#process/log'
 import type { RateLimiter } from '#process/rateLimiter'
 import { BaseError } from '#protocol/errors'
 import type { Checkpoint } from '../loops/context.ts'
-import { codeOfFailure, judgeLocally, judgeOnChain, refuseFailures } from './judgeTransfers.ts'
+import { answerOf, refusalOf, type SubmitAnswer } from './answer.ts'
+import { judgeLocally, judgeOnChain, refuseFailures } from './judgeTransfers.ts'
 import { nameOf, parseSubmission, type Submission } from './parseSubmission.ts'
 import {
   admitCaller,
@@ -55,14 +56,15 @@ export async function submitTransfers(
   dependencies: SubmitDependencies,
   body: unknown,
   caller: SubmitCaller,
-): Promise<{ txHash: Hex }> {
+): Promise<SubmitAnswer> {
   const { sql, networks, checkpoint } = dependencies
   const standing = await admitCaller(dependencies, caller)
   const submission = parseSubmission(networks, body)
   await requireWorthGas(dependencies, submission.served.network, submission.transfers, standing)
 
   const earlier = await readSubmission(sql, submission.key)
-  if (earlier?.txHash && earlier.failureCode === null) return { txHash: earlier.txHash }
+  if (earlier?.txHash && earlier.failureCode === null)
+    return answerOf(sql, submission, earlier, earlier.txHash)
   if (!earlier || earlier.failureCode !== null) {
     const feeOf = pairFees(dependencies, submission)
     await judge(dependencies, submission, standing, feeOf)
@@ -71,7 +73,7 @@ export async function submitTransfers(
     await checkpoint('after-submission-recorded')
   }
   dependencies.wake()
-  const answer = await waitForHash(dependencies, submission.key)
+  const answer = await waitForAnswer(dependencies, submission)
   await checkpoint('before-submission-answer')
   return answer
 }
@@ -150,12 +152,15 @@ async function store(
 
 const pollMs = 50
 
-async function waitForHash({ sql, now, timeoutMs }: SubmitDependencies, key: Hex): Promise<{ txHash: Hex }> {
+async function waitForAnswer(
+  { sql, now, timeoutMs }: SubmitDependencies,
+  submission: Submission,
+): Promise<SubmitAnswer> {
   const until = now().getTime() + timeoutMs
   for (;;) {
-    const state = await readSubmission(sql, key)
-    if (state?.failureCode) throw new BaseError(codeOfFailure(state.failureCode))
-    if (state?.txHash) return { txHash: state.txHash }
+    const state = await readSubmission(sql, submission.key)
+    if (state?.failureCode) throw await refusalOf(sql, submission, state, state.failureCode)
+    if (state?.txHash) return answerOf(sql, submission, state, state.txHash)
     if (now().getTime() >= until) {
       throw new BaseError('dependency_unavailable', 'Not sent yet: ask again with the same transfers')
     }

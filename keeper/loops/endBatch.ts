@@ -1,6 +1,7 @@
 import { type BatchOutcome, type BatchRow, type BatchState, closeBatch, lockBatch } from '#ledger/batches'
 import type { Queryable } from '#ledger/database'
 import { type Lease, requireLease } from '#ledger/leases'
+import type { TransferReport } from '#ledger/transferReports'
 import type { Context } from './context.ts'
 
 export type BatchEnd = {
@@ -16,6 +17,7 @@ export type BatchEnd = {
       outcome: Exclude<BatchOutcome, 'settled'>
       /** What POST /submit answers if the batch was asked for there. */
       failure: string
+      report?: readonly TransferReport[]
     }
 )
 
@@ -36,7 +38,8 @@ export async function endBatch(
     if (lease) await requireLease(tx, lease)
     if (!(await lockBatch(tx, batch.id, from))) return false
     if ((await before?.(tx)) === false) return false
-    await closeBatch(tx, batch.id, { outcome, failure: 'failure' in end ? end.failure : null, now: now() })
+    const { failure = null, report } = 'failure' in end ? end : {}
+    await closeBatch(tx, batch.id, { outcome, failure, ...(report && { report }), now: now() })
     return true
   })
   await checkpoint('after-end')

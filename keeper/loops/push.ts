@@ -1,4 +1,4 @@
-import { type Hex, zeroAddress } from 'viem'
+import { zeroAddress } from 'viem'
 import { pinBlock } from '#chain/head'
 import type { DueBatch } from '#ledger/dueBatches'
 import { readIndexedHead } from '#ledger/indexedHead'
@@ -6,9 +6,9 @@ import { readPaymentItems } from '#ledger/items'
 import { publishPayments } from '#ledger/publish'
 import { deferPayments } from '#ledger/queue'
 import { answerSubmission, readWaitingSubmission } from '#ledger/submissions'
-import { errorCodes } from '#protocol/errors'
 import { applyDrops } from '../settler/postgresJournal.ts'
 import { prepareItems } from '../settler/prepare.ts'
+import { askFacilitator } from './askFacilitator.ts'
 import type { Context } from './context.ts'
 import { readIndexState } from './indexState.ts'
 import { createLeased, type Leased, type StepResult } from './lease.ts'
@@ -18,7 +18,6 @@ import { isTokenPaused } from './tokenPause.ts'
 const pushedMs = 60_000
 /** What is refused alone waits longer: the other side has its reason. */
 const refusedMs = 10 * 60_000
-const timeoutMs = 30_000
 
 /**
  * Gives what is due to another facilitator's `POST /submit` instead of settling it. Nothing is claimed: what settles is seen
@@ -95,7 +94,7 @@ async function pushPublished(context: Context, url: string, ids: string[]): Prom
   const published = await publishPayments(sql, ids, now())
   const transfers = published.flatMap(({ payloads }) => payloads)
   if (transfers.length === 0) return
-  const answer = await post(context, url, transfers)
+  const answer = await askFacilitator(context, url, transfers)
   const later = (ms: number) => deferPayments(sql, ids, new Date(now().getTime() + ms))
   if (answer.status === 'taken') {
     await later(pushedMs)
@@ -121,48 +120,16 @@ async function pushSubmission(context: Context, url: string): Promise<boolean> {
   const transfers = [...published.flatMap(({ payloads }) => payloads), ...waiting.transfers]
   if (published.length < waiting.paymentIds.length || transfers.length === 0) {
     const failureCode = waiting.isVoided ? 'payment_voided' : 'authorization_used'
-    await answerSubmission(sql, waiting.id, { failureCode })
+    await answerSubmission(sql, waiting.id, { failureCode, report: [] })
     return true
   }
-  const answer = await post(context, url, transfers)
-  await answerSubmission(
-    sql,
-    waiting.id,
-    answer.status === 'taken' ? { txHash: answer.hash } : { failureCode: answer.code },
-  )
-  await checkpoint('after-push-recorded')
-  log.info({ submission: `${waiting.id}`, ...answer }, 'submission given to the facilitator')
-  return true
-}
-
-type Answer = { status: 'taken'; hash: Hex } | { status: 'refused'; code: string }
-
-/** @throws where the answer says nothing of the transfers: it may have taken them, and is asked again, later and later. */
-async function post(
-  { served, settings, checkpoint }: Context,
-  url: string,
-  transfers: string[],
-): Promise<Answer> {
-  await checkpoint('before-push')
-  const response = await fetch(new URL('/submit', url), {
-    method: 'POST',
-    headers: {
-      'content-type': 'application/json',
-      ...(settings.facilitatorKey ? { authorization: `Bearer ${settings.facilitatorKey}` } : {}),
-    },
-    body: JSON.stringify({ network: served.network.name, transfers }),
-    signal: AbortSignal.timeout(timeoutMs),
+  const answer = await askFacilitator(context, url, transfers)
+  const { report } = answer
+  await answerSubmission(sql, waiting.id, {
+    ...(answer.status === 'taken' ? { txHash: answer.hash } : { failureCode: answer.code }),
+    report,
   })
-  const body: unknown = await response.json().catch(() => null)
-  await checkpoint('after-push')
-  const hash = typeof body === 'object' && body !== null && 'txHash' in body ? body.txHash : null
-  if (response.ok && typeof hash === 'string' && /^0x[0-9a-f]{64}$/.test(hash))
-    return { status: 'taken', hash: hash as Hex }
-  const code = typeof body === 'object' && body !== null && 'code' in body ? String(body.code) : 'no code'
-  // Of the transfers it speaks in definite words only; of us (a wrong key, too many requests) and of itself in the others.
-  const isDefinite =
-    response.status >= 400 && response.status < 500 && ![401, 403, 429].includes(response.status)
-  if (!isDefinite || !Object.hasOwn(errorCodes, code))
-    throw new Error(`the facilitator answered ${response.status} (${code}) to ${transfers.length} transfers`)
-  return { status: 'refused', code }
+  await checkpoint('after-push-recorded')
+  log.info({ submission: `${waiting.id}`, status: answer.status }, 'submission given to the facilitator')
+  return true
 }

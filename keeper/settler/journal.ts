@@ -4,6 +4,7 @@ import type { Fees } from '#chain/fees'
 import type { Mined } from '#chain/receipts'
 import type { BatchOutcome } from '#ledger/batches'
 import type { BatchItem } from '#ledger/items'
+import type { TransferReport } from '#ledger/transferReports'
 import type { Drop, PlannedBatch } from './plan.ts'
 
 /** A transaction whose bytes are final. Its hash is known before anybody else has seen it. */
@@ -39,6 +40,8 @@ export type BatchEnd = {
   outcome: Exclude<BatchOutcome, 'settled'>
   /** What POST /submit answers if the batch was asked for there. */
   failure: string
+  /** What it answers of each transfer. */
+  report?: readonly TransferReport[]
   drops?: readonly Drop[]
   /** Not if a node has ever taken a transaction of it, which may be mined yet. */
   unlessTaken?: boolean

@@ -2,21 +2,24 @@ import type { Hex } from 'viem'
 import type { Failure } from '#chain/failures'
 import { type BatchShape, batchGasLimit, callGasLimit } from '#chain/gas'
 import type { BatchRow } from '#ledger/batches'
-import type { BatchItem } from '#ledger/items'
+import type { BatchItem, ItemHalf } from '#ledger/items'
+import type { TransferReport } from '#ledger/transferReports'
 import { encodeSettle, type SettlementItem, settlementItems, triggerCodes } from '#protocol/settlement'
+import { authorizationKey } from './outcomes.ts'
 
 /** One entry of the contract's `payments`: both halves of an item that are still open, or one of them. */
 export type PlanEntry = { item: BatchItem; settlement: SettlementItem }
 
-/** Why an item can't be settled in this batch. */
-export type Drop =
+/** Why an item can't be settled in this batch. `isPartial`: its fee half alone; the provider's stays in the batch. */
+export type Drop = { isPartial?: boolean } & DropReason
+
+type DropReason =
   | { item: BatchItem; reason: 'already_settled' }
   /** Used or cancelled on chain, and the index doesn't say by whom yet. */
   | { item: BatchItem; reason: 'nonce_used' }
   /** Its payer has code, and the batch's others have none, or the other way round. */
   | { item: BatchItem; reason: 'payer_kind_differs'; hasCode: boolean }
-  /** `isPartial`: its fee half alone; the provider's stays in the batch. */
-  | { item: BatchItem; reason: 'failed'; failure: Failure; isPartial?: boolean }
+  | { item: BatchItem; reason: 'failed'; failure: Failure }
   /** Not its fault: the batch ran out of gas before it. */
   | { item: BatchItem; reason: 'deferred' }
   /** Nothing of this token moves at the moment. */
@@ -67,4 +70,32 @@ export function buildPlan(batch: PlannedBatch, entries: PlanEntry[], hasCode: bo
   const pairs = entries.filter((entry) => entry.settlement.fee).length
   const shape = { pairs, singles: entries.length - pairs, payees: payees.length, hasCode }
   return { entries, shape, calldata, gas: batchGasLimit(shape, Buffer.from(calldata.slice(2), 'hex')) }
+}
+
+/** Says of each transfer of a batch that was asked for through POST /submit why it isn't settled. */
+export function reportDrops(items: readonly BatchItem[], drops: readonly Drop[]): TransferReport[] {
+  const gone = items.flatMap(goneHalves).map(
+    ({ authorization, state }): TransferReport => ({
+      name: authorizationKey(authorization),
+      code: state === 'cancelled' ? 'authorization_cancelled' : 'authorization_used',
+    }),
+  )
+  const dropped = drops.flatMap((drop): TransferReport[] => {
+    const { provider, fee } = drop.item
+    const isFee = drop.isPartial === true || provider.state === 'settled'
+    const name = authorizationKey(((isFee && fee) || provider).authorization)
+    if (drop.reason === 'already_settled') return []
+    if (drop.reason === 'nonce_used') return [{ name, code: 'authorization_used' }]
+    if (drop.reason !== 'failed') return [{ name, code: 'deferred' }]
+    const { code, detail } = drop.failure
+    return [{ name, code, detail }]
+  })
+  return [...gone, ...dropped]
+}
+
+/** Halves of an item that nobody can settle any more. */
+function goneHalves({ provider, fee }: BatchItem): ItemHalf[] {
+  return [provider, fee].filter(
+    (half) => half?.state === 'cancelled' || half?.state === 'foreign_use',
+  ) as ItemHalf[]
 }

@@ -20,7 +20,7 @@ import { endBatch } from '../loops/endBatch.ts'
 import { sweepChosen } from '../loops/sweep.ts'
 import { noteTokenPaused } from '../loops/tokenPause.ts'
 import type { Journal, Offer, OpenBatch, Verdict } from './journal.ts'
-import type { Drop } from './plan.ts'
+import { type Drop, reportDrops } from './plan.ts'
 import { payersOf } from './prepare.ts'
 
 /** How long a payment is deferred when the chain and the index don't agree about it yet. */
@@ -74,12 +74,13 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
       },
       markTried: tried,
       markMined: (mined, verdict, cost) => saveMined(context, lease, row, mined, verdict, cost),
-      close: ({ outcome, failure, drops = [], unlessTaken = false }) =>
+      close: ({ outcome, failure, report = [], drops = [], unlessTaken = false }) =>
         endBatch(context, row, {
           from: row.state,
           lease,
           outcome,
           failure,
+          report,
           before: async (tx) => {
             if (unlessTaken && (await wasTaken(tx, row.id))) return false
             return applyDrops(context, tx, row, drops)
@@ -132,33 +133,30 @@ async function saveMined(
     })
     return
   }
+  const drops = dropsOf(verdict)
   const failure = verdict.failed[0]?.failure.code ?? 'deferred'
   await endBatch(context, row, {
     from: row.state,
     lease,
     outcome: 'reverted',
     failure,
+    report: reportDrops([], drops),
     before: async (tx) => {
       await write(tx)
-      await applyVerdict(context, tx, row, verdict)
+      await quarantinePayments(tx, paymentsOf(verdict.untried))
+      await applyDrops(context, tx, row, drops)
     },
   })
 }
 
 /** What follows for the items of a batch that reverted as a whole. */
-async function applyVerdict(
-  context: Context,
-  tx: Queryable,
-  row: BatchRow,
-  { failed, spent, untried }: Verdict,
-): Promise<void> {
-  await quarantinePayments(tx, paymentsOf(untried))
-  await applyDrops(context, tx, row, [
+function dropsOf({ failed, spent }: Verdict): Drop[] {
+  return [
     ...spent.map((item): Drop => ({ item, reason: 'nonce_used' })),
     ...failed.map(
       ({ item, failure }): Drop => ({ item, reason: 'failed', failure: { owner: 'payment', ...failure } }),
     ),
-  ])
+  ]
 }
 
 /** Releases what a plan leaves out, each for its reason. An item of which one half is still planned stays. */
@@ -170,8 +168,9 @@ export async function applyDrops(
 ): Promise<void> {
   const { now, settings, metrics, served, log } = context
   const network = served.network.name
-  const by = <Reason extends Drop['reason']>(reason: Reason) =>
-    drops.filter((drop): drop is Extract<Drop, { reason: Reason }> => drop.reason === reason)
+  const leaving = drops.filter(({ isPartial }) => isPartial !== true)
+  const by = <Reason extends Drop['reason']>(reason: Reason, among: readonly Drop[] = leaving) =>
+    among.filter((drop): drop is Extract<Drop, { reason: Reason }> => drop.reason === reason)
   const later = (ms: number) => new Date(now().getTime() + ms)
   const kinds = by('payer_kind_differs')
   const ofKind = (hasCode: boolean) =>
@@ -179,12 +178,8 @@ export async function applyDrops(
   const used = paymentsOf(by('nonce_used').map(itemOf))
 
   if (row) {
-    const leaving = drops.filter((drop) => drop.reason !== 'failed' || !drop.isPartial)
-    await releaseItems(
-      tx,
-      row.id,
-      leaving.map((drop) => drop.item.position),
-    )
+    const positions = leaving.map((drop) => drop.item.position)
+    await releaseItems(tx, row.id, positions)
   }
   for (const paymentId of used) await requestChainLookup(tx, paymentId, now())
   await deferPayments(tx, [...used, ...paymentsOf(by('deferred').map(itemOf))], later(deferMs))
@@ -193,7 +188,7 @@ export async function applyDrops(
   await deferPayments(tx, paymentsOf(paused.map(itemOf)), later(pausedTokenMs))
   await setPayerHasCode(tx, ofKind(true), true)
   await setPayerHasCode(tx, ofKind(false), false)
-  for (const { item, failure } of by('failed')) {
+  for (const { item, failure } of by('failed', drops)) {
     if (item.paymentId === null) continue
     const { code, detail } = failure
     const attempts = await recordFailure(

@@ -177,9 +177,11 @@ async function judge(
   // The provider's half goes through, the fee's doesn't: the provider isn't made to wait for it.
   if (outcome?.provider === 'settled' && fee) {
     const single = { item, settlement: { authorization } }
-    if (outcome.fee === 'not_tried') return { keep: single }
-    const drop = await explain(context, signer, item, fee, outcome.fee, causes, at)
-    return drop.reason === 'failed' ? { keep: single, drop: { ...drop, isPartial: true } } : { keep: single }
+    const drop: Drop =
+      outcome.fee === 'not_tried'
+        ? { item, reason: 'deferred' }
+        : await explain(context, signer, item, fee, outcome.fee, causes, at)
+    return { keep: single, drop: { ...drop, isPartial: true } }
   }
   const provider = outcome?.provider ?? 'unknown'
   return { drop: await explain(context, signer, item, authorization, provider, causes, at) }

@@ -1,9 +1,10 @@
 import { bumpFees, type Fees } from '#chain/fees'
 import { readWalletState, type WalletState } from '#chain/walletState'
+import type { TransferReport } from '#ledger/transferReports'
 import type { SettlementWallet } from '../loops/context.ts'
 import type { SettlerContext } from './context.ts'
 import type { OpenBatch } from './journal.ts'
-import type { Drop } from './plan.ts'
+import { reportDrops } from './plan.ts'
 import { payersOf, prepareItems, signerOf, Unfunded } from './prepare.ts'
 import { isUnfunded, resendIfDue, sendStored } from './send.ts'
 import { signPlan } from './sign.ts'
@@ -44,10 +45,10 @@ export async function settleClaimed(
     return false
   }
   const { plan, drops } = prepared
-  // POST /submit has one hash to answer with: all that was asked for, or nothing.
-  const isIncomplete = batch.trigger === 'direct' && drops.some((drop) => drop.reason !== 'already_settled')
-  if (!plan || isIncomplete) {
-    await open.close({ outcome: 'nothing_left', failure: failureOf(drops), drops })
+  // Through POST /submit all that was asked for is settled, or nothing.
+  const report = batch.trigger === 'direct' ? reportDrops(items, drops) : []
+  if (!plan || report.length > 0) {
+    await open.close({ outcome: 'nothing_left', failure: failureOf(report), report, drops })
     log.info({ batch: batch.batchId, dropped: drops.length }, 'nothing of the batch can be settled now')
     return false
   }
@@ -121,9 +122,8 @@ export async function releaseUnfunded(
   return isReleased
 }
 
-function failureOf(drops: readonly Drop[]): string {
-  const failed = drops.find((drop) => drop.reason === 'failed')
-  if (failed) return failed.failure.code
-  const isDeferred = drops.some(({ reason }) => reason === 'deferred' || reason === 'token_paused')
-  return isDeferred ? 'deferred' : 'authorization_used'
+/** The transfers' own fault comes before what may be over in a moment. */
+function failureOf(report: readonly TransferReport[]): string {
+  const codes = report.flatMap((one) => ('code' in one ? one.code : []))
+  return codes.find((code) => code !== 'deferred') ?? codes[0] ?? 'authorization_used'
 }

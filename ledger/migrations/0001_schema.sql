@@ -283,6 +283,7 @@ create table submission (
   batch_id bigint references batch, -- null while it waits
   tx_hash bytes32,                  -- what another facilitator answered that it was given to (FACILITATOR_URL)
   failure_code text,                -- why it was given up; asking again revives it
+  report jsonb,                     -- what was said of each transfer then (ledger/transferReports.ts)
   check (tx_hash is null or batch_id is null)
 );
 create index submission_waiting on submission (chain_id, id) where batch_id is null and tx_hash is null and failure_code is null;

@@ -51,7 +51,9 @@ async function submit(
       transfers: [payment.provider, payment.fee].map(encodePayload),
     }),
   })
-  return { status: response.status, ...((await response.json()) as object) }
+  // Where each transfer stands changes while it is mined and indexed.
+  const { txHash } = (await response.json()) as { txHash?: Hash }
+  return { status: response.status, ...(txHash && { txHash }) }
 }
 
 async function queueOne(on: KeeperStack, acceptedAt = new Date()): Promise<QueuedPayment> {

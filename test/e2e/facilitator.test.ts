@@ -5,15 +5,17 @@ import type { PrivateKeyAccount } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Keeper } from '#keeper/keeper'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
+import { testClient, untilIndexed } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   platformWallet,
   type QueuedPayment,
   signTransfer,
   startKeeperStack,
+  walletAccount,
 } from '../support/keeperStack.ts'
 import { until } from '../support/until.ts'
-import { randomHex } from '../support/usdc.ts'
+import { cancelDirectly, randomHex } from '../support/usdc.ts'
 
 let stack: KeeperStack
 let keeper: Keeper
@@ -62,14 +64,71 @@ describe('POST /submit', () => {
     const first = await submit({ network: 'localhost', transfers })
     expect(first).toMatchObject({ status: 200, body: { txHash: expect.stringMatching(/^0x[0-9a-f]{64}$/) } })
     const sent = await countTransactions()
-    expect(await submit({ network: 'localhost', transfers: transfers.toReversed() })).toEqual(first)
+    const again = await submit({ network: 'localhost', transfers: transfers.toReversed() })
+    expect(again.body.txHash).toBe(first.body.txHash)
     expect(await countTransactions()).toBe(sent)
 
     const hash = first.body.txHash as `0x${string}`
     const receipt = await stack.served.client.waitForTransactionReceipt({ hash })
     expect(receipt.status).toBe('success')
     expect(await stack.balanceOf(buyer.address)).toBe(0n)
-    expect(await submit({ network: 'localhost', transfers })).toEqual(first)
+    await untilIndexed(stack)
+    const places = [hash, hash].map((txHash) => ({ status: 'settled', txHash }))
+    expect(await submit({ network: 'localhost', transfers })).toEqual({
+      status: 200,
+      body: { txHash: hash, transfers: places },
+    })
+  })
+
+  test('behavior: what ends in several transactions is told transfer by transfer', async () => {
+    await keeper.stop()
+    const buyers = await stack.buyers(2, 50_000n)
+    const [first, second] = await Promise.all(buyers.map((buyer) => stack.queue({ buyer, price: 50_000n })))
+    if (!first || !second) throw new Error('two are queued')
+    const pair = ({ provider, fee }: QueuedPayment) => [provider, fee].map(encodePayload)
+    const chain = testClient(stack)
+    await chain.setAutomine(false)
+    keeper = stack.keeper({ accounts: [walletAccount(0), walletAccount(1)] })
+    keeper.start()
+    try {
+      const one = await submit({ network: 'localhost', transfers: pair(first) })
+      const both = await submit({ network: 'localhost', transfers: [...pair(second), ...pair(first)] })
+      const hashes = [both.body.txHash, both.body.txHash, one.body.txHash, one.body.txHash]
+      expect(one.body.txHash).not.toBe(both.body.txHash)
+      expect(both.body.transfers).toEqual(hashes.map((txHash) => ({ status: 'sent', txHash })))
+    } finally {
+      await chain.setAutomine(true)
+      await chain.mine({ blocks: 1 })
+    }
+    await until('both are settled', () => stack.isSettled([first, second]))
+  })
+
+  test('error: cancelled since it was asked for: nothing is sent, and each transfer says why', async () => {
+    await keeper.stop()
+    const buyers = await stack.buyers(2, 50_000n)
+    const payments = await Promise.all(buyers.map((buyer) => stack.queue({ buyer, price: 50_000n })))
+    const transfers = payments.flatMap(({ provider, fee }) => [provider, fee]).map(encodePayload)
+    const sent = await countTransactions()
+    keeper = stack.keeper({ submitTimeoutMs: 200 })
+    // Judged and stored; no worker has claimed it yet.
+    expect((await submit({ network: 'localhost', transfers })).status).toBe(503)
+    const fee = payments[1]?.fee
+    if (!buyers[1] || !fee) throw new Error('two are queued')
+    await cancelDirectly(stack, buyers[1], fee.nonce)
+    await keeper.stop()
+    keeper = stack.keeper()
+    keeper.start()
+    // For the token a cancelled nonce is a used one.
+    const code = 'authorization_used'
+    expect(await submit({ network: 'localhost', transfers })).toMatchObject({
+      status: 409,
+      body: {
+        code,
+        failures: [{ transfer: 3, code }],
+        transfers: transfers.map(() => ({ status: 'queued', txHash: null })),
+      },
+    })
+    expect(await countTransactions()).toBe(sent)
   })
 
   test('args: transfers as objects', async () => {

@@ -186,7 +186,10 @@ test('behavior: what is submitted to a keeper that pushes gets the other one’s
         transfers: [payment.provider, payment.fee].map(encodePayload),
       }),
     })
-    return { status: response.status, body: (await response.json()) as { txHash?: string; code?: string } }
+    return {
+      status: response.status,
+      body: (await response.json()) as { txHash?: string; code?: string; transfers?: unknown },
+    }
   }
   const queueOne = async () => {
     const [buyer] = await own.buyers(1, 50_000n)
@@ -200,6 +203,9 @@ test('behavior: what is submitted to a keeper that pushes gets the other one’s
       expect(status).toBe(200)
       await until('it is settled', () => own.isSettled([payment]))
       expect((await own.halves(payment)).map((half) => half.txHash)).toEqual([body.txHash, body.txHash])
+      expect((await submit(payment)).body.transfers).toEqual(
+        [0, 1].map(() => ({ status: 'settled', txHash: body.txHash })),
+      )
 
       const used = await queueOne()
       await sendDirectly(own, used.provider)
@@ -214,6 +220,48 @@ test('behavior: what is submitted to a keeper that pushes gets the other one’s
     })
   } finally {
     await other.stop()
+    server.close()
+  }
+})
+
+test('error: what the other one refuses is told transfer by transfer, in the order of whoever asks', async () => {
+  const [buyer] = await own.buyers(1, 50_000n)
+  if (!buyer) throw new Error('no buyer')
+  const payment = await own.queue({ buyer, price: 50_000n })
+  const refused = encodePayload(payment.fee)
+  const server = serve({
+    fetch: async (request: Request) => {
+      const { transfers } = (await request.json()) as { transfers: string[] }
+      const failures = [{ transfer: transfers.indexOf(refused), code: 'payee_refused', detail: 'not here' }]
+      return Response.json({ code: 'payee_refused', failures }, { status: 422 })
+    },
+    port: 0,
+    hostname: '127.0.0.1',
+  })
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const settings = { ...own.settings, facilitatorUrl: `http://127.0.0.1:${port}` }
+  const keeper = own.keeper({ accounts: [], settings })
+  try {
+    await whileRunning(keeper, async () => {
+      for (const transfers of [
+        [payment.provider, payment.fee].map(encodePayload),
+        [payment.fee, payment.provider].map(encodePayload),
+      ]) {
+        const response = await keeper.app.request('/submit', {
+          method: 'POST',
+          headers: { 'content-type': 'application/json', authorization: `Bearer ${own.apiKey}` },
+          body: JSON.stringify({ network: 'localhost', transfers }),
+        })
+        expect(response.status).toBe(422)
+        expect(await response.json()).toMatchObject({
+          code: 'payee_refused',
+          failures: [{ transfer: transfers.indexOf(refused), code: 'payee_refused', detail: 'not here' }],
+          transfers: transfers.map(() => ({ status: 'queued', txHash: null })),
+        })
+      }
+    })
+  } finally {
     server.close()
   }
 })
