@@ -124,7 +124,7 @@ async function generate(): Promise<Map<string, string>> {
   ])
 }
 
-execFileSync('hardhat', ['build', '--quiet'], { cwd: root, stdio: 'inherit' })
+execFileSync('hardhat', ['build', '--no-tests', '--quiet'], { cwd: root, stdio: 'inherit' })
 const stale: string[] = []
 for (const [path, text] of await generate()) {
   let current: string | undefined
