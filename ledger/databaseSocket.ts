@@ -81,7 +81,9 @@ export class DatabaseSocket extends EventEmitter {
         return this.#lose(new ConnectionLost('the server speaks no TLS'))
       }
       const { host } = this.#options
-      const stream = connectTls({ ...options, socket: this.#raw, ...(!isIP(host) && { servername: host }) })
+      // `host` isn't connected to, it is what the certificate must name; without it Node would take `localhost`.
+      const name = isIP(host) ? { host } : { host, servername: host }
+      const stream = connectTls({ ...options, socket: this.#raw, ...name })
       this.#watchEnd(stream)
       this.#carry(stream)
     })
