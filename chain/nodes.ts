@@ -7,6 +7,9 @@ const judgeEveryMs = 2_000
 /** and a judgement that is older than this isn't used. */
 const judgementEndsMs = 10_000
 const probeTimeoutMs = 2_000
+/** No network of ours has a block more often. A development chain mines when it is told to. */
+const fastestBlockMs = 1_000
+const localChainId = 31337
 /** A node that gave no answer so many times in a row isn't waited for, where every node is to be asked. */
 const goneAfter = 3
 
@@ -24,6 +27,9 @@ type Standing = { head: bigint | null; misses: number; isOtherChain: boolean }
  * Judges nodes by their head: one that doesn't answer, stands still or answers old heads comes after those that don't.
  * A node that only answered would do for viem's `fallback`, and a keeper that trusts it settles nothing.
  *
+ * A head on which no two nodes agree, and which is further on than blocks could have come since two did, isn't believed:
+ * its node comes last, and nobody is behind for it.
+ *
  * Nothing is asked while nobody asks, and nothing at all where there is one node.
  */
 export function createNodes(
@@ -33,6 +39,9 @@ export function createNodes(
   const standings = transports.map((): Standing => ({ head: null, misses: 0, isOtherChain: false }))
   if (transports.length === 1) return { transport: transports[0], present: () => [true] }
   const probes = transports.map((transport) => transport({ retryCount: 0, timeout: probeTimeoutMs }))
+  const blockMs = chainId === localChainId ? 1 : fastestBlockMs
+  /** The highest head on which two nodes agreed, and since when. */
+  let agreed: { head: bigint; at: number } | undefined
   let judgedAt = Number.NEGATIVE_INFINITY
   let underWay: Promise<void> | undefined
 
@@ -51,14 +60,24 @@ export function createNodes(
   function judge(): Promise<void> {
     underWay ??= Promise.all(transports.map((_, node) => probe(node))).then(() => {
       judgedAt = now()
+      const heads = readHeads().flatMap((head) => head ?? [])
+      for (const head of heads) {
+        const near = heads.filter((other) => other <= head + maxBehind && head <= other + maxBehind)
+        if (near.length > 1 && (agreed === undefined || head > agreed.head)) agreed = { head, at: judgedAt }
+      }
       underWay = undefined
     })
     return underWay
   }
 
+  const readHeads = () => standings.map(({ head, isOtherChain }) => (isOtherChain ? null : head))
+
   /** The first node that is in good standing; the first of all where none is. */
   function best(): number {
-    const heads = standings.map(({ head, isOtherChain }) => (isOtherChain ? null : head))
+    const limit = agreed && agreed.head + maxBehind + BigInt(Math.ceil((judgedAt - agreed.at) / blockMs))
+    const heads = readHeads().map((head) =>
+      head !== null && limit !== undefined && head > limit ? null : head,
+    )
     const furthest = heads.reduce<bigint>((most, head) => (head !== null && head > most ? head : most), -1n)
     const found = heads.findIndex((head) => head !== null && head + maxBehind >= furthest)
     return found === -1 ? 0 : found

@@ -77,6 +77,18 @@ describe('nodes are judged by their head', () => {
     })
   })
 
+  test('behavior: one that claims a head on which no other agrees is not believed, and nobody is behind for it', async () => {
+    const served = await open([first.url, second.url])
+    const head = await headOf(served)
+    second.always('eth_blockNumber', { result: '0xffffffff' })
+    const seen = second.calls.length
+    const judged = () => second.calls.slice(seen).filter(({ method }) => method === 'eth_chainId').length
+    await until('it was looked at again, twice', async () => {
+      expect(await headOf(served)).toBe(head)
+      return judged() >= 2
+    })
+  })
+
   test('behavior: one of another chain is not asked, however high its head', async () => {
     await using other = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
     for (let i = 0; i < 30; i++) await other.mintUsdc(['0x00000000000000000000000000000000000000aa'], 1n)

@@ -20,7 +20,10 @@ import { askStaleNode, type Call, type Reply } from './staleHead.ts'
  *
  * In a JSON-RPC batch a fault of the connection (the first two, and the HTTP statuses) hits the whole batch.
  */
-type Fault = (typeof faults)[number] | { error: { code: number; message: string } }
+type Fault = (typeof faults)[number] | Lie
+
+/** Answered with this, whatever the chain says. */
+type Lie = { error: { code: number; message: string } } | { result: unknown }
 
 const faults = [
   'drop-reply',
@@ -150,7 +153,7 @@ export async function startChaosRpc(options: ChaosRpcOptions): Promise<ChaosRpc>
 
   const answer = async (call: Call, fault: Fault | undefined): Promise<Reply> => {
     if (fault === undefined || fault === 'drop-reply') return sendOne(call)
-    if (typeof fault === 'object') return { jsonrpc: '2.0', id: call.id, error: fault.error }
+    if (typeof fault === 'object') return { jsonrpc: '2.0', id: call.id, ...fault }
     switch (fault) {
       case 'delay':
         await pause(delayMs, closing.signal)
