@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { createTestClient, http, publicActions } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
-import { isSettledOnChain, revertTo } from '../support/keeperScenes.ts'
+import { isSettledOnChain } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   type QueuedPayment,
@@ -143,7 +143,7 @@ test('behavior: a reorg drops a batch and a closed one with the nonce before: wh
   await goOnUntil('the next one is settled', () => stack.isSettled([next]))
 
   const head = await chain.getBlockNumber({ cacheTime: 0 })
-  await revertTo(stack, snapshot)
+  await chain.revert({ id: snapshot })
   await chain.setAutomine(true)
   for (let block = startBlock; block <= head + 3n; block++) await chain.mine({ blocks: 1 })
   await goOnUntil('both are settled again', async () => {
@@ -214,7 +214,7 @@ async function play(events: Event[]): Promise<void> {
         const head = await chain.getBlockNumber({ cacheTime: 0 })
         // Deeper ones are for an operator to heal.
         if (head - startBlock > 20n) return
-        await revertTo(stack, snapshot)
+        await chain.revert({ id: snapshot })
         snapshot = await chain.snapshot()
         await chain.setAutomine(false)
         return mine(Number(head - startBlock) + 3)

@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { type Address, createTestClient, http, publicActions } from 'viem'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { startChaosRpc } from '../support/chaosRpc.ts'
-import { isSettledOnChain, revertTo, untilIndexed } from '../support/keeperScenes.ts'
+import { isSettledOnChain } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   platformWallet,
@@ -192,9 +192,8 @@ async function play({ faultSeed, rate, prices, happenings, reorg }: Plan): Promi
     await resume()
     if (reorg) {
       await until('a batch is mined', async () => (await minedBatches()) > 0)
-      await untilIndexed(second.stack)
       const head = await chain.getBlockNumber({ cacheTime: 0 })
-      await revertTo(first.stack, snapshot)
+      await chain.revert({ id: snapshot })
       await chain.setAutomine(true)
       for (let block = startBlock; block <= head + 3n; block++) await chain.mine({ blocks: 1 })
     }

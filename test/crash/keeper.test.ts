@@ -2,7 +2,6 @@ import { createTestClient, http } from 'viem'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type CheckpointName, checkpoints } from '#keeper/loops/context'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
-import { revertTo } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   platformWallet,
@@ -134,7 +133,7 @@ const scenes: Scene[] = [
     provoke: async (payments) => {
       await until('the batch is mined', async () => (await countBatches('mined')) > 0)
       await until('they are settled', () => stack.isSettled(payments))
-      await revertTo(stack, beforeBatch)
+      await chain().revert({ id: beforeBatch })
       await chain().setAutomine(true)
       await mine(4)
     },
@@ -154,7 +153,7 @@ const scenes: Scene[] = [
         const blockHash = half?.blockHash ?? ''
         return (await stack.database`select from confirmation where block_hash = ${blockHash}`).length > 0
       })
-      await revertTo(stack, beforeBatch)
+      await chain().revert({ id: beforeBatch })
       await chain().setAutomine(true)
       await mine(6)
     },

@@ -5,15 +5,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { serve } from '#process/serve'
 import { cliPath } from '../support/cli.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
-import {
-  expectUnharmed,
-  hourAgo,
-  mine,
-  queueDue,
-  queueFor,
-  revertTo,
-  testClient,
-} from '../support/keeperScenes.ts'
+import { expectUnharmed, hourAgo, mine, queueDue, queueFor, testClient } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
 import { findMisplaced } from '../support/ledger.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
@@ -157,22 +149,17 @@ test('behavior: a reorg drops what was mined before the one that is out: it star
   const second = await stack.queue({ buyer: other, price: 50_000n, acceptedAt: hourAgo() })
   await until('the second is out', async () => (await waitingTransactions()).length === 1)
 
-  await revertTo(stack, snapshot)
+  await chain.revert({ id: snapshot })
   await chain.setAutomine(true)
   await mine(stack, Number(head - startBlock) + 4)
-  // Hardhat forgets the blocks that it drops, and Ponder asks for them for a minute or two (docs/indexer.md).
-  await until(
-    'both are settled',
-    async () => {
-      await mine(stack, 1)
-      return stack.isSettled([first, second])
-    },
-    200_000,
-  )
+  await until('both are settled', async () => {
+    await mine(stack, 1)
+    return stack.isSettled([first, second])
+  })
   expect(await nonceOf()).toBeGreaterThan(nonce)
   expect(await findMisplaced(stack, [first, second], startBlock)).toEqual([])
   await expectUnharmed(stack, [first, second])
-}, 240_000)
+})
 
 test('error: what it can not start with is named, and the status is 1', async () => {
   const deployments = join(folder, 'sepolia.json')

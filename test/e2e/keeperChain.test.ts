@@ -10,8 +10,8 @@ import {
   hourAgo,
   mine,
   queueDue,
-  revertTo,
   testClient,
+  untilIndexAlone,
   untilIndexed,
   whileRunning,
 } from '../support/keeperScenes.ts'
@@ -328,7 +328,7 @@ describe('reorgs', () => {
           return (await stack.database`select from confirmation where block_hash = ${blockHash}`).length > 0
         }
         if (depth > 0) await until('it is confirmed', () => isConfirmed(first?.blockHash ?? ''))
-        await revertTo(stack, snapshot)
+        await chain.revert({ id: snapshot })
         await chain.setAutomine(true)
         for (let i = 0; i < 4 + depth; i++) await chain.mine({ blocks: 1 })
         await until('the views say so', async () => {
@@ -364,9 +364,7 @@ describe('notifications', () => {
       await chain.mine({ blocks: 1 })
       await untilTold(payment, 1)
       for (let i = 0; i < 2; i++) await chain.mine({ blocks: 1 })
-      await until('the index alone shows it', async () => {
-        return (await stack.database`select from evidence where not is_final`).length === 0
-      })
+      await untilIndexAlone(stack)
     })
     const [first] = await stack.halves(payment)
     const txHash = first?.txHash ?? ''
@@ -383,7 +381,7 @@ describe('notifications', () => {
       select occurrence, data from outbox where event = 'batch.confirmed' and tx_hash = ${txHash} order by id`
     expect(await batches()).toMatchObject([{ occurrence: 1, data: { payments: 1, providerUsdc: '47500' } }])
 
-    await revertTo(stack, snapshot)
+    await chain.revert({ id: snapshot })
     // The keeper hands its transaction out again at once, but nothing takes it up for now.
     await chain.setAutomine(false)
     for (let i = 0; i < 6; i++) await chain.mine({ blocks: 1 })

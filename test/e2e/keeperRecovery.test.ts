@@ -12,7 +12,6 @@ import {
   queueDue,
   queueFor,
   queueOneDue,
-  revertTo,
   testClient,
   transactionsOf,
   whileRunning,
@@ -183,7 +182,7 @@ describe('a reorg deeper than the finality of Ponder', () => {
     const sentBefore = await transactionsOf(stack, dropped)
     const head = await chain.getBlockNumber({ cacheTime: 0 })
 
-    await revertTo(stack, snapshot)
+    await chain.revert({ id: snapshot })
     await chain.setAutomine(true)
     await mine(stack, Number(head - fork) + 5)
     await indexer.exited

@@ -8,7 +8,6 @@ import {
   expectUnharmed,
   mine,
   queueDue,
-  revertTo,
   testClient,
   untilIndexed,
   whileRunning,
@@ -42,7 +41,7 @@ test('behavior: after a reorg a settled batch is looked at again: what is no lon
     const settledBy = async () => (await stack.halves(poor))[0]?.blockHash
     const firstBlock = await settledBy()
 
-    await revertTo(stack, snapshot)
+    await chain.revert({ id: snapshot })
     await chain.setAutomine(false)
     // The buyer's money goes elsewhere before the same bytes are mined again.
     const wallet = createWalletClient({ account: buyer, transport: http(stack.chain.url) })
@@ -94,7 +93,7 @@ test('behavior: a reorg of 36 blocks takes back what was concluded: it is told, 
     expect(await toldOf()).toEqual(['payment.settled', 'payment.settled'])
     const [before] = payments[0] ? await stack.halves(payments[0]) : []
 
-    await revertTo(stack, snapshot)
+    await chain.revert({ id: snapshot })
     await chain.setAutomine(true)
     await mine(stack, 40)
     await until('they are settled in another block', async () => {

@@ -4,7 +4,6 @@ import {
   expectUnharmed,
   queueDue,
   queueOneDue,
-  revertTo,
   testClient,
   transactionsOf,
   whileRunning,
@@ -141,7 +140,7 @@ test('behavior: a reorg gives back the nonce of a batch that is over: what is of
   await stack.database`update payment set voided_at = now() where id = ${first.paymentId}`
   await stack.database`update batch_item set active = false`
   const head = await chain.getBlockNumber({ cacheTime: 0 })
-  await revertTo(stack, snapshot)
+  await chain.revert({ id: snapshot })
   await chain.setAutomine(true)
   for (let i = 0n; i < 6n; i++) await chain.mine({ blocks: 1 })
   while ((await chain.getBlockNumber({ cacheTime: 0 })) <= head) await chain.mine({ blocks: 1 })

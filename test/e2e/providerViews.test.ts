@@ -2,6 +2,7 @@ import type { Address } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Database, openDatabase } from '#ledger/database'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
+import { untilIndexAlone } from '../support/keeperScenes.ts'
 import { seedPayment, seedProvider } from '../support/seedPayments.ts'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
 import { dropBlocksSince, startTestStack, type TestStack, takeSnapshot } from '../support/stack.ts'
@@ -45,6 +46,7 @@ test('behavior: revenue by hour, day and month is what the wallet has: summed, l
   const snapshot = await takeSnapshot(stack)
   await stack.keeper.start(eager)
   await until('they are settled', async () => (await countSettled()) === 5)
+  await untilIndexAlone({ database })
   await stack.keeper.stop()
   // The summary loop takes its turn while the chain stands still: what can still be dropped is not for it.
   await stack.chain.setMining(3_600_000)

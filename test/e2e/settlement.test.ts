@@ -1,11 +1,13 @@
 import type { JSONWebKeySet } from 'jose'
 import type { Address, Hash } from 'viem'
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest'
+import { openDatabase } from '#ledger/database'
 import { parsePayload } from '#protocol/payload'
 import { decodeReceipt, type ReceiptClaims, zeroHash } from '#protocol/receipt'
 import { audit } from '#sdk/audit/audit'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
 import { readBatches } from '../../scripts/demo/readBatches.ts'
+import { untilIndexAlone } from '../support/keeperScenes.ts'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
 import { dropBlocksSince, startTestStack, type TestStack, takeSnapshot } from '../support/stack.ts'
 import { until } from '../support/until.ts'
@@ -126,6 +128,8 @@ test('behavior: a reorg un-settles the payments in every view, and the keeper se
   expect(await viewedBatches(shop.address)).toMatchObject([
     { tx_hash: batch?.txHash, payment_count: 5, total_usdc: '0.047500' },
   ])
+  const database = openDatabase({ url: stack.databaseUrl, max: 1, applicationName: 'test' })
+  await untilIndexAlone({ database }).finally(() => database.end())
   await stack.keeper.stop()
 
   await dropBlocksSince(stack, snapshot)

@@ -65,13 +65,11 @@ export async function untilIndexed({ database, served }: KeeperStack): Promise<v
   })
 }
 
-/**
- * Goes back to a snapshot, once the index is at rest. Unlike a real node, Hardhat's forgets the blocks that it drops, and
- * Ponder would ask for the logs of one that it was about to read, again and again for a minute or two.
- */
-export async function revertTo(stack: KeeperStack, snapshot: Hex): Promise<void> {
-  await untilIndexed(stack)
-  await testClient(stack).revert({ id: snapshot })
+/** Waits until the index shows all that the keeper found out itself. Without a keeper, only then does a reorg show. */
+export async function untilIndexAlone({ database }: Pick<KeeperStack, 'database'>): Promise<void> {
+  await until('the index alone shows what is settled', async () => {
+    return (await database`select from evidence where not is_final`).length === 0
+  })
 }
 
 /** Every transaction that was signed for any of these payments, the oldest first. */

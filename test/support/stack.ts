@@ -1,9 +1,6 @@
 import { createPublicClient, http, type PublicClient } from 'viem'
-import { openDatabase } from '#ledger/database'
-import { readIndexedHead } from '#ledger/indexedHead'
 import { type Stack, type StackOptions, startStack } from '../../scripts/stack/stack.ts'
 import { createTestDatabase } from './database.ts'
-import { until } from './until.ts'
 
 export type TestStack = Stack & {
   /** Asks the gateway. */
@@ -48,20 +45,10 @@ export async function takeSnapshot({ rpc, chain }: TestStack): Promise<ChainSnap
   return { id: await rpc.request({ method: 'evm_snapshot' } as never), height }
 }
 
-/**
- * A reorg: empty blocks take the place of those since the snapshot, one more than they were.
- *
- * The chain stands still until the index has come to its end. Unlike a real node, Hardhat's forgets the blocks that it
- * drops, and Ponder would ask for the logs of one that it was about to read, again and again for a minute or two.
- */
-export async function dropBlocksSince({ rpc, chain, databaseUrl }: TestStack, { id, height }: ChainSnapshot) {
+/** A reorg: empty blocks take the place of those since the snapshot, one more than they were. */
+export async function dropBlocksSince({ rpc, chain }: TestStack, { id, height }: ChainSnapshot) {
   await chain.setMining(3_600_000)
   const head = await rpc.getBlockNumber()
-  const database = openDatabase({ url: databaseUrl, max: 1, applicationName: 'test' })
-  await until('the index is at the end of the chain', async () => {
-    const indexed = await readIndexedHead(database, chain.chainId)
-    return indexed !== null && indexed.blockNumber >= head
-  }).finally(() => database.end())
   await rpc.request({ method: 'evm_revert', params: [id] } as never)
   for (let block = height; block <= head; block++) await rpc.request({ method: 'evm_mine' } as never)
   await chain.setMining(mining.blockTimeMs, mining)
