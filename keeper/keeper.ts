@@ -15,7 +15,6 @@ import { createApp } from './http/app.ts'
 import { defaultSubmitLimits, type SubmitLimits } from './http/submitRules.ts'
 import { adoptAbandoned } from './loops/adopt.ts'
 import { concludeMined } from './loops/conclude.ts'
-import { createConfirmer } from './loops/confirm.ts'
 import {
   type Checkpoint,
   type Context,
@@ -103,13 +102,11 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
         releases.push(worker.release)
         loop(`wallet ${worker.address}`, name, settings.pollMs, worker.step)
       }
-      const confirm = createConfirmer(context)
       const notify = createNotifier(context)
       loop('conclude', name, settings.pollMs, async () => {
         const index = await readIndexState(context)
         const safeBlock = await followReorgs(context, index)
         await concludeMined(context, safeBlock)
-        await confirm(index)
         if (safeBlock === null || index.status !== 'current') return
         await notify(index)
         await lookUpRequested(context)

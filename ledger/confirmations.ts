@@ -1,30 +1,29 @@
 import type { Queryable } from './database.ts'
-
-export type UnconfirmedBlock = { blockNumber: bigint; blockHash: string }
+import type { ReliedBlock } from './evidence.ts'
 
 /**
  * The blocks with settlements that have reached their depth at `safeBlock` and whose confirmation isn't written down.
  *
- * @param sinceBlock Blocks below were looked at before.
+ * @param after Blocks up to here were looked at before.
  */
 export async function readUnconfirmedBlocks(
   sql: Queryable,
   scope: { chainId: number },
-  sinceBlock: bigint,
+  after: bigint,
   safeBlock: bigint,
-): Promise<UnconfirmedBlock[]> {
+): Promise<ReliedBlock[]> {
   const { chainId } = scope
-  return sql<UnconfirmedBlock[]>`
+  return sql<ReliedBlock[]>`
     select seen.block_number as "blockNumber", seen.block_hash as "blockHash"
     from (
       select block_number, block_hash from indexer.batch
-      where chain_id = ${chainId} and block_number between ${sinceBlock} and ${safeBlock}
+      where chain_id = ${chainId} and block_number > ${after} and block_number <= ${safeBlock}
       union
       select block_number, block_hash from indexer.authorization
-      where chain_id = ${chainId} and block_number between ${sinceBlock} and ${safeBlock} and batch_log_index is null
+      where chain_id = ${chainId} and block_number > ${after} and block_number <= ${safeBlock} and batch_log_index is null
       union
       select block_number, block_hash from evidence
-      where chain_id = ${chainId} and block_number between ${sinceBlock} and ${safeBlock}
+      where chain_id = ${chainId} and block_number > ${after} and block_number <= ${safeBlock}
     ) seen
     where not exists (
       select from confirmation c where c.chain_id = ${chainId} and c.block_hash = seen.block_hash
@@ -35,7 +34,7 @@ export async function readUnconfirmedBlocks(
 export async function insertConfirmation(
   sql: Queryable,
   chainId: number,
-  block: UnconfirmedBlock,
+  block: ReliedBlock,
   confirmedAt: Date,
 ): Promise<void> {
   await sql`

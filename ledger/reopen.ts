@@ -1,16 +1,16 @@
 import type { Queryable } from './database.ts'
 import type { ReliedBlock } from './evidence.ts'
 
-/** The newest blocks below a height that settlements were confirmed in, the newest first. */
+/** The newest blocks between two heights that settlements were confirmed in, the newest first. */
 export async function readConfirmedBlocks(
   sql: Queryable,
   chainId: number,
-  below: bigint,
-  limit: number,
+  { above, below, limit }: { above?: bigint; below?: bigint | undefined; limit: number },
 ): Promise<ReliedBlock[]> {
   return sql<ReliedBlock[]>`
     select block_number as "blockNumber", block_hash as "blockHash" from confirmation
-    where chain_id = ${chainId} and block_number < ${below}
+    where chain_id = ${chainId} and block_number > ${above ?? -1n}
+      and (${below ?? null}::bigint is null or block_number < ${below ?? null})
     order by block_number desc limit ${limit}`
 }
 

@@ -1,28 +1,35 @@
 import { insertConfirmation, readUnconfirmedBlocks } from '#ledger/confirmations'
-import type { IndexState } from '#ledger/indexState'
+import { readConfirmedBlocks } from '#ledger/reopen'
 import type { Context } from './context.ts'
+import { stands } from './reorgs.ts'
 
-/** How far back a restart looks for blocks whose confirmation it may have missed. */
+/** How far back the first look goes. */
 const lookBackBlocks = 50_000n
 
-/** Writes down when each block with settlements reached its network's depth: the time of the block that gave it. */
-export function createConfirmer(context: Context) {
-  const { sql, served } = context
+/**
+ * Writes down when each block with settlements reached its network's depth: the time of the block that gave it.
+ *
+ * All that is written down is of one chain: whether the newest block stands tells whether a reorg took any of them.
+ *
+ * @returns false where the index or an earlier block is of a chain that is gone: the reorg is followed first.
+ */
+export async function confirmBlocks(
+  context: Context,
+  { after, upTo }: { after: bigint; upTo: bigint },
+): Promise<boolean> {
+  const { sql, served, memory } = context
   const { chainId, confirmations } = served.network
-  const depth = BigInt(confirmations)
-  let since: bigint | null = null
-
-  return async function confirm(index: IndexState): Promise<void> {
-    if (index.status !== 'current') return
-    const safeBlock = index.head.blockNumber - depth
-    if (safeBlock < 0n) return
-    const from = since ?? (safeBlock > lookBackBlocks ? safeBlock - lookBackBlocks : 0n)
-    for (const block of await readUnconfirmedBlocks(sql, { chainId }, from, safeBlock)) {
-      const gaveDepth = await served.client.getBlock({ blockNumber: block.blockNumber + depth })
-      await insertConfirmation(sql, chainId, block, new Date(Number(gaveDepth.timestamp) * 1000))
-    }
-    // A reorg may put another block in the place of one that was confirmed: those are looked at again.
-    const next = safeBlock - context.finalityBlocks
-    since = next > 0n ? next : 0n
+  const oldest = upTo - lookBackBlocks
+  const blocks = await readUnconfirmedBlocks(sql, { chainId }, after > oldest ? after : oldest, upTo)
+  if (blocks.length === 0) return true
+  for (const block of [...(await readConfirmedBlocks(sql, chainId, { limit: 1 })), ...blocks]) {
+    if (await stands(context, block)) continue
+    memory.look = null
+    return false
   }
+  for (const block of blocks) {
+    const gaveDepth = await served.client.getBlock({ blockNumber: block.blockNumber + BigInt(confirmations) })
+    await insertConfirmation(sql, chainId, block, new Date(Number(gaveDepth.timestamp) * 1000))
+  }
+  return true
 }

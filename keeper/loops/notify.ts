@@ -11,6 +11,7 @@ import {
   readNotifiedBlock,
   readUnconfirmed,
 } from '#ledger/notifications'
+import { confirmBlocks } from './confirm.ts'
 import type { Context } from './context.ts'
 
 const atOnce = 500
@@ -35,6 +36,7 @@ export function createNotifier(context: Context) {
     // What isn't final may have been replaced since, and is looked at again.
     const unconfirmed = (notified < upTo ? notified : upTo) - context.finalityBlocks
     const scope = { chainId, network, after: unconfirmed > 0n ? unconfirmed : 0n, upTo }
+    if (!(await confirmBlocks(context, scope))) return
     if (await notifyTakenBack(context, scope)) return
     if (await notifyUpTo(context, scope, notified)) done = `${head} ${upTo}`
   }

@@ -48,7 +48,7 @@ export async function followReorgs(context: Context, index: IndexState): Promise
       if (!(await dropBlock(context, block))) return null
     } else if (isDeep) await finishEvidence(sql, scope.chainId, block)
   }
-  if (!hasGrown && !(await undoLost(context, index, head.number))) return null
+  if (!(await undoLost(context, index, head.number, hasGrown ? before.number : -1n))) return null
   if (index.status === 'current') await dropIndexedEvidence(sql, scope)
   memory.look = { number: head.number, hash: head.hash, safeBlock, at }
   return safeBlock
@@ -67,7 +67,7 @@ async function isSameChain(
   )
 }
 
-async function stands({ served }: Context, { blockNumber, blockHash }: ReliedBlock): Promise<boolean> {
+export async function stands({ served }: Context, { blockNumber, blockHash }: ReliedBlock): Promise<boolean> {
   return (await served.client.getBlock({ blockNumber })).hash === blockHash
 }
 
@@ -111,18 +111,22 @@ async function dropBlock(context: Context, block: ReliedBlock): Promise<boolean>
  * Takes back conclusions whose blocks are gone: a reorg was deeper than we wait for. The blocks in which settlements were
  * confirmed tell: if the newest one stands, all of them do.
  *
- * @returns false while the index still shows what is gone, and nothing can be concluded.
+ * @param stood Up to here all of them are known to stand.
+ * @returns false while it can't be told, or the index still shows what is gone: nothing can be concluded.
  */
-async function undoLost(context: Context, index: IndexState, head: bigint): Promise<boolean> {
+async function undoLost(context: Context, index: IndexState, head: bigint, stood: bigint): Promise<boolean> {
   const { sql, served, log, metrics, checkpoint } = context
   const { chainId, name } = served.network
   const gone: ReliedBlock[] = []
-  let fork = -1n
-  for (let below = head + 1n; fork < 0n; ) {
-    const confirmed = await readConfirmedBlocks(sql, chainId, below, gone.length === 0 ? 1 : confirmedAtOnce)
+  let fork = stood
+  for (;;) {
+    const between = { above: fork, below: gone.at(-1)?.blockNumber }
+    const limit = gone.length === 0 ? 1 : confirmedAtOnce
+    const confirmed = await readConfirmedBlocks(sql, chainId, { ...between, limit })
     if (confirmed.length === 0) break
     for (const block of confirmed) {
-      below = block.blockNumber
+      // The node that answers isn't there yet.
+      if (block.blockNumber > head) return false
       if (await stands(context, block)) {
         fork = block.blockNumber
         break

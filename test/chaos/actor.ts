@@ -1,18 +1,13 @@
-import { finalityOf } from '#chain/finality'
-import { gasLimitsOf } from '#chain/gasLimits'
-import { createPayerCode } from '#chain/payerCode'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { concludeMined } from '#keeper/loops/conclude'
-import { createConfirmer } from '#keeper/loops/confirm'
-import { type CheckpointName, type Context, createMemory } from '#keeper/loops/context'
+import type { CheckpointName } from '#keeper/loops/context'
 import { readIndexState } from '#keeper/loops/indexState'
 import { createVoidWatch, lookUpRequested } from '#keeper/loops/lookups'
+import { createNotifier } from '#keeper/loops/notify'
 import { followReorgs } from '#keeper/loops/reorgs'
 import { sweepPayments } from '#keeper/loops/sweep'
 import { createWorker } from '#keeper/loops/worker'
-import { createMetrics } from '#keeper/metrics'
-import { createDueBatches } from '#ledger/dueBatches'
-import { createLogger } from '#process/log'
+import { createKeeperContext } from '../support/keeperContext.ts'
 import { type KeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { randomHex } from '../support/usdc.ts'
 
@@ -31,7 +26,6 @@ export async function createActor(
   stack: KeeperStack,
   options: { wallet: number; rpcUrl: string },
 ): Promise<Actor> {
-  const now = () => new Date()
   // A process of its own has RPC clients of its own; none waits between its tries, or a run would take minutes.
   const [served] = await openServedNetworks(
     [{ network: stack.served.network, deployment: stack.served.deployment, rpcUrls: [options.rpcUrl] }],
@@ -42,31 +36,21 @@ export async function createActor(
   let goOn: (() => void) | null = null
   let arrive = () => {}
   let fail = (_error: unknown) => {}
-  const context: Context = {
-    sql: stack.database,
-    served,
-    settings: { ...stack.settings, ...gasLimitsOf(served.network, stack.settings) },
-    finalityBlocks: finalityOf(served.network.chainId),
-    payersWithCode: createPayerCode(served.client, now),
-    readDueBatches: createDueBatches(stack.database, served),
-    now,
-    randomBytes32: () => randomHex(32),
-    checkpoint: (name) =>
+  const context = createKeeperContext(
+    { ...stack, served },
+    (name) =>
       new Promise((resolve) => {
         standsAt = name
         goOn = resolve
         arrive()
       }),
-    log: createLogger('keeper', (process.env.LOG_LEVEL ?? 'silent') as 'silent'),
-    metrics: createMetrics(),
-    memory: createMemory(),
-  }
+  )
   const account = walletAccount(options.wallet)
   const worker = createWorker(context, randomHex(8), {
     address: account.address.toLowerCase() as `0x${string}`,
     sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
   })
-  const confirm = createConfirmer(context)
+  const notify = createNotifier(context)
   const watchVoided = createVoidWatch(context)
   // What a keeper's loops do side by side, one after the other.
   const steps = [
@@ -75,8 +59,9 @@ export async function createActor(
       const index = await readIndexState(context)
       const safeBlock = await followReorgs(context, index)
       await concludeMined(context, safeBlock)
-      await confirm(index)
-      if (safeBlock !== null && index.status === 'current') await lookUpRequested(context)
+      if (safeBlock === null || index.status !== 'current') return
+      await notify(index)
+      await lookUpRequested(context)
     },
     async () => {
       const index = await readIndexState(context)

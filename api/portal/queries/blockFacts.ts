@@ -47,24 +47,15 @@ async function confirmationTimes(
     where chain_id = ${chainId} and block_hash in ${sql(deep.map(({ blockHash }) => blockHash))}`
   const times = new Map(known.map(({ blockHash, confirmedAt }) => [blockHash, confirmedAt]))
 
-  const fresh = await Promise.all(
+  // What no keeper has written down yet. It alone does: by these rows it notices a reorg, and they are of one chain.
+  await Promise.all(
     deep
       .filter(({ blockHash }) => !times.has(blockHash))
       .map(async ({ blockNumber, blockHash }) => {
         const { timestamp } = await client.getBlock({ blockNumber: blockNumber + depth })
-        return { blockNumber, blockHash, confirmedAt: new Date(Number(timestamp) * 1000) }
+        times.set(blockHash, new Date(Number(timestamp) * 1000))
       }),
   )
-  if (fresh.length > 0) {
-    const rows = fresh.map(({ blockNumber, blockHash, confirmedAt }) => ({
-      chain_id: chainId,
-      block_number: blockNumber,
-      block_hash: blockHash,
-      confirmed_at: confirmedAt,
-    }))
-    await sql`insert into confirmation ${sql(rows)} on conflict do nothing`
-  }
-  for (const { blockHash, confirmedAt } of fresh) times.set(blockHash, confirmedAt)
   return times
 }
 

@@ -1,0 +1,31 @@
+import { finalityOf } from '#chain/finality'
+import { gasLimitsOf } from '#chain/gasLimits'
+import { createPayerCode } from '#chain/payerCode'
+import { type Context, createMemory } from '#keeper/loops/context'
+import { createMetrics } from '#keeper/metrics'
+import { createDueBatches } from '#ledger/dueBatches'
+import { createLogger } from '#process/log'
+import type { KeeperStack } from './keeperStack.ts'
+import { randomHex } from './usdc.ts'
+
+/** What a keeper's loops work with, for tests that take their steps one by one. */
+export function createKeeperContext(
+  { database, served, settings }: Pick<KeeperStack, 'database' | 'served' | 'settings'>,
+  checkpoint: Context['checkpoint'] = () => {},
+): Context {
+  const now = () => new Date()
+  return {
+    sql: database,
+    served,
+    settings: { ...settings, ...gasLimitsOf(served.network, settings) },
+    finalityBlocks: finalityOf(served.network.chainId),
+    payersWithCode: createPayerCode(served.client, now),
+    readDueBatches: createDueBatches(database, served),
+    now,
+    randomBytes32: () => randomHex(32),
+    checkpoint,
+    log: createLogger('keeper', (process.env.LOG_LEVEL ?? 'silent') as 'silent'),
+    metrics: createMetrics(),
+    memory: createMemory(),
+  }
+}
