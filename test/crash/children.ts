@@ -10,7 +10,8 @@ export function startChild(program: string, options: object): ChildProcess {
     typeof value === 'bigint' ? `${value}n` : value,
   )
   const child = fork(join(import.meta.dirname, program), [json], {
-    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    // What it logs, and at which level, is for whoever looks for a fault: LOG_LEVEL=info.
+    stdio: ['ignore', process.env.LOG_LEVEL ? 'inherit' : 'ignore', 'inherit', 'ipc'],
     execArgv: [],
   })
   children.add(child)
@@ -31,8 +32,12 @@ export async function portOf(child: ChildProcess): Promise<number> {
   return message.port
 }
 
+export function isAlive({ exitCode, signalCode }: ChildProcess): boolean {
+  return exitCode === null && signalCode === null
+}
+
 export async function kill(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return
+  if (!isAlive(child)) return
   const gone = once(child, 'exit')
   child.kill('SIGKILL')
   await gone
@@ -45,7 +50,7 @@ export async function killAll(): Promise<void> {
 
 /** Resolves when it has ended itself with SIGKILL; throws if it ends in another way, or goes on living. */
 export async function death(child: ChildProcess): Promise<void> {
-  const [code, signal] = await once(child, 'exit', { signal: AbortSignal.timeout(60_000) })
+  const [code, signal] = await once(child, 'exit', { signal: AbortSignal.timeout(240_000) })
   if (signal !== 'SIGKILL')
     throw new Error(`it ended with ${signal ?? code} instead of dying at its checkpoint`)
 }

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import type { AddressInfo } from 'node:net'
 import { serve } from '@hono/node-server'
@@ -22,6 +23,10 @@ export type CrashingKeeperOptions = {
   deploymentsFile: string
   privateKeys: readonly Hex[]
   settings: KeeperSettings
+}
+
+/** What it is told when its turn comes: until then it stands by. */
+export type Turn = {
   /** null: it doesn't crash. */
   crashAt: CheckpointName | null
 }
@@ -29,6 +34,10 @@ export type CrashingKeeperOptions = {
 const options = readOptions<CrashingKeeperOptions>()
 const deployment = parseDeployments(JSON.parse(readFileSync(options.deploymentsFile, 'utf8'))).localhost
 if (!deployment) throw new Error('no deployment')
+
+// Whoever started it is gone.
+process.once('disconnect', () => process.exit(0))
+let crashAt: CheckpointName | null = null
 
 const keeper = createKeeper({
   database: openDatabase({ url: options.databaseUrl, applicationName: 'crashing keeper' }),
@@ -44,15 +53,11 @@ const keeper = createKeeper({
   randomBytes32: () => `0x${randomBytes(32).toString('hex')}`,
   holder: randomBytes(4).toString('hex'),
   checkpoint: (name) => {
-    if (name === options.crashAt) process.kill(process.pid, 'SIGKILL')
+    if (name === crashAt) process.kill(process.pid, 'SIGKILL')
   },
 })
+;[{ crashAt }] = (await once(process, 'message')) as [Turn]
 keeper.start()
-const server = serve({ fetch: keeper.app.fetch, port: 0, hostname: '127.0.0.1' }, (address: AddressInfo) => {
+serve({ fetch: keeper.app.fetch, port: 0, hostname: '127.0.0.1' }, (address: AddressInfo) => {
   process.send?.({ port: address.port })
-})
-// Whoever started it is gone.
-process.once('disconnect', () => {
-  server.close()
-  process.exit(0)
 })

@@ -10,7 +10,7 @@ import { describeState, findBreaches, findMisplaced } from '../support/ledger.ts
 import { until } from '../support/until.ts'
 import { ofPushes, ofSubmissions } from './checkpoints.ts'
 import { death, kill, killAll, portOf, startChild } from './children.ts'
-import type { CrashingKeeperOptions } from './crashingKeeper.ts'
+import type { CrashingKeeperOptions, Turn } from './crashingKeeper.ts'
 
 /** As in keeper.test.ts. */
 const runs = Number(process.env.CRASH_RUNS ?? 0)
@@ -27,15 +27,16 @@ function startKeeper(
   crashAt: CheckpointName | null,
   change: Partial<CrashingKeeperOptions> = {},
 ) {
-  return startChild('crashingKeeper.ts', {
+  const keeper = startChild('crashingKeeper.ts', {
     databaseUrl,
     deploymentsFile,
     settings,
     rpcUrl: chain.url,
     privateKeys: [walletKey(0)],
-    crashAt,
     ...change,
   } satisfies CrashingKeeperOptions)
+  keeper.send({ crashAt } satisfies Turn)
+  return keeper
 }
 
 async function submit(

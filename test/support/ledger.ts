@@ -1,5 +1,6 @@
 import { type Address, type Hash, type Hex, keccak256, type PublicClient, parseAbiItem } from 'viem'
 import type { Database } from '#ledger/database'
+import { halves } from '#ledger/halves'
 import type { KeeperStack, QueuedPayment } from './keeperStack.ts'
 
 // What must hold whatever goes wrong, read from the database and from the chain's own logs.
@@ -110,7 +111,7 @@ export async function describeState(
   { database, served }: Pick<KeeperStack, 'database' | 'served'>,
   wallets: readonly Address[],
 ): Promise<string> {
-  const [batches, offers, leases, open, heads] = await Promise.all([
+  const [batches, offers, leases, open, seen, heads] = await Promise.all([
     database`
       select id, wallet, state, outcome, (select count(*) from batch_item i where i.batch_id = b.id and active) as active
       from batch b where state <> 'closed' or closed_at > now() - interval '2 minutes' order by id`,
@@ -121,6 +122,12 @@ export async function describeState(
     database`
       select id, attempts, failure_code, next_attempt_at, lookup_requested_at, concluded_at from payment
       where concluded_at is null and accepted_at < now() order by id`,
+    database<{ block: bigint | null; hash: string | null }[]>`
+      select h.payment_id as payment, h.half, h.state, h.block_number as block, h.block_hash as hash,
+        p.concluded_at is not null as concluded
+      from (select id, concluded_at from payment order by accepted_at desc limit 12) p
+      join lateral ${halves(database)} h on h.payment_id = p.id
+      order by 1, 2`,
     database`select (select block_number from acted_block) as acted,
       (select substr(latest_checkpoint, 27, 16)::bigint from indexer._ponder_checkpoint limit 1) as indexed`,
   ])
@@ -128,8 +135,19 @@ export async function describeState(
     wallets.map(async (address) => [address, await served.client.getTransactionCount({ address })]),
   )
   const head = await served.client.getBlockNumber({ cacheTime: 0 })
+  const stands = async (blockNumber: bigint, hash: string | null) =>
+    served.client.getBlock({ blockNumber }).then(
+      (block) => block.hash === hash,
+      () => false,
+    )
   const parts = {
     head,
+    halves: await Promise.all(
+      seen.map(async (half) => ({
+        ...half,
+        stands: half.block === null ? null : await stands(half.block, half.hash),
+      })),
+    ),
     heads: [...heads],
     nonces,
     leases: [...leases],
