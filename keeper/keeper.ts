@@ -51,6 +51,8 @@ export type KeeperDependencies = {
   randomBytes32: () => Hex
   /** Names this process among those that share the database. */
   holder: string
+  /** Pause between two rounds of what nobody waits for: reports, abandoned batches, the sweep. Default 5 s. */
+  upkeepMs?: number
   /** For crash tests; does nothing otherwise. */
   checkpoint?: Checkpoint
 }
@@ -62,11 +64,9 @@ export type Keeper = {
   stop: () => Promise<void>
 }
 
-const upkeepMs = 5_000
-
 /** Wires a keeper; nothing happens before `start`. */
 export function createKeeper(dependencies: KeeperDependencies): Keeper {
-  const { database, networks, accounts, settings, log, now, holder } = dependencies
+  const { database, networks, accounts, settings, log, now, holder, upkeepMs = 5_000 } = dependencies
   const metrics = createMetrics()
   const loops: Loop[] = []
   const probes: Probe[] = [{ name: 'database', ask: () => database`select 1` }]

@@ -48,6 +48,7 @@ const keeper = createKeeper({
   platformWallets: [platformWallet],
   settings: options.settings,
   submitTimeoutMs: 10_000,
+  upkeepMs: 500,
   log: createLogger('keeper', (process.env.LOG_LEVEL ?? 'silent') as 'silent'),
   now: () => new Date(),
   randomBytes32: () => `0x${randomBytes(32).toString('hex')}`,

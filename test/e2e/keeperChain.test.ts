@@ -2,7 +2,9 @@ import type { Address } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { findRevenue } from '#api/portal/queries/revenue'
 import { finalityOf } from '#chain/finality'
+import type { CheckpointName } from '#keeper/loops/context'
 import { badDebt } from '#ledger/badDebt'
+import { readSweptBlock } from '#ledger/conclusions'
 import type { SignedAuthorization } from '#protocol/payload'
 import { withoutIndex } from '../support/indexTables.ts'
 import {
@@ -12,7 +14,6 @@ import {
   queueDue,
   testClient,
   untilIndexAlone,
-  untilIndexed,
   whileRunning,
 } from '../support/keeperScenes.ts'
 import {
@@ -138,13 +139,24 @@ describe('strangers', () => {
     if (!buyer) throw new Error('no buyer')
     const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
     await cancelDirectly(stack, buyer, payment.fee.nonce)
-    await whileRunning([stack.keeper()], async () => {
+    let claims = 0
+    const checkpoint = (name: CheckpointName) => {
+      if (name === 'before-claim') claims += 1
+    }
+    await whileRunning([stack.keeper({ checkpoint })], async () => {
       await until('it has left the queue', async () => (await recordOf(payment)).spentBlock !== null)
       const before = await versionOf(payment)
-      await mine(stack, Number(finalityOf(stack.served.network.chainId)) - 1)
-      await untilIndexed(stack)
-      // Two rounds of the sweep, and a hundred of the queue.
-      await until('that was looked at', () => false, 11_000).catch(() => {})
+      const { client, network } = stack.served
+      await mine(stack, Number(finalityOf(network.chainId)) - 3)
+      for (let round = 0; round < 2; round++) {
+        await mine(stack, 1)
+        const head = await client.getBlockNumber({ cacheTime: 0 })
+        await until('the sweep has come to the head', async () => {
+          return (await readSweptBlock(stack.database, network.chainId)) === head
+        })
+      }
+      claims = 0
+      await until('the queue was looked at, again and again', () => claims >= 20)
       expect(await versionOf(payment)).toBe(before)
       await mine(stack, 2)
       await until('it is concluded', async () => (await recordOf(payment)).concludedAt !== null)

@@ -1,5 +1,5 @@
 import { createWalletClient, type Hash, http, parseEther } from 'viem'
-import { expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { readIndexState } from '#keeper/loops/indexState'
 import { createNotifier } from '#keeper/loops/notify'
 import { followReorgs } from '#keeper/loops/reorgs'
@@ -16,14 +16,17 @@ import {
   untilIndexed,
   whileRunning,
 } from '../support/keeperScenes.ts'
-import { platformWallet, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
+import { type KeeperStack, platformWallet, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { until } from '../support/until.ts'
 import { sendDirectly } from '../support/usdc.ts'
 
+let stack: KeeperStack
+beforeAll(async () => {
+  stack = await startKeeperStack()
+})
+afterAll(() => stack?.close())
+
 test('behavior: after a reorg a settled batch is looked at again: what is no longer settled by it is let go', async () => {
-  // Nobody's batches but this one's.
-  const stack = await startKeeperStack()
-  onTestFinished(() => stack.close())
   const chain = testClient(stack)
   const payments = await queueDue(stack, 2)
   const [good] = payments
@@ -77,9 +80,58 @@ test('behavior: after a reorg a settled batch is looked at again: what is no lon
   expect(row).toEqual({ code: 'insufficient_balance', active: 0 })
 })
 
+test('behavior: a reorg of a block that was confirmed since the last look takes back what was concluded on it', async () => {
+  const chain = testClient(stack)
+  const payments = await queueDue(stack, 1)
+  const [payment] = payments
+  if (!payment) throw new Error('nothing queued')
+  const context = createKeeperContext(stack)
+  const notify = createNotifier(context)
+  /** One look for reorgs, however short after the one before. */
+  const look = async () => {
+    if (context.memory.look) context.memory.look.at = Number.NEGATIVE_INFINITY
+    return followReorgs(context, await readIndexState(context))
+  }
+  const notifyNow = async () => notify(await readIndexState(context))
+  const isConcluded = async () =>
+    (await stack.database`select from payment where id = ${payment.paymentId} and concluded_at is not null`)
+      .length === 1
+  const fork = await chain.getBlockNumber({ cacheTime: 0 })
+  const confirmed = async () => {
+    const rows = await stack.database<{ hash: Hash }[]>`
+      select block_hash as hash from confirmation where block_number > ${fork}`
+    return rows.map(({ hash }) => hash)
+  }
+
+  const snapshot = await chain.snapshot()
+  expect(await look()).not.toBeNull()
+  // Between this keeper's two looks another one settles, tells and concludes.
+  await whileRunning(stack.keeper(), async () => {
+    await until('it is settled', () => stack.isSettled(payments))
+    await mine(stack, 33)
+    await until('it is concluded', isConcluded)
+  })
+  const before = await confirmed()
+  expect(before).toHaveLength(1)
+
+  await chain.revert({ id: snapshot })
+  await mine(stack, 37)
+  await sendDirectly(stack, payment.fee)
+  await mine(stack, 3)
+  await untilIndexed(stack)
+  // All that is confirmed is of one chain: the new block waits until what the reorg took is taken back.
+  await notifyNow()
+  expect(await confirmed()).toEqual(before)
+  expect(await look()).toBeNull()
+  expect(await confirmed()).toEqual([])
+  expect(await isConcluded()).toBe(false)
+
+  expect(await look()).not.toBeNull()
+  await notifyNow()
+  expect(await confirmed()).toHaveLength(1)
+})
+
 test('behavior: a reorg of 36 blocks takes back what was concluded: it is told, settled again, and told again', async () => {
-  const stack = await startKeeperStack()
-  onTestFinished(() => stack.close())
   const chain = testClient(stack)
   const payments = await queueDue(stack, 2)
   const ids = stack.database(payments.map(({ paymentId }) => paymentId))
@@ -119,57 +171,6 @@ test('behavior: a reorg of 36 blocks takes back what was concluded: it is told, 
     'payment.settled',
   ])
   await expectUnharmed(stack, payments)
-})
-
-test('behavior: a reorg of a block that was confirmed since the last look takes back what was concluded on it', async () => {
-  const stack = await startKeeperStack()
-  onTestFinished(() => stack.close())
-  const chain = testClient(stack)
-  const payments = await queueDue(stack, 1)
-  const [payment] = payments
-  if (!payment) throw new Error('nothing queued')
-  const context = createKeeperContext(stack)
-  const notify = createNotifier(context)
-  /** One look for reorgs, however short after the one before. */
-  const look = async () => {
-    if (context.memory.look) context.memory.look.at = Number.NEGATIVE_INFINITY
-    return followReorgs(context, await readIndexState(context))
-  }
-  const notifyNow = async () => notify(await readIndexState(context))
-  const isConcluded = async () =>
-    (await stack.database`select from payment where concluded_at is not null`).length === 1
-  const confirmed = () =>
-    stack.database<{ hash: Hash }[]>`
-    select block_hash as hash from confirmation order by block_number`.then((rows) =>
-      rows.map(({ hash }) => hash),
-    )
-
-  const snapshot = await chain.snapshot()
-  expect(await look()).not.toBeNull()
-  // Between this keeper's two looks another one settles, tells and concludes.
-  await whileRunning(stack.keeper(), async () => {
-    await until('it is settled', () => stack.isSettled(payments))
-    await mine(stack, 33)
-    await until('it is concluded', isConcluded)
-  })
-  const before = await confirmed()
-  expect(before).toHaveLength(1)
-
-  await chain.revert({ id: snapshot })
-  await mine(stack, 37)
-  await sendDirectly(stack, payment.fee)
-  await mine(stack, 3)
-  await untilIndexed(stack)
-  // All that is confirmed is of one chain: the new block waits until what the reorg took is taken back.
-  await notifyNow()
-  expect(await confirmed()).toEqual(before)
-  expect(await look()).toBeNull()
-  expect(await confirmed()).toEqual([])
-  expect(await isConcluded()).toBe(false)
-
-  expect(await look()).not.toBeNull()
-  await notifyNow()
-  expect(await confirmed()).toHaveLength(1)
 })
 
 test("behavior: a hole in the index holds no batch: the keeper's own receipt is evidence", async () => {

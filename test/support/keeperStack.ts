@@ -132,6 +132,7 @@ export async function startKeeperStack(
         platformWallets: [platformWallet],
         settings,
         submitTimeoutMs: 20_000,
+        upkeepMs: 500,
         log: createLogger('keeper', (process.env.LOG_LEVEL ?? 'silent') as 'silent'),
         now: () => new Date(),
         randomBytes32: () => randomHex(32),
