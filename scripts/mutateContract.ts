@@ -1,5 +1,5 @@
 /**
- * `npm run mutate:contracts [-- <number> …]`: breaks BatchSettlement in one place at a time, in a copy of the project, and checks that
+ * `npm run mutate:contracts [-- <number> …]`: breaks the contracts in one place at a time, in a copy of the project, and checks that
  * the Solidity tests notice each time. It proves what coverage can't: that every branch's outcome is asserted.
  */
 import { spawnSync } from 'node:child_process'
@@ -9,6 +9,10 @@ import { join } from 'node:path'
 
 /** A call's gas, as the contract writes it. */
 const cap = 'mload(add(run, RUN_CALL_GAS))'
+
+/** What `settle` and `settleAuthorizations` both do; what follows tells which of them is meant. */
+const failed =
+  '\n                    emit AuthorizationFailed(batch.batchId, _from(run), run.nonce, i, run.reason);'
 
 /** One mutation: a piece of source that occurs exactly once, and its replacement. */
 const mutants: readonly (readonly [original: string, mutated: string])[] = [
@@ -20,10 +24,13 @@ const mutants: readonly (readonly [original: string, mutated: string])[] = [
   ['uint256 fee = uint128(payment.values);', 'uint256 fee = uint64(payment.values);'],
   ['++authorizations;\n                    providerTotal', 'providerTotal'],
   ['providerTotal += amount;', 'providerTotal += 1;'],
-  ['} else if (outcome == NOT_TRIED) {\n                    break;', '} else if (outcome == NOT_TRIED) {'],
   [
-    '} else if (outcome == FAILED) {\n                    emit',
-    '} else if (outcome == USED) {\n                    emit',
+    'amount;\n                } else if (outcome == NOT_TRIED) {\n                    break;',
+    'amount;\n                } else if (outcome == NOT_TRIED) {',
+  ],
+  [
+    `} else if (outcome == FAILED) {${failed}\n                    if`,
+    `} else if (outcome == USED) {${failed}\n                    if`,
   ],
   ['if (fee != 0) feeOutcome = SKIPPED;', 'feeOutcome = SKIPPED;'],
   ['if (fee != 0 && outcome != FAILED) {', 'if (outcome != FAILED) {'],
@@ -82,12 +89,46 @@ const mutants: readonly (readonly [original: string, mutated: string])[] = [
     'call(\n                    gas(), mload(add(run, RUN_TOKEN)), 0, add(data',
   ],
   ['if (uint256(r) >= signatures.length) revert', 'if (uint256(r) > signatures.length) revert'],
-  ['run.reason = _reason();', ''],
+  ['run.reason = Reason.read();', ''],
   ['run.probing = _isUsed(run);\n', 'run.probing = false;\n'],
   ['return run.probing ? USED : FAILED;', 'return FAILED;'],
   ['eq(mload(0), 1)', 'gt(mload(0), 0)'],
-  ['if gt(size, MAX_REASON) { size := MAX_REASON }', ''],
-  ['mstore(0x40, add(reason, REASON_MEMORY))', ''],
+  ['if gt(size, MAX_SIZE) { size := MAX_SIZE }', ''],
+  ['mstore(0x40, add(reason, MEMORY))', ''],
+  // settleAuthorizations
+  ['++settled;', ''],
+  ['total += value;', 'total += 1;'],
+  [
+    'value;\n                } else if (outcome == NOT_TRIED) {\n                    break;',
+    'value;\n                } else if (outcome == NOT_TRIED) {',
+  ],
+  [
+    `} else if (outcome == FAILED) {${failed}\n                }\n\n                assembly ("memory-safe") {\n                    mstore8(add(add(outcomes, WORD), i), shl`,
+    `} else if (outcome == USED) {${failed}\n                }\n\n                assembly ("memory-safe") {\n                    mstore8(add(add(outcomes, WORD), i), shl`,
+  ],
+  ['i), shl(4, outcome))', 'i), outcome)'],
+  ['AUTHORIZATION_SIZE = 0xa0', 'AUTHORIZATION_SIZE = 0x80'],
+  ['(value, authorization.nonce)', '(uint128(value), authorization.nonce)'],
+  ['if (sweep.splits.length != 0) {', 'if (true) {'],
+  ['sweep.splits, msg.sender', 'sweep.splits, tx.origin'],
+  ['run.neededGas += sweepGas;', ''],
+  ['pop(call(gasLimit, factory', 'pop(call(gas(), factory'],
+  // Splitter
+  ['ARGUMENTS = 0x2d', 'ARGUMENTS = 0x2e'],
+  ['providerShare = uint48(split >> 48);', 'providerShare = uint32(split >> 48);'],
+  ['platformShare = uint48(split);', 'platformShare = uint32(split);'],
+  ['rewardShare = uint48(rest >> 48);', 'rewardShare = 0;'],
+  ['(providerShare + platformShare + rewardShare);', '(providerShare + platformShare);'],
+  ['if (units == 0) revert NothingToSweep(balance);', ''],
+  ['reward)) toPlatform += reward;', 'reward)) {}'],
+  ['IERC20(token).safeTransfer(_platformSplitter(platform), toPlatform);', ''],
+  ['1 << 48, platform, 0)', '1 << 48, address(0), 0)'],
+  ['IERC20(token).safeTransfer(provider', 'IERC20(token).trySafeTransfer(provider'],
+  // SplitterFactory
+  ['if (splitter.code.length == 0) _deploy', '_deploy'],
+  ['if (balance < uint256(uint48(split >> 48)) + uint48(split) + rewardShare) {', 'if (balance == 0) {'],
+  ['if (!success) emit', 'if (success) emit'],
+  ['call(gas(), splitter', 'call(100000, splitter'],
 ]
 
 /** The files and folders that the tests need. */
@@ -98,12 +139,14 @@ const copied = [
 
 const root = join(import.meta.dirname, '..')
 const copy = mkdtempSync(join(tmpdir(), 'mutants-'))
-const source = join(copy, 'contracts/BatchSettlement.sol')
+const contracts = ['BatchSettlement', 'Reason', 'Splitter', 'SplitterFactory']
+const sourceOf = (name: string) => join(copy, `contracts/${name}.sol`)
 
 /** Runs the tests with few fuzz runs; for mutations that only cost gas, also compares the committed gas numbers. */
 function test(): boolean {
   const quick = ['test', 'solidity', '--test-profile', 'quick']
-  const gas = ['contracts/test/Gas.t.sol', '--snapshot-check', '--tolerance', '1']
+  const files = ['contracts/test/Gas.t.sol', 'contracts/test/SplitterGas.t.sol']
+  const gas = [...files, '--snapshot-check', '--tolerance', '1']
   return run([...quick, '--grep-exclude', 'test_gas_']) && run([...quick, ...gas])
 }
 
@@ -111,38 +154,39 @@ function run(args: string[]): boolean {
   return spawnSync('hardhat', args, { cwd: copy, stdio: 'ignore' }).status === 0
 }
 
-/** The tests, as they are, contain the contract, and compile anew with each mutant; in the copy they read its artifact. */
-function deployFromArtifact(): void {
-  const path = join(copy, 'contracts/test/support/SettlementTest.sol')
-  const artifact = 'artifacts/contracts/BatchSettlement.sol/BatchSettlement.json'
+/** The tests, as they are, contain the contracts, and compile anew with each mutant; in the copy they read the artifacts. */
+function deployFromArtifact(test: string, name: string): void {
+  const path = join(copy, `contracts/test/support/${test}.sol`)
+  const artifact = `artifacts/contracts/${name}.sol/${name}.json`
   const text = readFileSync(path, 'utf8')
-    .replace('import {BatchSettlement} from "../../BatchSettlement.sol";', '')
-    .replace('BatchSettlement internal settlement;', 'IBatchSettlement internal settlement;')
-    .replace(
-      'new BatchSettlement()',
-      `IBatchSettlement(_create(vm.parseJsonBytes(vm.readFile("${artifact}"), ".bytecode")))`,
-    )
+    .replace(`import {${name}} from "../../${name}.sol";`, '')
+    .replace(`    ${name} internal`, `    I${name} internal`)
+    .replace(`new ${name}()`, `I${name}(_create(vm.parseJsonBytes(vm.readFile("${artifact}"), ".bytecode")))`)
   writeFileSync(path, text)
 }
 
 try {
   for (const path of copied) cpSync(join(root, path), join(copy, path), { recursive: true })
   symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
-  deployFromArtifact()
+  deployFromArtifact('SettlementTest', 'BatchSettlement')
+  deployFromArtifact('SplitterTest', 'SplitterFactory')
 
-  const original = readFileSync(source, 'utf8')
+  const originals = new Map(contracts.map((name) => [name, readFileSync(sourceOf(name), 'utf8')]))
   if (!test()) throw new Error('the tests fail before anything is broken')
   const survivors: string[] = []
   const wanted = new Set(process.argv.slice(2).map(Number))
   for (const [index, [piece, mutated]] of mutants.entries()) {
     if (wanted.size > 0 && !wanted.has(index + 1)) continue
-    if (original.split(piece).length !== 2)
-      throw new Error(`there must be one of this in the contract: ${piece}`)
+    const [found, ...others] = [...originals].filter(([, text]) => text.includes(piece))
+    if (found === undefined || others.length > 0 || found[1].split(piece).length !== 2)
+      throw new Error(`there must be one of this in the contracts: ${piece}`)
+    const [name, original] = found
     writeFileSync(
-      source,
+      sourceOf(name),
       original.replace(piece, () => mutated),
     )
     const survived = test()
+    writeFileSync(sourceOf(name), original)
     if (survived) survivors.push(`${piece}\n  → ${mutated}`)
     console.log(
       `${index + 1}/${mutants.length} ${survived ? 'SURVIVED' : 'caught'}: ${mutated.trim().split('\n')[0] || `without ${piece}`}`,

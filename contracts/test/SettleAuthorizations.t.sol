@@ -302,6 +302,26 @@ contract SettleAuthorizationsTest is SplitterTest {
         }
     }
 
+    /// Walking over a long rest that can't be tried any more must not revert what settled.
+    function test_behavior_aBurnerBeforeALongRest() public {
+        IBatchSettlement.Authorization[] memory authorizations = _goodOnes(0, 150);
+        Terms memory burner = _terms(150);
+        burner.from = address(new HostileWallet(Attack.BURN_ALL_GAS, address(0), ""));
+        authorizations[1] = _packOne(burner);
+        (authorizations[1].r, authorizations[1].vs) = (0, 0);
+        bytes memory data = abi.encodeCall(
+            settlement.settleAuthorizations, (_batch(), payees, authorizations, new bytes[](1), _noSweep())
+        );
+        for (uint256 gasLimit = 320_000; gasLimit < 420_000; gasLimit += 4_000) {
+            uint256 state = vm.snapshotState();
+            vm.cool(address(usdc));
+            (bool success, bytes memory answer) = address(settlement).call{gas: gasLimit}(data);
+            vm.assertTrue(success, "what settled stays settled");
+            vm.assertTrue(abi.decode(answer, (bytes))[149] == 0, "the rest is untried");
+            vm.revertToState(state);
+        }
+    }
+
     function test_args_noCallGas() public {
         IBatchSettlement.Batch memory batch = _batch();
         batch.callGasLimit = 0;

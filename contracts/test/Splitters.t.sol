@@ -357,7 +357,10 @@ contract SplittersTest is SplitterTest {
             abi.encodeCall(factory.sweep, (address(token), PLATFORM, 0, _list(_usual()), STRANGER))
         );
         vm.assertTrue(success, "one that burns is told like any other");
-        vm.assertLe(gasBefore - gasleft(), 3_010_000, "gas");
+        uint256 gasUsed = gasBefore - gasleft();
+        vm.assertLe(gasUsed, 3_010_000, "gas");
+        // A cap of our own would be too small one day, on a chain on which a transfer costs more.
+        vm.assertGe(gasUsed, 2_900_000, "nothing is kept from the sweep");
     }
 
     /// A second sweep inside the first takes nothing that isn't the recipients'.
