@@ -81,7 +81,14 @@ export type AppOptions = {
 const registryTtlMs = 2_000
 
 /** What anyone may read from a browser. */
-const publicPaths = ['/challenge', '/receipts/*', '/payments/:paymentId', '/settlements/*', '/.well-known/*']
+const publicPaths = [
+  '/challenge',
+  '/receipts/*',
+  '/payments/:paymentId',
+  '/settlements/*',
+  '/.well-known/*',
+  '/did.json',
+]
 
 /**
  * The gateway's HTTP interface, without a server: `app.fetch` and `app.request` answer requests.
@@ -122,7 +129,7 @@ export function createApp({
   app.use('/providers/:id/*', requireOwner)
 
   addChallengeRoutes(app, { sql, networks, offers, settings, now })
-  addVerifyRoute(app, { networks, verifyPayment: createVerification(verification) })
+  addVerifyRoute(app, { networks, receiptKeys, settings, verifyPayment: createVerification(verification) })
   addPaymentRoutes(app, { sql, heads, networks, now })
   addRequeueRoute(app, { sql, heads, now })
   addReceiptRoutes(app, { sql, heads, networks, receiptKeys, settings, now })
@@ -208,6 +215,8 @@ function createVerification({ sql, networks, rateLimiter, settings, now, ...othe
       now,
     }),
     issuer: settings.issuer,
+    platformWallet: settings.platformWallet,
+    minimumPrices: settings.minimumPrices,
     macaroonSecrets: settings.macaroonSecrets,
     macaroonNotBefore: settings.macaroonNotBefore,
     feeSchedule: settings.feeSchedule,

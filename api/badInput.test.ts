@@ -183,12 +183,22 @@ describe('payloads', () => {
     }
   })
 
-  test.each([1, 3])('error: %i payloads', async (count) => {
+  test.each([0, 3])('error: %i payloads', async (count) => {
     const body = await signedBody(gateway, shop, payer)
     const payloads = [...body.payloads, body.payloads[0]].slice(0, count)
     const answer = await call(gateway.app, 'POST', '/verify', { json: { ...body, payloads } })
     expect([400, 422]).toContain(answer.status)
     expect(await written()).toEqual(before)
+  })
+
+  test("error: one payload that is only the provider's part", async () => {
+    const body = await signedBody(gateway, shop, payer)
+    await expectProblem(verify({ ...body, payloads: [body.payloads[0]] }), 402, 'payees_mismatch')
+  })
+
+  test('error: two payloads without a macaroon', async () => {
+    const { macaroon: _, ...body } = await signedBody(gateway, shop, payer)
+    await expectProblem(verify(body), 400, 'invalid_request')
   })
 
   test('error: payloads swapped', async () => {

@@ -1,4 +1,4 @@
-import { formatUsdc, parseUsdc } from '#protocol/amount'
+import { formatUsdc } from '#protocol/amount'
 import type { Network } from '#protocol/networks'
 import { Refusal } from '../refusal.ts'
 import type { GatewaySettings } from '../settings.ts'
@@ -13,8 +13,8 @@ export function minimumPriceOn(
 }
 
 export type PriceQuestion = {
-  /** `pricing.usdcPerUnit` of the request. */
-  asked: string | number | undefined
+  /** USDC base units; undefined: the registered one. */
+  asked: bigint | undefined
   /** USDC base units. */
   registered: bigint
   minimum: bigint
@@ -23,12 +23,12 @@ export type PriceQuestion = {
 }
 
 /**
- * What a challenge is minted for, USDC base units.
+ * What is to be paid, USDC base units.
  *
- * @throws {Refusal} `price_below_registered`, `price_below_minimum`; or `invalid_field` for what is no amount.
+ * @throws {Refusal} `price_below_registered`, `price_below_minimum`
  */
 export function choosePrice({ asked, registered, minimum, isProvider }: PriceQuestion): bigint {
-  const price = asked === undefined ? registered : parseUsdc(asked)
+  const price = asked ?? registered
   if (price < minimum) {
     throw new Refusal(
       'price_below_minimum',

@@ -9,11 +9,23 @@ import type { ReceiptKey } from './keys.ts'
  * verification accepts the result is tested.
  */
 export function signReceipt(claims: ReceiptClaims, key: ReceiptKey): string {
-  const payload = Buffer.from(JSON.stringify(claims)).toString('base64url')
-  const input = `${key.protectedHeader}.${payload}`
+  return signInput(`${key.protectedHeader}.${toBase64url(claims)}`, key)
+}
+
+/** Signs another JWS with the same key, under a header of its own. */
+export function signJws(header: { alg: 'ES256'; kid: string }, payload: object, key: ReceiptKey): string {
+  return signInput(`${toBase64url(header)}.${toBase64url(payload)}`, key)
+}
+
+/** @param input the two parts of a JWS that are signed. */
+function signInput(input: string, key: ReceiptKey): string {
   // Asked for ieee-p1363 instead of DER, Node takes 46 µs instead of 24.
   const signature = toP1363(sign('sha256', Buffer.from(input), key.privateKey))
   return `${input}.${signature.toString('base64url')}`
+}
+
+function toBase64url(json: object): string {
+  return Buffer.from(JSON.stringify(json)).toString('base64url')
 }
 
 /** RFC 7518 section 3.4: r and s of 32 bytes next to each other, from DER's SEQUENCE of two INTEGERs. */

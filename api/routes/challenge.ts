@@ -1,7 +1,10 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Address } from 'viem'
+import { keccak256 } from '#chain/keccak256'
 import type { Database } from '#ledger/database'
+import { parseUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
+import { toPaymentRequired } from '#protocol/x402'
 import { mintChallenge } from '../challenge/mintChallenge.ts'
 import { choosePrice, minimumPriceOn } from '../challenge/price.ts'
 import type { App } from '../http/app.ts'
@@ -35,6 +38,7 @@ const challengeRequest = z
     resource: resourceUrl.optional(),
     method: text(16).optional(),
     network: networkName.optional(),
+    x402Version: z.literal(2).optional().openapi({ description: 'Asks for `paymentRequired`' }),
   })
   .openapi('ChallengeRequest')
 
@@ -54,6 +58,38 @@ const requirements = z
   })
   .openapi('PaymentRequirements')
 
+/** As x402 v2 has it in `PAYMENT-REQUIRED`. */
+const paymentRequired = z
+  .object({
+    x402Version: z.literal(2),
+    resource: z.object({ url: z.string(), description: z.string(), mimeType: z.string() }),
+    accepts: z
+      .array(
+        z.object({
+          scheme: z.literal('exact'),
+          network: z.string().openapi({ example: 'eip155:8453' }),
+          amount: baseUnits,
+          asset: addressOut,
+          payTo: addressOut,
+          maxTimeoutSeconds: z.int(),
+          extra: z.object({
+            name: z.string(),
+            version: z.string(),
+            macaroon: z.string(),
+            splitter: z.object({
+              factory: addressOut,
+              provider: addressOut,
+              platform: addressOut,
+              providerShare: z.string(),
+              platformShare: z.string(),
+            }),
+          }),
+        }),
+      )
+      .length(1),
+  })
+  .openapi('PaymentRequired')
+
 const challenge = z
   .object({
     x402Version: z.literal(1),
@@ -67,6 +103,7 @@ const challenge = z
     requestId,
     issuer: z.string(),
     error: z.string().optional(),
+    paymentRequired: paymentRequired.optional(),
   })
   .openapi('Challenge')
 
@@ -134,7 +171,7 @@ export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): vo
     const { network, payTo } = chooseNetwork(options.networks, offer, body.network)
     await network.payees.requirePayable(payTo)
     const price = choosePrice({
-      asked: body.pricing?.usdcPerUnit,
+      asked: body.pricing && parseUsdc(body.pricing.usdcPerUnit),
       registered: offer.price,
       minimum: minimumPriceOn(options.settings, network.served.network),
       isProvider: c.get('caller') === offer.providerId,
@@ -146,7 +183,9 @@ export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): vo
       price,
       resource: resource?.href ?? offer.url,
     })
-    return c.json(minted, 200)
+    const { splitterFactory } = network.served.deployment
+    const paymentRequired = body.x402Version && toPaymentRequired(minted, splitterFactory, keccak256)
+    return c.json({ ...minted, ...(paymentRequired && { paymentRequired }) }, 200)
   })
 }
 

@@ -6,6 +6,7 @@ import { paymentId } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findPayment } from '../portal/queries/payments.ts'
+import { didDocument, didPathOf } from '../receipts/did.ts'
 import { jwksMaxAgeSeconds, type ReceiptKeys } from '../receipts/keys.ts'
 import { receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
@@ -50,6 +51,34 @@ const getJwks = createRoute({
   responses: { 200: jsonAnswer('The JWK set', jwks) },
 })
 
+const publicKeyJwk = z.object({
+  kty: z.literal('EC'),
+  crv: z.literal('P-256'),
+  x: z.string(),
+  y: z.string(),
+  kid: z.string(),
+})
+
+const did = z
+  .object({
+    '@context': z.array(z.string()),
+    id: z.string().openapi({ example: 'did:web:gateway.example' }),
+    verificationMethod: z.array(
+      z.object({ id: z.string(), type: z.literal('JsonWebKey2020'), controller: z.string(), publicKeyJwk }),
+    ),
+    assertionMethod: z.array(z.string()),
+  })
+  .openapi('DidDocument')
+
+const getDid = (issuer: string) =>
+  createRoute({
+    method: 'get',
+    path: didPathOf(issuer),
+    summary: "The gateway's DID document: the same keys, for x402's receipts",
+    tags: ['Receipts'],
+    responses: { 200: jsonAnswer('The DID document', did) },
+  })
+
 export type ReceiptRouteOptions = {
   sql: Database
   heads: IndexedHeads
@@ -91,5 +120,10 @@ export function addReceiptRoutes(app: App, options: ReceiptRouteOptions): void {
   app.openapi(getJwks, (c) => {
     c.header('cache-control', `public, max-age=${jwksMaxAgeSeconds}`)
     return c.json(receiptKeys.jwks, 200)
+  })
+
+  app.openapi(getDid(settings.issuer), (c) => {
+    c.header('cache-control', `public, max-age=${jwksMaxAgeSeconds}`)
+    return c.json(didDocument(settings.issuer, receiptKeys.jwks.keys), 200)
   })
 }

@@ -4,23 +4,50 @@ import { parseUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { invalidRequest } from '../http/invalidRequest.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
-import { endpointId, networkName, paymentId, pricing, providerId, requestId } from '../http/wire.ts'
+import {
+  addressOut,
+  endpointId,
+  networkName,
+  paymentId,
+  pricing,
+  providerId,
+  requestId,
+} from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
+import type { ReceiptKeys } from '../receipts/keys.ts'
+import { toPaymentResponse } from '../receipts/paymentResponse.ts'
 import { Refusal } from '../refusal.ts'
+import type { GatewaySettings } from '../settings.ts'
 import type { VerifyAnswer, VerifyRequest } from '../verification/verifyPayment.ts'
 
 const payload = z.string().openapi({ example: '0x…,0x…,47500,0,1795273200,0x…,0x…' })
 
 const verifyRequest = z
   .object({
-    macaroon: z.string(),
-    payloads: z.tuple([payload, payload]).openapi({ type: 'array', items: { type: 'string' } }),
+    macaroon: z.string().optional().openapi({
+      description: "Not of x402 v1's clients, which pay by one payload what the endpoint costs now",
+    }),
+    payloads: z.union([z.tuple([payload, payload]), z.tuple([payload])]).openapi({
+      type: 'array',
+      items: { type: 'string' },
+      minItems: 1,
+      maxItems: 2,
+      description: "The provider's and the platform's, or one for both, to their splitter",
+    }),
     providerId,
     endpointId,
     pricing: pricing.optional(),
     network: networkName
       .optional()
       .openapi({ description: 'The only one that the caller accepts. Default: any of the endpoint' }),
+    x402Version: z
+      .union([z.literal(1), z.literal(2)])
+      .optional()
+      .openapi({ type: 'integer', description: 'Of the header that paid; asks for `paymentResponse`' }),
+  })
+  .refine(({ macaroon, payloads }) => macaroon !== undefined || payloads.length === 1, {
+    path: ['macaroon'],
+    message: 'needed with two payloads',
   })
   .openapi('VerifyRequest')
 
@@ -32,8 +59,31 @@ const verifyHeaders = z.object({
     .openapi({ description: 'Same key and same body: same answer' }),
 })
 
+/** As x402 has it in `PAYMENT-RESPONSE`. */
+const paymentResponse = z
+  .object({
+    success: z.literal(true),
+    payer: addressOut,
+    transaction: z.string().openapi({ description: 'Empty as long as the payment waits for its batch' }),
+    network: z.string(),
+    extra: z.object({ paymentId }),
+    extensions: z.object({
+      'offer-receipt': z.object({
+        info: z.object({ receipt: z.object({ format: z.literal('jws'), signature: z.string() }) }),
+        schema: z.record(z.string(), z.unknown()),
+      }),
+    }),
+  })
+  .openapi('PaymentResponse')
+
 const verification = z
-  .object({ verified: z.literal(true), receipt: z.string(), paymentId, requestId })
+  .object({
+    verified: z.literal(true),
+    receipt: z.string(),
+    paymentId,
+    requestId,
+    paymentResponse: paymentResponse.optional(),
+  })
   .openapi('Verification')
 
 const verify = createRoute({
@@ -50,17 +100,22 @@ const verify = createRoute({
 })
 
 export type VerifyRouteOptions = {
+  receiptKeys: ReceiptKeys
+  settings: Pick<GatewaySettings, 'issuer'>
   networks: GatewayNetworks
   verifyPayment: (request: VerifyRequest) => Promise<VerifyAnswer>
 }
 
-export function addVerifyRoute(app: App, { networks, verifyPayment }: VerifyRouteOptions): void {
+export function addVerifyRoute(
+  app: App,
+  { networks, verifyPayment, receiptKeys, settings: { issuer } }: VerifyRouteOptions,
+): void {
   // Not `app.openapi`: its validators take as long as the macaroon. What they check is checked here, by the same
   app.openAPIRegistry.registerPath(verify)
   app.post('/verify', async (c) => {
-    const { macaroon, payloads, providerId, endpointId, pricing, network } = await readBody(c)
+    const { macaroon, payloads, providerId, endpointId, pricing, network, x402Version } = await readBody(c)
     c.set('called', { providerId, endpointId })
-    const answer = await verifyPayment({
+    const { transactionHash, ...answer } = await verifyPayment({
       macaroon,
       payloads,
       providerId,
@@ -70,7 +125,9 @@ export function addVerifyRoute(app: App, { networks, verifyPayment }: VerifyRout
       idempotencyKey: readIdempotencyKey(c.req.header('idempotency-key')),
       caller: c.get('caller'),
     })
-    return c.json({ verified: true as const, ...answer }, 200)
+    const paymentResponse =
+      x402Version && toPaymentResponse(answer.receipt, { x402Version, transactionHash, issuer, receiptKeys })
+    return c.json({ verified: true as const, ...answer, ...(paymentResponse && { paymentResponse }) }, 200)
   })
 }
 

@@ -2,37 +2,46 @@ import type { Address } from 'viem'
 import { keccak256 } from '#chain/keccak256'
 import { formatUsdc } from '#protocol/amount'
 import { boundNonce, feeNonce } from '#protocol/challenge'
-import type { MacaroonTerms } from '#protocol/macaroon'
 import type { SignedAuthorization } from '#protocol/payload'
 import { Refusal } from '../refusal.ts'
+import type { PaymentTerms } from './paymentTerms.ts'
 
 /** What must be left of an authorization for its settlement, seconds. */
 const minimumValiditySeconds = 1_800
 
-export type Presented = { provider: SignedAuthorization; fee: SignedAuthorization }
+/** The authorizations of one payment: one a part, the provider's first, or one for both. */
+export type Presented = readonly [SignedAuthorization, SignedAuthorization?]
 
 /**
- * Holds two authorizations against the terms of their challenge. Signatures aside, everything that needs nothing but
- * the request.
+ * Holds a payment against its terms. Signatures aside, everything that needs nothing but the request.
  *
+ * @param splitter who is paid by one authorization for both parts; null: each part has its own.
  * @param now Unix seconds.
  * @throws {Refusal} the first rule that is broken.
  */
-export function checkPayment({ provider, fee }: Presented, terms: MacaroonTerms, now: number): void {
-  if (provider.to !== terms.payTo) throw wrongPayee('payloads[0]', terms.payTo, provider.to)
-  if (fee.to !== terms.feePayTo) throw wrongPayee('payloads[1]', terms.feePayTo, fee.to)
-  if (provider.from !== fee.from) {
-    throw new Refusal('payer_mismatch', undefined, { details: { payers: [provider.from, fee.from] } })
-  }
-  if (provider.nonce === fee.nonce) throw new Refusal('nonce_reused')
-  checkAmount('payloads[0]', provider.value, terms.amount)
-  checkAmount('payloads[1]', fee.value, terms.feeAmount)
-  checkWindow('payloads[0]', provider, now)
-  checkWindow('payloads[1]', fee, now)
+export function checkPayment(
+  [first, second]: Presented,
+  { payTo, feePayTo, amount, feeAmount }: PaymentTerms,
+  splitter: Address | null,
+  now: number,
+): void {
+  checkPayee('payloads[0]', splitter ?? payTo, first)
+  if (second) {
+    checkPayee('payloads[1]', feePayTo, second)
+    if (first.from !== second.from) {
+      throw new Refusal('payer_mismatch', undefined, { details: { payers: [first.from, second.from] } })
+    }
+    if (first.nonce === second.nonce) throw new Refusal('nonce_reused')
+    checkAmount('payloads[0]', first.value, amount)
+    checkAmount('payloads[1]', second.value, feeAmount)
+  } else checkExactAmount(first.value, amount + feeAmount)
+  checkWindow('payloads[0]', first, now)
+  if (second) checkWindow('payloads[1]', second, now)
 }
 
-function wrongPayee(payload: string, expected: Address, got: Address): Refusal {
-  return new Refusal('payees_mismatch', `${payload} must pay ${expected}, got ${got}`, {
+function checkPayee(payload: string, expected: Address, { to: got }: SignedAuthorization): void {
+  if (got === expected) return
+  throw new Refusal('payees_mismatch', `${payload} must pay ${expected}, got ${got}`, {
     details: { payload, expected, got },
   })
 }
@@ -43,6 +52,16 @@ function checkAmount(payload: string, value: bigint, required: bigint): void {
     'amount_too_low',
     `${payload} must carry at least ${formatUsdc(required)} USDC, got ${formatUsdc(value)}`,
     { details: { payload, required: required.toString(), got: value.toString() } },
+  )
+}
+
+/** A splitter divides by the price's shares: of another amount, a rest would stay in it. */
+function checkExactAmount(value: bigint, price: bigint): void {
+  if (value === price) return
+  throw new Refusal(
+    'amount_mismatch',
+    `payloads[0] must carry exactly ${formatUsdc(price)} USDC, got ${formatUsdc(value)}`,
+    { details: { payload: 'payloads[0]', required: price.toString(), got: value.toString() } },
   )
 }
 
@@ -61,14 +80,13 @@ function checkWindow(payload: string, { validAfter, validBefore }: SignedAuthori
 }
 
 /**
- * Which of the two nonces are bound to the challenge. A bound one can't stand for any other payment; of another, the
- * chain must say that it is unused.
+ * Which of the nonces are bound to the challenge. A bound one can't stand for any other payment; of another, the chain
+ * must say that it is unused.
+ *
+ * @returns one claim an authorization, in order.
  */
-export function boundNonces(
-  { provider, fee }: Presented,
-  issuer: string,
-  requestId: string,
-): [provider: boolean, fee: boolean] {
-  const isProviderBound = provider.nonce === boundNonce(issuer, requestId, keccak256)
-  return [isProviderBound, isProviderBound && fee.nonce === feeNonce(provider.nonce, keccak256)]
+export function boundNonces([first, second]: Presented, issuer: string, requestId: string): boolean[] {
+  const isFirstBound = first.nonce === boundNonce(issuer, requestId, keccak256)
+  if (!second) return [isFirstBound]
+  return [isFirstBound, isFirstBound && second.nonce === feeNonce(first.nonce, keccak256)]
 }

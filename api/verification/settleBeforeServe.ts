@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Hash } from 'viem'
 import type { Database } from '#ledger/database'
 import { errorCodes, isErrorCode } from '#protocol/errors'
 import { findPayment, voidPayment } from '../portal/queries/payments.ts'
@@ -13,10 +14,11 @@ export type SettleBeforeServe = {
    *
    * One whose settlement fails is voided, since nothing was served for it.
    *
+   * @returns the transaction that moved it.
    * @throws {Refusal} the failure's own code or `settlement_failed`; `settlement_pending` where it takes too long: the
    * money may still move, so whoever presents the same payment again goes on waiting for it.
    */
-  wait(paymentId: string, providerId: string): Promise<void>
+  wait(paymentId: string, providerId: string): Promise<Hash | undefined>
   /** Takes over a payment whose first presentation ended as `settlement_pending`; true for one caller only. */
   takeOver(paymentId: string, idempotencyKey: string | undefined): Promise<boolean>
 }
@@ -40,7 +42,7 @@ export function createSettleBeforeServe(options: SettleBeforeServeOptions): Sett
       const deadline = performance.now() + timeoutMs
       while (performance.now() < deadline) {
         const payment = await findPayment(database, paymentId, new Date(now()))
-        if (payment?.provider.state === 'settled') return
+        if (payment?.provider.state === 'settled') return payment.provider.txHash ?? undefined
         if (payment !== undefined && (payment.attempts > 0 || payment.failedAt !== null)) {
           const time = new Date(now())
           const outcome = await voidPayment(database, { paymentId, providerId, now: time })

@@ -1,68 +1,63 @@
 import { hash } from 'node:crypto'
-import type { Address } from 'viem'
-import type { ChainReads, PayerState } from '#chain/chainReads'
-import type { ServedNetwork } from '#chain/servedNetworks'
+import type { Address, Hash } from 'viem'
+import type { PayerState } from '#chain/chainReads'
+import { keccak256 } from '#chain/keccak256'
 import type { AcceptedAuthorization } from '#ledger/acceptPayments'
 import { checkSignatures, type SignatureCheckOptions } from '#ledger/checkSignatures'
 import type { Database } from '#ledger/database'
-import type { Payers } from '#ledger/payers'
 import { maxAmount } from '#protocol/amount'
+import type { Deployment } from '#protocol/deployments'
 import { BaseError, type ErrorCode } from '#protocol/errors'
-import { type MacaroonSecret, type MacaroonTerms, verifyMacaroon } from '#protocol/macaroon'
 import type { Network } from '#protocol/networks'
 import { parsePayload, type SignedAuthorization } from '#protocol/payload'
-import { effectiveRate, type FeeSchedule, splitPrice } from '#protocol/tier'
-import { hmacSha256 } from '../hmac.ts'
+import { splitterOf } from '#protocol/splitter'
+import { effectiveRate, splitPrice } from '#protocol/tier'
 import { newId } from '../identifiers.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
 import { receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
-import type { Offer, Offers } from '../registry/offers.ts'
+import type { Offer } from '../registry/offers.ts'
 import { createAccept } from './acceptance.ts'
 import { boundNonces, checkPayment, type Presented } from './checkPayment.ts'
+import {
+  findTerms,
+  type PaymentTerms,
+  type TermsOptions,
+  type TermsRequest,
+  type VerifyNetwork,
+} from './paymentTerms.ts'
 import type { ProviderCap } from './providerCap.ts'
-import type { SettleBeforeServe } from './settleBeforeServe.ts'
 import { findPaymentOfRequest, findStoredPayment, type StoredPayment } from './storedPayment.ts'
 
-export type VerifyRequest = {
-  macaroon: string
-  payloads: [provider: string, fee: string]
-  providerId: string
-  endpointId: string
-  /** What the provider's middleware asks for now, USDC base units. */
-  price: bigint | undefined
-  /** The chain id of the only network that the provider's middleware accepts, where it names one. */
-  network: number | undefined
+export type VerifyRequest = TermsRequest & {
+  /** The provider's and the platform's, or one for both. */
+  payloads: readonly [string, string?]
   idempotencyKey: string | undefined
-  /** The provider whose API key came along. */
-  caller: string | undefined
 }
 
-export type VerifyAnswer = { paymentId: string; requestId: string; receipt: string }
+export type VerifyAnswer = {
+  paymentId: string
+  requestId: string
+  receipt: string
+  /** What settled it, where that was waited for. */
+  transactionHash?: Hash | undefined
+}
 
 /** `price` in USDC base units. */
 type Accepted = VerifyAnswer & { price: bigint }
 
-export type VerifyNetwork = { served: ServedNetwork; reads: ChainReads; payers: Payers }
-
-export type VerifyDeps = SignatureCheckOptions & {
-  database: Database
-  networks: ReadonlyMap<number, VerifyNetwork>
-  offers: Offers
-  providerCap: ProviderCap
-  settleBeforeServe: SettleBeforeServe
-  /** Counts a verification of a payer whose signatures are good; throws over its limit. */
-  countPayer: (payer: Address) => void
-  /** The gateway's public URL: bound into nonces, and the receipts' `iss`. */
-  issuer: string
-  macaroonSecrets: readonly MacaroonSecret[]
-  /** Unix seconds: macaroons minted earlier are refused. */
-  macaroonNotBefore: number
-  receiptKeys: ReceiptKeys
-  feeSchedule: FeeSchedule
-  now: () => number
-}
+export type VerifyDeps = SignatureCheckOptions &
+  TermsOptions & {
+    database: Database
+    providerCap: ProviderCap
+    /** Counts a verification of a payer whose signatures are good; throws over its limit. */
+    countPayer: (payer: Address) => void
+    /** The gateway's public URL: bound into nonces, and the receipts' `iss`. */
+    issuer: string
+    receiptKeys: ReceiptKeys
+    now: () => number
+  }
 
 /** What the steps of a verification work with. */
 type Context = VerifyDeps & { accept: ReturnType<typeof createAccept> }
@@ -73,15 +68,15 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
   const { settleBeforeServe } = deps
   return async (request) => {
     const { price, ...answer } = await verifyOrRepeat(context, request)
-    if (settleBeforeServe.appliesTo(price)) {
-      await settleBeforeServe.wait(answer.paymentId, request.providerId)
-    }
-    return answer
+    if (!settleBeforeServe.appliesTo(price)) return answer
+    return { ...answer, transactionHash: await settleBeforeServe.wait(answer.paymentId, request.providerId) }
   }
 }
 
 async function verifyOrRepeat(context: Context, request: VerifyRequest): Promise<Accepted> {
-  const presented = { provider: parsePayload(request.payloads[0]), fee: parsePayload(request.payloads[1]) }
+  const [first, second] = request.payloads
+  const presented: Presented =
+    second === undefined ? [parsePayload(first)] : [parsePayload(first), parsePayload(second)]
   const acceptedAt = context.now()
   try {
     return await reserve(context, request, presented, await check(context, request, presented, acceptedAt))
@@ -98,14 +93,14 @@ async function verifyOrRepeat(context: Context, request: VerifyRequest): Promise
 }
 
 type Checked = {
-  terms: MacaroonTerms
+  terms: PaymentTerms
   network: VerifyNetwork
   offer: Offer
-  /** USDC base units, both halves. */
-  price: bigint
+  /** Who is paid by one authorization for both parts; null: each part has its own. */
+  splitter: Address | null
   payerHasCode: boolean
   /** See {@link requireUnused}. */
-  acceptedBlocks: [provider: bigint | null, fee: bigint | null]
+  acceptedBlocks: (bigint | null)[]
   acceptedAt: number
 }
 
@@ -116,18 +111,19 @@ async function check(
   presented: Presented,
   acceptedAt: number,
 ): Promise<Checked> {
-  const { provider, fee } = presented
+  const [first, second] = presented
   const seconds = Math.floor(acceptedAt / 1000)
-  if (provider.value + fee.value > maxAmount) throw new Refusal('amount_too_high')
+  if (first.value + (second?.value ?? 0n) > maxAmount) throw new Refusal('amount_too_high')
 
-  const { terms, network } = readChallenge(context, request, presented, seconds)
+  const { terms, network } = await findTerms(context, request, presented, seconds)
   const price = terms.amount + terms.feeAmount
   if (request.price !== undefined && price < request.price) {
     throw new Refusal('challenge_price_too_low', undefined, {
       details: { asked: request.price.toString(), challenged: price.toString() },
     })
   }
-  checkPayment(presented, terms, seconds)
+  const splitter = second ? null : findSplitter(terms, network.served.deployment)
+  checkPayment(presented, terms, splitter, seconds)
 
   const offer = await context.offers.ofEndpoint(request.endpointId)
   if (offer === undefined) throw new Refusal('unknown_endpoint')
@@ -142,11 +138,11 @@ async function check(
   const isBound = boundNonces(presented, context.issuer, terms.requestId)
   // A bound nonce can stand for no other payment, so that it is unused matters only as much as that the balance is
   // there: it is asked about as often.
-  const asksNonces = !(isBound[0] && isBound[1] && network.payers.isCached(provider.from))
-  const { hasCode, nonces } = await checkSignatures([provider, fee], network, { ...context, asksNonces })
-  context.countPayer(provider.from)
+  const asksNonces = isBound.includes(false) || !network.payers.isCached(first.from)
+  const { hasCode, nonces } = await checkSignatures(presented, network, { ...context, asksNonces })
+  context.countPayer(first.from)
   const acceptedBlocks = requireUnused(presented, isBound, nonces)
-  return { terms, network, offer, price, payerHasCode: hasCode, acceptedBlocks, acceptedAt }
+  return { terms, network, offer, splitter, payerHasCode: hasCode, acceptedBlocks, acceptedAt }
 }
 
 /** Signs the receipt and stores the payment, unless its authorizations or its balance are another's already. */
@@ -154,12 +150,13 @@ async function reserve(
   context: Context,
   request: VerifyRequest,
   presented: Presented,
-  { terms, network, offer, price, payerHasCode, acceptedBlocks, acceptedAt }: Checked,
+  { terms, network, offer, splitter, payerHasCode, acceptedBlocks, acceptedAt }: Checked,
 ): Promise<Accepted> {
   const { database, feeSchedule, issuer, providerCap, receiptKeys, accept } = context
   const { served, payers } = network
-  const { provider, fee } = presented
+  const [first, second] = presented
   const { requestId } = terms
+  const price = terms.amount + terms.feeAmount
   const paymentId = newId('pay')
   const facts = {
     providerId: request.providerId,
@@ -168,23 +165,25 @@ async function reserve(
     effectiveRate: effectiveRate(price, terms.feeAmount),
     acceptedAt,
     token: served.token,
-    payer: provider.from,
+    payer: first.from,
     resource: offer.url,
-    payee: provider.to,
-    feeRecipient: fee.to,
-    providerAmount: provider.value,
-    feeAmount: fee.value,
-    splitter: null,
+    payee: terms.payTo,
+    feeRecipient: terms.feePayTo,
+    providerAmount: second ? first.value : terms.amount,
+    feeAmount: second ? second.value : terms.feeAmount,
+    splitter,
   }
-  const halves = [toAccepted(provider, acceptedBlocks[0]), toAccepted(fee, acceptedBlocks[1])] as const
-  const validBefore = provider.validBefore < fee.validBefore ? provider.validBefore : fee.validBefore
+  const provider = toAccepted(first, acceptedBlocks[0])
+  const fee = second ? toAccepted(second, acceptedBlocks[1]) : null
+  const validBefore =
+    second && second.validBefore < first.validBefore ? second.validBefore : first.validBefore
   const claims = receiptClaims(
-    { ...facts, paymentId, network: served.network, validBefore, provider: halves[0], fee: halves[1] },
+    { ...facts, paymentId, network: served.network, validBefore, provider, fee },
     { issuer, signedAt: acceptedAt, status: 'verified' },
   )
   const receipt = signReceipt(claims, receiptKeys.current)
 
-  const total = provider.value + fee.value
+  const total = facts.providerAmount + facts.feeAmount
   await providerCap.require(request.providerId, served.network.testnet, total)
   const verdict = await accept(
     {
@@ -193,7 +192,7 @@ async function reserve(
       requestId,
       chainId: terms.chainId,
       payerHasCode,
-      authorizations: [...halves],
+      authorizations: fee ? [provider, fee] : [provider],
       price,
       receipt,
       idempotencyKey: request.idempotencyKey ?? null,
@@ -215,36 +214,14 @@ async function reserve(
   return answerAgain(context, stored, request)
 }
 
-/** @throws {ProtocolError|Refusal} what is wrong with the macaroon, or its network */
-function readChallenge(
-  { macaroonSecrets, macaroonNotBefore, networks }: Context,
-  { macaroon, providerId, endpointId }: VerifyRequest,
-  { provider, fee }: Presented,
-  seconds: number,
-): { terms: MacaroonTerms; network: VerifyNetwork } {
-  const { terms } = verifyMacaroon(macaroon, {
-    secrets: macaroonSecrets,
-    hmac: hmacSha256,
-    now: seconds,
-    notBefore: macaroonNotBefore,
-    request: { providerId, endpointId, payer: provider.from, amount: provider.value + fee.value },
-  })
-  const network = networks.get(terms.chainId)
-  if (network === undefined || network.served.token !== terms.asset) throw new Refusal('network_not_served')
-  return { terms, network }
-}
-
 /**
  * Whether macaroon and signatures are good, whatever the time. Payer and nonce are public once they are on chain: only
- * who shows this much may learn that a payment of them exists, and its id.
+ * who shows this much may learn that a payment of them exists.
  */
 async function isAuthentic(context: Context, request: VerifyRequest, presented: Presented): Promise<boolean> {
   try {
-    const { network } = readChallenge(context, request, presented, 0)
-    await checkSignatures([presented.provider, presented.fee], network, {
-      ...context,
-      asksNonces: false,
-    })
+    const { network } = await findTerms(context, request, presented, 0)
+    await checkSignatures(presented, network, { ...context, asksNonces: false })
     return true
   } catch {
     return false
@@ -263,21 +240,25 @@ async function answerAgain(
     (releasedAt === null
       ? request.idempotencyKey !== undefined && stored.idempotencyKey === request.idempotencyKey
       : await settleBeforeServe.takeOver(paymentId, request.idempotencyKey))
-  if (!isTheirs) throw new Refusal('payment_replayed', undefined, { details: { paymentId } })
+  if (!isTheirs) {
+    // The signature is public once it is on chain, and without a macaroon it is all that was shown.
+    const details = request.macaroon === undefined ? {} : { paymentId }
+    throw new Refusal('payment_replayed', undefined, { details })
+  }
   return { paymentId, requestId, receipt, price }
 }
 
 async function findByAuthorization(
   { database, networks }: Context,
-  { provider, fee }: Presented,
+  [first, second]: Presented,
 ): Promise<StoredPayment | undefined> {
   return findStoredPayment(database, {
     tokens: [...networks.values()].map(({ served }) => ({
       chainId: served.network.chainId,
       token: served.token,
     })),
-    payer: provider.from,
-    nonces: [provider.nonce, fee.nonce],
+    payer: first.from,
+    nonces: second ? [first.nonce, second.nonce] : [first.nonce],
   })
 }
 
@@ -298,23 +279,23 @@ const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
 /**
  * Refuses nonces that the chain calls used or cancelled, where it was asked.
  *
- * @returns for each half the block at which an unbound nonce was unused, null for a bound one.
+ * @returns for each authorization the block at which an unbound nonce was unused, null for a bound one.
  * @throws {Refusal} `authorization_used`
  */
 function requireUnused(
-  { provider, fee }: Presented,
-  isBound: [provider: boolean, fee: boolean],
+  presented: Presented,
+  isBound: boolean[],
   state: PayerState | undefined,
-): [bigint | null, bigint | null] {
-  for (const [half, { nonce }] of [provider, fee].entries()) {
-    if (!state?.isUsed[half]) continue
-    const payload = `payloads[${half}]`
-    throw new Refusal('authorization_used', `The nonce of ${payload} was used or cancelled on chain`, {
-      details: { payload, nonce },
-    })
-  }
-  const acceptedBlock = state?.blockNumber ?? null
-  return [isBound[0] ? null : acceptedBlock, isBound[1] ? null : acceptedBlock]
+): (bigint | null)[] {
+  return isBound.map((bound, half) => {
+    if (state?.isUsed[half]) {
+      const payload = `payloads[${half}]`
+      throw new Refusal('authorization_used', `The nonce of ${payload} was used or cancelled on chain`, {
+        details: { payload, nonce: presented[half]?.nonce },
+      })
+    }
+    return bound ? null : (state?.blockNumber ?? null)
+  })
 }
 
 /**
@@ -332,9 +313,19 @@ function requireAcceptedNetwork(
   throw new Refusal('challenge_network_mismatch', undefined, { details: { challenged: name } })
 }
 
-function toAccepted(authorization: SignedAuthorization, acceptedBlock: bigint | null): AcceptedAuthorization {
+function toAccepted(
+  authorization: SignedAuthorization,
+  acceptedBlock: bigint | null = null,
+): AcceptedAuthorization {
   const { to, value, validAfter, validBefore, nonce, signature } = authorization
   return { recipient: to, value, validAfter, validBefore, nonce, signature, acceptedBlock }
+}
+
+/** @throws {Refusal} `amount_too_high` for a price that no splitter divides */
+function findSplitter(terms: PaymentTerms, { splitterFactory }: Deployment): Address {
+  const splitter = splitterOf(terms, splitterFactory, keccak256)
+  if (splitter === undefined) throw new Refusal('amount_too_high')
+  return splitter.address
 }
 
 /** What makes two requests the same: everything in them that decides what is charged, and for what. */

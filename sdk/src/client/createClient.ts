@@ -4,7 +4,7 @@ import { privateKeyToAccount } from 'viem/accounts'
 import { verifyReceipt } from '../audit/verifyReceipt.ts'
 import { parseUsdc } from '../protocol/amount.ts'
 import { encodeAuthorizationHeader, mockAuthorizationHeader } from '../protocol/authorizationHeader.ts'
-import { parseChallenge } from '../protocol/challenge.ts'
+import { challengeMediaType, parseChallenge } from '../protocol/challenge.ts'
 import { type NetworkName, networkByName } from '../protocol/networks.ts'
 import { parsePayload } from '../protocol/payload.ts'
 import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
@@ -45,6 +45,11 @@ export type ClientOptions = {
   maxPaymentUsdc?: string | number
   /** USDC's address, where the network's table has none (`localhost`) or a test chain plays a network. */
   usdcAddress?: Address
+  /**
+   * `one`: a payment is one authorization of the whole price, to the splitter of the provider's part and the platform's.
+   * `two`: each part has its own. Default: what the provider's middleware asks for, else `two`.
+   */
+  signatures?: 'one' | 'two'
   /** Answer challenges with `x402 mock:mock` and sign nothing. For providers in mock mode only. Default false. */
   mockPayments?: boolean
   /** The most bytes of an answer that are read, after decompression. Default 16,777,216 (16 MiB). */
@@ -217,7 +222,9 @@ export function createClient(options: ClientOptions): Client {
     if (!usdc) throw new TypeError('Only a client in mock mode can do without a USDC address')
     const challenge = readChallenge(answer)
     checkChallenge(challenge, { url, answeredBy: answer.url, gatewayUrl, network, usdc, maxPayment })
-    const payment = await signPayment(challenge, { payer, network, usdc, now: Date.now() / 1000, signal })
+    const { signatures = challenge.signatures ?? 'two' } = options
+    const now = Date.now() / 1000
+    const payment = await signPayment(challenge, { payer, network, usdc, now, signal, signatures })
     log(`signed ${payment.amount} base units for ${payment.requestId} as ${payer.address}`)
     return payment
   }
@@ -281,6 +288,7 @@ function resolve(path: string, baseUrl: string): string {
 
 function toRequestInit({ method, body, headers }: RequestOptions): RequestInit & { headers: Headers } {
   const init = { method: method ?? (body === undefined ? 'GET' : 'POST'), headers: new Headers(headers) }
+  init.headers.set('accept', `${init.headers.get('accept') ?? '*/*'}, ${challengeMediaType}`)
   if (body === undefined) return init
   if (init.method === 'GET') throw new TypeError('A GET request has no body')
   if (typeof body === 'string') return { ...init, body }

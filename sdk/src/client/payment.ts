@@ -1,8 +1,10 @@
 import type { Address, Hex, TypedDataDefinition } from 'viem'
 import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '../protocol/challenge.ts'
+import { splitterFactory } from '../protocol/deployments.ts'
 import { type Authorization, eip712Domain, transferWithAuthorizationTypes } from '../protocol/eip3009.ts'
 import type { Network } from '../protocol/networks.ts'
 import { encodePayload } from '../protocol/payload.ts'
+import { splitterOf } from '../protocol/splitter.ts'
 
 /** Whatever signs EIP-712 typed data for its address: viem's local accounts, smart accounts, a wallet's wrapper. */
 export type Payer = {
@@ -20,40 +22,43 @@ export type SignedPayment = {
   requestId: string
   network: string
   macaroon: string
-  /** Provider's payload, then the platform's. */
-  payloads: [string, string]
+  /** The provider's payload and the platform's, or one for both. */
+  payloads: [both: string] | [provider: string, platform: string]
   /** Base units, both together. */
   amount: bigint
 }
 
+export type SignOptions = {
+  payer: Payer
+  network: Network
+  usdc: Address
+  /** Unix seconds. */
+  now: number
+  /** Once it has fired, the payer is asked for no further signature. */
+  signal?: AbortSignal
+  /** `one`: the whole price by one authorization, to the splitter of both parts. Default `two`. */
+  signatures?: 'one' | 'two'
+}
+
 /**
- * Signs both payments of a challenge that was checked, the provider's first.
+ * Signs the payments of a challenge that was checked, the provider's first.
  *
- * The nonces follow from the challenge, so signing it again can never make a second chargeable authorization.
- *
- * @param options.now Unix seconds.
- * @param options.signal once it has fired, the payer is asked for no further signature.
+ * The nonces follow from the challenge, so signing it again can never make a second chargeable authorization. Who the
+ * splitter is, is computed here; nobody else's word is taken for it.
  */
 export async function signPayment(
   challenge: Challenge,
-  {
-    payer,
-    network,
-    usdc,
-    now,
-    signal,
-  }: { payer: Payer; network: Network; usdc: Address; now: number; signal?: AbortSignal },
+  { payer, network, usdc, now, signal, signatures }: SignOptions,
 ): Promise<SignedPayment> {
   const domain = eip712Domain(network, usdc)
   const nonce = boundNonce(challenge.issuer, challenge.requestId)
-  const sign = async (index: 0 | 1, authorizationNonce: Hex): Promise<string> => {
-    const { payTo, maxAmountRequired, maxTimeoutSeconds: asked } = challenge.accepts[index]
+  const sign = async (to: Address, value: bigint, authorizationNonce: Hex): Promise<string> => {
     const authorization: Authorization = {
       from: payer.address,
-      to: payTo,
-      value: BigInt(maxAmountRequired),
+      to,
+      value,
       validAfter: 0n,
-      validBefore: BigInt(Math.floor(now) + Math.min(asked, maxTimeoutSeconds)),
+      validBefore: BigInt(Math.floor(now) + Math.min(provider.maxTimeoutSeconds, maxTimeoutSeconds)),
       nonce: authorizationNonce,
     }
     signal?.throwIfAborted()
@@ -65,14 +70,20 @@ export async function signPayment(
     })
     return encodePayload({ ...authorization, signature: normalizeRecovery(signature) })
   }
-  const payloads: [string, string] = [await sign(0, nonce), await sign(1, feeNonce(nonce))]
   const [provider, fee] = challenge.accepts
+  const amount = BigInt(provider.maxAmountRequired)
+  const feeAmount = BigInt(fee.maxAmountRequired)
+  const parts = { payTo: provider.payTo, feePayTo: fee.payTo, amount, feeAmount }
+  const splitter = signatures === 'one' ? splitterOf(parts, splitterFactory) : undefined
+  const payloads: SignedPayment['payloads'] = splitter
+    ? [await sign(splitter.address, amount + feeAmount, nonce)]
+    : [await sign(provider.payTo, amount, nonce), await sign(fee.payTo, feeAmount, feeNonce(nonce))]
   return {
     requestId: challenge.requestId,
     network: network.name,
     macaroon: challenge.macaroon,
     payloads,
-    amount: BigInt(provider.maxAmountRequired) + BigInt(fee.maxAmountRequired),
+    amount: amount + feeAmount,
   }
 }
 

@@ -4,10 +4,10 @@ import { paidCacheControl } from './cacheControl.ts'
 import {
   createGate,
   type Gate,
+  type GateDecision,
   type GateOptions,
   paymentIdHeader,
   paymentStatusHeader,
-  receiptHeader,
 } from './gate.ts'
 import type { VerifiedPayment } from './verification.ts'
 
@@ -52,6 +52,9 @@ export function requirePayment(
       method: request.method ?? 'GET',
       url,
       authorization: request.headers.authorization,
+      paymentSignature: single(request.headers['payment-signature']),
+      xPayment: single(request.headers['x-payment']),
+      accept: request.headers.accept,
     })
     decided.then((decision) => {
       if (decision.kind === 'answer') {
@@ -59,14 +62,14 @@ export function requirePayment(
         response.writeHead(status, headers).end(body)
         return
       }
-      const { payment } = decision
+      const { payment, headers } = decision
       request.payment = payment
       if (response.locals) response.locals.payment = payment
       response.setHeader(paymentIdHeader, payment.paymentId)
       response.setHeader(paymentStatusHeader, 'verified')
-      response.setHeader(receiptHeader, payment.receipt)
+      for (const [name, value] of Object.entries(headers)) response.setHeader(name, value)
       keepPrivate(response)
-      holdFailure(response, payment, gate)
+      holdFailure(response, decision, gate)
       next()
     }, next)
   }
@@ -77,7 +80,11 @@ export function requirePayment(
  *
  * Node sends the head with the first of these four calls, and only then is the status final.
  */
-function holdFailure(response: Response, payment: VerifiedPayment, gate: Gate): void {
+function holdFailure(
+  response: Response,
+  { payment, headers }: Extract<GateDecision, { kind: 'serve' }>,
+  gate: Gate,
+): void {
   const { writeHead, flushHeaders, write, end } = response
   type Call = () => void
   let held: Call[] | undefined
@@ -85,7 +92,7 @@ function holdFailure(response: Response, payment: VerifiedPayment, gate: Gate): 
   const release = (isVoided: boolean) => {
     Object.assign(response, { writeHead, flushHeaders, write, end })
     if (isVoided) {
-      response.removeHeader(receiptHeader)
+      for (const name of Object.keys(headers)) response.removeHeader(name)
       response.setHeader(paymentStatusHeader, 'voided')
     }
     for (const call of held ?? []) call()
@@ -146,6 +153,11 @@ function takeCacheControl(headers: unknown): { given: unknown; others: unknown }
   const given = pairs.find(([name]) => !isOther(name))?.[1]
   if (Array.isArray(headers)) return { given, others: isFlat ? others.flat() : others }
   return { given, others: Object.fromEntries(others) }
+}
+
+/** Node joins a header that came twice by commas, which no payment survives. */
+function single(value: string | string[] | undefined): string | undefined {
+  return Array.isArray(value) ? value.join(', ') : value
 }
 
 const hostPattern = /^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?$/i

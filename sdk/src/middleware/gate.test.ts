@@ -168,7 +168,7 @@ test('args: publicUrl names the resource as buyers see it', async () => {
 
 test('error: a malformed header, without asking anybody', async () => {
   const fetch = vi.spyOn(globalThis, 'fetch')
-  const { status, body } = answerOf(await createGate(base).check({ ...request, authorization: 'x402 a:b' }))
+  const { status, body } = answerOf(await createGate(base).check({ ...request, authorization: 'x402 a' }))
   expect({ status, body }).toMatchObject({ status: 400, body: { code: 'invalid_authorization_header' } })
   expect(fetch).not.toHaveBeenCalled()
   fetch.mockRestore()

@@ -1,11 +1,14 @@
 import { parseUsdc } from '../protocol/amount.ts'
-import { type AuthorizationHeader, parseAuthorizationHeader } from '../protocol/authorizationHeader.ts'
-import { parseChallenge } from '../protocol/challenge.ts'
+import { type Challenge, parseChallenge } from '../protocol/challenge.ts'
+import { splitterFactory } from '../protocol/deployments.ts'
 import { BaseError, type ErrorCode, errorCodes, isErrorCode } from '../protocol/errors.ts'
 import type { NetworkName } from '../protocol/networks.ts'
 import { splitPrice } from '../protocol/tier.ts'
+import { encodePaymentHeader } from '../protocol/x402.ts'
 import { type GatewayAnswer, postToGateway } from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
+import { demandPayment } from './paymentRequired.ts'
+import { type PaymentHeaders, type PresentedPayment, readPayment } from './presentedPayment.ts'
 import { askForVerification, type VerifiedPayment, voidLostVerification } from './verification.ts'
 
 /** Options of `requirePayment` (SPEC 4.6). */
@@ -27,20 +30,28 @@ export type GateOptions = {
   timeout?: number
   /** Origin that buyers use, where the server sees another one (behind a proxy). */
   publicUrl?: string
+  /**
+   * Body of a 402. `x402-v1`: what clients of x402 v1 read, for those that don't ask for ours as our SDK does. The header of
+   * x402 v2 stands beside either. Default: SPEC.md's.
+   */
+  body?: 'tollkeeper' | 'x402-v1'
+  /** `one`: asks our SDK to pay both parts by one authorization, as other clients always do. Default `two`. */
+  signatures?: 'one' | 'two'
 }
 
-type GateRequest = {
+type GateRequest = PaymentHeaders & {
   method: string
   /** Full URL as the server sees it. */
   url: string
-  authorization: string | null | undefined
+  accept?: string | null | undefined
 }
 
 /** An answer instead of the handler's. */
 type GateAnswer = { status: number; headers: Record<string, string>; body: string }
 
 export type GateDecision =
-  | { kind: 'serve'; payment: VerifiedPayment }
+  /** `headers`: what the answer carries unless the payment is voided. */
+  | { kind: 'serve'; payment: VerifiedPayment; headers: Record<string, string> }
   | { kind: 'answer'; answer: GateAnswer }
 
 export type Gate = {
@@ -53,6 +64,9 @@ export type Gate = {
    */
   void(payment: VerifiedPayment): Promise<boolean>
 }
+
+/** The gateway's answer to `/challenge`, and what it holds if it is one. */
+type Asked = { answer: GatewayAnswer | undefined; challenge?: Challenge }
 
 /** Header that carries the receipt to the buyer (SPEC 4.3). */
 export const receiptHeader = 'Service-Receipt'
@@ -74,6 +88,7 @@ const maxCachedEndpoints = 1000
  */
 export function createGate(options: GateOptions): Gate {
   const { providerId, gatewayUrl, apiKey, network, timeout = 10_000, mockPayments = false } = options
+  const { body: bodyForm = 'tollkeeper', signatures } = options
   if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
   if (!providerId) throw new TypeError('providerId must be given: what POST /providers answered')
   const pricing = { usdcPerUnit: String(options.pricing.usdcPerUnit) }
@@ -85,22 +100,22 @@ export function createGate(options: GateOptions): Gate {
     // What answers a GET answers its HEAD (RFC 9110 section 9.3.2), for the same price.
     const request = asked.method === 'HEAD' ? { ...asked, method: 'GET' } : asked
     const resource = publicUrlOf(request.url, options.publicUrl)
-    let header: AuthorizationHeader
+    let presented: PresentedPayment
     try {
-      header = parseAuthorizationHeader(request.authorization)
+      presented = readPayment(request)
     } catch (error) {
       if (!(error instanceof BaseError)) throw error
       return refuse(error.code, error.message)
     }
-    if (mockPayments) return checkMock(header, resource)
-    if (header.kind === 'absent') return demand(request, resource)
-    if (header.kind === 'mock') return demand(request, resource, 'mock_mode_off')
-    return verify(request, resource, header)
+    if (mockPayments) return checkMock(presented, resource)
+    if (presented.kind === 'absent') return demand(request, resource)
+    if (presented.kind === 'mock') return demand(request, resource, 'mock_mode_off')
+    return verify(request, resource, presented)
   }
 
-  function checkMock(header: AuthorizationHeader, resource: string): GateDecision {
+  function checkMock({ kind }: PresentedPayment, resource: string): GateDecision {
     const terms = { gatewayUrl, providerId, endpointId: options.endpointId ?? 'ep_mock', resource, split }
-    if (header.kind === 'mock') return { kind: 'serve', payment: mockPayment(terms) }
+    if (kind === 'mock') return toServe(mockPayment(terms))
     return json(402, { ...mockChallenge(terms), error: 'Payment required (mock mode)' })
   }
 
@@ -111,14 +126,22 @@ export function createGate(options: GateOptions): Gate {
     code?: ErrorCode,
     detail?: string,
   ): Promise<GateDecision> {
-    const answer = await challenge(request, resource)
-    if (answer?.status !== 200) return refuseChallenge(answer)
-    const error = detail ?? (code ? errorCodes[code].title : 'Payment required')
-    return json(402, { ...(answer.body as object), error, ...(code && { code, verified: false }) })
+    const { answer, challenge } = await askForChallenge(request, resource)
+    if (!answer || !challenge) return refuseChallenge(answer)
+    const asked = { ...(answer.body as object), ...(signatures === 'one' && { signatures }) }
+    const { accept } = request
+    const { body, headers } = demandPayment(asked, challenge, {
+      splitterFactory,
+      body: bodyForm,
+      accept,
+      code,
+      detail,
+    })
+    return json(402, body, headers)
   }
 
   /** Asks for a challenge, and remembers the route's endpoint for the verification that follows. */
-  async function challenge(request: GateRequest, resource: string): Promise<GatewayAnswer | undefined> {
+  async function askForChallenge(request: GateRequest, resource: string): Promise<Asked> {
     const { endpointId } = options
     const answer = await postToGateway(gateway, {
       path: '/challenge',
@@ -128,38 +151,48 @@ export function createGate(options: GateOptions): Gate {
         ...(network && { network }),
       },
     })
-    if (answer?.status !== 200) return answer
+    if (answer?.status !== 200) return { answer }
     try {
-      endpoints.set(routeOf(request), parseChallenge(answer.body).endpointId)
-      return answer
+      const challenge = parseChallenge(answer.body)
+      endpoints.set(routeOf(request), challenge.endpointId)
+      return { answer, challenge }
     } catch {
-      return undefined
+      return { answer }
     }
   }
 
   async function verify(
     request: GateRequest,
     resource: string,
-    { macaroon, payloads }: Extract<AuthorizationHeader, { kind: 'payment' }>,
+    { macaroon, payloads, x402 }: Extract<PresentedPayment, { kind: 'payment' }>,
   ): Promise<GateDecision> {
+    // Without a macaroon the header alone says which network it is paid on.
+    const paidOn = network ?? (macaroon === undefined ? x402?.network : undefined)
+    if (x402 && paidOn && paidOn !== x402.network) {
+      return demand(request, resource, 'challenge_network_mismatch')
+    }
     const route = routeOf(request)
     let endpointId = options.endpointId ?? endpoints.get(route)
     if (!endpointId) {
       // Not from the macaroon, because the buyer could present one of a cheaper endpoint.
-      const answer = await challenge(request, resource)
-      endpointId = endpoints.get(route)
-      if (!endpointId) return refuseChallenge(answer)
+      const { answer, challenge } = await askForChallenge(request, resource)
+      if (!challenge) return refuseChallenge(answer)
+      endpointId = challenge.endpointId
     }
     const call = {
       path: '/verify',
-      body: { macaroon, payloads, providerId, endpointId, pricing, ...(network && { network }) },
+      body: {
+        ...{ macaroon, payloads, providerId, endpointId, pricing },
+        ...(paidOn && { network: paidOn }),
+        ...(x402 && { x402Version: x402.version }),
+      },
       idempotencyKey: crypto.randomUUID(),
     }
     const { answer, mayBeAccepted } = await askForVerification(gateway, call)
     // Nothing is served for it, so nothing may be charged.
     if (mayBeAccepted && apiKey) void voidLostVerification(gateway, call, voidById)
     if (!answer) return unavailable('The gateway did not answer')
-    if (answer.status === 200) return serve(answer)
+    if (answer.status === 200) return serve(answer, x402?.version)
     endpoints.delete(route)
     if (answer.status === 402) {
       const { code, detail } = (answer.body ?? {}) as Record<string, unknown>
@@ -200,12 +233,21 @@ function createEndpointCache() {
   }
 }
 
-function serve({ body }: GatewayAnswer): GateDecision {
-  const { verified, receipt, paymentId } = (body ?? {}) as Record<string, unknown>
+function serve({ body }: GatewayAnswer, x402Version: 1 | 2 | undefined): GateDecision {
+  const { verified, receipt, paymentId, paymentResponse } = (body ?? {}) as Record<string, unknown>
   if (verified !== true || typeof receipt !== 'string' || typeof paymentId !== 'string') {
     return unavailable('The gateway answered without a receipt')
   }
-  return { kind: 'serve', payment: { verified, receipt, paymentId } }
+  const header = x402Version === 1 ? 'X-PAYMENT-RESPONSE' : 'PAYMENT-RESPONSE'
+  const isResponse = x402Version && typeof paymentResponse === 'object' && paymentResponse !== null
+  return toServe(
+    { verified, receipt, paymentId },
+    isResponse ? { [header]: encodePaymentHeader(paymentResponse) } : {},
+  )
+}
+
+function toServe(payment: VerifiedPayment, headers: Record<string, string> = {}): GateDecision {
+  return { kind: 'serve', payment, headers: { [receiptHeader]: payment.receipt, ...headers } }
 }
 
 function routeOf({ method, url }: GateRequest): string {
@@ -265,7 +307,11 @@ function refuse(code: ErrorCode, detail: string): Extract<GateDecision, { kind: 
   return decision
 }
 
-function json(status: number, body: object): Extract<GateDecision, { kind: 'answer' }> {
-  const headers = { 'Content-Type': 'application/json', 'Cache-Control': 'no-store' }
+function json(
+  status: number,
+  body: object,
+  more: Record<string, string> = {},
+): Extract<GateDecision, { kind: 'answer' }> {
+  const headers = { 'Content-Type': 'application/json', 'Cache-Control': 'no-store', ...more }
   return { kind: 'answer', answer: { status, headers, body: JSON.stringify(body) } }
 }

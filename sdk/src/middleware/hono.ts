@@ -1,6 +1,6 @@
 import type { Context, MiddlewareHandler } from 'hono'
 import { paidCacheControl } from './cacheControl.ts'
-import { createGate, type GateOptions, paymentIdHeader, paymentStatusHeader, receiptHeader } from './gate.ts'
+import { createGate, type GateOptions, paymentIdHeader, paymentStatusHeader } from './gate.ts'
 import type { VerifiedPayment } from './verification.ts'
 
 export type { GateOptions } from './gate.ts'
@@ -35,23 +35,22 @@ export function requirePayment(options: GateOptions): MiddlewareHandler<{ Variab
       method: c.req.method,
       url: c.req.url,
       authorization: c.req.header('authorization'),
+      paymentSignature: c.req.header('payment-signature'),
+      xPayment: c.req.header('x-payment'),
+      accept: c.req.header('accept'),
     })
     if (decision.kind === 'answer') {
       const { status, headers, body } = decision.answer
       return new Response(body, { status, headers })
     }
-    const { payment } = decision
+    const { payment, headers } = decision
     c.set('payment', payment)
     await next()
     c.header('Cache-Control', paidCacheControl(c.res.headers.get('cache-control')))
     c.header(paymentIdHeader, payment.paymentId)
-    if (hasFailed(c) && (await gate.void(payment))) {
-      c.header(paymentStatusHeader, 'voided')
-      c.header(receiptHeader, undefined)
-    } else {
-      c.header(paymentStatusHeader, 'verified')
-      c.header(receiptHeader, payment.receipt)
-    }
+    const isVoided = hasFailed(c) && (await gate.void(payment))
+    c.header(paymentStatusHeader, isVoided ? 'voided' : 'verified')
+    for (const [name, value] of Object.entries(headers)) c.header(name, isVoided ? undefined : value)
   }
 }
 

@@ -43,7 +43,8 @@ describe('parseAuthorizationHeader', () => {
     'x402',
     'x402 ',
     'x402 a',
-    'x402 a:b',
+    'x402 a:',
+    'x402 :b',
     'x402 a:b:c:d',
     'x402 :b:c',
     'x402 a::c',
@@ -76,6 +77,12 @@ describe('parseAuthorizationHeader', () => {
       }),
     )
   })
+})
+
+test('behavior: one payload for both parts', () => {
+  const both = { macaroon: 'AgEA', payloads: ['a,b'] as [string] }
+  expect(encodeAuthorizationHeader(both)).toBe('x402 AgEA:a,b')
+  expect(parseAuthorizationHeader('x402 AgEA:a,b')).toEqual({ kind: 'payment', ...both })
 })
 
 test('behavior: encode and parse are inverse', () => {

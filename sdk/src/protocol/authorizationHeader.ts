@@ -5,12 +5,12 @@ import { ProtocolError } from './errors.ts'
  *
  * - `absent`: there is no header, or one of another scheme.
  * - `mock`: the credentials of mock mode (SPEC 4.5).
- * - `payment`: a macaroon and two payloads, the provider's first. Nothing in them is verified.
+ * - `payment`: a macaroon and two payloads, the provider's first, or one for both parts. Nothing in them is verified.
  */
 export type AuthorizationHeader =
   | { kind: 'absent' }
   | { kind: 'mock' }
-  | { kind: 'payment'; macaroon: string; payloads: [string, string] }
+  | { kind: 'payment'; macaroon: string; payloads: [both: string] | [provider: string, platform: string] }
 
 /**
  * SPEC 4.3 writes "the service" where the product's name belongs. We send `x402`, and read the other two as the same
@@ -30,7 +30,7 @@ export const mockAuthorizationHeader = 'x402 mock:mock'
  * Writes the `Authorization` header of a payment (SPEC 4.3): `x402 <macaroon>:<payload1>:<payload2>`.
  *
  * @param payment the challenge's macaroon, unchanged, and two payloads of {@link encodePayload}: the provider's, then the
- * platform's.
+ * platform's. Or one payload, for both parts.
  * @example
  * import { encodeAuthorizationHeader } from '@tollkeeper/sdk/protocol'
  *
@@ -43,13 +43,13 @@ export function encodeAuthorizationHeader({
   payloads,
 }: {
   macaroon: string
-  payloads: readonly [string, string]
+  payloads: readonly [string, string?]
 }): string {
-  return `x402 ${macaroon}:${payloads[0]}:${payloads[1]}`
+  return `x402 ${[macaroon, ...payloads].join(':')}`
 }
 
 /**
- * Reads an `Authorization` header (SPEC 4.3) into its three parts, without reading the parts.
+ * Reads an `Authorization` header (SPEC 4.3) into its parts, without reading the parts.
  *
  * A header of another scheme (`Bearer …`) counts as absent, because it is no payment.
  *
@@ -72,13 +72,13 @@ export function parseAuthorizationHeader(value: string | null | undefined): Auth
   if (credentials === 'mock:mock') return { kind: 'mock' }
   const parts = credentials.split(':')
   const [macaroon, first, second] = parts
-  if (parts.length !== 3 || !macaroon || !first || !second) {
+  if (parts.length > 3 || !macaroon || !first || second === '') {
     throw invalid(
-      `x402 <macaroon>:<payload1>:<payload2>, got ${parts.length} parts, none of which may be empty`,
+      `x402 <macaroon>:<payload1>[:<payload2>], got ${parts.length} parts, none of which may be empty`,
     )
   }
   if (!base64urlPattern.test(macaroon)) throw invalid('a base64url macaroon')
-  return { kind: 'payment', macaroon, payloads: [first, second] }
+  return { kind: 'payment', macaroon, payloads: second === undefined ? [first] : [first, second] }
 }
 
 function invalid(expected: string): ProtocolError {

@@ -35,6 +35,8 @@ export type Challenge = {
   requestId: string
   /** The gateway's public URL. A buyer's SDK compares it with its `gatewayUrl` and derives the nonces from it. */
   issuer: string
+  /** Asks our SDK to pay both parts by one authorization, to their splitter. */
+  signatures?: 'one'
   /** Why the answer is 402, in words for people (x402 v1). */
   error?: string
   /** Why a payment that was presented was refused: a stable code. */
@@ -51,6 +53,12 @@ export type Challenge = {
  * // 26
  */
 export const maxTimeoutSeconds = 93_600
+
+/**
+ * In `Accept`, asks for this body where a middleware's default is that of x402 v1. A header of its own would make browsers
+ * ask for leave first (CORS).
+ */
+export const challengeMediaType = 'application/vnd.tollkeeper.challenge+json'
 
 export type ChallengeTerms = {
   issuer: string
@@ -181,6 +189,7 @@ export function parseChallenge(json: unknown): Challenge {
     endpointId: string(body, 'endpointId'),
     requestId: string(body, 'requestId'),
     issuer: string(body, 'issuer'),
+    ...(body.signatures === 'one' && { signatures: body.signatures }),
     ...(typeof body.error === 'string' && { error: body.error }),
     ...(typeof body.code === 'string' && { code: body.code }),
   }

@@ -40,6 +40,9 @@ export function parseDeployments(json: unknown): Deployments {
 /** The deployments that are committed with this version. */
 export const committedDeployments: Deployments = parseDeployments(committed)
 
+/** The `SplitterFactory` of this version: CREATE2 gives it one address on every network. */
+export const splitterFactory = committed.base.splitterFactory as Address
+
 function parseDeployment(name: string, entry: unknown): Deployment | undefined {
   const { batchSettlement, splitterFactory, usdc, startBlock } = (entry ?? {}) as Record<string, unknown>
   const address = (field: string, value: unknown): Address => {

@@ -32,6 +32,7 @@ export const errorCodes = {
   challenge_network_mismatch: { status: 402, title: 'Challenge is for a network that is not accepted here' },
   amount_too_low: { status: 402, title: 'Signed amount is below the required one' },
   amount_too_high: { status: 402, title: 'Signed amount is over what can be settled' },
+  amount_mismatch: { status: 402, title: 'Signed amount is not the price' },
   payees_mismatch: { status: 402, title: 'Payload pays somebody else than the challenge asked for' },
   payer_mismatch: { status: 402, title: 'Both payloads must come from one payer' },
   nonce_reused: { status: 402, title: 'Both payloads carry the same nonce' },

@@ -75,7 +75,16 @@ export {
   type SplitterShares,
   type SplitterTerms,
   splitterAddress,
+  splitterOf,
   splitterShares,
 } from './splitter.ts'
 export { effectiveRate, type FeeSchedule, type Split, splitPrice, type Tier } from './tier.ts'
-export { encodePaymentHeader, parsePaymentHeader, type X402Payment } from './x402.ts'
+export {
+  encodePaymentHeader,
+  type PaymentRequired,
+  type PaymentRequirementsV2,
+  type PaymentResponse,
+  parsePaymentHeader,
+  toPaymentRequired,
+  type X402Payment,
+} from './x402.ts'

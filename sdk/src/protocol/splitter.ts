@@ -1,4 +1,6 @@
-import { type Address, concatHex, getContractAddress, type Hex, keccak256, numberToHex } from 'viem'
+import type { Address } from 'viem'
+import { bytesToHex, writeHex, writeUint } from './bytes.ts'
+import { type Keccak256, portableKeccak256 } from './eip3009.ts'
 
 /** What a splitter pays to whom: its address follows from this and from the factory, on every network. */
 export type SplitterTerms = {
@@ -69,6 +71,7 @@ export function encodeSplit({
  * it from the terms that he agreed to, and refuses another.
  *
  * @param terms with `factory`: the `SplitterFactory`, at one address on every network.
+ * @param keccak a faster keccak256 than the portable one.
  * @returns lower-case.
  * @throws {RangeError} for a share below 0, or of 2^48 or more.
  * @example
@@ -77,32 +80,74 @@ export function encodeSplit({
  * export const payToOf = (provider: `0x${string}`, platform: `0x${string}`, factory: `0x${string}`) =>
  *   splitterAddress({ provider, platform, factory, ...splitterShares(50_000n, 2_500n) })
  */
-export function splitterAddress({
-  factory,
-  platform,
-  rewardShare = 0n,
-  ...terms
-}: SplitterTerms & { factory: Address }): Address {
-  requireShares({ rewardShare })
-  const bytecode = concatHex([
-    // OpenZeppelin's Clones: creation code that returns the 45 bytes of ERC-1167 and the 58 of the arguments.
-    '0x6100673d81600a3d39f3',
-    '0x363d3d373d3d3d363d73',
-    splitterImplementation(factory),
-    '0x5af43d82803e903d91602b57fd5bf3',
-    numberToHex(encodeSplit(terms), { size: 32 }),
+export function splitterAddress(
+  {
+    factory,
+    provider,
     platform,
-    numberToHex(rewardShare, { size: 6 }),
-  ])
-  const salt: Hex = `0x${'0'.repeat(64)}`
-  return lower(
-    getContractAddress({ opcode: 'CREATE2', from: factory, salt, bytecodeHash: keccak256(bytecode) }),
-  )
+    providerShare,
+    platformShare,
+    rewardShare = 0n,
+  }: SplitterTerms & { factory: Address },
+  keccak: Keccak256 = portableKeccak256,
+): Address {
+  requireShares({ providerShare, platformShare, rewardShare })
+  const code = new Uint8Array(113)
+  // OpenZeppelin's Clones: creation code that returns the 45 bytes of ERC-1167 and the 58 of the arguments.
+  let at = writeHex(code, 0, '0x6100673d81600a3d39f3363d3d373d3d3d363d73')
+  code.set(splitterImplementation(factory, keccak), at)
+  at = writeHex(code, at + 20, '0x5af43d82803e903d91602b57fd5bf3')
+  at = writeHex(code, at, provider)
+  writeUint(code, at, 6, providerShare)
+  writeUint(code, at + 6, 6, platformShare)
+  at = writeHex(code, at + 12, platform)
+  writeUint(code, at, 6, rewardShare)
+  // EIP-1014, with a salt of 0.
+  const create2 = new Uint8Array(1 + 20 + 32 + 32)
+  create2[0] = 0xff
+  writeHex(create2, 1, factory)
+  create2.set(keccak(code), 53)
+  return bytesToHex(keccak(create2).subarray(12))
+}
+
+/**
+ * Finds the splitter of a payment: who is paid by one authorization for both parts of a price.
+ *
+ * @param parts the two wallets, and what each is to get of the price, in base units.
+ * @param factory of one's own table, never the other side's.
+ * @returns undefined where no splitter can divide the price exactly: the shares have over 48 bits.
+ * @example
+ * import { splitterOf } from '@tollkeeper/sdk/protocol'
+ *
+ * const wallets = { payTo: `0x${'a'.repeat(40)}`, feePayTo: `0x${'b'.repeat(40)}` } as const
+ * const factory = `0x${'f'.repeat(40)}` as const
+ * const first = splitterOf({ ...wallets, amount: 47_500n, feeAmount: 2_500n }, factory)
+ * const second = splitterOf({ ...wallets, amount: 95_000n, feeAmount: 5_000n }, factory)
+ * console.log(first?.providerShare, first?.platformShare, first?.address === second?.address)
+ * // 19n 1n true
+ */
+export function splitterOf(
+  {
+    payTo,
+    feePayTo,
+    amount,
+    feeAmount,
+  }: { payTo: Address; feePayTo: Address; amount: bigint; feeAmount: bigint },
+  factory: Address,
+  keccak?: Keccak256,
+): (Required<SplitterTerms> & { address: Address }) | undefined {
+  if ((amount + feeAmount) / greatestCommonDivisor(amount, feeAmount) > maxShare) return undefined
+  const terms = { provider: payTo, platform: feePayTo, ...splitterShares(amount + feeAmount, feeAmount) }
+  return { ...terms, address: splitterAddress({ ...terms, factory }, keccak) }
 }
 
 /** The code that every splitter delegates to: the first contract that the factory creates. */
-function splitterImplementation(factory: Address): Address {
-  return lower(getContractAddress({ from: factory, nonce: 1n }))
+function splitterImplementation(factory: Address, keccak: Keccak256): Uint8Array {
+  const sender = new Uint8Array(23)
+  writeHex(sender, 0, '0xd694') // RLP: a list of an address and the nonce 1
+  writeHex(sender, 2, factory)
+  sender[22] = 1
+  return keccak(sender).subarray(12)
 }
 
 function requireShares<Shares extends Partial<SplitterShares>>(shares: Shares): Shares {
@@ -114,8 +159,4 @@ function requireShares<Shares extends Partial<SplitterShares>>(shares: Shares): 
 
 function greatestCommonDivisor(a: bigint, b: bigint): bigint {
   return b === 0n ? a : greatestCommonDivisor(b, a % b)
-}
-
-function lower(address: Address): Address {
-  return address.toLowerCase() as Address
 }

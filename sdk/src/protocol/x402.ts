@@ -1,10 +1,64 @@
-import { ProtocolError } from './errors.ts'
-import { type NetworkName, networkByName, networks } from './networks.ts'
+import type { Address } from 'viem'
+import type { Challenge } from './challenge.ts'
+import type { Keccak256 } from './eip3009.ts'
+import { type ErrorCode, ProtocolError } from './errors.ts'
+import { isNetworkName, type NetworkName, networkByName, networks } from './networks.ts'
+import { splitterOf } from './splitter.ts'
 
 /*
  * The x402 standard's own form of a challenge and of a payment (https://github.com/coinbase/x402, specs/x402-specification-v2.md
  * and specs/transports-v2/http.md): JSON as base64 in a header. Other people's clients pay with it.
  */
+
+/** An element of `accepts` of x402 v2: one authorization over the whole price, to a splitter. */
+export type PaymentRequirementsV2 = {
+  scheme: 'exact'
+  /** CAIP-2. */
+  network: `eip155:${number}`
+  /** USDC base units, decimal. */
+  amount: string
+  asset: Address
+  /** The splitter of `extra.splitter`. */
+  payTo: Address
+  maxTimeoutSeconds: number
+  extra: {
+    /** EIP-712 domain name and version of `asset`. */
+    name: string
+    version: string
+    /** Comes back with the payment, because a client repeats what it accepted. */
+    macaroon: string
+    /** The terms from which anybody recomputes `payTo`. Shares are decimal. */
+    splitter: {
+      factory: Address
+      provider: Address
+      platform: Address
+      providerShare: string
+      platformShare: string
+    }
+  }
+}
+
+/** What the header `PAYMENT-REQUIRED` of a 402 says (x402 v2). */
+export type PaymentRequired = {
+  x402Version: 2
+  /** Why, in the standard's words where a payment was refused. */
+  error?: string
+  resource: { url: string; description: string; mimeType: string }
+  accepts: [PaymentRequirementsV2]
+}
+
+/** What the header `PAYMENT-RESPONSE` (v1: `X-PAYMENT-RESPONSE`) of a paid answer says. */
+export type PaymentResponse = {
+  success: true
+  payer: Address
+  /** The settlement's hash; empty as long as the payment waits for its batch. */
+  transaction: string
+  network: string
+  extra: { paymentId: string }
+  extensions: {
+    'offer-receipt': { info: { receipt: { format: 'jws'; signature: string } }; schema: object }
+  }
+}
 
 /** A payment as the headers `PAYMENT-SIGNATURE` and `X-PAYMENT` carry it. Nothing in it is verified. */
 export type X402Payment = {
@@ -22,6 +76,94 @@ const base64Pattern = /^[A-Za-z0-9+/]+={0,2}$/
 const macaroonPattern = /^[A-Za-z0-9_-]{1,4096}$/
 
 const authorizationFields = ['from', 'to', 'value', 'validAfter', 'validBefore', 'nonce'] as const
+
+/**
+ * Offers a challenge to clients of x402 v2: the whole price in one authorization, paid to the splitter of both parts.
+ *
+ * @param factory the `SplitterFactory` of one's own table: its splitters are who is paid.
+ * @param keccak a faster keccak256 than the portable one.
+ * @returns undefined for a network that isn't in the table, and for a price that no splitter divides exactly.
+ * @example
+ * import { encodePaymentHeader, parseChallenge, toPaymentRequired } from '@tollkeeper/sdk/protocol'
+ *
+ * export function paymentRequiredHeader(body: unknown, factory: `0x${string}`): string | undefined {
+ *   const required = toPaymentRequired(parseChallenge(body), factory)
+ *   return required && encodePaymentHeader(required)
+ * }
+ */
+export function toPaymentRequired(
+  { accepts: [provider, fee], macaroon }: Challenge,
+  factory: Address,
+  keccak?: Keccak256,
+): PaymentRequired | undefined {
+  const amount = BigInt(provider.maxAmountRequired)
+  const feeAmount = BigInt(fee.maxAmountRequired)
+  const splitter = splitterOf(
+    { payTo: provider.payTo, feePayTo: fee.payTo, amount, feeAmount },
+    factory,
+    keccak,
+  )
+  if (!splitter || !isNetworkName(provider.network)) return undefined
+  return {
+    x402Version: 2,
+    resource: {
+      url: provider.resource,
+      description: provider.description,
+      mimeType: provider.mimeType,
+    },
+    accepts: [
+      {
+        scheme: 'exact',
+        network: networks[provider.network].caip2,
+        amount: (amount + feeAmount).toString(),
+        asset: provider.asset,
+        payTo: splitter.address,
+        maxTimeoutSeconds: provider.maxTimeoutSeconds,
+        extra: {
+          ...provider.extra,
+          macaroon,
+          splitter: {
+            factory,
+            provider: splitter.provider,
+            platform: splitter.platform,
+            providerShare: splitter.providerShare.toString(),
+            platformShare: splitter.platformShare.toString(),
+          },
+        },
+      },
+    ],
+  }
+}
+
+const valueMismatch = 'invalid_exact_evm_payload_authorization_value_mismatch'
+const validBefore = 'invalid_exact_evm_payload_authorization_valid_before'
+const reasons: Partial<Record<ErrorCode, string>> = {
+  insufficient_balance: 'insufficient_funds',
+  invalid_signature: 'invalid_exact_evm_payload_signature',
+  payees_mismatch: 'invalid_exact_evm_payload_recipient_mismatch',
+  authorization_not_yet_valid: 'invalid_exact_evm_payload_authorization_valid_after',
+  authorization_expired: validBefore,
+  authorization_expires_too_soon: validBefore,
+  amount_mismatch: valueMismatch,
+  amount_too_low: valueMismatch,
+  amount_too_high: valueMismatch,
+  challenge_network_mismatch: 'invalid_network',
+  challenge_price_too_low: 'invalid_payment_requirements',
+  macaroon_invalid: 'invalid_payment_requirements',
+  macaroon_expired: 'invalid_payment_requirements',
+  caveat_mismatch: 'invalid_payment_requirements',
+  unknown_caveat: 'invalid_payment_requirements',
+  authorization_cancelled: 'invalid_transaction_state',
+  payer_blacklisted: 'invalid_transaction_state',
+  payer_in_debt: 'invalid_transaction_state',
+  payer_limit_exceeded: 'invalid_transaction_state',
+}
+
+/** What x402 calls the reason why a payment was refused (x402-specification-v2.md section 9). */
+export function reasonOf(code: ErrorCode, x402Version: 1 | 2): string {
+  const reason = reasons[code] ?? 'invalid_payload'
+  return x402Version === 1 && reason === valueMismatch ? reason.replace('_mismatch', '') : reason
+}
 
 /**
  * Writes JSON as the headers of x402 carry it: base64 (RFC 4648 section 4) of UTF-8.

@@ -1,0 +1,62 @@
+import type { Hash } from 'viem'
+import { networkByName } from '#protocol/networks'
+import { decodeReceipt } from '#protocol/receipt'
+import type { PaymentResponse } from '#protocol/x402'
+import { didOf } from './did.ts'
+import type { ReceiptKeys } from './keys.ts'
+import { signJws } from './signReceipt.ts'
+
+/**
+ * What x402 says of an accepted payment, with the standard's own receipt (the extension `offer-receipt`).
+ *
+ * @param receipt our own, from which everything is taken: it is the same for a payment that is answered again.
+ */
+export function toPaymentResponse(
+  receipt: string,
+  {
+    x402Version,
+    transactionHash,
+    issuer,
+    receiptKeys,
+  }: { x402Version: 1 | 2; transactionHash: Hash | undefined; issuer: string; receiptKeys: ReceiptKeys },
+): PaymentResponse {
+  const claims = decodeReceipt(receipt)
+  if (claims === undefined) throw new TypeError('A receipt of this gateway was expected')
+  const { paymentId, payer, network, resource, iat } = claims
+  const { caip2 } = networkByName(network)
+  const { current } = receiptKeys
+  const signature = signJws(
+    { alg: 'ES256', kid: `${didOf(issuer)}#${current.kid}` },
+    {
+      version: 1,
+      network: caip2,
+      resourceUrl: resource,
+      payer,
+      issuedAt: iat,
+      ...(transactionHash && { transaction: transactionHash }),
+    },
+    current,
+  )
+  return {
+    success: true,
+    payer,
+    transaction: transactionHash ?? '',
+    network: x402Version === 1 ? network : caip2,
+    extra: { paymentId },
+    extensions: { 'offer-receipt': { info: { receipt: { format: 'jws', signature } }, schema } },
+  }
+}
+
+/** Of `info`, as the extension's own signers send it. */
+const schema = {
+  $schema: 'https://json-schema.org/draft/2020-12/schema',
+  type: 'object',
+  properties: {
+    receipt: {
+      type: 'object',
+      properties: { format: { type: 'string' }, signature: { type: 'string' } },
+      required: ['format', 'signature'],
+    },
+  },
+  required: ['receipt'],
+}

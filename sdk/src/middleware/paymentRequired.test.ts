@@ -1,0 +1,196 @@
+import { x402HTTPClient } from '@x402/core/client'
+import { isPaymentRequiredV2 } from '@x402/core/schemas'
+import { describe, expect, test } from 'vitest'
+import { PaymentRequirementsSchema } from 'x402/types'
+import payments from '../../../test/vectors/payments.json' with { type: 'json' }
+import { answerJson, challengeFor } from '../../test/playProvider.ts'
+import { serve } from '../../test/serve.ts'
+import { challengeMediaType, parseChallenge } from '../protocol/challenge.ts'
+import { splitterFactory } from '../protocol/deployments.ts'
+import { splitterAddress } from '../protocol/splitter.ts'
+import { encodePaymentHeader, type PaymentRequired } from '../protocol/x402.ts'
+import { createGate, type GateOptions } from './gate.ts'
+
+// What a 402 says to whom. A gateway is played here, so that it can lie; that the real one's challenges are paid by other
+// people's clients is shown by test/e2e.
+
+const resource = 'https://api.example/weather?city=1'
+const challenge = challengeFor(resource)
+const splitter = splitterAddress({
+  ...{ factory: splitterFactory, provider: `0x${'b'.repeat(40)}`, platform: `0x${'c'.repeat(40)}` },
+  ...{ providerShare: 19n, platformShare: 1n },
+})
+
+/** A 402 behind a gateway that answers `/challenge` like this, and `/verify` with this refusal. */
+async function demand({
+  answered = challenge as object,
+  options = {} as Partial<GateOptions>,
+  refusal = { code: 'insufficient_balance' } as { code: string; status?: number },
+  headers = {} as { accept?: string; paymentSignature?: string; xPayment?: string },
+} = {}) {
+  const gatewayUrl = await serve((request, response) =>
+    request.url === '/challenge'
+      ? answerJson(response, 200, answered)
+      : answerJson(response, refusal.status ?? 402, refusal),
+  )
+  const gate = createGate({ gatewayUrl, providerId: 'prov_1', pricing: { usdcPerUnit: '0.05' }, ...options })
+  const decision = await gate.check({ method: 'GET', url: resource, ...headers })
+  if (decision.kind !== 'answer') throw new Error('Expected an answer')
+  const { answer } = decision
+  const header = answer.headers['PAYMENT-REQUIRED']
+  const required = header === undefined ? undefined : readRequired(header)
+  return { ...answer, body: JSON.parse(answer.body) as Record<string, unknown>, required }
+}
+
+/** As the reference's client reads it. */
+function readRequired(header: string): PaymentRequired {
+  const client = new x402HTTPClient({} as never)
+  return client.getPaymentRequiredResponse((name) => (name === 'PAYMENT-REQUIRED' ? header : null)) as never
+}
+
+const [from, to, value, validAfter, validBefore, nonce, signature] = (
+  payments.payments[0]?.authorization.payload ?? ''
+).split(',')
+const payload = { signature, authorization: { from, to, value, validAfter, validBefore, nonce } }
+const accepted = { scheme: 'exact', network: 'eip155:8453', extra: { macaroon: 'AgEA' } }
+const paymentSignature = encodePaymentHeader({ x402Version: 2, accepted, payload })
+const xPayment = encodePaymentHeader({ x402Version: 1, scheme: 'exact', network: 'base', payload })
+
+test("default: SPEC.md's body, and x402 v2 in the header beside it", async () => {
+  const { status, headers, body, required } = await demand()
+  expect([status, headers['Content-Type'], headers['Cache-Control']]).toEqual([
+    402,
+    'application/json',
+    'no-store',
+  ])
+  expect(body).toEqual({ ...challenge, error: 'Payment required' })
+  expect(required).toEqual({
+    x402Version: 2,
+    error: 'Payment required',
+    resource: { url: resource, description: 'Provider payment', mimeType: 'application/json' },
+    accepts: [
+      {
+        scheme: 'exact',
+        network: 'eip155:8453',
+        amount: '50000',
+        asset: challenge.accepts[0].asset,
+        payTo: splitter,
+        maxTimeoutSeconds: 93_600,
+        extra: {
+          name: 'USD Coin',
+          version: '2',
+          macaroon: 'AgEA',
+          splitter: {
+            factory: splitterFactory,
+            provider: `0x${'b'.repeat(40)}`,
+            platform: `0x${'c'.repeat(40)}`,
+            providerShare: '19',
+            platformShare: '1',
+          },
+        },
+      },
+    ],
+  })
+  expect(isPaymentRequiredV2(required)).toBe(true)
+})
+
+describe("body: 'x402-v1'", () => {
+  test('default: the same offer as v1 clients parse it', async () => {
+    const { body, required } = await demand({ options: { body: 'x402-v1' } })
+    const [entry] = body.accepts as object[]
+    expect(body).toMatchObject({ x402Version: 1, error: 'Payment required', accepts: [entry] })
+    expect(PaymentRequirementsSchema.parse(entry)).toMatchObject({
+      network: 'base',
+      maxAmountRequired: '50000',
+      payTo: splitter,
+      resource,
+      maxTimeoutSeconds: 93_600,
+      extra: { name: 'USD Coin', version: '2' },
+    })
+    expect(required?.accepts[0].payTo).toBe(splitter)
+  })
+
+  test("behavior: who asks for SPEC.md's body gets it", async () => {
+    const headers = { accept: `*/*, ${challengeMediaType}` }
+    const { body } = await demand({ options: { body: 'x402-v1' }, headers })
+    expect(parseChallenge(body).accepts).toEqual(challenge.accepts)
+  })
+})
+
+test('args: signatures', async () => {
+  const { body } = await demand({ options: { signatures: 'one' } })
+  expect(parseChallenge(body).signatures).toBe('one')
+  expect(parseChallenge((await demand()).body).signatures).toBeUndefined()
+})
+
+describe('a gateway that lies', () => {
+  test('behavior: whatever splitter it names, the one of the wallets in the body is paid', async () => {
+    const thief = `0x${'d'.repeat(40)}`
+    const paymentRequired = { accepts: [{ payTo: thief, extra: { splitter: { factory: thief } } }] }
+    const { required } = await demand({ answered: { ...challenge, paymentRequired } })
+    expect(required?.accepts[0].payTo).toBe(splitter)
+    expect(required?.accepts[0].extra.splitter.factory).toBe(splitterFactory)
+  })
+
+  test('behavior: a price that no splitter divides exactly is offered in two parts only', async () => {
+    const [provider, fee] = challenge.accepts
+    const accepts = [
+      { ...provider, maxAmountRequired: (2n ** 48n).toString() },
+      { ...fee, maxAmountRequired: '1' },
+    ]
+    const { status, required } = await demand({
+      answered: { ...challenge, accepts },
+      options: { body: 'x402-v1' },
+    })
+    expect([status, required]).toEqual([402, undefined])
+  })
+
+  test('error: a network that is not in the table is no reason to fail', async () => {
+    const accepts = challenge.accepts.map((entry) => ({ ...entry, network: 'solana' }))
+    const { status, required } = await demand({ answered: { ...challenge, accepts } })
+    expect([status, required]).toEqual([402, undefined])
+  })
+})
+
+describe('a payment that is refused', () => {
+  test.each([
+    ['insufficient_balance', 'insufficient_funds', 'insufficient_funds'],
+    ['invalid_signature', 'invalid_exact_evm_payload_signature', 'invalid_exact_evm_payload_signature'],
+    [
+      'amount_mismatch',
+      'invalid_exact_evm_payload_authorization_value_mismatch',
+      'invalid_exact_evm_payload_authorization_value',
+    ],
+    ['macaroon_expired', 'invalid_payment_requirements', 'invalid_payment_requirements'],
+    ['mock_mode_off', 'invalid_payload', 'invalid_payload'],
+  ])('behavior: %s in the words of x402', async (code, v2, v1) => {
+    const options = { body: 'x402-v1', endpointId: 'ep_1' } as const
+    const answer = await demand({ options, refusal: { code }, headers: { xPayment } })
+    expect([answer.status, answer.body.error, answer.required?.error]).toEqual([402, v1, v2])
+    const ours = await demand({
+      options: { endpointId: 'ep_1' },
+      refusal: { code },
+      headers: { paymentSignature },
+    })
+    expect(ours.body).toMatchObject({ code, verified: false })
+  })
+
+  test('behavior: what is not known is 503, and asks for no second signature', async () => {
+    const refusal = { code: 'dependency_unavailable', status: 503 }
+    const options = { endpointId: 'ep_1', timeout: 300 }
+    const { status, headers, required } = await demand({ options, refusal, headers: { paymentSignature } })
+    expect([status, headers['Retry-After'], required]).toEqual([503, '1', undefined])
+  })
+
+  test('behavior: on another network than the middleware takes, it is refused without asking the gateway', async () => {
+    const options = { network: 'base-sepolia', endpointId: 'ep_1' } as const
+    for (const headers of [{ paymentSignature }, { xPayment }]) {
+      const { status, body } = await demand({
+        options,
+        headers,
+        refusal: { code: 'internal_error', status: 500 },
+      })
+      expect([status, body.code]).toEqual([402, 'challenge_network_mismatch'])
+    }
+  })
+})

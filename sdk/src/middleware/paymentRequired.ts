@@ -1,0 +1,49 @@
+import type { Address } from 'viem'
+import { type Challenge, challengeMediaType } from '../protocol/challenge.ts'
+import { type ErrorCode, errorCodes } from '../protocol/errors.ts'
+import { encodePaymentHeader, type PaymentRequired, reasonOf, toPaymentRequired } from '../protocol/x402.ts'
+
+export type DemandOptions = {
+  /** The `SplitterFactory` of this version's own table, never the gateway's. */
+  splitterFactory: Address
+  /** Which body a client gets that doesn't ask for one. */
+  body: 'tollkeeper' | 'x402-v1'
+  /** The request's `Accept`. */
+  accept: string | null | undefined
+  /** Why the payment that was presented was refused. */
+  code: ErrorCode | undefined
+  detail: string | undefined
+}
+
+/**
+ * A challenge in the forms in which clients read a 402: SPEC.md's body, the header of x402 v2 beside it, or the body of
+ * x402 v1.
+ *
+ * The splitter is computed here from who is paid by the body, so that the gateway can name no other.
+ *
+ * @param answered what the gateway answered, of which `challenge` is what was read.
+ */
+export function demandPayment(
+  answered: object,
+  challenge: Challenge,
+  { splitterFactory, body, accept, code, detail }: DemandOptions,
+): { headers: Record<string, string>; body: object } {
+  const error = detail ?? (code ? errorCodes[code].title : 'Payment required')
+  const own = { ...answered, error, ...(code && { code, verified: false }) }
+  const required = toPaymentRequired(challenge, splitterFactory)
+  if (!required) return { headers: {}, body: own }
+  const wordsOf = (x402Version: 1 | 2) => (code ? reasonOf(code, x402Version) : error)
+  const headers = { 'PAYMENT-REQUIRED': encodePaymentHeader({ ...required, error: wordsOf(2) }) }
+  const isOwn = body === 'tollkeeper' || accept?.includes(challengeMediaType)
+  return { headers, body: isOwn ? own : toV1(required, challenge, wordsOf(1)) }
+}
+
+/** The same offer as the body of x402 v1. Its clients refuse an `outputSchema` of null. */
+function toV1({ accepts: [entry] }: PaymentRequired, { accepts: [provider] }: Challenge, error: string) {
+  const { outputSchema: _, ...requirements } = provider
+  return {
+    x402Version: 1,
+    error,
+    accepts: [{ ...requirements, maxAmountRequired: entry.amount, payTo: entry.payTo }],
+  }
+}

@@ -1,0 +1,43 @@
+import { type AuthorizationHeader, parseAuthorizationHeader } from '../protocol/authorizationHeader.ts'
+import { ProtocolError } from '../protocol/errors.ts'
+import type { NetworkName } from '../protocol/networks.ts'
+import { parsePaymentHeader } from '../protocol/x402.ts'
+
+type Value = string | null | undefined
+
+/** The headers that a payment may come in. */
+export type PaymentHeaders = {
+  authorization?: Value
+  /** `PAYMENT-SIGNATURE` of x402 v2. */
+  paymentSignature?: Value
+  /** `X-PAYMENT` of x402 v1. */
+  xPayment?: Value
+}
+
+/** What a request presents. Nothing in it is verified. */
+export type PresentedPayment =
+  | Exclude<AuthorizationHeader, { kind: 'payment' }>
+  | {
+      kind: 'payment'
+      macaroon: string | undefined
+      payloads: [string, string?]
+      /** Of a header of x402: which version, and the network that it is paid on. */
+      x402?: { version: 1 | 2; network: NetworkName }
+    }
+
+/**
+ * Reads the payment of a request, from the one header that carries it.
+ *
+ * @throws {ProtocolError} `invalid_authorization_header`, `invalid_payload`, `unknown_network`
+ */
+export function readPayment({ authorization, paymentSignature, xPayment }: PaymentHeaders): PresentedPayment {
+  const header = parseAuthorizationHeader(authorization)
+  const [value, another] = [paymentSignature, xPayment].filter((one) => typeof one === 'string')
+  if (value === undefined) return header
+  // Who reads one of two, and somebody else the other, would not agree on what was paid.
+  if (another !== undefined || header.kind !== 'absent') {
+    throw new ProtocolError('invalid_payload', 'A request carries one payment, in one header')
+  }
+  const { x402Version, network, macaroon, payload } = parsePaymentHeader(value)
+  return { kind: 'payment', macaroon, payloads: [payload], x402: { version: x402Version, network } }
+}
