@@ -26,12 +26,13 @@ import { feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
 import { eip712Domain, splitSignature, transferWithAuthorizationTypes } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
-import { encodeSettle, triggerCodes } from '#protocol/settlement'
+import { encodeSettle, encodeSettleAuthorizations, type Sweep, triggerCodes } from '#protocol/settlement'
 import { splitPrice } from '#protocol/tier'
 import { devAccount } from '../scripts/chain/accounts.ts'
 import { multicall3Address } from '../scripts/chain/prepareChain.ts'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { contracts } from '../scripts/deploy/contracts.ts'
+import { measureSplitters, type SplitterReport } from './gasSplitter.ts'
 import { gasFloorRuntimeCode } from './generated/gasFloor.ts'
 
 const sizes = [1, 10, 50, 100, 150] as const
@@ -48,7 +49,7 @@ const logsPerAuthorization = 2
 const floorAbi = parseAbi(['function measure(address token, bytes[] calls) returns (uint256 total)'])
 const floorAddress: Address = '0x00000000000000000000000000000000000f1007'
 
-type Payment = { authorization: SignedAuthorization; fee: SignedAuthorization }
+export type Payment = { authorization: SignedAuthorization; fee: SignedAuthorization }
 type BySize = { [payments: number]: number }
 
 type Scenario = {
@@ -70,7 +71,7 @@ type Report = {
   /** Gas of a whole batch of 150 payments whose providers never had USDC before. */
   gas150NewProviders: number
   bytecodeSize: number
-}
+} & SplitterReport
 
 export async function run(args: string[]): Promise<void> {
   const { values } = parseArgs({
@@ -108,6 +109,7 @@ async function measure(chain: LocalChain): Promise<Report> {
     }),
     gas150NewProviders: await bench.isolated(() => bench.gasOf(bench.settle(fresh), 2 * largest)),
     bytecodeSize: size(contracts.batchSettlement.runtimeCode),
+    ...(await measureSplitters(bench)),
   }
 }
 
@@ -147,7 +149,7 @@ const round = (gas: BySize): BySize =>
   Object.fromEntries(Object.entries(gas).map(([n, value]) => [n, Math.round(value)]))
 
 type Call = { to: Address; data: Hex }
-type Bench = Awaited<ReturnType<typeof createBench>>
+export type Bench = Awaited<ReturnType<typeof createBench>>
 
 function accountOf(seed: string): PrivateKeyAccount {
   return privateKeyToAccount(keccak256(stringToHex(seed)))
@@ -160,7 +162,7 @@ function addressOf(seed: string): Address {
 async function createBench(chain: LocalChain) {
   const { localhost: deployment } = chain.deployments
   if (deployment === undefined) throw new Error('nothing is deployed on the local chain')
-  const { usdc, batchSettlement } = deployment
+  const { usdc, batchSettlement, splitterFactory } = deployment
   const client = createTestClient({
     mode: 'hardhat',
     chain: hardhat,
@@ -179,7 +181,15 @@ async function createBench(chain: LocalChain) {
   const domain = eip712Domain(networks.localhost, usdc)
   const { timestamp } = await client.getBlock()
   const window = { validAfter: 0n, validBefore: timestamp + BigInt(maxTimeoutSeconds) }
-  const { providerAmount, feeAmount } = splitPrice(parseUsdc('0.01'))
+  const price = parseUsdc('0.01')
+  const { providerAmount, feeAmount } = splitPrice(price)
+  const batch = {
+    token: usdc,
+    feeRecipient: platform,
+    batchId: keccak256(stringToHex('bench')),
+    trigger: triggerCodes.count,
+    callGasLimit,
+  }
 
   async function sign(buyer: PrivateKeyAccount, to: Address, value: bigint, nonce: Hex) {
     const message = { from: buyer.address.toLowerCase() as Address, to, value, ...window, nonce }
@@ -210,6 +220,13 @@ async function createBench(chain: LocalChain) {
     provider,
     buyers,
     transfer,
+    addressOf,
+    platform,
+    price,
+    fee: feeAmount,
+    token: usdc,
+    factory: splitterFactory,
+    mint: (addresses: readonly Address[]) => chain.mintUsdc(addresses, parseUsdc('1')),
 
     async pay(buyer: PrivateKeyAccount, to: Address, seed: string): Promise<Payment> {
       const nonce = keccak256(stringToHex(seed))
@@ -219,10 +236,17 @@ async function createBench(chain: LocalChain) {
       }
     },
 
+    payOne: (buyer: PrivateKeyAccount, to: Address, seed: string) =>
+      sign(buyer, to, price, keccak256(stringToHex(seed))),
+
+    settleOnes(authorizations: readonly SignedAuthorization[], sweep: Sweep): Call {
+      return {
+        to: batchSettlement,
+        data: encodeSettleAuthorizations(batch, authorizations, sweep).calldata,
+      }
+    },
+
     settle(payments: readonly Payment[]): Call {
-      const batchId = keccak256(stringToHex('bench'))
-      const trigger = triggerCodes.count
-      const batch = { token: usdc, feeRecipient: platform, batchId, trigger, callGasLimit }
       return { to: batchSettlement, data: encodeSettle(batch, payments).calldata }
     },
 
@@ -309,6 +333,12 @@ function format(report: Report, gasPriceGwei: number, ethUsd: number): string {
     '',
     row('a lost race of 100', digits(report.lostRace100)),
     row('150 new providers', digits(report.gas150NewProviders), `of ${digits(Number(transactionGasCap))}`),
+    row(
+      '100 of one signature',
+      ...Object.entries(report.splitter).map(([count, gas]) => `${digits(gas)} (${count})`),
+    ),
+    row('  first time', ...Object.values(report.splitterFirstTime).map(digits)),
+    row('  below two signatures', percent(report.oneSignatureBelowTwoPct)),
     row('bytes of code', digits(report.bytecodeSize)),
     '',
     `* at ${gasPriceGwei} gwei and ${ethUsd} USD an ETH (--gas-price, --eth-usd); an L2 charges its L1 data fee on top`,
