@@ -198,7 +198,7 @@ describe('payloads', () => {
 
   test('error: two payloads without a macaroon', async () => {
     const { macaroon: _, ...body } = await signedBody(gateway, shop, payer)
-    await expectProblem(verify(body), 400, 'invalid_request')
+    await expectProblem(verify(body), 422, 'invalid_field')
   })
 
   test('error: payloads swapped', async () => {

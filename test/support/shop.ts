@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import type { Server } from 'node:http'
 import { serve } from '@hono/node-server'
+import express from 'express'
 import { type Context, Hono } from 'hono'
 import type { Address, Hex } from 'viem'
 import { generatePrivateKey, privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
@@ -11,7 +12,8 @@ import { parseChallenge } from '#protocol/challenge'
 import { networks } from '#protocol/networks'
 import { type Client, createClient } from '#sdk/client/createClient'
 import { type SignedPayment, signPayment } from '#sdk/client/payment'
-import { type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
+import { requirePayment as requireExpressPayment } from '#sdk/middleware/express'
+import { type GateOptions, type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
 import { type RegisteredProvider, registerProvider } from '../../scripts/stack/registerProvider.ts'
 import type { Stack } from '../../scripts/stack/stack.ts'
 import { tokenOf } from './usdc.ts'
@@ -41,6 +43,10 @@ export async function openShop(
     withKey?: boolean
     /** Of the middleware, milliseconds. Default 20,000. */
     timeout?: number
+    /** Further options of the middleware. */
+    gate?: Partial<GateOptions>
+    /** Which middleware. Default `hono`. */
+    framework?: 'hono' | 'express'
   } = {},
 ): Promise<Shop> {
   const { usdcPerUnit = '0.01', mockPayments = false, withKey = true, timeout = 20_000 } = options
@@ -54,23 +60,23 @@ export async function openShop(
     address,
     endpoints: [{ url, usdcPerUnit }],
   })
-  const protect = requirePayment({
+  const gate: GateOptions = {
     gatewayUrl: options.gatewayUrl ?? stack.api.url,
     providerId: provider.providerId,
     pricing: { usdcPerUnit },
     mockPayments,
     timeout,
     ...(withKey && { apiKey: provider.apiKey }),
-  })
+    ...options.gate,
+  }
   let served = 0
-  const app = new Hono<{ Variables: PaymentVariables }>()
-  // What a handler throws on purpose needn't be printed.
-  app.onError((_, c) => c.text('failed', 500))
-  app.get('/data', protect, (c) => {
+  const count = () => {
     served++
-    return options.handler?.(c) ?? c.json(c.get('payment'))
-  })
-  const server = serve({ fetch: app.fetch, port, hostname: loopback }) as Server
+  }
+  const server =
+    options.framework === 'express'
+      ? serveExpress(gate, port, count)
+      : serveHono(gate, port, count, options.handler)
   await once(server, 'listening')
   return {
     ...provider,
@@ -83,6 +89,26 @@ export async function openShop(
       await once(server, 'close')
     },
   }
+}
+
+function serveHono(gate: GateOptions, port: number, count: () => void, handler?: Handler): Server {
+  const app = new Hono<{ Variables: PaymentVariables }>()
+  // What a handler throws on purpose needn't be printed.
+  app.onError((_, c) => c.text('failed', 500))
+  app.get('/data', requirePayment(gate), (c) => {
+    count()
+    return handler?.(c) ?? c.json(c.get('payment'))
+  })
+  return serve({ fetch: app.fetch, port, hostname: loopback }) as Server
+}
+
+function serveExpress(gate: GateOptions, port: number, count: () => void): Server {
+  const app = express()
+  app.get('/data', requireExpressPayment(gate), (_, response) => {
+    count()
+    response.json(response.locals.payment)
+  })
+  return app.listen(port, loopback)
 }
 
 export type TestBuyer = { address: Address; privateKey: Hex; client: Client }

@@ -19,10 +19,12 @@ import {
 } from '../../test/playProvider.ts'
 import { closedPort, readBody, serve } from '../../test/serve.ts'
 import { parseAuthorizationHeader } from '../protocol/authorizationHeader.ts'
-import { boundNonce, feeNonce } from '../protocol/challenge.ts'
+import { boundNonce, type Challenge, challengeMediaType, feeNonce } from '../protocol/challenge.ts'
+import { splitterFactory } from '../protocol/deployments.ts'
 import { eip712Domain, transferWithAuthorizationTypes } from '../protocol/eip3009.ts'
 import { networks } from '../protocol/networks.ts'
 import { parsePayload } from '../protocol/payload.ts'
+import { splitterAddress } from '../protocol/splitter.ts'
 import { createClient } from './createClient.ts'
 import { RequestTimeoutError } from './errors.ts'
 
@@ -39,6 +41,48 @@ describe('request', () => {
       payment: { network: 'base', amount: 50_000n, requestId: `req_${'0'.repeat(32)}` },
     })
     expect(paidHeaders).toHaveLength(1)
+  })
+
+  test.each([
+    ['by option', { signatures: 'one' }, {}],
+    ['as the provider asks', {}, { signatures: 'one' }],
+  ] as const)(
+    'args: one signature %s, of the whole price, to the splitter of both parts',
+    async (_, options, asked) => {
+      const challenged = (challenge: Challenge) => ({ ...challenge, ...asked })
+      const { url, paidHeaders } = await playProvider(serveReceipt, challenged)
+      const { payment } = await clientOf(options).request(`${url}/weather`)
+      const header = parseAuthorizationHeader(paidHeaders[0])
+      if (header.kind !== 'payment') throw new Error('Expected a payment')
+      expect(header.payloads).toEqual(payment?.payloads)
+      expect(header.payloads.map(parsePayload)).toMatchObject([
+        {
+          to: splitterAddress({
+            ...{ provider: `0x${'b'.repeat(40)}`, platform: `0x${'c'.repeat(40)}`, factory: splitterFactory },
+            ...{ providerShare: 19n, platformShare: 1n },
+          }),
+          value: 50_000n,
+          nonce: boundNonce(gatewayUrl, `req_${'0'.repeat(32)}`),
+        },
+      ])
+    },
+  )
+
+  test('args: two signatures, although the provider asks for one', async () => {
+    const { url } = await playProvider(serveReceipt, (challenge) => ({ ...challenge, signatures: 'one' }))
+    const { payment } = await clientOf({ signatures: 'two' }).request(`${url}/weather`)
+    expect(payment?.payloads).toHaveLength(2)
+  })
+
+  test('behavior: asks for SPEC.md’s body beside whatever else is accepted', async () => {
+    const asked: unknown[] = []
+    const url = await serve((request, response) => {
+      asked.push(request.headers.accept)
+      answerJson(response, 200, {})
+    })
+    await clientOf().request(url)
+    await clientOf().request(url, { headers: { Accept: 'text/csv' } })
+    expect(asked).toEqual([`*/*, ${challengeMediaType}`, `text/csv, ${challengeMediaType}`])
   })
 
   test('behavior: signs the provider’s payment, then the platform’s, with the challenge’s nonces', async () => {

@@ -1,0 +1,151 @@
+import { verifyReceiptSignatureJWS } from '@x402/extensions/offer-receipt'
+import type { Address, PrivateKeyAccount } from 'viem'
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { parseUsdc } from '#protocol/amount'
+import { splitterFactory } from '#protocol/deployments'
+import { decodeReceipt } from '#protocol/receipt'
+import { splitterOf } from '#protocol/splitter'
+import { createClient } from '#sdk/client/createClient'
+import { openShop, type Shop } from '../support/shop.ts'
+import { startTestStack, type TestStack } from '../support/stack.ts'
+import { until } from '../support/until.ts'
+import { tokenOf } from '../support/usdc.ts'
+import { paymentResponseOf, type X402Buyer, x402Buyers, x402FetchV1 } from '../support/x402Clients.ts'
+
+// Other people's programs, unmodified, buy from APIs behind our middleware. The chain plays Base Sepolia, whose USDC they know.
+
+let stack: TestStack
+let honoShop: Shop
+let expressShop: Shop
+let v1Shop: Shop
+beforeAll(async () => {
+  stack = await startTestStack({
+    chain: { network: 'base-sepolia' },
+    env: { keeper: { TRIGGER_TIME_SECONDS: '1' } },
+  })
+  honoShop = await openShop(stack, { usdcPerUnit: '0.05' })
+  expressShop = await openShop(stack, { usdcPerUnit: '0.05', framework: 'express' })
+  v1Shop = await openShop(stack, { usdcPerUnit: '0.05', gate: { body: 'x402-v1', signatures: 'one' } })
+})
+afterAll(async () => {
+  for (const shop of [honoShop, expressShop, v1Shop]) await shop?.close()
+  await stack?.close()
+})
+
+async function newAccount(usdc = '1'): Promise<PrivateKeyAccount> {
+  const account = privateKeyToAccount(generatePrivateKey())
+  await stack.chain.mintUsdc([account.address], parseUsdc(usdc))
+  return account
+}
+
+function splitterAt({ address }: Shop): Address | undefined {
+  const payTo = address.toLowerCase() as Address
+  const feePayTo = stack.platformWallet.toLowerCase() as Address
+  return splitterOf({ payTo, feePayTo, amount: 47_500n, feeAmount: 2_500n }, splitterFactory)?.address
+}
+
+async function expectSettled(paymentId: string): Promise<void> {
+  await until(`${paymentId} is settled`, async () => {
+    const { body } = await stack.get(`/payments/${paymentId}`)
+    return body.payment_status === 'settled'
+  })
+}
+
+/** Buys, and shows that it was served once, told in both forms, and settled. */
+async function expectSale(buy: X402Buyer, shop: Shop, network: string): Promise<void> {
+  const before = shop.served()
+  const account = await newAccount()
+  const bought = await buy(account, shop.url)
+  expect([bought.status, shop.served()]).toEqual([200, before + 1])
+
+  const claims = decodeReceipt(bought.headers.get('service-receipt') ?? '')
+  expect(claims).toMatchObject({
+    payer: account.address.toLowerCase(),
+    totalUsdc: '50000',
+    providerUsdc: '47500',
+    platformUsdc: '2500',
+    authorizations: [{ to: splitterAt(shop), value: '50000' }],
+  })
+  const paymentId = claims?.paymentId as string
+  expect(bought.body).toMatchObject({ verified: true, paymentId })
+
+  const response = paymentResponseOf(bought)
+  expect(response).toMatchObject({ success: true, transaction: '', network, extra: { paymentId } })
+  // The key is found by the DID, over HTTP, by the reference itself.
+  const { receipt } = response.extensions['offer-receipt'].info
+  expect(await verifyReceiptSignatureJWS(receipt)).toMatchObject({
+    version: 1,
+    network: 'eip155:84532',
+    resourceUrl: shop.url,
+    payer: account.address.toLowerCase(),
+  })
+  await expectSettled(paymentId)
+}
+
+describe.each(Object.entries(x402Buyers))('%s', (_, buy) => {
+  test('default: pays an API behind Hono', () => expectSale(buy, honoShop, 'eip155:84532'))
+  test('args: Express', () => expectSale(buy, expressShop, 'eip155:84532'))
+  test('args: a provider that serves v1 as well', () => expectSale(buy, v1Shop, 'eip155:84532'))
+
+  test('error: a wallet without money is told so, and nothing is served', async () => {
+    const before = honoShop.served()
+    const outcome = await buy(await newAccount('0.04'), honoShop.url).catch((error: unknown) => error)
+    const { status } =
+      (outcome as { response?: { status: number } }).response ?? (outcome as { status: number })
+    expect([status, honoShop.served()]).toEqual([402, before])
+  })
+})
+
+describe('x402-fetch, of v1', () => {
+  test('default', () => expectSale(x402FetchV1, v1Shop, 'base-sepolia'))
+
+  test('behavior: where the body is SPEC.md’s it signs nothing', async () => {
+    let signatures = 0
+    const account = await newAccount()
+    const counting = {
+      ...account,
+      signTypedData: (data: never) => {
+        signatures++
+        return account.signTypedData(data)
+      },
+    } as PrivateKeyAccount
+    await expect(x402FetchV1(counting, honoShop.url)).rejects.toThrow()
+    expect(signatures).toBe(0)
+  })
+})
+
+describe('our SDK', () => {
+  const clientOf = (account: PrivateKeyAccount, signatures?: 'one' | 'two') => {
+    let signed = 0
+    const client = createClient({
+      gatewayUrl: stack.api.url,
+      network: stack.chain.network,
+      usdcAddress: tokenOf(stack.chain),
+      account: {
+        address: account.address,
+        signTypedData: (data) => {
+          signed++
+          return account.signTypedData(data)
+        },
+      },
+      ...(signatures && { signatures }),
+    })
+    return { client, signed: () => signed }
+  }
+
+  test.each([
+    ['one', 'hono', 1],
+    ['one', 'v1', 1],
+    [undefined, 'v1', 1],
+    [undefined, 'hono', 2],
+    ['two', 'v1', 2],
+  ] as const)('args: signatures %s at the %s shop makes %i', async (signatures, which, count) => {
+    const shop = which === 'v1' ? v1Shop : honoShop
+    const { client, signed } = clientOf(await newAccount(), signatures)
+    const { paymentId, payment, receipt } = await client.request(shop.url)
+    expect([signed(), payment?.payloads.length]).toEqual([count, count])
+    expect(decodeReceipt(receipt ?? '')?.authorizations).toHaveLength(count)
+    await expectSettled(paymentId as string)
+  })
+})
