@@ -170,7 +170,7 @@ test('behavior: however often connecting failed, the first query after the outag
   proxy.mend()
   // postgres.js' own pause is 20 s by now.
   const query = isAnswered(sql)
-  const late = new Promise((resolve) => setTimeout(resolve, 8_000, 'late').unref())
+  const late = new Promise((resolve) => setTimeout(resolve, 15_000, 'late').unref())
   expect(await Promise.race([query, late])).toBe(true)
   await sql.end({ timeout: 1 })
 })

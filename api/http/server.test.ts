@@ -56,7 +56,8 @@ test('behavior: a client that never finishes its headers is cut off', async () =
   const started = performance.now()
   socket.resume()
   await once(socket, 'close')
-  expect(performance.now() - started).toBeLessThan(8_000)
+  // Node's own limit is a minute.
+  expect(performance.now() - started).toBeLessThan(30_000)
   await server.close()
 })
 

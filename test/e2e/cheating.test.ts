@@ -38,15 +38,22 @@ beforeAll(async () => {
   })
   second = await stack.createService('api', {
     PUBLIC_URL: stack.api.url,
-    SETTLE_BEFORE_SERVE_TIMEOUT_MS: '1000',
+    SETTLE_BEFORE_SERVE_TIMEOUT_MS: '500',
   })
-  await second.start()
+  await Promise.all([second.start(), stack.keeper.stop()])
 })
 afterEach(async () => {
   await shop?.close()
   shop = undefined
 })
 afterAll(() => stack?.close())
+
+/** A keeper settles whatever waits until this holds, and is gone then. */
+async function settleUntil(what: string, holds: () => Promise<boolean>): Promise<void> {
+  await stack.keeper.start(eager)
+  await until(what, holds)
+  await stack.keeper.stop()
+}
 
 type Verified = { status: number; body: { code?: string; paymentId?: string; receipt?: string } }
 
@@ -158,9 +165,7 @@ test('behavior: a void and a settlement free what they reserved, each once', asy
   const paymentId = served.headers.get('service-payment-id') ?? undefined
   expect((await present(shop, await signOnly(stack, shop, buyer))).status).toBe(402)
 
-  await stack.keeper.restart(eager)
-  await until('it is settled', async () => (await statusOf(paymentId)) === 'settled')
-  await stack.keeper.restart(patient)
+  await settleUntil('it is settled', async () => (await statusOf(paymentId)) === 'settled')
   expect((await present(shop, await signOnly(stack, shop, buyer))).status).toBe(402)
   await stack.chain.mintUsdc([buyer.address], parseUsdc('0.05'))
   await until('the new balance is seen', async () => {
@@ -175,9 +180,7 @@ test('behavior: a buyer that empties its wallet after being served still owes', 
   const buyer = await newBuyer(stack, '0.05')
   const { paymentId } = await buyer.client.request(shop.url)
   await empty(buyer)
-  await stack.keeper.restart(eager)
-  await until('the settlement was tried', async () => (await statusOf(paymentId)) === 'retrying')
-  await stack.keeper.restart(patient)
+  await settleUntil('the settlement was tried', async () => (await statusOf(paymentId)) === 'retrying')
 
   // The view waits for an index that has come as far as the keeper's last batch.
   const own = shop
@@ -202,12 +205,10 @@ test("behavior: a buyer that cancels after being served: its payment fails and n
   const { paymentId: paid } = await honest.client.request(shop.url)
   const { paymentId: paidLater } = await cheat.client.request(shop.url)
   await cancel(cheat, boundNonce(stack.api.url, payment.requestId))
-  await stack.keeper.restart(eager)
-  await until('all of it is decided', async () => {
+  await settleUntil('all of it is decided', async () => {
     const statuses = await Promise.all([cheated, paid, paidLater].map(statusOf))
     return statuses.join() === 'failed,settled,settled'
   })
-  await stack.keeper.restart(patient)
 
   const own = shop
   await until('the provider is shown why', async () =>
@@ -224,6 +225,7 @@ test("behavior: a buyer that cancels after being served: its payment fails and n
 })
 
 test('args: SETTLE_BEFORE_SERVE_USDC: served once the money has moved', async () => {
+  await stack.keeper.start()
   shop = await openShop(stack, { usdcPerUnit: '12' })
   const buyer = await newBuyer(stack, '12')
   const { paymentId } = await buyer.client.request(shop.url)
@@ -235,7 +237,6 @@ test('behavior: while it is not mined nothing is served; later the same payment 
   shop = await openShop(stack, { usdcPerUnit: '12' })
   const buyer = await newBuyer(stack, '12')
   const payment = await signOnly(stack, shop, buyer)
-  await second.restart({ SETTLE_BEFORE_SERVE_USDC: '10', SETTLE_BEFORE_SERVE_TIMEOUT_MS: '500' })
   await stack.keeper.stop()
   const waiting = await verify(second, shop, payment, randomUUID())
   expect([waiting.status, waiting.body.code]).toEqual([503, 'settlement_pending'])

@@ -50,13 +50,12 @@ test('default: settles, says how it is, and drains on SIGTERM', async () => {
     /tollkeeper_gas_per_payment_sum\{network="localhost"\} \d{5,6}/.test(await readMetrics()),
   )
 
-  const stoppedAt = Date.now()
   keeper.child.kill('SIGTERM')
   expect(await keeper.exited).toBe(0)
-  expect(Date.now() - stoppedAt).toBeLessThan(10_000)
   expect(await keeper.survivors()).toEqual([])
   const output = keeper.output()
   expect(output).toContain('batch signed')
+  expect(output).not.toContain('not everything was finished in time')
   expect(output).not.toContain(walletKey(0).slice(2))
   expect(output).not.toContain(payment.provider.signature.slice(2, 60))
 })
