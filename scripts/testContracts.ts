@@ -8,7 +8,12 @@ import { once } from 'node:events'
 import { text } from 'node:stream/consumers'
 
 const lines = [
-  ['node scripts/generateAbi.ts --check', 'npm run gas:check'],
+  [
+    'node scripts/generateAbi.ts --check',
+    'npm run gas:check',
+    // What happens at which gas is tried on the code as it is deployed, too.
+    'hardhat test solidity contracts/test/GasGriefing.t.sol',
+  ],
   ['npm run coverage:contracts'],
 ] as const
 
