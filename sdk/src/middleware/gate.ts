@@ -1,3 +1,4 @@
+import type { Address } from 'viem'
 import { parseUsdc } from '../protocol/amount.ts'
 import { type Challenge, parseChallenge } from '../protocol/challenge.ts'
 import { splitterFactory } from '../protocol/deployments.ts'
@@ -20,6 +21,8 @@ export type GateOptions = {
   pricing: { usdcPerUnit: string | number }
   /** No gateway, no chain, no money: for tests only (SPEC 4.5). Default false. */
   mockPayments?: boolean
+  /** The provider's own wallets: a challenge that pays anybody else is not passed on. Default: the gateway is believed. */
+  payTo?: readonly Address[]
   /** Default: the provider's registered endpoint that matches the request's method and path. */
   endpointId?: string
   /** The only network that payment is accepted on. Default: any of those that the endpoint is registered with. */
@@ -69,7 +72,7 @@ export type Gate = {
 type Asked = { answer: GatewayAnswer | undefined; challenge?: Challenge }
 
 /** Header that carries the receipt to the buyer (SPEC 4.3). */
-export const receiptHeader = 'Service-Receipt'
+const receiptHeader = 'Service-Receipt'
 /** Header that names the payment. */
 export const paymentIdHeader = 'Service-Payment-Id'
 /** Header that tells whether the payment is `verified` or, after a request that failed, `voided`. */
@@ -94,6 +97,7 @@ export function createGate(options: GateOptions): Gate {
   const pricing = { usdcPerUnit: String(options.pricing.usdcPerUnit) }
   const split = splitPrice(parseUsdc(pricing.usdcPerUnit))
   const gateway = { gatewayUrl, apiKey, timeoutMs: timeout }
+  const payees = options.payTo && new Set(options.payTo.map((wallet) => wallet.toLowerCase()))
   const endpoints = createEndpointCache()
 
   async function check(asked: GateRequest): Promise<GateDecision> {
@@ -154,6 +158,7 @@ export function createGate(options: GateOptions): Gate {
     if (answer?.status !== 200) return { answer }
     try {
       const challenge = parseChallenge(answer.body)
+      if (payees && !payees.has(challenge.accepts[0].payTo)) return { answer }
       endpoints.set(routeOf(request), challenge.endpointId)
       return { answer, challenge }
     } catch {

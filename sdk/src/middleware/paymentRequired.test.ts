@@ -1,7 +1,6 @@
 import { x402HTTPClient } from '@x402/core/client'
-import { isPaymentRequiredV2 } from '@x402/core/schemas'
+import { isPaymentRequiredV2, PaymentRequiredV1Schema } from '@x402/core/schemas'
 import { describe, expect, test } from 'vitest'
-import { PaymentRequirementsSchema } from 'x402/types'
 import payments from '../../../test/vectors/payments.json' with { type: 'json' }
 import { answerJson, challengeFor } from '../../test/playProvider.ts'
 import { serve } from '../../test/serve.ts'
@@ -97,16 +96,20 @@ test("default: SPEC.md's body, and x402 v2 in the header beside it", async () =>
 describe("body: 'x402-v1'", () => {
   test('default: the same offer as v1 clients parse it', async () => {
     const { body, required } = await demand({ options: { body: 'x402-v1' } })
-    const [entry] = body.accepts as object[]
-    expect(body).toMatchObject({ x402Version: 1, error: 'Payment required', accepts: [entry] })
-    expect(PaymentRequirementsSchema.parse(entry)).toMatchObject({
-      network: 'base',
-      maxAmountRequired: '50000',
-      payTo: splitter,
-      resource,
-      maxTimeoutSeconds: 93_600,
-      extra: { name: 'USD Coin', version: '2' },
-    })
+    expect(body).toMatchObject({ x402Version: 1, error: 'Payment required' })
+    const { accepts } = PaymentRequiredV1Schema.parse(body)
+    expect(accepts).toMatchObject([
+      {
+        network: 'base',
+        maxAmountRequired: '50000',
+        payTo: splitter,
+        resource,
+        maxTimeoutSeconds: 93_600,
+        extra: { name: 'USD Coin', version: '2' },
+      },
+    ])
+    // x402-fetch refuses null there.
+    expect(accepts[0]).not.toHaveProperty('outputSchema')
     expect(required?.accepts[0].payTo).toBe(splitter)
   })
 
@@ -130,6 +133,13 @@ describe('a gateway that lies', () => {
     const { required } = await demand({ answered: { ...challenge, paymentRequired } })
     expect(required?.accepts[0].payTo).toBe(splitter)
     expect(required?.accepts[0].extra.splitter.factory).toBe(splitterFactory)
+  })
+
+  test('error: wallets that are not the provider’s own, where it says which are', async () => {
+    const payTo = [`0x${'B'.repeat(40)}`, `0x${'e'.repeat(40)}`] as const
+    expect((await demand({ options: { payTo } })).status).toBe(402)
+    const { status, required, body } = await demand({ options: { payTo: payTo.slice(1) } })
+    expect([status, required, body.code]).toEqual([503, undefined, 'dependency_unavailable'])
   })
 
   test('behavior: a price that no splitter divides exactly is offered in two parts only', async () => {
