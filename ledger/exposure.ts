@@ -13,6 +13,8 @@ export type Exposure = {
   unsettled: bigint
   /** What it owes for a fault of its own, and nobody forgave; 0 without the index. */
   debt: bigint
+  /** Whether a payment of it failed on chain that the simulation had let pass, and waits still (quarantine.ts). */
+  isQuarantined: boolean
   /** Whether anything accepted of it ever settled; false where that was not asked for. */
   everSettled: boolean
   /** Whether the index could be read; without it, everything accepted counts as unsettled. */
@@ -55,6 +57,7 @@ export async function readExposures(
   const read = (isIndexed: boolean) => database<Row[]>`
     select asked.address, coalesce(payer.accepted_total, 0) as "acceptedTotal",
       coalesce(owed.unsettled, 0) as unsettled,
+      coalesce(payer.mined_failures > 0 and owed.is_quarantined, false) as "isQuarantined",
       ${
         isIndexed
           ? database`(
@@ -78,7 +81,7 @@ export async function readExposures(
     left join lateral (
       select sum(h.value) filter (
         where h.state = 'open' or (h.state in ('settled', 'foreign_use') and h.block_number > ${block})
-      ) as unsettled
+      ) as unsettled, bool_or(payment.quarantined and h.state = 'open') as is_quarantined
       from payment
       join ${
         isIndexed

@@ -41,8 +41,8 @@ export type Allowance = {
   unsettled: bigint
   /** USDC base units that the payer owes for a fault of its own (ledger/badDebt.ts): it buys nothing until they are paid. */
   debt: bigint
-  /** Why USDC would move nothing of this payer's; undefined: it would, or that was not read. */
-  blockedBy: 'payer_blacklisted' | 'token_paused' | undefined
+  /** Why nothing of this payer's would move, or may not; undefined: it would, or that was not read. */
+  blockedBy: 'payer_blacklisted' | 'payer_quarantined' | 'token_paused' | undefined
   /** False: the index can't be read, settled payments count as owed, and a refusal may be wrong. */
   isIndexed: boolean
   /** Whether the account has code, where that was read with the balance. */
@@ -122,7 +122,7 @@ export function createPayers(served: ServedNetwork, reads: ChainReads, options: 
 }
 
 function toAllowance(exposure: Exposure, state: PayerState | undefined, caps: PayerCaps): Allowance {
-  const { acceptedTotal, unsettled, debt, everSettled, isIndexed } = exposure
+  const { acceptedTotal, unsettled, debt, everSettled, isIndexed, isQuarantined } = exposure
   const cap = everSettled ? caps.payer : (caps.newPayer ?? caps.payer)
   const balance = state?.balance ?? null
   const by = cap !== null && (balance === null || cap < balance) ? 'cap' : 'balance'
@@ -131,6 +131,12 @@ function toAllowance(exposure: Exposure, state: PayerState | undefined, caps: Pa
     limit: available === null ? null : available + acceptedTotal - unsettled - debt,
     ...{ by, available: available ?? 0n, unsettled, debt, isIndexed },
     hasCode: state?.hasCode,
-    blockedBy: state?.isPaused ? 'token_paused' : state?.isBlacklisted ? 'payer_blacklisted' : undefined,
+    blockedBy: blockOf(state, isQuarantined),
   }
+}
+
+function blockOf(state: PayerState | undefined, isQuarantined: boolean): Allowance['blockedBy'] {
+  if (state?.isPaused) return 'token_paused'
+  if (state?.isBlacklisted) return 'payer_blacklisted'
+  return isQuarantined ? 'payer_quarantined' : undefined
 }

@@ -263,7 +263,7 @@ const api = {
     parser: integer(500, 60_000),
     readers: ['api'],
     about:
-      "For how long it waits; then 503, and the same payment may be presented again. Below half of the middleware's timeout.",
+      'For how long it waits at most; then 503, and the same payment may be presented again. The middleware says when it wants an answer sooner.',
     default: '4000',
   },
   API_DATABASE_POOL: {

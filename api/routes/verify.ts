@@ -57,6 +57,10 @@ const verifyHeaders = z.object({
     .max(255)
     .optional()
     .openapi({ description: 'Same key and same body: same answer' }),
+  prefer: z
+    .string()
+    .optional()
+    .openapi({ description: '`wait=4` (RFC 7240): the caller hears no answer that is later than 4 s' }),
 })
 
 /** As x402 has it in `PAYMENT-RESPONSE`. */
@@ -123,6 +127,7 @@ export function addVerifyRoute(
       price: pricing === undefined ? undefined : parseUsdc(pricing.usdcPerUnit),
       network: networks.chainIdNamed(network),
       idempotencyKey: readIdempotencyKey(c.req.header('idempotency-key')),
+      waitMs: readWaitMs(c.req.header('prefer')),
       caller: c.get('caller'),
     })
     const paymentResponse =
@@ -147,6 +152,12 @@ async function readBody(c: Context): Promise<VerifyBody> {
   const parsed = verifyRequest.safeParse(json)
   if (!parsed.success) throw invalidRequest('json', parsed.error.issues)
   return parsed.data
+}
+
+/** RFC 7240, section 4.3. A preference that isn't understood is ignored. */
+function readWaitMs(prefer: string | undefined): number | undefined {
+  const seconds = prefer === undefined ? undefined : /(?:^|,)\s*wait\s*=\s*"?(\d{1,6})/i.exec(prefer)?.[1]
+  return seconds === undefined ? undefined : Number(seconds) * 1_000
 }
 
 function readIdempotencyKey(key: string | undefined): string | undefined {

@@ -14,7 +14,7 @@ const groupsInFlight = 3
 /**
  * Stores a candidate and reserves its payer's balance for it.
  *
- * @throws {Refusal} `payer_in_debt`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or `payer_limit_exceeded`;
+ * @throws {Refusal} `payer_in_debt`, `payer_quarantined`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or `payer_limit_exceeded`;
  * `index_behind` where the index can't tell.
  */
 export type Accept = (candidate: Candidate, payers: Payers) => Promise<Exclude<Verdict, 'over_limit'>>

@@ -2,6 +2,7 @@ import { tmpdir } from 'node:os'
 import { createWalletClient, type Hex, http, parseAbi } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { quarantinePayers } from '#ledger/quarantine'
 import { parsePayload } from '#protocol/payload'
 import { adminAccountIndex, devAccount } from '../../scripts/chain/accounts.ts'
 import { runCli } from '../../test/support/cli.ts'
@@ -179,6 +180,22 @@ describe('after the service', () => {
       .payloads
     await settleDirectly(gateway, diverted)
     expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('payer_in_debt')
+  })
+
+  test('behavior: whose payment failed on chain after the simulation is served no more until that one is settled', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const body = await signedBody(gateway, shop, payer)
+    const { paymentId } = (await verify(body)).body
+    const { chainId } = gateway.served.network
+    const address = payer.address.toLowerCase() as Hex
+    await quarantinePayers(gateway.database, { chainId, token: gateway.served.token }, [address])
+    expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('payer_quarantined')
+    // Tried alone, it settled after all.
+    for (const payload of body.payloads) await settleDirectly(gateway, payload)
+    expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('verified')
+    expect(await gateway.database`select quarantined from payment where id = ${paymentId}`).toEqual([
+      { quarantined: true },
+    ])
   })
 
   test('behavior: debts are per payer and token; voided payments are none', async () => {

@@ -16,9 +16,13 @@ export type SettleBeforeServe = {
    *
    * @returns the transaction that moved it.
    * @throws {Refusal} the failure's own code or `settlement_failed`; `settlement_pending` where it takes too long: the
-   * money may still move, so whoever presents the same payment again goes on waiting for it.
+   * money may still move, so whoever presents the same payment again goes on waiting for it. An answer that the caller no
+   * longer hears would charge without a service, so it never takes longer than `waitMs`.
    */
-  wait(paymentId: string, providerId: string): Promise<Hash | undefined>
+  wait(
+    paymentId: string,
+    request: { providerId: string; waitMs?: number | undefined },
+  ): Promise<Hash | undefined>
   /** Takes over a payment whose first presentation ended as `settlement_pending`; true for one caller only. */
   takeOver(paymentId: string, idempotencyKey: string | undefined): Promise<boolean>
 }
@@ -38,8 +42,8 @@ export function createSettleBeforeServe(options: SettleBeforeServeOptions): Sett
   return {
     appliesTo: (price) => fromPrice !== null && price >= fromPrice,
 
-    async wait(paymentId, providerId) {
-      const deadline = performance.now() + timeoutMs
+    async wait(paymentId, { providerId, waitMs = timeoutMs }) {
+      const deadline = performance.now() + Math.min(timeoutMs, waitMs)
       while (performance.now() < deadline) {
         const payment = await findPayment(database, paymentId, new Date(now()))
         if (payment?.provider.state === 'settled') return payment.provider.txHash ?? undefined

@@ -275,6 +275,16 @@ describe('settle before serve', () => {
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 409, 409, 409, 409])
   })
 
+  test('behavior: no answer is later than the caller listens', async () => {
+    const app = gateway.another({ settleBeforeServe: 50_000n, settleBeforeServeTimeoutMs: 3_600_000 })
+    const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+    const waiting = await call(app, 'POST', '/verify', {
+      json: body,
+      headers: { prefer: 'respond-async, wait=1', 'idempotency-key': randomUUID() },
+    })
+    expect([waiting.status, waiting.body.code]).toEqual([503, 'settlement_pending'])
+  })
+
   test('behavior: of many that would take it over at once, one does', async () => {
     const app = gateway.another({ settleBeforeServe: 50_000n, settleBeforeServeTimeoutMs: 300 })
     const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))

@@ -34,6 +34,8 @@ export type VerifyRequest = TermsRequest & {
   /** The provider's and the platform's, or one for both. */
   payloads: readonly [string, string?]
   idempotencyKey: string | undefined
+  /** Where the caller hears no later answer. */
+  waitMs?: number | undefined
 }
 
 export type VerifyAnswer = {
@@ -69,7 +71,7 @@ export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) 
   return async (request) => {
     const { price, ...answer } = await verifyOrRepeat(context, request)
     if (!settleBeforeServe.appliesTo(price)) return answer
-    return { ...answer, transactionHash: await settleBeforeServe.wait(answer.paymentId, request.providerId) }
+    return { ...answer, transactionHash: await settleBeforeServe.wait(answer.paymentId, request) }
   }
 }
 
@@ -272,6 +274,7 @@ const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'insufficient_balance',
   'payer_limit_exceeded',
   'payer_in_debt',
+  'payer_quarantined',
   'payer_blacklisted',
   'token_paused',
 ])

@@ -88,6 +88,7 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
     const due = await readLanes(dependencies, journal)
     for (const lane of orderLanes(new Set(due.map((one) => one.lane)), turns)) {
       for (const { pending, items } of due.filter((one) => one.lane === lane)) {
+        if (journal.pausedUntil() > now().getTime()) return 'idle'
         const batch: PlannedBatch = {
           batchId: dependencies.randomBytes32(),
           token: served.token,

@@ -21,6 +21,8 @@ export type MemoryJournal = Journal & {
 
 /** How long an item that failed on chain, or that somebody else has used, is left alone; its gateway may publish it on. */
 const deferMs = 60_000
+/** While nothing of the token moves. */
+const pausedTokenMs = 15_000
 
 /** Keeps what a keeper without a database has begun. What it forgets when it ends, the chain and the gateway know. */
 export function createMemoryJournal(budget: Budget, now: () => Date): MemoryJournal {
@@ -78,6 +80,8 @@ export function createMemoryJournal(budget: Budget, now: () => Date): MemoryJour
       async close({ drops = [] }) {
         const at = now().getTime()
         for (const { item } of drops) deferredUntil.set(keyOf(item), at + deferMs)
+        // Nothing of the token moves: each batch that is looked at would say the same.
+        if (drops.some(({ reason }) => reason === 'token_paused')) pausedUntil = at + pausedTokenMs
         end()
         return true
       },

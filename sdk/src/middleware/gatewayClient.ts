@@ -26,13 +26,31 @@ export type Attempt = { kind: 'answered'; answer: GatewayAnswer } | { kind: 'ref
 
 const attempts = 3
 
+/** When a call must be over, its repetitions included. */
+export type Deadline = { signal: AbortSignal; leftMs: () => number }
+
+export function startDeadline(timeoutMs: number): Deadline {
+  const startedAt = performance.now()
+  return {
+    signal: AbortSignal.timeout(timeoutMs),
+    leftMs: () => startedAt + timeoutMs - performance.now(),
+  }
+}
+
+/** For an answer's way back, when the gateway waits as long as it was allowed to. */
+const answerMs = 1_000
+
 /** Posts to the gateway once. */
 export async function postOnce(
   { gatewayUrl, apiKey, timeoutMs }: GatewayClientOptions,
   { path, body, idempotencyKey }: GatewayCall,
-  deadline: AbortSignal,
+  deadline: Deadline,
 ): Promise<Attempt> {
+  // Half of the time for one attempt leaves room for a second one when an answer got lost.
+  const attemptMs = Math.min(timeoutMs / 2, deadline.leftMs())
   const headers = new Headers({ 'content-type': 'application/json' })
+  // RFC 7240: what the gateway says later than this, nobody hears.
+  headers.set('prefer', `wait=${Math.max(0, Math.floor((attemptMs - answerMs) / 1_000))}`)
   if (apiKey) headers.set('authorization', `Bearer ${apiKey}`)
   if (idempotencyKey) headers.set('idempotency-key', idempotencyKey)
   try {
@@ -41,8 +59,7 @@ export async function postOnce(
       headers,
       body: JSON.stringify(body),
       redirect: 'error',
-      // Half of the time for one attempt leaves room for a second one when an answer got lost.
-      signal: AbortSignal.any([deadline, AbortSignal.timeout(timeoutMs / 2)]),
+      signal: AbortSignal.any([deadline.signal, AbortSignal.timeout(timeoutMs / 2)]),
     })
     const text = await response.text()
     const { status } = response
@@ -62,8 +79,8 @@ export async function postToGateway(
   options: GatewayClientOptions,
   call: GatewayCall,
 ): Promise<GatewayAnswer | undefined> {
-  const deadline = AbortSignal.timeout(options.timeoutMs)
-  for (let attempt = 0; attempt < attempts && !deadline.aborted; attempt++) {
+  const deadline = startDeadline(options.timeoutMs)
+  for (let attempt = 0; attempt < attempts && !deadline.signal.aborted; attempt++) {
     if (attempt > 0) await sleep(delayMs(attempt))
     const outcome = await postOnce(options, call, deadline)
     if (outcome.kind === 'answered') return outcome.answer

@@ -5,6 +5,7 @@ import {
   type GatewayClientOptions,
   postOnce,
   sleep,
+  startDeadline,
 } from './gatewayClient.ts'
 
 /** What the handler of a paid request gets. */
@@ -49,9 +50,9 @@ export async function askForVerification(
   options: GatewayClientOptions,
   call: GatewayCall,
 ): Promise<Verification> {
-  const deadline = AbortSignal.timeout(options.timeoutMs)
+  const deadline = startDeadline(options.timeoutMs)
   let mayBeAccepted = false
-  for (let attempt = 0; !deadline.aborted; attempt++) {
+  for (let attempt = 0; !deadline.signal.aborted; attempt++) {
     if (attempt > 0) await sleep(delayMs(attempt))
     const outcome = await postOnce(options, call, deadline)
     if (outcome.kind === 'answered' && isCertain(outcome.answer, mayBeAccepted)) {

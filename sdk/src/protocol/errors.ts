@@ -43,6 +43,10 @@ export const errorCodes = {
   invalid_signature: { status: 402, title: 'Signature does not match the payer' },
   insufficient_balance: { status: 402, title: 'Insufficient USDC balance' },
   payer_in_debt: { status: 402, title: 'Payer owes for payments that it cancelled or could not cover' },
+  payer_quarantined: {
+    status: 402,
+    title: 'A payment of this payer failed on chain, and waits',
+  },
   payer_blacklisted: { status: 402, title: 'USDC has blacklisted the payer' },
   payer_limit_exceeded: { status: 402, title: 'Payer has too much unsettled' },
   mock_mode_off: { status: 402, title: 'Mock payments are not accepted here' },
