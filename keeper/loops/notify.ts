@@ -1,6 +1,7 @@
 import type { Hash } from 'viem'
 import { findMined } from '#chain/receipts'
 import { raiseActedBlock } from '#ledger/indexedHead'
+import { followIndexHoles } from '#ledger/indexHoles'
 import type { IndexState } from '#ledger/indexState'
 import {
   moveNotifiedBlock,
@@ -33,6 +34,8 @@ export function createNotifier(context: Context) {
     // Nothing changes without a new block. A reorg that ends at the same height shows with the next one.
     const state = `${head} ${notified}`
     if (upTo < 0n || state === done) return
+    // It is notified from there, at the next step.
+    if (await followIndexHoles(sql, chainId)) return
     // What isn't final may have been replaced since, and is looked at again.
     const unconfirmed = (notified < upTo ? notified : upTo) - context.finalityBlocks
     const scope = { chainId, network, after: unconfirmed > 0n ? unconfirmed : 0n, upTo }

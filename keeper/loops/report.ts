@@ -1,16 +1,21 @@
+import type { ServedNetwork } from '#chain/servedNetworks'
 import { countQuarantined } from '#ledger/indexedHead'
 import { countOpenBatches, readQueueDepth } from '#ledger/queueDepth'
 import type { Context } from './context.ts'
 
-/** So much of its time a keeper spends at most on counting for its metrics. */
+/** Upper bound on the share of time spent counting for metrics. */
 const share = 0.05
 const openStates = ['claimed', 'broadcast', 'mined', 'reorged']
 
 /** Why the index could not read a log. */
 const quarantineReasons = ['receipt_unavailable', 'unpaired_authorization', 'outcomes_mismatch']
 
+type ReporterOptions = Pick<Context, 'sql' | 'metrics' | 'now'> & {
+  served: Pick<ServedNetwork, 'network' | 'token'>
+}
+
 /** Tells the metrics how much waits, and for whom. */
-export function createReporter({ sql, served, metrics, now }: Context) {
+export function createReporter({ sql, served, metrics, now }: ReporterOptions) {
   const { name: network, chainId } = served.network
   let nextAt = 0
   let payees: string[] = []

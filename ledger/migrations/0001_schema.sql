@@ -537,6 +537,13 @@ create table acted_block (
   notified_block bigint not null default 0  -- providers were told of settlements up to here
 );
 
+-- Blocks of which the index lacked something when they were acted on: once it has it, they are acted on again.
+create table index_hole (
+  chain_id integer not null,
+  block_number bigint not null,
+  primary key (chain_id, block_number)
+);
+
 -- Messages to providers ----------------------------------------------------------------------------------------------
 
 -- What providers were told last about the chain, so that a reorg can be told, too, and nothing is told twice. Whether it

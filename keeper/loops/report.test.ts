@@ -1,0 +1,50 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type Database, openDatabase } from '#ledger/database'
+import { migrate } from '#ledger/migrate'
+import { networks } from '#protocol/networks'
+import { createTestDatabase } from '../../test/support/database.ts'
+import { createIndexTables } from '../../test/support/indexTables.ts'
+import { randomHex } from '../../test/support/usdc.ts'
+import { createMetrics } from '../metrics.ts'
+import { createReporter } from './report.ts'
+
+let sql: Database
+beforeAll(async () => {
+  sql = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
+  await migrate(sql)
+  await createIndexTables(sql)
+})
+afterAll(() => sql?.end())
+
+test('default: what the index could not read is counted by reason, and gone when it was read', async () => {
+  const metrics = createMetrics()
+  const served = { network: networks.localhost, token: randomHex(20) }
+  const quarantined = async () => {
+    // A reporter of its own: one counts no more often than its share of time allows.
+    await createReporter({ sql, served, metrics, now: () => new Date() })()
+    const { values } = await metrics.indexQuarantined.get()
+    return Object.fromEntries(values.map(({ labels, value }) => [labels.reason, value]))
+  }
+  expect(await quarantined()).toEqual({
+    receipt_unavailable: 0,
+    unpaired_authorization: 0,
+    outcomes_mismatch: 0,
+  })
+  for (const [chainId, reason] of [
+    [31337, 'receipt_unavailable'],
+    [31337, 'receipt_unavailable'],
+    [31337, 'outcomes_mismatch'],
+    [8453, 'receipt_unavailable'],
+  ] as const) {
+    await sql`
+      insert into indexer.quarantine (chain_id, tx_hash, log_index, reason, detail, block_number, block_hash, block_time)
+      values (${chainId}, ${randomHex(32)}, 0, ${reason}, 'a test', 1, ${randomHex(32)}, 1)`
+  }
+  expect(await quarantined()).toEqual({
+    receipt_unavailable: 2,
+    unpaired_authorization: 0,
+    outcomes_mismatch: 1,
+  })
+  await sql`delete from indexer.quarantine where reason = 'receipt_unavailable'`
+  expect(await quarantined()).toMatchObject({ receipt_unavailable: 0, outcomes_mismatch: 1 })
+})
