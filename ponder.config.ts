@@ -39,6 +39,8 @@ export default createConfig({
         .join(' '),
       idleTimeoutMillis: 60_000,
       keepAlive: true,
+      // Then a probe a second, ten of them (libuv): else a host that is gone is asked after two hours of rest.
+      keepAliveInitialDelayMillis: 5_000,
     },
   },
   ordering: 'multichain',
