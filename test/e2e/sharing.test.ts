@@ -1,13 +1,18 @@
-import type { Hex } from 'viem'
+import { setTimeout as wait } from 'node:timers/promises'
+import type { Address, Hex } from 'viem'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { encodePayload } from '#protocol/payload'
 import { hourAgo, queueDue, raiseBaseFee, testClient, whileRunning } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
+  platformWallet,
   type QueuedPayment,
+  signTransfer,
   startKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
 import { until } from '../support/until.ts'
+import { randomHex } from '../support/usdc.ts'
 
 // What the payments of one keeper share: its wallet's transactions.
 
@@ -45,6 +50,61 @@ describe('turns', () => {
     const nonce = await nonceOf()
     await whileRunning(stack.keeper(), () => until('they are settled', () => stack.isSettled(ordinary)))
     expect((await nonceOfSettling(ordinary)) - nonce).toBeLessThanOrEqual(1)
+  })
+
+  test('behavior: payments of 10 USDC and keyless submissions without end leave every second transaction to ordinary trade', async () => {
+    const [rich, stranger, regular] = await stack.buyers(3, 5_000_000_000n)
+    if (!rich || !stranger || !regular) throw new Error('no buyers')
+    const ordinary = await Promise.all(
+      Array.from({ length: 200 }, () =>
+        stack.queue({ buyer: regular, price: 50_000n, acceptedAt: hourAgo() }),
+      ),
+    )
+    const keeper = stack.keeper({ submitLimits: { perCaller: 100_000, keyless: 100_000 } })
+    const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+    const halfCent = async () => {
+      const sign = (to: Address, value: bigint) =>
+        signTransfer(stack.served, stranger, { to, value, nonce: randomHex(32), ...window })
+      const transfers = [await sign(stack.payee, 4_500n), await sign(platformWallet, 500n)].map(encodePayload)
+      const body = JSON.stringify({ network: 'localhost', transfers })
+      await keeper.app.request('/submit', {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body,
+      })
+    }
+    // Whatever the keeper's pace, two of either kind wait.
+    let isOver = false
+    const submitting = new Set<Promise<void>>()
+    const submit = () => {
+      const one: Promise<void> = halfCent().finally(() => submitting.delete(one))
+      submitting.add(one)
+    }
+    const flood = async () => {
+      while (!isOver) {
+        while (submitting.size < 2) submit()
+        const [dear] = await stack.database<[{ waiting: number }]>`
+          select count(*)::int as waiting from payment
+          where price >= 10000000 and concluded_at is null and not is_claimed`
+        for (let i = dear.waiting; i < 2; i++) await stack.queue({ buyer: rich, price: 12_000_000n })
+        await wait(20)
+      }
+      await Promise.all(submitting)
+    }
+    const nonce = await nonceOf()
+    await whileRunning(keeper, async () => {
+      const flooding = flood()
+      await until('the ordinary ones are settled', () => stack.isSettled(ordinary))
+      isOver = true
+      await flooding
+    })
+    const hashes = new Set(
+      (await Promise.all(ordinary.map((one) => stack.halves(one)))).flat().map((half) => half.txHash),
+    )
+    const last = await nonceOfSettling(ordinary)
+    // Two batches of them, and no more than one transaction of somebody else's before each.
+    expect(hashes.size).toBe(2)
+    expect(last - nonce).toBeLessThanOrEqual(3)
   })
 })
 
