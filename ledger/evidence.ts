@@ -115,3 +115,14 @@ export async function finishEvidence(
     update evidence set is_final = true
     where chain_id = ${chainId} and block_number = ${blockNumber} and block_hash = ${blockHash} and not is_final`
 }
+
+/** A block that was too deep for a reorg is gone all the same: its evidence is checked again. */
+export async function unfinishEvidence(
+  sql: Queryable,
+  chainId: number,
+  { blockNumber, blockHash }: ReliedBlock,
+): Promise<void> {
+  await sql`
+    update evidence set is_final = false
+    where chain_id = ${chainId} and block_number = ${blockNumber} and block_hash = ${blockHash} and is_final`
+}

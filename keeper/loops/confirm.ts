@@ -1,4 +1,5 @@
 import { insertConfirmation, readUnconfirmedBlocks } from '#ledger/confirmations'
+import { unfinishEvidence } from '#ledger/evidence'
 import { readConfirmedBlocks } from '#ledger/reopen'
 import type { Context } from './context.ts'
 import { stands } from './reorgs.ts'
@@ -24,6 +25,7 @@ export async function confirmBlocks(
   if (blocks.length === 0) return true
   for (const block of [...(await readConfirmedBlocks(sql, chainId, { limit: 1 })), ...blocks]) {
     if (await stands(context, block)) continue
+    await unfinishEvidence(sql, chainId, block)
     memory.look = null
     return false
   }

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { readIndexState } from '#keeper/loops/indexState'
 import { createNotifier } from '#keeper/loops/notify'
 import { followReorgs } from '#keeper/loops/reorgs'
+import { finishEvidence, storeEvidence } from '#ledger/evidence'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { startLocalChain } from '../../scripts/chain/startLocalChain.ts'
 import { startChaosRpc } from '../support/chaosRpc.ts'
@@ -18,7 +19,7 @@ import {
 } from '../support/keeperScenes.ts'
 import { type KeeperStack, platformWallet, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { until } from '../support/until.ts'
-import { sendDirectly } from '../support/usdc.ts'
+import { randomHex, sendDirectly } from '../support/usdc.ts'
 
 let stack: KeeperStack
 beforeAll(async () => {
@@ -85,14 +86,20 @@ test('behavior: a reorg of a block that was confirmed since the last look takes 
   const payments = await queueDue(stack, 1)
   const [payment] = payments
   if (!payment) throw new Error('nothing queued')
-  const context = createKeeperContext(stack)
-  const notify = createNotifier(context)
-  /** One look for reorgs, however short after the one before. */
-  const look = async () => {
-    if (context.memory.look) context.memory.look.at = Number.NEGATIVE_INFINITY
-    return followReorgs(context, await readIndexState(context))
+  /** A keeper that takes a step when it is told to. */
+  const createStepper = () => {
+    const context = createKeeperContext(stack)
+    const notify = createNotifier(context)
+    return {
+      /** Looks for reorgs, however short after the look before. */
+      look: async () => {
+        if (context.memory.look) context.memory.look.at = Number.NEGATIVE_INFINITY
+        return followReorgs(context, await readIndexState(context))
+      },
+      notify: async () => notify(await readIndexState(context)),
+    }
   }
-  const notifyNow = async () => notify(await readIndexState(context))
+  const [one, other] = [createStepper(), createStepper()]
   const isConcluded = async () =>
     (await stack.database`select from payment where id = ${payment.paymentId} and concluded_at is not null`)
       .length === 1
@@ -104,8 +111,8 @@ test('behavior: a reorg of a block that was confirmed since the last look takes 
   }
 
   const snapshot = await chain.snapshot()
-  expect(await look()).not.toBeNull()
-  // Between this keeper's two looks another one settles, tells and concludes.
+  for (const { look } of [one, other]) expect(await look()).not.toBeNull()
+  // Before the next look a third keeper settles, tells and concludes.
   await whileRunning(stack.keeper(), async () => {
     await until('it is settled', () => stack.isSettled(payments))
     await mine(stack, 33)
@@ -120,18 +127,41 @@ test('behavior: a reorg of a block that was confirmed since the last look takes 
   await mine(stack, 3)
   await untilIndexed(stack)
   // All that is confirmed is of one chain: the new block waits until what the reorg took is taken back.
-  await notifyNow()
+  await other.notify()
   expect(await confirmed()).toEqual(before)
-  expect(await look()).toBeNull()
+  expect(await one.look()).toBeNull()
   expect(await confirmed()).toEqual([])
   expect(await isConcluded()).toBe(false)
 
-  expect(await look()).not.toBeNull()
-  await notifyNow()
-  expect(await confirmed()).toHaveLength(1)
+  expect(await one.look()).not.toBeNull()
+  await one.notify()
+  const after = await confirmed()
+  expect(after).toHaveLength(1)
+
+  // Evidence that was final before its block was confirmed goes with its block as well, and holds nobody up.
+  const scope = { chainId: stack.served.network.chainId, token: stack.served.token }
+  const { from: authorizer, to: recipient, value, nonce } = payment.provider
+  const place = {
+    txHash: randomHex(32),
+    logIndex: 0,
+    blockNumber: fork + 2n,
+    blockHash: randomHex(32),
+    blockTime: 1n,
+  }
+  await storeEvidence(stack.database, scope, [
+    { authorizer, recipient, value, nonce, state: 'used', ...place },
+  ])
+  await finishEvidence(stack.database, scope.chainId, place)
+  await one.notify()
+  expect(await confirmed()).toEqual(after)
+  await one.look()
+  expect((await stack.halves(payment))[0]?.state).toBe('open')
 })
 
 test('behavior: a reorg of 36 blocks takes back what was concluded: it is told, settled again, and told again', async () => {
+  // Where Ponder's finality stands depends on the blocks since its start: here all 36 are above it.
+  const stack = await startKeeperStack()
+  onTestFinished(() => stack.close())
   const chain = testClient(stack)
   const payments = await queueDue(stack, 2)
   const ids = stack.database(payments.map(({ paymentId }) => paymentId))
