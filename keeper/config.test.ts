@@ -36,6 +36,15 @@ test('args: thresholds and fees', () => {
 })
 
 test.each([
+  // Batching can't be switched off (SPEC 8.1).
+  [
+    'TRIGGER_AMOUNT_USDC',
+    '0',
+    'TRIGGER_AMOUNT_USDC: expected a decimal amount with at most 6 decimals, like 12.50, and at least 0.01, got "0"',
+  ],
+  ['TRIGGER_RAISED_AMOUNT_USDC', '0.009999', 'and at least 0.01, got "0.009999"'],
+  ['TRIGGER_COUNT', '1', 'TRIGGER_COUNT: expected a whole number from 2'],
+  ['TRIGGER_RAISED_COUNT', '0', 'TRIGGER_RAISED_COUNT: expected a whole number from 2'],
   ['DATABASE_URL', '', 'DATABASE_URL: expected postgres://user:password@host:port/name'],
   ['KEEPER_PRIVATE_KEYS', '', 'KEEPER_PRIVATE_KEYS: expected a private key'],
   ['KEEPER_PORT', '99999', 'KEEPER_PORT: expected a port number (0: any free one), got "99999"'],

@@ -62,7 +62,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
     const { settings, from, page = 0, held = new Set<Lane>(), now } = options
     const { highValue, expiryLeadMs } = settings.triggers
     const [extremes, quarantined] = await Promise.all([
-      readExtremes(sql, group, now),
+      readExtremes(sql, group, highValue, now),
       page === 0 ? readQuarantined(sql, group, now, mostQuarantined) : [],
     ])
     const due: DueBatch[] = []
@@ -72,7 +72,11 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
       if (left.length > 0) due.push({ lane, group, trigger, payments: left })
     }
     if (extremes && extremes.largestPayment >= highValue) {
-      const greatest = await readGreatest(sql, group, highValue, mostPayments + page)
+      const greatest = await readGreatest(sql, group, {
+        threshold: highValue,
+        limit: mostPayments + page,
+        now,
+      })
       add('high_value', 'high_value', greatest.slice(page))
     }
     if (extremes) {

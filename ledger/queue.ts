@@ -83,10 +83,15 @@ type Probes = {
   retryDue: boolean
 }
 
-/** What one look-up each tells: the oldest, the greatest, the first to expire, a retry that is due. */
+/**
+ * What one look-up each tells: the oldest, the greatest, the first to expire, a retry that is due.
+ *
+ * @param highValue from which on payments travel alone, retries as well: none of theirs makes the others due
+ */
 export async function readExtremes(
   sql: Queryable,
   group: QueueGroup,
+  highValue: bigint,
   now: Date,
 ): Promise<Omit<WaitingPayments, 'paymentCount' | 'amount'> | null> {
   const waiting = isWaiting(sql, group)
@@ -94,11 +99,17 @@ export async function readExtremes(
     select
       (select accepted_at from payment where ${waiting} order by accepted_at limit 1) as "firstQueuedAt",
       (select valid_before from payment where ${waiting} order by valid_before limit 1) as "firstValidBefore",
-      (select provider_amount + fee_amount from payment
-        where ${waiting} and provider_amount + fee_amount >= 1000000
-        order by provider_amount + fee_amount desc limit 1) as "largestPayment",
-      exists (select from payment where ${isRetryDue(sql, group, now)}) as "retryDue"`
-  if (row.firstQueuedAt === null && !row.retryDue) return null
+      greatest(
+        (select provider_amount + fee_amount from payment
+          where ${waiting} and provider_amount + fee_amount >= 1000000
+          order by provider_amount + fee_amount desc limit 1),
+        (select max(provider_amount + fee_amount) from payment
+          where ${isRetryDue(sql, group, now)} and provider_amount + fee_amount >= ${highValue})
+      ) as "largestPayment",
+      exists (
+        select from payment where ${isRetryDue(sql, group, now)} and provider_amount + fee_amount < ${highValue}
+      ) as "retryDue"`
+  if (row.firstQueuedAt === null && row.largestPayment === null && !row.retryDue) return null
   return {
     firstQueuedAt: row.firstQueuedAt ?? now,
     firstValidBefore: row.firstValidBefore ?? 2n ** 40n,
@@ -167,17 +178,20 @@ export function queuedColumns(sql: Queryable) {
     valid_before as "validBefore"`
 }
 
-/** The greatest payments from `threshold` on: each is a batch by itself. */
+/** The greatest payments from `threshold` on, retries that are due among them: each is a batch by itself. */
 export async function readGreatest(
   sql: Queryable,
   group: QueueGroup,
-  threshold: bigint,
-  limit: number,
+  { threshold, limit, now }: { threshold: bigint; limit: number; now: Date },
 ): Promise<QueuedPayment[]> {
+  const greatest = (condition: ReturnType<typeof isWaiting>) => sql`
+    (select id, payee, splitter, provider_amount, fee_amount, payer_has_code, accepted_at, valid_before from payment
+      where ${condition} and provider_amount + fee_amount >= 1000000 and provider_amount + fee_amount >= ${threshold}
+      order by provider_amount + fee_amount desc
+      limit ${limit})`
   return sql<QueuedPayment[]>`
-    select ${queuedColumns(sql)} from payment
-    where ${isWaiting(sql, group)} and provider_amount + fee_amount >= 1000000
-      and provider_amount + fee_amount >= ${threshold}
+    select ${queuedColumns(sql)}
+    from (${greatest(isWaiting(sql, group))} union all ${greatest(isRetryDue(sql, group, now))}) payment
     order by provider_amount + fee_amount desc
     limit ${limit}`
 }
@@ -220,7 +234,7 @@ export async function readMostUrgent(
           order by valid_before limit ${limit})
         union all
         (select 1, extract(epoch from next_attempt_at)::bigint, ${columns} from payment
-          where ${isRetryDue(sql, group, now)} and ${first} and ${!onlyExpiring} and payer_has_code = ${hasCode}
+          where ${isRetryDue(sql, group, now)} and ${alike} and ${first} and ${!onlyExpiring}
           order by next_attempt_at limit ${Math.ceil(limit / 2)})
         union all
         (select 2, (extract(epoch from accepted_at) * 1000)::bigint, ${columns} from payment

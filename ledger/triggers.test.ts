@@ -32,9 +32,10 @@ describe('firedTrigger', () => {
     ['100 payments while dear', { paymentCount: 100 }, dear, null],
     ['149 payments while dear', { paymentCount: 149 }, dear, null],
     ['150 payments while dear', { paymentCount: 150 }, dear, 'count'],
-    ['a millisecond below an hour', { firstQueuedAt: ago(3_599_999) }, cheap, null],
-    ['an hour', { firstQueuedAt: ago(3_600_000) }, cheap, 'time'],
-    ['an hour while dear', { firstQueuedAt: ago(3_600_000) }, dear, 'time'],
+    // So that it is sent within the hour.
+    ['a millisecond below 59 minutes', { firstQueuedAt: ago(3_539_999) }, cheap, null],
+    ['59 minutes', { firstQueuedAt: ago(3_540_000) }, cheap, 'time'],
+    ['59 minutes while dear', { firstQueuedAt: ago(3_540_000) }, dear, 'time'],
     ['one unit below 10 USD', { largestPayment: 9_999_999n }, cheap, null],
     ['10 USD', { largestPayment: 10_000_000n }, cheap, 'high_value'],
     ['10 USD while dear', { largestPayment: 10_000_000n }, dear, 'high_value'],
@@ -54,6 +55,12 @@ describe('firedTrigger', () => {
   ] as const)('args: %s', (_name, change, cost, expected) => {
     expect(firedTrigger({ ...quiet, ...change }, defaultTriggers, cost, now)).toBe(expected)
   })
+})
+
+test('behavior: of a short time, only a tenth is left for sending', () => {
+  const settings = { ...defaultTriggers, timeMs: 5_000 }
+  const fired = (ms: number) => firedTrigger({ ...quiet, firstQueuedAt: ago(ms) }, settings, cheap, now)
+  expect([fired(4_499), fired(4_500)]).toEqual([null, 'time'])
 })
 
 test('behavior: settlement is estimated at the sooner of one hour and the first expiry', () => {

@@ -47,6 +47,8 @@ export const defaultTriggers: TriggerSettings = {
   expiryLeadMs: 300_000,
 }
 
+const sendLeadMs = 60_000
+
 // Where several have fired, the batch is named after the first of these: what can't wait comes first, then what
 // SPEC.md 8.1 lists first.
 const precedence = ['high_value', 'expiry', 'amount', 'count', 'time'] as const
@@ -70,9 +72,17 @@ export function firedTrigger(
     amount: queue.amount >= (isRaised ? settings.raisedAmount : settings.amount),
     count: queue.paymentCount >= (isRaised ? settings.raisedCount : settings.count),
     // A retry has waited out its own delay: it doesn't wait for the wallet's next batch as well.
-    time: queue.retryDue || now.getTime() - queue.firstQueuedAt.getTime() >= settings.timeMs,
+    time: queue.retryDue || now >= timeTriggerAt(queue, settings),
   }
   return precedence.find((trigger) => fired[trigger]) ?? null
+}
+
+/**
+ * When the oldest payment has waited for so long that the transaction is sent within `timeMs`: what is before that, a
+ * batch of the same wallet that is under way or a slow node, takes its time as well.
+ */
+export function timeTriggerAt({ firstQueuedAt }: { firstQueuedAt: Date }, { timeMs }: TriggerSettings): Date {
+  return new Date(firstQueuedAt.getTime() + timeMs - Math.min(sendLeadMs, timeMs / 10))
 }
 
 /** When a wallet's queue will settle at the latest, if nothing else is queued. */

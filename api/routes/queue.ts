@@ -1,6 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Database } from '#ledger/database'
-import { estimatedSettlement, firedTrigger, type TriggerSettings } from '#ledger/triggers'
+import { estimatedSettlement, firedTrigger, type TriggerSettings, timeTriggerAt } from '#ledger/triggers'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
@@ -124,7 +124,7 @@ function toWalletQueue(
       count: { threshold: triggers.count, raisedThreshold: triggers.raisedCount },
       time: {
         since: isoOrNull(waiting?.firstQueuedAt),
-        at: isoOrNull(waiting && new Date(waiting.firstQueuedAt.getTime() + triggers.timeMs)),
+        at: isoOrNull(waiting && timeTriggerAt(waiting, triggers)),
         seconds: triggers.timeMs / 1000,
       },
       high_value: {

@@ -1,14 +1,14 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Database } from '#ledger/database'
 import { readHold } from '#ledger/holds'
-import { estimatedSettlement, firedTrigger, type TriggerSettings, type WalletQueue } from '#ledger/triggers'
+import { estimatedSettlement, firedTrigger, type TriggerSettings } from '#ledger/triggers'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { address, addressOut, decimalUsdc, isoTime, networkName, oneNetwork } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
-import { readWalletQueue, requireKnownWallet } from '../portal/queries/settlementQueue.ts'
+import { readWalletQueue, requireKnownWallet, type WalletQueue } from '../portal/queries/settlementQueue.ts'
 import type { GatewaySettings } from '../settings.ts'
 
 const statusQuery = z.object({ wallet: address, network: oneNetwork })
@@ -86,13 +86,19 @@ const emptyQueue = {
 }
 
 function toQueue(queue: WalletQueue, triggers: TriggerSettings, now: Date) {
-  // Only the keeper knows whether gas is dear now; the plain thresholds make the better estimate.
-  const hasFired = firedTrigger(queue, triggers, 0n, now) !== null
   return {
     accumulated_usdc: formatUsdc(queue.amount),
     payment_count: queue.paymentCount,
     first_payment_at: queue.firstQueuedAt.toISOString(),
     age_seconds: Math.max(0, Math.floor((now.getTime() - queue.firstQueuedAt.getTime()) / 1000)),
-    estimated_settlement: (hasFired ? now : estimatedSettlement(queue, triggers)).toISOString(),
+    estimated_settlement: estimate(queue, triggers, now).toISOString(),
   }
+}
+
+/** When the next of it is settled. */
+function estimate({ waiting, nextAttemptAt }: WalletQueue, triggers: TriggerSettings, now: Date): Date {
+  // Only the keeper knows whether gas is dear now; the plain thresholds make the better estimate.
+  const hasFired = waiting && firedTrigger(waiting, triggers, 0n, now) !== null
+  const times = [hasFired ? now : waiting && estimatedSettlement(waiting, triggers), nextAttemptAt]
+  return new Date(Math.min(...times.map((time) => time?.getTime() ?? Number.POSITIVE_INFINITY)))
 }

@@ -243,6 +243,26 @@ describe('status', () => {
     }
   })
 
+  test('behavior: what waits for its retry fires no trigger, and is estimated for then', async () => {
+    const failing = await openShop(gateway.app, '12')
+    const payer = await gateway.buyer(20_000_000n)
+    const { body } = await call(gateway.app, 'POST', '/verify', {
+      json: await signedBody(gateway, failing, payer),
+    })
+    const next = new Date(Date.now() + 600_000)
+    await gateway.database`
+      update payment set attempts = 1, first_failed_at = now(), next_attempt_at = ${next}
+      where id = ${body.paymentId as string}`
+    expect((await status(failing.wallet)).body).toMatchObject({
+      ...{ payment_count: 1, accumulated_usdc: '11.650000' },
+      estimated_settlement: next.toISOString(),
+    })
+    gateway.setNow(next.getTime() + 1_000)
+    const due = (await status(failing.wallet)).body.estimated_settlement
+    gateway.setNow(null)
+    expect(due).toBe(new Date(next.getTime() + 1_000).toISOString())
+  })
+
   test('behavior: a trigger that has fired makes the estimate now', async () => {
     const dear = await openShop(gateway.app, '12')
     const payer = await gateway.buyer(20_000_000n)

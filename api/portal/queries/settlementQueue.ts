@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
 import type { Database } from '#ledger/database'
 import { carriesFee, halves } from '#ledger/halves'
-import type { WalletQueue } from '#ledger/triggers'
+import type { WaitingPayments } from '#ledger/triggers'
 import { Refusal } from '../../refusal.ts'
 import { fromIndex } from './indexedHead.ts'
 
@@ -12,6 +12,17 @@ export type QueueQuestion = {
   /** 0: provider wallets wait for their part; 1: the platform's for its fees. */
   half: 0 | 1
   now: Date
+}
+
+/** What a wallet waits for, and how the keeper sees it. */
+export type WalletQueue = {
+  paymentCount: number
+  amount: bigint
+  firstQueuedAt: Date
+  /** Those for which a trigger can fire; null: none. */
+  waiting: WaitingPayments | null
+  /** When the first of the others is tried again, or now where it is in an open batch; null: there are no others. */
+  nextAttemptAt: Date | null
 }
 
 /**
@@ -26,18 +37,46 @@ export async function readWalletQueue(
 ): Promise<WalletQueue | null> {
   const recipient = half === 0 ? sql`payee` : sql`fee_recipient`
   const part = half === 0 ? sql`provider_amount` : sql`fee_amount`
-  const [row] = await sql<WalletQueue[]>`
-    select ${wallet} as payee, count(*)::int as "paymentCount", sum(p.${part}) as amount,
-      max(p.provider_amount + p.fee_amount) as "largestPayment", min(p.accepted_at) as "firstQueuedAt",
-      min(h.valid_before) as "firstValidBefore",
-      coalesce(bool_or(p.attempts > 0 and p.next_attempt_at <= ${now}), false) as "retryDue"
+  // As ledger/queue.ts reads it. A payment apart from the triggers is in an open batch, or has an attempt of its own.
+  const waits = sql`p.next_attempt_at is null and not p.is_claimed and not p.quarantined`
+  const [row] = await sql<Row[]>`
+    select count(*)::int as "paymentCount", sum(p.${part}) as amount, min(p.accepted_at) as "firstQueuedAt",
+      count(*) filter (where ${waits})::int as "waitingCount",
+      coalesce(sum(p.${part}) filter (where ${waits}), 0) as "waitingAmount",
+      max(p.provider_amount + p.fee_amount) filter (where ${waits}) as "largestPayment",
+      min(p.accepted_at) filter (where ${waits}) as "firstWaitingAt",
+      min(h.valid_before) filter (where ${waits}) as "firstValidBefore",
+      min(greatest(p.next_attempt_at, ${now})) filter (where not (${waits})) as "nextAttemptAt"
     from payment p
     join ${halves(sql)} h on h.payment_id = p.id and ${half === 0 ? sql`h.half = 0` : carriesFee(sql)}
     where p.chain_id = ${chainId} and p.token = ${token} and p.${recipient} = ${wallet}
       and p.concluded_at is null and p.failed_at is null and p.voided_at is null
       and h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz)
     having count(*) > 0`
-  return row ?? null
+  return row === undefined ? null : toQueue(row)
+}
+
+type Row = Omit<WalletQueue, 'waiting'> & {
+  waitingCount: number
+  waitingAmount: bigint
+  largestPayment: bigint | null
+  firstWaitingAt: Date | null
+  firstValidBefore: bigint | null
+}
+
+function toQueue({
+  waitingCount: paymentCount,
+  waitingAmount: amount,
+  largestPayment,
+  firstWaitingAt: firstQueuedAt,
+  firstValidBefore,
+  ...queue
+}: Row): WalletQueue {
+  if (largestPayment === null || firstQueuedAt === null || firstValidBefore === null) {
+    return { ...queue, waiting: null }
+  }
+  const waiting = { paymentCount, amount, largestPayment, firstQueuedAt, firstValidBefore, retryDue: false }
+  return { ...queue, waiting }
 }
 
 /**
