@@ -41,6 +41,7 @@ import { addProviderPaymentRoute } from './routes/providerPayments.ts'
 import { addProviderRoutes } from './routes/providers.ts'
 import { addQueueRoute } from './routes/queue.ts'
 import { addReceiptRoutes } from './routes/receipts.ts'
+import { addRegistryChangeRoute } from './routes/registryChanges.ts'
 import { addRequeueRoute } from './routes/requeue.ts'
 import { addRevenueRoute } from './routes/revenue.ts'
 import { addSettlementBatchRoute } from './routes/settlementBatches.ts'
@@ -134,10 +135,11 @@ export function createApp({
   addRequeueRoute(app, { sql, heads, now })
   addReceiptRoutes(app, { sql, heads, networks, receiptKeys, settings, now })
 
-  addProviderRoutes(app, { sql })
+  addProviderRoutes(app, { sql, settings, now })
   addApiKeyRoutes(app, { sql })
   addWalletRoutes(app, { sql, networks })
-  addEndpointRoutes(app, { sql, networks, settings })
+  addEndpointRoutes(app, { sql, networks, settings, now })
+  addRegistryChangeRoute(app, { sql })
 
   addRevenueRoute(app, { sql, heads, networks, now })
   addPayersRoute(app, { sql, heads, networks, now })

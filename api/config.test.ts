@@ -41,6 +41,19 @@ test('args: amounts, URLs and times', () => {
   })
 })
 
+test('args: who may register', () => {
+  const token = 'a-token-of-the-operator'
+  const registration = (env: object) => readApiConfig({ ...good, ...env }).gateway.registration
+  expect(registration({})).toEqual({ mode: 'open', limits: { address: 20, total: 500 } })
+  expect(registration({ RATE_LIMITS: 'off' })).toEqual({ mode: 'open', limits: null })
+  expect(registration({ REGISTRATION: 'token', REGISTRATION_TOKEN: token })).toEqual({ mode: 'token', token })
+  expect(registration({ REGISTRATION: 'closed', REGISTRATION_TOKEN: token })).toEqual({ mode: 'closed' })
+  expect(() => registration({ REGISTRATION: 'token' })).toThrow('REGISTRATION_TOKEN: expected')
+  // Meant to be guarded, and it would not be.
+  expect(() => registration({ REGISTRATION_TOKEN: token })).toThrow('REGISTRATION: expected token or closed')
+  expect(() => registration({ REGISTRATION: 'token', REGISTRATION_TOKEN: 'short' })).not.toThrow('"short"')
+})
+
 describe('error', () => {
   test.each([
     ['DATABASE_URL', undefined],

@@ -11,7 +11,7 @@ import {
 import { networkVariable } from '#process/variables'
 import { formatUsdc } from '#protocol/amount'
 import { type NetworkName, networkNames } from '#protocol/networks'
-import type { GatewaySettings } from './settings.ts'
+import type { GatewaySettings, Registration } from './settings.ts'
 
 export type ApiConfig = {
   host: string
@@ -78,12 +78,26 @@ export function readApiConfig(env: Environment): ApiConfig {
             keyFactor: readVariable(env, 'RATE_LIMIT_KEY_FACTOR'),
           }
         : null,
+      registration: readRegistration(env),
       trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
       maxBodyBytes: readVariable(env, 'API_MAX_BODY_BYTES'),
       webhookAllowPrivate: readVariable(env, 'WEBHOOK_ALLOW_PRIVATE'),
       metricsToken: readVariable(env, 'METRICS_TOKEN'),
     },
   }
+}
+
+function readRegistration(env: Environment): Registration {
+  const mode = readVariable(env, 'REGISTRATION')
+  const token = readVariable(env, 'REGISTRATION_TOKEN')
+  if (mode === 'open' && token !== null) {
+    throw new ConfigError('REGISTRATION', 'token or closed, because REGISTRATION_TOKEN is set', mode)
+  }
+  const address = readVariable(env, 'REGISTRATION_LIMIT_ADDRESS')
+  const total = readVariable(env, 'REGISTRATION_LIMIT_TOTAL')
+  if (mode === 'token') return { mode, token: requireVariable(env, 'REGISTRATION_TOKEN') }
+  if (mode === 'closed') return { mode }
+  return { mode, limits: readVariable(env, 'RATE_LIMITS') ? { address, total } : null }
 }
 
 function readSettleBeforeServe(env: Environment): bigint | null {

@@ -9,7 +9,7 @@ import type { FeeSchedule } from '#protocol/tier'
 export type RateLimits = {
   challenge: number
   verify: number
-  /** Registration of providers, which needs no key. */
+  /** Attempts to register a provider, which needs no key. */
   register: number
   /** Everything else. */
   other: number
@@ -18,6 +18,12 @@ export type RateLimits = {
   /** How many times as much an API key may ask for, from all its addresses together. */
   keyFactor: number
 }
+
+/** Who may register as a provider. `limits`: providers an hour, from one client address and in all; null: any number. */
+export type Registration =
+  | { mode: 'open'; limits: { address: number; total: number } | null }
+  | { mode: 'token'; token: string }
+  | { mode: 'closed' }
 
 /** What the gateway is told; config.ts reads it from the environment. */
 export type GatewaySettings = {
@@ -54,6 +60,7 @@ export type GatewaySettings = {
   publicQueue: boolean
   /** Null: none. */
   rateLimits: RateLimits | null
+  registration: Registration
   /** How many proxies in front of the gateway write X-Forwarded-For. */
   trustedProxies: number
   /** Bytes of a request's body, at most. */

@@ -108,6 +108,7 @@ export async function run(args: string[]): Promise<void> {
           webhookAllowPrivate: false,
           metricsToken: null,
           rateLimits: null,
+          registration: { mode: 'open', limits: null },
           trustedProxies: 0,
         },
       })

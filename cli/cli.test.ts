@@ -304,6 +304,60 @@ describe('tollkeeper grant', () => {
   })
 })
 
+describe('tollkeeper provider: what changes', () => {
+  test('default: registers, changes, and shows who changed what; a lost key is the operator’s to replace', async () => {
+    const tell = async (args: string[], key?: string) => {
+      const env = { TOLLKEEPER_GATEWAY_URL: gatewayUrl, ...(key && { TOLLKEEPER_API_KEY: key }) }
+      const { status, stdout, stderr } = await run(['provider', ...args, '--json'], env)
+      expect([args, status, stderr]).toEqual([args, 0, ''])
+      return JSON.parse(stdout)
+    }
+    const { providerId, apiKey } = await tell(['create', '--name', 'Weather'])
+    const own = (args: string[], key = apiKey) => tell([...args, '--provider', providerId], key)
+    const address = `0x${'a1'.repeat(20)}`
+    const wallet = await own(['wallet', '--network', 'localhost', '--address', `0x${'a0'.repeat(20)}`])
+    const terms = [
+      '--url',
+      'https://weather.example/cities/:city',
+      '--price',
+      '0.05',
+      '--network',
+      'localhost',
+    ]
+    const { endpointId, version } = await own(['endpoint', ...terms])
+
+    expect(await own(['endpoint', 'update', endpointId, '--price', '0.06'])).toMatchObject({ version: 2 })
+    const replaced = await own(['wallet', 'replace', wallet.walletId, '--address', address])
+    expect(replaced).toMatchObject({ address, endpoints: [endpointId] })
+    const disabled = await own(['endpoint', 'disable', endpointId, '--provider', providerId])
+    expect(disabled).toMatchObject({ walletId: replaced.walletId, disabledAt: expect.any(String) })
+    expect(await own(['endpoint', 'enable', endpointId])).toMatchObject({ disabledAt: null })
+    expect(await own(['update', '--requires-key'])).toMatchObject({ name: 'Weather', requiresKey: true })
+
+    const stale = ['endpoint', 'update', endpointId, '--price', '0.07', '--if-version', String(version)]
+    const env = { TOLLKEEPER_GATEWAY_URL: gatewayUrl, TOLLKEEPER_API_KEY: apiKey }
+    const refused = await run(['provider', ...stale, '--provider', providerId], env)
+    expect([refused.status, refused.stderr]).toEqual([2, expect.stringMatching(/precondition_failed/)])
+
+    const issued = await run(['provider', 'key', '--provider', providerId, '--json'], {
+      DATABASE_URL: databaseUrl(),
+    })
+    expect(issued.status).toBe(0)
+    const { keyId, apiKey: anew } = JSON.parse(issued.stdout)
+    const { changes } = await own(['changes'], anew)
+    expect(changes[0]).toMatchObject({ by: 'operator', subject: keyId, before: null })
+    expect(changes).toHaveLength(12)
+    const table = await run(['provider', 'changes', '--provider', providerId], env)
+    expect(table.stdout).toMatch(new RegExp(`operator +${keyId} +label +\\(new\\) +issued by the operator`))
+    expect(table.stdout + issued.stdout.replace(anew, '')).not.toContain(anew)
+
+    const unknown = await run(['provider', 'key', '--provider', `prov_${'8'.repeat(32)}`], {
+      DATABASE_URL: databaseUrl(),
+    })
+    expect([unknown.status, unknown.stderr]).toEqual([2, expect.stringMatching(/unknown_provider/)])
+  })
+})
+
 describe('tollkeeper doctor', () => {
   const environment = () => ({
     NETWORKS: 'localhost',

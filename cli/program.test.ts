@@ -13,9 +13,9 @@ test('default: every command that the issue names is there', () => {
     expect.arrayContaining([
       ...['start', 'demo', 'api', 'keeper', 'indexer', 'deploy', 'audit', 'doctor'],
       ...[
-        'provider create',
-        'provider wallet',
-        'provider endpoint',
+        ...['provider create', 'provider update', 'provider disable', 'provider enable', 'provider changes'],
+        ...['provider wallet', 'provider wallet replace', 'provider wallet retire'],
+        ...['provider endpoint', 'provider endpoint update', 'provider endpoint disable'],
         'payer debts',
         'payer forgive',
         'keys rotate',

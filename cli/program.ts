@@ -6,7 +6,7 @@ import { addGrantCommand } from './grant.ts'
 import { addKeysCommand } from './keys.ts'
 import { addPayerCommand } from './payer.ts'
 import { addProcessCommands } from './processes.ts'
-import { addProviderCommand } from './provider.ts'
+import { addProviderCommand } from './provider/command.ts'
 
 /** `tollkeeper` and its commands; nothing runs before `parse`. */
 export function createProgram(): Command {

@@ -1,8 +1,15 @@
 import { hash, timingSafeEqual } from 'node:crypto'
-import type { Queryable } from './database.ts'
+import type { Database, Queryable } from './database.ts'
+import { changeRegistry } from './registryChanges.ts'
 
 /** `tk_`, the key's public id, `_`, its secret: 256 random bits in base64url. */
 const keyPattern = /^tk_([0-9a-f]{32})_([A-Za-z0-9_-]{43})$/
+
+/** The public id of a presented API key; undefined for what has no key's form. */
+export function keyIdOf(presented: string): string | undefined {
+  const [, id] = keyPattern.exec(presented) ?? []
+  return id && `key_${id}`
+}
 
 /** The provider that a presented API key belongs to; undefined for any key that is not in force. */
 export async function findKeyOwner(sql: Queryable, presented: string): Promise<string | undefined> {
@@ -26,13 +33,18 @@ export async function hasSubmitGrant(sql: Queryable, providerId: string): Promis
  * @returns false where there is no such provider.
  */
 export async function setSubmitGrant(
-  sql: Queryable,
+  sql: Database,
   providerId: string,
   grantedAt: Date | null,
 ): Promise<boolean> {
-  const rows = await sql`
-    update provider set submit_granted_at = ${grantedAt} where id = ${providerId} returning id`
-  return rows.length > 0
+  const changed = await changeRegistry(sql, { providerId, by: null }, async (tx, record) => {
+    const [before] = await tx<{ submitGrantedAt: Date | null }[]>`
+      select submit_granted_at as "submitGrantedAt" from provider where id = ${providerId}`
+    await tx`update provider set submit_granted_at = ${grantedAt} where id = ${providerId}`
+    await record(providerId, before ?? null, { submitGrantedAt: grantedAt })
+    return true
+  })
+  return changed ?? false
 }
 
 /** A random 256-bit secret needs no slow hash: there is nothing to guess. */

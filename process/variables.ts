@@ -55,6 +55,9 @@ function ofEachNetwork<Prefix extends string, V extends Variable>(
   ) as Record<`${Prefix}_${Upper<NetworkName>}`, V>
 }
 
+/** SPEC.md 8.1: batching can't be switched off. Two payments of the least price. */
+const leastBatchAmount = 10_000n
+
 const shared = {
   DATABASE_URL: {
     parser: databaseUrl,
@@ -125,13 +128,13 @@ const shared = {
 
 const triggers = {
   TRIGGER_AMOUNT_USDC: {
-    parser: usdc(),
+    parser: usdc(leastBatchAmount),
     readers: ['api', ...keepers],
     about: "A batch is due when a wallet's share reaches this amount,",
     default: '1',
   },
   TRIGGER_COUNT: {
-    parser: integer(1),
+    parser: integer(2),
     readers: ['api', ...keepers],
     about: 'or at so many payments,',
     default: '100',
@@ -139,7 +142,7 @@ const triggers = {
   TRIGGER_TIME_SECONDS: {
     parser: integer(1, 3_600),
     readers: ['api', ...keepers, 'start'],
-    about: 'or when the oldest has waited for so long (`npm start`: 60),',
+    about: 'or early enough that the oldest is sent before it has waited for so long (`npm start`: 60),',
     default: '3600',
   },
   TRIGGER_HIGH_VALUE_USDC: {
@@ -156,13 +159,13 @@ const triggers = {
     default: '300',
   },
   TRIGGER_RAISED_AMOUNT_USDC: {
-    parser: usdc(),
+    parser: usdc(leastBatchAmount),
     readers: ['api', ...keepers],
     about: 'The amount that holds while settling is dear.',
     default: '2',
   },
   TRIGGER_RAISED_COUNT: {
-    parser: integer(1),
+    parser: integer(2),
     readers: ['api', ...keepers],
     about: 'The count that holds while settling is dear.',
     default: '150',
@@ -287,7 +290,7 @@ const api = {
   RATE_LIMITS: {
     parser: flag,
     readers: ['api'],
-    about: 'on or off; the limits that follow are requests a minute.',
+    about: 'on or off, all of them; those that follow are requests a minute.',
     default: 'on',
   },
   RATE_LIMIT_CHALLENGE: {
@@ -305,8 +308,34 @@ const api = {
   RATE_LIMIT_REGISTER: {
     parser: integer(1, 1_000_000),
     readers: ['api'],
-    about: 'Registrations of an address.',
+    about: 'Attempts of an address to register.',
     default: '60',
+  },
+  REGISTRATION: {
+    parser: choice('open', 'token', 'closed'),
+    readers: ['api'],
+    about:
+      'Who may register as a provider: anyone (open), who has REGISTRATION_TOKEN (token), or nobody (closed). ' +
+      '`npx tollkeeper provider key` works in each case.',
+    default: 'open',
+  },
+  REGISTRATION_TOKEN: {
+    parser: { ...matching('at least 16 characters without spaces', /^[!-~]{16,}$/), isSecret: true },
+    readers: ['api'],
+    about: 'What registration takes in the header `Registration-Token`, where REGISTRATION is token.',
+  },
+  REGISTRATION_LIMIT_ADDRESS: {
+    parser: integer(1, 1_000_000),
+    readers: ['api'],
+    about:
+      'Providers that one address (of IPv6, one /64) may register in an hour, where REGISTRATION is open.',
+    default: '20',
+  },
+  REGISTRATION_LIMIT_TOTAL: {
+    parser: integer(1, 1_000_000),
+    readers: ['api'],
+    about: 'Providers that all addresses together may register in an hour, where REGISTRATION is open.',
+    default: '500',
   },
   RATE_LIMIT_OTHER: {
     parser: integer(1, 1_000_000),

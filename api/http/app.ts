@@ -4,6 +4,8 @@ export type GatewayEnv = {
   Variables: {
     /** The provider whose API key came along. */
     caller: string | undefined
+    /** Id of that key. */
+    callerKey: string | undefined
     /** The endpoint that a challenge or verification is for, once the route has read it: its calls are counted. */
     called: { providerId: string; endpointId: string } | undefined
   }

@@ -1,4 +1,6 @@
 import type { Context, MiddlewareHandler } from 'hono'
+import { keyIdOf } from '#ledger/apiKeys'
+import type { Changer } from '#ledger/registryChanges'
 import { clientAddress } from '#process/clientAddress'
 import type { RateLimiter } from '#process/rateLimiter'
 import { Refusal } from '../refusal.ts'
@@ -40,6 +42,7 @@ export function authenticate({
       const owner = await keyOwners.ownerOf(key, () => limitQueries(c))
       if (owner === undefined) throw new Refusal('unauthorized', 'This API key is not in force')
       c.set('caller', owner)
+      c.set('callerKey', keyIdOf(key))
     }
     await next()
   }
@@ -49,6 +52,11 @@ export function authenticate({
 export const requireOwner: MiddlewareHandler<GatewayEnv> = async (c, next) => {
   requireCaller(c.get('caller'), c.req.param('id') ?? '')
   await next()
+}
+
+/** Whose change a request of a provider's own is. */
+export function changerOf(c: Context<GatewayEnv>): Changer {
+  return { providerId: c.get('caller') ?? '', by: c.get('callerKey') ?? null }
 }
 
 /** What a route of the provider's own declares. */

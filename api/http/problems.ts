@@ -20,9 +20,11 @@ const descriptions = {
   403: 'Not yours',
   404: 'Unknown',
   409: 'It already happened',
+  412: 'It was changed since the version in `If-Match`',
   413: 'The body is too large',
   415: 'The body is not application/json',
   422: 'Well formed, but it breaks a rule',
+  428: '`If-Match` is missing',
   429: 'Too many requests',
   503: 'A dependency is down, or the index is behind',
 } as const

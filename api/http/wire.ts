@@ -151,11 +151,16 @@ export const text = (max: number) => z.string().max(max)
 
 /** The full URL of a protected resource. */
 export const resourceUrl = text(2048)
-  .refine(isResourceUrl, 'expected a full http(s) URL without credentials')
+  .refine(isResourceUrl, 'expected a full http(s) URL without credentials and dot segments')
   .transform((url) => new URL(url))
   .openapi({ type: 'string', example: 'https://weather.example/forecast' })
 
+/** What a URL parser would take out of a path, while some servers route by what came: dot segments, backslashes, tabs. */
+const unplainPath = /[\\\t\n\r]|\/(?:\.|%2e){1,2}(?:\/|$)/i
+
 function isResourceUrl(url: string): boolean {
+  const [path = ''] = url.split(/[?#]/, 1)
+  if (unplainPath.test(path)) return false
   const parsed = URL.parse(url)
   return parsed !== null && /^https?:$/.test(parsed.protocol) && parsed.username + parsed.password === ''
 }

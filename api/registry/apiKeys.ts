@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { hashSecret } from '#ledger/apiKeys'
-import type { Queryable } from '#ledger/database'
+import type { Database, Queryable } from '#ledger/database'
+import { type Changer, changeRegistry } from '#ledger/registryChanges'
 import { newId } from '../identifiers.ts'
 
 /** An API key without its secret, which is shown once and never again. */
@@ -24,6 +25,20 @@ export async function issueApiKey(sql: Queryable, providerId: string, label = ''
   return { ...row, apiKey: `tk_${keyId.slice(4)}_${secret}` }
 }
 
+/** @returns undefined if there is no such provider */
+export async function issueRecordedApiKey(
+  sql: Database,
+  changer: Changer,
+  label?: string,
+): Promise<IssuedApiKey | undefined> {
+  return changeRegistry(sql, changer, async (tx, record) => {
+    const issued = await issueApiKey(tx, changer.providerId, label)
+    const { apiKey: _, ...key } = issued
+    await record(key.keyId, null, key)
+    return issued
+  })
+}
+
 export async function listApiKeys(sql: Queryable, providerId: string): Promise<ApiKey[]> {
   return sql<ApiKey[]>`
     select id as "keyId", label, created_at as "createdAt", revoked_at as "revokedAt"
@@ -31,11 +46,9 @@ export async function listApiKeys(sql: Queryable, providerId: string): Promise<A
     order by created_at, id`
 }
 
-/** @returns false if the provider has no such key. */
-export async function revokeApiKey(sql: Queryable, providerId: string, keyId: string): Promise<boolean> {
-  const rows = await sql`
-    update api_key set revoked_at = coalesce(revoked_at, now())
-    where id = ${keyId} and provider_id = ${providerId}
-    returning id`
-  return rows.length === 1
+export async function revokeApiKey(sql: Queryable, keyId: string): Promise<ApiKey> {
+  const [row] = await sql<[ApiKey]>`
+    update api_key set revoked_at = coalesce(revoked_at, now()) where id = ${keyId}
+    returning id as "keyId", label, created_at as "createdAt", revoked_at as "revokedAt"`
+  return row
 }

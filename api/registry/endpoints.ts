@@ -1,9 +1,15 @@
-import type { Queryable } from '#ledger/database'
+import postgres from 'postgres'
+import type { Queryable, Transaction } from '#ledger/database'
 import { newId } from '../identifiers.ts'
+import { Refusal } from '../refusal.ts'
+import { parseRoute } from './routeTable.ts'
 
 /** The methods that an endpoint can be registered for; `*` stands for all of them. */
 export const methods = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*'] as const
 export type Method = (typeof methods)[number]
+
+/** What a provider may register, disabled ones included: a process reads all of them together. */
+export const maxEndpoints = 1000
 
 export type EndpointWallet = { walletId: string; chainId: number }
 
@@ -19,39 +25,82 @@ export type Endpoint = {
   price: bigint
   description: string
   mimeType: string
+  version: number
   createdAt: Date
+  /** Since when there is no new challenge for it. */
+  disabledAt: Date | null
 }
 
-const columns = (sql: Queryable, further = sql`endpoint_wallet`) => sql`
+type NewEndpoint = Omit<Endpoint, 'endpointId' | 'path' | 'version' | 'createdAt' | 'disabledAt'>
+
+const columns = (sql: Queryable) => sql`
   e.id as "endpointId", e.provider_id as "providerId", e.method, e.url, e.path, e.price, e.description,
-  e.mime_type as "mimeType", e.created_at as "createdAt",
+  e.mime_type as "mimeType", e.version, e.created_at as "createdAt", e.disabled_at as "disabledAt",
   jsonb_build_array(jsonb_build_object('walletId', e.wallet_id, 'chainId', e.chain_id)) || coalesce(
     (select jsonb_agg(jsonb_build_object('walletId', x.wallet_id, 'chainId', x.chain_id) order by x.chain_id)
-      from ${further} x where x.endpoint_id = e.id),
+      from endpoint_wallet x where x.endpoint_id = e.id),
     '[]') as wallets`
 
-/** @returns undefined if the provider has an endpoint for this method and path already. */
-export async function insertEndpoint(
-  sql: Queryable,
-  endpoint: Omit<Endpoint, 'endpointId' | 'createdAt'>,
-): Promise<Endpoint | undefined> {
+/** @throws {Refusal} `endpoint_exists` if the provider has one for this method and path already; `endpoint_limit_reached`. */
+export async function insertEndpoint(tx: Transaction, endpoint: NewEndpoint): Promise<Endpoint> {
+  const endpointId = newId('ep')
   const [first, ...others] = endpoint.wallets
   if (first === undefined) throw new TypeError('An endpoint needs a wallet')
-  const [row] = await sql<Endpoint[]>`
-    with e as (
-      insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, price, description, mime_type)
-      values (${newId('ep')}, ${endpoint.providerId}, ${first.walletId}, ${first.chainId}, ${endpoint.method},
-        ${endpoint.url}, ${endpoint.path}, ${endpoint.price}, ${endpoint.description}, ${endpoint.mimeType})
-      on conflict (provider_id, method, path) where disabled_at is null do nothing
-      returning *
-    ), further as (
-      insert into endpoint_wallet (endpoint_id, wallet_id, chain_id)
-      select e.id, given.wallet_id, given.chain_id from e
-      cross join unnest(${others.map(({ walletId }) => walletId)}::text[], ${others.map(({ chainId }) => chainId)}::int[])
-        as given (wallet_id, chain_id)
-      returning *
-    )
-    select ${columns(sql, sql`further`)} from e`
+  const { path, shape } = parseRoute(new URL(endpoint.url))
+  const [registered] = await tx<[{ count: number }]>`
+    select count(*)::int as count from endpoint where provider_id = ${endpoint.providerId}`
+  if (registered.count >= maxEndpoints) throw new Refusal('endpoint_limit_reached')
+  await refuseTaken(tx`
+    insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price, description,
+      mime_type)
+    values (${endpointId}, ${endpoint.providerId}, ${first.walletId}, ${first.chainId}, ${endpoint.method},
+      ${endpoint.url}, ${path}, ${shape}, ${endpoint.price}, ${endpoint.description}, ${endpoint.mimeType})`)
+  await insertFurtherWallets(tx, endpointId, others)
+  return readEndpoint(tx, endpointId)
+}
+
+/** @throws {Refusal} `endpoint_exists` if the provider has another one for this method and path. */
+export async function updateEndpoint(
+  tx: Transaction,
+  { endpointId, ...endpoint }: Omit<Endpoint, 'path' | 'version' | 'createdAt'>,
+): Promise<Endpoint> {
+  const [first, ...others] = endpoint.wallets
+  if (first === undefined) throw new TypeError('An endpoint needs a wallet')
+  const { path, shape } = parseRoute(new URL(endpoint.url))
+  // First, since the others must be of the first one's kind: test or production.
+  await tx`delete from endpoint_wallet where endpoint_id = ${endpointId}`
+  await refuseTaken(tx`
+    update endpoint set wallet_id = ${first.walletId}, chain_id = ${first.chainId}, method = ${endpoint.method},
+      url = ${endpoint.url}, path = ${path}, shape = ${shape}, price = ${endpoint.price},
+      description = ${endpoint.description}, mime_type = ${endpoint.mimeType},
+      disabled_at = ${endpoint.disabledAt}, version = version + 1
+    where id = ${endpointId}`)
+  await insertFurtherWallets(tx, endpointId, others)
+  return readEndpoint(tx, endpointId)
+}
+
+async function insertFurtherWallets(tx: Transaction, endpointId: string, wallets: EndpointWallet[]) {
+  if (wallets.length === 0) return
+  await tx`
+    insert into endpoint_wallet (endpoint_id, wallet_id, chain_id)
+    select ${endpointId}, wallet_id, chain_id
+    from unnest(${wallets.map(({ walletId }) => walletId)}::text[], ${wallets.map(({ chainId }) => chainId)}::int[])
+      as given (wallet_id, chain_id)`
+}
+
+async function refuseTaken(query: Promise<unknown>): Promise<void> {
+  try {
+    await query
+  } catch (error) {
+    if (error instanceof postgres.PostgresError && error.constraint_name === 'endpoint_route') {
+      throw new Refusal('endpoint_exists', undefined, { cause: error })
+    }
+    throw error
+  }
+}
+
+async function readEndpoint(sql: Queryable, endpointId: string): Promise<Endpoint> {
+  const [row] = await sql<[Endpoint]>`select ${columns(sql)} from endpoint e where e.id = ${endpointId}`
   return row
 }
 
@@ -61,14 +110,22 @@ export async function findEndpoint(
   endpointId: string,
 ): Promise<Endpoint | undefined> {
   const [row] = await sql<Endpoint[]>`
-    select ${columns(sql)} from endpoint e
-    where e.id = ${endpointId} and e.provider_id = ${providerId} and e.disabled_at is null`
+    select ${columns(sql)} from endpoint e where e.id = ${endpointId} and e.provider_id = ${providerId}`
   return row
 }
 
 export async function listEndpoints(sql: Queryable, providerId: string): Promise<Endpoint[]> {
   return sql<Endpoint[]>`
     select ${columns(sql)} from endpoint e
-    where e.provider_id = ${providerId} and e.disabled_at is null
-    order by e.created_at, e.id limit 1000`
+    where e.provider_id = ${providerId}
+    order by e.created_at, e.id limit ${maxEndpoints}`
+}
+
+/** Those that are paid to a wallet on any network, disabled ones as well: they may be enabled again. */
+export async function findEndpointsPaidTo(sql: Queryable, walletId: string): Promise<Endpoint[]> {
+  return sql<Endpoint[]>`
+    select ${columns(sql)} from endpoint e
+    where e.wallet_id = ${walletId}
+      or exists (select from endpoint_wallet x where x.endpoint_id = e.id and x.wallet_id = ${walletId})
+    order by e.created_at, e.id`
 }

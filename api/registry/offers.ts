@@ -1,7 +1,9 @@
 import type { Address } from 'viem'
 import type { Database } from '#ledger/database'
 import { createCache } from '#process/cache'
-import type { Method } from './endpoints.ts'
+import { isId } from '../identifiers.ts'
+import { type Method, maxEndpoints } from './endpoints.ts'
+import { createRouteTable, parseRoute, type Route, type RouteTable } from './routeTable.ts'
 
 /** What a challenge is made from: an endpoint, who is paid for it, and what its provider asks of callers. */
 export type Offer = {
@@ -16,11 +18,16 @@ export type Offer = {
   /** The wallets that it is paid to, one for each network; the first is the default. All are on test networks, or none. */
   payees: { chainId: number; payTo: Address }[]
   requiresKey: boolean
+  /** Why there is no new challenge for it; null: there is. */
+  disabled: 'endpoint_disabled' | 'provider_disabled' | null
 }
 
 export type Offers = {
   ofEndpoint(endpointId: string): Promise<Offer | undefined>
-  /** The endpoint registered for a method and path. One for the method itself takes precedence over one for `*`. */
+  /**
+   * The most specific endpoint registered for a path and method; see `RouteTable`. Of two for one path, one for the method
+   * itself goes before one for `*`. One that is disabled keeps its place, so that nothing is sold as something else.
+   */
   ofRoute(providerId: string, method: string, path: string): Promise<Offer | undefined>
 }
 
@@ -32,12 +39,19 @@ export type OffersOptions = {
 }
 
 const maxEntries = 50_000
+const maxTables = 2_000
+
+type RegisteredRoute = { endpointId: string; method: Method; route: Route }
 
 /** Looks up offers through a short-lived cache, so that most challenges cost no query. */
 export function createOffers({ database, ttlMs, now }: OffersOptions): Offers {
   const select = database`
     select e.id as "endpointId", e.provider_id as "providerId", e.method, e.url, e.price, e.description,
       e.mime_type as "mimeType", p.requires_key as "requiresKey",
+      case
+        when p.disabled_at is not null then 'provider_disabled'
+        when e.disabled_at is not null then 'endpoint_disabled'
+      end as disabled,
       (
         select jsonb_agg(jsonb_build_object('chainId', w.chain_id, 'payTo', w.address) order by paid.place, w.chain_id)
         from (
@@ -56,32 +70,50 @@ export function createOffers({ database, ttlMs, now }: OffersOptions): Offers {
     ...shared,
     load: async (endpointId) => {
       const [row] = await database<Offer[]>`
-        ${select} where e.id = ${endpointId} and e.disabled_at is null`
+        ${select} where e.id = ${endpointId}`
       return row
     },
   })
 
-  const routes = createCache<string, Offer | undefined>({
+  const tables = createCache<string, RouteTable<RegisteredRoute> | undefined>({
     ...shared,
-    load: async (key) => {
-      const [providerId, method, path] = JSON.parse(key) as [string, string, string]
-      const [row] = await database<Offer[]>`
-        ${select}
-        where e.provider_id = ${providerId} and e.path = ${path} and e.method in (${method}, '*')
-          and e.disabled_at is null
-        order by e.method = '*'
-        limit 1`
-      return row
+    max: maxTables,
+    load: async (providerId) => {
+      const rows = await database<{ endpointId: string; method: Method; url: string }[]>`
+        select distinct on (method, shape) id as "endpointId", method, url from endpoint
+        where provider_id = ${providerId}
+        order by method, shape, disabled_at desc nulls first
+        limit ${maxEndpoints}`
+      if (rows.length === 0) return undefined
+      return createRouteTable(rows.map(({ url, ...row }) => ({ ...row, route: parseRoute(new URL(url)) })))
     },
   })
+
+  async function findRoute(table: RouteTable<RegisteredRoute> | undefined, method: string, path: string) {
+    const found = table?.find(
+      path,
+      (registered) =>
+        registered.find((one) => one.method === method) ?? registered.find((one) => one.method === '*'),
+    )
+    return found && lookUp(endpoints, found.endpointId)
+  }
 
   return {
     ofEndpoint: async (endpointId) => lookUp(endpoints, endpointId),
-    ofRoute: async (providerId, method, path) => lookUp(routes, JSON.stringify([providerId, method, path])),
+    async ofRoute(providerId, method, path) {
+      if (!isId('prov', providerId)) return undefined
+      const wasCached = tables.has(providerId)
+      const table = await lookUp(tables, providerId)
+      const offer = await findRoute(table, method, path)
+      if (table === undefined || offer !== undefined || !wasCached) return offer
+      // Another process may have registered it the moment before. Whoever asks for what there isn't, again and again, has
+      // one read anew no more often than once a millisecond for each of its routes: they take 15 microseconds.
+      return findRoute(await tables.refresh(providerId, table.size), method, path)
+    },
   }
 }
 
-/** Looks up an offer, and never caches that one is missing: another process may register it the next moment. */
+/** Looks something up, and never caches that it is missing: another process may register it the next moment. */
 async function lookUp<V>(cache: ReturnType<typeof createCache<string, V | undefined>>, key: string) {
   const value = await cache.get(key)
   if (value === undefined) cache.delete(key)

@@ -7,15 +7,20 @@ export type Provider = {
   contact: string | null
   /** Whether `/verify` for its endpoints requires its API key. */
   requiresKey: boolean
+  version: number
   createdAt: Date
+  disabledAt: Date | null
 }
 
+type ProviderFields = Pick<Provider, 'name' | 'contact' | 'requiresKey'>
+
 const columns = (sql: Queryable) =>
-  sql`id as "providerId", name, contact, requires_key as "requiresKey", created_at as "createdAt"`
+  sql`id as "providerId", name, contact, requires_key as "requiresKey", version, created_at as "createdAt",
+    disabled_at as "disabledAt"`
 
 export async function insertProvider(
   sql: Queryable,
-  { name, contact, requiresKey }: { name: string; contact: string | null; requiresKey: boolean },
+  { name, contact, requiresKey }: ProviderFields,
 ): Promise<Provider> {
   const [row] = await sql<[Provider]>`
     insert into provider (id, name, contact, requires_key) values (${newId('prov')}, ${name}, ${contact}, ${requiresKey})
@@ -26,4 +31,26 @@ export async function insertProvider(
 export async function findProvider(sql: Queryable, providerId: string): Promise<Provider | undefined> {
   const [row] = await sql<Provider[]>`select ${columns(sql)} from provider where id = ${providerId}`
   return row
+}
+
+export async function updateProvider(
+  sql: Queryable,
+  { providerId, name, contact, requiresKey, disabledAt }: Omit<Provider, 'version' | 'createdAt'>,
+): Promise<Provider> {
+  const [row] = await sql<[Provider]>`
+    update provider set name = ${name}, contact = ${contact}, requires_key = ${requiresKey},
+      disabled_at = ${disabledAt}, version = version + 1
+    where id = ${providerId}
+    returning ${columns(sql)}`
+  return row
+}
+
+/** What `disabled: true` or `false` in a change makes of `disabledAt`; undefined leaves it. */
+export function disabledSince(
+  { disabledAt }: { disabledAt: Date | null },
+  disabled: boolean | undefined,
+  now: number,
+): Date | null {
+  if (disabled === undefined) return disabledAt
+  return disabled ? (disabledAt ?? new Date(now)) : null
 }

@@ -1,11 +1,12 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Database } from '#ledger/database'
+import { changeRegistry } from '#ledger/registryChanges'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import { id, isoOrNull, isoTime, ofProvider, text } from '../http/wire.ts'
 import { Refusal } from '../refusal.ts'
-import { type ApiKey, issueApiKey, listApiKeys, revokeApiKey } from '../registry/apiKeys.ts'
+import { type ApiKey, issueRecordedApiKey, listApiKeys, revokeApiKey } from '../registry/apiKeys.ts'
 
 const owner = { ...ownersOnly, tags: ['Providers'] }
 
@@ -48,16 +49,22 @@ const revokeKey = createRoute({
   method: 'delete',
   path: '/providers/{id}/keys/{keyId}',
   summary: 'Revoke an API key, for good',
-  request: { params: ofProvider.extend({ keyId }) },
+  description:
+    'The last usable key is kept, unless `force=true`: without one, only the operator can issue another.',
+  request: {
+    params: ofProvider.extend({ keyId }),
+    query: z.object({ force: z.enum(['true', 'false']).optional() }),
+  },
   responses: {
     204: { description: 'Revoked; it is refused within two seconds' },
-    ...problems(401, 403, 404, 503),
+    ...problems(401, 403, 404, 409, 422, 503),
   },
 })
 
 export function addApiKeyRoutes(app: App, { sql }: { sql: Database }): void {
   app.openapi(createKey, async (c) => {
-    const key = await issueApiKey(sql, c.req.valid('param').id, c.req.valid('json').label)
+    const key = await issueRecordedApiKey(sql, changerOf(c), c.req.valid('json').label)
+    if (key === undefined) throw new Refusal('unknown_provider')
     return c.json({ ...key, createdAt: key.createdAt.toISOString() }, 201)
   })
 
@@ -67,8 +74,16 @@ export function addApiKeyRoutes(app: App, { sql }: { sql: Database }): void {
   })
 
   app.openapi(revokeKey, async (c) => {
-    const { id: provider, keyId: key } = c.req.valid('param')
-    if (!(await revokeApiKey(sql, provider, key))) throw new Refusal('not_found', 'No such key')
+    const { keyId } = c.req.valid('param')
+    const { force } = c.req.valid('query')
+    await changeRegistry(sql, changerOf(c), async (tx, record) => {
+      const keys = await listApiKeys(tx, c.req.valid('param').id)
+      const before = keys.find((key) => key.keyId === keyId)
+      if (before === undefined) throw new Refusal('not_found', 'No such key')
+      const isLast = keys.every((key) => key === before || key.revokedAt !== null)
+      if (isLast && before.revokedAt === null && force !== 'true') throw new Refusal('last_api_key')
+      await record(keyId, before, await revokeApiKey(tx, keyId))
+    })
     return c.body(null, 204)
   })
 }

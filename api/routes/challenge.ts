@@ -109,7 +109,7 @@ const challenge = z
 
 const responses = {
   200: jsonAnswer('The challenge', challenge),
-  ...problems(400, 401, 404, 413, 422, 429, 503),
+  ...problems(400, 401, 404, 409, 413, 422, 429, 503),
 }
 
 const getChallenge = createRoute({
@@ -195,7 +195,7 @@ async function findOffer(
   endpointId: string,
 ): Promise<Offer> {
   const offer = await options.offers.ofEndpoint(endpointId)
-  if (offer?.providerId === providerId) return offer
+  if (offer?.providerId === providerId) return requireEnabled(offer)
   await requireProvider(options, providerId)
   throw new Refusal('unknown_endpoint')
 }
@@ -212,9 +212,15 @@ async function findRoute(
     })
   }
   const offer = await options.offers.ofRoute(providerId, method.toUpperCase(), resource.pathname)
-  if (offer !== undefined) return offer
+  if (offer !== undefined) return requireEnabled(offer)
   await requireProvider(options, providerId)
   throw new Refusal('unknown_endpoint', `No endpoint is registered for ${method} ${resource.pathname}`)
+}
+
+/** What was challenged before it was disabled may still be paid: see `requireAcceptedNetwork` of verifyPayment.ts. */
+function requireEnabled(offer: Offer): Offer {
+  if (offer.disabled !== null) throw new Refusal(offer.disabled)
+  return offer
 }
 
 async function requireProvider(options: ChallengeRouteOptions, providerId: string): Promise<void> {

@@ -1,14 +1,17 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
+import type { Database, Queryable } from '#ledger/database'
+import { changeRegistry } from '#ledger/registryChanges'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { networkByChainId, networkNames } from '#protocol/networks'
 import { minimumPriceOn } from '../challenge/price.ts'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { ifMatch, requireVersion, setVersion, version } from '../http/version.ts'
 import {
   decimalUsdc,
   endpointId,
+  isoOrNull,
   isoTime,
   networkName,
   ofProvider,
@@ -21,15 +24,31 @@ import {
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { Refusal } from '../refusal.ts'
-import { type Endpoint, findEndpoint, insertEndpoint, listEndpoints, methods } from '../registry/endpoints.ts'
+import {
+  type Endpoint,
+  type EndpointWallet,
+  findEndpoint,
+  insertEndpoint,
+  listEndpoints,
+  methods,
+  updateEndpoint,
+} from '../registry/endpoints.ts'
+import { disabledSince } from '../registry/providers.ts'
 import { findWallet, listWallets, type Wallet } from '../registry/wallets.ts'
 import type { GatewaySettings } from '../settings.ts'
 
 const owner = { ...ownersOnly, tags: ['Providers'] }
 
+const endpointUrl = resourceUrl.openapi({
+  type: 'string',
+  example: 'https://weather.example/cities/:city',
+  description:
+    'Its path may hold `:name` for one segment, and end in `*`; the most specific endpoint is charged',
+})
+
 const newEndpoint = z
   .object({
-    url: resourceUrl,
+    url: endpointUrl,
     method: z.enum(methods).optional().openapi({ description: 'Default: any method' }),
     pricing,
     walletId: walletId.optional().openapi({ description: "Default: the provider's wallet on `network`" }),
@@ -65,9 +84,18 @@ const endpoint = z
     pricing: z.object({ usdcPerUnit: decimalUsdc }),
     description: z.string(),
     mimeType: z.string(),
+    version,
     createdAt: isoTime,
+    disabledAt: isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
   })
   .openapi('Endpoint')
+
+const endpointChange = newEndpoint
+  .partial()
+  .extend({
+    disabled: z.boolean().optional().openapi({ description: 'Whether new challenges are refused' }),
+  })
+  .openapi('EndpointChange')
 
 export const endpointList = z.object({ endpoints: z.array(endpoint) })
 
@@ -101,39 +129,92 @@ const getEndpoint = createRoute({
   responses: { 200: jsonAnswer('The endpoint', endpoint), ...problems(401, 403, 404, 503) },
 })
 
+const patchEndpoint = createRoute({
+  ...owner,
+  method: 'patch',
+  path: '/providers/{id}/endpoints/{endpointId}',
+  summary: 'Change an endpoint, disable it or enable it',
+  description:
+    'New challenges have the new terms within two seconds. What was challenged before keeps its price and its wallet.',
+  request: { params: ofProvider.extend({ endpointId }), headers: ifMatch, body: jsonBody(endpointChange) },
+  responses: {
+    200: jsonAnswer('The endpoint as it is now', endpoint),
+    ...problems(400, 401, 403, 404, 409, 412, 413, 422, 428, 503),
+  },
+})
+
 export type EndpointRouteOptions = {
   sql: Database
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'minimumPrices'>
+  now: () => number
 }
 
-export function addEndpointRoutes(app: App, { sql, networks, settings }: EndpointRouteOptions): void {
-  app.openapi(createEndpoint, async (c) => {
-    const providerId = c.req.valid('param').id
-    const body = c.req.valid('json')
-    const wallets = body.walletIds
-      ? await chooseWallets(sql, providerId, body.walletIds)
-      : [await chooseWallet(sql, networks, { ...body, providerId })]
-
-    const price = parseUsdc(body.pricing.usdcPerUnit)
+export function addEndpointRoutes(app: App, { sql, networks, settings, now }: EndpointRouteOptions): void {
+  function requirePrice(price: bigint, wallets: readonly EndpointWallet[]): void {
     for (const { chainId } of wallets) {
       const { network } = networks.ofChain(chainId).served
       const minimum = minimumPriceOn(settings, network)
       if (price >= minimum) continue
       throw new Refusal('price_below_minimum', `The least price on ${network.name} is ${formatUsdc(minimum)}`)
     }
-    const inserted = await insertEndpoint(sql, {
-      providerId,
-      wallets,
-      method: body.method ?? '*',
-      url: body.url.href,
-      path: body.url.pathname,
-      price,
-      description: body.description ?? '',
-      mimeType: body.mimeType ?? 'application/json',
+  }
+
+  app.openapi(createEndpoint, async (c) => {
+    const providerId = c.req.valid('param').id
+    const body = c.req.valid('json')
+    const price = parseUsdc(body.pricing.usdcPerUnit)
+    const inserted = await changeRegistry(sql, changerOf(c), async (tx, record) => {
+      const wallets = await chooseWallets(tx, networks, { ...body, providerId })
+      requirePrice(price, wallets)
+      const endpoint = await insertEndpoint(tx, {
+        providerId,
+        wallets,
+        method: body.method ?? '*',
+        url: body.url.href,
+        price,
+        description: body.description ?? '',
+        mimeType: body.mimeType ?? 'application/json',
+      })
+      await record(endpoint.endpointId, null, toEndpoint(endpoint))
+      return endpoint
     })
-    if (inserted === undefined) throw new Refusal('endpoint_exists')
+    if (inserted === undefined) throw new Refusal('unknown_provider')
+    setVersion(c, inserted)
     return c.json(toEndpoint(inserted), 201)
+  })
+
+  app.openapi(patchEndpoint, async (c) => {
+    const { id: providerId, endpointId } = c.req.valid('param')
+    const body = c.req.valid('json')
+    const changed = await changeRegistry(sql, changerOf(c), async (tx, record) => {
+      const before = await findEndpoint(tx, providerId, endpointId)
+      if (before === undefined) throw new Refusal('unknown_endpoint')
+      requireVersion(c.req.valid('header')['if-match'], before)
+      const { walletId, walletIds, network } = body
+      const wallets =
+        (walletId ?? walletIds ?? network) === undefined
+          ? before.wallets
+          : await chooseWallets(tx, networks, { providerId, walletId, walletIds, network })
+      const price = body.pricing === undefined ? before.price : parseUsdc(body.pricing.usdcPerUnit)
+      requirePrice(price, wallets)
+      const after = await updateEndpoint(tx, {
+        endpointId,
+        providerId,
+        wallets,
+        method: body.method ?? before.method,
+        url: body.url?.href ?? before.url,
+        price,
+        description: body.description ?? before.description,
+        mimeType: body.mimeType ?? before.mimeType,
+        disabledAt: disabledSince(before, body.disabled, now()),
+      })
+      await record(endpointId, toEndpoint(before), toEndpoint(after))
+      return after
+    })
+    if (changed === undefined) throw new Refusal('unknown_provider')
+    setVersion(c, changed)
+    return c.json(toEndpoint(changed), 200)
   })
 
   app.openapi(getEndpoints, async (c) => {
@@ -145,45 +226,49 @@ export function addEndpointRoutes(app: App, { sql, networks, settings }: Endpoin
     const { id, endpointId } = c.req.valid('param')
     const found = await findEndpoint(sql, id, endpointId)
     if (found === undefined) throw new Refusal('unknown_endpoint')
+    setVersion(c, found)
     return c.json(toEndpoint(found), 200)
   })
 }
 
-type WalletChoice = { providerId: string; walletId?: string | undefined; network?: string | undefined }
+type WalletChoice = {
+  providerId: string
+  walletId?: string | undefined
+  walletIds?: string[] | undefined
+  network?: string | undefined
+}
 
-/** The wallet asked for, or the provider's oldest one on the network asked for. */
-async function chooseWallet(
-  sql: Database,
+/** What an endpoint is to be paid on: the wallets asked for, or the provider's oldest one on the network asked for. */
+async function chooseWallets(
+  sql: Queryable,
   networks: GatewayNetworks,
-  { providerId, walletId, network: networkName }: WalletChoice,
-): Promise<Wallet> {
+  { providerId, walletId, walletIds, network: networkName }: WalletChoice,
+): Promise<Wallet[]> {
+  if (walletIds !== undefined) return chooseSeveral(sql, providerId, walletIds)
   if (walletId === undefined) {
     const { chainId, name } = networks.named(networkName).served.network
     const wallets = await listWallets(sql, providerId)
-    const wallet = wallets.find((one) => one.chainId === chainId)
+    const wallet = wallets.find((one) => one.chainId === chainId && one.retiredAt === null)
     if (wallet === undefined) throw new Refusal('unknown_wallet', `Register a wallet on ${name} first`)
-    return wallet
+    return [wallet]
   }
-  const wallet = await findWallet(sql, providerId, walletId)
-  if (wallet === undefined) throw new Refusal('unknown_wallet')
+  const wallet = await findUsable(sql, providerId, walletId)
   const chainId = networks.chainIdNamed(networkName)
   if (chainId !== undefined && chainId !== wallet.chainId) {
     throw new Refusal('invalid_field', `The wallet is not on ${networkName}`, {
       details: { field: 'network' },
     })
   }
-  return wallet
+  return [wallet]
 }
 
 /** The wallets of an endpoint that may be paid on several networks, in the order asked for. */
-async function chooseWallets(
-  sql: Database,
+async function chooseSeveral(
+  sql: Queryable,
   providerId: string,
   walletIds: readonly string[],
 ): Promise<Wallet[]> {
-  const wallets = await Promise.all(walletIds.map((id) => findWallet(sql, providerId, id)))
-  const found = wallets.filter((wallet) => wallet !== undefined)
-  if (found.length < wallets.length) throw new Refusal('unknown_wallet')
+  const found = await Promise.all(walletIds.map((id) => findUsable(sql, providerId, id)))
   const networks = found.map(({ chainId }) => networkByChainId(chainId))
   if (new Set(networks).size < networks.length) {
     throw new Refusal('invalid_field', 'walletIds: expected one wallet a network', {
@@ -198,7 +283,14 @@ async function chooseWallets(
   return found
 }
 
-function toEndpoint({ wallets, createdAt, price, ...found }: Endpoint) {
+async function findUsable(sql: Queryable, providerId: string, walletId: string): Promise<Wallet> {
+  const wallet = await findWallet(sql, providerId, walletId)
+  if (wallet === undefined) throw new Refusal('unknown_wallet')
+  if (wallet.retiredAt !== null) throw new Refusal('wallet_retired', undefined, { details: { walletId } })
+  return wallet
+}
+
+export function toEndpoint({ wallets, createdAt, disabledAt, price, ...found }: Endpoint) {
   const networks = wallets.map(({ walletId, chainId }) => ({ walletId, ...networkByChainId(chainId) }))
   const [first] = networks
   if (first === undefined) throw new TypeError('An endpoint has a wallet')
@@ -210,5 +302,6 @@ function toEndpoint({ wallets, createdAt, price, ...found }: Endpoint) {
     testnet: first.testnet,
     pricing: { usdcPerUnit: formatUsdc(price) },
     createdAt: createdAt.toISOString(),
+    disabledAt: isoOrNull(disabledAt),
   }
 }

@@ -1,15 +1,28 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Database } from '#ledger/database'
+import { changeRegistry, recordChange } from '#ledger/registryChanges'
+import { clientAddress } from '#process/clientAddress'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
-import { isoTime, ofProvider, providerId, text } from '../http/wire.ts'
+import { ifMatch, requireVersion, setVersion, version } from '../http/version.ts'
+import { isoOrNull, isoTime, ofProvider, providerId, text } from '../http/wire.ts'
 import { Refusal } from '../refusal.ts'
 import { issueApiKey } from '../registry/apiKeys.ts'
-import { findProvider, insertProvider, type Provider } from '../registry/providers.ts'
+import {
+  disabledSince,
+  findProvider,
+  insertProvider,
+  type Provider,
+  updateProvider,
+} from '../registry/providers.ts'
+import { countRegistration, requireAdmission } from '../registry/registration.ts'
+import type { GatewaySettings } from '../settings.ts'
 import { keyId, secretKey } from './apiKeys.ts'
 
 const tags = ['Providers']
+
+const registrationToken = z.object({ 'registration-token': text(500).optional() })
 
 const newProvider = z
   .object({
@@ -28,7 +41,9 @@ export const provider = z
     name: z.string(),
     contact: z.string().nullable(),
     requiresKey: z.boolean(),
+    version,
     createdAt: isoTime,
+    disabledAt: isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
   })
   .openapi('Provider')
 
@@ -39,10 +54,11 @@ const createProvider = createRoute({
   method: 'post',
   path: '/providers',
   summary: 'Register a provider',
-  request: { body: jsonBody(newProvider) },
+  description: 'Open to anyone, to who has the `Registration-Token` of the operator, or closed.',
+  request: { headers: registrationToken, body: jsonBody(newProvider) },
   responses: {
     201: jsonAnswer('The provider, and its first API key', providerWithKey),
-    ...problems(400, 413, 422, 429, 503),
+    ...problems(400, 401, 403, 413, 422, 429, 503),
   },
 })
 
@@ -56,6 +72,29 @@ const getProvider = createRoute({
   responses: { 200: jsonAnswer('The provider', provider), ...problems(401, 403, 404, 503) },
 })
 
+const providerChange = z
+  .object({
+    name: text(200).min(1),
+    contact: text(320).nullable(),
+    requiresKey: z.boolean(),
+    disabled: z.boolean().openapi({ description: 'Whether new challenges are refused' }),
+  })
+  .partial()
+  .openapi('ProviderChange')
+
+const patchProvider = createRoute({
+  ...ownersOnly,
+  tags,
+  method: 'patch',
+  path: '/providers/{id}',
+  summary: 'Change a provider, disable it or enable it',
+  request: { params: ofProvider, headers: ifMatch, body: jsonBody(providerChange) },
+  responses: {
+    200: jsonAnswer('The provider as it is now', provider),
+    ...problems(400, 401, 403, 404, 412, 413, 422, 428, 503),
+  },
+})
+
 const getAccount = createRoute({
   tags,
   method: 'get',
@@ -65,12 +104,27 @@ const getAccount = createRoute({
   responses: { 200: jsonAnswer('The provider', provider), ...problems(401, 503) },
 })
 
-export function addProviderRoutes(app: App, { sql }: { sql: Database }): void {
+export type ProviderRouteOptions = {
+  sql: Database
+  settings: Pick<GatewaySettings, 'registration' | 'trustedProxies'>
+  now: () => number
+}
+
+export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRouteOptions): void {
+  const { registration, trustedProxies } = settings
+
   app.openapi(createProvider, async (c) => {
     const { name, contact = null, requiresKey = false } = c.req.valid('json')
+    requireAdmission(registration, c.req.valid('header')['registration-token'])
     const answer = await sql.begin(async (tx) => {
+      await countRegistration(tx, registration, clientAddress(c, trustedProxies), now())
       const inserted = await insertProvider(tx, { name, contact, requiresKey })
-      const { keyId, apiKey } = await issueApiKey(tx, inserted.providerId)
+      const { providerId } = inserted
+      const { apiKey, ...key } = await issueApiKey(tx, providerId)
+      const { keyId } = key
+      const record = recordChange(tx, { providerId, by: keyId })
+      await record(providerId, null, toProvider(inserted))
+      await record(keyId, null, key)
       return { ...toProvider(inserted), keyId, apiKey }
     })
     return c.json(answer, 201)
@@ -79,7 +133,31 @@ export function addProviderRoutes(app: App, { sql }: { sql: Database }): void {
   app.openapi(getProvider, async (c) => {
     const found = await findProvider(sql, c.req.valid('param').id)
     if (found === undefined) throw new Refusal('unknown_provider')
+    setVersion(c, found)
     return c.json(toProvider(found), 200)
+  })
+
+  app.openapi(patchProvider, async (c) => {
+    const providerId = c.req.valid('param').id
+    const { name, contact, requiresKey, disabled } = c.req.valid('json')
+    const { 'if-match': seen } = c.req.valid('header')
+    const changed = await changeRegistry(sql, changerOf(c), async (tx, record) => {
+      const before = await findProvider(tx, providerId)
+      if (before === undefined) throw new Refusal('unknown_provider')
+      requireVersion(seen, before)
+      const after = await updateProvider(tx, {
+        providerId,
+        name: name ?? before.name,
+        contact: contact === undefined ? before.contact : contact,
+        requiresKey: requiresKey ?? before.requiresKey,
+        disabledAt: disabledSince(before, disabled, now()),
+      })
+      await record(providerId, toProvider(before), toProvider(after))
+      return after
+    })
+    if (changed === undefined) throw new Refusal('unknown_provider')
+    setVersion(c, changed)
+    return c.json(toProvider(changed), 200)
   })
 
   app.openapi(getAccount, async (c) => {
@@ -90,6 +168,6 @@ export function addProviderRoutes(app: App, { sql }: { sql: Database }): void {
   })
 }
 
-function toProvider({ createdAt, ...found }: Provider) {
-  return { ...found, createdAt: createdAt.toISOString() }
+function toProvider({ createdAt, disabledAt, ...found }: Provider) {
+  return { ...found, createdAt: createdAt.toISOString(), disabledAt: isoOrNull(disabledAt) }
 }

@@ -1,12 +1,15 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
+import type { Database, Transaction } from '#ledger/database'
+import { changeRegistry, type RecordChange } from '#ledger/registryChanges'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import {
   address,
   addressOut,
+  endpointId,
+  isoOrNull,
   isoTime,
   networkName,
   ofProvider,
@@ -16,14 +19,39 @@ import {
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { Refusal } from '../refusal.ts'
-import { findWallet, insertWallet, listWallets, type Wallet } from '../registry/wallets.ts'
+import { findEndpointsPaidTo, updateEndpoint } from '../registry/endpoints.ts'
+import {
+  findWallet,
+  findWalletByAddress,
+  insertWallet,
+  listWallets,
+  retireWallet,
+  type Wallet,
+} from '../registry/wallets.ts'
+import { toEndpoint } from './endpoints.ts'
 
 const owner = { ...ownersOnly, tags: ['Providers'] }
 
 const newWallet = z.object({ network: networkName, address }).openapi('NewWallet')
 const wallet = z
-  .object({ walletId, providerId, network: networkName, testnet, address: addressOut, createdAt: isoTime })
+  .object({
+    walletId,
+    providerId,
+    network: networkName,
+    testnet,
+    address: addressOut,
+    createdAt: isoTime,
+    retiredAt: isoTime.nullable().openapi({
+      description: 'Since when no endpoint may use it; what was signed for it still settles to it',
+    }),
+  })
   .openapi('Wallet')
+const replacedWallet = wallet
+  .extend({
+    replaces: walletId,
+    endpoints: z.array(endpointId).openapi({ description: 'Those that are paid to it from now on' }),
+  })
+  .openapi('ReplacedWallet')
 
 const createWallet = createRoute({
   ...owner,
@@ -55,6 +83,32 @@ const getWallet = createRoute({
   responses: { 200: jsonAnswer('The wallet', wallet), ...problems(401, 403, 404, 503) },
 })
 
+const replaceWallet = createRoute({
+  ...owner,
+  method: 'patch',
+  path: '/providers/{id}/wallets/{walletId}',
+  summary: 'Replace a wallet by another address, in all endpoints at once',
+  description:
+    'The wallet is retired. What was challenged or accepted before settles to the address that it was signed for.',
+  request: {
+    params: ofProvider.extend({ walletId }),
+    body: jsonBody(z.object({ address }).openapi('WalletReplacement')),
+  },
+  responses: {
+    200: jsonAnswer('The wallet that takes its place', replacedWallet),
+    ...problems(400, 401, 403, 404, 409, 413, 422, 503),
+  },
+})
+
+const deleteWallet = createRoute({
+  ...owner,
+  method: 'delete',
+  path: '/providers/{id}/wallets/{walletId}',
+  summary: 'Retire a wallet that no endpoint uses',
+  request: { params: ofProvider.extend({ walletId }) },
+  responses: { 204: { description: 'Retired' }, ...problems(401, 403, 404, 409, 503) },
+})
+
 export function addWalletRoutes(
   app: App,
   { sql, networks }: { sql: Database; networks: GatewayNetworks },
@@ -64,9 +118,58 @@ export function addWalletRoutes(
     const providerId = c.req.valid('param').id
     const { served, payees } = networks.named(network)
     await payees.requirePayable(address)
-    const inserted = await insertWallet(sql, { providerId, chainId: served.network.chainId, address })
-    if (inserted === undefined) throw new Refusal('wallet_exists')
-    return c.json(toWallet(inserted), 201)
+    const registered = await changeRegistry(sql, changerOf(c), (tx, record) =>
+      registerWallet(tx, record, { providerId, chainId: served.network.chainId, address }),
+    )
+    if (registered === undefined) throw new Refusal('unknown_provider')
+    return c.json(toWallet(registered), 201)
+  })
+
+  app.openapi(replaceWallet, async (c) => {
+    const { id: providerId, walletId } = c.req.valid('param')
+    const { address } = c.req.valid('json')
+    const found = await findWallet(sql, providerId, walletId)
+    if (found === undefined) throw new Refusal('unknown_wallet')
+    await networks.ofChain(found.chainId).payees.requirePayable(address)
+    const replaced = await changeRegistry(sql, changerOf(c), async (tx, record) => {
+      const before = await findWallet(tx, providerId, walletId)
+      if (before?.retiredAt !== null) throw new Refusal('wallet_retired')
+      if (before.address === address) throw new Refusal('wallet_exists')
+      const { chainId } = before
+      const existing = await findWalletByAddress(tx, { providerId, chainId, address })
+      const wallet =
+        existing?.retiredAt === null
+          ? existing
+          : await registerWallet(tx, record, { providerId, chainId, address })
+      const endpoints = await findEndpointsPaidTo(tx, walletId)
+      for (const endpoint of endpoints) {
+        const wallets = endpoint.wallets.map((one) => (one.walletId === walletId ? wallet : one))
+        const after = await updateEndpoint(tx, { ...endpoint, wallets })
+        await record(endpoint.endpointId, toEndpoint(endpoint), toEndpoint(after))
+      }
+      await record(walletId, toWallet(before), toWallet(await retireWallet(tx, walletId)))
+      return { wallet, endpoints: endpoints.map(({ endpointId }) => endpointId) }
+    })
+    if (replaced === undefined) throw new Refusal('unknown_provider')
+    const { wallet, endpoints } = replaced
+    return c.json({ ...toWallet(wallet), replaces: walletId, endpoints }, 200)
+  })
+
+  app.openapi(deleteWallet, async (c) => {
+    const { id: providerId, walletId } = c.req.valid('param')
+    await changeRegistry(sql, changerOf(c), async (tx, record) => {
+      const before = await findWallet(tx, providerId, walletId)
+      if (before === undefined) throw new Refusal('unknown_wallet')
+      const endpoints = await findEndpointsPaidTo(tx, walletId)
+      if (endpoints.length > 0) {
+        const ids = endpoints.map(({ endpointId }) => endpointId)
+        throw new Refusal('wallet_in_use', `Replace it first: ${ids.slice(0, 10).join(', ')}`, {
+          details: { endpoints: ids },
+        })
+      }
+      await record(walletId, toWallet(before), toWallet(await retireWallet(tx, walletId)))
+    })
+    return c.body(null, 204)
   })
 
   app.openapi(getWallets, async (c) => {
@@ -82,7 +185,21 @@ export function addWalletRoutes(
   })
 }
 
-function toWallet({ chainId, createdAt, ...found }: Wallet) {
+/** One that was retired is in use again. */
+async function registerWallet(
+  tx: Transaction,
+  record: RecordChange,
+  wallet: Pick<Wallet, 'providerId' | 'chainId' | 'address'>,
+): Promise<Wallet> {
+  const before = await findWalletByAddress(tx, wallet)
+  const inserted = await insertWallet(tx, wallet)
+  if (inserted === undefined) throw new Refusal('wallet_exists')
+  await record(inserted.walletId, before ? toWallet(before) : null, toWallet(inserted))
+  return inserted
+}
+
+function toWallet({ chainId, createdAt, retiredAt, ...found }: Wallet) {
   const { name, testnet } = networkByChainId(chainId)
-  return { ...found, network: name, testnet, createdAt: createdAt.toISOString() }
+  const times = { createdAt: createdAt.toISOString(), retiredAt: isoOrNull(retiredAt) }
+  return { ...found, network: name, testnet, ...times }
 }

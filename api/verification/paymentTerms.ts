@@ -98,6 +98,7 @@ async function registeredTerms(
   }
   const offer = await offers.ofEndpoint(endpointId)
   if (offer?.providerId !== providerId) throw new Refusal('unknown_endpoint')
+  if (offer.disabled !== null) throw new Refusal(offer.disabled)
   const payee = offer.payees.find((one) => chainId === undefined || one.chainId === chainId)
   if (payee === undefined) throw new Refusal('challenge_network_mismatch')
   const network = networks.get(payee.chainId)

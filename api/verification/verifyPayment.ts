@@ -8,7 +8,7 @@ import type { Database } from '#ledger/database'
 import { maxAmount } from '#protocol/amount'
 import type { Deployment } from '#protocol/deployments'
 import { BaseError, type ErrorCode } from '#protocol/errors'
-import type { Network } from '#protocol/networks'
+import { type Network, networkByChainId } from '#protocol/networks'
 import { parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { splitterOf } from '#protocol/splitter'
 import { effectiveRate, splitPrice } from '#protocol/tier'
@@ -268,6 +268,8 @@ async function findByAuthorization(
 const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'macaroon_expired',
   'challenge_network_mismatch',
+  'endpoint_disabled',
+  'provider_disabled',
   'authorization_expired',
   'authorization_expires_too_soon',
   'authorization_used',
@@ -302,18 +304,21 @@ function requireUnused(
 }
 
 /**
- * The challenge may be older than what the endpoint accepts now, or than the middleware's own choice.
+ * The challenge may be older than what is registered now, and keeps its terms. But it buys nothing for test money any
+ * more once the endpoint is for real money or is disabled, as one is that was replaced for production.
  *
- * @throws {Refusal} `challenge_network_mismatch`
+ * @throws {Refusal} `challenge_network_mismatch`; or the code of what is disabled
  */
 function requireAcceptedNetwork(
   { network: asked }: VerifyRequest,
-  { payees }: Offer,
-  { chainId, name }: Network,
+  { payees, disabled }: Offer,
+  { chainId, name, testnet }: Network,
 ): void {
-  const isAccepted = payees.some((payee) => payee.chainId === chainId)
-  if (isAccepted && (asked === undefined || asked === chainId)) return
-  throw new Refusal('challenge_network_mismatch', undefined, { details: { challenged: name } })
+  const isKept = payees.some((payee) => networkByChainId(payee.chainId).testnet === testnet)
+  if (!isKept || (asked !== undefined && asked !== chainId)) {
+    throw new Refusal('challenge_network_mismatch', undefined, { details: { challenged: name } })
+  }
+  if (testnet && disabled !== null) throw new Refusal(disabled)
 }
 
 function toAccepted(

@@ -44,9 +44,9 @@ export async function fillViews(sql: Database, size: ViewsSize): Promise<ViewsDa
       select 'wal_' || md5('wallet ' || n), 'prov_' || md5('provider ' || n), ${chainId}::int, '0x' || left(md5('to ' || n) || md5(n::text), 40)
       from generate_series(0, ${providers}::int - 1) n`
     await connection`
-      insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, price)
+      insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
       select 'ep_' || md5('endpoint ' || n || ' ' || e), 'prov_' || md5('provider ' || n), 'wal_' || md5('wallet ' || n),
-        ${chainId}::int, 'GET', 'https://api.example/' || e, '/' || e, 50000
+        ${chainId}::int, 'GET', 'https://api.example/' || e, '/' || e, '/' || e, 50000
       from generate_series(0, ${providers}::int - 1) n cross join generate_series(0, 4) e`
     await connection`
       insert into payer (chain_id, token, address)

@@ -36,8 +36,8 @@ export async function insertProvider(sql: Database, chainId: number, wallet: Add
     insert into wallet (id, provider_id, chain_id, address)
     values (${`wal_${id}`}, ${`prov_${id}`}, ${chainId}, ${wallet})`
   await sql`
-    insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, price)
-    values (${`ep_${id}`}, ${`prov_${id}`}, ${`wal_${id}`}, ${chainId}, 'GET', 'https://api.example/', '/', 50000)`
+    insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
+    values (${`ep_${id}`}, ${`prov_${id}`}, ${`wal_${id}`}, ${chainId}, 'GET', 'https://api.example/', '/', '/', 50000)`
 }
 
 /** Queues payments as `/verify` leaves them, really signed and by its own statement. */

@@ -25,6 +25,8 @@ create table provider (
   requires_key boolean not null default false, -- /verify for its endpoints needs its API key
   void_violations integer not null default 0, -- payments that it voided and then settled all the same
   submit_granted_at timestamptz, -- since when the operator lets it settle anything through POST /submit, without a fee
+  version integer not null default 1, -- goes up with each change; who changes it names the one that they saw
+  disabled_at timestamptz,
   created_at timestamptz not null default now()
 );
 
@@ -44,6 +46,7 @@ create table wallet (
   chain_id integer not null,
   address address not null,
   created_at timestamptz not null default now(),
+  retired_at timestamptz, -- no endpoint uses it; what was signed for it is settled to it all the same
   unique (provider_id, chain_id, address),
   unique (id, chain_id)
 );
@@ -58,15 +61,18 @@ create table endpoint (
   method text not null check (method in ('GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*')),
   url text not null,                         -- of the protected resource, as registered
   path text not null,                        -- of that URL: a middleware without endpointId finds its endpoint by it
+  shape text not null,                       -- the path as api/registry/routeTable.ts compares it: /a/:b and /A/:c are /a/:
   price usdc_amount not null check (price > 0),
   description text not null default '',
   mime_type text not null default 'application/json',
+  version integer not null default 1,
   created_at timestamptz not null default now(),
   disabled_at timestamptz,
   foreign key (wallet_id, chain_id) references wallet (id, chain_id),
   unique (id, testnet)
 );
-create unique index endpoint_route on endpoint (provider_id, method, path) where disabled_at is null;
+-- Hashed: a path may be longer than what an index takes.
+create unique index endpoint_route on endpoint (provider_id, method, md5(shape)) where disabled_at is null;
 
 -- Further networks that an endpoint may be paid on. Never a test network beside a production one: whoever pays would
 -- choose to pay nothing.
@@ -79,6 +85,18 @@ create table endpoint_wallet (
   foreign key (endpoint_id, testnet) references endpoint (id, testnet),
   foreign key (wallet_id, chain_id) references wallet (id, chain_id)
 );
+
+-- Every change of the above, written in the transaction that makes it.
+create table registry_change (
+  id bigint generated always as identity primary key,
+  provider_id text not null references provider,
+  changed_at timestamptz not null default clock_timestamp(), -- a transaction may have waited for the one before it
+  key_id text references api_key, -- whose it is; null: the operator's
+  subject text not null,          -- id of the provider, wallet, endpoint or key
+  before jsonb,                   -- the fields that changed; null: it is new
+  after jsonb not null
+);
+create index on registry_change (provider_id, id);
 
 -- Accepted payments --------------------------------------------------------------------------------------------------
 
@@ -748,6 +766,14 @@ create unlogged table request_count (
   window_start bigint not null, -- Unix seconds
   count bigint not null,
   primary key (window_start, key)
+);
+
+-- Providers registered in an hour, by client address; '' counts all of them.
+create table registration_count (
+  hour timestamptz not null,
+  address text not null,
+  count integer not null,
+  primary key (hour, address)
 );
 
 -- Acceptance ---------------------------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ export const testGatewaySettings: GatewaySettings = {
   maxIndexLagBlocks: 20n,
   publicQueue: true,
   rateLimits: null,
+  registration: { mode: 'open', limits: null },
   trustedProxies: 0,
   maxBodyBytes: 16_384,
   webhookAllowPrivate: true,

@@ -19,9 +19,11 @@ export async function seedProvider(sql: Database, endpoints = 1): Promise<SeedPr
   await sql`
     insert into wallet (id, provider_id, chain_id, address) values (${walletId}, ${providerId}, ${seedChainId}, ${wallet})`
   for (const [index, endpointId] of endpointIds.entries()) {
+    const path = `/${index}`
     await sql`
-      insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, price)
-      values (${endpointId}, ${providerId}, ${walletId}, ${seedChainId}, 'GET', ${`https://weather.example/${index}`}, ${`/${index}`}, 50000)`
+      insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
+      values (${endpointId}, ${providerId}, ${walletId}, ${seedChainId}, 'GET', ${`https://weather.example${path}`}, ${path},
+        ${path}, 50000)`
   }
   return { providerId, walletId, wallet, endpointIds }
 }

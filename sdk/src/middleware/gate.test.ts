@@ -174,6 +174,22 @@ test('behavior: HEAD is asked for, and paid, as the GET that it is', async () =>
   expect(asked).toEqual(['GET', 'PUT'])
 })
 
+test.each([
+  ['/api', undefined, 'https://api.example/api/weather?city=1'],
+  ['/api/', 'https://shop.example', 'https://shop.example/api/weather?city=1'],
+  ['', undefined, request.url],
+])('args: basePath %j with publicUrl %s: the resource is %s', async (basePath, publicUrl, expected) => {
+  const gate = createGate({ ...base, mockPayments: true, basePath, ...(publicUrl && { publicUrl }) })
+  const { accepts } = parseChallenge(answerOf(await gate.check(request)).body)
+  expect(accepts[0].resource).toBe(expected)
+})
+
+test('error: a basePath that is no path', () => {
+  for (const basePath of ['api', 'https://api.example', '/a?b']) {
+    expect(() => createGate({ ...base, basePath })).toThrow(TypeError)
+  }
+})
+
 test('args: publicUrl names the resource as buyers see it', async () => {
   const gate = createGate({ ...base, mockPayments: true, publicUrl: 'https://shop.example' })
   const { body } = answerOf(await gate.check({ ...request, url: 'http://10.0.0.7:3000/weather?city=1' }))

@@ -40,6 +40,8 @@ export type GateOptions = {
   body?: 'tollkeeper' | 'x402-v1'
   /** `one`: asks our SDK to pay both parts by one authorization, as other clients always do. Default `two`. */
   signatures?: 'one' | 'two'
+  /** What a proxy strips from the start of the path, such as `/api`: endpoints are registered with it. */
+  basePath?: string
 }
 
 type GateRequest = PaymentHeaders & {
@@ -93,6 +95,9 @@ export function createGate(options: GateOptions): Gate {
   const { providerId, gatewayUrl, apiKey, network, timeout = 10_000, mockPayments = false } = options
   const { body: bodyForm = 'tollkeeper', signatures } = options
   if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
+  if (options.basePath && !/^\/[^?#]*$/.test(options.basePath)) {
+    throw new TypeError(`basePath must be a path like /api, got ${options.basePath}`)
+  }
   if (!providerId) throw new TypeError('providerId must be given: what POST /providers answered')
   const pricing = { usdcPerUnit: String(options.pricing.usdcPerUnit) }
   const split = splitPrice(parseUsdc(pricing.usdcPerUnit))
@@ -103,7 +108,7 @@ export function createGate(options: GateOptions): Gate {
   async function check(asked: GateRequest): Promise<GateDecision> {
     // What answers a GET answers its HEAD (RFC 9110 section 9.3.2), for the same price.
     const request = asked.method === 'HEAD' ? { ...asked, method: 'GET' } : asked
-    const resource = publicUrlOf(request.url, options.publicUrl)
+    const resource = publicUrlOf(request.url, options)
     let presented: PresentedPayment
     try {
       presented = readPayment(request)
@@ -230,8 +235,8 @@ function createEndpointCache() {
       return cached && cached.expiresAt > Date.now() ? cached.endpointId : undefined
     },
     set(route: string, endpointId: string): void {
-      // Only routes that the gateway knows get here. The bound is for endpoints registered with a wildcard.
-      if (endpoints.size >= maxCachedEndpoints) endpoints.clear()
+      // Only routes that the gateway knows get here. The bound is for endpoints whose paths hold patterns.
+      if (endpoints.size >= maxCachedEndpoints) endpoints.delete(endpoints.keys().next().value ?? '')
       endpoints.set(route, { endpointId, expiresAt: Date.now() + endpointTtlMs })
     },
     delete: (route: string) => endpoints.delete(route),
@@ -259,17 +264,17 @@ function routeOf({ method, url }: GateRequest): string {
   return `${method} ${new URL(url).pathname}`
 }
 
-function publicUrlOf(url: string, publicUrl: string | undefined): string {
-  if (!publicUrl) return url
-  const { pathname, search } = new URL(url)
+function publicUrlOf(url: string, { publicUrl, basePath = '' }: GateOptions): string {
+  if (!publicUrl && !basePath) return url
+  const { origin, pathname, search } = new URL(url)
   // Not `new URL(pathname, publicUrl)`, which would take `//other/path` for another host.
-  return new URL(publicUrl).origin + pathname + search
+  return (publicUrl ? new URL(publicUrl).origin : origin) + basePath.replace(/\/$/, '') + pathname + search
 }
 
 /** Answers where there is no challenge. Passes on what concerns the buyer; the rest is for the provider to correct. */
 function refuseChallenge(answer: GatewayAnswer | undefined): GateDecision {
   if (!answer || answer.status === 200) return unavailable('The gateway gave no challenge')
-  return answer.status === 429 || answer.status === 503 ? passOn(answer) : misconfigured(answer)
+  return [409, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
 }
 
 /** Passes on the gateway's problem+json, with the headers that say when to try again. */

@@ -23,6 +23,7 @@ export const errorCodes = {
   // 401, 403: who is asking
   unauthorized: { status: 401, title: 'API key is missing or wrong' },
   forbidden: { status: 403, title: 'Not yours' },
+  registration_closed: { status: 403, title: 'Registration is closed here' },
   // 402: the payment was refused
   macaroon_invalid: { status: 402, title: 'Macaroon is not valid' },
   macaroon_expired: { status: 402, title: 'Macaroon has expired' },
@@ -71,6 +72,13 @@ export const errorCodes = {
   payment_not_requeueable: { status: 409, title: 'Payment cannot be queued again' },
   wallet_exists: { status: 409, title: 'Wallet is registered already' },
   endpoint_exists: { status: 409, title: 'Endpoint is registered already' },
+  endpoint_disabled: { status: 409, title: 'Endpoint is disabled' },
+  provider_disabled: { status: 409, title: 'Provider is disabled' },
+  wallet_in_use: { status: 409, title: 'Wallet is used by an endpoint' },
+  wallet_retired: { status: 409, title: 'Wallet is retired' },
+  last_api_key: { status: 409, title: 'This is the last usable API key' },
+  // 412, and 428 below: who changes a thing names the version that they saw
+  precondition_failed: { status: 412, title: 'It was changed since that version' },
   // 422: well formed, but breaks a rule
   invalid_field: { status: 422, title: 'A field has a value that is not accepted' },
   invalid_date_range: { status: 422, title: 'Date range is reversed' },
@@ -83,8 +91,10 @@ export const errorCodes = {
   payee_refused: { status: 422, title: 'This address cannot be paid' },
   webhook_url_refused: { status: 422, title: 'This URL cannot receive webhooks' },
   webhook_limit_reached: { status: 422, title: 'Provider has as many webhooks as it may' },
+  endpoint_limit_reached: { status: 422, title: 'Provider has as many endpoints as it may' },
   settlement_failed: { status: 422, title: 'Settlement failed' },
-  // 429, 5xx
+  // 428, 429, 5xx
+  precondition_required: { status: 428, title: 'If-Match with the version that is changed is missing' },
   rate_limited: { status: 429, title: 'Too many requests', retryable: true },
   internal_error: { status: 500, title: 'Internal error', retryable: true },
   invalid_challenge: { status: 502, title: 'Challenge is malformed' },

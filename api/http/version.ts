@@ -1,0 +1,32 @@
+import { z } from '@hono/zod-openapi'
+import type { Context } from 'hono'
+import { Refusal } from '../refusal.ts'
+
+/*
+ * Two people who change one thing don't overwrite each other unknowingly: who changes it names the version that they saw
+ * (RFC 9110 section 13.1.1, RFC 6585 section 3).
+ */
+
+export const version = z
+  .int()
+  .openapi({ description: 'Goes up with each change; `ETag` and `If-Match` carry it' })
+
+/** What the request of a change declares. */
+export const ifMatch = z.object({
+  'if-match': z.string().max(200).optional().openapi({
+    description: 'The version that is changed, as in `ETag`; `*` for whatever it is',
+    example: '"3"',
+  }),
+})
+
+export function setVersion(c: Context, { version }: { version: number }): void {
+  c.header('ETag', `"${version}"`)
+}
+
+/** @throws {Refusal} `precondition_required` without `If-Match`, `precondition_failed` for another version. */
+export function requireVersion(ifMatch: string | undefined, { version }: { version: number }): void {
+  if (ifMatch === undefined) throw new Refusal('precondition_required', undefined, { details: { version } })
+  const named = ifMatch.split(',').map((tag) => tag.trim())
+  if (named.includes('*') || named.includes(`"${version}"`)) return
+  throw new Refusal('precondition_failed', `It is at version ${version} now`, { details: { version } })
+}

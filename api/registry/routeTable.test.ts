@@ -1,0 +1,214 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { createRouteTable, parseRoute } from './routeTable.ts'
+
+const route = (path: string) => parseRoute(new URL(`https://api.example${path}`))
+const tableOf = (...paths: string[]) => createRouteTable(paths.map((path) => ({ path, route: route(path) })))
+/** As a request comes: what no URL can carry never gets here. */
+const find = (table: ReturnType<typeof tableOf>, path: string) =>
+  table.find(new URL(`https://api.example${path}`).pathname, ([first]) => first)?.path
+
+const codeOf = (path: string) => {
+  try {
+    return route(path).shape
+  } catch (error) {
+    return (error as { code: string }).code
+  }
+}
+
+describe('find', () => {
+  const table = tableOf(
+    ...[
+      '/',
+      '/users',
+      '/users/:id',
+      '/users/me',
+      '/users/:id/orders',
+      '/users/*',
+      '/users/me/files/*',
+      '/:any/x',
+    ],
+    ...['/caf%C3%A9', '/v1/models:predict'],
+  )
+  test.each([
+    ['/', '/'],
+    ['/users', '/users'],
+    ['/users/', '/users'],
+    ['/users?page=2', '/users'],
+    ['/users/7', '/users/:id'],
+    ['/users/me', '/users/me'],
+    ['/users/me/orders', '/users/:id/orders'],
+    ['/users/7/orders/', '/users/:id/orders'],
+    ['/users/7/orders/9', '/users/*'],
+    ['/users/me/files', '/users/me/files/*'],
+    ['/users/me/files/a/b', '/users/me/files/*'],
+    // A literal from the left decides, also where the whole of it would match a later literal.
+    ['/users/x', '/users/:id'],
+    ['/shops/x', '/:any/x'],
+    ['/shops/y', undefined],
+    ['/café', '/caf%C3%A9'],
+    ['/caf%c3%a9', '/caf%C3%A9'],
+    ['/v1/models:predict', '/v1/models:predict'],
+  ])('behavior: %s is %s', (path, expected) => expect(find(table, path)).toBe(expected))
+
+  test('default: * at the end matches nothing more as well', () => {
+    const files = tableOf('/files/*')
+    expect(['/files', '/files/', '/files/a', '/file'].map((path) => find(files, path))).toEqual([
+      ...['/files/*', '/files/*', '/files/*'],
+      undefined,
+    ])
+  })
+})
+
+describe('what servers read differently is nobody’s', () => {
+  // The cheap one must not be charged for what is served as the dear one, nor the other way round.
+  const table = tableOf('/premium', '/free', '/:name', '/*')
+  test.each([
+    ...[
+      '/PREMIUM',
+      '/Free',
+      '/%70remium',
+      '/fre%65',
+      '/premium%2F',
+      '/a%2Fb',
+      '/a%5cb',
+      '/free;x=1',
+      '/premium;',
+    ],
+    ...[
+      '//premium',
+      '/premium//',
+      '/a//b',
+      '/free%00',
+      '/free%0a',
+      '/%252Fpremium',
+      '/%2570remium',
+      '/%E2%84%AA%FF',
+    ],
+    ...['/ｆｒｅｅ', '/x/..;/premium', '/%C0%AFpremium'],
+  ])('error: %s', (path) => expect(find(table, path)).toBe(undefined))
+
+  test.each(['/premium/../free', '/x/%2e%2e/free', '/./free', '/x/.%2E/free'])(
+    'behavior: %s is what a URL parser makes of it',
+    (path) => expect(find(table, path)).toBe('/free'),
+  )
+})
+
+test('behavior: routes that are chosen to make a look-up dear get an end, and nothing less specific is charged', () => {
+  const paths = Array.from({ length: 1_000 }, (_, i) => {
+    const bits = i.toString(2).padStart(10, '0').replaceAll('0', '/a').replaceAll('1', '/:x')
+    return `${bits}${'/t'.repeat(21)}/end`
+  })
+  const table = tableOf('/*', ...paths)
+  let chosen = 0
+  const asked = `${'/a'.repeat(10)}${'/t'.repeat(21)}`
+  const find = (path: string) =>
+    table.find(path, ([first]) => {
+      chosen++
+      return first
+    })?.path
+  expect(find(`${asked}/end`)).toBe(paths[0])
+  chosen = 0
+  expect(find(`${asked}/other`)).toBe(undefined)
+  expect(chosen).toBeLessThan(2_000)
+})
+
+describe('shape', () => {
+  test.each([
+    ['/users/:id', '/users/:'],
+    ['/users/:name/', '/users/:'],
+    ['/Users/:id', '/users/:'],
+    ['/users/*', '/users/*'],
+    ['/%75sers', '/users'],
+    ['/%2A', '/%2A'],
+    ['/%3Aid', '/%3Aid'],
+    ['/', '/'],
+    ['/*', '/*'],
+    ...['/a//b', '/a%2fb', '/a;b', '/:', '/:1a', '/:id{[0-9]+}', '/*/b', '/a*', '/:id?', '/%ff'].map(
+      (path) => [path, 'invalid_field'],
+    ),
+    [`/${'a/'.repeat(33)}`, 'invalid_field'],
+  ])('args: %s: %s', (path, expected) => expect(codeOf(path as string)).toBe(expected))
+})
+
+describe('properties', () => {
+  const literal = fc.constantFrom('a', 'b', 'A', 'é', '%41', "it's", 'x.y')
+  const segment = fc.oneof({ arbitrary: literal, weight: 3 }, fc.constantFrom(':x', ':y'))
+  const pattern = fc
+    .tuple(fc.array(segment, { maxLength: 4 }), fc.boolean())
+    .map(([segments, isOpen]) => `/${[...segments, ...(isOpen ? ['*'] : [])].join('/')}`)
+  const hostile = fc.constantFrom(
+    ...[
+      'a',
+      'b',
+      'A',
+      '%61',
+      'é',
+      '%C3%89',
+      '',
+      '.',
+      '..',
+      '%2e%2e',
+      '%2F',
+      'a%2Fb',
+      ';',
+      'a;b',
+      '%5C',
+      '%25',
+      '%zz',
+    ],
+    ...[':x', '*', '%2a', '\u212a', 'ａ', '%00', 'x.y', 'x%2Ey'],
+  )
+  const asked = fc.array(hostile, { maxLength: 6 }).map((segments) => `/${segments.join('/')}`)
+
+  /** Straight from the definition: every route by itself, the best by comparing segment by segment. */
+  function matches(path: string, registered: string): boolean {
+    const segments = path === '/' ? [] : path.slice(1).replace(/\/$/, '').split('/')
+    const { parts } = route(registered)
+    const isOpen = parts.at(-1)?.kind === 'rest'
+    if (isOpen ? segments.length < parts.length - 1 : segments.length !== parts.length) return false
+    return parts.every((part, i) => part.kind !== 'literal' || part.text === segments[i])
+  }
+  const rank = (registered: string) => [
+    ...route(registered).parts.map(({ kind }) => ['literal', 'parameter', 'end', 'rest'].indexOf(kind)),
+    2,
+  ]
+
+  test('behavior: what is found matches literally, nothing that matches is more specific, and clashes share a shape', () => {
+    const found = { some: 0, none: 0 }
+    fc.assert(
+      fc.property(
+        fc.uniqueArray(pattern, { selector: (one) => route(one).shape, minLength: 1 }),
+        asked,
+        (paths, ask) => {
+          const { pathname } = new URL(`https://api.example${ask}`)
+          const got = tableOf(...paths).find(pathname, ([first]) => first)?.path
+          found[got === undefined ? 'none' : 'some']++
+          if (got === undefined) return
+          expect(matches(pathname, got)).toBe(true)
+          for (const other of paths.filter((one) => one !== got && matches(pathname, one))) {
+            const [mine, theirs] = [rank(got), rank(other)]
+            const at = mine.findIndex((value, i) => value !== theirs[i])
+            expect([got, other, at >= 0 && (mine[at] as number) < (theirs[at] as number)]).toEqual([
+              got,
+              other,
+              true,
+            ])
+          }
+        },
+      ),
+      { numRuns: 3_000 },
+    )
+    expect(Math.min(found.some, found.none)).toBeGreaterThan(200)
+  })
+
+  test('behavior: reading a path as it was registered finds it, and reading it twice changes nothing', () => {
+    fc.assert(
+      fc.property(fc.array(literal, { minLength: 1, maxLength: 5 }), (segments) => {
+        const { path, shape } = route(`/${segments.join('/')}`)
+        expect(route(path)).toMatchObject({ path, shape })
+        expect(tableOf(path).find(path, ([first]) => first)?.path).toBe(path)
+      }),
+    )
+  })
+})

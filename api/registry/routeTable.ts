@@ -1,0 +1,151 @@
+import { Refusal } from '../refusal.ts'
+
+/*
+ * Which registered endpoint a path is of. Servers read paths differently: whether `%2F` is a slash, `/A` is `/a`, or `//`
+ * is `/`. A caller who finds such a difference would have one endpoint charged and another one served. So what may change
+ * where a path is split is no path here, and what only reads like a literal segment matches nothing.
+ */
+
+/** One segment of a registered path, or all that follow. */
+type RoutePart = { kind: 'literal'; text: string; loose: string } | { kind: 'parameter' } | { kind: 'rest' }
+
+/** A registered path, as {@link parseRoute} reads it. */
+export type Route = {
+  /** Without a slash at the end. */
+  path: string
+  /** The same for two routes that match the same paths, or that some server may take for the same. */
+  shape: string
+  parts: readonly RoutePart[]
+}
+
+/** So that no path makes a look-up dear. */
+const maxSegments = 32
+const parameterPattern = /^:[A-Za-z_]\w*$/
+/** Encoded slashes, backslashes and control characters, what is encoded twice, matrix parameters, dot segments. */
+const structural = /%(?:2f|5c|25[\da-f]{2}|[01][\da-f]|7f)|[;\\]|^(?:\.|%2e){1,2}$/i
+
+/**
+ * Reads the path of an endpoint's URL: `:name` stands for one segment, `*` at the end for all that follow, or none.
+ *
+ * @throws {Refusal} `invalid_field`
+ */
+export function parseRoute({ pathname, href }: URL): Route {
+  const segments = readSegments(pathname)
+  if (segments === undefined) throw invalid(`${pathname} is a path that servers may read differently`)
+  if (/\/:\w+\?$/.test(href)) throw invalid('a :name can not be left out; register the shorter path as well')
+  const parts = segments.map(({ text, loose }, index): RoutePart => {
+    if (text === '*' && index === segments.length - 1) return { kind: 'rest' }
+    if (parameterPattern.test(text)) return { kind: 'parameter' }
+    if (text.startsWith(':') || text.includes('*')) {
+      throw invalid(`expected :name for one segment or * for the end of the path, got ${text}`)
+    }
+    return { kind: 'literal', text, loose }
+  })
+  const shape = parts.map((part) => (part.kind === 'literal' ? part.loose : part.kind === 'rest' ? '*' : ':'))
+  return { path: `/${segments.map(({ text }) => text).join('/')}`, shape: `/${shape.join('/')}`, parts }
+}
+
+function invalid(message: string): Refusal {
+  return new Refusal('invalid_field', `url: ${message}`, { details: { field: 'url' } })
+}
+
+type Segment = {
+  /** As it came, with percent-encoding in upper case. */
+  text: string
+  /** As the most tolerant server would read it, encoded so that it is no `*` and no `:`. */
+  loose: string
+}
+
+/** @returns undefined for a path that servers may split differently */
+function readSegments(pathname: string): Segment[] | undefined {
+  if (pathname === '/') return []
+  const texts = pathname.replace(/^\//, '').replace(/\/$/, '').split('/')
+  if (texts.length > maxSegments) return undefined
+  const segments: Segment[] = []
+  for (const text of texts) {
+    const loose = text === '' || structural.test(text) ? undefined : looseOf(text)
+    if (loose === undefined) return undefined
+    segments.push({ text: text.replace(/%[\da-f]{2}/gi, (byte) => byte.toUpperCase()), loose })
+  }
+  return segments
+}
+
+function looseOf(text: string): string | undefined {
+  try {
+    const folded = decodeURIComponent(text).normalize('NFKC').toLowerCase()
+    return encodeURIComponent(folded).replaceAll('*', '%2A')
+  } catch {
+    return undefined
+  }
+}
+
+export type RouteTable<T> = {
+  size: number
+  /**
+   * The most specific route of a path: from the left, a literal segment goes before `:name`, and that before `*`; so of
+   * two that end in `*` the longer one is found.
+   *
+   * @param choose takes one of those that were registered with one shape, such as by the method that was asked for
+   */
+  find(pathname: string, choose: (registered: readonly T[]) => T | undefined): T | undefined
+}
+
+type Node<T> = {
+  literals: Map<string, Node<T>>
+  parameter: Node<T> | undefined
+  /** What ends here, and what ends here with `*`. */
+  here: T[]
+  rest: T[]
+}
+
+/** Of a look-up: more than it takes where the routes aren't chosen to make it dear. */
+const maxSteps = 1_000
+
+export function createRouteTable<T extends { route: Route }>(entries: readonly T[]): RouteTable<T> {
+  const root = emptyNode<T>()
+  for (const entry of entries) {
+    let node = root
+    for (const part of entry.route.parts) {
+      if (part.kind === 'rest') continue
+      let next = part.kind === 'literal' ? node.literals.get(part.loose) : node.parameter
+      next ??= emptyNode<T>()
+      if (part.kind === 'literal') node.literals.set(part.loose, next)
+      else node.parameter = next
+      node = next
+    }
+    ;(entry.route.parts.at(-1)?.kind === 'rest' ? node.rest : node.here).push(entry)
+  }
+
+  return {
+    size: entries.length,
+    find(pathname, choose) {
+      const segments = readSegments(pathname)
+      if (segments === undefined) return undefined
+      let steps = 0
+      function search(node: Node<T>, depth: number): T | undefined {
+        if (++steps > maxSteps) return undefined
+        const segment = segments?.[depth]
+        if (segment === undefined) return choose(node.here) ?? choose(node.rest)
+        const literal = node.literals.get(segment.loose)
+        return (
+          (literal && search(literal, depth + 1)) ??
+          (node.parameter && search(node.parameter, depth + 1)) ??
+          choose(node.rest)
+        )
+      }
+      const found = search(root, 0)
+      if (found === undefined || steps > maxSteps) return undefined
+      // A server that isn't as tolerant serves something else for it, so no less specific one is taken either.
+      return hasLiterals(found.route, segments) ? found : undefined
+    },
+  }
+}
+
+function emptyNode<T>(): Node<T> {
+  return { literals: new Map(), parameter: undefined, here: [], rest: [] }
+}
+
+/** Whether the path has the very literals of the route, not only what reads like them. */
+function hasLiterals({ parts }: Route, segments: readonly Segment[]): boolean {
+  return parts.every((part, index) => part.kind !== 'literal' || part.text === segments[index]?.text)
+}

@@ -1,0 +1,279 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { App } from '#api/http/app'
+import {
+  call,
+  openShop,
+  pay,
+  type Shop,
+  signedBody,
+  startGateway,
+  type TestGateway,
+} from '../../test/support/gateway.ts'
+
+// What a provider changes after it has registered: others buy meanwhile, other processes answer them, and others of its
+// own people change it as well.
+
+let gateway: TestGateway
+let app: App
+beforeAll(async () => {
+  gateway = await startGateway()
+  app = gateway.app
+})
+afterAll(() => gateway.close())
+
+let addresses = 0
+const newAddress = () => `0x${(++addresses).toString(16).padStart(40, 'a')}`
+
+const own = (shop: Shop, rest = '') => `/providers/${shop.providerId}${rest}`
+const endpointPath = (shop: Shop) => own(shop, `/endpoints/${shop.endpointId}`)
+const walletPath = (shop: Shop, walletId = shop.walletId) => own(shop, `/wallets/${walletId}`)
+
+function send(
+  shop: Shop,
+  method: string,
+  path: string,
+  json?: unknown,
+  headers: Record<string, string> = {},
+) {
+  return call(app, method, path, { key: shop.key, headers, ...(json !== undefined && { json }) })
+}
+
+/** Whatever version it is at. */
+async function change(shop: Shop, path: string, json: unknown) {
+  const answer = await send(shop, 'PATCH', path, json, { 'if-match': '*' })
+  expect([answer.status, answer.body]).toMatchObject([200, {}])
+  return answer.body
+}
+
+async function changesOf(shop: Shop) {
+  const { body } = await send(shop, 'GET', own(shop, '/changes?limit=100'))
+  return body.changes as { by: string; subject: string; before: object | null; after: object }[]
+}
+
+const askChallenge = ({ providerId, endpointId }: Shop, on = app) =>
+  call<{ code?: string; accepts: { maxAmountRequired: string; payTo: string }[] }>(on, 'POST', '/challenge', {
+    json: { providerId, endpointId },
+  })
+
+async function verdict(json: unknown, on = gateway.another()) {
+  const { status, body } = await call<{ code?: string; paymentId: string }>(on, 'POST', '/verify', { json })
+  return { status, code: body.code, paymentId: body.paymentId }
+}
+
+describe('an endpoint', () => {
+  test('behavior: two processes challenge with new terms within two seconds, and honour the old ones', async () => {
+    const shop = await openShop(app, '0.05')
+    const processes = [gateway.another(), gateway.another()]
+    const start = Date.now()
+    gateway.setNow(start)
+    const terms = async () =>
+      Promise.all(
+        processes.map(async (on) => {
+          const { accepts } = (await askChallenge(shop, on)).body
+          return accepts.reduce((sum, { maxAmountRequired }) => sum + Number(maxAmountRequired), 0)
+        }),
+      )
+    expect(await terms()).toEqual([50_000, 50_000])
+    const before = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+    const wallet = newAddress()
+    await change(shop, endpointPath(shop), { pricing: { usdcPerUnit: '0.08' }, description: 'dearer' })
+    const { walletId, endpoints } = await change(shop, walletPath(shop), { address: wallet })
+    expect(endpoints).toEqual([shop.endpointId])
+    gateway.setNow(start + 2_000)
+    expect(await terms()).toEqual([80_000, 80_000])
+    for (const on of processes) expect((await askChallenge(shop, on)).body.accepts[0]?.payTo).toBe(wallet)
+    gateway.setNow(null)
+
+    const { status, paymentId } = await verdict(before)
+    expect(status).toBe(200)
+    const [payment] = await gateway.database`select payee, price from payment where id = ${paymentId}`
+    expect(payment).toEqual({ payee: shop.wallet, price: 50_000n })
+    expect((await send(shop, 'GET', endpointPath(shop))).body).toMatchObject({ walletId, version: 3 })
+  })
+
+  test('behavior: one that is disabled has no new challenges; the old ones are paid until they expire', async () => {
+    const shop = await openShop(app, '0.05')
+    // In test money nothing is honoured (challenge/networks.test.ts), and this chain is one of tests.
+    const before = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+    for (const [path, code] of [
+      [endpointPath(shop), 'endpoint_disabled'],
+      [own(shop), 'provider_disabled'],
+    ] as const) {
+      const disabled = await change(shop, path, { disabled: true })
+      expect(disabled.disabledAt).toEqual(expect.any(String))
+      const { status, body } = await askChallenge(shop, gateway.another())
+      expect([status, body.code]).toEqual([409, code])
+      expect(await verdict(before)).toMatchObject({ status: 409, code })
+      expect((await change(shop, path, { disabled: false })).disabledAt).toBe(null)
+    }
+    expect((await askChallenge(shop, gateway.another())).status).toBe(200)
+    expect((await verdict(before)).status).toBe(200)
+  })
+
+  test('error: what would break a rule of its registration', async () => {
+    const shop = await openShop(app)
+    const { body: other } = await send(shop, 'POST', own(shop, '/endpoints'), {
+      ...{ url: 'https://shop.example/other', method: 'GET', pricing: { usdcPerUnit: '0.05' } },
+      walletId: shop.walletId,
+    })
+    const url = shop.url
+    const at = own(shop, `/endpoints/${other.endpointId}`)
+    const refused = async (path: string, json: unknown) => {
+      const { status, body } = await send(shop, 'PATCH', path, json, { 'if-match': '*' })
+      return [status, body.code]
+    }
+    expect(await refused(at, { url })).toEqual([409, 'endpoint_exists'])
+    expect(await refused(at, { pricing: { usdcPerUnit: '0.001' } })).toEqual([422, 'price_below_minimum'])
+    expect(await refused(at, { walletId: `wal_${'0'.repeat(32)}` })).toEqual([404, 'unknown_wallet'])
+    // The place of one that is disabled can be taken; then it can't be enabled.
+    await change(shop, endpointPath(shop), { disabled: true })
+    await change(shop, at, { url })
+    expect(await refused(endpointPath(shop), { disabled: false })).toEqual([409, 'endpoint_exists'])
+  })
+})
+
+describe('two people', () => {
+  test("error: a change of what has changed since is refused, and one that doesn't say what it changes", async () => {
+    const shop = await openShop(app)
+    for (const [path, json] of [
+      [endpointPath(shop), { description: 'mine' }],
+      [own(shop), { contact: 'ops@shop.example' }],
+    ] as const) {
+      const { headers, body } = await send(shop, 'GET', path)
+      const etag = headers.get('etag') as string
+      expect(etag).toBe(`"${body.version}"`)
+      const patch = (seen: Record<string, string>) => send(shop, 'PATCH', path, json, seen)
+      expect((await patch({})).body).toMatchObject({ status: 428, code: 'precondition_required' })
+      const both = await Promise.all([patch({ 'if-match': etag }), patch({ 'if-match': etag })])
+      expect(both.map(({ status }) => status).sort()).toEqual([200, 412])
+      const late = both.find(({ status }) => status === 412)
+      expect(late?.body).toMatchObject({ code: 'precondition_failed', version: 2 })
+      expect((await patch({ 'if-match': `W/${etag}` })).status).toBe(412)
+      expect((await patch({ 'if-match': `${etag}, "2"` })).headers.get('etag')).toBe('"3"')
+    }
+  })
+})
+
+describe('a wallet', () => {
+  test('behavior: is replaced in all endpoints at once; what was paid to it stays its own', async () => {
+    const shop = await openShop(app)
+    const { body: disabled } = await send(shop, 'POST', own(shop, '/endpoints'), {
+      ...{ url: 'https://shop.example/second', pricing: { usdcPerUnit: '0.05' }, walletId: shop.walletId },
+    })
+    await change(shop, own(shop, `/endpoints/${disabled.endpointId}`), { disabled: true })
+    const { paymentId } = await pay(gateway, shop)
+    const replaced = await change(shop, walletPath(shop), { address: newAddress() })
+    expect(replaced).toMatchObject({ replaces: shop.walletId, retiredAt: null })
+    expect(new Set(replaced.endpoints as string[])).toEqual(new Set([shop.endpointId, disabled.endpointId]))
+    const { body } = await send(shop, 'GET', own(shop, '/endpoints'))
+    const { walletId } = replaced
+    expect(body.endpoints).toMatchObject([{ walletId }, { walletId }])
+    const [payment] = await gateway.database`select payee from payment where id = ${paymentId}`
+    expect(payment?.payee).toBe(shop.wallet)
+    const { body: queue } = await call(app, 'GET', `/settlements/status?wallet=${shop.wallet}`)
+    expect(queue).toMatchObject({ payment_count: 1 })
+
+    // Gone it isn't: it may come back, under its own id.
+    const again = await send(shop, 'PATCH', walletPath(shop), { address: newAddress() })
+    expect([again.status, again.body.code]).toEqual([409, 'wallet_retired'])
+    const back = await change(shop, walletPath(shop, walletId as string), { address: shop.wallet })
+    expect(back).toMatchObject({ walletId: shop.walletId, retiredAt: null })
+  })
+
+  test('error: one that an endpoint uses is not retired, and a retired one is not used', async () => {
+    const shop = await openShop(app)
+    const inUse = await send(shop, 'DELETE', walletPath(shop))
+    expect(inUse.body).toMatchObject({ code: 'wallet_in_use', endpoints: [shop.endpointId] })
+    const { body: spare } = await send(shop, 'POST', own(shop, '/wallets'), {
+      ...{ network: 'localhost', address: newAddress() },
+    })
+    expect((await send(shop, 'DELETE', walletPath(shop, spare.walletId as string))).status).toBe(204)
+    const use = await send(
+      shop,
+      'PATCH',
+      endpointPath(shop),
+      { walletId: spare.walletId },
+      { 'if-match': '*' },
+    )
+    expect([use.status, use.body.code]).toEqual([409, 'wallet_retired'])
+    const same = await send(shop, 'PATCH', walletPath(shop), { address: shop.wallet })
+    expect([same.status, same.body.code]).toEqual([409, 'wallet_exists'])
+  })
+
+  test('behavior: retired and chosen at the same moment, only one of both happens', async () => {
+    for (let round = 0; round < 5; round++) {
+      const shop = await openShop(app)
+      const { body: spare } = await send(shop, 'POST', own(shop, '/wallets'), {
+        ...{ network: 'localhost', address: newAddress() },
+      })
+      const [retired, chosen] = await Promise.all([
+        send(shop, 'DELETE', walletPath(shop, spare.walletId as string)),
+        send(shop, 'PATCH', endpointPath(shop), { walletId: spare.walletId }, { 'if-match': '*' }),
+      ])
+      expect([
+        [204, 409],
+        [409, 200],
+      ]).toContainEqual([retired.status, chosen.status])
+    }
+  })
+})
+
+describe('keys', () => {
+  test('error: the last usable one is kept unless forced, also where both are revoked at once', async () => {
+    const shop = await openShop(app)
+    const { body: second } = await send(shop, 'POST', own(shop, '/keys'), {})
+    const revoke = (keyId: unknown, query = '') => send(shop, 'DELETE', own(shop, `/keys/${keyId}${query}`))
+    const { body } = await send(shop, 'GET', own(shop, '/keys'))
+    const [first] = body.keys as { keyId: string }[]
+    const both = await Promise.all([revoke(first?.keyId), revoke(second.keyId)])
+    expect(both.map(({ status }) => status).sort()).toEqual([204, 409])
+    const kept = both[0].status === 409 ? first?.keyId : second.keyId
+    const key = both[0].status === 409 ? shop.key : (second.apiKey as string)
+    const last = await call(gateway.another(), 'DELETE', own(shop, `/keys/${kept}`), { key })
+    expect(last.body).toMatchObject({ code: 'last_api_key' })
+    const forced = await call(gateway.another(), 'DELETE', own(shop, `/keys/${kept}?force=true`), { key })
+    expect(forced.status).toBe(204)
+  })
+})
+
+describe('changes', () => {
+  test('default: who changed what, newest first, in pages and without secrets', async () => {
+    const shop = await openShop(app)
+    const { body: issued } = await send(shop, 'POST', own(shop, '/keys'), { label: 'second' })
+    const second = { ...shop, key: issued.apiKey as string }
+    await change(second, own(shop), { name: 'Renamed', requiresKey: true })
+    await change(second, endpointPath(shop), { pricing: { usdcPerUnit: '0.06' } })
+    const changes = await changesOf(shop)
+    expect(changes.slice(0, 3)).toMatchObject([
+      {
+        ...{ by: issued.keyId, subject: shop.endpointId },
+        before: { pricing: { usdcPerUnit: '0.050000' }, version: 1 },
+        after: { pricing: { usdcPerUnit: '0.060000' }, version: 2 },
+      },
+      { before: { requiresKey: false }, after: { name: 'Renamed', requiresKey: true, version: 2 } },
+      { subject: issued.keyId, before: null, after: { label: 'second' } },
+    ])
+    expect(changes.slice(3).map(({ subject, before }) => [subject.split('_')[0], before])).toEqual(
+      ['ep', 'wal', 'key', 'prov'].map((kind) => [kind, null]),
+    )
+    expect(JSON.stringify(changes)).not.toMatch(/tk_|secret/)
+
+    const paged = []
+    let cursor = ''
+    do {
+      const { body } = await send(shop, 'GET', own(shop, `/changes?limit=3${cursor}`))
+      paged.push(...(body.changes as object[]))
+      cursor = body.cursor === null ? '' : `&cursor=${body.cursor}`
+    } while (cursor !== '')
+    expect(paged).toEqual(changes)
+  })
+
+  test('error: a change that is refused leaves nothing in the history', async () => {
+    const shop = await openShop(app)
+    const before = await changesOf(shop)
+    await send(shop, 'DELETE', walletPath(shop))
+    await send(shop, 'PATCH', endpointPath(shop), { walletId: `wal_${'0'.repeat(32)}` }, { 'if-match': '*' })
+    await send(shop, 'PATCH', own(shop), { name: 'x' }, { 'if-match': '"9"' })
+    expect(await changesOf(shop)).toEqual(before)
+  })
+})

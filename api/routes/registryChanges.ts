@@ -1,0 +1,57 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/database'
+import { listRegistryChanges, type RegistryChange } from '#ledger/registryChanges'
+import type { App } from '../http/app.ts'
+import { ownersOnly } from '../http/authenticate.ts'
+import { bigintField, createCursor, cutPage } from '../http/cursor.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import { cursor, cursorOut, defaultLimit, isoTime, limit, ofProvider } from '../http/wire.ts'
+
+const fields = z.record(z.string(), z.unknown())
+
+const registryChange = z
+  .object({
+    changedAt: isoTime,
+    by: z.string().openapi({ description: "An API key's id, or `operator`", example: 'operator' }),
+    subject: z.string().openapi({ description: 'Id of the provider, wallet, endpoint or key' }),
+    before: fields.nullable().openapi({ description: 'The fields that changed; null: it is new' }),
+    after: fields,
+  })
+  .openapi('RegistryChange')
+
+const getChanges = createRoute({
+  ...ownersOnly,
+  tags: ['Providers'],
+  method: 'get',
+  path: '/providers/{id}/changes',
+  summary: 'Who changed what in the registry, and when',
+  request: { params: ofProvider, query: z.object({ limit, cursor }) },
+  responses: {
+    200: jsonAnswer(
+      'The changes, newest first',
+      z.object({ changes: z.array(registryChange), cursor: cursorOut }),
+    ),
+    ...problems(400, 401, 403, 422, 503),
+  },
+})
+
+const positions = createCursor({ id: bigintField })
+
+export function addRegistryChangeRoute(app: App, { sql }: { sql: Database }): void {
+  app.openapi(getChanges, async (c) => {
+    const { id: providerId } = c.req.valid('param')
+    const { limit = defaultLimit, cursor } = c.req.valid('query')
+    const list = `changes ${providerId}`
+    const position = positions.read(list, cursor)
+    const found = await listRegistryChanges(sql, providerId, { position, limit: limit + 1 })
+    const { page, last } = cutPage(found, limit)
+    return c.json(
+      { changes: page.map(toChange), cursor: last && positions.write(list, { id: Number(last.id) }) },
+      200,
+    )
+  })
+}
+
+function toChange({ changedAt, keyId, subject, before, after }: RegistryChange) {
+  return { changedAt: changedAt.toISOString(), by: keyId ?? 'operator', subject, before, after }
+}

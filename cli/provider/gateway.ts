@@ -1,0 +1,127 @@
+import { type Command, InvalidArgumentError, Option } from 'commander'
+import { CliError } from '../cliError.ts'
+import { printable } from '../output.ts'
+
+export type GatewayFlags = { gateway: string; apiKey?: string; provider?: string; json?: boolean }
+
+export function withGateway(command: Command): Command {
+  return command
+    .addOption(
+      new Option('--gateway <url>', 'address of the gateway')
+        .env('TOLLKEEPER_GATEWAY_URL')
+        .default('http://127.0.0.1:4020'),
+    )
+    .option('--json', 'print the answer as JSON')
+}
+
+/** For what only the provider itself may do. */
+export function withKey(command: Command): Command {
+  return withGateway(command)
+    .addOption(
+      new Option('--provider <id>', 'the provider').env('TOLLKEEPER_PROVIDER_ID').makeOptionMandatory(),
+    )
+    .addOption(
+      new Option('--api-key <key>', 'its API key; in the variable no other user sees it').env(
+        'TOLLKEEPER_API_KEY',
+      ),
+    )
+}
+
+export function ownPath({ provider = '' }: GatewayFlags, ...rest: string[]): string {
+  return ['/providers', provider, ...rest]
+    .map((part, i) => (i === 0 ? part : encodeURIComponent(part)))
+    .join('/')
+}
+
+type Request = {
+  method?: 'GET' | 'POST' | 'PATCH' | 'DELETE'
+  path: string
+  query?: Record<string, string>
+  body?: unknown
+  headers?: Record<string, string>
+}
+
+/** @returns the answer; without fields where it has no body */
+export async function request(
+  { gateway, apiKey }: GatewayFlags,
+  { method = 'POST', path, query = {}, headers = {}, body }: Request,
+): Promise<Record<string, unknown>> {
+  if (!URL.canParse(gateway)) throw new CliError('invalid_flags', `--gateway: expected a URL, got ${gateway}`)
+  const url = new URL(path, gateway)
+  url.search = new URLSearchParams(query).toString()
+  let response: Response
+  try {
+    response = await fetch(url, {
+      method,
+      headers: {
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+        ...(apiKey && { authorization: `Bearer ${apiKey}` }),
+        ...headers,
+      },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+      signal: AbortSignal.timeout(15_000),
+    })
+  } catch (error) {
+    throw new CliError(
+      'gateway_unreachable',
+      `The gateway at ${gateway} can't be reached; is it running?`,
+      error,
+    )
+  }
+  if (response.status === 204) return {}
+  const answer: unknown = await response.json().catch(() => undefined)
+  if (isRecord(answer) && response.status === (method === 'POST' ? 201 : 200)) return answer
+  if (!isRecord(answer) || response.ok) {
+    throw new CliError('not_a_gateway', `${gateway} answered HTTP ${response.status} as no gateway does`)
+  }
+  // RFC 9457.
+  const { title, detail, code } = answer
+  const hint = response.status === 401 ? '; give the API key as TOLLKEEPER_API_KEY' : ''
+  throw new CliError(
+    String(code ?? `http_${response.status}`),
+    `${printable(String(detail ?? title))}${hint}`,
+  )
+}
+
+/**
+ * Changes what stands at a path. Without `ifVersion` it's what stands there now; with it, nothing is changed that somebody
+ * else has changed since.
+ */
+export async function update(
+  flags: GatewayFlags & { ifVersion?: string },
+  path: string,
+  body: Record<string, unknown>,
+): Promise<void> {
+  if (Object.values(body).every((value) => value === undefined)) {
+    throw new CliError('invalid_flags', 'There is nothing to change: see --help')
+  }
+  const ifMatch = flags.ifVersion === undefined ? '*' : `"${flags.ifVersion}"`
+  print(await request(flags, { method: 'PATCH', path, headers: { 'if-match': ifMatch }, body }), flags)
+}
+
+export function withVersion(command: Command): Command {
+  return command.option('--if-version <number>', 'only if it still is at this version', parseVersion)
+}
+
+export function print(answer: Record<string, unknown>, { json }: Pick<GatewayFlags, 'json'>): void {
+  const lines = Object.entries(answer).map(([name, value]) => {
+    const text = typeof value === 'string' ? value : JSON.stringify(value)
+    return `${name.padEnd(12)} ${printable(text)}`
+  })
+  process.stdout.write(`${json ? JSON.stringify(answer) : lines.join('\n')}\n`)
+}
+
+// The gateway reads it; it is only passed on, never calculated with.
+export function parsePrice(value: string): string {
+  if (!/^\d+(\.\d{1,6})?$/.test(value)) throw new InvalidArgumentError('Expected decimal USDC like 0.01.')
+  return value
+}
+
+function parseVersion(value: string): string {
+  if (!/^\d{1,9}$/.test(value)) throw new InvalidArgumentError('Expected a number.')
+  return value
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

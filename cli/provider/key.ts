@@ -1,0 +1,35 @@
+import type { Command } from 'commander'
+import { issueRecordedApiKey } from '#api/registry/apiKeys'
+import { openDatabase } from '#ledger/database'
+import { requireVariable } from '#process/env'
+import { CliError } from '../cliError.ts'
+import { print } from './gateway.ts'
+
+/** `provider key`: the operator's way to let a provider in again. */
+export function addKeyCommand(provider: Command): void {
+  provider
+    .command('key')
+    .summary('issue an API key as the operator')
+    .description(
+      `Issues an API key for a provider that has lost its own. The provider's other keys stay, and its history shows that
+the operator issued this one. Reads DATABASE_URL.`,
+    )
+    .requiredOption('--provider <id>', 'the provider')
+    .option('--label <text>', 'shown in the list of its keys', 'issued by the operator')
+    .option('--json', 'print JSON')
+    .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env provider key --provider prov_…')
+    .action(async ({ provider: providerId, label, json = false }: KeyFlags) => {
+      const url = requireVariable(process.env, 'DATABASE_URL')
+      const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-provider-key' })
+      try {
+        const issued = await issueRecordedApiKey(database, { providerId, by: null }, label)
+        if (issued === undefined) throw new CliError('unknown_provider', `There is no provider ${providerId}`)
+        print({ ...issued, createdAt: issued.createdAt.toISOString() }, { json })
+        if (!json) process.stderr.write('Keep the apiKey: it is not shown again.\n')
+      } finally {
+        await database.end({ timeout: 1 })
+      }
+    })
+}
+
+type KeyFlags = { provider: string; label: string; json?: boolean }
