@@ -386,6 +386,7 @@ describe('tollkeeper doctor', () => {
         'localhost: RPC',
         'localhost: USDC',
         'localhost: BatchSettlement',
+        'localhost: SplitterFactory',
         'database',
         'migrations',
       ],

@@ -133,8 +133,13 @@ test('behavior: behind a proxy that strips a prefix, the middleware finds its en
     endpointId: endpoints['GET /users/:id'],
     accepts: [{ resource: 'https://api.example/users/7' }, {}],
   })
-  // Fails closed.
+  // Fails closed; and what is not sold any more isn't asked for again.
   expect(await check('http://10.0.0.1:3000/users//7', {})).toBe(503)
+  const { body: gone } = await register('GET', '/gone', 2)
+  await call(gateway.app, 'PATCH', `/providers/${shop.providerId}/endpoints/${gone.endpointId}`, {
+    ...{ key: shop.key, headers: { 'if-match': '*' }, json: { disabled: true } },
+  })
+  expect(await check('http://10.0.0.1:3000/gone', { endpointId: gone.endpointId as string })).toBe(409)
   server.close()
 })
 
