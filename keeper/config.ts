@@ -12,6 +12,7 @@ import {
   type VariableValue,
 } from '#process/env'
 import { variables } from '#process/variables'
+import type { FacilitatorSettings } from './http/facilitator/reserve.ts'
 import type { SubmitLimits } from './http/submitRules.ts'
 
 export type KeeperConfig = {
@@ -37,6 +38,7 @@ export type KeeperConfig = {
   gasTokenUsd: bigint
   submitTimeoutMs: number
   submitLimits: SubmitLimits
+  facilitator: FacilitatorSettings
   trustedProxies: number
   metricsToken: string | null
   facilitatorUrl: string | null
@@ -78,6 +80,16 @@ export function readKeeperConfig(env: Environment): KeeperConfig {
     submitLimits: {
       perCaller: readVariable(env, 'SUBMIT_RATE_LIMIT'),
       keyless: readVariable(env, 'SUBMIT_KEYLESS_LIMIT'),
+    },
+    facilitator: {
+      isOpen: readVariable(env, 'FACILITATOR_OPEN'),
+      reserveMs: readVariable(env, 'FACILITATOR_RESERVE_SECONDS') * 1000,
+      timeoutMs: readVariable(env, 'FACILITATOR_TIMEOUT_MS'),
+      fee: readVariable(env, 'FACILITATOR_FEE'),
+      budgets: {
+        keyed: readVariable(env, 'FACILITATOR_DAILY_BUDGET_USD'),
+        keyless: readVariable(env, 'FACILITATOR_OPEN_BUDGET_USD'),
+      },
     },
     trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
     metricsToken: readVariable(env, 'METRICS_TOKEN'),

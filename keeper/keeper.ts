@@ -7,11 +7,14 @@ import { createPayerCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#ledger/database'
 import { createDueBatches } from '#ledger/dueBatches'
+import { releaseReservations } from '#ledger/facilitations'
 import { type Probe, probeLoop, readReadiness } from '#process/health'
 import type { Logger } from '#process/log'
 import { createRateLimiter } from '#process/rateLimiter'
 import { type Loop, repeat } from '#process/repeat'
 import { createApp } from './http/app.ts'
+import { createFacilitatorDependencies } from './http/facilitator/dependencies.ts'
+import type { FacilitatorSettings } from './http/facilitator/reserve.ts'
 import { defaultSubmitLimits, type SubmitLimits } from './http/submitRules.ts'
 import { adoptAbandoned } from './loops/adopt.ts'
 import { concludeMined } from './loops/conclude.ts'
@@ -42,6 +45,8 @@ export type KeeperDependencies = {
   submitTimeoutMs: number
   /** Default: {@link defaultSubmitLimits}. */
   submitLimits?: SubmitLimits
+  /** Default: {@link defaultFacilitatorSettings}. */
+  facilitator?: Partial<FacilitatorSettings>
   /** Proxies in front of the HTTP server. Default 0. */
   trustedProxies?: number
   /** What Prometheus presents to read the metrics. Default: anyone may. */
@@ -115,6 +120,7 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
       const watchVoided = createVoidWatch(context)
       loop('upkeep', name, upkeepMs, async () => {
         await report()
+        await releaseReservations(database, now())
         await adoptAbandoned(context, holder, own)
         const index = await readIndexState(context)
         if (index.status !== 'current' || context.memory.look === null) return
@@ -129,7 +135,11 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
     await Promise.allSettled(releases.map((release) => release()))
   }
 
+  const wake = () => {
+    for (const one of loops) one.wake()
+  }
   const app = createApp({
+    facilitator: createFacilitatorDependencies(dependencies, wake),
     submit: {
       sql: database,
       networks,
@@ -142,9 +152,7 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
         contexts.map(({ served, payersWithCode }) => [served.network.name, payersWithCode]),
       ),
       log,
-      wake: () => {
-        for (const one of loops) one.wake()
-      },
+      wake,
       checkpoint: dependencies.checkpoint ?? (() => {}),
     },
     trustedProxies: dependencies.trustedProxies ?? 0,

@@ -53,6 +53,7 @@ async function mainOfOperator(): Promise<void> {
     settings: settingsOf(config),
     submitTimeoutMs: config.submitTimeoutMs,
     submitLimits: config.submitLimits,
+    facilitator: config.facilitator,
     trustedProxies: config.trustedProxies,
     metricsToken: config.metricsToken,
     log,

@@ -17,12 +17,25 @@ export type AcceptedAuthorizations =
   | [AcceptedAuthorization]
   | [provider: AcceptedAuthorization, fee: AcceptedAuthorization]
 
+/** What a payment came through x402's facilitator with. */
+export type Facilitation = {
+  /** Whose API key came along; null: none did. */
+  providerId: string | null
+  paymentIdentifier: string | null
+  /** What the provider owes for it, base units. */
+  fee: bigint
+  /** Unix milliseconds until when POST /settle may come; null: it came. */
+  reservedUntil: number | null
+}
+
 /** A payment that passed every check but uniqueness and the payer's limit. */
 export type Candidate = {
   id: string
   requestId: string
-  providerId: string
-  endpointId: string
+  /** Null: of a facilitator's caller without an API key, or reserved. */
+  providerId: string | null
+  /** Null: came through the facilitator. */
+  endpointId: string | null
   chainId: number
   token: Address
   payer: Address
@@ -40,13 +53,16 @@ export type Candidate = {
   tier: string
   effectiveRate: string
   resource: string
-  receipt: string
+  /** Null: came through the facilitator. */
+  receipt: string | null
   idempotencyKey: string | null
   /** SHA-256 in hex of what was presented. */
   requestHash: string
   /** Unix milliseconds. */
   challengedAt: number
   acceptedAt: number
+  /** Default: it came through the gateway. */
+  facilitation?: Facilitation
   /** What the payer's `accepted_total` may reach: its balance or cap, plus what of it is no longer owed. */
   limit: bigint | null
 }
@@ -100,7 +116,18 @@ function toRow(candidate: Candidate) {
     provider_amount: candidate.providerAmount.toString(),
     fee_amount: candidate.feeAmount.toString(),
     valid_before: Math.min(...authorizations.map((one) => one.valid_before)),
+    due_at: candidate.facilitation?.reservedUntil === null ? candidate.acceptedAt : null,
+    facilitation: candidate.facilitation ? toFacilitationRow(candidate.facilitation) : null,
     authorizations,
+  }
+}
+
+function toFacilitationRow({ providerId, paymentIdentifier, fee, reservedUntil }: Facilitation) {
+  return {
+    provider_id: providerId,
+    payment_identifier: paymentIdentifier,
+    fee: fee.toString(),
+    reserved_until: reservedUntil,
   }
 }
 

@@ -19,6 +19,8 @@ const payerFaultCodes = [
  * The halves that their payers owe for a fault of their own: cancelled, used for something else, or given up because the
  * balance was short or the signature bad. The one definition of bad debt.
  *
+ * What came through the facilitator isn't owed to us: its seller serves only what is settled.
+ *
  * A fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`,
  * `code` (one of {@link payerFaultCodes}), and `failed_at`, null while the payment is not given up yet. A half that moves
  * after all, or whose payment is queued again or forgiven, is no longer among them.
@@ -33,7 +35,7 @@ export function badDebt(sql: Queryable) {
       end as code
     from payment p
     join lateral ${halves(sql)} h on h.payment_id = p.id
-    where p.voided_at is null
+    where p.voided_at is null and p.source = 'gateway'
       and not exists (select from forgiven_debt f where f.payment_id = p.id)
       and (p.concluded_at is null or p.failure_code is not null)
       and (

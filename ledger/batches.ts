@@ -16,6 +16,8 @@ export type BatchRow = {
   trigger: Trigger
   wallet: Address
   state: BatchState
+  /** What POST /submit asked for: settled as a whole, or not at all. */
+  isSubmission: boolean
   /** Milliseconds since it was claimed, by the database's clock, as of when it was read. */
   ageMs: number
 }
@@ -25,6 +27,7 @@ export function batchColumns(sql: Queryable, name = 'batch') {
   const row = sql(name)
   return sql`${row}.id, ${row}.batch_id as "batchId", ${row}.chain_id as "chainId", ${row}.token,
     ${row}.fee_recipient as "feeRecipient", ${row}.trigger, ${row}.wallet, ${row}.state,
+    exists (select from submission s where s.batch_id = ${row}.id) as "isSubmission",
     (extract(epoch from clock_timestamp() - ${row}.created_at) * 1000)::float8 as "ageMs"`
 }
 

@@ -7,9 +7,11 @@ import { type CostSettings, findDueTrigger, type QueueReads } from './dueTrigger
 import type { Lane } from './lanes.ts'
 import { readQuarantined } from './quarantine.ts'
 import {
+  type AwaitedPayment,
   findFullWallet,
   type QueuedPayment,
   type QueueGroup,
+  readAwaited,
   readExtremes,
   readGreatest,
   readGroups,
@@ -58,14 +60,28 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
     }
   }
 
+  /** What somebody waits for: due once the window is over, or a batch is full. Payers with code go by themselves. */
+  async function readDirect(group: QueueGroup, now: Date, windowMs: number): Promise<DueBatch[]> {
+    const kinds = await Promise.all(
+      [false, true].map((hasCode) => readAwaited(sql, group, { hasCode, limit: mostPayments })),
+    )
+    const isOver = (payments: readonly AwaitedPayment[]) =>
+      payments.length === mostPayments || firstDue(payments) + windowMs <= now.getTime()
+    return kinds
+      .filter((payments) => payments.length > 0 && isOver(payments))
+      .toSorted((a, b) => firstDue(a) - firstDue(b))
+      .map((payments) => ({ lane: 'facilitator', group, trigger: 'direct', payments }))
+  }
+
   async function readGroup(group: QueueGroup, options: DueBatchesOptions): Promise<DueBatch[]> {
     const { settings, from, page = 0, held = new Set<Lane>(), now } = options
-    const { highValue, expiryLeadMs } = settings.triggers
-    const [extremes, quarantined] = await Promise.all([
+    const { highValue, expiryLeadMs, windowMs } = settings.triggers
+    const [extremes, direct, quarantined] = await Promise.all([
       readExtremes(sql, group, highValue, now),
+      page === 0 ? readDirect(group, now, windowMs) : [],
       page === 0 ? readQuarantined(sql, group, now, mostQuarantined) : [],
     ])
-    const due: DueBatch[] = []
+    const due: DueBatch[] = [...direct]
     const add = (lane: Lane, trigger: Trigger, payments: QueuedPayment[]) => {
       const until = BigInt(Math.floor((now.getTime() + expiryLeadMs) / 1000))
       const left = held.has(lane) ? payments.filter(({ validBefore }) => validBefore <= until) : payments
@@ -114,6 +130,10 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
     for (const group of await readGroups(sql, scope)) due.push(...(await readGroup(group, options)))
     return due
   }
+}
+
+function firstDue(payments: readonly AwaitedPayment[]): number {
+  return Math.min(...payments.map(({ dueAt }) => dueAt.getTime()))
 }
 
 export type ReadDueBatches = ReturnType<typeof createDueBatches>

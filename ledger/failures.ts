@@ -23,15 +23,24 @@ export async function recordFailure(
 ): Promise<number | null> {
   const { paymentId, batchId, code, detail } = failure
   const [payment] = await sql<
-    { attempts: number; firstFailedAt: Date | null; validBefore: bigint; providerId: string }[]
+    {
+      attempts: number
+      firstFailedAt: Date | null
+      validBefore: bigint
+      providerId: string | null
+      dueAt: Date | null
+    }[]
   >`
-    select attempts, first_failed_at as "firstFailedAt", valid_before as "validBefore", provider_id as "providerId"
+    select attempts, first_failed_at as "firstFailedAt", valid_before as "validBefore", provider_id as "providerId",
+      due_at as "dueAt"
     from payment where id = ${paymentId} and failed_at is null and concluded_at is null
     for update`
   if (!payment) return null
   const attempts = Math.min(payment.attempts + 1, 6)
   const firstFailedAt = payment.firstFailedAt ?? now
-  const decision = failure.isFinal
+  // Whoever waits for it is told that it failed: then it must not be settled later.
+  const isFinal = failure.isFinal || payment.dueAt !== null
+  const decision = isFinal
     ? ({ status: 'failed' } as const)
     : decideRetry({ attempts, firstFailedAt, validBefore: payment.validBefore, leadMs, now })
   const nextAttemptAt = decision.status === 'retry' ? decision.at : null
@@ -47,7 +56,7 @@ export async function recordFailure(
   // A provider who was paid in full has lost nothing: what failed is the platform's fee.
   const [paid] = await sql`
     select from ${halves(sql)} h where h.payment_id = ${paymentId} and h.half = 0 and h.state = 'settled'`
-  if (paid) return attempts
+  if (paid || payment.providerId === null) return attempts
   const event =
     nextAttemptAt === null
       ? 'settlement.failed'

@@ -60,7 +60,7 @@ export async function notifySettled(
         half.last_block, half.last_time
       from touched join payment p on p.id = touched.payment_id
       cross join lateral ${bothHalves(sql)} half
-      where half.provider = 'settled' and coalesce(half.fee, 'settled') = 'settled' and half.last_block <= ${upTo}
+      where p.provider_id is not null and half.provider = 'settled' and coalesce(half.fee, 'settled') = 'settled' and half.last_block <= ${upTo}
       order by p.id limit ${limit}
     ), said as (
       insert into payment_notification as n (payment_id, chain_id, provider_tx, fee_tx, block_number)
@@ -138,6 +138,7 @@ export async function notifyBatches(
         and a.recipient = used.recipient and a.value = used.value
       join payment p on p.id = a.payment_id
       where b.chain_id = ${chainId} and b.block_number > ${after} and b.block_number <= ${upTo}
+        and p.provider_id is not null
         and not exists (
           select from batch_notification n
           where n.chain_id = b.chain_id and n.tx_hash = b.tx_hash and n.log_index = b.log_index

@@ -18,7 +18,7 @@ export function isWanted(sql: Queryable) {
 
 function isWaiting(sql: Queryable, { chainId, token, feeRecipient }: QueueGroup) {
   return sql`chain_id = ${chainId} and token = ${token} and fee_recipient = ${feeRecipient}
-    and ${isWanted(sql)} and next_attempt_at is null and not quarantined`
+    and ${isWanted(sql)} and next_attempt_at is null and not quarantined and due_at is null`
 }
 
 /** Failed before, and the time for another attempt has come. */
@@ -161,6 +161,24 @@ export async function readNextBatchSize(
     select count(*)::int as payments, count(distinct payee)::int as payees
     from (select payee from payment where ${isWaiting(sql, group)} order by accepted_at, id limit ${limit}) first`
   return row
+}
+
+/** What callers of POST /settle wait for, and since when. */
+export type AwaitedPayment = QueuedPayment & { dueAt: Date }
+
+/** The awaited payments of a group that run out first. */
+export async function readAwaited(
+  sql: Queryable,
+  { chainId, token, feeRecipient }: QueueGroup,
+  { hasCode, limit }: { hasCode: boolean; limit: number },
+): Promise<AwaitedPayment[]> {
+  return sql<AwaitedPayment[]>`
+    select ${queuedColumns(sql)}, due_at as "dueAt" from payment
+    where chain_id = ${chainId} and token = ${token} and fee_recipient = ${feeRecipient}
+      and ${isWanted(sql)} and next_attempt_at is null and not quarantined
+      and due_at is not null and payer_has_code = ${hasCode}
+    order by valid_before, due_at
+    limit ${limit}`
 }
 
 export type QueuedPayment = {

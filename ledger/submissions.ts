@@ -41,7 +41,14 @@ export type SubmittedTransfer = {
   feeOf: number | null
 }
 
-export type KnownAuthorization = { paymentId: string; recipient: Address; value: bigint; isVoided: boolean }
+export type KnownAuthorization = {
+  paymentId: string
+  recipient: Address
+  value: bigint
+  isVoided: boolean
+  /** A seller verified it through the facilitator, and has not settled it yet. */
+  isReserved: boolean
+}
 
 /** The payments of this gateway that these authorizations belong to, by `payer:nonce`. */
 export async function findPayments(
@@ -51,7 +58,7 @@ export async function findPayments(
 ): Promise<Map<string, KnownAuthorization>> {
   const rows = await sql<(KnownAuthorization & { name: string })[]>`
     select a.authorizer || ':' || a.nonce as name, a.payment_id as "paymentId", a.recipient, a.value,
-      p.voided_at is not null as "isVoided"
+      p.voided_at is not null as "isVoided", p.source = 'facilitator' and p.due_at is null as "isReserved"
     from signed_authorization a
     join payment p on p.id = a.payment_id
     join unnest(${authorizations.map((one) => one.from)}::text[], ${authorizations.map((one) => one.nonce)}::text[])
@@ -187,7 +194,8 @@ export async function claimSubmission(
   const [row] = await sql<BatchRow[]>`
     select ${batchColumns(sql, 'claimed')}
     from claim_submission(${chainId}, ${address}, ${holder}, ${fence}, ${token}, ${batchId}) claimed`
-  return row ?? null
+  // The statement doesn't see what the function wrote.
+  return row ? { ...row, isSubmission: true } : null
 }
 
 export type WaitingSubmission = {

@@ -16,5 +16,6 @@ export function readTriggerSettings(env: Environment): TriggerSettings {
     timeMs: readVariable(env, 'TRIGGER_TIME_SECONDS') * 1000,
     highValue: readVariable(env, 'TRIGGER_HIGH_VALUE_USDC'),
     expiryLeadMs: readVariable(env, 'TRIGGER_EXPIRY_LEAD_SECONDS') * 1000,
+    windowMs: readVariable(env, 'FACILITATOR_WINDOW_MS'),
   }
 }

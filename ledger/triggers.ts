@@ -33,6 +33,8 @@ export type TriggerSettings = {
   highValue: bigint
   /** How long before `validBefore` a payment must be on its way. */
   expiryLeadMs: number
+  /** How long POST /settle gathers others for its batch. */
+  windowMs: number
 }
 
 /** SPEC.md 8.1, and DESIGN.md section 4 for `expiry`. */
@@ -45,6 +47,7 @@ export const defaultTriggers: TriggerSettings = {
   timeMs: 3_600_000,
   highValue: 10_000_000n,
   expiryLeadMs: 300_000,
+  windowMs: 250,
 }
 
 const sendLeadMs = 60_000

@@ -465,6 +465,51 @@ const keeper = {
     about: "Push due payments to another facilitator's /submit instead of signing them here.",
   },
   FACILITATOR_API_KEY: { parser: secret, readers: ['keeper'], about: "That facilitator's API key." },
+  FACILITATOR_OPEN: {
+    parser: flag,
+    readers: ['keeper'],
+    about: "on: x402's /verify and /settle also take requests without an API key.",
+    default: 'off',
+  },
+  FACILITATOR_DAILY_BUDGET_USD: {
+    parser: usdc(),
+    readers: ['keeper'],
+    about: 'What gas for the payments of one API key may cost a UTC day.',
+    default: '5',
+  },
+  FACILITATOR_OPEN_BUDGET_USD: {
+    parser: usdc(),
+    readers: ['keeper'],
+    about: 'The same for all callers without an API key together.',
+    default: '1',
+  },
+  FACILITATOR_RESERVE_SECONDS: {
+    parser: integer(1, 3_600),
+    readers: ['keeper'],
+    about:
+      'For how long /verify keeps authorization and balance for its seller, who serves and then settles.',
+    default: '90',
+  },
+  FACILITATOR_FEE: {
+    parser: usdc(),
+    readers: ['keeper'],
+    about:
+      'What a provider owes for a payment settled by /settle, USDC: written down for its statement, charged nowhere.',
+    default: '0',
+  },
+  FACILITATOR_WINDOW_MS: {
+    parser: integer(0, 60_000),
+    readers: ['api', ...keepers],
+    about: 'How long /settle gathers payments for one transaction.',
+    default: '250',
+  },
+  FACILITATOR_TIMEOUT_MS: {
+    parser: integer(100, 80_000),
+    readers: ['keeper'],
+    about:
+      'After how long /settle answers settlement_pending; in x402 v1, which has no such answer, after 80 s.',
+    default: '40000',
+  },
 } satisfies Record<string, Variable>
 
 const indexer = {

@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { hashSecret } from '#ledger/apiKeys'
 import type { Database, Queryable } from '#ledger/database'
+import { newId } from '#ledger/identifiers'
 import { type Changer, changeRegistry } from '#ledger/registryChanges'
-import { newId } from '../identifiers.ts'
 
 /** An API key without its secret, which is shown once and never again. */
 export type ApiKey = {

@@ -1,6 +1,6 @@
 import postgres from 'postgres'
 import type { Queryable, Transaction } from '#ledger/database'
-import { newId } from '../identifiers.ts'
+import { newId } from '#ledger/identifiers'
 import { Refusal } from '../refusal.ts'
 import { parseRoute } from './routeTable.ts'
 

@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
 import type { Database } from '#ledger/database'
+import { isId } from '#ledger/identifiers'
 import { createCache } from '#process/cache'
-import { isId } from '../identifiers.ts'
 import { type Method, maxEndpoints } from './endpoints.ts'
 import { createRouteTable, parseRoute, type Route, type RouteTable } from './routeTable.ts'
 

@@ -1,5 +1,5 @@
 import type { Queryable } from '#ledger/database'
-import { newId } from '../identifiers.ts'
+import { newId } from '#ledger/identifiers'
 
 export type Provider = {
   providerId: string

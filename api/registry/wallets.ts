@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import type { Queryable } from '#ledger/database'
-import { newId } from '../identifiers.ts'
+import { newId } from '#ledger/identifiers'
 
 export type Wallet = {
   walletId: string

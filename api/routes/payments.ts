@@ -19,7 +19,13 @@ import {
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
-import { findPayment, type PaymentHalf, type PaymentRecord, voidPayment } from '../portal/queries/payments.ts'
+import {
+  findPayment,
+  type PaymentHalf,
+  type PaymentRecord,
+  paymentSources,
+  voidPayment,
+} from '../portal/queries/payments.ts'
 import { Refusal } from '../refusal.ts'
 
 const params = z.object({ paymentId })
@@ -41,8 +47,9 @@ export const payment = z
     paymentId,
     requestId,
     payment_status: z.enum(paymentStatuses),
-    providerId,
-    endpointId,
+    source: z.enum(paymentSources),
+    providerId: providerId.nullable(),
+    endpointId: endpointId.nullable(),
     network: networkName,
     testnet,
     asset: addressOut,
@@ -123,6 +130,7 @@ function toAnswer(found: PaymentRecord, network: Network, indexedBlock: bigint) 
     paymentId: found.paymentId,
     requestId: found.requestId,
     payment_status: found.status,
+    source: found.source,
     providerId: found.providerId,
     endpointId: found.endpointId,
     network: network.name,

@@ -31,6 +31,7 @@ import {
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import { paymentSources } from '../portal/queries/payments.ts'
 import { findProviderPayments, type ProviderPayment } from '../portal/queries/providerPayments.ts'
 
 /** What payments and failures are narrowed by. */
@@ -54,7 +55,8 @@ export const providerPayment = z
     paymentId,
     requestId,
     payment_status: z.enum(paymentStatuses),
-    endpointId,
+    source: z.enum(paymentSources),
+    endpointId: endpointId.nullable(),
     network: networkName,
     testnet,
     payer: addressOut,
@@ -139,6 +141,7 @@ export function toProviderPayment(payment: ProviderPayment) {
     paymentId: payment.paymentId,
     requestId: payment.requestId,
     payment_status: payment.status,
+    source: payment.source,
     endpointId: payment.endpointId,
     network: name,
     testnet,

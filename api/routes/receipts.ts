@@ -95,6 +95,12 @@ export function addReceiptRoutes(app: App, options: ReceiptRouteOptions): void {
     const signedAt = now()
     const payment = await fromIndex(findPayment(sql, c.req.valid('param').id, new Date(signedAt)))
     if (payment === undefined) throw new Refusal('unknown_payment')
+    const { providerId, endpointId } = payment
+    if (providerId === null || endpointId === null)
+      throw new Refusal(
+        'unknown_payment',
+        'A payment that came through the facilitator has no receipt of ours',
+      )
     const { network } = networks.ofChain(payment.chainId).served
     const head = await heads.require(payment.chainId)
 
@@ -104,7 +110,7 @@ export function addReceiptRoutes(app: App, options: ReceiptRouteOptions): void {
       blockNumber !== null &&
       blockNumber + BigInt(network.confirmations) <= head.blockNumber
     const claims = receiptClaims(
-      { ...payment, network, acceptedAt: payment.acceptedAt.getTime() },
+      { ...payment, providerId, endpointId, network, acceptedAt: payment.acceptedAt.getTime() },
       {
         issuer: settings.issuer,
         signedAt,

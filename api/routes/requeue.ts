@@ -1,10 +1,10 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Database } from '#ledger/database'
+import { isId } from '#ledger/identifiers'
 import { type RequeueOutcome, requeuePayment } from '#ledger/requeue'
 import type { App } from '../http/app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { paymentId } from '../http/wire.ts'
-import { isId } from '../identifiers.ts'
 import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { Refusal } from '../refusal.ts'
 

@@ -2,9 +2,12 @@ import { hash } from 'node:crypto'
 import type { Address, Hash } from 'viem'
 import type { PayerState } from '#chain/chainReads'
 import { keccak256 } from '#chain/keccak256'
+import { createAccept } from '#ledger/acceptance'
 import type { AcceptedAuthorization } from '#ledger/acceptPayments'
 import { checkSignatures, type SignatureCheckOptions } from '#ledger/checkSignatures'
 import type { Database } from '#ledger/database'
+import { newId } from '#ledger/identifiers'
+import { findPaymentOfRequest, findStoredPayment, type StoredPayment } from '#ledger/storedPayment'
 import { maxAmount } from '#protocol/amount'
 import type { Deployment } from '#protocol/deployments'
 import { BaseError, type ErrorCode } from '#protocol/errors'
@@ -12,13 +15,11 @@ import { type Network, networkByChainId } from '#protocol/networks'
 import { parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { splitterOf } from '#protocol/splitter'
 import { effectiveRate, splitPrice } from '#protocol/tier'
-import { newId } from '../identifiers.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
 import { receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
 import type { Offer } from '../registry/offers.ts'
-import { createAccept } from './acceptance.ts'
 import { boundNonces, checkPayment, type Presented } from './checkPayment.ts'
 import {
   findTerms,
@@ -28,7 +29,6 @@ import {
   type VerifyNetwork,
 } from './paymentTerms.ts'
 import type { ProviderCap } from './providerCap.ts'
-import { findPaymentOfRequest, findStoredPayment, type StoredPayment } from './storedPayment.ts'
 
 export type VerifyRequest = TermsRequest & {
   /** The provider's and the platform's, or one for both. */

@@ -9,10 +9,12 @@ import { responseHeaders } from '#process/responseHeaders'
 import { serveMetrics } from '#process/serveMetrics'
 import { BaseError } from '#protocol/errors'
 import type { Metrics } from '../metrics.ts'
+import { createFacilitator, type FacilitatorDependencies } from './facilitator/routes.ts'
 import { type SubmitDependencies, submitTransfers } from './submit.ts'
 
 export type AppDependencies = {
   submit: SubmitDependencies
+  facilitator: FacilitatorDependencies
   /** Proxies in front of this server, whose `X-Forwarded-For` is believed. */
   trustedProxies: number
   readiness: () => Promise<Readiness>
@@ -28,6 +30,7 @@ const mostBytes = 1_000_000
 /** The keeper's HTTP side: the facilitator, and what operators and their probes ask. */
 export function createApp({
   submit,
+  facilitator,
   trustedProxies,
   readiness,
   metrics,
@@ -55,6 +58,8 @@ export function createApp({
       return c.json(await submitTransfers(submit, parseJson(text), caller))
     },
   )
+
+  app.route('/', createFacilitator(facilitator))
 
   app.get('/healthz', (c) => c.json({ status: 'ok' }))
   app.get('/readyz', async (c) => {

@@ -123,7 +123,7 @@ async function store(
     const details = { transfer: index, paymentId: payment.paymentId }
     if (payment.isVoided) throw new BaseError('payment_voided', undefined, { details })
     // The nonce is spoken for: what was accepted is what gets settled.
-    if (payment.recipient !== transfer.to || payment.value !== transfer.value) {
+    if (payment.isReserved || payment.recipient !== transfer.to || payment.value !== transfer.value) {
       throw new BaseError('payment_replayed', undefined, { details })
     }
   }

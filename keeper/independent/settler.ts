@@ -94,6 +94,7 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
           token: served.token,
           feeRecipient: pending.feeRecipient,
           trigger: pending.trigger,
+          isSubmission: false,
         }
         if (!(await settleClaimed(context, wallet, journal.begin(batch, items)))) continue
         turns = [...turns, lane].slice(-rememberedTurns)

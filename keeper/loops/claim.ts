@@ -70,7 +70,7 @@ async function claimFirst(
 ): Promise<BatchRow | null | 'look again'> {
   let result: null | 'look again' = null
   for (const { lane, group, trigger, payments } of due) {
-    const isIsolated = lane === 'code' || lane === 'quarantined'
+    const isIsolated = lane === 'quarantined' || payments[0]?.hasCode === true
     const fit = lane === 'high_value' ? 1 : countThatFit(payments, isIsolated, batchGasCut)
     const { batch, unsettleable } = await claimPayments(
       context.sql,

@@ -48,6 +48,9 @@ export const checkpoints = [
   'before-submission-recorded',
   'after-submission-recorded',
   'before-submission-answer',
+  'after-verify-recorded',
+  'after-settle-recorded',
+  'before-settle-answer',
 ] as const
 export type CheckpointName = (typeof checkpoints)[number]
 

@@ -66,6 +66,7 @@ async function pushPayments(
     token: group.token,
     feeRecipient: group.feeRecipient,
     trigger,
+    isSubmission: false,
   }
   const { plan, drops } = await prepareItems(
     context,

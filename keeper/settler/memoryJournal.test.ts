@@ -17,6 +17,7 @@ test('behavior: a batch that finds the token paused closes the queue for a while
   const planned = {
     ...{ batchId: randomHex(32), token: randomHex(20), feeRecipient: randomHex(20) },
     trigger: 'count',
+    isSubmission: false,
   } as const
   const close = (drop: Drop) =>
     journal.begin(planned, [item]).close({ outcome: 'nothing_left', failure: 'deferred', drops: [drop] })

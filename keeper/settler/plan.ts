@@ -25,7 +25,7 @@ type DropReason =
   /** Nothing of this token moves at the moment. */
   | { item: BatchItem; reason: 'token_paused' }
 
-export type PlannedBatch = Pick<BatchRow, 'batchId' | 'token' | 'feeRecipient' | 'trigger'>
+export type PlannedBatch = Pick<BatchRow, 'batchId' | 'token' | 'feeRecipient' | 'trigger' | 'isSubmission'>
 
 /** @param shape `hasCode`: every authorization is budgeted with the most gas that it may use, so each is tried. */
 export type Plan = { entries: PlanEntry[]; shape: BatchShape; calldata: Hex; gas: bigint }

@@ -2,7 +2,7 @@ import type { Mined } from '#chain/receipts'
 import { type BatchRow, lockBatch, readWalletBatches, releaseItems, setBatchState } from '#ledger/batches'
 import type { Queryable } from '#ledger/database'
 import { recordFailure } from '#ledger/failures'
-import { addGasCost, readGasCost } from '#ledger/gasCosts'
+import { addFacilitatorCost, addGasCost, readGasCost } from '#ledger/gasCosts'
 import { type BatchItem, readBatchItems } from '#ledger/items'
 import { type Lease, pauseWallet, requireLease } from '#ledger/leases'
 import { quarantinePayers, quarantinePayments } from '#ledger/quarantine'
@@ -120,6 +120,7 @@ async function saveMined(
     await Promise.all([
       markMined(tx, hash, { blockNumber, blockHash, succeeded: status === 'success' }),
       addGasCost(tx, row.chainId, now(), cost),
+      addFacilitatorCost(tx, row.id, now(), cost),
       // Of payments whose failure the mined batch's own report shows, more is said when that is concluded.
       quarantinePayers(tx, row, payersOf(verdict.failed.map(({ item }) => item))),
     ])

@@ -46,7 +46,7 @@ export async function settleClaimed(
   }
   const { plan, drops } = prepared
   // Through POST /submit all that was asked for is settled, or nothing.
-  const report = batch.trigger === 'direct' ? reportDrops(items, drops) : []
+  const report = batch.isSubmission ? reportDrops(items, drops) : []
   if (!plan || report.length > 0) {
     await open.close({ outcome: 'nothing_left', failure: failureOf(report), report, drops })
     log.info({ batch: batch.batchId, dropped: drops.length }, 'nothing of the batch can be settled now')

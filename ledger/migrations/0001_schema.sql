@@ -105,7 +105,7 @@ create table payer (
   chain_id integer not null,
   token address not null,
   address address not null,
-  accepted_total numeric(78, 0) not null default 0, -- of all its payments ever, both halves; never shrinks
+  accepted_total numeric(78, 0) not null default 0, -- of all its payments ever, both halves; only lapsed reservations leave it
   -- Transactions in which a payment of its failed that its simulation had let pass (ledger/quarantine.ts).
   mined_failures smallint not null default 0,
   first_seen_at timestamptz not null default now(),
@@ -116,8 +116,10 @@ create table payment (
   id text primary key check (octet_length(id) = 36 and 'pay_' || encode(decode(substr(id, 5), 'hex'), 'hex') = id),
   request_id text not null unique -- one challenge buys once
     check (octet_length(request_id) = 36 and 'req_' || encode(decode(substr(request_id, 5), 'hex'), 'hex') = request_id),
-  provider_id text not null references provider,
-  endpoint_id text not null references endpoint,
+  -- gateway: accepted by /verify of the api. facilitator: by x402's /verify or /settle of the keeper.
+  source text not null default 'gateway' check (source in ('gateway', 'facilitator')),
+  provider_id text references provider,
+  endpoint_id text references endpoint,
   chain_id integer not null,
   token address not null,
   payer address not null,
@@ -133,12 +135,13 @@ create table payment (
   tier text not null,
   effective_rate text not null,
   resource text not null,
-  receipt text not null,                -- the JWS that the buyer got
+  receipt text,                         -- the JWS that the buyer got
   idempotency_key text,
   released_at timestamptz,              -- its presentation ended without a verdict: one later presentation may take it over
   request_hash bytea not null,          -- SHA-256 of the request: same key and same hash get the same answer
   challenged_at timestamptz not null,
   accepted_at timestamptz not null,
+  due_at timestamptz,                   -- since when POST /settle waits for it
   attempts smallint not null default 0 check (attempts between 0 and 6),
   first_failed_at timestamptz,
   next_attempt_at timestamptz,
@@ -149,12 +152,17 @@ create table payment (
   lookup_requested_at timestamptz,                -- a half is used on chain but not indexed: the evidence loop looks up by whom
   spent_block bigint,                   -- nothing of it was left to settle as of this block; null: something is
   concluded_at timestamptz,             -- both halves are over, and final on chain
-  is_claimed boolean not null default false, -- is in an open batch; kept by triggers on batch_item, for the indexes below
+  -- Is in an open batch (kept by triggers on batch_item, for the indexes below), or reserved (see facilitation).
+  is_claimed boolean not null default false,
   quarantined boolean not null default false, -- is settled apart from the others (ledger/quarantine.ts)
   -- Null: not in the providers' sums. Else what went in, as bits: 1 the provider's half arrived, 2 the fee's, 4 voided.
   summarised smallint check (summarised between 0 and 7),
   foreign key (chain_id, token, payer) references payer,
-  check (voided_at is null or published_at is null)
+  check (voided_at is null or published_at is null),
+  check (case source
+    when 'gateway' then provider_id is not null and endpoint_id is not null and receipt is not null and due_at is null
+    else endpoint_id is null and receipt is null and fee_amount = 0
+  end)
 );
 
 -- The queue is read by indexes alone, so its length makes no difference to how fast a batch is claimed.
@@ -181,6 +189,10 @@ create index payment_greatest on payment (chain_id, token, fee_recipient, (provi
   where concluded_at is null and failed_at is null and voided_at is null and spent_block is null
     and not is_claimed and next_attempt_at is null
     and not quarantined and provider_amount + fee_amount >= 1000000;
+-- What a caller of POST /settle waits for: what runs out first goes first.
+create index payment_due on payment (chain_id, token, fee_recipient, payer_has_code, valid_before)
+  where due_at is not null and concluded_at is null and failed_at is null and voided_at is null and spent_block is null
+    and not is_claimed and next_attempt_at is null and not quarantined;
 create index payment_quarantined on payment (chain_id, token, fee_recipient, payer, accepted_at)
   where concluded_at is null and failed_at is null and voided_at is null and spent_block is null and not is_claimed and quarantined;
 -- Retries and deferred payments, by when they come back.
@@ -194,6 +206,25 @@ create index payment_unconcluded_expiry on payment (chain_id, valid_before)
 create index payment_spent on payment (chain_id, spent_block) where spent_block is not null;
 create index payment_spent_open on payment (chain_id)
   where spent_block is not null and concluded_at is null and failed_at is null;
+
+-- Of payments that came through x402's facilitator: by whom, and how far it was answered.
+--
+-- POST /verify reserves: it stores the payment as it is, out of everybody's reach (is_claimed, no provider), so that
+-- authorization and balance are taken by the same constraints as any other's. POST /settle makes it due, or the
+-- reservation lapses and the payment is deleted.
+create table facilitation (
+  payment_id text primary key references payment on delete cascade,
+  provider_id text references provider, -- whose API key came along; null: none did
+  payer address not null,
+  payment_identifier text check (payment_identifier ~ '^[A-Za-z0-9_-]{16,128}$'),
+  fee usdc_amount not null default 0,   -- what the provider owes us for it; charged nowhere
+  reserved_until timestamptz,           -- null: POST /settle came
+  answered_at timestamptz,              -- when POST /settle said that it is settled: said once
+  is_costed boolean not null default false -- its share of a transaction's gas is in facilitator_cost
+);
+create unique index facilitation_identifier on facilitation (payer, payment_identifier) where payment_identifier is not null;
+create index facilitation_open on facilitation (provider_id) where not is_costed;
+create index facilitation_reserved on facilitation (reserved_until) where reserved_until is not null;
 
 -- Debts that the operator gave up (npx tollkeeper payer forgive).
 create table forgiven_debt (
@@ -219,7 +250,8 @@ create index payment_partial on payment (provider_id, accepted_at desc, id desc)
 create index payment_troubled on payment (provider_id, accepted_at desc, id desc)
   where first_failed_at is not null and (concluded_at is null or failed_at is not null);
 create index payment_unsummarised on payment (provider_id, accepted_at) where summarised is null;
-create index payment_to_summarise on payment (concluded_at) where summarised is null and concluded_at is not null;
+create index payment_to_summarise on payment (concluded_at)
+  where summarised is null and concluded_at is not null and provider_id is not null;
 
 -- One row an authorization. The unique key refuses a replay, whatever the code does.
 create table signed_authorization (
@@ -258,6 +290,14 @@ create table gas_cost (
   day date not null,
   cost numeric(78, 0) not null,
   primary key (chain_id, day)
+);
+
+-- What the facilitator's payments cost of it, by whose API key came along (null: all callers without one).
+create table facilitator_cost (
+  provider_id text references provider,
+  day date not null,
+  cost numeric(78, 0) not null,
+  unique nulls not distinct (provider_id, day)
 );
 
 -- Why batches of a network wait beyond what may be spent on gas (keeper/settler/ceiling.ts); over once it is past.
@@ -304,6 +344,7 @@ create table submission (
   report jsonb,                     -- what was said of each transfer then (ledger/transferReports.ts)
   check (tx_hash is null or batch_id is null)
 );
+create index submission_batch on submission (batch_id) where batch_id is not null;
 create index submission_waiting on submission (chain_id, id) where batch_id is null and tx_hash is null and failure_code is null;
 
 create table submission_payment (
@@ -664,7 +705,7 @@ create table revenue (
   provider_id text not null references provider,
   period text not null check (period in ('hour', 'day', 'month')), -- UTC
   starts_at timestamptz not null, -- payments belong to the period in which they were accepted
-  endpoint_id text not null references endpoint,
+  endpoint_id text references endpoint, -- null: came through the facilitator
   chain_id integer not null,
   payee address not null,
   payments integer not null,      -- without voided ones
@@ -676,7 +717,7 @@ create table revenue (
   settled_net numeric(78, 0) not null,
   settled_fee numeric(78, 0) not null,
   failed_net numeric(78, 0) not null,
-  primary key (provider_id, period, starts_at, endpoint_id, chain_id, payee)
+  unique nulls not distinct (provider_id, period, starts_at, endpoint_id, chain_id, payee)
 );
 
 -- For the top payers: a row for all time, and one for each month and day, UTC.
@@ -730,7 +771,7 @@ begin
     and r.period in ('hour', 'day', 'month')
     and r.starts_at in (date_trunc('hour', old.accepted_at, 'UTC'), date_trunc('day', old.accepted_at, 'UTC'),
       date_trunc('month', old.accepted_at, 'UTC'))
-    and r.endpoint_id = old.endpoint_id and r.chain_id = old.chain_id and r.payee = old.payee;
+    and r.endpoint_id is not distinct from old.endpoint_id and r.chain_id = old.chain_id and r.payee = old.payee;
   update payer_revenue r set
     payments = r.payments - share.payments,
     gross = r.gross - share.gross,
@@ -784,7 +825,8 @@ create table registration_count (
 --
 -- Concurrent calls can't deadlock: payers are locked first, in order, and payments are inserted in order of request_id.
 --
--- Returns only the refused ones: 'over_limit', or 'replayed' (its challenge or an authorization is already stored).
+-- Returns only the refused ones: 'over_limit', or 'replayed' (its challenge, payment identifier or an authorization is
+-- already stored).
 create function accept_payments(given json) returns table (refused_id text, reason text) language plpgsql as $$
 declare
   candidate record;
@@ -812,18 +854,20 @@ begin
       payer_has_code boolean, price numeric, tier text, effective_rate text, resource text, receipt text,
       idempotency_key text, request_hash text, challenged_at float8, accepted_at float8,
       payee text, fee_recipient text, splitter text, provider_amount numeric, fee_amount numeric, valid_before bigint,
-      authorizations json
+      authorizations json, due_at float8, facilitation json
     )
     where g.id <> all (over_limit)
     order by g.request_id
   ), inserted as (
     insert into payment (id, request_id, provider_id, endpoint_id, chain_id, token, payer, payer_has_code, payee,
       fee_recipient, splitter, provider_amount, fee_amount, valid_before, price, tier, effective_rate, resource, receipt,
-      idempotency_key, request_hash, challenged_at, accepted_at)
+      idempotency_key, request_hash, challenged_at, accepted_at, source, due_at, is_claimed)
     select id, request_id, provider_id, endpoint_id, chain_id, token, payer, payer_has_code, payee,
       fee_recipient, splitter, provider_amount, fee_amount, valid_before, price, tier,
       effective_rate, resource, receipt, idempotency_key, decode(request_hash, 'hex'),
-      to_timestamp(challenged_at / 1000), to_timestamp(accepted_at / 1000)
+      to_timestamp(challenged_at / 1000), to_timestamp(accepted_at / 1000),
+      case when facilitation is null then 'gateway' else 'facilitator' end, to_timestamp(due_at / 1000),
+      facilitation is not null and due_at is null
     from fitting
     on conflict do nothing
     returning id
@@ -838,10 +882,29 @@ begin
       valid_after bigint, valid_before bigint, nonce text, signature text, accepted_block bigint)
     on conflict do nothing
     returning payment_id
+  ), facilitated as (
+    insert into facilitation (payment_id, provider_id, payer, payment_identifier, fee, reserved_until)
+    select id, given.provider_id, fitting.payer, given.payment_identifier, given.fee, to_timestamp(given.reserved_until / 1000)
+    from fitting
+    join inserted using (id)
+    cross join lateral json_to_record(facilitation) as given (provider_id text, payment_identifier text, fee numeric,
+      reserved_until float8)
+    where facilitation is not null
+    on conflict do nothing
+    returning payment_id
   )
   select array_agg(f.id) into replayed
   from fitting f
-  where (select count(*) from signed s where s.payment_id = f.id) < json_array_length(f.authorizations);
+  where (select count(*) from signed s where s.payment_id = f.id) < json_array_length(f.authorizations)
+    or f.facilitation is not null and (
+      not exists (select from facilitated where payment_id = f.id)
+      -- POST /submit is settling it.
+      or exists (
+        select from json_to_recordset(f.authorizations) as a (nonce text)
+        join transfer t on t.chain_id = f.chain_id and t.token = f.token and t.authorizer = f.payer and t.nonce = a.nonce
+        join submission s on s.id = t.submission_id and s.failure_code is null
+      )
+    );
 
   if replayed is not null then
     -- Where only the authorization was known, the payment itself was inserted.
@@ -861,5 +924,33 @@ begin
     select unnest(over_limit), 'over_limit'
     union all
     select unnest(replayed), 'replayed';
+end
+$$;
+
+-- Deletes reservations that lapsed, as if they had never been. Payers are locked first, as by accept_payments.
+create function release_reservations(before timestamptz, of_payer text default null) returns bigint language plpgsql as $$
+declare
+  released bigint;
+begin
+  perform from payer
+    where (chain_id, token, address) in (
+      select p.chain_id, p.token, p.payer from facilitation f join payment p on p.id = f.payment_id
+      where f.reserved_until < before and (of_payer is null or f.payer = of_payer)
+    )
+    order by chain_id, token, address for update;
+  with lapsed as (
+    select payment_id from facilitation
+    where reserved_until < before and (of_payer is null or payer = of_payer)
+    for update skip locked
+  ), deleted as (
+    delete from payment where id in (select payment_id from lapsed)
+    returning chain_id, token, payer, provider_amount
+  ), subtracted as (
+    update payer p set accepted_total = p.accepted_total - d.total
+    from (select chain_id, token, payer, sum(provider_amount) as total from deleted group by 1, 2, 3) d
+    where p.chain_id = d.chain_id and p.token = d.token and p.address = d.payer
+  )
+  select count(*) into released from deleted;
+  return released;
 end
 $$;

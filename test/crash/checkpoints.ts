@@ -7,4 +7,5 @@ export function stretch(first: CheckpointName, last: CheckpointName): Checkpoint
 
 /** Where only a keeper comes that is somebody's facilitator, or has one: facilitator.test.ts. */
 export const ofSubmissions = stretch('before-submission-recorded', 'before-submission-answer')
+export const ofX402 = stretch('after-verify-recorded', 'before-settle-answer')
 export const ofPushes = stretch('before-push', 'after-push')

@@ -16,7 +16,7 @@ import {
 import { findBreaches, findMisplaced, findUnknownTransactions, watchBroadcasts } from '../support/ledger.ts'
 import { until } from '../support/until.ts'
 import { sendDirectly } from '../support/usdc.ts'
-import { ofPushes, ofSubmissions, stretch } from './checkpoints.ts'
+import { ofPushes, ofSubmissions, ofX402, stretch } from './checkpoints.ts'
 import { death, isAlive, killAll, startChild } from './children.ts'
 import type { CrashingKeeperOptions, Turn } from './crashingKeeper.ts'
 
@@ -198,6 +198,7 @@ test('args: each checkpoint of the keeper is died at, here or in facilitator.tes
     ...scenes.flatMap((scene) => scene.checkpoints),
     ...ofSubmissions,
     ...ofPushes,
+    ...ofX402,
     'after-push-recorded',
   ])
   expect(checkpoints.filter((name) => !covered.has(name))).toEqual([])

@@ -85,14 +85,14 @@ export async function startKeeperStack(
   await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
   const indexer = await startIndexer({
     databaseUrl,
-    rpcUrls: { localhost: indexRpcUrl ?? chain.url },
+    rpcUrls: { [chain.network]: indexRpcUrl ?? chain.url },
     platformWallets: [platformWallet],
     deploymentsFile,
   })
-  const deployment = chain.deployments.localhost
+  const deployment = chain.deployments[chain.network]
   if (!deployment) throw new Error('the local chain has no deployment')
   const [served] = await openServedNetworks([
-    { network: networks.localhost, deployment, rpcUrls: [chain.url] },
+    { network: networks[chain.network], deployment, rpcUrls: [chain.url] },
   ])
   if (!served) throw new Error('the local chain is not served')
   await indexer.ready

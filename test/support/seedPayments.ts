@@ -1,7 +1,7 @@
 import type { Address, Hex } from 'viem'
-import { type IdPrefix, newId } from '#api/identifiers'
 import { type AcceptedAuthorizations, acceptPayments, type Candidate } from '#ledger/acceptPayments'
 import type { Database } from '#ledger/database'
+import { type IdPrefix, newId } from '#ledger/identifiers'
 import { randomHex } from './usdc.ts'
 
 const seedToken: Address = `0x${'ab'.repeat(20)}`

@@ -4,6 +4,10 @@ import { type HalfState, halves } from '#ledger/halves'
 import { paymentStatus } from '#ledger/paymentStatus'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 
+/** Whether the gateway's /verify accepted it, or x402's facilitator. */
+export const paymentSources = ['gateway', 'facilitator'] as const
+export type PaymentSource = (typeof paymentSources)[number]
+
 export type PaymentHalf = {
   state: HalfState
   recipient: Address
@@ -20,8 +24,11 @@ export type PaymentHalf = {
 export type PaymentRecord = {
   paymentId: string
   requestId: string
-  providerId: string
-  endpointId: string
+  source: PaymentSource
+  /** Null: of a facilitator's caller without an API key. */
+  providerId: string | null
+  /** Null: came through the facilitator. */
+  endpointId: string | null
   chainId: number
   token: Address
   payer: Address
@@ -60,7 +67,7 @@ export async function findPayment(
 ): Promise<PaymentRecord | undefined> {
   const [[row], found] = await Promise.all([
     sql<Row[]>`
-      select id as "paymentId", request_id as "requestId", provider_id as "providerId", endpoint_id as "endpointId",
+      select id as "paymentId", request_id as "requestId", source, provider_id as "providerId", endpoint_id as "endpointId",
         chain_id as "chainId", token, payer, resource, tier, effective_rate as "effectiveRate",
         accepted_at as "acceptedAt", attempts, next_attempt_at as "nextAttemptAt", failure_code as "failureCode",
         failed_at as "failedAt", voided_at as "voidedAt", payee, fee_recipient as "feeRecipient",
@@ -70,7 +77,7 @@ export async function findPayment(
           where item.payment_id = payment.id and item.active and batch.state not in ('claimed', 'closed')
         ) as "isSettling"
       from payment
-      where id = ${paymentId}`,
+      where id = ${paymentId} and (source = 'gateway' or due_at is not null)`,
     sql<(PaymentHalf & { half: 0 | 1 })[]>`
       select half, state, recipient, value, valid_before as "validBefore", nonce, tx_hash as "txHash",
         log_index as "logIndex", block_number as "blockNumber", block_hash as "blockHash"
@@ -106,7 +113,7 @@ export async function voidPayment(
   { paymentId, providerId, now }: { paymentId: string; providerId: string; now: Date },
 ): Promise<VoidOutcome> {
   return sql.begin(async (tx): Promise<VoidOutcome> => {
-    const [payment] = await tx<{ providerId: string; voidedAt: Date | null; isTaken: boolean }[]>`
+    const [payment] = await tx<{ providerId: string | null; voidedAt: Date | null; isTaken: boolean }[]>`
       select provider_id as "providerId", voided_at as "voidedAt",
         published_at is not null or concluded_at is not null as "isTaken"
       from payment where id = ${paymentId} for update`

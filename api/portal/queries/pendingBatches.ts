@@ -52,6 +52,8 @@ export function createPendingBatches(sql: Database) {
     for (const due of await readDueBatches({ settings, from, page, now })) {
       // They may cost whoever settles them gas for nothing, and it isn't strangers who let them in.
       if (due.lane === 'quarantined') continue
+      // Somebody waits for these, and may give them up: what is published can't be.
+      if (due.lane === 'facilitator') continue
       const payments = due.trigger === 'high_value' ? due.payments.slice(0, 1) : due.payments
       const ids = payments.map(({ id }) => id)
       await publish(due.group.feeRecipient, due.trigger, ids)

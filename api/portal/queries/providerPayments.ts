@@ -3,12 +3,15 @@ import type { Database, Queryable } from '#ledger/database'
 import { bothHalves, type HalfState } from '#ledger/halves'
 import { paymentStatus } from '#ledger/paymentStatus'
 import type { PaymentStatus } from '#protocol/paymentStatus'
+import type { PaymentSource } from './payments.ts'
 
 export type ProviderPayment = {
   paymentId: string
   requestId: string
   status: PaymentStatus
-  endpointId: string
+  source: PaymentSource
+  /** Null: came through the facilitator. */
+  endpointId: string | null
   chainId: number
   payer: Address
   payTo: Address
@@ -187,7 +190,7 @@ async function readPayments(
   const { providerId, endpointId, chainId, payer, from, to, txHash, after } = filters
   return sql<Row[]>`
     with page as materialized (
-      select id, request_id, endpoint_id, chain_id, payer, payee, splitter, provider_amount, fee_amount, tier, resource,
+      select id, request_id, source, endpoint_id, chain_id, payer, payee, splitter, provider_amount, fee_amount, tier, resource,
         accepted_at, attempts, next_attempt_at, failure_code, failed_at, voided_at, valid_before, concluded_at,
         row_number() over (order by p.accepted_at desc, p.id desc) = ${limit} as is_last
       from payment p
@@ -202,7 +205,7 @@ async function readPayments(
       order by p.accepted_at desc, p.id desc
       limit ${limit}
     )
-    select p.id as "paymentId", p.request_id as "requestId", p.endpoint_id as "endpointId", p.chain_id as "chainId",
+    select p.id as "paymentId", p.request_id as "requestId", p.source, p.endpoint_id as "endpointId", p.chain_id as "chainId",
       p.payer, p.payee as "payTo", p.provider_amount as "providerAmount", p.fee_amount as "feeAmount", p.tier, p.resource,
       p.accepted_at as "acceptedAt", p.attempts, p.next_attempt_at as "nextAttemptAt",
       p.failure_code as "failureCode", p.failed_at as "failedAt", p.voided_at as "voidedAt",

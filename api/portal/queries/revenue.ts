@@ -64,7 +64,8 @@ function grouping(sql: Queryable, groupBy: RevenueGroup) {
     wallet: sql`null::text`,
     key: sql`''`,
   }
-  if (groupBy === 'endpoint') return { ...none, endpointId: sql`endpoint_id`, key: sql`endpoint_id` }
+  if (groupBy === 'endpoint')
+    return { ...none, endpointId: sql`endpoint_id`, key: sql`coalesce(endpoint_id, '')` }
   if (groupBy === 'network') return { ...none, chainId: sql`chain_id`, key: sql`chain_id::text` }
   if (groupBy === 'wallet') {
     return { ...none, chainId: sql`chain_id`, wallet: sql`payee::text`, key: sql`chain_id || ':' || payee` }

@@ -27,6 +27,7 @@ export async function summarisePayments(sql: Database, { limit }: { limit: numbe
     // Locked and read by two statements: the second one's snapshot is as young as the lock.
     const taken = await tx<{ id: string }[]>`
       select p.id from payment p where p.summarised is null and p.concluded_at is not null
+        and p.provider_id is not null
         and not exists (
           select from ${halves(tx)} h
           where h.payment_id = p.id and ${isUndecided(tx)}

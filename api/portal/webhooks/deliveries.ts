@@ -1,5 +1,5 @@
 import type { Database, Queryable } from '#ledger/database'
-import { newId } from '../../identifiers.ts'
+import { newId } from '#ledger/identifiers'
 import { lifetimeMs, pauseMs } from './backoff.ts'
 import type { WebhookEvent } from './events.ts'
 

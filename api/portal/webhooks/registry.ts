@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import type { Queryable } from '#ledger/database'
-import { newId } from '../../identifiers.ts'
+import { newId } from '#ledger/identifiers'
 import type { WebhookEvent } from './events.ts'
 
 /** How long the secret before stays good once it was rotated. */

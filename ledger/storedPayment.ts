@@ -1,5 +1,5 @@
 import type { Address, Hex } from 'viem'
-import type { Database } from '#ledger/database'
+import type { Database } from './database.ts'
 
 /** What is needed to answer a request that was answered before. */
 export type StoredPayment = {

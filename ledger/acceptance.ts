@@ -1,10 +1,10 @@
-import { acceptPayments, type Candidate, type Verdict } from '#ledger/acceptPayments'
-import type { Database } from '#ledger/database'
-import type { Allowance, Payers } from '#ledger/payers'
 import { failedDependency, isRowFault } from '#process/dependencies'
 import { createGroupCommit } from '#process/groupCommit'
 import { formatUsdc } from '#protocol/amount'
-import { Refusal } from '../refusal.ts'
+import { BaseError } from '#protocol/errors'
+import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
+import type { Database } from './database.ts'
+import type { Allowance, Payers } from './payers.ts'
 import { findPaymentOfRequest } from './storedPayment.ts'
 
 // Small groups, several under way: one prepares, one waits for the disk, and clients don't all wait for the same one.
@@ -14,7 +14,7 @@ const groupsInFlight = 3
 /**
  * Stores a candidate and reserves its payer's balance for it.
  *
- * @throws {Refusal} `payer_in_debt`, `payer_quarantined`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or `payer_limit_exceeded`;
+ * @throws {BaseError} `payer_in_debt`, `payer_quarantined`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or `payer_limit_exceeded`;
  * `index_behind` where the index can't tell.
  */
 export type Accept = (candidate: Candidate, payers: Payers) => Promise<Exclude<Verdict, 'over_limit'>>
@@ -65,25 +65,25 @@ function covers({ limit, available, unsettled, debt, blockedBy }: Allowance, nee
   return limit === null || unsettled + needed <= available
 }
 
-function refusalFor(allowance: Allowance, needed: bigint): Refusal {
+function refusalFor(allowance: Allowance, needed: bigint): BaseError {
   const { by, available, unsettled, debt, blockedBy, isIndexed } = allowance
-  if (blockedBy !== undefined) return new Refusal(blockedBy)
+  if (blockedBy !== undefined) return new BaseError(blockedBy)
   if (debt > 0n) {
-    return new Refusal(
+    return new BaseError(
       'payer_in_debt',
       `${formatUsdc(debt)} USDC of payments that were served are owed: they were cancelled, or could not be settled`,
       { details: { debt: debt.toString() } },
     )
   }
   // Without the index, what settled long ago counts as owed: only a balance that is too low by itself is certain.
-  if (!isIndexed && needed <= available) return new Refusal('index_behind')
+  if (!isIndexed && needed <= available) return new BaseError('index_behind')
   const details = {
     needed: needed.toString(),
     [by === 'cap' ? 'cap' : 'balance']: available.toString(),
     unsettled: unsettled.toString(),
   }
-  if (by === 'cap') return new Refusal('payer_limit_exceeded', undefined, { details })
-  return new Refusal(
+  if (by === 'cap') return new BaseError('payer_limit_exceeded', undefined, { details })
+  return new BaseError(
     'insufficient_balance',
     `Insufficient USDC balance: ${formatUsdc(available)} USDC there, ${formatUsdc(unsettled)} of it promised, ` +
       `${formatUsdc(needed)} needed`,

@@ -1,0 +1,91 @@
+import type { Address } from 'viem'
+import { createChainReads } from '#chain/chainReads'
+import { checkSignaturesHere } from '#chain/payerSignatures'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { createAccept } from '#ledger/acceptance'
+import type { Database } from '#ledger/database'
+import { createPayers } from '#ledger/payers'
+import type { Checkpoint, KeeperSettings } from '../../loops/context.ts'
+import { createGasBudget } from './gasBudget.ts'
+import type { FacilitatorSettings } from './reserve.ts'
+import type { FacilitatorDependencies } from './routes.ts'
+
+const defaultFacilitatorSettings: FacilitatorSettings = {
+  isOpen: false,
+  reserveMs: 90_000,
+  timeoutMs: 40_000,
+  fee: 0n,
+  budgets: { keyed: 5_000_000n, keyless: 1_000_000n },
+}
+
+/** The nonce of each payment is asked about anyway: its payer's balance comes with the same call. */
+const balanceTtlMs = 1_000
+const contractTimeoutMs = 2_000
+
+export type FacilitatorOptions = {
+  database: Database
+  networks: readonly ServedNetwork[]
+  /** The wallets that pay the gas. */
+  accounts: readonly { address: Address }[]
+  platformWallets: readonly Address[]
+  settings: KeeperSettings
+  facilitator?: Partial<FacilitatorSettings>
+  now: () => Date
+  checkpoint?: Checkpoint
+}
+
+/** What the facilitator works with; `wake` tells the keeper's workers that there is something to do. */
+export function createFacilitatorDependencies(
+  {
+    database,
+    networks,
+    accounts,
+    platformWallets,
+    settings,
+    facilitator,
+    now,
+    checkpoint = () => {},
+  }: FacilitatorOptions,
+  wake: () => void,
+): FacilitatorDependencies {
+  const [platformWallet] = platformWallets
+  if (platformWallet === undefined) throw new TypeError('A keeper needs a platform wallet')
+  const clock = () => now().getTime()
+  const effective = { ...defaultFacilitatorSettings, ...facilitator }
+  let isWaking = false
+  return {
+    sql: database,
+    networks: new Map(
+      networks.map((served) => {
+        const reads = createChainReads(served)
+        const options = { database, checkBalance: true, caps: { payer: null, newPayer: null }, balanceTtlMs }
+        const payers = createPayers(served, reads, { ...options, now: clock })
+        return [served.network.chainId, { served, reads, payers }]
+      }),
+    ),
+    accept: createAccept(database),
+    payerSignatures: checkSignaturesHere,
+    contractTimeoutMs,
+    platformWallet,
+    settings: effective,
+    gasBudget: createGasBudget({
+      sql: database,
+      budgets: effective.budgets,
+      prices: settings,
+      from: platformWallet,
+      now,
+    }),
+    signers: settings.facilitatorUrl === null ? accounts.map(({ address }) => address) : [],
+    windowMs: settings.triggers.windowMs,
+    wakeIn(ms) {
+      if (isWaking) return
+      isWaking = true
+      setTimeout(() => {
+        isWaking = false
+        wake()
+      }, ms).unref()
+    },
+    checkpoint,
+    now,
+  }
+}

@@ -1,0 +1,221 @@
+import type { Address } from 'viem'
+import type { ChainReads } from '#chain/chainReads'
+import type { PayerSignatures } from '#chain/payerSignatures'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import type { createAccept } from '#ledger/acceptance'
+import type { Facilitation } from '#ledger/acceptPayments'
+import { checkSignatures } from '#ledger/checkSignatures'
+import type { Database } from '#ledger/database'
+import { findByPaymentIdentifier, findFacilitated, releaseReservations } from '#ledger/facilitations'
+import { newId } from '#ledger/identifiers'
+import type { Payers } from '#ledger/payers'
+import { settleMarginSeconds } from '#ledger/settleMargin'
+import { BaseError } from '#protocol/errors'
+import { minimumPrice, splitPrice } from '#protocol/tier'
+import type { GasBudget, GasBudgets } from './gasBudget.ts'
+import { duplicateSettlement, InvalidPayment, reasonOf, wrongRecipient, wrongValue } from './reasons.ts'
+import type { FacilitatorRequest } from './request.ts'
+
+export type FacilitatorSettings = {
+  /** Whether requests without an API key are taken. */
+  isOpen: boolean
+  /** How long a verified payment is kept for its seller. */
+  reserveMs: number
+  /** After how long POST /settle answers settlement_pending. */
+  timeoutMs: number
+  /** What a provider owes for a payment, USDC base units. */
+  fee: bigint
+  /** What gas may cost a UTC day, USDC base units: of one API key, and of all callers without one together. */
+  budgets: GasBudgets
+}
+
+/** A network, and what is remembered of its payers. */
+export type FacilitatorNetwork = { served: ServedNetwork; reads: ChainReads; payers: Payers }
+
+export type ReserveContext = {
+  sql: Database
+  networks: ReadonlyMap<number, FacilitatorNetwork>
+  accept: ReturnType<typeof createAccept>
+  payerSignatures: PayerSignatures
+  /** How long a contract wallet may take to answer. */
+  contractTimeoutMs: number
+  /** Whom fees would go to; here there are none, and it only says with what else a payment may share a batch. */
+  platformWallet: Address
+  gasBudget: GasBudget
+  settings: FacilitatorSettings
+  now: () => Date
+}
+
+/** Whose API key came along; null: none did. */
+export type FacilitatorCaller = { providerId: string | null }
+
+/** The standard's own margin, and ours for the transaction. */
+const leastValiditySeconds = settleMarginSeconds + 6
+
+/**
+ * Verifies a payment and stores it: reserved for its seller, or due at once.
+ *
+ * @returns its id; null where another payment holds its authorization or its payment identifier.
+ * @throws {InvalidPayment|BaseError} the first thing that is wrong.
+ */
+export async function reserve(
+  context: ReserveContext,
+  request: FacilitatorRequest,
+  caller: FacilitatorCaller,
+  mode: 'reserved' | 'due',
+): Promise<string | null> {
+  const now = context.now().getTime()
+  checkTerms(request, Math.floor(now / 1000))
+  const { served, authorization, resource, paymentIdentifier } = request
+  const network = context.networks.get(served.network.chainId)
+  if (!network) throw new Error(`${served.network.name} is served without its payers`)
+  const { hasCode, acceptedBlock } = await checkChain(context, network, request, caller)
+  const { providerId } = caller
+  await context.gasBudget.require(served, providerId)
+  const { from, to, value, validBefore } = authorization
+  const id = newId('pay')
+  const facilitation: Facilitation = {
+    providerId,
+    paymentIdentifier,
+    fee: providerId === null ? 0n : context.settings.fee,
+    reservedUntil:
+      mode === 'due'
+        ? null
+        : Math.min(now + context.settings.reserveMs, (Number(validBefore) - settleMarginSeconds) * 1000),
+  }
+  const candidate = {
+    id,
+    requestId: newId('req'),
+    providerId: mode === 'due' ? providerId : null,
+    endpointId: null,
+    chainId: served.network.chainId,
+    token: served.token,
+    payer: from,
+    payerHasCode: hasCode,
+    payee: to,
+    feeRecipient: context.platformWallet,
+    providerAmount: value,
+    feeAmount: 0n,
+    splitter: null,
+    authorizations: [{ ...authorization, recipient: to, acceptedBlock }] as [
+      Omit<typeof authorization, 'from' | 'to'> & { recipient: Address; acceptedBlock: bigint | null },
+    ],
+    price: value,
+    tier: value < minimumPrice ? 'ultra-micro' : splitPrice(value).tier,
+    effectiveRate: '0',
+    resource,
+    receipt: null,
+    idempotencyKey: null,
+    requestHash: request.hash,
+    challengedAt: now,
+    acceptedAt: now,
+    facilitation,
+    limit: null,
+  }
+  const accept = () => context.accept(candidate, network.payers)
+  let verdict = await accept().catch(async (error: unknown) => {
+    const isShort = error instanceof BaseError && error.code === 'insufficient_balance'
+    if (!isShort || (await releaseReservations(context.sql, context.now(), from)) === 0) throw error
+    network.payers.forget(from)
+    return accept()
+  })
+  if (verdict === 'replayed' && (await releaseReservations(context.sql, context.now(), from)) > 0) {
+    verdict = await accept()
+  }
+  if (verdict !== 'accepted') return null
+  context.gasBudget.add(providerId)
+  return id
+}
+
+/** Everything that needs nothing but the request. */
+function checkTerms(
+  { version, served, network, authorization, asked, accepted }: FacilitatorRequest,
+  now: number,
+) {
+  if (accepted.scheme !== 'exact')
+    throw new InvalidPayment('invalid_scheme', 'the accepted scheme must be exact')
+  if (accepted.network !== network)
+    throw new InvalidPayment('invalid_network', `the accepted network must be ${network}`)
+  if (asked.asset.toLowerCase() !== served.token)
+    throw new InvalidPayment(
+      'invalid_payment_requirements',
+      `the asset on ${network} must be ${served.token}`,
+    )
+  const { to, value, validAfter, validBefore } = authorization
+  if (asked.payTo.toLowerCase() !== to)
+    throw new InvalidPayment(wrongRecipient, `the authorization must pay ${asked.payTo}, it pays ${to}`)
+  if (asked.amount !== value.toString() || value === 0n)
+    throw new InvalidPayment(wrongValue(version), `the value must be ${asked.amount}, it is ${value}`)
+  if (validAfter > now)
+    throw new InvalidPayment(
+      reasonOf('authorization_not_yet_valid'),
+      `valid after ${validAfter}, it is ${now}`,
+    )
+  if (validBefore < now + leastValiditySeconds)
+    throw new InvalidPayment(
+      reasonOf('authorization_expired'),
+      `must be valid for another ${leastValiditySeconds} seconds, is until ${validBefore}`,
+    )
+}
+
+/** Signature and nonce, by the chain where only it knows. */
+async function checkChain(
+  { payerSignatures, contractTimeoutMs }: ReserveContext,
+  network: FacilitatorNetwork,
+  { authorization, served }: FacilitatorRequest,
+  { providerId }: FacilitatorCaller,
+): Promise<{ hasCode: boolean; acceptedBlock: bigint | null }> {
+  if (providerId === null) {
+    // Junk of strangers doesn't reach the chain.
+    const [isSigned] = await payerSignatures(served.domainSeparator, [authorization])
+    if (!isSigned) throw new InvalidPayment(reasonOf('invalid_signature'), 'the payer did not sign this')
+  }
+  const { hasCode, nonces } = await checkSignatures([authorization], network, {
+    ...{ payerSignatures, contractTimeoutMs, asksNonces: true },
+  })
+  if (hasCode && providerId === null)
+    throw new InvalidPayment(reasonOf('invalid_signature'), 'payers with code need an API key of the seller')
+  if (nonces?.isUsed[0])
+    throw new InvalidPayment(reasonOf('authorization_used'), 'the nonce was used or cancelled on chain')
+  return { hasCode, acceptedBlock: nonces?.blockNumber ?? null }
+}
+
+/** The payment identifier stands for another payment: HTTP 409. */
+export class IdentifierTaken extends Error {
+  override name = 'IdentifierTaken'
+}
+
+/** @throws {IdentifierTaken} */
+export async function requireIdentifier(
+  sql: Database,
+  { authorization, paymentIdentifier, hash }: FacilitatorRequest,
+): Promise<void> {
+  if (paymentIdentifier === null) return
+  const held = await findByPaymentIdentifier(sql, authorization.from, paymentIdentifier)
+  if (held && held.requestHash !== hash)
+    throw new IdentifierTaken('the payment identifier was sent with another payment')
+}
+
+/**
+ * Verifies a payment for its seller, who is about to serve: its authorization and so much of the balance are kept for it.
+ *
+ * Said once: whoever presents the same again would be served again.
+ *
+ * @throws {InvalidPayment|BaseError}
+ */
+export async function verify(
+  context: ReserveContext,
+  request: FacilitatorRequest,
+  caller: FacilitatorCaller,
+): Promise<void> {
+  await requireIdentifier(context.sql, request)
+  if ((await reserve(context, request, caller, 'reserved')) !== null) return
+  await requireIdentifier(context.sql, request)
+  throw new InvalidPayment(duplicateSettlement, 'this authorization was verified before')
+}
+
+/** The payment that holds the authorization of a request; null: it isn't the facilitator's; undefined: none does. */
+export function findHeld(sql: Database, { served, authorization }: FacilitatorRequest) {
+  const { from: payer, nonce } = authorization
+  return findFacilitated(sql, { chainId: served.network.chainId, token: served.token, payer, nonce })
+}

@@ -1,0 +1,140 @@
+import { type Context, Hono } from 'hono'
+import { bodyLimit } from 'hono/body-limit'
+import type { Address } from 'viem'
+import { findKeyOwner } from '#ledger/apiKeys'
+import { createCache } from '#process/cache'
+import { answerProblem } from '#process/problem'
+import { BaseError } from '#protocol/errors'
+import { type InvalidPayment, toInvalidPayment } from './reasons.ts'
+import { type FacilitatorRequest, KindNotServed, MalformedRequest, parseRequest } from './request.ts'
+import { type FacilitatorCaller, IdentifierTaken, verify } from './reserve.ts'
+import { createSettle, DuplicateSettlement, type SettleContext, SettlementPending } from './settle.ts'
+
+export type FacilitatorDependencies = SettleContext & {
+  /** The wallets that send the transactions; none where another facilitator settles: then nothing is served here. */
+  signers: readonly Address[]
+}
+
+/** The longest signature, and extensions beside it. */
+const mostBytes = 65_536
+/** A key that is revoked is taken for so much longer. */
+const keyTtlMs = 5_000
+
+/**
+ * The facilitator of the x402 standard: `POST /verify`, `POST /settle`, `GET /supported`, in versions 1 and 2.
+ *
+ * Every verdict is HTTP 200, as the standard's middlewares want it; other statuses say nothing about a payment.
+ */
+export function createFacilitator(dependencies: FacilitatorDependencies): Hono {
+  const { sql, signers, settings } = dependencies
+  const networks = signers.length === 0 ? [] : [...dependencies.networks.values()].map(({ served }) => served)
+  const settle = createSettle(dependencies)
+  const owners = createCache<string, { providerId: string | undefined }>({
+    load: async (key) => ({ providerId: await findKeyOwner(sql, key) }),
+    ttlMs: keyTtlMs,
+    max: 10_000,
+    now: () => dependencies.now().getTime(),
+  })
+
+  async function admit(c: Context): Promise<FacilitatorCaller> {
+    const header = c.req.header('authorization')
+    if (header === undefined) {
+      if (settings.isOpen) return { providerId: null }
+      throw new BaseError(
+        'unauthorized',
+        'This facilitator takes requests with an API key: Authorization: Bearer',
+      )
+    }
+    const { providerId } = await owners.get(/^Bearer (\S+)$/i.exec(header)?.[1] ?? '')
+    if (providerId === undefined) throw new BaseError('unauthorized')
+    return { providerId }
+  }
+
+  async function read(c: Context): Promise<FacilitatorRequest> {
+    const body = await c.req.json<unknown>().catch((error: unknown) => {
+      throw new MalformedRequest('the body is no JSON', { cause: error })
+    })
+    return parseRequest(networks, body)
+  }
+
+  const app = new Hono()
+  const limit = bodyLimit({
+    maxSize: mostBytes,
+    onError: (c) => answerProblem(c, new BaseError('payload_too_large')),
+  })
+
+  app.post('/verify', limit, async (c) => {
+    const answer = (
+      error: InvalidPayment | MalformedRequest | IdentifierTaken,
+      reason: string,
+      payer?: string,
+    ) => ({
+      ...{ isValid: false, invalidReason: reason, invalidMessage: error.message },
+      ...(payer !== undefined && { payer }),
+    })
+    const caller = await admit(c)
+    const request = await read(c).catch(unlessNotServed)
+    if (request instanceof KindNotServed) return c.json({ error: request.message }, 500)
+    if (request instanceof MalformedRequest) return c.json(answer(request, 'invalid_payload'), 400)
+    const { from: payer } = request.authorization
+    try {
+      await verify(dependencies, request, caller)
+      await dependencies.checkpoint('after-verify-recorded')
+      return c.json({ isValid: true, payer })
+    } catch (error) {
+      if (error instanceof IdentifierTaken) return c.json(answer(error, 'invalid_payload', payer), 409)
+      const invalid = toInvalidPayment(error)
+      if (invalid === null) throw error
+      return c.json(answer(invalid, invalid.reason ?? 'unexpected_verify_error', payer))
+    }
+  })
+
+  app.post('/settle', limit, async (c) => {
+    const caller = await admit(c)
+    const request = await read(c).catch(unlessNotServed)
+    if (request instanceof KindNotServed) return c.json({ error: request.message }, 500)
+    const failure = (reason: string, { message }: Error, transaction = '') => ({
+      ...{ success: false, errorReason: reason, errorMessage: message, transaction },
+    })
+    if (request instanceof MalformedRequest)
+      return c.json({ ...failure('invalid_payload', request), network: '' }, 400)
+    const { network, authorization, version } = request
+    const shared = { network, payer: authorization.from }
+    try {
+      const { transaction, batchId, logIndex } = await settle(request, caller)
+      const extra = { ...(batchId !== null && { batchId }), logIndex, nonce: authorization.nonce }
+      return c.json({ success: true, transaction, ...shared, extra })
+    } catch (error) {
+      if (error instanceof IdentifierTaken)
+        return c.json({ ...failure('invalid_payload', error), ...shared }, 409)
+      if (error instanceof SettlementPending) {
+        const reason = version === 2 ? 'settlement_pending' : 'unexpected_settle_error'
+        return c.json({ ...failure(reason, error, error.transaction), ...shared })
+      }
+      const invalid = toInvalidPayment(error)
+      if (invalid === null) throw error
+      const transaction = invalid instanceof DuplicateSettlement ? invalid.transaction : ''
+      return c.json({
+        ...failure(invalid.reason ?? 'unexpected_settle_error', invalid, transaction),
+        ...shared,
+      })
+    }
+  })
+
+  app.get('/supported', (c) =>
+    c.json({
+      kinds: networks.flatMap(({ network }) => [
+        { x402Version: 2, scheme: 'exact', network: network.caip2 },
+        { x402Version: 1, scheme: 'exact', network: network.name },
+      ]),
+      extensions: ['payment-identifier'],
+      signers: signers.length === 0 ? {} : { 'eip155:*': signers },
+    }),
+  )
+  return app
+}
+
+function unlessNotServed(error: unknown): KindNotServed | MalformedRequest {
+  if (error instanceof KindNotServed || error instanceof MalformedRequest) return error
+  throw error
+}

@@ -1,0 +1,147 @@
+import type { Hex } from 'viem'
+import {
+  claimAnswer,
+  type FacilitatedPayment,
+  giveUpUnsent,
+  readProgress,
+  type SettlementProgress,
+  settleReserved,
+} from '#ledger/facilitations'
+import { settleMarginSeconds } from '#ledger/settleMargin'
+import { isRowFault } from '#process/dependencies'
+import { createGroupCommit } from '#process/groupCommit'
+import type { Checkpoint } from '../../loops/context.ts'
+import { duplicateSettlement, InvalidPayment, reasonOf } from './reasons.ts'
+import type { FacilitatorRequest } from './request.ts'
+import {
+  type FacilitatorCaller,
+  findHeld,
+  type ReserveContext,
+  requireIdentifier,
+  reserve,
+} from './reserve.ts'
+import { createSettlementWatch } from './settlementWatch.ts'
+
+/** A settled payment. */
+export type Settled = { transaction: Hex; batchId: Hex | null; logIndex: number | null }
+
+/** A settlement that isn't decided: the same request again goes on waiting for it. `transaction` '' : nothing is out yet. */
+export class SettlementPending extends Error {
+  override name = 'SettlementPending'
+  readonly transaction: Hex | ''
+
+  constructor(transaction: Hex | '') {
+    super('the settlement is not confirmed yet: ask again')
+    this.transaction = transaction
+  }
+}
+
+/** Settled before, and answered: `transaction` says by which. */
+export class DuplicateSettlement extends InvalidPayment {
+  override name = 'DuplicateSettlement'
+  readonly transaction: Hex | ''
+
+  constructor(message: string, transaction: Hex | '' = '') {
+    super(duplicateSettlement, message)
+    this.transaction = transaction
+  }
+}
+
+export type SettleContext = ReserveContext & {
+  /** Tells the workers that something will be due after so many milliseconds. */
+  wakeIn: (ms: number) => void
+  windowMs: number
+  checkpoint: Checkpoint
+}
+
+/** A standard client's own limit is 90 s. */
+const holdMs = 80_000
+const maxGroup = 64
+
+export type Settle = (request: FacilitatorRequest, caller: FacilitatorCaller) => Promise<Settled>
+
+/**
+ * Builds the function behind POST /settle: the payment becomes due, the keeper settles it like any other, and the caller
+ * gets its transaction.
+ */
+export function createSettle(context: SettleContext): Settle {
+  const { sql, now, settings, checkpoint } = context
+  const watch = createSettlementWatch(sql)
+  const reserved = createGroupCommit<string, boolean>({
+    async commit(paymentIds) {
+      const taken = await settleReserved(sql, paymentIds, now())
+      return paymentIds.map((id) => taken.has(id))
+    },
+    maxItems: maxGroup,
+    concurrency: 2,
+    isItemFault: isRowFault,
+  })
+
+  /** @returns the payment to wait for, due by now. */
+  async function makeDue(
+    request: FacilitatorRequest,
+    caller: FacilitatorCaller,
+  ): Promise<FacilitatedPayment> {
+    await requireIdentifier(sql, request)
+    let held = await findHeld(sql, request)
+    if (held === undefined) {
+      await reserve(context, request, caller, 'due')
+      await requireIdentifier(sql, request)
+      held = await findHeld(sql, request)
+      if (held === undefined) throw new Error('the payment was undone while it was stored')
+    }
+    if (held === null || held.requestHash !== request.hash || held.providerId !== caller.providerId)
+      throw new DuplicateSettlement('this authorization was sent with another request')
+    if (held.reservedUntil !== null) {
+      const latest = Math.floor(now().getTime() / 1000) + settleMarginSeconds
+      if (request.authorization.validBefore <= latest)
+        throw new InvalidPayment(
+          reasonOf('authorization_expired'),
+          'the authorization runs out before it can be mined',
+        )
+      await reserved.submit(held.paymentId)
+    }
+    return held
+  }
+
+  /** v2 clients are told to ask again; v1 knows no such answer. */
+  async function waitUntilDecided(paymentId: string, version: 1 | 2): Promise<SettlementProgress> {
+    const began = performance.now()
+    if (version === 2) {
+      const progress = await watch.wait(paymentId, began + settings.timeoutMs)
+      if (progress && progress.state === 'open' && progress.txHash !== null && progress.failedAt === null)
+        throw new SettlementPending(progress.txHash)
+    }
+    const progress = await watch.wait(paymentId, began + holdMs)
+    if (progress === undefined) throw new SettlementPending('')
+    return progress
+  }
+
+  return async (request, caller) => {
+    const { paymentId, answeredAt } = await makeDue(request, caller)
+    await checkpoint('after-settle-recorded')
+    context.wakeIn(context.windowMs)
+    let progress = await waitUntilDecided(paymentId, request.version)
+    if (progress.state === 'open' && progress.failedAt === null && progress.voidedAt === null) {
+      // Told that it failed, the seller doesn't serve: so it must not be settled later.
+      if (!(await giveUpUnsent(sql, paymentId, now()))) throw new SettlementPending(progress.txHash ?? '')
+      progress = (await readProgress(sql, [paymentId])).get(paymentId) ?? progress
+    }
+    if (progress.state !== 'settled' || progress.txHash === null) throw failed(progress)
+    await checkpoint('before-settle-answer')
+    const isRepeated = answeredAt !== null || !(await claimAnswer(sql, paymentId, now()))
+    if (isRepeated && request.paymentIdentifier === null)
+      throw new DuplicateSettlement('this payment was settled and answered before', progress.txHash)
+    return { transaction: progress.txHash, batchId: progress.batchId, logIndex: progress.logIndex }
+  }
+}
+
+function failed({ state, failureCode, voidedAt }: SettlementProgress): InvalidPayment {
+  if (state === 'cancelled' || state === 'foreign_use')
+    return new InvalidPayment(
+      reasonOf('authorization_used'),
+      'the authorization was cancelled or used otherwise',
+    )
+  if (voidedAt !== null) return new InvalidPayment(null, 'it could not be sent in time, and will not be sent')
+  return new InvalidPayment(reasonOf(failureCode), `settlement failed: ${failureCode}`)
+}

@@ -1,0 +1,341 @@
+import { createTestClient, http, type PrivateKeyAccount } from 'viem'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Keeper } from '#keeper/keeper'
+import { releaseReservations } from '#ledger/facilitations'
+import { encodePayload } from '#protocol/payload'
+import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
+import { until } from '../support/until.ts'
+import { randomHex, sendDirectly } from '../support/usdc.ts'
+import { ask, signPayment } from '../support/x402.ts'
+
+// The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder.
+
+const budgets = { keyed: 1_000_000_000n, keyless: 0n }
+
+let stack: KeeperStack
+let keeper: Keeper
+let key: string
+beforeAll(async () => {
+  stack = await startKeeperStack()
+  key = stack.apiKey
+  keeper = stack.keeper({ facilitator: { budgets } })
+  keeper.start()
+})
+afterAll(async () => {
+  await keeper?.stop()
+  await stack?.close()
+})
+
+async function oneBuyer(usdc = 1_000_000n): Promise<PrivateKeyAccount> {
+  const [buyer] = await stack.buyers(1, usdc)
+  if (!buyer) throw new Error('no buyer')
+  return buyer
+}
+
+const pay = async (buyer: PrivateKeyAccount, options: Partial<Parameters<typeof signPayment>[2]> = {}) =>
+  signPayment(stack.served, buyer, { payTo: randomHex(20), ...options })
+
+async function countTransactions(): Promise<number> {
+  const [row] = await stack.database<[{ count: number }]>`select count(*)::int as count from transaction`
+  return row.count
+}
+
+/** What the payer's row says was accepted of it. */
+async function acceptedOf(buyer: PrivateKeyAccount): Promise<bigint> {
+  const [row] = await stack.database<[{ total: bigint }?]>`
+    select accepted_total as total from payer where address = ${buyer.address.toLowerCase()}`
+  return BigInt(row?.total ?? 0n)
+}
+
+describe('GET /supported', () => {
+  test('default: both versions of every served network, extensions, and who sends the transactions', async () => {
+    const { status, body } = await ask(keeper, '/supported')
+    expect(status).toBe(200)
+    expect(body).toEqual({
+      kinds: [
+        { x402Version: 2, scheme: 'exact', network: 'eip155:31337' },
+        { x402Version: 1, scheme: 'exact', network: 'localhost' },
+      ],
+      extensions: ['payment-identifier'],
+      signers: { 'eip155:*': [expect.stringMatching(/^0x[0-9a-fA-F]{40}$/)] },
+    })
+  })
+})
+
+describe('POST /verify', () => {
+  test('behavior: of ten copies of a payment at once, one is valid', async () => {
+    const { body } = await pay(await oneBuyer())
+    const answers = await Promise.all(Array.from({ length: 10 }, () => ask(keeper, '/verify', { body, key })))
+    expect(answers.every(({ status }) => status === 200)).toBe(true)
+    expect(answers.filter((answer) => answer.body.isValid)).toHaveLength(1)
+    const refused = answers.filter((answer) => !answer.body.isValid)
+    expect(new Set(refused.map((answer) => answer.body.invalidReason))).toEqual(
+      new Set(['duplicate_settlement']),
+    )
+  })
+
+  test('behavior: of ten payments at once on a balance for one, one is valid', async () => {
+    const buyer = await oneBuyer(10_000n)
+    const payments = await Promise.all(Array.from({ length: 10 }, () => pay(buyer)))
+    const answers = await Promise.all(payments.map(({ body }) => ask(keeper, '/verify', { body, key })))
+    expect(answers.filter((answer) => answer.body.isValid)).toHaveLength(1)
+    expect(answers.find((answer) => !answer.body.isValid)?.body.invalidReason).toBe('insufficient_funds')
+    expect(await acceptedOf(buyer)).toBe(10_000n)
+  })
+
+  test('behavior: a reservation that lapsed gives authorization and balance back, also before the upkeep', async () => {
+    const brief = stack.keeper({ facilitator: { reserveMs: 1, budgets } })
+    const buyer = await oneBuyer(10_000n)
+    const [first, second] = [await pay(buyer), await pay(buyer)]
+    for (const { body } of [first, first, second, first]) {
+      expect((await ask(brief, '/verify', { body, key })).body).toMatchObject({ isValid: true })
+      await until('it has lapsed', async () => {
+        const [row] = await stack.database<[{ over: boolean }]>`
+          select coalesce(bool_and(reserved_until < now()), true) as over from facilitation where payer = ${buyer.address.toLowerCase()}`
+        return row.over
+      })
+    }
+    await releaseReservations(stack.database, new Date())
+    expect(await acceptedOf(buyer)).toBe(0n)
+  })
+
+  test('error: what is wrong with a payment gets the standard’s word for it, and HTTP 200', async () => {
+    const buyer = await oneBuyer()
+    const good = await pay(buyer)
+    const change = (path: string, value: unknown) => {
+      const copy = structuredClone(good.body)
+      const names = path.split('.')
+      const last = names.pop() as string
+      const target = names.reduce((at, name) => at[name] as Record<string, unknown>, copy)
+      target[last] = value
+      return copy
+    }
+    const later = await pay(buyer, { validFor: 10 })
+    const cases: [string, unknown][] = [
+      ['invalid_exact_evm_payload_recipient_mismatch', change('paymentRequirements.payTo', randomHex(20))],
+      [
+        'invalid_exact_evm_payload_authorization_value_mismatch',
+        change('paymentRequirements.amount', '10001'),
+      ],
+      [
+        'invalid_exact_evm_payload_authorization_value_mismatch',
+        change('paymentRequirements.amount', '9999'),
+      ],
+      ['invalid_payment_requirements', change('paymentRequirements.asset', randomHex(20))],
+      ['invalid_network', change('paymentPayload.accepted.network', 'eip155:8453')],
+      ['invalid_scheme', change('paymentPayload.accepted.scheme', 'upto')],
+      [
+        'invalid_exact_evm_payload_signature',
+        change('paymentPayload.payload.authorization.nonce', randomHex(32)),
+      ],
+      [
+        'invalid_exact_evm_payload_authorization_valid_after',
+        change('paymentPayload.payload.authorization.validAfter', '2000000000'),
+      ],
+      ['invalid_exact_evm_payload_authorization_valid_before', later.body],
+      ['insufficient_funds', (await pay(await oneBuyer(0n))).body],
+    ]
+    for (const [reason, body] of cases) {
+      const payer = (
+        body as typeof good.body & { paymentPayload: { payload: { authorization: { from: string } } } }
+      ).paymentPayload.payload.authorization.from
+      expect(await ask(keeper, '/verify', { body, key }), reason).toMatchObject({
+        status: 200,
+        body: { isValid: false, invalidReason: reason, payer },
+      })
+    }
+  })
+
+  test('error: no verdict on what is malformed, not served, or asked without a key', async () => {
+    const { body } = await pay(await oneBuyer())
+    expect(await ask(keeper, '/verify', { body: '{', key })).toMatchObject({ status: 400 })
+    expect(await ask(keeper, '/verify', { body: { x402Version: 2 }, key })).toMatchObject({
+      status: 400,
+      body: { isValid: false, invalidReason: 'invalid_payload' },
+    })
+    const elsewhere = structuredClone(body) as { paymentRequirements: { network: string } }
+    elsewhere.paymentRequirements.network = 'eip155:1'
+    expect(await ask(keeper, '/verify', { body: elsewhere, key })).toMatchObject({
+      status: 500,
+      body: { error: expect.stringContaining('eip155:1') },
+    })
+    expect(await ask(keeper, '/verify', { body })).toMatchObject({ status: 401 })
+    expect(await ask(keeper, '/verify', { body, key: `${key}x` })).toMatchObject({ status: 401 })
+  })
+
+  test('behavior: what is reserved is settled by nobody else through us', async () => {
+    const buyer = await oneBuyer()
+    const { body, authorization } = await pay(buyer, { payTo: stack.payee })
+    expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(true)
+    const response = await keeper.app.request('/submit', {
+      method: 'POST',
+      headers: { authorization: `Bearer ${stack.grantedKey}` },
+      body: JSON.stringify({ network: 'localhost', transfers: [encodePayload(authorization)] }),
+    })
+    expect(await response.json()).toMatchObject({ code: 'payment_replayed' })
+  })
+})
+
+describe('POST /settle', () => {
+  test('default: verified, settled, and answered with the transaction', async () => {
+    const buyer = await oneBuyer()
+    const payTo = randomHex(20)
+    const { body, authorization } = await pay(buyer, { payTo })
+    expect((await ask(keeper, '/verify', { body, key })).body).toEqual({
+      isValid: true,
+      payer: buyer.address.toLowerCase(),
+    })
+    const settled = await ask(keeper, '/settle', { body, key })
+    expect(settled).toEqual({
+      status: 200,
+      body: {
+        success: true,
+        transaction: expect.stringMatching(/^0x[0-9a-f]{64}$/),
+        network: 'eip155:31337',
+        payer: buyer.address.toLowerCase(),
+        extra: {
+          batchId: expect.stringMatching(/^0x[0-9a-f]{64}$/),
+          logIndex: expect.any(Number),
+          nonce: authorization.nonce,
+        },
+      },
+    })
+    expect(await stack.balanceOf(payTo)).toBe(10_000n)
+    const { logs } = await stack.served.client.getTransactionReceipt({
+      hash: settled.body.transaction as `0x${string}`,
+    })
+    const { logIndex } = settled.body.extra as { logIndex: number }
+    expect(logs.find((log) => log.logIndex === logIndex)?.address).toBe(stack.served.token)
+
+    const again = await ask(keeper, '/settle', { body, key })
+    expect(again.body).toMatchObject({
+      success: false,
+      errorReason: 'duplicate_settlement',
+      transaction: settled.body.transaction,
+    })
+    expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(false)
+  })
+
+  test('behavior: without a verification before, it verifies', async () => {
+    const { body } = await pay(await oneBuyer())
+    expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
+    const poor = await pay(await oneBuyer(0n))
+    expect(await ask(keeper, '/settle', { body: poor.body, key })).toMatchObject({
+      status: 200,
+      body: { success: false, errorReason: 'insufficient_funds', transaction: '', network: 'eip155:31337' },
+    })
+  })
+
+  test('behavior: of ten calls at once for one payment, one succeeds', async () => {
+    const { body } = await pay(await oneBuyer())
+    const answers = await Promise.all(Array.from({ length: 10 }, () => ask(keeper, '/settle', { body, key })))
+    expect(answers.filter((answer) => answer.body.success)).toHaveLength(1)
+    const others = answers.filter((answer) => !answer.body.success)
+    expect(new Set(others.map((answer) => answer.body.errorReason))).toEqual(
+      new Set(['duplicate_settlement']),
+    )
+  })
+
+  test('behavior: a payment verified for one resource is not settled for another, nor for another seller', async () => {
+    const buyer = await oneBuyer()
+    const { body } = await pay(buyer)
+    expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(true)
+    const other = structuredClone(body) as { paymentPayload: { resource: { url: string } } }
+    other.paymentPayload.resource.url = 'https://seller.example/gold'
+    const cases = [
+      { body: other, key },
+      { body, key: stack.grantedKey },
+    ]
+    for (const one of cases)
+      expect((await ask(keeper, '/settle', one)).body.errorReason).toBe('duplicate_settlement')
+    expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
+  })
+
+  test('behavior: a hundred at once settle in at most three transactions', async () => {
+    const buyers = await stack.buyers(100, 10_000n)
+    const payments = await Promise.all(buyers.map((buyer) => pay(buyer)))
+    for (const answer of await Promise.all(payments.map(({ body }) => ask(keeper, '/verify', { body, key }))))
+      expect(answer.body).toMatchObject({ isValid: true })
+    const before = await countTransactions()
+    await stack.chain.setMining(1_000)
+    const answers = await Promise.all(payments.map(({ body }) => ask(keeper, '/settle', { body, key })))
+    await stack.chain.setMining(0)
+    expect(answers.filter((answer) => answer.body.success)).toHaveLength(100)
+    expect((await countTransactions()) - before).toBeLessThanOrEqual(3)
+  })
+
+  test('error: what fails is over: it is answered the same again, and never settled later', async () => {
+    const buyer = await oneBuyer(10_000n)
+    const payment = await pay(buyer)
+    expect((await ask(keeper, '/verify', { body: payment.body, key })).body.isValid).toBe(true)
+    // The buyer takes its money elsewhere, by another authorization.
+    const other = await pay(buyer, { value: 10_000n })
+    await sendDirectly(stack, other.authorization)
+    for (let times = 0; times < 2; times++) {
+      expect((await ask(keeper, '/settle', { body: payment.body, key })).body).toMatchObject({
+        success: false,
+        errorReason: 'insufficient_funds',
+      })
+    }
+    await stack.chain.mintUsdc([buyer.address], 10_000n)
+    const [row] = await stack.database<[{ failed: boolean; next: Date | null }]>`
+      select failed_at is not null as failed, next_attempt_at as next from payment
+      where payer = ${buyer.address.toLowerCase()}`
+    expect(row).toEqual({ failed: true, next: null })
+  })
+})
+
+describe('the gas', () => {
+  test('behavior: of an API key, and of all callers without one together, up to a budget a day', async () => {
+    const [{ spent }] = await stack.database<[{ spent: bigint }]>`
+      select coalesce(sum(cost), 0) as spent from facilitator_cost where provider_id is not null`
+    expect(spent).toBeGreaterThan(0n)
+    const poor = stack.keeper({
+      facilitator: { isOpen: true, budgets: { keyed: 1_000_000_000n, keyless: 0n } },
+    })
+    const { body } = await pay(await oneBuyer())
+    for (const path of ['/verify', '/settle'] as const) {
+      const refused = await ask(poor, path, { body })
+      expect(refused.status).toBe(200)
+      expect(JSON.stringify(refused.body)).toContain(`unexpected_${path.slice(1)}_error`)
+    }
+    expect((await ask(poor, '/verify', { body, key })).body.isValid).toBe(true)
+
+    const spentUp = stack.keeper({ facilitator: { budgets: { keyed: BigInt(spent), keyless: 0n } } })
+    const next = await pay(await oneBuyer())
+    expect((await ask(spentUp, '/verify', { body: next.body, key })).body.isValid).toBe(false)
+    // What was verified within the budget is settled, and nothing of it is lost.
+    expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
+  })
+
+  test('behavior: without an API key only plain accounts pay, where that is open', async () => {
+    const open = stack.keeper({
+      facilitator: { isOpen: true, budgets: { keyed: 0n, keyless: 1_000_000_000n } },
+    })
+    const buyer = await oneBuyer()
+    const { body } = await pay(buyer)
+    expect((await ask(open, '/settle', { body })).body.success).toBe(true)
+    const wallet = await oneBuyer()
+    const delegated = await pay(wallet)
+    const node = createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) })
+    await node.setCode({ address: wallet.address, bytecode: '0x00' })
+    expect((await ask(open, '/verify', { body: delegated.body })).body.invalidReason).toBe(
+      'invalid_exact_evm_payload_signature',
+    )
+  })
+})
+
+describe('payment-identifier', () => {
+  test('behavior: the same payment gets the answer that it got, another one under it 409', async () => {
+    const buyer = await oneBuyer()
+    const paymentIdentifier = `order_${randomHex(16)}`
+    const { body } = await pay(buyer, { paymentIdentifier })
+    const first = await ask(keeper, '/settle', { body, key })
+    expect(first.body.success).toBe(true)
+    expect(await ask(keeper, '/settle', { body, key })).toEqual(first)
+    const other = await pay(buyer, { paymentIdentifier })
+    for (const path of ['/verify', '/settle'] as const)
+      expect((await ask(keeper, path, { body: other.body, key })).status).toBe(409)
+    expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(false)
+  })
+})

@@ -1,0 +1,237 @@
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import { serve } from '@hono/node-server'
+import { x402Client as axiosClient, wrapAxiosWithPayment } from '@x402/axios'
+import { HTTPFacilitatorClient } from '@x402/core/server'
+import { ExactEvmScheme } from '@x402/evm'
+import { ExactEvmScheme as ExactEvmServer } from '@x402/evm/exact/server'
+import * as expressX402 from '@x402/express'
+import { decodePaymentResponseHeader, wrapFetchWithPayment, x402Client } from '@x402/fetch'
+import * as honoX402 from '@x402/hono'
+import axios from 'axios'
+import express from 'express'
+import { Hono } from 'hono'
+import { createWalletClient, getAddress, type Hex, http, type PrivateKeyAccount } from 'viem'
+import { baseSepolia } from 'viem/chains'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { wrapFetchWithPayment as wrapFetchV1 } from 'x402-fetch'
+import { paymentMiddleware as honoV1 } from 'x402-hono'
+import type { Keeper } from '#keeper/keeper'
+import { halves } from '#ledger/halves'
+import { startLocalChain } from '../../scripts/chain/startLocalChain.ts'
+import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
+import { randomHex } from '../support/usdc.ts'
+
+// Other people's sellers and buyers, unmodified from npm: each seller changes one URL, and its buyers notice nothing.
+// The chain plays Base Sepolia: version 1 knows no other chain id that could be local.
+
+const price = '$0.01'
+const payTo = getAddress(randomHex(20))
+
+let stack: KeeperStack
+let keeper: Keeper
+let facilitator: string
+const closing: (() => void)[] = []
+
+beforeAll(async () => {
+  const chain = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
+  stack = await startKeeperStack({}, chain)
+  closing.push(() => void chain.close())
+  keeper = stack.keeper()
+  keeper.start()
+  facilitator = await listen(keeper.app)
+})
+afterAll(async () => {
+  await keeper?.stop()
+  await stack?.close()
+  for (const close of closing) close()
+})
+
+async function listen(app: Pick<Hono, 'fetch'>): Promise<string> {
+  const server = serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' })
+  await once(server, 'listening')
+  closing.push(() => server.close())
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+}
+
+const auth = async () => {
+  const headers = { Authorization: `Bearer ${stack.apiKey}` }
+  return { verify: headers, settle: headers, supported: headers }
+}
+
+/** A seller, and how often its handler ran. */
+type Seller = { url: string; served: () => number }
+
+const routes = {
+  'GET /weather': {
+    accepts: { scheme: 'exact', price, network: 'eip155:84532', payTo },
+    description: 'The weather',
+  },
+} as const
+
+function resourceServer() {
+  const client = new HTTPFacilitatorClient({ url: facilitator, createAuthHeaders: auth })
+  return new honoX402.x402ResourceServer(client).register('eip155:84532', new ExactEvmServer())
+}
+
+const sellers: Record<string, () => Promise<Seller>> = {
+  async '@x402/hono'() {
+    let served = 0
+    const app = new Hono()
+    app.use(honoX402.paymentMiddleware(routes, resourceServer()))
+    app.get('/weather', (c) => {
+      served++
+      return c.json({ weather: 'sunny' })
+    })
+    return { url: await listen(app), served: () => served }
+  },
+  async '@x402/express'() {
+    let served = 0
+    const app = express()
+    app.use(expressX402.paymentMiddleware(routes, resourceServer()))
+    app.get('/weather', (_, response) => {
+      served++
+      response.json({ weather: 'sunny' })
+    })
+    const server = app.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    closing.push(() => server.close())
+    return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, served: () => served }
+  },
+  async 'x402-hono'() {
+    let served = 0
+    const app = new Hono()
+    app.use(
+      honoV1(
+        payTo,
+        { 'GET /weather': { price, network: 'base-sepolia' } },
+        {
+          url: facilitator as `http://${string}`,
+          createAuthHeaders: auth,
+        },
+      ),
+    )
+    app.get('/weather', (c) => {
+      served++
+      return c.json({ weather: 'sunny' })
+    })
+    return { url: await listen(app), served: () => served }
+  },
+}
+
+type Bought = { weather: unknown; response: string }
+
+const clientV2 = (buyer: PrivateKeyAccount) =>
+  new x402Client().register('eip155:84532', new ExactEvmScheme(buyer)).setSpendControls(false)
+
+const buyersV2: Record<string, (buyer: PrivateKeyAccount, url: string) => Promise<Bought>> = {
+  async '@x402/fetch'(buyer, url) {
+    const answer = await wrapFetchWithPayment(fetch, clientV2(buyer))(url)
+    return { weather: await answer.json(), response: answer.headers.get('PAYMENT-RESPONSE') ?? '' }
+  },
+  async '@x402/axios'(buyer, url) {
+    const answer = await wrapAxiosWithPayment(
+      axios.create(),
+      new axiosClient().register('eip155:84532', new ExactEvmScheme(buyer)),
+    ).get(url)
+    return { weather: answer.data, response: String(answer.headers['payment-response'] ?? '') }
+  },
+}
+
+const buyersV1: typeof buyersV2 = {
+  async 'x402-fetch'(buyer, url) {
+    const wallet = createWalletClient({
+      account: buyer,
+      chain: baseSepolia,
+      transport: http(stack.chain.url),
+    })
+    const answer = await wrapFetchV1(fetch, wallet as never)(url)
+    return { weather: await answer.json(), response: answer.headers.get('X-PAYMENT-RESPONSE') ?? '' }
+  },
+}
+
+async function oneBuyer(usdc = 1_000_000n): Promise<PrivateKeyAccount> {
+  const [buyer] = await stack.buyers(1, usdc)
+  if (!buyer) throw new Error('no buyer')
+  return buyer
+}
+
+async function expectSettled(response: string, payer: PrivateKeyAccount): Promise<Hex> {
+  const settled = decodePaymentResponseHeader(response)
+  expect(settled.success).toBe(true)
+  const hash = settled.transaction as Hex
+  const [row] = await stack.database<[{ source: string; txHash: Hex }]>`
+    select p.source, h.tx_hash as "txHash" from payment p
+    join ${halves(stack.database)} h on h.payment_id = p.id
+    where p.payer = ${payer.address.toLowerCase()} and h.state = 'settled'`
+  expect(row).toEqual({ source: 'facilitator', txHash: hash })
+  return hash
+}
+
+describe.each(['@x402/hono', '@x402/express'])('%s', (name) => {
+  let seller: Seller
+  beforeAll(async () => {
+    seller = await (sellers[name] as () => Promise<Seller>)()
+  })
+
+  test.each(Object.keys(buyersV2))('default: %s buys', async (client) => {
+    const buyer = await oneBuyer()
+    const before = seller.served()
+    const bought = await buyersV2[client]?.(buyer, `${seller.url}/weather`)
+    expect(bought?.weather).toEqual({ weather: 'sunny' })
+    await expectSettled(bought?.response ?? '', buyer)
+    expect(seller.served() - before).toBe(1)
+    expect(await stack.balanceOf(buyer.address)).toBe(990_000n)
+  })
+
+  test('behavior: the same header ten times at once: one handler runs, one payment', async () => {
+    const buyer = await oneBuyer()
+    const { header } = await catchHeader(buyer, `${seller.url}/weather`)
+    const before = seller.served()
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, () =>
+        fetch(`${seller.url}/weather`, { headers: { 'PAYMENT-SIGNATURE': header } }),
+      ),
+    )
+    expect(answers.filter(({ status }) => status === 200)).toHaveLength(1)
+    expect(seller.served() - before).toBe(1)
+    expect(await stack.balanceOf(buyer.address)).toBe(990_000n)
+  })
+
+  test('behavior: ten payments at once on a balance for one: one handler runs', async () => {
+    const buyer = await oneBuyer(10_000n)
+    const headers = await Promise.all(
+      Array.from({ length: 10 }, () => catchHeader(buyer, `${seller.url}/weather`)),
+    )
+    const before = seller.served()
+    await Promise.all(
+      headers.map(({ header }) =>
+        fetch(`${seller.url}/weather`, { headers: { 'PAYMENT-SIGNATURE': header } }),
+      ),
+    )
+    expect(seller.served() - before).toBe(1)
+  })
+})
+
+describe('x402-hono', () => {
+  test.each(Object.keys(buyersV1))('default: %s buys', async (client) => {
+    const seller = await (sellers['x402-hono'] as () => Promise<Seller>)()
+    const buyer = await oneBuyer()
+    const bought = await buyersV1[client]?.(buyer, `${seller.url}/weather`)
+    expect(bought?.weather).toEqual({ weather: 'sunny' })
+    await expectSettled(bought?.response ?? '', buyer)
+    expect(seller.served()).toBe(1)
+  })
+})
+
+/** The header that a client would pay with. */
+async function catchHeader(buyer: PrivateKeyAccount, url: string): Promise<{ header: string }> {
+  let header = ''
+  const paying = wrapFetchWithPayment(async (input, init) => {
+    const request = new Request(input, init)
+    header = request.headers.get('PAYMENT-SIGNATURE') ?? ''
+    return header === '' ? fetch(request) : new Response('{}')
+  }, clientV2(buyer))
+  await paying(url)
+  return { header }
+}

@@ -1,0 +1,67 @@
+import type { PrivateKeyAccount } from 'viem'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import type { Keeper } from '#keeper/keeper'
+import type { SignedAuthorization } from '#protocol/payload'
+import { signTransfer } from './keeperStack.ts'
+import { randomHex } from './usdc.ts'
+
+export type Answer = { status: number; body: Record<string, unknown> }
+
+export type X402Payment = { body: Record<string, unknown>; authorization: SignedAuthorization }
+
+/** What a seller's middleware sends to its facilitator, in version 2. */
+export async function signPayment(
+  served: ServedNetwork,
+  buyer: PrivateKeyAccount,
+  {
+    payTo,
+    value = 10_000n,
+    validFor = 300,
+    paymentIdentifier,
+    resource = 'https://seller.example/weather',
+  }: {
+    payTo: `0x${string}`
+    value?: bigint
+    validFor?: number
+    paymentIdentifier?: string
+    resource?: string
+  },
+): Promise<X402Payment> {
+  const now = BigInt(Math.floor(Date.now() / 1000))
+  const authorization = await signTransfer(served, buyer, {
+    to: payTo,
+    value,
+    validAfter: now - 600n,
+    validBefore: now + BigInt(validFor),
+    nonce: randomHex(32),
+  })
+  const { signature, ...signed } = authorization
+  const { caip2, eip712 } = served.network
+  const requirements = {
+    ...{ scheme: 'exact', network: caip2, amount: `${value}`, asset: served.token, payTo },
+    ...{ maxTimeoutSeconds: 300, extra: eip712 },
+  }
+  const text = Object.fromEntries(Object.entries(signed).map(([name, field]) => [name, `${field}`]))
+  const paymentPayload = {
+    x402Version: 2,
+    resource: { url: resource },
+    accepted: { ...requirements },
+    payload: { signature, authorization: text },
+    ...(paymentIdentifier && { extensions: { 'payment-identifier': { info: { id: paymentIdentifier } } } }),
+  }
+  return { body: { x402Version: 2, paymentPayload, paymentRequirements: requirements }, authorization }
+}
+
+/** Asks a keeper's facilitator. */
+export async function ask(
+  { app }: Pick<Keeper, 'app'>,
+  path: '/verify' | '/settle' | '/supported',
+  { body, key }: { body?: unknown; key?: string } = {},
+): Promise<Answer> {
+  const response = await app.request(path, {
+    method: body === undefined ? 'GET' : 'POST',
+    headers: { 'content-type': 'application/json', ...(key && { authorization: `Bearer ${key}` }) },
+    ...(body !== undefined && { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+  })
+  return { status: response.status, body: (await response.json()) as Answer['body'] }
+}
