@@ -3,53 +3,17 @@
  * transaction with nothing around them), BatchSettlement, Multicall3.aggregate3, and two transactions a payment.
  */
 import { parseArgs } from 'node:util'
-import {
-  type Address,
-  createTestClient,
-  decodeFunctionResult,
-  encodeFunctionData,
-  type Hex,
-  http,
-  keccak256,
-  multicall3Abi,
-  parseAbi,
-  publicActions,
-  size,
-  stringToHex,
-  walletActions,
-} from 'viem'
-import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
-import { hardhat } from 'viem/chains'
-import { usdcAbi } from '#protocol/abi/usdc'
-import { parseUsdc } from '#protocol/amount'
-import { feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
-import { eip712Domain, splitSignature, transferWithAuthorizationTypes } from '#protocol/eip3009'
-import { networks } from '#protocol/networks'
-import type { SignedAuthorization } from '#protocol/payload'
-import { encodeSettle, encodeSettleAuthorizations, type Sweep, triggerCodes } from '#protocol/settlement'
-import { splitPrice } from '#protocol/tier'
-import { devAccount } from '../scripts/chain/accounts.ts'
-import { multicall3Address } from '../scripts/chain/prepareChain.ts'
+import { size } from 'viem'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { contracts } from '../scripts/deploy/contracts.ts'
+import { addressOf, type Bench, createBench, largest, type Payment, transactionGasCap } from './gasBench.ts'
 import { measureSplitters, type SplitterReport } from './gasSplitter.ts'
-import { gasFloorRuntimeCode } from './generated/gasFloor.ts'
 
 const sizes = [1, 10, 50, 100, 150] as const
-const largest = 150
 /** Percentages are reported from this size on; below it the transaction's base cost dominates. */
 const comparedSizes = [50, 100, 150] as const
-/** EIP-7825's cap on a transaction's gas. */
-const transactionGasCap = 2n ** 24n
 const baseGas = 21_000
-const callGasLimit = 150_000n
-/** AuthorizationUsed and Transfer. */
-const logsPerAuthorization = 2
 
-const floorAbi = parseAbi(['function measure(address token, bytes[] calls) returns (uint256 total)'])
-const floorAddress: Address = '0x00000000000000000000000000000000000f1007'
-
-export type Payment = { authorization: SignedAuthorization; fee: SignedAuthorization }
 type BySize = { [payments: number]: number }
 
 type Scenario = {
@@ -147,153 +111,6 @@ async function measureScenario(bench: Bench, all: readonly Payment[]): Promise<S
 
 const round = (gas: BySize): BySize =>
   Object.fromEntries(Object.entries(gas).map(([n, value]) => [n, Math.round(value)]))
-
-type Call = { to: Address; data: Hex }
-export type Bench = Awaited<ReturnType<typeof createBench>>
-
-function accountOf(seed: string): PrivateKeyAccount {
-  return privateKeyToAccount(keccak256(stringToHex(seed)))
-}
-
-function addressOf(seed: string): Address {
-  return accountOf(seed).address.toLowerCase() as Address
-}
-
-async function createBench(chain: LocalChain) {
-  const { localhost: deployment } = chain.deployments
-  if (deployment === undefined) throw new Error('nothing is deployed on the local chain')
-  const { usdc, batchSettlement, splitterFactory } = deployment
-  const client = createTestClient({
-    mode: 'hardhat',
-    chain: hardhat,
-    transport: http(chain.url),
-    account: devAccount(1),
-    pollingInterval: 5,
-  })
-    .extend(publicActions)
-    .extend(walletActions)
-  const platform = addressOf('platform')
-  const provider = addressOf('provider')
-  const buyers = Array.from({ length: largest }, (_, i) => accountOf(`buyer ${i}`))
-  await chain.mintUsdc([platform, provider, ...buyers.map(({ address }) => address)], parseUsdc('1000'))
-  await client.setCode({ address: floorAddress, bytecode: gasFloorRuntimeCode })
-
-  const domain = eip712Domain(networks.localhost, usdc)
-  const { timestamp } = await client.getBlock()
-  const window = { validAfter: 0n, validBefore: timestamp + BigInt(maxTimeoutSeconds) }
-  const price = parseUsdc('0.01')
-  const { providerAmount, feeAmount } = splitPrice(price)
-  const batch = {
-    token: usdc,
-    feeRecipient: platform,
-    batchId: keccak256(stringToHex('bench')),
-    trigger: triggerCodes.count,
-    callGasLimit,
-  }
-
-  async function sign(buyer: PrivateKeyAccount, to: Address, value: bigint, nonce: Hex) {
-    const message = { from: buyer.address.toLowerCase() as Address, to, value, ...window, nonce }
-    const signature = await buyer.signTypedData({
-      domain,
-      types: transferWithAuthorizationTypes,
-      primaryType: 'TransferWithAuthorization',
-      message,
-    })
-    return { ...message, signature }
-  }
-
-  function transfer({ signature, ...authorization }: SignedAuthorization): Call {
-    const { from, to, value, validAfter, validBefore, nonce } = authorization
-    const { v, r, s } = splitSignature(signature)
-    const data = encodeFunctionData({
-      abi: usdcAbi,
-      functionName: 'transferWithAuthorization',
-      args: [from, to, value, validAfter, validBefore, nonce, v, r, s],
-    })
-    return { to: usdc, data }
-  }
-
-  const transfers = (payments: readonly Payment[]) =>
-    payments.flatMap(({ authorization, fee }) => [transfer(authorization), transfer(fee)])
-
-  return {
-    provider,
-    buyers,
-    transfer,
-    addressOf,
-    platform,
-    price,
-    fee: feeAmount,
-    token: usdc,
-    factory: splitterFactory,
-    mint: (addresses: readonly Address[]) => chain.mintUsdc(addresses, parseUsdc('1')),
-
-    async pay(buyer: PrivateKeyAccount, to: Address, seed: string): Promise<Payment> {
-      const nonce = keccak256(stringToHex(seed))
-      return {
-        authorization: await sign(buyer, to, providerAmount, nonce),
-        fee: await sign(buyer, platform, feeAmount, feeNonce(nonce)),
-      }
-    },
-
-    payOne: (buyer: PrivateKeyAccount, to: Address, seed: string) =>
-      sign(buyer, to, price, keccak256(stringToHex(seed))),
-
-    settleOnes(authorizations: readonly SignedAuthorization[], sweep: Sweep): Call {
-      return {
-        to: batchSettlement,
-        data: encodeSettleAuthorizations(batch, authorizations, sweep).calldata,
-      }
-    },
-
-    settle(payments: readonly Payment[]): Call {
-      return { to: batchSettlement, data: encodeSettle(batch, payments).calldata }
-    },
-
-    multicall(payments: readonly Payment[]): Call {
-      const calls = transfers(payments).map(({ to, data }) => ({
-        target: to,
-        allowFailure: true,
-        callData: data,
-      }))
-      const data = encodeFunctionData({ abi: multicall3Abi, functionName: 'aggregate3', args: [calls] })
-      return { to: multicall3Address, data }
-    },
-
-    async floorOf(payments: readonly Payment[]): Promise<number> {
-      const calls = transfers(payments).map(({ data }) => data)
-      const { data } = await client.call({
-        to: floorAddress,
-        data: encodeFunctionData({ abi: floorAbi, functionName: 'measure', args: [usdc, calls] }),
-        gas: transactionGasCap,
-      })
-      return Number(decodeFunctionResult({ abi: floorAbi, functionName: 'measure', data: data ?? '0x' }))
-    },
-
-    /** @param authorizations - How many must settle; where none does, the transaction must revert. */
-    async gasOf(call: Call, authorizations: number): Promise<number> {
-      const hash = await client.sendTransaction({ ...call, gas: transactionGasCap })
-      const { status, gasUsed, logs } = await client.waitForTransactionReceipt({ hash })
-      const settled = logs.filter(({ address }) => address === usdc).length / logsPerAuthorization
-      if (settled !== authorizations || (status === 'success') !== authorizations > 0) {
-        throw new Error(
-          `${settled} of ${authorizations} authorizations settled, the transaction ended as ${status}`,
-        )
-      }
-      return Number(gasUsed)
-    },
-
-    /** Each measurement starts from the same state. */
-    async isolated<T>(body: () => Promise<T>): Promise<T> {
-      const id = await client.snapshot()
-      try {
-        return await body()
-      } finally {
-        await client.revert({ id })
-      }
-    },
-  }
-}
 
 /** SPEC.md 8.2's reference figures: what a batch costs in gas, in USD. */
 const referenceUsd: BySize = { 10: 0.005, 50: 0.01, 100: 0.01 }

@@ -2,7 +2,7 @@ import { type Address, encodeFunctionData } from 'viem'
 import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
 import type { SignedAuthorization } from '#protocol/payload'
 import { encodeSplit, splitterAddress, splitterShares } from '#protocol/splitter'
-import type { Bench, Payment } from './gas.ts'
+import type { Bench, Payment } from './gasBench.ts'
 
 const payments = 100
 /** Distinct splitters among the recipients of a batch. */
