@@ -1,5 +1,6 @@
 import { createTestClient, http, type PrivateKeyAccount } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { findProviderPayments } from '#api/portal/queries/providerPayments'
 import type { Keeper } from '#keeper/keeper'
 import { releaseReservations } from '#ledger/facilitations'
 import { encodePayload } from '#protocol/payload'
@@ -337,5 +338,31 @@ describe('payment-identifier', () => {
     for (const path of ['/verify', '/settle'] as const)
       expect((await ask(keeper, path, { body: other.body, key })).status).toBe(409)
     expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(false)
+  })
+})
+
+describe('the provider’s views', () => {
+  test('behavior: its payments are in its list, apart from the gateway’s by their source', async () => {
+    const buyer = await oneBuyer()
+    const { body } = await pay(buyer)
+    const reserved = await pay(buyer)
+    const settled = await ask(keeper, '/settle', { body, key })
+    expect((await ask(keeper, '/verify', { body: reserved.body, key })).body.isValid).toBe(true)
+    const [{ providerId }] = await stack.database<[{ providerId: string }]>`
+      select provider_id as "providerId" from facilitation where payer = ${buyer.address.toLowerCase()} limit 1`
+    const payer = buyer.address.toLowerCase() as `0x${string}`
+    const { payments } = await findProviderPayments(stack.database, {
+      ...{ providerId, payer, after: null, limit: 10, now: new Date() },
+    })
+    // What is only reserved is nobody's payment yet.
+    expect(payments).toHaveLength(1)
+    expect(payments[0]).toMatchObject({
+      source: 'facilitator',
+      endpointId: null,
+      status: 'settled',
+      txHash: settled.body.transaction,
+      providerAmount: 10_000n,
+      feeAmount: 0n,
+    })
   })
 })
