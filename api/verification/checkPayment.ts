@@ -2,9 +2,12 @@ import type { Address } from 'viem'
 import { keccak256 } from '#chain/keccak256'
 import { formatUsdc } from '#protocol/amount'
 import { boundNonce, feeNonce } from '#protocol/challenge'
+import type { MacaroonTerms } from '#protocol/macaroon'
 import type { SignedAuthorization } from '#protocol/payload'
 import { Refusal } from '../refusal.ts'
-import type { PaymentTerms } from './paymentTerms.ts'
+
+/** What a payment is held against. Nothing of it is the payer's to choose. */
+export type PaymentTerms = Omit<MacaroonTerms, 'version' | 'kid'>
 
 /** What must be left of an authorization for its settlement, seconds. */
 const minimumValiditySeconds = 1_800

@@ -3,7 +3,7 @@ import type { Address } from 'viem'
 import type { ChainReads } from '#chain/chainReads'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Payers } from '#ledger/payers'
-import { type MacaroonSecret, type MacaroonTerms, verifyMacaroon } from '#protocol/macaroon'
+import { type MacaroonSecret, verifyMacaroon } from '#protocol/macaroon'
 import { type FeeSchedule, splitPrice } from '#protocol/tier'
 import { choosePrice, minimumPriceOn } from '../challenge/price.ts'
 import { hmacSha256 } from '../hmac.ts'
@@ -11,11 +11,8 @@ import { Refusal } from '../refusal.ts'
 import type { Offers } from '../registry/offers.ts'
 import type { Payees } from '../registry/payees.ts'
 import type { GatewaySettings } from '../settings.ts'
-import type { Presented } from './checkPayment.ts'
+import type { PaymentTerms, Presented } from './checkPayment.ts'
 import type { SettleBeforeServe } from './settleBeforeServe.ts'
-
-/** What a payment is held against. Nothing of it is the payer's to choose. */
-export type PaymentTerms = Omit<MacaroonTerms, 'version' | 'kid'>
 
 export type VerifyNetwork = { served: ServedNetwork; reads: ChainReads; payers: Payers; payees: Payees }
 

@@ -20,14 +20,8 @@ import { receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
 import type { Offer } from '../registry/offers.ts'
-import { boundNonces, checkPayment, type Presented } from './checkPayment.ts'
-import {
-  findTerms,
-  type PaymentTerms,
-  type TermsOptions,
-  type TermsRequest,
-  type VerifyNetwork,
-} from './paymentTerms.ts'
+import { boundNonces, checkPayment, type PaymentTerms, type Presented } from './checkPayment.ts'
+import { findTerms, type TermsOptions, type TermsRequest, type VerifyNetwork } from './paymentTerms.ts'
 import type { ProviderCap } from './providerCap.ts'
 
 export type VerifyRequest = TermsRequest & {

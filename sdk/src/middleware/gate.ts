@@ -1,11 +1,11 @@
 import type { Address } from 'viem'
 import { parseUsdc } from '../protocol/amount.ts'
-import { type Challenge, parseChallenge } from '../protocol/challenge.ts'
 import { splitterFactory } from '../protocol/deployments.ts'
 import { BaseError, type ErrorCode, errorCodes, isErrorCode } from '../protocol/errors.ts'
 import type { NetworkName } from '../protocol/networks.ts'
 import { splitPrice } from '../protocol/tier.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
+import { createChallenges } from './challenges.ts'
 import { type GatewayAnswer, postToGateway } from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
 import { demandPayment } from './paymentRequired.ts'
@@ -70,18 +70,12 @@ export type Gate = {
   void(payment: VerifiedPayment): Promise<boolean>
 }
 
-/** The gateway's answer to `/challenge`, and what it holds if it is one. */
-type Asked = { answer: GatewayAnswer | undefined; challenge?: Challenge }
-
 /** Header that carries the receipt to the buyer (SPEC 4.3). */
 const receiptHeader = 'Service-Receipt'
 /** Header that names the payment. */
 export const paymentIdHeader = 'Service-Payment-Id'
 /** Header that tells whether the payment is `verified` or, after a request that failed, `voided`. */
 export const paymentStatusHeader = 'Service-Payment-Status'
-
-const endpointTtlMs = 60_000
-const maxCachedEndpoints = 1000
 
 /**
  * Creates the middleware without a framework: it decides whether to serve, or what to answer instead.
@@ -102,8 +96,7 @@ export function createGate(options: GateOptions): Gate {
   const pricing = { usdcPerUnit: String(options.pricing.usdcPerUnit) }
   const split = splitPrice(parseUsdc(pricing.usdcPerUnit))
   const gateway = { gatewayUrl, apiKey, timeoutMs: timeout }
-  const payees = options.payTo && new Set(options.payTo.map((wallet) => wallet.toLowerCase()))
-  const endpoints = createEndpointCache()
+  const challenges = createChallenges(gateway, { ...options, pricing })
 
   async function check(asked: GateRequest): Promise<GateDecision> {
     // What answers a GET answers its HEAD (RFC 9110 section 9.3.2), for the same price.
@@ -135,7 +128,7 @@ export function createGate(options: GateOptions): Gate {
     code?: ErrorCode,
     detail?: string,
   ): Promise<GateDecision> {
-    const { answer, challenge } = await askForChallenge(request, resource)
+    const { answer, challenge } = await challenges.ask(request, resource)
     if (!answer || !challenge) return refuseChallenge(answer)
     const asked = { ...(answer.body as object), ...(signatures === 'one' && { signatures }) }
     const { accept } = request
@@ -149,28 +142,6 @@ export function createGate(options: GateOptions): Gate {
     return json(402, body, headers)
   }
 
-  /** Asks for a challenge, and remembers the route's endpoint for the verification that follows. */
-  async function askForChallenge(request: GateRequest, resource: string): Promise<Asked> {
-    const { endpointId } = options
-    const answer = await postToGateway(gateway, {
-      path: '/challenge',
-      body: {
-        ...{ providerId, method: request.method, resource, pricing },
-        ...(endpointId && { endpointId }),
-        ...(network && { network }),
-      },
-    })
-    if (answer?.status !== 200) return { answer }
-    try {
-      const challenge = parseChallenge(answer.body)
-      if (payees && !payees.has(challenge.accepts[0].payTo)) return { answer }
-      endpoints.set(routeOf(request), challenge.endpointId)
-      return { answer, challenge }
-    } catch {
-      return { answer }
-    }
-  }
-
   async function verify(
     request: GateRequest,
     resource: string,
@@ -181,11 +152,10 @@ export function createGate(options: GateOptions): Gate {
     if (x402 && paidOn && paidOn !== x402.network) {
       return demand(request, resource, 'challenge_network_mismatch')
     }
-    const route = routeOf(request)
-    let endpointId = options.endpointId ?? endpoints.get(route)
+    let endpointId = options.endpointId ?? challenges.endpointOf(request)
     if (!endpointId) {
       // Not from the macaroon, because the buyer could present one of a cheaper endpoint.
-      const { answer, challenge } = await askForChallenge(request, resource)
+      const { answer, challenge } = await challenges.ask(request, resource)
       if (!challenge) return refuseChallenge(answer)
       endpointId = challenge.endpointId
     }
@@ -203,7 +173,7 @@ export function createGate(options: GateOptions): Gate {
     if (mayBeAccepted && apiKey) void voidLostVerification(gateway, call, voidById)
     if (!answer) return unavailable('The gateway did not answer')
     if (answer.status === 200) return serve(answer, x402?.version)
-    endpoints.delete(route)
+    challenges.forget(request)
     if (answer.status === 402) {
       const { code, detail } = (answer.body ?? {}) as Record<string, unknown>
       const known = isErrorCode(code) ? code : 'invalid_signature'
@@ -226,23 +196,6 @@ export function createGate(options: GateOptions): Gate {
   return { check, void: voidPayment }
 }
 
-/** Remembers for a minute which endpoint a route is, by {@link routeOf}. */
-function createEndpointCache() {
-  const endpoints = new Map<string, { endpointId: string; expiresAt: number }>()
-  return {
-    get(route: string): string | undefined {
-      const cached = endpoints.get(route)
-      return cached && cached.expiresAt > Date.now() ? cached.endpointId : undefined
-    },
-    set(route: string, endpointId: string): void {
-      // Only routes that the gateway knows get here. The bound is for endpoints whose paths hold patterns.
-      if (endpoints.size >= maxCachedEndpoints) endpoints.delete(endpoints.keys().next().value ?? '')
-      endpoints.set(route, { endpointId, expiresAt: Date.now() + endpointTtlMs })
-    },
-    delete: (route: string) => endpoints.delete(route),
-  }
-}
-
 function serve({ body }: GatewayAnswer, x402Version: 1 | 2 | undefined): GateDecision {
   const { verified, receipt, paymentId, paymentResponse } = (body ?? {}) as Record<string, unknown>
   if (verified !== true || typeof receipt !== 'string' || typeof paymentId !== 'string') {
@@ -258,10 +211,6 @@ function serve({ body }: GatewayAnswer, x402Version: 1 | 2 | undefined): GateDec
 
 function toServe(payment: VerifiedPayment, headers: Record<string, string> = {}): GateDecision {
   return { kind: 'serve', payment, headers: { [receiptHeader]: payment.receipt, ...headers } }
-}
-
-function routeOf({ method, url }: GateRequest): string {
-  return `${method} ${new URL(url).pathname}`
 }
 
 function publicUrlOf(url: string, { publicUrl, basePath = '' }: GateOptions): string {

@@ -1,0 +1,74 @@
+import type { Address } from 'viem'
+import { type Challenge, parseChallenge } from '../protocol/challenge.ts'
+import type { NetworkName } from '../protocol/networks.ts'
+import { type GatewayAnswer, type GatewayClientOptions, postToGateway } from './gatewayClient.ts'
+
+export type ChallengesOptions = {
+  providerId: string
+  pricing: { usdcPerUnit: string }
+  endpointId?: string
+  network?: NetworkName
+  payTo?: readonly Address[]
+}
+
+type Asker = { method: string; url: string }
+
+/** The gateway's answer to `/challenge`, and what it holds if it is one. */
+export type Asked = { answer: GatewayAnswer | undefined; challenge?: Challenge }
+
+export type Challenges = {
+  /** Asks for a challenge, and remembers the route's endpoint for the verification that follows. */
+  ask(request: Asker, resource: string): Promise<Asked>
+  /** Which endpoint the request's route is, where that was asked a minute ago or later. */
+  endpointOf(request: Asker): string | undefined
+  forget(request: Asker): void
+}
+
+const endpointTtlMs = 60_000
+const maxCachedEndpoints = 1000
+
+/** Asks the gateway for challenges of one provider. */
+export function createChallenges(gateway: GatewayClientOptions, options: ChallengesOptions): Challenges {
+  const { providerId, pricing, endpointId, network } = options
+  const payees = options.payTo && new Set(options.payTo.map((wallet) => wallet.toLowerCase()))
+  const endpoints = new Map<string, { endpointId: string; expiresAt: number }>()
+
+  function remember(request: Asker, endpointId: string): void {
+    // Only routes that the gateway knows get here. The bound is for endpoints whose paths hold patterns.
+    if (endpoints.size >= maxCachedEndpoints) endpoints.delete(endpoints.keys().next().value ?? '')
+    endpoints.set(routeOf(request), { endpointId, expiresAt: Date.now() + endpointTtlMs })
+  }
+
+  return {
+    async ask(request, resource) {
+      const answer = await postToGateway(gateway, {
+        path: '/challenge',
+        body: {
+          ...{ providerId, method: request.method, resource, pricing },
+          ...(endpointId && { endpointId }),
+          ...(network && { network }),
+        },
+      })
+      if (answer?.status !== 200) return { answer }
+      try {
+        const challenge = parseChallenge(answer.body)
+        if (payees && !payees.has(challenge.accepts[0].payTo)) return { answer }
+        remember(request, challenge.endpointId)
+        return { answer, challenge }
+      } catch {
+        return { answer }
+      }
+    },
+    endpointOf(request) {
+      const cached = endpoints.get(routeOf(request))
+      return cached && cached.expiresAt > Date.now() ? cached.endpointId : undefined
+    },
+    forget(request) {
+      endpoints.delete(routeOf(request))
+    },
+  }
+}
+
+function routeOf({ method, url }: Asker): string {
+  return `${method} ${new URL(url).pathname}`
+}
