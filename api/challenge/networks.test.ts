@@ -216,6 +216,10 @@ describe('verify', () => {
       const endpoint = await endpointOn(provider, [name])
       const before = await signed(endpoint, name)
       await gateway.database`update endpoint set disabled_at = now() where id = ${endpoint.endpointId}`
+      // What carries no challenge, as with x402 v1, was never promised anything.
+      const bare = { payloads: [before.payloads[0]], x402Version: 1 } as unknown as typeof before
+      const unpromised = await verify(restart(), endpoint, name, bare)
+      expect([unpromised.status, unpromised.body.code]).toEqual([409, 'endpoint_disabled'])
       const { status, body } = await verify(restart(), endpoint, name, before)
       expect([status, body.code]).toEqual(expected)
     }
