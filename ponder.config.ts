@@ -1,9 +1,11 @@
 import { createConfig } from 'ponder'
+import type { Address } from 'viem'
 import type { NetworkSettings } from '#chain/networkSettings'
 import { lostHostLimits } from '#ledger/database'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { NetworkName } from '#protocol/networks'
+import { splitterAddress } from '#protocol/splitter'
 import { readIndexerConfig } from './indexer/config.ts'
 
 // Ponder keeps what it indexed only as long as the values of `contracts`, the schema and indexer/src stay the same;
@@ -66,7 +68,10 @@ export default createConfig({
       chain: perChain(({ deployment }) => ({
         address: deployment.usdc,
         startBlock: deployment.startBlock,
-        filter: { event: 'Transfer' as const, args: { to: platformWallets } },
+        filter: {
+          event: 'Transfer' as const,
+          args: { to: [...platformWallets, ...ownSplitters(deployment.splitterFactory)] },
+        },
       })),
     },
   },
@@ -80,6 +85,13 @@ export default createConfig({
     },
   },
 })
+
+/** Where a platform's parts go that its wallet can't be paid: see contracts/interfaces/ISplitter.sol. */
+function ownSplitters(factory: Address): Address[] {
+  return platformWallets.map((wallet) =>
+    splitterAddress({ provider: wallet, platform: wallet, providerShare: 1n, platformShare: 0n, factory }),
+  )
+}
 
 function isLoopback(url: string): boolean {
   return ['127.0.0.1', 'localhost', '[::1]'].includes(new URL(url).hostname)

@@ -76,6 +76,28 @@ export const batchRecipient = onchainTable(
   }),
 )
 
+/** What a splitter paid out, whoever swept it. A look-alike is of an address that is no splitter of ours. */
+export const payout = onchainTable(
+  'payout',
+  (t) => ({
+    chainId: t.integer().notNull(),
+    token: t.hex().notNull(),
+    splitter: t.hex().notNull(),
+    platformRecipient: t.hex().notNull(), // the platform's wallet; its own splitter while that can't be paid
+    platformAmount: t.bigint().notNull(),
+    provider: t.hex().notNull(),
+    providerAmount: t.bigint().notNull(),
+    txHash: t.hex().notNull(),
+    logIndex: t.integer().notNull(), // of the platform's Transfer; the provider's follows it
+    blockNumber: t.bigint().notNull(),
+    blockHash: t.hex().notNull(),
+    blockTime: t.bigint().notNull(),
+  }),
+  (table) => ({
+    pk: primaryKey({ columns: [table.chainId, table.txHash, table.logIndex] }),
+  }),
+)
+
 /** Who settles: the sender of `settle`, which is a contract where one stands in front. */
 export const keeper = onchainTable(
   'keeper',

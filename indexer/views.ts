@@ -22,6 +22,7 @@ export const databaseIndexes = {
     'batch_id',
     'chain_id, keeper, sequence desc',
   ],
+  payout: ['chain_id, splitter, block_number desc, log_index desc'],
   batch_recipient: ['chain_id, recipient, sequence desc', 'chain_id, recipient, block_time desc'],
 } as const
 

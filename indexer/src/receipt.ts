@@ -52,6 +52,16 @@ export type AuthorizationEntry = {
   | { state: 'cancelled'; recipient: null; value: null; half: null }
 )
 
+/** What a splitter paid out, as USDC's own logs show it: the platform's Transfer, and right after it the provider's. */
+export type PayoutEntry = {
+  splitter: Hex
+  platformRecipient: Hex
+  platformAmount: bigint
+  provider: Hex
+  providerAmount: bigint
+  logIndex: number
+}
+
 export type Unreadable = {
   logIndex: number
   reason: 'unpaired_authorization' | 'outcomes_mismatch'
@@ -60,6 +70,8 @@ export type Unreadable = {
 
 /** What a transaction's receipt proves. */
 export type Reading = {
+  /** Two Transfers of one sender in a row. Whether it is a splitter, and the first one the platform's, its reader knows. */
+  payouts: PayoutEntry[]
   entries: AuthorizationEntry[]
   unreadable: Unreadable[]
   /** The log positions of its BatchSettled of the token, ascending. */
@@ -78,6 +90,7 @@ export function readReceipt(logs: readonly ReceiptLog[], { settlement, token }: 
   const entries: AuthorizationEntry[] = []
   const unreadable: Unreadable[] = []
   const batches: number[] = []
+  const payouts: PayoutEntry[] = []
   let intervalStart = 0 // the first entry after the previous BatchSettled
 
   for (const [position, log] of logs.entries()) {
@@ -121,6 +134,9 @@ export function readReceipt(logs: readonly ReceiptLog[], { settlement, token }: 
         batchLogIndex: null,
         half: null,
       })
+    } else if (address === token && topic === transfer) {
+      const payout = readPayout(log, logs[position + 1], token)
+      if (payout) payouts.push(payout)
     } else if (address === settlement && topic === batchSettled && third) {
       if (toAddress(third) === token) {
         batches.push(logIndex)
@@ -143,7 +159,34 @@ export function readReceipt(logs: readonly ReceiptLog[], { settlement, token }: 
       intervalStart = entries.length
     }
   }
-  return { entries, unreadable, batches }
+  return { entries, unreadable, batches, payouts }
+}
+
+/** Anybody can move nothing on behalf of anybody (`transferFrom` of 0): only what moved counts. */
+function readPayout(first: ReceiptLog, second: ReceiptLog | undefined, token: Hex): PayoutEntry | null {
+  const [, splitter, platform] = first.topics
+  const logIndex = hexToNumber(first.logIndex)
+  const provider = second?.topics[2]
+  if (
+    !splitter ||
+    !platform ||
+    !provider ||
+    second.address.toLowerCase() !== token ||
+    second.topics[0] !== transfer ||
+    second.topics[1] !== splitter ||
+    hexToNumber(second.logIndex) !== logIndex + 1
+  )
+    return null
+  const [platformAmount, providerAmount] = [hexToBigInt(first.data), hexToBigInt(second.data)]
+  if (platformAmount === 0n || providerAmount === 0n) return null
+  return {
+    splitter: toAddress(splitter),
+    platformRecipient: toAddress(platform),
+    platformAmount,
+    provider: toAddress(provider),
+    providerAmount,
+    logIndex,
+  }
 }
 
 /**

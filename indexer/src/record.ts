@@ -1,5 +1,13 @@
 import type { Context } from 'ponder:registry'
-import { authorization, batch, batchRecipient, keeper, missingReceipt, quarantine } from 'ponder:schema'
+import {
+  authorization,
+  batch,
+  batchRecipient,
+  keeper,
+  missingReceipt,
+  payout,
+  quarantine,
+} from 'ponder:schema'
 import { type Hex, hexToBigInt } from 'viem'
 import type { FoundReceipt } from './fetchReceipt.ts'
 import {
@@ -87,16 +95,19 @@ export async function recordBatch(
 }
 
 /**
- * Writes what a transaction without a batch proves of a transfer to the platform: the payment that it belongs to, and
- * whatever else the transaction used, since a stranger may send both halves in one. A plain transfer writes nothing.
+ * Writes what a transfer to the platform is a part of: a splitter's payout, in whatever transaction; in one without a batch
+ * the payment that it belongs to, and whatever else the transaction used, since a stranger may send both halves in one. A
+ * plain transfer writes nothing.
  */
 export async function recordTransfer(
   db: Db,
   place: Place,
   token: Hex,
   logIndex: number,
-  { entries, unreadable, batches }: Reading,
+  { entries, unreadable, batches, payouts }: Reading,
 ): Promise<void> {
+  const paidOut = payouts.find((one) => one.logIndex === logIndex)
+  if (paidOut) await db.insert(payout).values({ ...place, token, ...paidOut })
   if (batches.length > 0) return // they record all of it
   const own = entries.find((entry) => entry.state === 'used' && entry.logIndex === logIndex - 1)
   if (own === undefined) return

@@ -44,7 +44,7 @@ export async function startTestChain(options: LocalChainOptions = {}) {
   const chain: LocalChain = await startLocalChain({ blockTimeMs: 0, ...options })
   const deployment = chain.deployments[chain.network]
   if (deployment === undefined) throw new Error('the chain has no deployment')
-  const { batchSettlement, usdc } = deployment
+  const { batchSettlement, usdc, splitterFactory } = deployment
   const sender = devAccount(1)
   const client = createTestClient({
     mode: 'hardhat',
@@ -98,6 +98,7 @@ export async function startTestChain(options: LocalChainOptions = {}) {
     client,
     usdc,
     batchSettlement,
+    splitterFactory,
     sender: sender.address.toLowerCase() as Address,
     send,
     /** Writes what DEPLOYMENTS_FILE is to hold. */
@@ -109,6 +110,8 @@ export async function startTestChain(options: LocalChainOptions = {}) {
       return buyer
     },
     /** Both authorizations of a payment, as our SDK signs them. */
+    signSingle: (buyer: PrivateKeyAccount, to: Address, value: bigint) =>
+      sign(buyer, to, value, toHex(randomBytes(32))),
     signPayment: async (
       buyer: PrivateKeyAccount,
       payee: Address,

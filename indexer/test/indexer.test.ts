@@ -1,6 +1,18 @@
 import { readFile } from 'node:fs/promises'
-import { encodeFunctionData, type Hex, keccak256, multicall3Abi, type TransactionReceipt } from 'viem'
+import {
+  encodeFunctionData,
+  erc20Abi,
+  type Hex,
+  keccak256,
+  multicall3Abi,
+  type TransactionReceipt,
+  zeroHash,
+} from 'viem'
+
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
+import { encodeSettleAuthorizations, triggerCodes } from '#protocol/settlement'
+import { encodeSplit, splitterAddress } from '#protocol/splitter'
 import { devAccount } from '../../scripts/chain/accounts.ts'
 import { multicall3Address } from '../../scripts/chain/prepareChain.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
@@ -439,5 +451,84 @@ describe('the index follows the chain', () => {
       { nonce: item.fee.nonce, block_hash: again.blockHash, batch_log_index: batchLogIndex },
     ])
     expect(quarantine).toEqual([])
+  })
+})
+
+describe('splitters', () => {
+  const terms = { provider: providerA, platform: platformWallet, providerShare: 19n, platformShare: 1n }
+  const split = encodeSplit(terms)
+  const splitterOf = () => splitterAddress({ ...terms, factory: chain.splitterFactory })
+  const sweepData = (splits: bigint[]) =>
+    encodeFunctionData({
+      abi: splitterFactoryAbi,
+      functionName: 'sweep',
+      args: [chain.usdc, platformWallet, 0, splits, platformWallet],
+    })
+
+  /** One authorization to the splitter, settled. */
+  async function pay(splits: bigint[], value = 20_000n): Promise<TransactionReceipt> {
+    const single = await chain.signSingle(await chain.createBuyer(), splitterOf(), value)
+    const batch = { token: chain.usdc, feeRecipient: platformWallet, batchId: zeroHash }
+    const sweep = { factory: chain.splitterFactory, gasLimit: 400_000n, rewardShare: 0, splits }
+    const { calldata } = encodeSettleAuthorizations(
+      { ...batch, trigger: triggerCodes.count, callGasLimit: 200_000n },
+      [single],
+      sweep,
+    )
+    return chain.send(chain.batchSettlement, calldata)
+  }
+
+  async function payoutsOf({ transactionHash, blockNumber }: TransactionReceipt) {
+    await index.untilIndexed(chainId, blockNumber)
+    return index.sql`select * from indexer.payout where tx_hash = ${transactionHash} order by log_index`
+  }
+
+  const paid = (units: bigint) => ({
+    splitter: splitterOf(),
+    platform_recipient: platformWallet,
+    platform_amount: units,
+    provider: providerA,
+    provider_amount: 19n * units,
+  })
+
+  test('default: paid out in the batch’s own transaction, which stays one authorization', async () => {
+    const receipt = await pay([split])
+    expect(await payoutsOf(receipt)).toMatchObject([paid(1_000n)])
+    expect((await readTransaction(receipt)).authorizations).toMatchObject([
+      { recipient: splitterOf(), value: 20_000n },
+    ])
+  })
+
+  test('behavior: swept later by a stranger, among others; a reorg takes the payout back and leaves the payment', async () => {
+    const settled = await pay([])
+    expect(await payoutsOf(settled)).toEqual([])
+    const snapshot = await chain.client.snapshot()
+    const swept = await throughMulticall([
+      {
+        target: chain.splitterFactory,
+        callData: sweepData([encodeSplit({ ...terms, providerShare: 9n }), split]),
+      },
+      { target: chain.splitterFactory, callData: sweepData([split]) },
+    ])
+    expect(await payoutsOf(swept)).toMatchObject([paid(1_000n)])
+    await chain.client.revert({ id: snapshot })
+    await chain.client.mine({ blocks: 1 })
+    await chain.client.mine({ blocks: 1 })
+    await until(async () => (await payoutsOf(swept)).length === 0)
+    await until(async () => (await readTransaction(settled)).authorizations.length === 1)
+  })
+
+  test('behavior: nobody forges one: moving nothing on behalf of a splitter is none', async () => {
+    const move = (to: Hex) => ({
+      target: chain.usdc,
+      callData: encodeFunctionData({
+        abi: erc20Abi,
+        functionName: 'transferFrom',
+        args: [splitterOf(), to, 0n],
+      }),
+    })
+    const receipt = await throughMulticall([move(platformWallet), move(providerA)])
+    expect(receipt.logs).toHaveLength(2)
+    expect(await payoutsOf(receipt)).toEqual([])
   })
 })

@@ -43,9 +43,9 @@ const event = (
 const used = (n: number, address?: Hex) => event('AuthorizationUsed', n, address)
 const cancelled = (n: number) => event('AuthorizationCanceled', n)
 
-const transfer = (value: bigint, from: Hex = buyer, address: Hex = token): Unplaced => ({
+const transfer = (value: bigint, from: Hex = buyer, address: Hex = token, to: Hex = payee): Unplaced => ({
   address,
-  topics: encodeEventTopics({ abi: usdcAbi, eventName: 'Transfer', args: { from, to: payee } }) as Hex[],
+  topics: encodeEventTopics({ abi: usdcAbi, eventName: 'Transfer', args: { from, to } }) as Hex[],
   data: pad(numberToHex(value)),
 })
 
@@ -80,6 +80,7 @@ test('default: a use and its transfer are one entry', () => {
     ],
     unreadable: [],
     batches: [],
+    payouts: [],
   })
 })
 
@@ -112,7 +113,7 @@ describe('only the token’s own logs, in their order, prove anything', () => {
 
   test('behavior: another token’s use is ignored', () => {
     const reading = read(used(1, other), transfer(5n, buyer, other))
-    expect(reading).toEqual({ entries: [], unreadable: [], batches: [] })
+    expect(reading).toEqual({ entries: [], unreadable: [], batches: [], payouts: [] })
   })
 
   test('behavior: a gap in the log positions parts a pair', () => {
@@ -194,4 +195,42 @@ test.each([
   ['0x1121103400', 3],
 ] as [Hex, number][])('default: outcomes %s hold %i payments that moved', (outcomes, count) => {
   expect(countPayments(outcomes)).toBe(count)
+})
+
+describe('payouts', () => {
+  const platform: Hex = '0x00000000000000000000000000000000000000fe'
+  const payouts = (...logs: Unplaced[]) => read(...logs).payouts
+
+  test('default: two Transfers of one sender in a row', () => {
+    expect(
+      payouts(
+        used(1),
+        transfer(20n),
+        settled('0x10'),
+        transfer(1n, other, token, platform),
+        transfer(19n, other),
+      ),
+    ).toEqual([
+      {
+        splitter: other,
+        platformRecipient: platform,
+        platformAmount: 1n,
+        provider: payee,
+        providerAmount: 19n,
+        logIndex: 10,
+      },
+    ])
+  })
+
+  test.each([
+    ['moves of nothing, which anybody can make', [transfer(0n, other, token, platform), transfer(0n, other)]],
+    ['the platform’s part is nothing', [transfer(0n, other, token, platform), transfer(19n, other)]],
+    ['the second is somebody else’s', [transfer(1n, other, token, platform), transfer(19n)]],
+    ['another token’s', [transfer(1n, other, other, platform), transfer(19n, other, other)]],
+    ['one of them another token’s', [transfer(1n, other, token, platform), transfer(19n, other, other)]],
+    ['only one', [transfer(1n, other, token, platform)]],
+    ['an authorization between', [transfer(1n, other, token, platform), used(1), transfer(19n)]],
+  ] as [string, Unplaced[]][])('behavior: %s: none', (_, logs) => {
+    expect(payouts(...logs)).toEqual([])
+  })
 })
