@@ -3,13 +3,14 @@ import {
   batchGasCut,
   batchGasLimit,
   calldataFloor,
+  countSweepsThatFit,
   countThatFit,
   estimateBatchGas,
   transactionGasCap,
 } from './gas.ts'
 
 const pairs = (count: number, payee = (index: number) => `payee${index % 3}`) =>
-  Array.from({ length: count }, (_, index) => ({ isPair: true, payee: payee(index) }))
+  Array.from({ length: count }, (_, index) => ({ isPair: true, recipient: payee(index) }))
 
 describe('countThatFit', () => {
   test('behavior: the 150 payments of a raised count fit, as do more of a few providers', () => {
@@ -63,4 +64,13 @@ describe('batchGasLimit', () => {
     const shape = { pairs: countThatFit(pairs(400), false), singles: 0, payees: 3, hasCode: false }
     expect(batchGasLimit(shape, new Uint8Array(0)) - estimateBatchGas(shape)).toBeGreaterThan(180_000n)
   })
+})
+
+test('behavior: as many sweeps are added as fit under the cut', () => {
+  const shape = { pairs: 0, singles: 100, payees: 100, hasCode: false }
+  const sweeps = countSweepsThatFit(shape)
+  expect(sweeps).toBeGreaterThan(40)
+  expect(estimateBatchGas({ ...shape, sweeps })).toBeLessThanOrEqual(batchGasCut)
+  expect(estimateBatchGas({ ...shape, sweeps: sweeps + 1 })).toBeGreaterThan(batchGasCut)
+  expect(countSweepsThatFit({ ...shape, singles: 300 })).toBe(0)
 })

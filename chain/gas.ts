@@ -23,24 +23,39 @@ const newPayeeGas = 22_800n
 /** What one authorization of a payer with code may use; its signature check can burn all of it. */
 const codeCallGas = 300_000n
 
+/** What the sweep of one splitter may use: of one that is new, to a wallet that is. One that is known takes a fifth. */
+export const sweepCallGas = 120_000n
+// What the contract keeps for its return besides: 5,000, and 16 a payment.
+const beforeSweepGas = 10_000n
+/** EIP-150: a call gets at most 63/64 of what is left. */
+const sweepGas = (sweepCallGas * 64n) / 63n + 1n
+
 export type BatchShape = {
   /** Payments with two authorizations. */
   pairs: number
   /** Payments with one. */
   singles: number
-  /** Distinct provider recipients. */
+  /** Distinct recipients but the platform's wallet: providers, splitters. */
   payees: number
   /** The payers have code: budgeted at their full cap. */
   hasCode: boolean
+  /** Splitters to sweep. Default 0. */
+  sweeps?: number
 }
 
 /** Gas that a batch uses at most, by the model. */
-export function estimateBatchGas({ pairs, singles, payees, hasCode }: BatchShape): bigint {
+export function estimateBatchGas({ pairs, singles, payees, hasCode, sweeps = 0 }: BatchShape): bigint {
   const authorizations = BigInt(2 * pairs + singles)
   const items = hasCode
     ? authorizations * (codeCallGas + 20_000n)
     : BigInt(pairs) * pairGas + BigInt(singles) * singleGas
-  return batchGas + items + BigInt(payees) * newPayeeGas
+  return batchGas + items + BigInt(payees) * newPayeeGas + BigInt(sweeps) * sweepGas
+}
+
+/** How many splitters can be swept in a batch of this shape, under the gas cut. */
+export function countSweepsThatFit(shape: BatchShape): number {
+  const left = batchGasCut - estimateBatchGas(shape)
+  return left > 0n ? Number(left / sweepGas) : 0
 }
 
 export function callGasLimit(hasCode: boolean): bigint {
@@ -61,7 +76,7 @@ export function calldataFloor(data: Uint8Array): bigint {
 export function batchGasLimit(shape: BatchShape, calldata: Uint8Array): bigint {
   const callGas = callGasLimit(shape.hasCode)
   const reserve = (callGas * 64n) / 63n + tailGas + outcomeGas * BigInt(shape.pairs + shape.singles)
-  const wanted = estimateBatchGas(shape) + reserve
+  const wanted = estimateBatchGas(shape) + reserve + (shape.sweeps ? beforeSweepGas : 0n)
   const floor = calldataFloor(calldata)
   const limit = wanted > floor ? wanted : floor
   return limit < transactionGasCap ? limit : transactionGasCap
@@ -69,14 +84,14 @@ export function batchGasLimit(shape: BatchShape, calldata: Uint8Array): bigint {
 
 /** How many of `shapes`, taken in order, fit under the gas cut. At least one. */
 export function countThatFit(
-  items: { isPair: boolean; payee: string }[],
+  items: { isPair: boolean; recipient: string }[],
   hasCode: boolean,
   cut: bigint = batchGasCut,
 ): number {
   const payees = new Set<string>()
   const shape = { pairs: 0, singles: 0, payees: 0, hasCode }
   for (const [index, item] of items.entries()) {
-    payees.add(item.payee)
+    payees.add(item.recipient)
     shape.payees = payees.size
     if (item.isPair) shape.pairs += 1
     else shape.singles += 1
@@ -86,4 +101,6 @@ export function countThatFit(
 }
 
 /** No batch holds more payments than this, whatever their shape: as far as a claim has to look. */
-export const mostPayments = Number(batchGasCut / pairGas)
+export const mostPayments = Number(batchGasCut / singleGas)
+/** No batch holds more payments of two authorizations than this. */
+export const mostPairs = Number(batchGasCut / pairGas)

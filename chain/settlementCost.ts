@@ -47,13 +47,12 @@ export function weiToUsd(wei: bigint, usdPerToken: bigint): bigint {
   return (wei * usdPerToken + 10n ** 18n - 1n) / 10n ** 18n
 }
 
-// A payment's eight words in the calldata; signatures don't compress, so the sample is as random as they are.
-const bytesOfPayment = 256
-
-function sampleCalldata(paymentCount: number): Hex {
+// A payment's words in the calldata, eight of two authorizations and five of one; signatures don't compress, so the sample
+// is as random as they are.
+function sampleCalldata({ pairs, singles }: BatchShape): Hex {
   let word: Hex = keccak256('0x01')
   const words: string[] = []
-  for (let i = 0; i < (paymentCount * bytesOfPayment) / 32; i++) {
+  for (let i = 0; i < pairs * 8 + singles * 5; i++) {
     word = keccak256(word)
     words.push(word.slice(2))
   }
@@ -80,7 +79,7 @@ export async function estimateSettlementCost(
     ? await estimateL1Fee(client, {
         account: from,
         to: contract,
-        data: sampleCalldata(shape.pairs + shape.singles),
+        data: sampleCalldata(shape),
         chain: null,
       })
     : 0n

@@ -73,6 +73,7 @@ export function createMetrics() {
       ['network', 'reason'],
       'Logs that the index could not read, by reason',
     ),
+    failedSweeps: gauge('tollkeeper_failed_sweeps', ['network'], 'Splitters whose last sweep failed'),
     walletBalance: gauge(
       'tollkeeper_wallet_balance_ether',
       ['network', 'wallet'],

@@ -1,9 +1,10 @@
 import type { Address } from 'viem'
 import { estimateFees } from '#chain/feeEstimate'
-import { mostPayments } from '#chain/gas'
+import { mostPairs } from '#chain/gas'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { estimateSettlementCost, readGasTokenPrice } from '#chain/settlementCost'
 import type { Trigger } from '#protocol/settlement'
+import type { NextBatchSize } from './queue.ts'
 import { firedTrigger, type TriggerSettings, type WaitingPayments } from './triggers.ts'
 
 export type CostSettings = {
@@ -20,7 +21,7 @@ export type QueueReads = {
     count: number
   }) => Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null>
   /** How much the next batch would settle. */
-  readSize: () => Promise<{ payments: number; payees: number }>
+  readSize: () => Promise<NextBatchSize>
 }
 
 /**
@@ -55,7 +56,7 @@ async function costOfSettling(
   { network, deployment, client }: ServedNetwork,
   from: Address,
   settings: CostSettings,
-  { payments, payees }: { payments: number; payees: number },
+  { pairs, ...size }: NextBatchSize,
 ): Promise<bigint> {
   const [{ usdPerToken }, fees] = await Promise.all([
     readGasTokenPrice(client, network.ethUsdFeed, settings.gasTokenUsd),
@@ -65,7 +66,7 @@ async function costOfSettling(
     network,
     contract: deployment.batchSettlement,
     from,
-    shape: { pairs: Math.min(payments, mostPayments), singles: 0, payees, hasCode: false },
+    shape: { ...size, pairs: Math.min(pairs, mostPairs), hasCode: false },
     gasPrice: fees.baseFeePerGas + fees.maxPriorityFeePerGas,
     usdPerToken,
   })

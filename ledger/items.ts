@@ -1,5 +1,6 @@
 import type { Address, Hex } from 'viem'
 import type { SignedAuthorization } from '#protocol/payload'
+import { type SplitterTerms, splitterShares } from '#protocol/splitter'
 import type { Queryable } from './database.ts'
 import { type HalfState, halfState, seenUse } from './halves.ts'
 
@@ -15,9 +16,18 @@ export type BatchItem = {
   isQuarantined?: boolean
   provider: ItemHalf
   fee: ItemHalf | null
+  /** The terms of the splitter that `provider` pays, which is then the only half. */
+  splitter?: SplitterTerms
 }
 
-type HalfRow = {
+/** What the platform gets of an item, in base units. */
+export function feeOfItem({ provider, fee, splitter }: BatchItem): bigint {
+  if (!splitter) return fee?.authorization.value ?? 0n
+  const { providerShare, platformShare } = splitter
+  return (provider.authorization.value * platformShare) / (providerShare + platformShare)
+}
+
+type HalfRow = SplitColumns & {
   position: number
   paymentId: string | null
   transferId: bigint | null
@@ -31,6 +41,21 @@ type HalfRow = {
   nonce: Hex
   signature: Uint8Array | null
   state: HalfState
+}
+
+/** Of a payment, or nulls of what is none. */
+export type SplitColumns = {
+  splitter: Address | null
+  payee: Address | null
+  feeRecipient: Address | null
+  providerAmount: bigint | null
+  feeAmount: bigint | null
+}
+
+/** The columns of {@link SplitColumns} of the payment `p`. */
+export function splitColumns(sql: Queryable) {
+  return sql`p.splitter, p.payee, p.fee_recipient as "feeRecipient", p.provider_amount as "providerAmount",
+    p.fee_amount as "feeAmount"`
 }
 
 /** The active items of a batch, in the order of their urgency. */
@@ -56,10 +81,11 @@ export async function readPaymentItems(sql: Queryable, paymentIds: readonly stri
 async function readItems(sql: Queryable, items: ReturnType<typeof sql>): Promise<BatchItem[]> {
   const rows = await sql<HalfRow[]>`
     select i.position, i.payment_id as "paymentId", i.transfer_id as "transferId",
-      coalesce((select quarantined from payment where id = i.payment_id), false) as "isQuarantined", a.half, a.authorizer,
+      coalesce(p.quarantined, false) as "isQuarantined", ${splitColumns(sql)}, a.half, a.authorizer,
       a.recipient, a.value, a.valid_after as "validAfter", a.valid_before as "validBefore", a.nonce, a.signature,
       ${halfState(sql)} as state
     from ${items} i
+    left join payment p on p.id = i.payment_id
     cross join lateral (
       select half, chain_id, token, authorizer, recipient, value, valid_after, valid_before, nonce, signature,
         accepted_block
@@ -82,10 +108,26 @@ function groupHalves(rows: HalfRow[]): BatchItem[] {
     if (item) item.fee = half
     else {
       const { position, paymentId, transferId, isQuarantined } = row
-      items.set(position, { position, paymentId, transferId, isQuarantined, provider: half, fee: null })
+      const splitter = toTerms(row)
+      items.set(position, {
+        ...{ position, paymentId, transferId, isQuarantined, provider: half, fee: null },
+        ...(splitter && { splitter }),
+      })
     }
   }
   return [...items.values()]
+}
+
+/** The terms of the splitter that a payment pays; null: it pays none. */
+export function toTerms({
+  splitter,
+  payee,
+  feeRecipient,
+  providerAmount,
+  feeAmount,
+}: SplitColumns): SplitterTerms | null {
+  if (!splitter || !payee || !feeRecipient || providerAmount === null || feeAmount === null) return null
+  return { provider: payee, platform: feeRecipient, ...splitterShares(providerAmount + feeAmount, feeAmount) }
 }
 
 function toAuthorization(row: HalfRow): SignedAuthorization {

@@ -135,13 +135,13 @@ describe('triggers', () => {
 
 describe('gas', () => {
   const items = fc.array(
-    fc.record({ isPair: fc.boolean(), payee: fc.nat({ max: 200 }).map((index) => `0x${index}`) }),
+    fc.record({ isPair: fc.boolean(), recipient: fc.nat({ max: 200 }).map((index) => `0x${index}`) }),
     { minLength: 1, maxLength: 400 },
   )
-  const shapeOf = (some: { isPair: boolean; payee: string }[], hasCode: boolean) => ({
+  const shapeOf = (some: { isPair: boolean; recipient: string }[], hasCode: boolean) => ({
     pairs: some.filter((one) => one.isPair).length,
     singles: some.filter((one) => !one.isPair).length,
-    payees: new Set(some.map((one) => one.payee)).size,
+    payees: new Set(some.map((one) => one.recipient)).size,
     hasCode,
   })
 

@@ -1,8 +1,10 @@
 import type { Address, Hex } from 'viem'
 import { encodePayload } from '#protocol/payload'
 import type { Trigger } from '#protocol/settlement'
+import type { SplitterTerms } from '#protocol/splitter'
 import type { Database, Queryable } from './database.ts'
 import { halves } from './halves.ts'
+import { type SplitColumns, splitColumns, toTerms } from './items.ts'
 import type { QueueScope } from './queue.ts'
 import { settleMarginSeconds } from './settleMargin.ts'
 
@@ -33,8 +35,12 @@ export async function readStalled(
     limit ${limit}`
 }
 
-/** A payment's signed authorizations, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
-export type PublishedPayment = { paymentId: string; payloads: string[] }
+/** A payment's signed authorizations, as payloads (SPEC.md 2.4): the provider's, then the fee's; or one that pays a splitter. */
+export type PublishedPayment = {
+  paymentId: string
+  payloads: string[]
+  splitter: (SplitterTerms & { address: Address }) | null
+}
 
 /**
  * Marks payments as published, and gives their signed authorizations once that is committed: nobody who reads them can be
@@ -56,9 +62,12 @@ export async function publishPayments(
       where id in ${database(paymentIds)} and published_at is null and voided_at is null and concluded_at is null
       order by id for update
     )`
-  const rows = await database<(AuthorizationRow & { paymentId: string; half: 0 | 1; state: string })[]>`
+  const rows = await database<
+    (AuthorizationRow & SplitColumns & { paymentId: string; half: 0 | 1; state: string })[]
+  >`
     select p.id as "paymentId", h.half, h.authorizer, h.recipient, h.value, h.valid_after as "validAfter",
-      h.valid_before as "validBefore", h.nonce, h.state, a.signature
+      h.valid_before as "validBefore", h.nonce, h.state, a.signature,
+      ${splitColumns(database)}
     from payment p
     join ${halves(database)} h on h.payment_id = p.id
     join signed_authorization a on a.payment_id = h.payment_id and a.half = h.half
@@ -78,7 +87,11 @@ export async function publishPayments(
     const given = authorizations.filter(({ state, validBefore }) =>
       state === 'open' ? validBefore > until : state === 'settled' && which === 'settled too',
     )
-    return given.length === 0 ? [] : [{ paymentId: id, payloads: given.map(toPayload) }]
+    const [first] = given
+    if (!first) return []
+    const terms = toTerms(first)
+    const splitter = terms && { ...terms, address: first.recipient }
+    return [{ paymentId: id, payloads: given.map(toPayload), splitter }]
   })
 }
 

@@ -1,4 +1,5 @@
 import type { Address } from 'viem'
+import type { BatchShape } from '#chain/gas'
 import type { Queryable } from './database.ts'
 import type { WaitingPayments } from './triggers.ts'
 
@@ -156,10 +157,14 @@ export async function readNextBatchSize(
   sql: Queryable,
   group: QueueGroup,
   limit: number,
-): Promise<{ payments: number; payees: number }> {
-  const [row] = await sql<[{ payments: number; payees: number }]>`
-    select count(*)::int as payments, count(distinct payee)::int as payees
-    from (select payee from payment where ${isWaiting(sql, group)} order by accepted_at, id limit ${limit}) first`
+): Promise<NextBatchSize> {
+  const [row] = await sql<[NextBatchSize]>`
+    select count(*) filter (where is_pair)::int as pairs, count(*) filter (where not is_pair)::int as singles,
+      count(distinct recipient)::int as payees
+    from (
+      select coalesce(splitter, payee) as recipient, fee_amount > 0 and splitter is null as is_pair from payment
+      where ${isWaiting(sql, group)} order by accepted_at, id limit ${limit}
+    ) first`
   return row
 }
 
@@ -181,9 +186,13 @@ export async function readAwaited(
     limit ${limit}`
 }
 
+/** Payments of two authorizations, of one, and their distinct recipients but the platform's wallet. */
+export type NextBatchSize = Pick<BatchShape, 'pairs' | 'singles' | 'payees'>
+
 export type QueuedPayment = {
   id: string
-  payee: Address
+  /** The provider's wallet, or the splitter. */
+  recipient: Address
   isPair: boolean
   hasCode: boolean
   acceptedAt: Date
@@ -192,7 +201,7 @@ export type QueuedPayment = {
 }
 
 export function queuedColumns(sql: Queryable) {
-  return sql`id, payee, fee_amount > 0 and splitter is null as "isPair", payer_has_code as "hasCode", accepted_at as "acceptedAt",
+  return sql`id, coalesce(splitter, payee) as recipient, fee_amount > 0 and splitter is null as "isPair", payer_has_code as "hasCode", accepted_at as "acceptedAt",
     valid_before as "validBefore"`
 }
 

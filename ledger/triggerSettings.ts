@@ -17,5 +17,7 @@ export function readTriggerSettings(env: Environment): TriggerSettings {
     highValue: readVariable(env, 'TRIGGER_HIGH_VALUE_USDC'),
     expiryLeadMs: readVariable(env, 'TRIGGER_EXPIRY_LEAD_SECONDS') * 1000,
     windowMs: readVariable(env, 'FACILITATOR_WINDOW_MS'),
+    sweepCount: readVariable(env, 'SWEEP_COUNT'),
+    sweepAfterMs: readVariable(env, 'SWEEP_SECONDS') * 1000,
   }
 }

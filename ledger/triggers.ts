@@ -35,6 +35,9 @@ export type TriggerSettings = {
   expiryLeadMs: number
   /** How long POST /settle gathers others for its batch. */
   windowMs: number
+  /** So many payments that wait in a splitter, or one that has waited for so long, have it swept by the next batch. */
+  sweepCount: number
+  sweepAfterMs: number
 }
 
 /** SPEC.md 8.1, and DESIGN.md section 4 for `expiry`. */
@@ -48,6 +51,8 @@ export const defaultTriggers: TriggerSettings = {
   highValue: 10_000_000n,
   expiryLeadMs: 300_000,
   windowMs: 250,
+  sweepCount: 10,
+  sweepAfterMs: 86_400_000,
 }
 
 const sendLeadMs = 60_000

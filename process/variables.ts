@@ -158,6 +158,18 @@ const triggers = {
     about: 'or so long before an authorization expires.',
     default: '300',
   },
+  SWEEP_COUNT: {
+    parser: integer(1),
+    readers: ['api', ...keepers],
+    about: 'A batch sweeps a splitter in which so many payments wait,',
+    default: '10',
+  },
+  SWEEP_SECONDS: {
+    parser: integer(1),
+    readers: ['api', ...keepers],
+    about: 'or one that has waited for so long.',
+    default: '86400',
+  },
   TRIGGER_RAISED_AMOUNT_USDC: {
     parser: usdc(leastBatchAmount),
     readers: ['api', ...keepers],

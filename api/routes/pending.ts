@@ -32,8 +32,22 @@ const pending = z
         trigger: triggerName,
         payments: z.array(z.array(z.string()).min(1).max(2)).openapi({
           description:
-            "Payloads (from,to,value,validAfter,validBefore,nonce,signature): the provider's, the fee's",
+            "Payloads (from,to,value,validAfter,validBefore,nonce,signature): the provider's, the fee's; or one that pays a splitter",
         }),
+        splitters: z
+          .array(
+            z.object({
+              address: addressOut,
+              provider: addressOut,
+              shares: z.tuple([z.string(), z.string()]).openapi({
+                description: "The provider's and the platform's, in lowest terms",
+              }),
+            }),
+          )
+          .openapi({
+            description:
+              'Whom payments of one signature pay. Its platform is `feeRecipient`: recompute the address from these terms',
+          }),
       }),
     ),
     network: z.string(),

@@ -126,7 +126,7 @@ function requireFit(
 ): void {
   const fees = new Set(feeOf)
   const items = transfers.flatMap(({ to }, index) =>
-    feeOf[index] == null ? [{ isPair: fees.has(index), payee: to }] : [],
+    feeOf[index] == null ? [{ isPair: fees.has(index), recipient: to }] : [],
   )
   if (countThatFit(items, hasCode) === items.length) return
   throw new BaseError('payload_too_large', 'The transfers need more gas than one transaction may have')

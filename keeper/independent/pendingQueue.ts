@@ -5,8 +5,11 @@ import type { BatchItem } from '#ledger/items'
 import { settleMarginSeconds } from '#ledger/settleMargin'
 import { parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { type Trigger, triggerCodes } from '#protocol/settlement'
+import { type SplitterTerms, splitterAddress } from '#protocol/splitter'
 
 const address = z.string().regex(/^0x[0-9a-f]{40}$/)
+/** Below 2^48. */
+const share = z.string().regex(/^(0|[1-9][0-9]{0,13})$/)
 const answerSchema = z.object({
   batches: z
     .array(
@@ -14,6 +17,10 @@ const answerSchema = z.object({
         feeRecipient: address,
         trigger: z.enum(Object.keys(triggerCodes) as [Trigger]),
         payments: z.array(z.array(z.string().max(4_096)).min(1).max(2)).max(1_000),
+        splitters: z
+          .array(z.object({ address, provider: address, shares: z.tuple([share, share]) }))
+          .max(1_000)
+          .default([]),
       }),
     )
     .max(1_000),
@@ -50,11 +57,33 @@ export async function fetchPending(
       `the gateway settles ${answer.token} through ${answer.batchSettlement}, this keeper something else`,
     )
   }
-  return answer.batches.map(({ feeRecipient, trigger, payments }) => ({
-    feeRecipient: feeRecipient as Address,
-    trigger,
-    items: payments.flatMap((payloads, position) => toItem(payloads, position, now) ?? []),
-  }))
+  return answer.batches.map(({ feeRecipient, trigger, payments, splitters }) => {
+    const terms = new Map(
+      splitters.map(
+        ({ address, provider, shares: [providerShare, platformShare] }): [string, SplitterTerms] => [
+          address,
+          {
+            provider: provider as Address,
+            platform: feeRecipient as Address,
+            ...{ providerShare: BigInt(providerShare), platformShare: BigInt(platformShare) },
+          },
+        ],
+      ),
+    )
+    return {
+      feeRecipient: feeRecipient as Address,
+      trigger,
+      items: payments.flatMap((payloads, position) => {
+        const item = toItem(payloads, position, now)
+        if (!item) return []
+        const { to } = item.provider.authorization
+        const splitter = item.fee ? undefined : terms.get(to)
+        return splitter && splitterAddress({ ...splitter, factory: deployment.splitterFactory }) === to
+          ? [{ ...item, splitter }]
+          : [item]
+      }),
+    }
+  })
 }
 
 /** Its payloads as what a batch can hold; null for those that can't be settled together, or any more. */

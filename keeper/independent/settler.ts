@@ -164,8 +164,13 @@ function takeFitting(lane: Lane, items: BatchItem[], isIsolated: boolean): Batch
           return [{ ...item, isQuarantined: true }]
         })
       : items
-  const shapes = all.map(({ provider, fee }) => ({ isPair: fee !== null, payee: provider.authorization.to }))
-  return all.slice(0, countThatFit(shapes, isIsolated, batchGasCut))
+  // As our own keeper does: pairs and single authorizations travel apart.
+  const alike = all.filter(({ fee }) => (fee === null) === (all[0]?.fee === null))
+  const shapes = alike.map(({ provider, fee }) => ({
+    isPair: fee !== null,
+    recipient: provider.authorization.to,
+  }))
+  return alike.slice(0, countThatFit(shapes, isIsolated, batchGasCut))
 }
 
 /** What keeps it from working would else be said at every look. */

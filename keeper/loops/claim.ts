@@ -71,7 +71,9 @@ async function claimFirst(
   let result: null | 'look again' = null
   for (const { lane, group, trigger, payments } of due) {
     const isIsolated = lane === 'quarantined' || payments[0]?.hasCode === true
-    const fit = lane === 'high_value' ? 1 : countThatFit(payments, isIsolated, batchGasCut)
+    // The contract settles pairs and single authorizations by functions of their own: the most urgent's kind goes first.
+    const alike = payments.filter(({ isPair }) => isPair === payments[0]?.isPair)
+    const fit = lane === 'high_value' ? 1 : countThatFit(alike, isIsolated, batchGasCut)
     const { batch, unsettleable } = await claimPayments(
       context.sql,
       lease,
@@ -80,7 +82,7 @@ async function claimFirst(
         token: group.token,
         feeRecipient: group.feeRecipient,
         trigger,
-        paymentIds: payments.slice(0, fit).map(({ id }) => id),
+        paymentIds: alike.slice(0, fit).map(({ id }) => id),
         quarantined: lane === 'quarantined',
       },
       context.now(),

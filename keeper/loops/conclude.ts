@@ -9,9 +9,10 @@ import { storeEvidence } from '#ledger/evidence'
 import { recordFailure } from '#ledger/failures'
 import { type BatchItem, readBatchItems } from '#ledger/items'
 import { deferPayments, requestChainLookup } from '#ledger/queue'
+import { recordSweeps } from '#ledger/sweeps'
 import { readTransactions, type TransactionRow } from '#ledger/transactions'
 import { outcomes as outcomeNames } from '#protocol/settlement'
-import { authorizationKey, readOutcomes, type Tried } from '../settler/outcomes.ts'
+import { authorizationKey, readOutcomes, readSweeps, type Tried } from '../settler/outcomes.ts'
 import type { Context } from './context.ts'
 import { endBatch } from './endBatch.ts'
 import { sweepChosen } from './sweep.ts'
@@ -73,7 +74,7 @@ async function judgeItems(
   mined: TransactionRow,
   block: bigint,
 ): Promise<boolean> {
-  const { sql, served, checkpoint, memory, metrics } = context
+  const { sql, served, checkpoint, memory, metrics, log } = context
   const { chainId, token, id } = batch
   const receipt = await served.client.getTransactionReceipt({ hash: mined.hash })
   // The reorg is followed first.
@@ -85,7 +86,11 @@ async function judgeItems(
     ? readOutcomes(served.deployment.batchSettlement, batch.batchId, mined, receipt)
     : new Map<string, Tried>()
   let settled = 0
+  const { splitterFactory: factory } = served.deployment
+  const sweeps = readSweeps(receipt, { factory, token })
+  if (sweeps.failed.length > 0) log.warn({ batch: batch.batchId, splitters: sweeps.failed }, 'sweeps failed')
   const judge = async (tx: Queryable) => {
+    await recordSweeps(tx, { chainId, token }, { block, ...sweeps }, context.now())
     await storeEvidence(tx, { chainId, token }, evidence)
     const items = await readBatchItems(tx, id)
     const unsettled = items.filter((item) => !isSettled(item))

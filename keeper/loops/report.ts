@@ -1,6 +1,7 @@
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { countQuarantined } from '#ledger/indexedHead'
 import { countOpenBatches, readQueueDepth } from '#ledger/queueDepth'
+import { countFailedSweeps } from '#ledger/sweeps'
 import type { Context } from './context.ts'
 
 /** Upper bound on the share of time spent counting for metrics. */
@@ -43,6 +44,7 @@ export function createReporter({ sql, served, metrics, now }: ReporterOptions) {
     for (const reason of quarantineReasons) {
       if (quarantined) metrics.indexQuarantined.set({ network, reason }, quarantined.get(reason) ?? 0)
     }
+    metrics.failedSweeps.set({ network }, await countFailedSweeps(sql, chainId))
     nextAt = performance.now() + (performance.now() - began) / share
   }
 }

@@ -2,6 +2,7 @@ import type { Address, TransactionReceipt } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { estimateSettlementCost, readGasTokenPrice, weiToUsd } from '#chain/settlementCost'
 import type { WalletState } from '#chain/walletState'
+import { feeOfItem } from '#ledger/items'
 import type { Plan, PlannedBatch } from './plan.ts'
 
 export type CeilingSettings = {
@@ -20,6 +21,8 @@ export type Hold = { reason: HoldReason; isHighValue: boolean }
 export type Ceiling = {
   /** Why a batch must wait; null: it may go. What is about to expire may always. */
   check: (batch: PlannedBatch, plan: Plan, fees: WalletState['fees']) => Promise<Hold | null>
+  /** Whether a plan is below all of it, whatever is urgent. */
+  isBelow: (batch: PlannedBatch, plan: Plan, fees: WalletState['fees']) => Promise<boolean>
   /** What a mined transaction cost, in USDC base units. */
   costOf: (receipt: TransactionReceipt) => Promise<bigint>
 }
@@ -84,6 +87,7 @@ export function createCeiling(options: CeilingOptions): Ceiling {
       await onHold(hold)
       return hold
     },
+    isBelow: async (batch, plan, fees) => (await findReason(batch, plan, fees)) === null,
     async costOf(receipt) {
       const l1Fee = 'l1Fee' in receipt && typeof receipt.l1Fee === 'bigint' ? receipt.l1Fee : 0n
       return weiToUsd(receipt.gasUsed * receipt.effectiveGasPrice + l1Fee, await readPrice())
@@ -92,7 +96,7 @@ export function createCeiling(options: CeilingOptions): Ceiling {
 }
 
 function feesOf({ entries }: Plan): bigint {
-  return entries.reduce((sum, { item }) => sum + (item.fee?.authorization.value ?? 0n), 0n)
+  return entries.reduce((sum, { item }) => sum + feeOfItem(item), 0n)
 }
 
 /** It would not be settled any more: SPEC.md's hour holds below the ceiling, a payment's validity above it. */

@@ -5,6 +5,7 @@ import type { Mined } from '#chain/receipts'
 import type { BatchOutcome } from '#ledger/batches'
 import type { BatchItem } from '#ledger/items'
 import type { TransferReport } from '#ledger/transferReports'
+import type { SplitterTerms } from '#protocol/splitter'
 import type { Drop, PlannedBatch } from './plan.ts'
 
 /** A transaction whose bytes are final. Its hash is known before anybody else has seen it. */
@@ -55,6 +56,8 @@ export type OpenBatch = {
   /** Milliseconds since it was claimed. */
   ageMs: number
   readItems: () => Promise<BatchItem[]>
+  /** The splitters to sweep with these items of it, the batch's own or others of its platform. */
+  readSweeps: (items: readonly BatchItem[]) => Promise<SplitterTerms[]>
   /** Stores a transaction, and releases what it leaves out, before its first byte goes out. */
   save: (transaction: SignedTransaction, drops: readonly Drop[]) => Promise<void>
   /** It was handed to the nodes; `isTaken`: one of them said that it has it. */

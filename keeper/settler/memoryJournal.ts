@@ -1,6 +1,8 @@
 import type { Address } from 'viem'
 import type { BatchItem } from '#ledger/items'
 import { mostMinedFailures } from '#ledger/quarantine'
+import { countDueSweeps } from '#ledger/sweeps'
+import { defaultTriggers } from '#ledger/triggers'
 import type { Budget } from '../independent/budget.ts'
 import type { Journal, OpenBatch, SignedTransaction, Verdict } from './journal.ts'
 import { authorizationKey } from './outcomes.ts'
@@ -61,6 +63,8 @@ export function createMemoryJournal(budget: Budget, now: () => Date): MemoryJour
       },
       ageMs: now().getTime() - current.at,
       readItems: async () => current.items,
+      // What waits in splitters from before, only an index knows.
+      readSweeps: async (items) => countDueSweeps(items, defaultTriggers.sweepCount),
       async save(transaction) {
         current.attempts.unshift({ ...transaction, at: now().getTime(), triedAt: null })
       },

@@ -1,4 +1,11 @@
-import { decodeEventLog, type Hex, parseTransaction, type TransactionReceipt, toEventSelector } from 'viem'
+import {
+  type Address,
+  decodeEventLog,
+  type Hex,
+  parseTransaction,
+  type TransactionReceipt,
+  toEventSelector,
+} from 'viem'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { decodeOutcomes, decodeSettle, type Outcome } from '#protocol/settlement'
 
@@ -54,11 +61,26 @@ export function readOutcomes(
   }
 }
 
+/** Which splitters paid something out in a transaction, and which of those that were to be swept didn't. */
+export function readSweeps(
+  { logs }: TransactionReceipt,
+  { factory, token }: { factory: Address; token: Address },
+): { swept: Address[]; failed: Address[] } {
+  const topicOf = (event: Hex, by: Address, position: number) =>
+    logs.flatMap(({ address, topics }): Address[] => {
+      const topic = topics[position]
+      return address.toLowerCase() === by && topics[0] === event && topic ? [`0x${topic.slice(-40)}`] : []
+    })
+  return { swept: topicOf(transferTopic, token, 1), failed: topicOf(sweepFailedTopic, factory, 2) }
+}
+
 /** Names an authorization among those of one token. */
 export function authorizationKey({ from, nonce }: { from: string; nonce: string }): string {
   return `${from.toLowerCase()}:${nonce}`
 }
 
+const sweepFailedTopic = toEventSelector('SweepFailed(address,address,bytes)')
+const transferTopic = toEventSelector('Transfer(address,address,uint256)')
 const [settledTopic, failedTopic] = ['BatchSettled', 'AuthorizationFailed'].map((name) => {
   const event = batchSettlementAbi.find((entry) => entry.type === 'event' && entry.name === name)
   if (event?.type !== 'event') throw new Error(`the contract has no event ${name}`)

@@ -1,10 +1,17 @@
-import type { Hex } from 'viem'
+import type { Address, Hex } from 'viem'
 import type { Failure } from '#chain/failures'
-import { type BatchShape, batchGasLimit, callGasLimit } from '#chain/gas'
+import { type BatchShape, batchGasLimit, callGasLimit, sweepCallGas } from '#chain/gas'
 import type { BatchRow } from '#ledger/batches'
 import type { BatchItem, ItemHalf } from '#ledger/items'
 import type { TransferReport } from '#ledger/transferReports'
-import { encodeSettle, type SettlementItem, settlementItems, triggerCodes } from '#protocol/settlement'
+import {
+  encodeSettle,
+  encodeSettleAuthorizations,
+  type SettlementItem,
+  settlementItems,
+  triggerCodes,
+} from '#protocol/settlement'
+import { encodeSplit, type SplitterTerms } from '#protocol/splitter'
 import { authorizationKey } from './outcomes.ts'
 
 /** One entry of the contract's `payments`: both halves of an item that are still open, or one of them. */
@@ -55,20 +62,49 @@ export function planEntry(item: BatchItem, batch: Pick<PlannedBatch, 'feeRecipie
   return null
 }
 
-/** Packs entries into a transaction's calldata and gas limit. */
-export function buildPlan(batch: PlannedBatch, entries: PlanEntry[], hasCode: boolean): Plan {
-  const { calldata, payees } = encodeSettle(
-    {
-      token: batch.token,
-      feeRecipient: batch.feeRecipient,
-      batchId: batch.batchId,
-      trigger: triggerCodes[batch.trigger],
-      callGasLimit: callGasLimit(hasCode),
-    },
-    entries.map((entry) => entry.settlement),
-  )
+/** The splitters that a batch sweeps, and the factory that makes them. */
+export type PlannedSweeps = { factory: Address; splitters: readonly SplitterTerms[] }
+
+/**
+ * Packs entries into a transaction's calldata and gas limit.
+ *
+ * @param sweeps only for a batch whose entries are one authorization each.
+ */
+export function buildPlan(
+  batch: PlannedBatch,
+  entries: PlanEntry[],
+  hasCode: boolean,
+  sweeps?: PlannedSweeps,
+): Plan {
+  const head = {
+    token: batch.token,
+    feeRecipient: batch.feeRecipient,
+    batchId: batch.batchId,
+    trigger: triggerCodes[batch.trigger],
+    callGasLimit: callGasLimit(hasCode),
+  }
+  const settlements = entries.map(({ settlement }) => settlement)
+  // What was submitted together may be of both kinds: an entry without a fee is one signature.
+  const { calldata, payees } = settlements.some(({ fee }) => fee)
+    ? encodeSettle(head, settlements)
+    : encodeSettleAuthorizations(
+        head,
+        settlements.map(({ authorization }) => authorization),
+        sweeps && {
+          factory: sweeps.factory,
+          gasLimit: sweepCallGas * BigInt(sweeps.splitters.length),
+          rewardShare: 0,
+          splits: sweeps.splitters.map(encodeSplit),
+        },
+      )
   const pairs = entries.filter((entry) => entry.settlement.fee).length
-  const shape = { pairs, singles: entries.length - pairs, payees: payees.length, hasCode }
+  const shape = {
+    pairs,
+    singles: entries.length - pairs,
+    payees: payees.length,
+    hasCode,
+    sweeps: sweeps?.splitters.length ?? 0,
+  }
   return { entries, shape, calldata, gas: batchGasLimit(shape, Buffer.from(calldata.slice(2), 'hex')) }
 }
 

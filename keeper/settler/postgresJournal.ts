@@ -7,6 +7,7 @@ import { type BatchItem, readBatchItems } from '#ledger/items'
 import { type Lease, pauseWallet, requireLease } from '#ledger/leases'
 import { quarantinePayers, quarantinePayments } from '#ledger/quarantine'
 import { deferPayments, requestChainLookup, setPayerHasCode } from '#ledger/queue'
+import { findDueSweeps } from '#ledger/sweeps'
 import {
   insertTransaction,
   markMined,
@@ -35,7 +36,7 @@ export type PostgresJournal = Journal & {
 
 /** Keeps what a wallet has begun in the database: whoever holds its lease goes on from there. */
 export function createPostgresJournal(context: Context, lease: Lease): PostgresJournal {
-  const { sql, now } = context
+  const { sql, settings, now } = context
   const fenced = (write: (tx: Queryable) => Promise<unknown>) =>
     sql.begin(async (tx) => {
       // Sent together: within a database transaction the answers come in order.
@@ -55,6 +56,8 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
         items ??= readBatchItems(sql, row.id)
         return items
       },
+      readSweeps: (items) =>
+        findDueSweeps(sql, row, { trigger: row.trigger, items }, settings.triggers, now()),
       async save(transaction, drops) {
         await sql.begin(async (tx) => {
           const [, locked] = await Promise.all([requireLease(tx, lease), lockBatch(tx, row.id, row.state)])

@@ -2,6 +2,7 @@ import { bumpFees, type Fees } from '#chain/fees'
 import { readWalletState, type WalletState } from '#chain/walletState'
 import type { TransferReport } from '#ledger/transferReports'
 import type { SettlementWallet } from '../loops/context.ts'
+import { addSweeps } from './addSweeps.ts'
 import type { SettlerContext } from './context.ts'
 import type { OpenBatch } from './journal.ts'
 import { reportDrops } from './plan.ts'
@@ -36,9 +37,8 @@ export async function settleClaimed(
   reportBalance(context, state)
   const fees = await feesFor(context, state)
   if (!fees) return false
-  const prepared = await prepareItems(context, batch, items, signerOf(address, fees, state), state.at).catch(
-    unfundedOnly,
-  )
+  const signer = signerOf(address, fees, state)
+  const prepared = await prepareItems(context, batch, items, signer, state.at).catch(unfundedOnly)
   await checkpoint('after-simulation')
   if (prepared instanceof Unfunded) {
     await releaseUnfunded(context, open, prepared)
@@ -59,13 +59,21 @@ export async function settleClaimed(
     return false
   }
 
-  const transaction = await signPlan(served, wallet, plan, state.nonce, fees, 'settle')
+  const swept = await addSweeps(context, open, plan, signer, state.fees)
+  const transaction = await signPlan(served, wallet, swept, state.nonce, fees, 'settle')
   await checkpoint('before-write-ahead')
   await open.save(transaction, drops)
   await checkpoint('after-write-ahead')
   const { hash } = transaction
   log.info(
-    { batch: batch.batchId, trigger: batch.trigger, wallet: address, hash, payments: plan.entries.length },
+    {
+      batch: batch.batchId,
+      trigger: batch.trigger,
+      wallet: address,
+      hash,
+      payments: plan.entries.length,
+      sweeps: swept.shape.sweeps,
+    },
     'batch signed',
   )
   const sent = await sendStored(context, open, transaction)

@@ -3,6 +3,7 @@ import { findMined, type Mined, readNonce } from '#chain/receipts'
 import { readWalletState } from '#chain/walletState'
 import { ChainUnavailable } from '#process/dependencies'
 import type { SettlementWallet } from '../loops/context.ts'
+import { addSweeps } from './addSweeps.ts'
 import type { SettlerContext } from './context.ts'
 import type { Offer, OpenBatch } from './journal.ts'
 import { payersOf, prepareItems, signerOf, Unfunded } from './prepare.ts'
@@ -142,7 +143,7 @@ async function replace(
   const signer = signerOf(address, fees, state)
   const prepared = await prepareItems(context, batch, items, signer, state.at).catch(unfundedOnly)
   if (prepared instanceof Unfunded) return releaseUnfunded(context, open, prepared)
-  const { plan } = prepared
+  const plan = prepared.plan && (await addSweeps(context, open, prepared.plan, signer, state.fees))
   const neededToCancel = cancellationGas * fees.maxFeePerGas
   if (!plan && state.balance < neededToCancel)
     return releaseUnfunded(context, open, new Unfunded(state.balance, neededToCancel))

@@ -271,6 +271,24 @@ create table signed_authorization (
   unique (chain_id, token, authorizer, nonce)
 );
 
+-- Splitters that payments were accepted for, and their terms. What they hold is the chain's to say (ledger/sweeps.ts).
+create table splitter (
+  chain_id integer not null,
+  token address not null,
+  address address not null,
+  provider address not null,
+  platform address not null,
+  provider_share bigint not null,
+  platform_share bigint not null,
+  look_at timestamptz not null default now(), -- when to see whether something waits in it for too long
+  failed_sweeps smallint not null default 0,  -- in a row: it is left alone until look_at
+  failed_block bigint, -- of the last of them: a receipt may be read again
+  primary key (chain_id, token, address)
+);
+create index splitter_look on splitter (chain_id, token, platform, look_at);
+create index on splitter (chain_id, provider);
+create index splitter_failed on splitter (chain_id) where failed_sweeps > 0;
+
 -- Settlement ---------------------------------------------------------------------------------------------------------
 
 create table wallet_lease (
@@ -568,6 +586,7 @@ create table evidence (
 );
 create index evidence_unconfirmed on evidence (chain_id, token, block_number) where not is_final;
 create index evidence_transaction on evidence (tx_hash);
+create index evidence_recipient on evidence (recipient, chain_id);
 create index evidence_block on evidence (chain_id, block_number);
 
 -- When a block got its network's confirmation depth. Joined on the hash, so after a reorg the row counts for nothing.
@@ -919,6 +938,17 @@ begin
     ) taken
     where p.chain_id = taken.chain_id and p.token = taken.token and p.address = taken.payer;
   end if;
+
+  -- In order, so that concurrent calls can't deadlock; whoever comes later finds them.
+  insert into splitter (chain_id, token, address, provider, platform, provider_share, platform_share)
+  select distinct on (g.chain_id, g.token, g.splitter) g.chain_id, g.token, g.splitter, g.payee, g.fee_recipient,
+    g.provider_amount / gcd(g.provider_amount, g.fee_amount), g.fee_amount / gcd(g.provider_amount, g.fee_amount)
+  from json_to_recordset(given) as g (chain_id int, token text, splitter text, payee text, fee_recipient text,
+    provider_amount numeric, fee_amount numeric)
+  where g.splitter is not null
+    and not exists (select from splitter s where s.chain_id = g.chain_id and s.token = g.token and s.address = g.splitter)
+  order by g.chain_id, g.token, g.splitter
+  on conflict do nothing;
 
   return query
     select unnest(over_limit), 'over_limit'

@@ -113,7 +113,10 @@ export async function expectUnharmed(stack: KeeperStack, payments: QueuedPayment
  * Settled, and in blocks that stand: right after a reorg the index and the evidence show for a while what is gone, since
  * both are held against the chain only now and then.
  */
-export async function isSettledOnChain(stack: KeeperStack, payments: QueuedPayment[]): Promise<boolean> {
+export async function isSettledOnChain(
+  stack: KeeperStack,
+  payments: Pick<QueuedPayment, 'paymentId'>[],
+): Promise<boolean> {
   const { client } = stack.served
   for (const { state, blockNumber, blockHash } of (await Promise.all(payments.map(stack.halves))).flat()) {
     if (state !== 'settled' || blockNumber === null) return false

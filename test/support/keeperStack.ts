@@ -15,6 +15,7 @@ import { defaultTriggers } from '#ledger/triggers'
 import { createLogger } from '#process/log'
 import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
+import { type SplitterTerms, splitterAddress, splitterShares } from '#protocol/splitter'
 import { splitPrice } from '#protocol/tier'
 import { type Indexer, startIndexer } from '../../indexer/launch.ts'
 import { devPrivateKey } from '../../scripts/chain/accounts.ts'
@@ -26,6 +27,14 @@ import { randomHex, readBalance, signAuthorization } from './usdc.ts'
 export const platformWallet: Address = '0x00000000000000000000000000000000000fee01'
 
 export type QueuedPayment = { paymentId: string; provider: SignedAuthorization; fee: SignedAuthorization }
+
+/** A payment of one signature, which pays a splitter. */
+export type SplitPayment = {
+  paymentId: string
+  authorization: SignedAuthorization
+  splitter: Address
+  terms: SplitterTerms
+}
 
 export type QueueOptions = {
   buyer: PrivateKeyAccount
@@ -41,6 +50,14 @@ export type QueueOptions = {
   copyOf?: QueuedPayment
   /** Default: a random one. */
   paymentId?: string
+}
+
+export type SplitOptions = Pick<
+  QueueOptions,
+  'buyer' | 'price' | 'payee' | 'acceptedAt' | 'validFor' | 'sign'
+> & {
+  /** Default: {@link platformWallet}. */
+  platform?: Address
 }
 
 export type KeeperStack = {
@@ -63,8 +80,10 @@ export type KeeperStack = {
   buyers: (count: number, usdc: bigint) => Promise<PrivateKeyAccount[]>
   /** A payment as `/verify` leaves it, really signed. */
   queue: (options: QueueOptions) => Promise<QueuedPayment>
-  halves: (payment: QueuedPayment) => Promise<Half[]>
-  isSettled: (payments: QueuedPayment[]) => Promise<boolean>
+  /** The same of a payment of one signature. */
+  queueSplit: (options: SplitOptions) => Promise<SplitPayment>
+  halves: (payment: Pick<QueuedPayment, 'paymentId'>) => Promise<Half[]>
+  isSettled: (payments: Pick<QueuedPayment, 'paymentId'>[]) => Promise<boolean>
   balanceOf: (address: Address) => Promise<bigint>
   close: () => Promise<void>
 }
@@ -149,6 +168,7 @@ export async function startKeeperStack(
       return accounts
     },
     queue: (options) => queuePayment(database, served, registry, options),
+    queueSplit: (options) => queueSplitPayment(database, served, registry, options),
     halves: ({ paymentId }) => halvesOfPayment(database, paymentId),
     async isSettled(payments) {
       const all = await Promise.all(payments.map(({ paymentId }) => halvesOfPayment(database, paymentId)))
@@ -253,4 +273,42 @@ async function queuePayment(
     },
   ])
   return { paymentId, provider, fee }
+}
+
+async function queueSplitPayment(
+  sql: Database,
+  served: ServedNetwork,
+  registry: Registry,
+  options: SplitOptions,
+): Promise<SplitPayment> {
+  const { buyer, price, payee = registry.payee, acceptedAt = new Date(), validFor = 93_600 } = options
+  const { sign = (authorization) => authorization, platform = platformWallet } = options
+  const { tier, providerAmount, feeAmount } = splitPrice(price)
+  const terms = { provider: payee, platform, ...splitterShares(price, feeAmount) }
+  const splitter = splitterAddress({ ...terms, factory: served.deployment.splitterFactory })
+  const authorization = sign(
+    await signTransfer(served, buyer, {
+      to: splitter,
+      value: price,
+      validAfter: 0n,
+      validBefore: BigInt(Math.floor(Date.now() / 1000) + validFor),
+      nonce: randomHex(32),
+    }),
+  )
+  const { from, to, ...signed } = authorization
+  const paymentId = randomId('pay')
+  await storePayments(sql, [
+    {
+      id: paymentId,
+      providerId: registry.providerId,
+      endpointId: registry.endpointId,
+      chainId: served.network.chainId,
+      token: served.token,
+      payer: from,
+      ...{ payee, feeRecipient: platform, providerAmount, feeAmount, price, splitter, tier, acceptedAt },
+      halves: [{ ...signed, recipient: to, acceptedBlock: null }],
+      resource: 'https://weather.example/',
+    },
+  ])
+  return { paymentId, authorization, splitter, terms }
 }

@@ -6,6 +6,8 @@ import {
   type Hex,
   http,
   type PublicClient,
+  parseAbi,
+  publicActions,
   type TransactionReceipt,
 } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
@@ -93,6 +95,26 @@ export async function cancelDirectly(
     chain: null,
   })
   return client.waitForTransactionReceipt({ hash })
+}
+
+/** Circle puts an address on its blacklist, or takes it off. */
+export async function setBlacklisted(
+  chain: LocalChain,
+  address: Address,
+  isBlacklisted: boolean,
+): Promise<void> {
+  const admin = createWalletClient({ account: devAccount(0), transport: http(chain.url) }).extend(
+    publicActions,
+  )
+  const hash = await admin.writeContract({
+    address: tokenOf(chain),
+    abi: parseAbi(['function blacklist(address account)', 'function unBlacklist(address account)']),
+    functionName: isBlacklisted ? 'blacklist' : 'unBlacklist',
+    args: [address],
+    chain: null,
+  })
+  const { status } = await admin.waitForTransactionReceipt({ hash })
+  if (status !== 'success') throw new Error('the blacklist was not changed')
 }
 
 export function randomHex(bytes: number): Hex {

@@ -4,14 +4,20 @@ import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#ledger/database'
 import { createDueBatches, type ReadDueBatches } from '#ledger/dueBatches'
 import type { CostSettings } from '#ledger/dueTrigger'
-import { publishPayments, readStalled } from '#ledger/publish'
+import { type PublishedPayment, publishPayments, readStalled } from '#ledger/publish'
 import type { TriggerSettings } from '#ledger/triggers'
 import type { Trigger } from '#protocol/settlement'
 
-/** One payment's signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
-export type PublishedPayment = string[]
+/** Whom one-signature payments of a batch pay; the platform is its fee recipient. */
+export type PublishedSplitter = { address: Address; provider: Address; shares: [string, string] }
 
-export type PendingBatch = { feeRecipient: Address; trigger: Trigger; payments: PublishedPayment[] }
+export type PendingBatch = {
+  feeRecipient: Address
+  trigger: Trigger
+  /** Of each payment the signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
+  payments: string[][]
+  splitters: PublishedSplitter[]
+}
 
 export type PendingQuestion = {
   settings: { triggers: TriggerSettings } & CostSettings
@@ -37,8 +43,16 @@ export function createPendingBatches(sql: Database) {
     const batches: PendingBatch[] = []
     const publish = async (feeRecipient: Address, trigger: Trigger, ids: string[]) => {
       const payments = await publishPayments(sql, ids, now)
-      if (payments.length > 0)
-        batches.push({ feeRecipient, trigger, payments: payments.map(({ payloads }) => payloads) })
+      if (payments.length === 0) return
+      const splitters = new Map(
+        payments.flatMap(({ splitter }) =>
+          splitter ? [[splitter.address, toPublished(splitter)] as const] : [],
+        ),
+      )
+      batches.push({
+        ...{ feeRecipient, trigger, payments: payments.map(({ payloads }) => payloads) },
+        splitters: [...splitters.values()],
+      })
     }
 
     // Before what is due: to look for that returns what was deferred, and what is deferred stands in no batch.
@@ -60,4 +74,13 @@ export function createPendingBatches(sql: Database) {
     }
     return batches
   }
+}
+
+function toPublished({
+  address,
+  provider,
+  providerShare,
+  platformShare,
+}: NonNullable<PublishedPayment['splitter']>): PublishedSplitter {
+  return { address, provider, shares: [`${providerShare}`, `${platformShare}`] }
 }
