@@ -9,6 +9,7 @@ import {
   baseUnits,
   endpointId,
   hashOut,
+  isoOfSeconds,
   isoOrNull,
   isoTime,
   networkName,
@@ -65,6 +66,20 @@ export const payment = z
     provider: half,
     platform: half.nullable(),
     splitter: addressOut.nullable(),
+    paidOut: z
+      .object({
+        at: isoTime,
+        transactionHash: hashOut,
+        blockNumber: z.int(),
+        platformPaid: z.boolean().openapi({
+          description:
+            "False: the platform's wallet couldn't be paid, and its part waits in a splitter of its own",
+        }),
+      })
+      .nullable()
+      .openapi({
+        description: 'Where `splitter` paid both parts out, by whomever it was swept; null: not yet',
+      }),
     attempts: z.int(),
     nextAttemptAt: isoTime.nullable(),
     failureCode: z.string().nullable(),
@@ -148,6 +163,12 @@ function toAnswer(found: PaymentRecord, network: Network, indexedBlock: bigint) 
     provider: toHalf(provider),
     platform: fee && toHalf(fee),
     splitter: found.splitter,
+    paidOut: found.payout && {
+      at: isoOfSeconds(found.payout.blockTime),
+      transactionHash: found.payout.txHash,
+      blockNumber: Number(found.payout.blockNumber),
+      platformPaid: found.payout.isPlatformPaid,
+    },
     attempts: found.attempts,
     nextAttemptAt: isoOrNull(found.nextAttemptAt),
     failureCode: found.failureCode,

@@ -70,6 +70,11 @@ export const providerPayment = z
     settledAt: isoTime.nullable(),
     transactionHash: hashOut.nullable(),
     platformTransactionHash: hashOut.nullable(),
+    splitter: addressOut
+      .nullable()
+      .openapi({ description: 'Whom the one authorization pays; null: each part has one of its own' }),
+    paidOutAt: isoTime.nullable().openapi({ description: 'By its splitter; null: not yet, or it pays none' }),
+    payoutTransactionHash: hashOut.nullable(),
     attempts: z.int(),
     nextAttemptAt: isoTime.nullable(),
     failureCode: z.string().nullable(),
@@ -156,6 +161,9 @@ export function toProviderPayment(payment: ProviderPayment) {
     settledAt: payment.settledTime === null ? null : isoOfSeconds(payment.settledTime),
     transactionHash: payment.txHash,
     platformTransactionHash: payment.feeTxHash,
+    splitter: payment.splitter,
+    paidOutAt: payment.payoutTime === null ? null : isoOfSeconds(payment.payoutTime),
+    payoutTransactionHash: payment.payoutTxHash,
     attempts: payment.attempts,
     nextAttemptAt: isoOrNull(payment.nextAttemptAt),
     failureCode: payment.failureCode,

@@ -11,8 +11,10 @@ import {
   type SeedPayment,
   seedChainId,
   seedPayment,
+  seedPayout,
   seedSettlement,
 } from '../../test/support/seedPayments.ts'
+import { randomHex } from '../../test/support/usdc.ts'
 import { createUsageCounters, type UsageCounters } from '../portal/usage/usageCounters.ts'
 
 let gateway: TestGateway
@@ -85,6 +87,35 @@ test('default: payments, by status', async () => {
     platformUsdc: '2500',
     settledAt: '2026-11-21T12:00:00.000Z',
     transactionHash: expect.stringMatching(/^0x/),
+  })
+})
+
+test('behavior: paid to a splitter: settled, then paid out by the first sweep after it, and the platform’s part told', async () => {
+  const splitter = randomHex(20)
+  const { paymentId, ...payment } = await seed({ splitter })
+  const views = async () => {
+    const [listed] = (await get('/payments')).body.payments
+    const { body: timeline } = await get(`/payments/${paymentId}/timeline`)
+    const { body: one } = await call<Body>(gateway.app, 'GET', `/payments/${paymentId}`)
+    return { listed, timeline, one }
+  }
+  await settle({ paymentId, ...payment }, [0])
+  // A sweep that came before it holds nothing of it.
+  await seedPayout(gateway.database, { splitter, provider: shop.wallet, blockNumber: 99 })
+  expect(await views()).toMatchObject({
+    listed: { payment_status: 'settled', splitter, paidOutAt: null, payoutTransactionHash: null },
+    timeline: { paidOut: null },
+    one: { payment_status: 'settled', splitter, paidOut: null },
+  })
+  const hash = await seedPayout(gateway.database, {
+    ...{ splitter, provider: shop.wallet, blockNumber: 101 },
+    platformRecipient: randomHex(20),
+  })
+  await seedPayout(gateway.database, { splitter, provider: shop.wallet, blockNumber: 102 })
+  expect(await views()).toMatchObject({
+    listed: { paidOutAt: '2026-11-21T12:01:40.000Z', payoutTransactionHash: hash },
+    timeline: { paidOut: { transactionHash: hash, blockNumber: 101 } },
+    one: { paidOut: { transactionHash: hash, blockNumber: 101, platformPaid: false } },
   })
 })
 
@@ -211,6 +242,7 @@ test('behavior: revenue adds up', async () => {
       fee_usdc: '0.012500',
       net_usdc: '0.237500',
       settled_usdc: '0.095000',
+      paid_out_usdc: '0.095000',
       outstanding_usdc: '0.095000',
       failed_usdc: '0.047500',
       settled_fee_usdc: '0.002500',

@@ -62,6 +62,9 @@ const revenueRow = z
     fee_usdc: decimalUsdc,
     net_usdc: decimalUsdc.openapi({ description: 'gross - fee = settled + outstanding + failed' }),
     settled_usdc: decimalUsdc.openapi({ description: 'Of net: has arrived on chain' }),
+    paid_out_usdc: decimalUsdc.openapi({
+      description: "Of settled: has reached the provider's wallet. The rest waits in splitters",
+    }),
     outstanding_usdc: decimalUsdc,
     failed_usdc: decimalUsdc,
     settled_fee_usdc: decimalUsdc,
@@ -147,6 +150,7 @@ function toRow(row: RevenueRow) {
     fee_usdc: formatUsdc(row.fee),
     net_usdc: formatUsdc(net),
     settled_usdc: formatUsdc(row.settledNet),
+    paid_out_usdc: formatUsdc(row.settledNet - row.waitingNet),
     outstanding_usdc: formatUsdc(net - row.settledNet - row.failedNet),
     failed_usdc: formatUsdc(row.failedNet),
     settled_fee_usdc: formatUsdc(row.settledFee),

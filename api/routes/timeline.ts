@@ -17,6 +17,7 @@ import {
 import type { GatewayNetworks } from '../networks.ts'
 import { readBlockFacts } from '../portal/queries/blockFacts.ts'
 import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import type { Payout } from '../portal/queries/payments.ts'
 import {
   type ClaimingBatch,
   findPaymentTimeline,
@@ -63,6 +64,10 @@ export const timeline = z
       .object({ at: isoTime, transactionHash: hashOut, blockNumber: z.int() })
       .nullable()
       .openapi({ description: "Of the provider's half, as the indexed chain shows it now" }),
+    paidOut: z
+      .object({ at: isoTime, transactionHash: hashOut, blockNumber: z.int() })
+      .nullable()
+      .openapi({ description: 'By the splitter that it pays; null: not yet, or it pays none' }),
     confirmedAt: isoTime.nullable(),
     confirmations: z.int().openapi({ description: 'Blocks on top of it so far, at most those required' }),
     confirmationsRequired: z.int(),
@@ -117,7 +122,7 @@ export function addTimelineRoute(
   })
 }
 
-function toTimeline({ chainId, batches, failures, mined, ...times }: PaymentTimeline) {
+function toTimeline({ chainId, batches, failures, mined, payout, ...times }: PaymentTimeline) {
   return {
     network: networkByChainId(chainId).name,
     challengedAt: times.challengedAt.toISOString(),
@@ -127,12 +132,13 @@ function toTimeline({ chainId, batches, failures, mined, ...times }: PaymentTime
     failedAt: isoOrNull(times.failedAt),
     batches: batches.map(toClaimingBatch),
     failures: failures.map(toFailedAttempt),
-    mined: mined && {
-      at: isoOfSeconds(mined.blockTime),
-      transactionHash: mined.txHash,
-      blockNumber: Number(mined.blockNumber),
-    },
+    mined: mined && toMined(mined),
+    paidOut: payout && toMined(payout),
   }
+}
+
+function toMined({ blockTime, txHash, blockNumber }: Pick<Payout, 'blockTime' | 'txHash' | 'blockNumber'>) {
+  return { at: isoOfSeconds(blockTime), transactionHash: txHash, blockNumber: Number(blockNumber) }
 }
 
 function toClaimingBatch({ transactions, claimedAt, closedAt, ...batch }: ClaimingBatch) {

@@ -1,7 +1,7 @@
 import { x402Client } from '@x402/core/client'
 import { ExactEvmScheme } from '@x402/evm/exact/client'
 import { verifyReceiptSignatureJWS } from '@x402/extensions/offer-receipt'
-import type { Address, Hex, PrivateKeyAccount } from 'viem'
+import type { Address, PrivateKeyAccount } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { boundNonce, maxTimeoutSeconds } from '#protocol/challenge'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
@@ -23,8 +23,7 @@ import {
   startGateway,
   type TestGateway,
 } from '../../test/support/gateway.ts'
-import { until } from '../../test/support/until.ts'
-import { cancelDirectly, sendDirectly, signAuthorization } from '../../test/support/usdc.ts'
+import { sendDirectly, signAuthorization } from '../../test/support/usdc.ts'
 import type { App } from '../http/app.ts'
 
 // A payment of one authorization, to the splitter of the provider's part and the platform's: from our own SDK, and from
@@ -355,44 +354,6 @@ describe('replay', () => {
     const { status, body: answer } = await verify(body)
     expect([status, answer.code, answer.paymentId]).toEqual([409, 'payment_replayed', undefined])
   })
-})
-
-test('behavior: an answer that waited for the settlement names its transaction, in both receipts', async () => {
-  const payer = await gateway.buyer(50_000n)
-  const app = gateway.another({ settleBeforeServe: 50_000n })
-  const body = await standardBody(payer)
-  const { nonce } = parsePayload(body.payloads[0] as string)
-  const answer = verify(body, { app })
-  await until('it is stored', async () => {
-    const rows = await gateway.database`select from signed_authorization where nonce = ${nonce}`
-    return rows.length === 1
-  })
-  const { hash } = await settleDirectly(gateway, body.payloads[0] as string)
-  const { paymentResponse } = (await answer).body
-  expect(paymentResponse?.transaction).toBe(hash)
-  const jws = paymentResponse?.extensions['offer-receipt'].info.receipt.signature ?? ''
-  expect(JSON.parse(atob(jws.split('.')[1] as string))).toMatchObject({ transaction: hash })
-})
-
-test('behavior: who cancels what was served owes the whole price, and buys nothing more', async () => {
-  const payer = await gateway.buyer(500_000n)
-  for (const form of [(body: Body) => body, withoutMacaroon]) {
-    const { body } = await verify(form(await standardBody(payer)))
-    expect(body.verified).toBe(true)
-    const [row] = await gateway.database<[{ nonce: Hex }]>`
-      select nonce from signed_authorization where payment_id = ${body.paymentId}`
-    const { transactionHash, blockNumber, blockHash } = await cancelDirectly(gateway, payer, row.nonce)
-    await gateway.database`
-      insert into indexer.authorization (chain_id, token, authorizer, nonce, state, tx_hash, log_index, block_number,
-        block_hash, block_time)
-      values (31337, ${gateway.served.token}, ${payer.address.toLowerCase()}, ${row.nonce}, 'cancelled', ${transactionHash},
-        0, ${blockNumber}, ${blockHash}, 1)`
-    await gateway.index()
-    const again = await verify(form(await standardBody(payer)), { app: gateway.another() })
-    expect([again.body.code, again.body]).toMatchObject(['payer_in_debt', { debt: '50000' }])
-    await gateway.database`
-      insert into forgiven_debt (payment_id, reason) values (${body.paymentId}, 'the next form is to be tried')`
-  }
 })
 
 describe('without a macaroon', () => {

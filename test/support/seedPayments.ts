@@ -144,3 +144,22 @@ export async function seedSettlement(
   }
   return txHash
 }
+
+/** What the index would show once a block swept a splitter. */
+export async function seedPayout(
+  sql: Database,
+  {
+    splitter,
+    provider,
+    blockNumber,
+    platformRecipient = seedPlatform,
+  }: { splitter: Address; provider: Address; blockNumber: number; platformRecipient?: Address },
+): Promise<Hex> {
+  const txHash = randomHex(32)
+  await sql`
+    insert into indexer.payout (chain_id, token, splitter, platform_recipient, platform_amount, provider,
+      provider_amount, tx_hash, log_index, block_number, block_hash, block_time)
+    values (${seedChainId}, ${seedToken}, ${splitter}, ${platformRecipient}, 1, ${provider}, 19, ${txHash}, 3,
+      ${blockNumber}, ${`0x${blockNumber.toString(16).padStart(64, '0')}`}, 1795262500)`
+  return txHash
+}

@@ -3,6 +3,7 @@ import type { BatchOutcome } from '#ledger/batches'
 import type { Database } from '#ledger/database'
 import { halves } from '#ledger/halves'
 import type { Trigger } from '#protocol/settlement'
+import { type Payout, readPayout } from './payments.ts'
 import type { FailedAttempt } from './settlementFailures.ts'
 
 export type SentTransaction = {
@@ -32,6 +33,7 @@ export type PaymentTimeline = {
   batches: ClaimingBatch[]
   failures: FailedAttempt[]
   mined: { txHash: Hash; blockNumber: bigint; blockHash: Hash; blockTime: bigint } | null
+  payout: Payout | null
 }
 
 /** @returns undefined for a payment that doesn't exist or is another provider's */
@@ -39,12 +41,12 @@ export async function findPaymentTimeline(
   sql: Database,
   { providerId, paymentId }: { providerId: string; paymentId: string },
 ): Promise<PaymentTimeline | undefined> {
-  const [payment] = await sql<Omit<PaymentTimeline, 'batches' | 'failures' | 'mined'>[]>`
+  const [payment] = await sql<Omit<PaymentTimeline, 'batches' | 'failures' | 'mined' | 'payout'>[]>`
     select chain_id as "chainId", challenged_at as "challengedAt", accepted_at as "acceptedAt",
       published_at as "publishedAt", voided_at as "voidedAt", failed_at as "failedAt"
     from payment where id = ${paymentId} and provider_id = ${providerId}`
   if (payment === undefined) return undefined
-  const [batches, failures, [mined]] = await Promise.all([
+  const [batches, failures, [mined], [payout]] = await Promise.all([
     readBatches(sql, paymentId),
     sql<FailedAttempt[]>`
       select attempt, code, detail, failed_at as "failedAt", next_attempt_at as "nextAttemptAt"
@@ -53,8 +55,9 @@ export async function findPaymentTimeline(
       select tx_hash as "txHash", block_number as "blockNumber", block_hash as "blockHash", block_time as "blockTime"
       from ${halves(sql)} h
       where payment_id = ${paymentId} and half = 0 and state = 'settled'`,
+    readPayout(sql, paymentId),
   ])
-  return { ...payment, batches, failures, mined: mined ?? null }
+  return { ...payment, batches, failures, mined: mined ?? null, payout: payout ?? null }
 }
 
 /** What was dropped from its batch before that was signed is in none of the batch's transactions. */

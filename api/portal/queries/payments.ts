@@ -2,6 +2,7 @@ import type { Address, Hash, Hex } from 'viem'
 import type { Database } from '#ledger/database'
 import { type HalfState, halves } from '#ledger/halves'
 import { paymentStatus } from '#ledger/paymentStatus'
+import { payoutOf } from '#ledger/payouts'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 
 /** Whether the gateway's /verify accepted it, or x402's facilitator. */
@@ -55,9 +56,13 @@ export type PaymentRecord = {
   /** null: no authorization of its own carries the fee. */
   fee: PaymentHalf | null
   status: PaymentStatus
+  /** Where a splitter paid its parts out; null: not yet, or it pays none. */
+  payout: Payout | null
 }
 
-type Row = Omit<PaymentRecord, 'provider' | 'fee' | 'status'>
+export type Payout = { txHash: Hash; blockNumber: bigint; blockTime: bigint; isPlatformPaid: boolean }
+
+type Row = Omit<PaymentRecord, 'provider' | 'fee' | 'status' | 'payout'>
 
 /** @param now decides whether an authorization that nobody used has run out. */
 export async function findPayment(
@@ -65,7 +70,7 @@ export async function findPayment(
   paymentId: string,
   now: Date,
 ): Promise<PaymentRecord | undefined> {
-  const [[row], found] = await Promise.all([
+  const [[row], found, [payout]] = await Promise.all([
     sql<Row[]>`
       select id as "paymentId", request_id as "requestId", source, provider_id as "providerId", endpoint_id as "endpointId",
         chain_id as "chainId", token, payer, resource, tier, effective_rate as "effectiveRate",
@@ -83,6 +88,7 @@ export async function findPayment(
         log_index as "logIndex", block_number as "blockNumber", block_hash as "blockHash"
       from ${halves(sql)} h
       where payment_id = ${paymentId}`,
+    readPayout(sql, paymentId),
   ])
   const provider = found.find(({ half }) => half === 0)
   const fee = found.find(({ half }) => half === 1) ?? null
@@ -97,7 +103,15 @@ export async function findPayment(
     isFailed: row.failedAt !== null || isExpired,
     isVoided: row.voidedAt !== null,
   })
-  return { ...row, provider, fee, status }
+  return { ...row, provider, fee, status, payout: payout ?? null }
+}
+
+export function readPayout(sql: Database, paymentId: string): Promise<Payout[]> {
+  return sql<Payout[]>`
+    select o.tx_hash as "txHash", o.block_number as "blockNumber", o.block_time as "blockTime",
+      o.is_platform_paid as "isPlatformPaid"
+    from payment p cross join lateral ${payoutOf(sql)} o
+    where p.id = ${paymentId}`
 }
 
 export type VoidOutcome = 'voided' | 'unknown' | 'forbidden' | 'claimed'

@@ -19,15 +19,24 @@ export type ProviderBatchQuery = {
   limit: number
 }
 
-/** The batches that paid a provider, newest first. */
+/** The batches that paid a provider, or a splitter its part of what that received; newest first. */
 export async function findProviderBatches(
   sql: Database,
   { providerId, chainId, after, limit }: ProviderBatchQuery,
 ): Promise<ProviderBatch[]> {
   // Each wallet's newest ones by its index, and of these the newest: any batch among them has all of its wallets' rows.
   return sql<ProviderBatch[]>`
-    with paid as (
-      select r.* from wallet w
+    with own_wallet as (
+      select chain_id, address from wallet
+      where provider_id = ${providerId} ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
+    ), paid as (
+      select r.chain_id, r.tx_hash, r.log_index, r.payment_count, div(r.total * w.part, w.whole) as total
+      from (
+        select chain_id, address, 1 as part, 1 as whole from own_wallet
+        union all
+        select s.chain_id, s.address, s.provider_share, s.provider_share + s.platform_share
+        from own_wallet o join splitter s on s.chain_id = o.chain_id and s.provider = o.address
+      ) w
       cross join lateral (
         select r.chain_id, r.tx_hash, r.log_index, r.payment_count, r.total from indexer.batch_recipient r
         where r.chain_id = w.chain_id and r.recipient = w.address
@@ -40,7 +49,6 @@ export async function findProviderBatches(
         order by r.block_time desc, r.sequence desc
         limit ${limit}
       ) r
-      where w.provider_id = ${providerId} ${chainId === undefined ? sql`` : sql`and w.chain_id = ${chainId}`}
     ), own as (
       select chain_id, tx_hash, log_index, sum(payment_count)::int as payment_count, sum(total) as total
       from paid group by chain_id, tx_hash, log_index

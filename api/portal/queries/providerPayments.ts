@@ -2,6 +2,7 @@ import type { Address, Hex } from 'viem'
 import type { Database, Queryable } from '#ledger/database'
 import { bothHalves, type HalfState } from '#ledger/halves'
 import { paymentStatus } from '#ledger/paymentStatus'
+import { payoutOf } from '#ledger/payouts'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import type { PaymentSource } from './payments.ts'
 
@@ -26,6 +27,11 @@ export type ProviderPayment = {
   feeTxHash: Hex | null
   /** Unix seconds. */
   settledTime: bigint | null
+  /** Whom one authorization pays for both parts. */
+  splitter: Address | null
+  /** Where the splitter paid them out; null: not yet. */
+  payoutTxHash: Hex | null
+  payoutTime: bigint | null
   attempts: number
   nextAttemptAt: Date | null
   failureCode: string | null
@@ -190,7 +196,8 @@ async function readPayments(
   const { providerId, endpointId, chainId, payer, from, to, txHash, after } = filters
   return sql<Row[]>`
     with page as materialized (
-      select id, request_id, source, endpoint_id, chain_id, payer, payee, splitter, provider_amount, fee_amount, tier, resource,
+      select id, request_id, source, endpoint_id, chain_id, payer, payee, fee_recipient, splitter, provider_amount, fee_amount,
+        tier, resource,
         accepted_at, attempts, next_attempt_at, failure_code, failed_at, voided_at, valid_before, concluded_at,
         row_number() over (order by p.accepted_at desc, p.id desc) = ${limit} as is_last
       from payment p
@@ -212,12 +219,14 @@ async function readPayments(
       p.valid_before as "validBefore", p.is_last as "isLast",
       half.provider as "providerState", half.fee as "feeState", half.provider_tx as "txHash",
       half.fee_tx as "feeTxHash", half.provider_time as "settledTime",
+      p.splitter, payout.tx_hash as "payoutTxHash", payout.block_time as "payoutTime",
       p.concluded_at is null and exists (
         select from batch_item i join batch b on b.id = i.batch_id
         where i.payment_id = p.id and i.active and b.state not in ('claimed', 'closed')
       ) as "isSettling"
     from page p
     cross join lateral ${bothHalves(sql)} half
+    left join lateral ${payoutOf(sql)} payout on true
     where p.is_last or (${seen})
     order by p.accepted_at desc, p.id desc`
 }

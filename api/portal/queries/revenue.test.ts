@@ -7,9 +7,11 @@ import {
   type SeedProvider,
   seedChainId,
   seedPayment,
+  seedPayout,
   seedProvider,
   seedSettlement,
 } from '../../../test/support/seedPayments.ts'
+import { randomHex } from '../../../test/support/usdc.ts'
 import { summarisePayments } from '../revenue/summarise.ts'
 import { findRevenue, type RevenueQuery } from './revenue.ts'
 import { findTopPayers } from './topPayers.ts'
@@ -80,6 +82,7 @@ const mixTotal = {
   settledNet: 95_000n,
   settledFee: 2_500n,
   failedNet: 47_500n,
+  waitingNet: 0n,
 }
 
 test('default', async () => {
@@ -264,4 +267,26 @@ test('args: top payers of whole days, summed by month and day, or not yet', asyn
   await database`delete from indexer.authorization where nonce = ${middle.nonces[0]}`
   await database`update payment set concluded_at = null where id = ${middle.paymentId}`
   await expectPeriods({ early: 9_000_000n, middle: 0n })
+})
+
+test('behavior: what waits in a splitter has settled and isn’t paid out; it is once the splitter was swept after it', async () => {
+  const splitter = randomHex(20)
+  const paid = await seedPayment(database, { provider, acceptedAt: at(1), splitter })
+  const waiting = await seedPayment(database, { provider, acceptedAt: at(2), splitter })
+  await seedSettlement(database, paid, { halves: [0], blockNumber: 100 })
+  await seedSettlement(database, waiting, { halves: [0], blockNumber: 110 })
+  const sums = async () => {
+    const [row] = await revenue()
+    return row && [row.settledPayments, row.settledNet, row.settledFee, row.waitingNet]
+  }
+  expect(await sums()).toEqual([2, 95_000n, 5_000n, 95_000n])
+  await seedPayout(database, { splitter, provider: provider.wallet, blockNumber: 105 })
+  expect(await sums()).toEqual([2, 95_000n, 5_000n, 47_500n])
+  await conclude(paid.paymentId)
+  await conclude(waiting.paymentId)
+  expect(await summarise()).toBe(2)
+  expect(await sums()).toEqual([2, 95_000n, 5_000n, 47_500n])
+  // A reorg takes the payout back.
+  await database`delete from indexer.payout where splitter = ${splitter}`
+  expect(await sums()).toEqual([2, 95_000n, 5_000n, 95_000n])
 })

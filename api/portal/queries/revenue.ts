@@ -1,6 +1,7 @@
 import type { Address } from 'viem'
 import type { Database, Queryable } from '#ledger/database'
 import { bothHalves } from '#ledger/halves'
+import { paidSince } from '#ledger/payouts'
 
 export const revenueIntervals = ['hour', 'day', 'month', 'total'] as const
 export type RevenueInterval = (typeof revenueIntervals)[number]
@@ -23,6 +24,8 @@ export type RevenueSums = {
   failedNet: bigint
   /** Of the platform's part, what has arrived. */
   settledFee: bigint
+  /** Of `settledNet`, what still waits in splitters. */
+  waitingNet: bigint
 }
 
 export type RevenueRow = RevenueSums & {
@@ -105,25 +108,31 @@ export async function findRevenue(
   return sql<RevenueRow[]>`
     with part as (
       select starts_at, endpoint_id, chain_id, payee, payments, voided_payments, settled_payments, failed_payments,
-        gross, fee, settled_net, settled_fee, failed_net
+        gross, fee, settled_net, settled_fee, failed_net, 0::numeric as waiting_net
       from revenue
       where provider_id = ${providerId} and ${isSummed(sql, interval, from, to)} ${filters}
       union all
       select date_trunc(${interval === 'hour' ? 'hour' : 'day'}, accepted_at, 'UTC'), endpoint_id, chain_id, payee, payments, voided_payments,
-        settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net
+        settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net, 0
       from ${openRevenue(sql, { providerId, from, to })} open
+      where true ${filters}
+      union all
+      select date_trunc(${interval === 'hour' ? 'hour' : 'day'}, accepted_at, 'UTC'), endpoint_id, chain_id, payee,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, provider_amount
+      from ${waitingPayments(sql, { providerId, from, to })} waiting
       where true ${filters}
     ), summed as (
       select ${bucket} as starts_at, ${group.endpointId} as endpoint_id, ${group.chainId} as chain_id,
         ${group.wallet} as wallet, ${group.key} as key, sum(payments)::int as payments,
         sum(voided_payments)::int as voided, sum(settled_payments)::int as settled,
         sum(failed_payments)::int as failed, sum(gross) as gross, sum(fee) as fee, sum(settled_net) as settled_net,
-        sum(settled_fee) as settled_fee, sum(failed_net) as failed_net
+        sum(settled_fee) as settled_fee, sum(failed_net) as failed_net, sum(waiting_net) as waiting_net
       from part group by 1, 2, 3, 4, 5
     )
     select starts_at as "startsAt", endpoint_id as "endpointId", chain_id as "chainId", wallet, payments,
       voided as "voidedPayments", settled as "settledPayments", failed as "failedPayments", gross, fee,
-      settled_net as "settledNet", settled_fee as "settledFee", failed_net as "failedNet"
+      settled_net as "settledNet", settled_fee as "settledFee", failed_net as "failedNet",
+      waiting_net as "waitingNet"
     from summed
     where payments + voided > 0
       ${after === null ? sql`` : sql`and ${isAfter(sql, after)}`}
@@ -177,5 +186,26 @@ function openRevenue(
         + (case when half.fee = 'settled' then 2 else 0 end) + (case when p.voided_at is null then 0 else 4 end))
     ) share
     where p.provider_id = ${providerId} and p.summarised is null and p.accepted_at >= ${from} and p.accepted_at < ${to}
+  )`
+}
+
+/**
+ * A provider's payments that wait in splitters: what came in after the last payout. They are few, since a splitter with many
+ * is swept; found from the splitters, whatever else the provider was ever paid.
+ */
+function waitingPayments(
+  sql: Queryable,
+  { providerId, from, to }: Pick<RevenueQuery, 'providerId' | 'from' | 'to'>,
+) {
+  return sql`(
+    select p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.provider_amount
+    from (select distinct chain_id, address from wallet where provider_id = ${providerId}) w
+    join splitter s on s.chain_id = w.chain_id and s.provider = w.address
+    cross join lateral (${paidSince(sql)}) paid
+    join signed_authorization a on a.chain_id = s.chain_id and a.token = s.token
+      and a.authorizer = paid.authorizer and a.nonce = paid.nonce and a.recipient = s.address
+    join payment p on p.id = a.payment_id and p.provider_id = ${providerId}
+    cross join lateral ${bothHalves(sql)} half
+    where half.provider = 'settled' and p.accepted_at >= ${from} and p.accepted_at < ${to}
   )`
 }

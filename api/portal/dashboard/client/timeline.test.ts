@@ -16,6 +16,7 @@ const waiting: Timeline = {
   batches: [],
   failures: [],
   mined: null,
+  paidOut: null,
   confirmedAt: null,
   confirmations: 0,
   confirmationsRequired: 10,
@@ -37,7 +38,10 @@ const payment = (fields: Partial<Payment>) =>
     payment_status: 'verified',
     nextAttemptAt: null,
     failureCode: null,
+    provider: { state: 'open', value: '9500' },
     platform: { state: 'open', value: '500' },
+    splitter: null,
+    paidOut: null,
     ...fields,
   }) as Payment
 const outline = (fields: Partial<Payment>, timeline: Partial<Timeline>) =>
@@ -123,4 +127,24 @@ test.each([
   ['failed', { failedAt: at(9) }, 'Failed: failed'],
 ] as const)('behavior: %s is the end', (payment_status, timeline, last) => {
   expect(outline({ payment_status }, timeline).at(-1)).toBe(last)
+})
+
+test('behavior: what pays a splitter ends with its payout, and says where the parts wait', () => {
+  const split = {
+    payment_status: 'settled',
+    provider: { state: 'settled', value: '10000' },
+    platform: null,
+    splitter: `0x${'5'.repeat(40)}`,
+  } as Partial<Payment>
+  const last = (fields: Partial<Payment>) =>
+    stepsOf(payment({ ...split, ...fields }), { ...waiting, batches: sent, mined, confirmedAt: at(7) }).at(-1)
+  expect(last({})).toMatchObject({ title: 'Paid out', state: 'ahead', at: null })
+  const paidOut = { at: at(8), transactionHash: hash('c'), blockNumber: 95, platformPaid: true }
+  expect(last({ paidOut })).toMatchObject({
+    state: 'done',
+    at: at(8),
+    txHash: hash('c'),
+    detail: 'In block 95.',
+  })
+  expect(last({ paidOut: { ...paidOut, platformPaid: false } })?.detail).toMatch(/platform’s part waits/)
 })

@@ -50,6 +50,7 @@ export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
   }
   steps.push(minedStep(timeline, payment))
   steps.push(confirmedStep(timeline))
+  if (payment.splitter !== null) steps.push(paidOutStep(payment))
   return steps
 }
 
@@ -122,6 +123,21 @@ function confirmedStep({ mined, confirmedAt, confirmations, confirmationsRequire
     state: mined === null ? 'ahead' : 'now',
     ...(mined !== null && { detail: `${confirmations} of ${blocks} on top of it.` }),
   }
+}
+
+/** The buyer paid a splitter, which pays both parts out when somebody sweeps it. */
+function paidOutStep({ paidOut, provider }: Payment): Step {
+  const title = 'Paid out'
+  if (paidOut === null)
+    return {
+      ...{ title, at: null, state: 'ahead' },
+      ...(provider.state === 'settled' && {
+        detail: 'Your part waits in the splitter: nobody else can be paid from it.',
+      }),
+    }
+  const waits = paidOut.platformPaid ? '' : ' The platform’s part waits in a splitter of its own.'
+  const detail = `In block ${paidOut.blockNumber}.${waits}`
+  return { title, at: paidOut.at, state: 'done', detail, txHash: paidOut.transactionHash }
 }
 
 /** The last step of a payment that did not settle. */

@@ -1,0 +1,323 @@
+import { type Address, createWalletClient, type Hex, http, parseEventLogs } from 'viem'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { readPayout } from '#api/portal/queries/payments'
+import { estimateBatchGas } from '#chain/gas'
+import { gasLimitsOf } from '#chain/gasLimits'
+import { createPayerCode } from '#chain/payerCode'
+import { createBudget } from '#keeper/independent/budget'
+import { fetchPending } from '#keeper/independent/pendingQueue'
+import { createSettler } from '#keeper/independent/settler'
+import { createLogger } from '#process/log'
+import { serve } from '#process/serve'
+import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
+import { decodeSettle } from '#protocol/settlement'
+import { encodeSplit } from '#protocol/splitter'
+import { devAccount } from '../../scripts/chain/accounts.ts'
+import { createStackGateway } from '../support/keeperGateway.ts'
+import {
+  hourAgo,
+  isSettledOnChain,
+  mine,
+  testClient,
+  untilIndexed,
+  whileRunning,
+} from '../support/keeperScenes.ts'
+import {
+  type KeeperStack,
+  platformWallet,
+  type SplitPayment,
+  startKeeperStack,
+  walletAccount,
+} from '../support/keeperStack.ts'
+import { until } from '../support/until.ts'
+import { cancelDirectly, randomHex, sendDirectly, setBlacklisted } from '../support/usdc.ts'
+
+// Payments of one signature: each moves its price to a splitter.
+
+let stack: KeeperStack
+beforeAll(async () => {
+  stack = await startKeeperStack({ rebroadcastAfterMs: 300, replaceAfterMs: 1_500 })
+})
+afterAll(() => stack?.close())
+
+type Wanted = { price?: bigint; payee?: Hex }
+
+/** New buyers with a payment of one signature each that is due. */
+async function queueSplits(wanted: Wanted[]): Promise<SplitPayment[]> {
+  const prices = wanted.map(({ price = 50_000n }) => price)
+  const most = prices.reduce((a, b) => (a > b ? a : b))
+  const buyers = await stack.buyers(wanted.length, most)
+  return Promise.all(
+    buyers.map((buyer, index) =>
+      stack.queueSplit({ buyer, price: 50_000n, acceptedAt: hourAgo(), ...wanted[index] }),
+    ),
+  )
+}
+
+async function settle(payments: { paymentId: string }[]): Promise<Hex[]> {
+  await whileRunning(stack.keeper(), () => until('all are settled', () => stack.isSettled(payments)))
+  const hashes = new Set((await Promise.all(payments.map(stack.halves))).flat().map(({ txHash }) => txHash))
+  return [...hashes] as Hex[]
+}
+
+test('default: one batch settles them to their splitters, within the gas that the model allows', async () => {
+  const payments = await queueSplits([
+    ...Array.from({ length: 6 }, () => ({})),
+    ...Array.from({ length: 6 }, () => ({ payee: randomHex(20) })),
+    { price: 5_000n },
+  ])
+  const [hash, ...others] = await settle(payments)
+  expect(others).toEqual([])
+  const { input } = await stack.served.client.getTransaction({ hash: hash as Hex })
+  const { items } = decodeSettle(input)
+  expect(items.map(({ authorization }) => authorization.to).toSorted()).toEqual(
+    payments.map(({ splitter }) => splitter).toSorted(),
+  )
+  const { gasUsed } = await stack.served.client.getTransactionReceipt({ hash: hash as Hex })
+  expect(gasUsed).toBeLessThan(estimateBatchGas({ pairs: 0, singles: 13, payees: 8, hasCode: false }))
+})
+
+test('behavior: those of two signatures travel apart, by the contract’s other function', async () => {
+  const [buyer] = await stack.buyers(1, 50_000n)
+  if (!buyer) throw new Error('no buyer')
+  const pair = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
+  const [split] = await queueSplits([{}])
+  if (!split) throw new Error('nothing queued')
+  const before = await stack.balanceOf(split.splitter)
+  expect(await settle([pair, split])).toHaveLength(2)
+  expect(await stack.balanceOf(pair.provider.to)).toBeGreaterThanOrEqual(47_500n)
+  expect(await stack.balanceOf(split.splitter)).toBe(before + 50_000n)
+})
+
+test('behavior: what fails, was cancelled or was settled by a stranger stops no other', async () => {
+  const [poor, canceller, front] = await stack.buyers(3, 50_000n)
+  const [good] = await queueSplits([{}])
+  if (!poor || !canceller || !front || !good) throw new Error('nothing queued')
+  const due = { price: 50_000n, acceptedAt: hourAgo() }
+  const wrong = await stack.queueSplit({
+    ...due,
+    buyer: poor,
+    sign: (one) => ({ ...one, signature: good.authorization.signature }),
+  })
+  const cancelled = await stack.queueSplit({ ...due, buyer: canceller })
+  const raced = await stack.queueSplit({ ...due, buyer: front })
+  await cancelDirectly(stack, canceller, cancelled.authorization.nonce)
+  const stranger = await sendDirectly(stack, raced.authorization)
+  await stack.served.client.waitForTransactionReceipt({ hash: stranger })
+
+  await whileRunning(stack.keeper(), async () => {
+    await until('the good ones are settled', () => stack.isSettled([good, raced]))
+    await until('the wrong signature is counted', async () => (await attemptsOf(wrong)) === 1)
+    await until('the cancelled one is seen', async () => (await stateOf(cancelled)) === 'cancelled')
+  })
+  expect(await stack.halves(raced)).toMatchObject([{ txHash: stranger }])
+  expect(await stack.balanceOf(wrong.authorization.from)).toBe(50_000n)
+})
+
+/** What waits in the splitters of payments. */
+async function waitingIn(payments: SplitPayment[]): Promise<bigint> {
+  const splitters = [...new Set(payments.map(({ splitter }) => splitter))]
+  const balances = await Promise.all(splitters.map(stack.balanceOf))
+  return balances.reduce((sum, balance) => sum + balance, 0n)
+}
+
+/** A stranger sweeps. */
+async function sweepBy(account: number, payments: SplitPayment[]): Promise<Hex> {
+  const wallet = createWalletClient({ account: devAccount(account), transport: http(stack.chain.url) })
+  const hash = await wallet.writeContract({
+    address: stack.served.deployment.splitterFactory,
+    abi: splitterFactoryAbi,
+    functionName: 'sweep',
+    args: [
+      stack.served.token,
+      platformWallet,
+      0,
+      payments.map(({ terms }) => encodeSplit(terms)),
+      wallet.account.address,
+    ],
+    chain: null,
+  })
+  await stack.served.client.waitForTransactionReceipt({ hash })
+  return hash
+}
+
+describe('sweeps', () => {
+  const newPayee = () => randomHex(20)
+
+  test('default: ten payments of a provider are paid out by the batch that settles them, the others wait', async () => {
+    const [many, few] = [newPayee(), newPayee()]
+    const payments = await queueSplits([
+      ...Array.from({ length: 10 }, () => ({ payee: many })),
+      ...Array.from({ length: 2 }, () => ({ payee: few })),
+    ])
+    const platform = await stack.balanceOf(platformWallet)
+    const [hash] = await settle(payments)
+    expect(await stack.balanceOf(many)).toBe(475_000n)
+    expect(await stack.balanceOf(few)).toBe(0n)
+    expect(await stack.balanceOf(platformWallet)).toBe(platform + 25_000n)
+    const { gasUsed } = await stack.served.client.getTransactionReceipt({ hash: hash as Hex })
+    expect(gasUsed).toBeLessThan(
+      estimateBatchGas({ pairs: 0, singles: 12, payees: 2, hasCode: false, sweeps: 1 }),
+    )
+  })
+
+  test('behavior: what waited from before counts, in two providers with different shares', async () => {
+    const [one, two] = [newPayee(), newPayee()]
+    const nine = (payee: Hex, price: bigint) => Array.from({ length: 9 }, () => ({ payee, price }))
+    const before = await queueSplits([...nine(one, 50_000n), ...nine(two, 5_000n)])
+    await settle(before)
+    expect(await waitingIn(before)).toBe(9n * 55_000n)
+    await untilIndexed(stack)
+    const after = await queueSplits([
+      { payee: one, price: 50_000n },
+      { payee: two, price: 5_000n },
+    ])
+    await settle(after)
+    expect(await waitingIn([...before, ...after])).toBe(0n)
+    expect(await stack.balanceOf(one)).toBe(10n * 47_500n)
+    expect(await stack.balanceOf(two)).toBe(10n * 4_500n)
+  })
+
+  test('behavior: a provider whose batch reaches its own trigger, and a payment of high value, are paid out at once', async () => {
+    const [large, highest] = [newPayee(), newPayee()]
+    const payments = await queueSplits([
+      ...Array.from({ length: 3 }, () => ({ payee: large, price: 500_000n })),
+      { payee: highest, price: 12_000_000n },
+    ])
+    await settle(payments)
+    expect(await waitingIn(payments)).toBe(0n)
+  })
+
+  test('behavior: one that waited for a day is swept by the next batch, whomever that pays; one swept by a stranger isn’t', async () => {
+    const payments = await queueSplits([{ payee: newPayee() }, { payee: newPayee() }])
+    const [stale, swept] = payments as [SplitPayment, SplitPayment]
+    await settle(payments)
+    await sweepBy(18, [swept])
+    await untilIndexed(stack)
+    const [other] = await queueSplits([{ payee: newPayee() }])
+    if (!other) throw new Error('nothing queued')
+    const tomorrow = () => new Date(Date.now() + 24 * 3_600_000 + 60_000)
+    await whileRunning(stack.keeper({ now: tomorrow }), () =>
+      until('the other is settled', () => stack.isSettled([other])),
+    )
+    expect(await waitingIn([stale])).toBe(0n)
+    expect(await stack.balanceOf(stale.terms.provider)).toBe(47_500n)
+    const [half] = await stack.halves(other)
+    const { logs } = await stack.served.client.getTransactionReceipt({ hash: half?.txHash as Hex })
+    expect(parseEventLogs({ abi: splitterFactoryAbi, eventName: 'SweepFailed', logs })).toEqual([])
+    expect(await waitingIn([other])).toBe(50_000n)
+  })
+
+  test('behavior: a reorg takes back a payout by itself, and settlement and payout together', async () => {
+    const payments = await queueSplits(Array.from({ length: 2 }, () => ({ payee: newPayee() })))
+    const [payment] = payments as [SplitPayment, SplitPayment]
+    const paidOut = async () => (await readPayout(stack.database, payment.paymentId))[0]?.txHash ?? null
+    const unsettled = await testClient(stack).snapshot()
+    await settle(payments)
+    await untilIndexed(stack)
+    expect(await paidOut()).toBe(null)
+    const settled = await testClient(stack).snapshot()
+    const hash = await sweepBy(18, [payment])
+    await until('the payout is seen', async () => (await paidOut()) === hash)
+
+    await testClient(stack).revert({ id: settled })
+    await mine(stack, 2)
+    await until('the payout is taken back', async () => (await paidOut()) === null)
+    await until('the settlement stands', () => stack.isSettled([payment]))
+    const again = await sweepBy(17, [payment])
+    await until('it is paid out again', async () => (await paidOut()) === again)
+
+    await testClient(stack).revert({ id: unsettled })
+    await mine(stack, 8)
+    await until('the payout is taken back', async () => (await paidOut()) === null)
+    await whileRunning(stack.keeper(), () =>
+      until('they are settled again', () => isSettledOnChain(stack, payments)),
+    )
+    expect(await paidOut()).toBe(null)
+    expect(await waitingIn([payment])).toBe(50_000n)
+  })
+
+  test('behavior: a provider that can’t be paid stops no other, and is left alone for a while', async () => {
+    const [blocked, good] = [newPayee(), newPayee()]
+    const ten = (payee: Hex) => Array.from({ length: 10 }, () => ({ payee }))
+    const first = await queueSplits([...ten(blocked), ...ten(good)])
+    await setBlacklisted(stack.chain, blocked, true)
+    await whileRunning(stack.keeper(), async () => {
+      await until('all are settled', () => stack.isSettled(first))
+      await until('the failure is kept', async () => (await failedSweeps(first[0] as SplitPayment)) === 1)
+    })
+    expect(await stack.balanceOf(good)).toBe(475_000n)
+    expect(await stack.balanceOf(blocked)).toBe(0n)
+    await setBlacklisted(stack.chain, blocked, false)
+    await untilIndexed(stack)
+
+    const second = await queueSplits([{ payee: blocked }])
+    await settle(second)
+    expect(await stack.balanceOf(blocked)).toBe(0n)
+    const third = await queueSplits([{ payee: blocked }])
+    const later = () => new Date(Date.now() + 3_700_000)
+    await whileRunning(stack.keeper({ now: later }), () =>
+      until('it is settled', () => stack.isSettled(third)),
+    )
+    expect(await stack.balanceOf(blocked)).toBe(12n * 47_500n)
+  })
+})
+
+test('behavior: a keeper without a database settles them, sees their fees, and pays out what its batch brings', async () => {
+  const server = await serve(createStackGateway(stack), {
+    host: '127.0.0.1',
+    port: 0,
+    portVariable: 'API_PORT',
+  })
+  try {
+    const payee = randomHex(20)
+    const payments = await queueSplits(Array.from({ length: 10 }, () => ({ payee })))
+    const [buyer] = await stack.buyers(1, 50_000n)
+    if (!buyer) throw new Error('no buyer')
+    const pair = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
+    await untilIndexed(stack)
+    const account = walletAccount(5)
+    const now = () => new Date()
+    const settler = createSettler({
+      served: stack.served,
+      wallet: {
+        address: account.address.toLowerCase() as Address,
+        sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
+      },
+      settings: {
+        ...stack.settings,
+        ...gasLimitsOf(stack.served.network, { gasPerFee: 1_000_000n }),
+        expiryLeadMs: 300_000,
+      },
+      budget: createBudget(now),
+      payersWithCode: createPayerCode(stack.served.client, now),
+      readPending: () => fetchPending(`http://127.0.0.1:${server.port}`, stack.served, 0, now()),
+      now,
+      randomBytes32: () => randomHex(32),
+      log: createLogger('test', 'silent'),
+    })
+    await until('all are settled', async () => {
+      await settler.step()
+      return stack.isSettled([...payments, pair])
+    })
+    expect(await stack.balanceOf(payee)).toBe(475_000n)
+  } finally {
+    await server.close()
+  }
+})
+
+async function failedSweeps({ splitter }: SplitPayment): Promise<number | undefined> {
+  const [row] = await stack.database<{ failed: number }[]>`
+    select failed_sweeps as failed from splitter where address = ${splitter}`
+  return row?.failed
+}
+
+async function attemptsOf({ paymentId }: SplitPayment): Promise<number | undefined> {
+  const [row] = await stack.database<{ attempts: number }[]>`
+    select attempts from payment where id = ${paymentId}`
+  return row?.attempts
+}
+
+async function stateOf(payment: SplitPayment): Promise<string | undefined> {
+  return (await stack.halves(payment))[0]?.state
+}
