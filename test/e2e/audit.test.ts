@@ -1,4 +1,5 @@
 import {
+  type Address,
   createPublicClient,
   custom,
   encodeFunctionData,
@@ -18,13 +19,15 @@ import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocal
 import { startChaosRpc } from '../support/chaosRpc.ts'
 import {
   createPayment,
+  createSplitPayment,
   createTestIssuer,
   createWallet,
   settle,
+  sweep,
   type TestIssuer,
   type TestPayment,
 } from '../support/paidReceipts.ts'
-import { tokenOf } from '../support/usdc.ts'
+import { setBlacklisted, tokenOf } from '../support/usdc.ts'
 
 const provider = '0x1000000000000000000000000000000000000001'
 const otherProvider = '0x1000000000000000000000000000000000000002'
@@ -118,6 +121,54 @@ describe('audit', () => {
       { transactionHash: first, payments: 10, authorizations: 20, providerAmount: 95_000n },
       { transactionHash: second, payments: 20, authorizations: 40, providerAmount: 190_000n },
     ])
+  })
+
+  test('behavior: what pays a splitter is settled, waits there, and is paid out by the first sweep after it', async () => {
+    const payOne = (payTo: Address, providerId: string) => {
+      count += 1
+      const paymentId = `pay_${count}`
+      const buyer = buyers[count % buyers.length] as Hex
+      return createSplitPayment(chain, { buyer, payTo, platform, paymentId, providerId, acceptedAt: now() })
+    }
+    const [early, other] = [payOne(provider, 'prov_split'), payOne(otherProvider, 'prov_other')]
+    await settle(chain, [early.item, other.item])
+    const first = await sweep(chain, platform, [early.split])
+    const late = payOne(provider, 'prov_split')
+    await settle(chain, [late.item])
+    const receipts = [early, other, late].map(({ claims }) => gateway.sign(claims))
+    const report = await run(receipts)
+    expect(verdicts(report)).toEqual(['settled', 'settled', 'settled'])
+    expect(report.receipts.map(({ payout }) => payout?.transactionHash)).toEqual([
+      first,
+      undefined,
+      undefined,
+    ])
+    expect(report.receipts[0]?.detail).toMatch(`paid out in ${first}`)
+    expect(report.receipts[2]?.detail).toMatch('both parts wait in the splitter')
+    expect(report.providers).toMatchObject([
+      { providerId: 'prov_other', providerAmount: 9_500n, platformAmount: 500n, waitingAmount: 9_500n },
+      { providerId: 'prov_split', providerAmount: 19_000n, platformAmount: 1_000n, waitingAmount: 9_500n },
+    ])
+
+    await setBlacklisted(chain, platform, true)
+    const second = await sweep(chain, platform, [early.split, other.split])
+    await setBlacklisted(chain, platform, false)
+    const after = await run(receipts)
+    expect(after.receipts.map(({ payout }) => [payout?.transactionHash, payout?.isPlatformPaid])).toEqual([
+      [first, true],
+      [second, false],
+      [second, false],
+    ])
+    expect(after.providers.map(({ waitingAmount }) => waitingAmount)).toEqual([0n, 0n])
+  })
+
+  test('error: a receipt that names other wallets than its splitter pays', async () => {
+    const { item, claims } = createSplitPayment(chain, {
+      ...{ buyer: buyers[0] as Hex, payTo: provider, platform, paymentId: 'pay_split', acceptedAt: now() },
+    })
+    await settle(chain, [item])
+    const split = { provider: otherProvider, platform } as const
+    expect(verdicts(await run([gateway.sign({ ...claims, split })]))).toEqual(['mismatch: splitter'])
   })
 
   test('behavior: a half that somebody sent straight to USDC counts; the other is still to come', async () => {

@@ -11,12 +11,14 @@ import {
   toHex,
 } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
+import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
 import { feeNonce } from '#protocol/challenge'
 import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
 import { type ReceiptClaims, zeroHash } from '#protocol/receipt'
 import { encodeSettle, type SettlementItem, triggerCodes } from '#protocol/settlement'
+import { encodeSplit, splitterAddress, splitterShares } from '#protocol/splitter'
 import { splitPrice } from '#protocol/tier'
 import { devAccount } from '../../scripts/chain/accounts.ts'
 import type { LocalChain } from '../../scripts/chain/startLocalChain.ts'
@@ -111,6 +113,46 @@ export function createPayment(chain: LocalChain, terms: PaymentTerms): TestPayme
       })) as ReceiptClaims['authorizations'],
     },
   }
+}
+
+/** The same of one signature, which pays the splitter of both wallets. */
+export function createSplitPayment(
+  chain: LocalChain,
+  terms: PaymentTerms,
+): { item: SettlementItem; claims: ReceiptClaims; split: bigint } {
+  const price = terms.price ?? 10_000n
+  const { feeAmount } = splitPrice(price)
+  const factory = chain.deployments[chain.network]?.splitterFactory
+  if (!factory) throw new Error('no SplitterFactory')
+  const wallets = { provider: lower(terms.payTo), platform: lower(terms.platform) }
+  const shares = splitterShares(price, feeAmount)
+  const to = splitterAddress({ ...wallets, ...shares, factory })
+  const { item, claims } = createPayment(chain, terms)
+  const { from, validAfter, validBefore, nonce } = item.authorization
+  const unsigned = { from, to, value: price, validAfter, validBefore, nonce }
+  const separator = domainSeparator(eip712Domain(networks[chain.network], tokenOf(chain)))
+  const digest = hashAuthorization(separator, unsigned)
+  const { signature, recid } = secp256k1.ecdsaSign(digest, Buffer.from(terms.buyer.slice(2), 'hex'))
+  return {
+    item: { authorization: { ...unsigned, signature: `${toHex(signature)}${recid === 0 ? '1b' : '1c'}` } },
+    claims: { ...claims, split: wallets, authorizations: [{ to, value: price.toString(), nonce }] },
+    split: encodeSplit({ ...wallets, ...shares }),
+  }
+}
+
+/** Anybody sweeps splitters of a platform. */
+export async function sweep(chain: LocalChain, platform: Address, splits: readonly bigint[]): Promise<Hash> {
+  const deployment = chain.deployments[chain.network]
+  if (!deployment) throw new Error('no SplitterFactory')
+  const wallet = createWallet(chain, devAccount(8))
+  const hash = await wallet.writeContract({
+    address: deployment.splitterFactory,
+    abi: splitterFactoryAbi,
+    functionName: 'sweep',
+    args: [deployment.usdc, platform, 0, splits, wallet.account.address],
+  })
+  await wallet.waitForTransactionReceipt({ hash, pollingInterval: 20 })
+  return hash
 }
 
 /** A keeper's wallet on a chain, reading and writing. */

@@ -2,12 +2,21 @@ import { type Address, createPublicClient, http, type PublicClient } from 'viem'
 import type { Deployments } from '../protocol/deployments.ts'
 import { BaseError, ProtocolError } from '../protocol/errors.ts'
 import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import { smallest } from './bigints.ts'
 import { type ChainReader, openChainReader } from './chainReader.ts'
 import { mapLimited } from './concurrency.ts'
 import { type EvidenceByNonce, findEvidence, type Wanted } from './evidence.ts'
 import { explain } from './explain.ts'
 import { judge, type Verdict } from './judge.ts'
-import type { AuditedReceipt, AuditReason, AuditReport, UnreceiptedTransfer, WalletAudit } from './report.ts'
+import { findPayouts, type Payouts, payoutOf } from './payouts.ts'
+import type {
+  AuditedPayout,
+  AuditedReceipt,
+  AuditReason,
+  AuditReport,
+  UnreceiptedTransfer,
+  WalletAudit,
+} from './report.ts'
 import { countStates, sumByBatch, sumByProvider } from './totals.ts'
 import { type ReceiptKeys, verifyReceipt } from './verifyReceipt.ts'
 import { findWalletTransfers } from './walletTransfers.ts'
@@ -87,14 +96,25 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
 
   const evidence = await findAllEvidence(genuine, readers, onProgress)
   const owners = findOwners(genuine)
+  const judged = new Map(
+    genuine.map(({ position, claims }) => {
+      const { network, ...facts } = readerOf(claims, readers)
+      const confirmations = options.confirmations ?? network.confirmations
+      return [position, judge(claims, evidence.get(network.name) ?? new Map(), { ...facts, confirmations })]
+    }),
+  )
+  const payouts = await findAllPayouts(genuine, judged, readers)
   const receipts = read.map((one): AuditedReceipt => {
-    if (!one.claims) return { ...one, state: 'forged', reconciled: false }
-    const reader = readers.get(one.claims.network)
-    if (!reader) throw new TypeError(`no reader of ${one.claims.network}`)
-    const { network, token, head } = reader
-    const confirmations = options.confirmations ?? network.confirmations
-    const verdict = judge(one.claims, evidence.get(network.name) ?? new Map(), { token, confirmations, head })
-    return describeReceipt(one, verdict, owners)
+    const verdict = judged.get(one.position)
+    if (!one.claims || !verdict) return { ...(one as Forged), state: 'forged', reconciled: false }
+    const { network, splitterFactory } = readerOf(one.claims, readers)
+    const payout = payoutOf(
+      one.claims,
+      verdict.halves[0],
+      payouts.get(network.name) ?? new Map(),
+      splitterFactory,
+    )
+    return describeReceipt(one, verdict, owners, payout)
   })
 
   const walletAudits: WalletAudit[] = []
@@ -124,6 +144,33 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
 
 type Genuine = { position: number; claims: ReceiptClaims }
 type Forged = { position: number; claims?: undefined; reason: AuditReason; detail: string }
+
+function readerOf({ network }: ReceiptClaims, readers: ReadonlyMap<string, ChainReader>): ChainReader {
+  const reader = readers.get(network)
+  if (!reader) throw new TypeError(`no reader of ${network}`)
+  return reader
+}
+
+/** What the splitters paid out that receipts have paid, by network. */
+async function findAllPayouts(
+  genuine: readonly Genuine[],
+  judged: ReadonlyMap<number, Verdict>,
+  readers: ReadonlyMap<string, ChainReader>,
+): Promise<Map<string, Payouts>> {
+  const payouts = new Map<string, Payouts>()
+  for (const [name, reader] of readers) {
+    const since = new Map<Address, bigint>()
+    for (const { position, claims } of genuine) {
+      const half = judged.get(position)?.halves[0]
+      if (claims.network !== name || !claims.split || !half?.onChain) continue
+      const known = since.get(half.to) ?? half.onChain.blockNumber
+      since.set(half.to, smallest(known, half.onChain.blockNumber))
+    }
+    const paid = [...since].map(([splitter, first]) => ({ splitter, since: first }))
+    payouts.set(name, await findPayouts(reader, paid))
+  }
+  return payouts
+}
 
 async function openReaders(options: AuditOptions): Promise<Map<string, ChainReader>> {
   const { rpcUrls = [], clients = [] } = options
@@ -262,6 +309,7 @@ function describeReceipt(
   { position, claims }: Genuine,
   verdict: Verdict,
   owners: ReadonlyMap<string, string>,
+  payout: AuditedPayout | 'waiting' | undefined,
 ): AuditedReceipt {
   const { halves, isSuperseded } = verdict
   const described = {
@@ -276,8 +324,10 @@ function describeReceipt(
       providerAmount: BigInt(claims.providerUsdc),
       platformAmount: BigInt(claims.platformUsdc),
       transactionHash: claims.transactionHash,
+      ...(claims.split && { splitter: claims.authorizations[0].to }),
     },
     halves,
+    ...(payout && payout !== 'waiting' && { payout }),
     ...(isSuperseded && { isSuperseded }),
   }
   const duplicateOf = authorizationKeys(claims)
@@ -289,7 +339,7 @@ function describeReceipt(
     return { ...described, ...verdictOfShared, detail, duplicateOf }
   }
   const { state, reason, reconciled } = verdict
-  return { ...described, state, ...(reason && { reason }), reconciled, detail: explain(verdict) }
+  return { ...described, state, ...(reason && { reason }), reconciled, detail: explain(verdict, payout) }
 }
 
 /** Keeps one receipt for each payment: the one that was signed last. */

@@ -37,6 +37,7 @@ export type ChainReader = {
   /** USDC's address from our table or the deployments, never from a receipt. */
   token: Address
   head: BlockSeen
+  splitterFactory?: Address
   /** The first block that is read. */
   fromBlock: bigint
   searchLogs: LogSearch
@@ -80,6 +81,8 @@ export async function openChainReader(
       `The USDC address of ${network.name} is not known: give deployments`,
     )
   }
+  // CREATE2 gives it one address on every network.
+  const { splitterFactory } = deployment ?? committedDeployments.localhost ?? {}
   const first = fromBlock ?? BigInt(deployment?.startBlock ?? 0)
   const { number, hash, timestamp } = await client.getBlock()
   const head: BlockSeen = { number, hash, time: timestamp }
@@ -110,6 +113,7 @@ export async function openChainReader(
     network,
     token,
     head,
+    ...(splitterFactory && { splitterFactory }),
     fromBlock: first,
     searchLogs: createLogSearch(client, token),
     getBlocks,

@@ -1,12 +1,21 @@
 import { formatUsdc } from '../protocol/amount.ts'
 import type { Verdict } from './judge.ts'
-import type { AuditedHalf } from './report.ts'
+import type { AuditedHalf, AuditedPayout } from './report.ts'
 
 /** Describes a verdict in one sentence for people. */
-export function explain({ halves, reason, isSuperseded }: Verdict): string {
+export function explain(
+  { halves, reason, isSuperseded }: Verdict,
+  payout?: AuditedPayout | 'waiting',
+): string {
   if (reason === 'voided') return 'Voided by the provider, and nothing moved'
-  const text = explainHalves(halves)
+  const text = `${explainHalves(halves)}${payout ? explainPayout(payout) : ''}`
   return isSuperseded ? `${text}; the receipt names another transaction or block, from before a reorg` : text
+}
+
+function explainPayout(payout: AuditedPayout | 'waiting'): string {
+  if (payout === 'waiting') return '; both parts wait in the splitter'
+  const platform = payout.isPlatformPaid ? '' : ", the platform's part to a splitter of its own"
+  return `; paid out in ${payout.transactionHash}${platform}`
 }
 
 function explainHalves([provider, platform]: Verdict['halves']): string {
@@ -40,6 +49,8 @@ function explainHalf({ reason, to, value, onChain }: AuditedHalf): string {
       return "in a token that isn't this network's USDC"
     case 'no_transfer':
       return `used in ${onChain?.transactionHash} without a transfer`
+    case 'splitter':
+      return `pays ${to}, which isn't the splitter of its two wallets`
     case 'same_nonce':
       return 'carries the same nonce as the other'
     case 'cancelled_on_chain':

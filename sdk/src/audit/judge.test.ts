@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import type { Address, Hash, Hex } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { type ReceiptAuthorization, type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import { splitterAddress } from '../protocol/splitter.ts'
 import type { Evidence, EvidenceByNonce } from './evidence.ts'
 import { explain } from './explain.ts'
 import { type ChainFacts, judge } from './judge.ts'
@@ -69,6 +70,26 @@ describe('judge', () => {
     const verdict = judge(claims, found(used(0), used(1)), facts)
     expect(verdict).toMatchObject({ state: 'settled', reconciled: true })
     expect(explain(verdict)).toBe(`Both halves settled in ${transaction}`)
+  })
+
+  test('behavior: one that pays a splitter must pay that of its two wallets and amounts', () => {
+    const factory = address('f')
+    const split = { provider: address('1'), platform: address('2') }
+    const to = splitterAddress({ ...split, providerShare: 19n, platformShare: 1n, factory })
+    const one: ReceiptClaims = { ...claims, split, authorizations: [{ ...signed[0], to, value: '10000' }] }
+    const paid = found(used(0, { transfer: { to, value: 10_000n } }))
+    const known = { ...facts, splitterFactory: factory }
+    expect(judge(one, paid, known)).toMatchObject({ state: 'settled' })
+    for (const other of [
+      { ...one, split: { ...split, provider: stranger } },
+      { ...one, split: { ...split, platform: stranger } },
+      { ...one, providerUsdc: '9000', platformUsdc: '1000' },
+    ]) {
+      const verdict = judge(other, paid, known)
+      expect(verdict).toMatchObject({ state: 'mismatch', reason: 'splitter', reconciled: false })
+      expect(explain(verdict)).toBe(`The payment pays ${to}, which isn't the splitter of its two wallets`)
+    }
+    expect(judge(one, paid, { ...known, splitterFactory: stranger })).toMatchObject({ reason: 'splitter' })
   })
 
   test('behavior: one authorization is judged by itself', () => {

@@ -1,4 +1,6 @@
+import type { Address } from 'viem'
 import { type ReceiptAuthorization, type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import { splitterAddress, splitterShares } from '../protocol/splitter.ts'
 import type { Evidence, EvidenceByNonce } from './evidence.ts'
 import type { AuditedHalf, AuditedHalves, AuditReason, AuditState } from './report.ts'
 
@@ -8,6 +10,8 @@ export type ChainFacts = {
   token: string
   confirmations: number
   head: { number: bigint; time: bigint }
+  /** The network's `SplitterFactory`; absent where there is none. */
+  splitterFactory?: Address
 }
 
 export type Verdict = {
@@ -68,6 +72,8 @@ function judgeHalf(
     nonce: authorization.nonce,
   }
   if (claims.asset !== facts.token) return { ...promised, state: 'mismatch', reason: 'token' }
+  if (claims.split && promised.to !== splitterOf(claims, facts))
+    return { ...promised, state: 'mismatch', reason: 'splitter' }
 
   const withNonce = evidence.get(authorization.nonce) ?? []
   const own = withNonce.find(({ authorizer }) => authorizer === claims.payer)
@@ -88,6 +94,17 @@ function judgeHalf(
   return isExpired
     ? { ...promised, state: 'missing', reason: 'expired' }
     : { ...promised, state: 'pending', reason: 'waiting' }
+}
+
+/** The only address from which both wallets are paid what the receipt says of each; null where it can't be told. */
+function splitterOf({ split, providerUsdc, platformUsdc }: ReceiptClaims, { splitterFactory }: ChainFacts) {
+  const [provider, platform] = [BigInt(providerUsdc), BigInt(platformUsdc)]
+  if (!split || !splitterFactory || provider + platform === 0n) return null
+  return splitterAddress({
+    ...split,
+    factory: splitterFactory,
+    ...splitterShares(provider + platform, platform),
+  })
 }
 
 function judgeOwn(

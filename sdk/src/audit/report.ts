@@ -31,6 +31,8 @@ export type AuditReason =
   | 'token'
   /** mismatch: the authorization was used, but without a transfer. */
   | 'no_transfer'
+  /** mismatch: it doesn't pay the splitter of its two wallets and its shares. */
+  | 'splitter'
   /** mismatch: both halves carry one nonce, so that one transfer would prove both. */
   | 'same_nonce'
   /** cancelled: by the payer on chain, or by the provider at the gateway. */
@@ -67,6 +69,16 @@ export type AuditedHalf = {
   }
 }
 
+/** A splitter's payout, as USDC's logs show it: the platform's transfer, and the provider's right after it. */
+export type AuditedPayout = {
+  transactionHash: Hash
+  blockNumber: bigint
+  /** Of the platform's transfer. */
+  logIndex: number
+  /** False: its wallet couldn't be paid, and its part waits in a splitter of its own. */
+  isPlatformPaid: boolean
+}
+
 /** One half an authorization. */
 export type AuditedHalves = [AuditedHalf] | [provider: AuditedHalf, platform: AuditedHalf]
 
@@ -92,9 +104,13 @@ export type AuditedReceipt = {
     platformAmount: bigint
     /** The one that the receipt names. */
     transactionHash: Hash
+    /** Whom its one authorization pays for both parts; absent where each part has one of its own. */
+    splitter?: Address
   }
   /** The provider's, or the only one, which carries all; then the platform's. */
   halves?: AuditedHalves
+  /** Where the splitter that it pays has paid it out; absent where it waits, or pays none. */
+  payout?: AuditedPayout
   /** The receipt names another transaction or block than the money moved in: it was signed before a reorg. */
   isSuperseded?: true
   /** The `paymentId` of the payment that had the authorization first. */
@@ -130,6 +146,8 @@ export type ProviderTotal = {
   platformAmount: bigint
   /** What pending receipts promise the provider. */
   pendingAmount: bigint
+  /** Of `providerAmount`, what waits in splitters. */
+  waitingAmount: bigint
 }
 
 /** What the audited receipts account for in one settlement transaction. */

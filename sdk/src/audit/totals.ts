@@ -1,5 +1,5 @@
 import type { Address } from 'viem'
-import type { AuditedReceipt, AuditState, BatchTotal, ProviderTotal } from './report.ts'
+import type { AuditedHalf, AuditedReceipt, AuditState, BatchTotal, ProviderTotal } from './report.ts'
 
 export function countStates(receipts: readonly AuditedReceipt[]): Record<AuditState, number> {
   const states = { settled: 0, pending: 0, mismatch: 0, missing: 0, cancelled: 0, forged: 0, duplicate: 0 }
@@ -20,7 +20,7 @@ export function sumByProvider(receipts: readonly AuditedReceipt[]): ProviderTota
     const { providerId, network } = payment
     const total = getOrCreate(totals, `${network} ${providerId}`, () => ({
       ...{ providerId, network, payments: 0, settled: 0, pending: 0, failing: 0 },
-      ...{ providerAmount: 0n, platformAmount: 0n, pendingAmount: 0n },
+      ...{ providerAmount: 0n, platformAmount: 0n, pendingAmount: 0n, waitingAmount: 0n },
     }))
     total.payments += 1
     if (state === 'settled') total.settled += 1
@@ -30,6 +30,7 @@ export function sumByProvider(receipts: readonly AuditedReceipt[]): ProviderTota
     const moved = movedBy(receipt)
     total.providerAmount += moved.providerAmount
     total.platformAmount += moved.platformAmount
+    if (payment.splitter && !receipt.payout) total.waitingAmount += moved.providerAmount
   }
   return [...totals.values()].sort(
     (a, b) => compare(a.providerId, b.providerId) || compare(a.network, b.network),
@@ -52,8 +53,9 @@ export function sumByBatch(receipts: readonly AuditedReceipt[]): BatchTotal[] {
       }))
       transactions.add(total)
       total.authorizations += 1
-      if (half.half === 'provider') total.providerAmount += half.value
-      else total.platformAmount += half.value
+      const parts = partsOf(half, payment, halves)
+      total.providerAmount += parts.providerAmount
+      total.platformAmount += parts.platformAmount
     }
     for (const total of transactions) total.payments += 1
   }
@@ -63,15 +65,31 @@ export function sumByBatch(receipts: readonly AuditedReceipt[]): BatchTotal[] {
 }
 
 /** The amounts of a payment that the chain proves to have moved as promised. */
-function movedBy({ halves, state }: AuditedReceipt): { providerAmount: bigint; platformAmount: bigint } {
+function movedBy({ payment, halves, state }: AuditedReceipt): {
+  providerAmount: bigint
+  platformAmount: bigint
+} {
   const moved = { providerAmount: 0n, platformAmount: 0n }
-  if (state === 'duplicate') return moved
+  if (state === 'duplicate' || !payment) return moved
   for (const half of halves ?? []) {
     if (!hasMoved(half.state, half.reason)) continue
-    if (half.half === 'provider') moved.providerAmount += half.value
-    else moved.platformAmount += half.value
+    const parts = partsOf(half, payment, halves)
+    moved.providerAmount += parts.providerAmount
+    moved.platformAmount += parts.platformAmount
   }
   return moved
+}
+
+/** What a half is of each part: the only one carries both. */
+function partsOf(
+  { half, value }: AuditedHalf,
+  { providerAmount, platformAmount }: NonNullable<AuditedReceipt['payment']>,
+  halves: AuditedReceipt['halves'],
+): { providerAmount: bigint; platformAmount: bigint } {
+  if (halves?.length === 1) return { providerAmount, platformAmount }
+  return half === 'provider'
+    ? { providerAmount: value, platformAmount: 0n }
+    : { providerAmount: 0n, platformAmount: value }
 }
 
 function hasMoved(state: AuditState, reason: string | undefined): boolean {

@@ -1,0 +1,86 @@
+import type { Address, RpcLog } from 'viem'
+import type { ReceiptClaims } from '../protocol/receipt.ts'
+import { splitterAddress } from '../protocol/splitter.ts'
+import { type ChainReader, topics } from './chainReader.ts'
+import { addressToTopic } from './evidence.ts'
+import type { AuditedHalf, AuditedPayout } from './report.ts'
+
+/** By splitter, its payouts in the order of the chain. */
+export type Payouts = ReadonlyMap<Address, readonly Payout[]>
+
+type Payout = Omit<AuditedPayout, 'isPlatformPaid'> & { platform: Address; provider: Address }
+
+/** A splitter that settled receipts pay, and the first block in which one did. */
+export type PaidSplitter = { splitter: Address; since: bigint }
+
+/** How many senders one log filter has. */
+const sendersPerFilter = 100
+
+/**
+ * Finds what splitters paid out: two Transfers of one sender in a row, both of more than nothing, which anybody could send
+ * on behalf of anybody.
+ */
+export async function findPayouts(reader: ChainReader, paid: readonly PaidSplitter[]): Promise<Payouts> {
+  const logs = new Map<Address, RpcLog[]>()
+  for (let i = 0; i < paid.length; i += sendersPerFilter) {
+    const part = paid.slice(i, i + sendersPerFilter)
+    const from = part.reduce((least, { since }) => (since < least ? since : least), reader.head.number)
+    const senders = part.map(({ splitter }) => addressToTopic(splitter))
+    for await (const found of reader.searchLogs([topics.transfer, senders], from, reader.head.number)) {
+      for (const log of found) {
+        const sender: Address = `0x${log.topics[1]?.slice(26)}`
+        logs.set(sender, [...(logs.get(sender) ?? []), log])
+      }
+    }
+  }
+  return new Map([...logs].map(([splitter, own]) => [splitter, pairTransfers(own)]))
+}
+
+function pairTransfers(logs: readonly RpcLog[]): Payout[] {
+  const inOrder = logs
+    .filter(({ data }) => BigInt(data) > 0n)
+    .sort(
+      (a, b) =>
+        Number(BigInt(a.blockNumber ?? 0) - BigInt(b.blockNumber ?? 0)) ||
+        Number(a.logIndex) - Number(b.logIndex),
+    )
+  return inOrder.flatMap((log, index): Payout[] => {
+    const next = inOrder[index + 1]
+    const isPair =
+      next?.transactionHash === log.transactionHash && Number(next?.logIndex) === Number(log.logIndex) + 1
+    if (!isPair || !log.transactionHash || !log.blockNumber) return []
+    return [
+      {
+        transactionHash: log.transactionHash,
+        blockNumber: BigInt(log.blockNumber),
+        logIndex: Number(log.logIndex),
+        platform: `0x${log.topics[2]?.slice(26)}`,
+        provider: `0x${next?.topics[2]?.slice(26)}`,
+      },
+    ]
+  })
+}
+
+/** The payout that holds a payment: the first one after it came in, since a sweep pays whole units and a payment is some. */
+export function payoutOf(
+  { split }: ReceiptClaims,
+  { to, onChain }: AuditedHalf,
+  payouts: Payouts,
+  factory: Address | undefined,
+): AuditedPayout | 'waiting' | undefined {
+  if (!split || !onChain || !factory) return undefined
+  const own = { provider: split.platform, platform: split.platform, providerShare: 1n, platformShare: 0n }
+  const recipients = [split.platform, splitterAddress({ ...own, factory })]
+  const found = payouts
+    .get(to)
+    ?.find(
+      ({ blockNumber, logIndex, platform, provider }) =>
+        recipients.includes(platform) &&
+        provider === split.provider &&
+        (blockNumber > onChain.blockNumber ||
+          (blockNumber === onChain.blockNumber && logIndex > onChain.logIndex)),
+    )
+  if (!found) return 'waiting'
+  const { platform, provider: _, ...place } = found
+  return { ...place, isPlatformPaid: platform === split.platform }
+}
