@@ -4,11 +4,11 @@
  */
 import { randomUUID } from 'node:crypto'
 import { parseArgs } from 'node:util'
-import { type Address, toHex } from 'viem'
+import { toHex } from 'viem'
 import type { Challenge } from '#protocol/challenge'
-import { networks } from '#protocol/networks'
 import { type Answer, pace, renderPost, saturate } from './gateway/load.ts'
 import { type Buyer, createSigner, type Nonces, type Rig, startRig, usdcPerUnit } from './gateway/rig.ts'
+import { createX402Body } from './gateway/x402Body.ts'
 import { median, percentile } from './support/statistics.ts'
 
 const connections = 50
@@ -201,47 +201,10 @@ export function createPayments(rig: Rig) {
         const nonce = toHex(crypto.getRandomValues(new Uint8Array(32)))
         return renderPost(
           '/verify',
-          referenceBody(rig, signer.authorize(buyer, shop.address, 47_500n, nonce)),
+          createX402Body(rig.usdc, shop.url, signer.authorize(buyer, shop.address, 47_500n, nonce)),
         )
       })
     },
-  }
-}
-
-type Authorization = ReturnType<ReturnType<typeof createSigner>['authorize']>
-
-/** The same payment's provider half as x402 v2 puts it. */
-function referenceBody(rig: Rig, { signature, ...authorization }: Authorization) {
-  const { name, version } = networks.localhost.eip712
-  const requirements = {
-    scheme: 'exact',
-    network: 'eip155:31337',
-    amount: authorization.value.toString(),
-    asset: rig.usdc as Address,
-    payTo: authorization.to,
-    maxTimeoutSeconds: 3_600,
-    extra: { name, version },
-  }
-  const { from, to, value, validAfter, validBefore, nonce } = authorization
-  return {
-    x402Version: 2,
-    paymentPayload: {
-      x402Version: 2,
-      resource: { url: rig.shop.url },
-      accepted: requirements,
-      payload: {
-        signature,
-        authorization: {
-          from,
-          to,
-          value: value.toString(),
-          validAfter: validAfter.toString(),
-          validBefore: validBefore.toString(),
-          nonce,
-        },
-      },
-    },
-    paymentRequirements: requirements,
   }
 }
 

@@ -32,22 +32,27 @@ export function renderGet(path: string, headers: Record<string, string> = {}): B
 export async function saturate({ port, requests, connections }: Load): Promise<{
   perSecond: number
   answers: Answer[]
+  /** How long each took, in the order of the requests. */
+  ms: number[]
 }> {
   const lines = await openLines(port, Math.min(connections, requests.length))
   const answers: Answer[] = new Array(requests.length)
+  const ms: number[] = new Array(requests.length)
   let next = 0
   const began = performance.now()
   await Promise.all(
     lines.map(async (line) => {
       while (next < requests.length) {
         const index = next++
+        const sent = performance.now()
         answers[index] = await line.send(requests[index] as Buffer)
+        ms[index] = performance.now() - sent
       }
     }),
   )
   const seconds = (performance.now() - began) / 1000
   for (const line of lines) line.close()
-  return { perSecond: requests.length / seconds, answers }
+  return { perSecond: requests.length / seconds, answers, ms }
 }
 
 /**

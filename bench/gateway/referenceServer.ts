@@ -1,4 +1,4 @@
-/** The x402 reference facilitator's `/verify`, as its own documentation puts it behind Hono. */
+/** The x402 reference facilitator, as its own documentation puts it behind Hono. */
 import type { Server } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
 import { x402Facilitator } from '@x402/core/facilitator'
@@ -6,13 +6,21 @@ import type { PaymentPayload, PaymentRequirements } from '@x402/core/types'
 import { toFacilitatorEvmSigner } from '@x402/evm'
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator'
 import { Hono } from 'hono'
-import { createWalletClient, http, publicActions } from 'viem'
+import { createWalletClient, http, nonceManager, publicActions } from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
 import { hardhat } from 'viem/chains'
-import { devAccount } from '../../scripts/chain/accounts.ts'
+import { devPrivateKey } from '../../scripts/chain/accounts.ts'
 
 const [port, rpcUrl] = process.argv.slice(2)
-const account = devAccount(9)
-const client = createWalletClient({ account, chain: hardhat, transport: http(rpcUrl) }).extend(publicActions)
+// Without the nonce manager concurrent settlements would take the same nonce, and most of them would fail.
+const account = privateKeyToAccount(devPrivateKey(9), { nonceManager })
+const client = createWalletClient({
+  account,
+  chain: hardhat,
+  transport: http(rpcUrl),
+  // viem's own for a chain whose block time it doesn't know is 4 s: two blocks.
+  pollingInterval: 100,
+}).extend(publicActions)
 const signer = toFacilitatorEvmSigner({
   address: account.address,
   getCode: (args) => client.getCode(args),
@@ -24,13 +32,16 @@ const signer = toFacilitatorEvmSigner({
 })
 const facilitator = new x402Facilitator().register('eip155:31337', new ExactEvmScheme(signer))
 
+type Body = { paymentPayload: PaymentPayload; paymentRequirements: PaymentRequirements }
+
 const app = new Hono()
 app.post('/verify', async (c) => {
-  const { paymentPayload, paymentRequirements } = await c.req.json<{
-    paymentPayload: PaymentPayload
-    paymentRequirements: PaymentRequirements
-  }>()
+  const { paymentPayload, paymentRequirements } = await c.req.json<Body>()
   return c.json(await facilitator.verify(paymentPayload, paymentRequirements))
+})
+app.post('/settle', async (c) => {
+  const { paymentPayload, paymentRequirements } = await c.req.json<Body>()
+  return c.json(await facilitator.settle(paymentPayload, paymentRequirements))
 })
 app.get('/healthz', (c) => c.text('ok'))
 

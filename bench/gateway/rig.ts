@@ -193,18 +193,22 @@ async function requireDurability(database: postgres.Sql): Promise<void> {
 
 export type Nonces = 'bound' | 'random'
 
-/** Signs challenges as our SDK does, with native secp256k1: a bench needs thousands. */
-export function createSigner({ usdc, shop }: Pick<Rig, 'usdc' | 'shop'>) {
+/** Signs authorizations with native secp256k1: a bench needs thousands. */
+export function createAuthorizer(usdc: Address) {
   const separator = domainSeparator(eip712Domain(networks.localhost, usdc))
-  const { providerId, endpointIds } = shop
-  const endpointId = endpointIds[0] as string
-
-  function authorize(buyer: Buyer, to: Address, value: bigint, nonce: Hex): SignedAuthorization {
+  return (buyer: Buyer, to: Address, value: bigint, nonce: Hex): SignedAuthorization => {
     const validBefore = BigInt(Math.floor(Date.now() / 1000) + maxTimeoutSeconds)
     const authorization = { from: buyer.address, to, value, validAfter: 0n, validBefore, nonce }
     const { signature, recid } = secp256k1.ecdsaSign(hashAuthorization(separator, authorization), buyer.key)
     return { ...authorization, signature: `${bytesToHex(signature)}${(27 + recid).toString(16)}` }
   }
+}
+
+/** Signs challenges as our SDK does. */
+export function createSigner({ usdc, shop }: Pick<Rig, 'usdc' | 'shop'>) {
+  const { providerId, endpointIds } = shop
+  const endpointId = endpointIds[0] as string
+  const authorize = createAuthorizer(usdc)
 
   return {
     authorize,
