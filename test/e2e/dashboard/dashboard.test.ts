@@ -353,7 +353,8 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     const authorization = { authorization: `Bearer ${apiKey}` }
     const listed = await fetch(`${stack.api.url}/providers/${providerId}/keys`, { headers: authorization })
     const { keys } = (await listed.json()) as { keys: { keyId: string }[] }
-    await fetch(`${stack.api.url}/providers/${providerId}/keys/${keys[0]?.keyId}`, {
+    // Its last one.
+    await fetch(`${stack.api.url}/providers/${providerId}/keys/${keys[0]?.keyId}?force=true`, {
       method: 'DELETE',
       headers: authorization,
     })
