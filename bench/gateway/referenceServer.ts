@@ -12,7 +12,7 @@ import { hardhat } from 'viem/chains'
 import { devPrivateKey } from '../../scripts/chain/accounts.ts'
 
 const [port, rpcUrl] = process.argv.slice(2)
-// Without the nonce manager concurrent settlements would take the same nonce, and most of them would fail.
+// Without the nonce manager concurrent settlements take the same nonce: of 64 one succeeds.
 const account = privateKeyToAccount(devPrivateKey(9), { nonceManager })
 const client = createWalletClient({
   account,
