@@ -59,7 +59,7 @@ export function createApp({
     },
   )
 
-  app.route('/', createFacilitator(facilitator))
+  app.route('/', createFacilitator(facilitator, { rateLimiter: submit.rateLimiter, trustedProxies }))
 
   app.get('/healthz', (c) => c.json({ status: 'ok' }))
   app.get('/readyz', async (c) => {

@@ -39,11 +39,11 @@ export async function admitCaller(
   { sql, rateLimiter, limits, log }: Limiting,
   { apiKey, address }: SubmitCaller,
 ): Promise<Standing> {
-  count(rateLimiter, `submit:${address}`, limits.perCaller, 'from one address')
+  countRequest(rateLimiter, `submit:${address}`, limits.perCaller, 'submissions', 'from one address')
   if (apiKey === null) return 'keyless'
   const providerId = await findKeyOwner(sql, apiKey)
   if (providerId === undefined) throw new BaseError('unauthorized')
-  count(rateLimiter, `submit:${providerId}`, limits.perCaller, 'of one provider')
+  countRequest(rateLimiter, `submit:${providerId}`, limits.perCaller, 'submissions', 'of one provider')
   if (!(await hasSubmitGrant(sql, providerId))) return 'keyed'
   log.info({ provider: providerId }, 'submission by a provider with the grant: no fee is asked for')
   return 'granted'
@@ -54,14 +54,22 @@ export async function admitCaller(
  * costs no call to the chain, so that junk can't use the budget up.
  */
 export function countKeyless({ rateLimiter, limits }: Pick<Limiting, 'rateLimiter' | 'limits'>): void {
-  count(rateLimiter, 'submit:keyless', limits.keyless, 'without an API key, all callers together')
+  const scope = 'without an API key, all callers together'
+  countRequest(rateLimiter, 'submit:keyless', limits.keyless, 'submissions', scope)
 }
 
-function count(rateLimiter: RateLimiter, key: string, most: number, scope: string): void {
+/** @throws {BaseError} `rate_limited` where it is one too many of this minute. */
+export function countRequest(
+  rateLimiter: RateLimiter,
+  key: string,
+  most: number,
+  what: string,
+  scope: string,
+): void {
   const { isAllowed, limit, resetSeconds } = rateLimiter.count(key, most)
   if (isAllowed) return
   const details = { retryAfter: resetSeconds }
-  throw new BaseError('rate_limited', `At most ${limit} submissions a minute ${scope}`, { details })
+  throw new BaseError('rate_limited', `At most ${limit} ${what} a minute ${scope}`, { details })
 }
 
 /**

@@ -326,6 +326,26 @@ describe('the gas', () => {
   })
 })
 
+describe('callers', () => {
+  test('behavior: keys of nobody, and requests without one, are counted by address; a seller is not held up', async () => {
+    const open = stack.keeper({
+      facilitator: { isOpen: true, budgets: { keyed: 1_000_000_000n, keyless: 0n } },
+    })
+    const { body } = await pay(await oneBuyer())
+    const guess = () => ask(open, '/verify', { body, key: `tk_${randomHex(16).slice(2)}_${'a'.repeat(43)}` })
+    // A minute may end in between, once.
+    const statuses: number[] = []
+    while (!statuses.includes(429) && statuses.length <= 1_200) {
+      const answers = await Promise.all(Array.from({ length: 100 }, guess))
+      statuses.push(...answers.map(({ status }) => status))
+    }
+    expect(new Set(statuses)).toEqual(new Set([401, 429]))
+    // Known by now, so that nothing needs to be looked up.
+    expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(true)
+    expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
+  })
+})
+
 describe('payment-identifier', () => {
   test('behavior: the same payment gets the answer that it got, another one under it 409', async () => {
     const buyer = await oneBuyer()

@@ -2,9 +2,12 @@ import { type Context, Hono } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
 import type { Address } from 'viem'
 import { findKeyOwner } from '#ledger/apiKeys'
-import { createCache } from '#process/cache'
+import { createKeyOwners } from '#ledger/keyOwners'
+import { clientAddress } from '#process/clientAddress'
 import { answerProblem } from '#process/problem'
+import type { RateLimiter } from '#process/rateLimiter'
 import { BaseError } from '#protocol/errors'
+import { countRequest } from '../submitRules.ts'
 import { type InvalidPayment, toInvalidPayment } from './reasons.ts'
 import { type FacilitatorRequest, KindNotServed, MalformedRequest, parseRequest } from './request.ts'
 import { type FacilitatorCaller, IdentifierTaken, verify } from './reserve.ts'
@@ -19,33 +22,46 @@ export type FacilitatorDependencies = SettleContext & {
 const mostBytes = 65_536
 /** A key that is revoked is taken for so much longer. */
 const keyTtlMs = 5_000
+/** Requests without a key, and keys that nobody has presented lately, of one address. */
+const strangersAMinute = 600
 
 /**
  * The facilitator of the x402 standard: `POST /verify`, `POST /settle`, `GET /supported`, in versions 1 and 2.
  *
  * Every verdict is HTTP 200, as the standard's middlewares want it; other statuses say nothing about a payment.
  */
-export function createFacilitator(dependencies: FacilitatorDependencies): Hono {
+export function createFacilitator(
+  dependencies: FacilitatorDependencies,
+  caller: { rateLimiter: RateLimiter; trustedProxies: number },
+): Hono {
   const { sql, signers, settings } = dependencies
   const networks = signers.length === 0 ? [] : [...dependencies.networks.values()].map(({ served }) => served)
   const settle = createSettle(dependencies)
-  const owners = createCache<string, { providerId: string | undefined }>({
-    load: async (key) => ({ providerId: await findKeyOwner(sql, key) }),
-    ttlMs: keyTtlMs,
-    max: 10_000,
-    now: () => dependencies.now().getTime(),
-  })
+  const owners = createKeyOwners(
+    (key) => findKeyOwner(sql, key),
+    keyTtlMs,
+    () => dependencies.now().getTime(),
+  )
 
   async function admit(c: Context): Promise<FacilitatorCaller> {
     const header = c.req.header('authorization')
-    if (header === undefined) {
-      if (settings.isOpen) return { providerId: null }
-      throw new BaseError(
-        'unauthorized',
-        'This facilitator takes requests with an API key: Authorization: Bearer',
-      )
+    // Whoever is nobody's seller can make us ask chain and database only so often.
+    const countStranger = () => {
+      const { rateLimiter, trustedProxies } = caller
+      const key = `facilitator:${clientAddress(c, trustedProxies)}`
+      countRequest(rateLimiter, key, strangersAMinute, 'requests', 'without an API key from one address')
     }
-    const { providerId } = await owners.get(/^Bearer (\S+)$/i.exec(header)?.[1] ?? '')
+    if (header === undefined) {
+      if (!settings.isOpen) {
+        throw new BaseError(
+          'unauthorized',
+          'This facilitator takes requests with an API key: Authorization: Bearer',
+        )
+      }
+      countStranger()
+      return { providerId: null }
+    }
+    const providerId = await owners.ownerOf(/^Bearer (\S+)$/i.exec(header)?.[1] ?? '', countStranger)
     if (providerId === undefined) throw new BaseError('unauthorized')
     return { providerId }
   }
