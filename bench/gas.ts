@@ -6,8 +6,15 @@ import { parseArgs } from 'node:util'
 import { size } from 'viem'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { contracts } from '../scripts/deploy/contracts.ts'
-import { addressOf, type Bench, createBench, largest, type Payment, transactionGasCap } from './gasBench.ts'
-import { measureSplitters, type SplitterReport } from './gasSplitter.ts'
+import {
+  addressOf,
+  type Bench,
+  createBench,
+  largest,
+  type Payment,
+  transactionGasCap,
+} from './support/gasBench.ts'
+import { measureSplitters, type SplitterReport } from './support/gasSplitter.ts'
 
 const sizes = [1, 10, 50, 100, 150] as const
 /** Percentages are reported from this size on; below it the transaction's base cost dominates. */

@@ -8,7 +8,7 @@ import { createStackGateway } from '../support/keeperGateway.ts'
 import { expectUnharmed, hourAgo, mine, queueDue, queueFor, testClient } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
 import { findMisplaced } from '../support/ledger.ts'
-import { type RunningCommand, runCommand } from '../support/processes.ts'
+import { killAll, type RunningCommand, runCommand } from '../support/processes.ts'
 import { until } from '../support/until.ts'
 
 // A keeper without a database remembers nothing: what it had out when it was killed, only the chain knows.
@@ -57,12 +57,6 @@ async function startKeeper(
   return keeper
 }
 
-/** The command line's own process may have started another one, which is the keeper. */
-async function kill(keeper: RunningCommand): Promise<void> {
-  for (const line of await keeper.survivors()) process.kill(Number.parseInt(line, 10), 'SIGKILL')
-  await keeper.exited
-}
-
 const address = walletAccount(5).address
 const nonceOf = () => stack.served.client.getTransactionCount({ address })
 
@@ -83,7 +77,7 @@ test('behavior: killed with its transaction out, it waits for that one, and send
   const first = await startKeeper()
   await first.line(/batch signed/)
   await until('its transaction is out', async () => (await waitingTransactions()).length === 1)
-  await kill(first)
+  await killAll(first)
   const [left] = await waitingTransactions()
 
   const second = await startKeeper()
@@ -117,7 +111,7 @@ test('behavior: what was left behind is never mined: its nonce is used again, fo
   const first = await startKeeper()
   await first.line(/batch signed/)
   await until('its transaction is out', async () => (await waitingTransactions()).length === 1)
-  await kill(first)
+  await killAll(first)
   const [left] = await waitingTransactions()
 
   const second = await startKeeper({ REPLACE_AFTER_MS: '1000' })

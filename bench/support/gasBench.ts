@@ -22,10 +22,10 @@ import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
 import { encodeSettle, encodeSettleAuthorizations, type Sweep, triggerCodes } from '#protocol/settlement'
 import { splitPrice } from '#protocol/tier'
-import { devAccount } from '../scripts/chain/accounts.ts'
-import { multicall3Address } from '../scripts/chain/prepareChain.ts'
-import type { LocalChain } from '../scripts/chain/startLocalChain.ts'
-import { gasFloorRuntimeCode } from './generated/gasFloor.ts'
+import { devAccount } from '../../scripts/chain/accounts.ts'
+import { multicall3Address } from '../../scripts/chain/prepareChain.ts'
+import type { LocalChain } from '../../scripts/chain/startLocalChain.ts'
+import { gasFloorRuntimeCode } from '../generated/gasFloor.ts'
 
 /** The most payments of a batch. */
 export const largest = 150
