@@ -376,8 +376,9 @@ describe('notifications', () => {
       await chain.mine({ blocks: 1 })
       await untilTold(payment, 1)
       for (let i = 0; i < 2; i++) await chain.mine({ blocks: 1 })
-      await untilIndexAlone(stack)
     })
+    const { network, token } = stack.served
+    await untilIndexAlone(stack.database, { chainId: network.chainId, token })
     const [first] = await stack.halves(payment)
     const txHash = first?.txHash ?? ''
     const revenue = await settledRevenue(payment)

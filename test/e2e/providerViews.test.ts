@@ -1,11 +1,11 @@
 import type { Address } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Database, openDatabase } from '#ledger/database'
-import { dropIndexedEvidence } from '#ledger/evidence'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
+import { untilIndexAlone } from '../support/keeperScenes.ts'
 import { seedPayment, seedProvider } from '../support/seedPayments.ts'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
-import { dropBlocksSince, startTestStack, type TestStack, takeSnapshot } from '../support/stack.ts'
+import { dropBlocksSince, scopeOf, startTestStack, type TestStack, takeSnapshot } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 import { readBalance, tokenOf } from '../support/usdc.ts'
 
@@ -47,7 +47,7 @@ test('behavior: revenue by hour, day and month is what the wallet has: summed, l
   await stack.keeper.start(eager)
   await until('they are settled', async () => (await countSettled()) === 5)
   await stack.keeper.stop()
-  await untilIndexAlone()
+  await untilIndexAlone(database, scopeOf(stack))
   // The summary loop takes its turn while the chain stands still: what can still be dropped is not for it.
   await stack.chain.setMining(3_600_000)
   await untilLoopTurned()
@@ -85,18 +85,6 @@ async function untilSummed(ids: string[]): Promise<void> {
   await until('they are in the sums', async () => {
     const summed = await database`select from payment where id = any(${ids}) and summarised is not null`
     return summed.length === ids.length
-  })
-}
-
-/**
- * Until only the index shows what is settled, as after a keeper's next upkeep: one that reads its own receipt in its last
- * moment leaves evidence, which no keeper would take back here.
- */
-async function untilIndexAlone(): Promise<void> {
-  const scope = { chainId: stack.chain.chainId, token: tokenOf(stack.chain).toLowerCase() as Address }
-  await until('the index alone shows what is settled', async () => {
-    await dropIndexedEvidence(database, scope)
-    return (await database`select from evidence where not is_final`).length === 0
   })
 }
 

@@ -9,7 +9,7 @@ import { verifyReceipt } from '#sdk/audit/verifyReceipt'
 import { readBatches } from '../../scripts/demo/readBatches.ts'
 import { untilIndexAlone } from '../support/keeperScenes.ts'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
-import { dropBlocksSince, startTestStack, type TestStack, takeSnapshot } from '../support/stack.ts'
+import { dropBlocksSince, scopeOf, startTestStack, type TestStack, takeSnapshot } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 import { readBalance, sendDirectly, tokenOf } from '../support/usdc.ts'
 
@@ -128,9 +128,9 @@ test('behavior: a reorg un-settles the payments in every view, and the keeper se
   expect(await viewedBatches(shop.address)).toMatchObject([
     { tx_hash: batch?.txHash, payment_count: 5, total_usdc: '0.047500' },
   ])
-  const database = openDatabase({ url: stack.databaseUrl, max: 1, applicationName: 'test' })
-  await untilIndexAlone({ database }).finally(() => database.end())
   await stack.keeper.stop()
+  const database = openDatabase({ url: stack.databaseUrl, max: 1, applicationName: 'test' })
+  await untilIndexAlone(database, scopeOf(stack)).finally(() => database.end())
 
   await dropBlocksSince(stack, snapshot)
   expect(await batches()).toEqual([])

@@ -147,6 +147,18 @@ describe('POST /verify', () => {
     }
   })
 
+  test('error: a payer in debt gets a verdict, like every other', async () => {
+    const buyer = await oneBuyer()
+    const { paymentId } = await stack.queue({ buyer, price: 50_000n, acceptedAt: new Date() })
+    await stack.database`
+      update payment set failed_at = now(), failure_code = 'insufficient_balance' where id = ${paymentId}`
+    const { body } = await pay(buyer)
+    expect(await ask(keeper, '/verify', { body, key })).toMatchObject({
+      status: 200,
+      body: { isValid: false, invalidReason: 'invalid_transaction_state' },
+    })
+  })
+
   test('error: no verdict on what is malformed, not served, or asked without a key', async () => {
     const { body } = await pay(await oneBuyer())
     expect(await ask(keeper, '/verify', { body: '{', key })).toMatchObject({ status: 400 })

@@ -1,7 +1,9 @@
-import { createTestClient, type Hex, http, publicActions } from 'viem'
+import { type Address, createTestClient, type Hex, http, publicActions } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { expect } from 'vitest'
 import type { Keeper } from '#keeper/keeper'
+import type { Database } from '#ledger/database'
+import { dropIndexedEvidence } from '#ledger/evidence'
 import { readIndexedHead } from '#ledger/indexedHead'
 import type { KeeperStack, QueuedPayment } from './keeperStack.ts'
 import { until } from './until.ts'
@@ -65,9 +67,16 @@ export async function untilIndexed({ database, served }: KeeperStack): Promise<v
   })
 }
 
-/** Waits until the index shows all that the keeper found out itself. Without a keeper, only then does a reorg show. */
-export async function untilIndexAlone({ database }: Pick<KeeperStack, 'database'>): Promise<void> {
+/**
+ * Waits, once no keeper runs, until only the index shows what is settled, as after a keeper's next upkeep: one that read its
+ * own receipt in its last moment left evidence, which nobody would take back after a reorg.
+ */
+export async function untilIndexAlone(
+  database: Database,
+  scope: { chainId: number; token: Address },
+): Promise<void> {
   await until('the index alone shows what is settled', async () => {
+    await dropIndexedEvidence(database, scope)
     return (await database`select from evidence where not is_final`).length === 0
   })
 }

@@ -1,4 +1,5 @@
 import { BaseError } from '#protocol/errors'
+import { findReason, reasonOf as nameReason } from '#protocol/x402'
 
 /** A verdict against a payment, by the standard's word for it (specs/x402-specification-v2.md section 9). */
 export class InvalidPayment extends Error {
@@ -14,31 +15,17 @@ export class InvalidPayment extends Error {
 
 export const duplicateSettlement = 'duplicate_settlement'
 
-const payloadReason = (field: string) => `invalid_exact_evm_payload_${field}`
-
-/** The standard's words for our codes: of refusals here, and of what settlements fail with. */
-const reasons: Partial<Record<string, string>> = {
-  invalid_signature: payloadReason('signature'),
-  authorization_expired: payloadReason('authorization_valid_before'),
-  authorization_not_yet_valid: payloadReason('authorization_valid_after'),
-  insufficient_balance: 'insufficient_funds',
-  authorization_used: 'invalid_transaction_state',
-  authorization_cancelled: 'invalid_transaction_state',
-  account_blacklisted: 'invalid_transaction_state',
-  payer_blacklisted: 'invalid_transaction_state',
-  payer_quarantined: 'invalid_transaction_state',
-  token_paused: 'invalid_transaction_state',
-}
-
+/** @param code of a refusal, or of what a settlement failed with: there the token doesn't say who is blacklisted. */
 export function reasonOf(code: string | null): string | null {
-  return (code && reasons[code]) ?? null
+  if (code === null) return null
+  return findReason(code === 'account_blacklisted' ? 'payer_blacklisted' : code) ?? null
 }
 
-export const wrongRecipient = payloadReason('recipient_mismatch')
+export const wrongRecipient = nameReason('payees_mismatch', 2)
 
 /** v1 calls it by a shorter name. */
 export function wrongValue(version: 1 | 2): string {
-  return payloadReason(version === 1 ? 'authorization_value' : 'authorization_value_mismatch')
+  return nameReason('amount_mismatch', version)
 }
 
 /** What says no to a payment as a verdict; anything else that was thrown says nothing about it. */

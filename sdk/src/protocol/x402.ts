@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
 import type { Challenge } from './challenge.ts'
 import type { Keccak256 } from './eip3009.ts'
-import { type ErrorCode, ProtocolError } from './errors.ts'
+import { type ErrorCode, isErrorCode, ProtocolError } from './errors.ts'
 import { isNetworkName, type NetworkName, networkByName, networks } from './networks.ts'
 import { splitterOf } from './splitter.ts'
 
@@ -138,6 +138,9 @@ export function toPaymentRequired(
 const valueMismatch = 'invalid_exact_evm_payload_authorization_value_mismatch'
 const validBefore = 'invalid_exact_evm_payload_authorization_valid_before'
 const reasons: Partial<Record<ErrorCode, string>> = {
+  authorization_used: 'invalid_transaction_state',
+  payer_quarantined: 'invalid_transaction_state',
+  token_paused: 'invalid_transaction_state',
   insufficient_balance: 'insufficient_funds',
   invalid_signature: 'invalid_exact_evm_payload_signature',
   payees_mismatch: 'invalid_exact_evm_payload_recipient_mismatch',
@@ -157,6 +160,11 @@ const reasons: Partial<Record<ErrorCode, string>> = {
   payer_blacklisted: 'invalid_transaction_state',
   payer_in_debt: 'invalid_transaction_state',
   payer_limit_exceeded: 'invalid_transaction_state',
+}
+
+/** The word of x402 (x402-specification-v2.md section 9) for one of our codes; undefined where it has none. */
+export function findReason(code: string): string | undefined {
+  return isErrorCode(code) ? reasons[code] : undefined
 }
 
 /** What x402 calls the reason why a payment was refused (x402-specification-v2.md section 9). */
