@@ -33,6 +33,7 @@ import { addChallengeRoutes } from './routes/challenge.ts'
 import { addEndpointRoutes } from './routes/endpoints.ts'
 import { addFailureRoute } from './routes/failures.ts'
 import { addHealthRoutes } from './routes/health.ts'
+import { addHomeRoute } from './routes/home.ts'
 import { addPayersRoute } from './routes/payers.ts'
 import { addPaymentRoutes } from './routes/payments.ts'
 import { addPendingRoute } from './routes/pending.ts'
@@ -83,6 +84,7 @@ const registryTtlMs = 2_000
 
 /** What anyone may read from a browser. */
 const publicPaths = [
+  '/',
   '/challenge',
   '/receipts/*',
   '/payments/:paymentId',
@@ -157,6 +159,7 @@ export function createApp({
   addPendingRoute(app, { sql, heads, networks, settings, now })
 
   addHealthRoutes(app, { sql, networks, loops })
+  addHomeRoute(app, { networks, settings })
   addDashboardRoutes(app)
   describeApi(app, settings.issuer)
   refuseOtherMethods(app)

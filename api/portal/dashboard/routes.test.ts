@@ -36,6 +36,23 @@ test('behavior: without the slash, its relative links would lead elsewhere', asy
   expect([answer.status, answer.headers.get('location')]).toEqual([302, 'dashboard/'])
 })
 
+test('behavior: a browser at the root is led to it, everybody else is told what is where', async () => {
+  const browser = await get('/', { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' })
+  expect([browser.status, browser.headers.get('location')]).toEqual([302, 'dashboard/'])
+  const other = await get('/', { accept: '*/*' })
+  expect([other.status, other.headers.get('vary')]).toEqual([200, 'Accept'])
+  const { links, ...told } = (await other.json()) as { links: Record<string, string> }
+  expect(told).toEqual({
+    name: 'Tollkeeper',
+    gatewayUrl: gateway.settings.issuer,
+    networks: [{ network: 'localhost', testnet: true }],
+    registration: 'open',
+  })
+  for (const link of Object.values(links)) {
+    expect([link, (await get(link.slice(gateway.settings.issuer.length))).status]).toEqual([link, 200])
+  }
+})
+
 test('behavior: the script is compressed, and small', async () => {
   const html = await (await get('/dashboard/')).text()
   const script = /src="([^"]+)"/.exec(html)?.[1]

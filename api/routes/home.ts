@@ -1,0 +1,62 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import type { App } from '../http/app.ts'
+import { jsonAnswer } from '../http/problems.ts'
+import { networkName, testnet } from '../http/wire.ts'
+import type { GatewayNetworks } from '../networks.ts'
+import type { GatewaySettings } from '../settings.ts'
+
+export const home = z
+  .object({
+    name: z.literal('Tollkeeper'),
+    gatewayUrl: z.url().openapi({ description: 'What clients and middleware are told as `gatewayUrl`' }),
+    networks: z.array(z.object({ network: networkName, testnet })).openapi({
+      description: 'Where it can be paid; the first one holds where a request names none',
+    }),
+    registration: z
+      .enum(['open', 'token', 'closed'])
+      .openapi({ description: 'Who may register as a provider' }),
+    links: z.record(z.string(), z.url()),
+  })
+  .openapi('Home')
+
+const getHome = createRoute({
+  method: 'get',
+  path: '/',
+  summary: 'What this gateway is, and where its interfaces are',
+  description: 'Browsers are led to the dashboard.',
+  tags: ['Operations'],
+  responses: {
+    200: jsonAnswer('The gateway', home),
+    302: { description: 'The dashboard, for who accepts text/html' },
+  },
+})
+
+export type HomeRouteOptions = {
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'issuer' | 'registration'>
+}
+
+export function addHomeRoute(app: App, { networks, settings: { issuer, registration } }: HomeRouteOptions) {
+  const body = {
+    name: 'Tollkeeper' as const,
+    gatewayUrl: issuer,
+    networks: [...networks.byChainId.values()].map(({ served: { network } }) => ({
+      network: network.name,
+      testnet: network.testnet,
+    })),
+    registration: registration.mode,
+    links: {
+      dashboard: `${issuer}/dashboard/`,
+      openapi: `${issuer}/openapi.json`,
+      receiptKeys: `${issuer}/.well-known/jwks.json`,
+      health: `${issuer}/healthz`,
+      readiness: `${issuer}/readyz`,
+    },
+  }
+  app.openapi(getHome, (c) => {
+    c.header('Vary', 'Accept')
+    // Relative, so that it works under any path prefix of a proxy.
+    if (c.req.header('accept')?.includes('text/html')) return c.redirect('dashboard/', 302)
+    return c.json(body, 200)
+  })
+}
