@@ -7,12 +7,14 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import type { NetworkName } from '#protocol/networks'
 import { splitterAddress } from '#protocol/splitter'
 import { readIndexerConfig } from './indexer/config.ts'
+import { endWhenSilent, heedLauncher } from './indexer/silence.ts'
 
 // Ponder keeps what it indexed only as long as the values of `contracts`, the schema and indexer/src stay the same;
 // it notices no other change. So whatever decides what is indexed stands in this object, and the handlers import
 // none of our code.
 
 const { databaseUrl, networks, platformWallets, rpcLanes } = readIndexerConfig(process.env)
+heedLauncher()
 
 /** The networks that are served, typed as all of them: Ponder calls a handler only for a chain it was given. */
 const perChain = <T>(value: (settings: NetworkSettings) => T) =>
@@ -43,6 +45,9 @@ export default createConfig({
       keepAlive: true,
       // Then a probe a second, ten of them (libuv): else a host that is gone is asked after two hours of rest.
       keepAliveInitialDelayMillis: 5_000,
+      connectionTimeoutMillis: 5_000,
+      // Not in Ponder's types, which names a few of the pool's options and passes on all.
+      ...{ onConnect: endWhenSilent },
     },
   },
   ordering: 'multichain',

@@ -14,6 +14,7 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import type { NetworkName } from '#protocol/networks'
 import { dropIndex, findMisfits, releaseDeadLock } from './chainData.ts'
 import { type IndexerConfig, type IndexerOptions, readIndexerConfig } from './config.ts'
+import { caughtUp } from './silence.ts'
 import { showIndex } from './views.ts'
 
 export type Indexer = {
@@ -64,12 +65,13 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
       cwd: import.meta.dirname,
       // A group of its own: a terminal's Ctrl-C reaches only us, and we end it in our order.
       detached: true,
-      stdio: ['ignore', 'pipe', 'pipe'],
+      stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     },
   )
   const forget = child.pid === undefined ? () => {} : reapWithUs(child.pid, 'INT')
   const lastLines: string[] = []
   for (const stream of [child.stdout, child.stderr]) {
+    if (!stream) continue
     createInterface({ input: stream }).on('line', (line) => {
       lastLines.push(line)
       if (lastLines.length > 20) lastLines.shift()
@@ -86,9 +88,10 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const url = `http://${host}:${port}`
   const ended = new AbortController()
   const ready = Promise.race([
-    untilReady(url, ended.signal).then(() =>
-      showIndex(config.databaseUrl, schema, config.networks, ended.signal),
-    ),
+    untilReady(url, ended.signal).then(() => {
+      child.send(caughtUp, () => {}) // if it has ended, `exited` says so
+      return showIndex(config.databaseUrl, schema, config.networks, ended.signal)
+    }),
     exited.then((code) => {
       ended.abort()
       throw new Error(`Ponder ended with status ${code}:\n${lastLines.join('\n')}`)

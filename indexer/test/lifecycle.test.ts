@@ -8,6 +8,7 @@ import { promisify } from 'node:util'
 import postgres from 'postgres'
 import type { Hex } from 'viem'
 import { afterEach, describe, expect, test } from 'vitest'
+import { startCutProxy } from '../../test/support/cutProxy.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
 import {
   platformWallet,
@@ -125,9 +126,13 @@ async function runDocumentedRebuild(env: Record<string, string>): Promise<void> 
 }
 
 describe('restarts', () => {
-  test('behavior: stopped or killed, readers always have the views and no checkpoint without its rows; what was settled meanwhile is found, once', async () => {
+  test('behavior: stopped or killed, readers always have the views and no checkpoint without its rows; what was settled meanwhile is found, once; and so it is when its connections fall silent', async () => {
     const chain = await track(startTestChain())
     const databaseUrl = await createTestDatabase()
+    const proxied = new URL(databaseUrl)
+    const proxy = await track(startCutProxy(proxied.hostname, Number(proxied.port)))
+    proxied.hostname = '127.0.0.1'
+    proxied.port = String(proxy.port)
     let index = await track(startTestIndexer(databaseUrl, [chain]))
     const settled = [(await settleOne(chain, 100n)).blockNumber]
     await index.untilIndexed(31337, settled[0] ?? 0n)
@@ -143,7 +148,7 @@ describe('restarts', () => {
 
       const lines: string[] = []
       const onLog = (line: string) => void lines.push(line)
-      index = await track(startTestIndexer(databaseUrl, [chain], { onLog }))
+      index = await track(startTestIndexer(databaseUrl, [chain], { onLog, databaseUrl: proxied.href }))
       expect(index.schema).toBe(schema)
       await index.untilIndexed(31337, blockNumber)
       const seen = await reader.stop()
@@ -159,6 +164,13 @@ describe('restarts', () => {
       { chain_id: 31337, sequence: 3, provider_total: 200n },
     ])
     expect(await readPaid(index)).toEqual([100n, 200n, 200n])
+
+    // A failover without a reset: new connections work, and nothing ends those that stand.
+    proxy.abandon()
+    const { blockNumber } = await settleOne(chain, 300n)
+    await index.untilIndexed(31337, blockNumber)
+    expect(await readPaid(index)).toEqual([100n, 200n, 200n, 300n])
+    expect(process.kill(index.pid, 0)).toBe(true)
   })
 
   test('behavior: a new version beside the old one: the views move when it has caught up, without a gap', async () => {
