@@ -1,9 +1,12 @@
 import type { Server } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { decodePaymentRequiredHeader } from '@x402/core/http'
+import { Hono } from 'hono'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { issueRecordedApiKey } from '#api/registry/apiKeys'
 import { parseChallenge } from '#protocol/challenge'
 import { createGate, type GateOptions } from '#sdk/middleware/gate'
+import { requirePayment } from '#sdk/middleware/hono'
 import { listen, urlOf } from '../../sdk/test/serve.ts'
 import { call, openShop, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
 
@@ -46,13 +49,14 @@ function register(method: string, path: string, cents: number) {
 
 async function ask(method: string, resource: string, on = gateway.app) {
   const { status, body } = await call<{ endpointId?: string; code?: string }>(on, 'POST', '/challenge', {
-    json: { providerId: shop.providerId, method, resource: resource.replace(/^\//, 'https://api.example/') },
+    json: { providerId: shop.providerId, method, resource },
   })
   return status === 200 ? body.endpointId : body.code
 }
 
 test.each([
   ['GET', '/users/7?page=2', 'GET /users/:id'],
+  ['GET', 'https://api.example/users/7?page=2', 'GET /users/:id'],
   ['GET', '/users/7/', 'GET /users/:id'],
   ['PUT', '/users/7', '* /users/:id'],
   ['GET', '/users/me', '* /users/me'],
@@ -69,6 +73,9 @@ test.each([
   ['GET', '/x/../users/me', 'invalid_field'],
   ['GET', '/x/%2e%2E/users/me', 'invalid_field'],
   ['GET', 'https://api.example/x\\..\\users', 'invalid_field'],
+  ['GET', '//cheap.example/users/7', 'unknown_endpoint'],
+  ['GET', '/\\cheap.example/users/7', 'invalid_field'],
+  ['GET', 'users/7', 'invalid_field'],
 ])('behavior: %s %s: %s', async (method, path, expected) => {
   expect(await ask(method, path)).toBe(endpoints[expected] ?? expected)
 })
@@ -110,6 +117,44 @@ test('behavior: one that is disabled is not sold as a less specific one, until i
   expect(await ask('GET', '/premium', gateway.another())).toBe('endpoint_disabled')
   const { body: successor } = await register('GET', '/premium', 8)
   expect(await ask('GET', '/premium', gateway.another())).toBe(successor.endpointId)
+})
+
+test('behavior: the origin that is paid for is the one registered, whatever a request says of its own', async () => {
+  const server = createAdaptorServer({ fetch: gateway.app.fetch }) as Server
+  await listen(server)
+  const warn = vi.spyOn(console, 'warn').mockImplementation(() => {})
+  const options = { gatewayUrl: urlOf(server), providerId: shop.providerId, pricing: { usdcPerUnit: '0.02' } }
+  const app = (more: Partial<GateOptions> = {}) =>
+    new Hono().get('/users/*', requirePayment({ ...options, ...more }), (c) => c.text('served'))
+  const resourceOf = async (on: Hono, url: string, headers: Record<string, string> = {}) => {
+    const response = await on.request(url, { headers })
+    const { accepts, endpointId } = parseChallenge(await response.json())
+    expect(endpointId).toBe(endpoints['GET /users/:id'])
+    const required = decodePaymentRequiredHeader(response.headers.get('payment-required') ?? '')
+    expect(required.resource.url).toBe(accepts[0].resource)
+    return accepts[0].resource
+  }
+  const forwarded = { 'x-forwarded-proto': 'https', 'x-forwarded-host': 'api.example' }
+  const price = 'https://api.example/users/7?page=2'
+
+  // What the proxy adds agrees with the registry: there is nothing to say.
+  const quiet = app()
+  expect(await resourceOf(quiet, 'http://10.0.0.7:4030/users/7?page=2', forwarded)).toBe(price)
+  expect(warn).not.toHaveBeenCalled()
+
+  // A buyer's own words choose nothing, and write one line, once.
+  const lies = { 'x-forwarded-host': 'evil.example\tx, api.example', 'x-forwarded-proto': 'ftp\tx' }
+  expect(await resourceOf(quiet, 'https://evil.example/users/7?page=2', lies)).toBe(price)
+  expect(await resourceOf(quiet, 'http://10.0.0.7:4030/users/7?page=2')).toBe(price)
+  expect(warn.mock.calls).toEqual([
+    [expect.stringMatching(/pay for https:\/\/api\.example, .* came to https:\/\/evil\.example\. If/)],
+  ])
+
+  // Who says where buyers call is believed, and hears nothing.
+  const other = app({ publicUrl: 'https://shop.example' })
+  expect(await resourceOf(other, 'http://10.0.0.7:4030/users/7')).toBe('https://shop.example/users/7')
+  expect(warn).toHaveBeenCalledOnce()
+  warn.mockRestore()
 })
 
 test('behavior: behind a proxy that strips a prefix, the middleware finds its endpoint, and asks for its price', async () => {

@@ -149,6 +149,14 @@ export const cursorOut = z.string().nullable().openapi({ description: 'Of the ne
 
 export const text = (max: number) => z.string().max(max)
 
+/** What was asked for of an endpoint: a full URL, or a path and query on the endpoint's own origin. */
+export const resource = text(2048)
+  .refine(
+    (given) => isResourceUrl(given.startsWith('/') ? `http://localhost${given}` : given),
+    'expected a full http(s) URL, or a path, without credentials and dot segments',
+  )
+  .openapi({ example: '/forecast?city=7', description: "A path's origin is that of the endpoint's URL" })
+
 /** The full URL of a protected resource. */
 export const resourceUrl = text(2048)
   .refine(isResourceUrl, 'expected a full http(s) URL without credentials and dot segments')

@@ -17,7 +17,7 @@ import {
   pricing,
   providerId,
   requestId,
-  resourceUrl,
+  resource,
   text,
 } from '../http/wire.ts'
 import type { GatewayNetwork, GatewayNetworks } from '../networks.ts'
@@ -35,7 +35,7 @@ const challengeRequest = z
       .optional()
       .openapi({ description: 'Default: matched by method and the path of `resource`' }),
     pricing: pricing.optional(),
-    resource: resourceUrl.optional(),
+    resource: resource.optional(),
     method: text(16).optional(),
     network: networkName.optional(),
     x402Version: z.literal(2).optional().openapi({ description: 'Asks for `paymentRequired`' }),
@@ -181,7 +181,7 @@ export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): vo
       network,
       payTo,
       price,
-      resource: resource?.href ?? offer.url,
+      resource: resource === undefined ? offer.url : resourceOf(resource, new URL(offer.url).origin).href,
     })
     const { splitterFactory } = network.served.deployment
     const paymentRequired = body.x402Version && toPaymentRequired(minted, splitterFactory, keccak256)
@@ -204,17 +204,23 @@ async function findRoute(
   options: ChallengeRouteOptions,
   providerId: string,
   method: string,
-  resource: URL | undefined,
+  resource: string | undefined,
 ): Promise<Offer> {
   if (resource === undefined) {
     throw new Refusal('invalid_request', 'body: endpointId or resource is needed', {
       details: { field: 'endpointId' },
     })
   }
-  const offer = await options.offers.ofRoute(providerId, method.toUpperCase(), resource.pathname)
+  const { pathname } = resourceOf(resource)
+  const offer = await options.offers.ofRoute(providerId, method.toUpperCase(), pathname)
   if (offer !== undefined) return requireEnabled(offer)
   await requireProvider(options, providerId)
-  throw new Refusal('unknown_endpoint', `No endpoint is registered for ${method} ${resource.pathname}`)
+  throw new Refusal('unknown_endpoint', `No endpoint is registered for ${method} ${pathname}`)
+}
+
+/** Not `new URL(resource, origin)`, which would take `//other/path` for another host. */
+function resourceOf(resource: string, origin = 'http://localhost'): URL {
+  return new URL(resource.startsWith('/') ? origin + resource : resource)
 }
 
 /** What was challenged before it was disabled may still be paid: see `requireAcceptedNetwork` of verifyPayment.ts. */

@@ -1,10 +1,11 @@
 import { readFile } from 'node:fs/promises'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { loopback, reservePort } from '#process/port'
 import { parseUsdc } from '#protocol/amount'
 import { type RunningCommand, root, runCommand, untilGone } from '../support/processes.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
+import { authorityFile, startTlsProxy } from '../support/tlsProxy.ts'
 import { until } from '../support/until.ts'
 
 const readme = await readFile(`${root}/README.md`, 'utf8')
@@ -29,13 +30,15 @@ function runSnippet(code: string, env: Record<string, string | undefined>): Runn
   )
 }
 
-test("behavior: the README's provider sells to the README's buyer", async () => {
+test("behavior: the README's provider sells to the README's buyer, behind a proxy that takes TLS off", async () => {
   const providerPort = await reservePort()
   const providerUrl = `http://${loopback}:${providerPort}`
+  const proxy = await startTlsProxy(providerUrl)
+  onTestFinished(() => proxy.close())
   const here = (code: string) =>
     code
       .replaceAll('https://gateway.example', stack.api.url)
-      .replaceAll('https://api.example', providerUrl)
+      .replaceAll('https://api.example', proxy.url)
       .replace(/\bport: \d+/, `port: ${providerPort}`)
 
   // The registration, by the commands that the README shows.
@@ -69,10 +72,16 @@ test("behavior: the README's provider sells to the README's buyer", async () => 
     )
     const key = generatePrivateKey()
     await stack.chain.mintUsdc([privateKeyToAddress(key)], parseUsdc('1'))
-    const buyer = runSnippet(here(snippet('buyer')), { WALLET_PRIVATE_KEY: key })
+    const buyer = runSnippet(here(snippet('buyer')), {
+      WALLET_PRIVATE_KEY: key,
+      NODE_EXTRA_CA_CERTS: authorityFile,
+    })
     expect(await buyer.exited, `${buyer.output()}\n${provider.output()}`).toBe(0)
     expect(buyer.stdout()).toContain('celsius: 19')
     expect(buyer.stdout()).toMatch(/^0x[0-9a-f]{64}$/m)
+    // What came to it isn't what the buyer called, which it is told once.
+    const told = `Buyers are asked to pay for ${proxy.url}, as the endpoint is registered; this request came to ${providerUrl}.`
+    expect(provider.output().split(told)).toHaveLength(2)
   } finally {
     process.kill(-(provider.child.pid as number), 'SIGTERM')
     await untilGone(provider)

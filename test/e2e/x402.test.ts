@@ -9,6 +9,7 @@ import { splitterOf } from '#protocol/splitter'
 import { createClient } from '#sdk/client/createClient'
 import { openShop, type Shop } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
+import { trustAuthority } from '../support/tlsProxy.ts'
 import { until } from '../support/until.ts'
 import { tokenOf } from '../support/usdc.ts'
 import { paymentResponseOf, type X402Buyer, x402Buyers, x402FetchV1 } from '../support/x402Clients.ts'
@@ -25,7 +26,8 @@ beforeAll(async () => {
     env: { keeper: { TRIGGER_TIME_SECONDS: '1' } },
   })
   honoShop = await openShop(stack, { usdcPerUnit: '0.05' })
-  expressShop = await openShop(stack, { usdcPerUnit: '0.05', framework: 'express' })
+  expressShop = await openShop(stack, { usdcPerUnit: '0.05', framework: 'express', tls: true })
+  await trustAuthority()
   v1Shop = await openShop(stack, { usdcPerUnit: '0.05', gate: { body: 'x402-v1', signatures: 'one' } })
 })
 afterAll(async () => {
@@ -85,7 +87,7 @@ async function expectSale(buy: X402Buyer, shop: Shop, network: string): Promise<
 
 describe.each(Object.entries(x402Buyers))('%s', (_, buy) => {
   test('default: pays an API behind Hono', () => expectSale(buy, honoShop, 'eip155:84532'))
-  test('args: Express', () => expectSale(buy, expressShop, 'eip155:84532'))
+  test('args: Express, behind a proxy that takes TLS off', () => expectSale(buy, expressShop, 'eip155:84532'))
   test('args: a provider that serves v1 as well', () => expectSale(buy, v1Shop, 'eip155:84532'))
 
   test('error: a wallet without money is told so, and nothing is served', async () => {
@@ -139,9 +141,10 @@ describe('our SDK', () => {
     ['one', 'v1', 1],
     [undefined, 'v1', 1],
     [undefined, 'hono', 2],
+    [undefined, 'express', 2],
     ['two', 'v1', 2],
   ] as const)('args: signatures %s at the %s shop makes %i', async (signatures, which, count) => {
-    const shop = which === 'v1' ? v1Shop : honoShop
+    const shop = { v1: v1Shop, hono: honoShop, express: expressShop }[which]
     const { client, signed } = clientOf(await newAccount(), signatures)
     const { paymentId, payment, receipt } = await client.request(shop.url)
     expect([signed(), payment?.payloads.length]).toEqual([count, count])

@@ -16,6 +16,7 @@ import { requirePayment as requireExpressPayment } from '#sdk/middleware/express
 import { type GateOptions, type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
 import { type RegisteredProvider, registerProvider } from '../../scripts/stack/registerProvider.ts'
 import type { Stack } from '../../scripts/stack/stack.ts'
+import { startTlsProxy } from './tlsProxy.ts'
 import { tokenOf } from './usdc.ts'
 
 export type Shop = RegisteredProvider & {
@@ -47,11 +48,15 @@ export async function openShop(
     gate?: Partial<GateOptions>
     /** Which middleware. Default `hono`. */
     framework?: 'hono' | 'express'
+    /** Behind a proxy that takes TLS off. */
+    tls?: boolean
   } = {},
 ): Promise<Shop> {
   const { usdcPerUnit = '0.01', mockPayments = false, withKey = true, timeout = 20_000 } = options
   const port = await reservePort()
-  const url = `http://${loopback}:${port}/data`
+  const origin = `http://${loopback}:${port}`
+  const proxy = options.tls ? await startTlsProxy(origin) : undefined
+  const url = `${proxy?.url ?? origin}/data`
   const address = privateKeyToAddress(generatePrivateKey())
   const provider = await registerProvider({
     gatewayUrl: stack.api.url,
@@ -84,6 +89,7 @@ export async function openShop(
     url,
     served: () => served,
     close: async () => {
+      await proxy?.close()
       server.closeAllConnections()
       server.close()
       await once(server, 'close')

@@ -55,6 +55,8 @@ export function requirePayment(
       paymentSignature: single(request.headers['payment-signature']),
       xPayment: single(request.headers['x-payment']),
       accept: request.headers.accept,
+      forwardedProto: single(request.headers['x-forwarded-proto']),
+      forwardedHost: single(request.headers['x-forwarded-host']),
     })
     decided.then((decision) => {
       if (decision.kind === 'answer') {
@@ -165,7 +167,7 @@ const hostPattern = /^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?$/i
 const ambiguousPath = /\\|(?:^|\/)(?:\.|%2e){1,2}(?:\/|$)/i
 
 /**
- * The URL that the buyer requested, as far as the server knows it. Behind a proxy `publicUrl` corrects it.
+ * The URL that the buyer requested, as far as the server knows it: behind a proxy its origin may be another one.
  *
  * Express routes by the path as it came, and the gateway finds the endpoint by this URL. Its path must therefore be the
  * same, whatever the `Host` header holds, or a caller would be charged for another endpoint than the one that serves.

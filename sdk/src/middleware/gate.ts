@@ -8,6 +8,7 @@ import { encodePaymentHeader } from '../protocol/x402.ts'
 import { createChallenges } from './challenges.ts'
 import { type GatewayAnswer, postToGateway } from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
+import { createOriginCheck, type SaidOrigin } from './originCheck.ts'
 import { demandPayment } from './paymentRequired.ts'
 import { type PaymentHeaders, type PresentedPayment, readPayment } from './presentedPayment.ts'
 import { askForVerification, type VerifiedPayment, voidLostVerification } from './verification.ts'
@@ -31,7 +32,7 @@ export type GateOptions = {
   apiKey?: string | undefined
   /** Milliseconds for each call to the gateway, its repetitions included. Default 10,000. */
   timeout?: number
-  /** Origin that buyers use, where the server sees another one (behind a proxy). */
+  /** Origin that buyers use, where it isn't that of the endpoint's registered URL. */
   publicUrl?: string
   /**
    * Body of a 402. `x402-v1`: what clients of x402 v1 read, for those that don't ask for ours as our SDK does. The header of
@@ -44,12 +45,11 @@ export type GateOptions = {
   basePath?: string
 }
 
-type GateRequest = PaymentHeaders & {
-  method: string
-  /** Full URL as the server sees it. */
-  url: string
-  accept?: string | null | undefined
-}
+type GateRequest = PaymentHeaders &
+  SaidOrigin & {
+    method: string
+    accept?: string | null | undefined
+  }
 
 /** An answer instead of the handler's. */
 type GateAnswer = { status: number; headers: Record<string, string>; body: string }
@@ -87,7 +87,7 @@ export const paymentStatusHeader = 'Service-Payment-Status'
  */
 export function createGate(options: GateOptions): Gate {
   const { providerId, gatewayUrl, apiKey, network, timeout = 10_000, mockPayments = false } = options
-  const { body: bodyForm = 'tollkeeper', signatures } = options
+  const { body: bodyForm = 'tollkeeper', signatures, publicUrl } = options
   if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
   if (options.basePath && !/^\/[^?#]*$/.test(options.basePath)) {
     throw new TypeError(`basePath must be a path like /api, got ${options.basePath}`)
@@ -97,11 +97,12 @@ export function createGate(options: GateOptions): Gate {
   const split = splitPrice(parseUsdc(pricing.usdcPerUnit))
   const gateway = { gatewayUrl, apiKey, timeoutMs: timeout }
   const challenges = createChallenges(gateway, { ...options, pricing })
+  const checkOrigin = createOriginCheck()
 
   async function check(asked: GateRequest): Promise<GateDecision> {
     // What answers a GET answers its HEAD (RFC 9110 section 9.3.2), for the same price.
     const request = asked.method === 'HEAD' ? { ...asked, method: 'GET' } : asked
-    const resource = publicUrlOf(request.url, options)
+    const resource = resourceOf(request.url, options)
     let presented: PresentedPayment
     try {
       presented = readPayment(request)
@@ -109,7 +110,7 @@ export function createGate(options: GateOptions): Gate {
       if (!(error instanceof BaseError)) throw error
       return refuse(error.code, error.message)
     }
-    if (mockPayments) return checkMock(presented, resource)
+    if (mockPayments) return checkMock(presented, resource.replace(/^\//, `${new URL(request.url).origin}/`))
     if (presented.kind === 'absent') return demand(request, resource)
     if (presented.kind === 'mock') return demand(request, resource, 'mock_mode_off')
     return verify(request, resource, presented)
@@ -130,6 +131,7 @@ export function createGate(options: GateOptions): Gate {
   ): Promise<GateDecision> {
     const { answer, challenge } = await challenges.ask(request, resource)
     if (!answer || !challenge) return refuseChallenge(answer)
+    if (!publicUrl) checkOrigin(challenge.accepts[0].resource, request)
     const asked = { ...(answer.body as object), ...(signatures === 'one' && { signatures }) }
     const { accept } = request
     const { body, headers } = demandPayment(asked, challenge, {
@@ -213,11 +215,13 @@ function toServe(payment: VerifiedPayment, headers: Record<string, string> = {})
   return { kind: 'serve', payment, headers: { [receiptHeader]: payment.receipt, ...headers } }
 }
 
-function publicUrlOf(url: string, { publicUrl, basePath = '' }: GateOptions): string {
-  if (!publicUrl && !basePath) return url
-  const { origin, pathname, search } = new URL(url)
-  // Not `new URL(pathname, publicUrl)`, which would take `//other/path` for another host.
-  return (publicUrl ? new URL(publicUrl).origin : origin) + basePath.replace(/\/$/, '') + pathname + search
+/**
+ * What the gateway is asked a price for: a path and query, whose origin is the registered endpoint's. What a request says
+ * of its origin, in `Host` or in what proxies add, is never passed on.
+ */
+function resourceOf(url: string, { publicUrl, basePath = '' }: GateOptions): string {
+  const { pathname, search } = new URL(url)
+  return (publicUrl ? new URL(publicUrl).origin : '') + basePath.replace(/\/$/, '') + pathname + search
 }
 
 /** Answers where there is no challenge. Passes on what concerns the buyer; the rest is for the provider to correct. */

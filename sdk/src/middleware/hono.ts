@@ -38,6 +38,8 @@ export function requirePayment(options: GateOptions): MiddlewareHandler<{ Variab
       paymentSignature: c.req.header('payment-signature'),
       xPayment: c.req.header('x-payment'),
       accept: c.req.header('accept'),
+      forwardedProto: c.req.header('x-forwarded-proto'),
+      forwardedHost: c.req.header('x-forwarded-host'),
     })
     if (decision.kind === 'answer') {
       const { status, headers, body } = decision.answer

@@ -1,0 +1,55 @@
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { request } from 'node:http'
+import { createServer } from 'node:https'
+import type { AddressInfo } from 'node:net'
+import { pipeline } from 'node:stream'
+import { getCACertificates, setDefaultCACertificates } from 'node:tls'
+import { fileURLToPath } from 'node:url'
+import { loopback } from '#process/port'
+
+const folder = new URL('./tls/', import.meta.url)
+
+/** The authority that the proxy's certificate is signed by, for `NODE_EXTRA_CA_CERTS`. */
+export const authorityFile = fileURLToPath(new URL('ca.pem', folder))
+
+/** Makes all clients of this process trust the proxy. */
+export async function trustAuthority(): Promise<void> {
+  setDefaultCACertificates([...getCACertificates('default'), await readFile(authorityFile, 'utf8')])
+}
+
+export type TlsProxy = { url: string; close: () => Promise<void> }
+
+/**
+ * A proxy that takes TLS off, as nginx does with `proxy_pass` alone: the server behind it sees `http:`, its own address
+ * as `Host`, and nothing of where the buyer called.
+ */
+export async function startTlsProxy(target: string): Promise<TlsProxy> {
+  const [cert, key] = await Promise.all(
+    ['server.pem', 'server.key'].map((name) => readFile(new URL(name, folder))),
+  )
+  const server = createServer({ cert, key }, (incoming, outgoing) => {
+    const { method, headers, url } = incoming
+    const inner = request(new URL(target).origin + url, {
+      method,
+      headers: { ...headers, host: new URL(target).host },
+      agent: false,
+    })
+    inner.on('response', (answer) => {
+      outgoing.writeHead(answer.statusCode ?? 502, answer.headers)
+      pipeline(answer, outgoing, () => {})
+    })
+    inner.on('error', () => outgoing.destroy())
+    pipeline(incoming, inner, () => {})
+  })
+  server.listen(0, loopback)
+  await once(server, 'listening')
+  return {
+    url: `https://localhost:${(server.address() as AddressInfo).port}`,
+    async close() {
+      server.closeAllConnections()
+      server.close()
+      await once(server, 'close')
+    },
+  }
+}
