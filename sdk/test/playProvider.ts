@@ -65,6 +65,19 @@ export function challengeFor(resource: string, changes: Partial<Challenge> = {})
   return { ...challenge, ...changes }
 }
 
+/** A challenge with no more fields than SPEC 2.1 and 2.2 name. */
+export function onlySpecFields({ accepts, ...challenge }: Challenge) {
+  const { x402Version, macaroon, providerId, endpointId, requestId } = challenge
+  return {
+    x402Version,
+    accepts: accepts.map(({ mimeType, outputSchema, maxTimeoutSeconds, extra, ...entry }) => entry),
+    macaroon,
+    providerId,
+    endpointId,
+    requestId,
+  }
+}
+
 export function answerJson(
   response: ServerResponse,
   status: number,

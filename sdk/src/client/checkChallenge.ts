@@ -30,27 +30,27 @@ export function checkChallenge(challenge: Challenge, policy: PaymentPolicy): voi
     throw new ChallengeRefusedError(`${origin} redirected to ${policy.answeredBy}, which asks for it`)
   }
   if (originOf(provider.resource) !== origin) {
-    throw new ChallengeRefusedError(`it is for ${provider.resource}, not for ${origin}`)
+    throw new ChallengeRefusedError(`the challenge is for ${provider.resource}, not for ${origin}`)
   }
   if (provider.network !== network.name) {
     throw new ChallengeRefusedError(
-      `it is for the network ${provider.network}, this client pays on ${network.name}`,
+      `the challenge is for the network ${provider.network}, this client pays on ${network.name}`,
     )
   }
   if (provider.asset !== usdc) {
     throw new ChallengeRefusedError(
-      `it asks for the token ${provider.asset}, USDC on ${network.name} is ${usdc}`,
+      `the challenge asks for the token ${provider.asset}, USDC on ${network.name} is ${usdc}`,
     )
   }
   if (canonicalUrl(challenge.issuer) !== canonicalUrl(policy.gatewayUrl)) {
     throw new ChallengeRefusedError(
-      `it comes from the gateway ${challenge.issuer}, not from ${policy.gatewayUrl}`,
+      `the challenge comes from the gateway ${challenge.issuer}, not from ${policy.gatewayUrl}`,
     )
   }
   const amount = BigInt(provider.maxAmountRequired) + BigInt(fee.maxAmountRequired)
   if (maxPayment !== undefined && amount > maxPayment) {
     throw new ChallengeRefusedError(
-      `it asks for ${formatUsdc(amount)} USDC, maxPaymentUsdc is ${formatUsdc(maxPayment)}`,
+      `the challenge asks for ${formatUsdc(amount)} USDC, maxPaymentUsdc is ${formatUsdc(maxPayment)}`,
     )
   }
 }

@@ -10,6 +10,7 @@ import {
   fetchWithKeys,
   forgedReceipt,
   gatewayUrl,
+  onlySpecFields,
   playProvider,
   receipt,
   receiptOfAnother,
@@ -115,6 +116,30 @@ describe('request', () => {
           signature,
         }),
       ).toBe(account.address)
+    }
+  })
+
+  test('behavior: a challenge of SPEC.md’s fields alone is paid, and signing it again makes nothing to charge twice', async () => {
+    const { url, paidHeaders } = await playProvider(serveReceipt, onlySpecFields)
+    const now = Math.floor(Date.now() / 1000)
+    // The receipt names the nonces that were signed.
+    expect(await clientOf().request(url)).toMatchObject({ receipt, payment: { amount: 50_000n } })
+    await clientOf().request(url)
+    const [first, again] = paidHeaders.map((header) => {
+      const parsed = parseAuthorizationHeader(header)
+      return parsed.kind === 'payment' ? parsed.payloads.map(parsePayload) : []
+    })
+    const nonce = boundNonce(gatewayUrl, `req_${'0'.repeat(32)}`)
+    expect(first?.map((half) => half.nonce)).toEqual([nonce, feeNonce(nonce)])
+    expect(again?.map((half) => half.nonce)).toEqual([nonce, feeNonce(nonce)])
+    for (const { signature, ...message } of first ?? []) {
+      expect(Number(message.validBefore) - now).toBeGreaterThanOrEqual(3_600)
+      expect(Number(message.validBefore) - now).toBeLessThan(3_700)
+      const domain = eip712Domain(networks.base)
+      const typed = { domain, types: transferWithAuthorizationTypes, message, signature }
+      expect(await recoverTypedDataAddress({ ...typed, primaryType: 'TransferWithAuthorization' })).toBe(
+        account.address,
+      )
     }
   })
 
@@ -308,7 +333,8 @@ describe('guards', () => {
     )
     const error = await errorOf(clientOf().request(url))
     expect(error).toMatchObject({ name: 'ChallengeRefusedError', code: 'challenge_refused', status: 402 })
-    expect(error.message).toContain('402')
+    // SPEC 7: wrong network, wrong gateway URL.
+    expect(error.message).toMatch(/^Payment verification failed \(402\)/)
     expect(paidHeaders).toEqual([])
   })
 

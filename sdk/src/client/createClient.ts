@@ -220,7 +220,7 @@ export function createClient(options: ClientOptions): Client {
 
   async function pay(url: string, answer: Answer, signal: AbortSignal): Promise<SignedPayment> {
     if (!usdc) throw new TypeError('Only a client in mock mode can do without a USDC address')
-    const challenge = readChallenge(answer)
+    const challenge = readChallenge(answer, gatewayUrl)
     checkChallenge(challenge, { url, answeredBy: answer.url, gatewayUrl, network, usdc, maxPayment })
     const { signatures = challenge.signatures ?? 'two' } = options
     const now = Date.now() / 1000
@@ -325,14 +325,21 @@ async function readReceipt(
   return undefined
 }
 
-function readChallenge(answer: Answer) {
+/**
+ * A challenge that names no issuer gets the nonces of this client's own gateway, so that leaving the field out allows
+ * nothing: one challenge is still charged once, and another gateway's nonces would be others.
+ */
+function readChallenge(answer: Answer, gatewayUrl: string) {
   try {
-    return parseChallenge(answer.body)
+    return parseChallenge(answer.body, gatewayUrl)
   } catch (error) {
-    throw new ChallengeRefusedError(error instanceof Error ? error.message : 'it can not be read', {
-      cause: error,
-      body: answer.body,
-    })
+    throw new ChallengeRefusedError(
+      error instanceof Error ? error.message : 'the challenge can not be read',
+      {
+        cause: error,
+        body: answer.body,
+      },
+    )
   }
 }
 

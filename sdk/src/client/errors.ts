@@ -138,7 +138,10 @@ export class ChallengeRefusedError extends ClientError {
   override readonly name = 'ChallengeRefusedError'
 
   constructor(reason: string, options?: ClientErrorOptions) {
-    super('challenge_refused', `Payment refused by this client (402): ${reason}`, { status: 402, ...options })
+    super('challenge_refused', `Payment verification failed (402) before anything was signed: ${reason}`, {
+      status: 402,
+      ...options,
+    })
   }
 }
 

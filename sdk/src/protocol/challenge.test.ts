@@ -1,6 +1,7 @@
 import type { Hex } from 'viem'
 import { describe, expect, test } from 'vitest'
 import vectors from '../../../test/vectors/payments.json' with { type: 'json' }
+import { onlySpecFields } from '../../test/playProvider.ts'
 import { boundNonce, type Challenge, createChallenge, feeNonce, parseChallenge } from './challenge.ts'
 import { networks } from './networks.ts'
 
@@ -62,6 +63,16 @@ describe('parseChallenge', () => {
     expect(parseChallenge(body)).toEqual({ ...challenge, error: 'expired', code: 'macaroon_expired' })
   })
 
+  test('behavior: SPEC.md’s fields alone are enough: an hour, the table’s domain, the issuer that was asked', () => {
+    const spare = JSON.parse(JSON.stringify(onlySpecFields(challenge)))
+    const accepts = challenge.accepts.map((entry) => ({ ...entry, mimeType: '', maxTimeoutSeconds: 3_600 }))
+    expect(parseChallenge(spare, challenge.issuer)).toEqual({ ...challenge, accepts })
+    expect(() => parseChallenge(spare)).toThrow(/issuer/)
+    // What is there counts, right or wrong.
+    expect(parseChallenge(challenge, 'https://other.example').issuer).toBe(challenge.issuer)
+    expect(() => parseChallenge({ ...challenge, issuer: 1 }, challenge.issuer)).toThrow(/issuer/)
+  })
+
   const [provider, fee] = challenge.accepts
   const accepts = (...entries: unknown[]): Partial<Record<keyof Challenge, unknown>> => ({ accepts: entries })
   test.each([
@@ -87,7 +98,11 @@ describe('parseChallenge', () => {
     ],
     ['no address', accepts({ ...provider, payTo: '0x1' }, fee), 'accepts[0].payTo'],
     ['timeout of zero', accepts({ ...provider, maxTimeoutSeconds: 0 }, fee), 'accepts[0].maxTimeoutSeconds'],
-    ['no domain', accepts({ ...provider, extra: undefined }, fee), 'accepts[0].extra'],
+    [
+      'no domain, on a network that is not in the table',
+      accepts({ ...provider, network: 'solana', extra: undefined }, fee),
+      'accepts[0].extra',
+    ],
     ['macaroon that breaks the header', { macaroon: 'a:b' }, 'macaroon'],
     ['no macaroon', { macaroon: undefined }, 'macaroon'],
     ['no issuer', { issuer: undefined }, 'issuer'],

@@ -2,7 +2,7 @@ import type { Address, Hex } from 'viem'
 import { bytesToHex, hexToBytes } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
 import { ProtocolError } from './errors.ts'
-import type { Network } from './networks.ts'
+import { isNetworkName, type Network, networks } from './networks.ts'
 import type { Tier } from './tier.ts'
 
 /** One payment that a challenge asks for: an element of `accepts` (SPEC 2.2), with the further fields of x402 v1. */
@@ -53,6 +53,9 @@ export type Challenge = {
  * // 26
  */
 export const maxTimeoutSeconds = 93_600
+
+/** For how long the SDK signs where a challenge doesn't say: SPEC 2.4's hour. */
+const defaultTimeoutSeconds = 3_600
 
 /**
  * In `Accept`, asks for this body where a middleware's default is that of x402 v1. A header of its own would make browsers
@@ -154,6 +157,10 @@ export function feeNonce(nonce: Hex, keccak: Keccak256 = portableKeccak256): Hex
  * Checks only its form: exactly two entries with one network, one asset and one resource. Whether its price, network and
  * gateway are acceptable is for the caller to check, as `createClient` does.
  *
+ * Another implementation's challenge may have no more than SPEC.md's fields. Then `maxTimeoutSeconds` is an hour, as SPEC 2.4
+ * shows it, and `extra` comes from the networks table.
+ *
+ * @param issuer the gateway that a challenge without an `issuer` is taken to come from. Default: `issuer` is required.
  * @returns addresses in lower-case, and only the fields of {@link Challenge}.
  * @throws {ProtocolError} `invalid_challenge`, with `details.field`.
  * @example
@@ -165,7 +172,7 @@ export function feeNonce(nonce: Hex, keccak: Keccak256 = portableKeccak256): Hex
  *   return BigInt(accepts[0].maxAmountRequired) + BigInt(accepts[1].maxAmountRequired)
  * }
  */
-export function parseChallenge(json: unknown): Challenge {
+export function parseChallenge(json: unknown, issuer?: string): Challenge {
   const body = object(json, 'challenge')
   if (body.x402Version !== 1) throw invalid('x402Version', `1, got ${JSON.stringify(body.x402Version)}`)
   const { accepts } = body
@@ -188,7 +195,7 @@ export function parseChallenge(json: unknown): Challenge {
     providerId: string(body, 'providerId'),
     endpointId: string(body, 'endpointId'),
     requestId: string(body, 'requestId'),
-    issuer: string(body, 'issuer'),
+    issuer: issuer !== undefined && body.issuer === undefined ? issuer : string(body, 'issuer'),
     ...(body.signatures === 'one' && { signatures: body.signatures }),
     ...(typeof body.error === 'string' && { error: body.error }),
     ...(typeof body.code === 'string' && { code: body.code }),
@@ -198,14 +205,16 @@ export function parseChallenge(json: unknown): Challenge {
 function parseRequirements(json: unknown, path: string): PaymentRequirements {
   const entry = object(json, path)
   if (entry.scheme !== 'exact') throw invalid(`${path}.scheme`, '"exact"')
-  const extra = object(entry.extra, `${path}.extra`)
-  const timeout = entry.maxTimeoutSeconds
+  const network = string(entry, 'network', undefined, path)
+  const known = isNetworkName(network) ? networks[network].eip712 : undefined
+  const extra = object(entry.extra ?? known, `${path}.extra`)
+  const timeout = entry.maxTimeoutSeconds ?? defaultTimeoutSeconds
   if (typeof timeout !== 'number' || !Number.isSafeInteger(timeout) || timeout <= 0 || timeout > 2 ** 31) {
     throw invalid(`${path}.maxTimeoutSeconds`, 'a positive whole number')
   }
   return {
     scheme: 'exact',
-    network: string(entry, 'network', undefined, path),
+    network,
     maxAmountRequired: string(entry, 'maxAmountRequired', /^[1-9]\d{0,19}$/, path),
     resource: string(entry, 'resource', undefined, path),
     description: typeof entry.description === 'string' ? entry.description : '',
