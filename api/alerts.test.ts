@@ -1,22 +1,13 @@
 import { spawnSync } from 'node:child_process'
-import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { parse } from 'yaml'
 import { createMetrics } from '#keeper/metrics'
 import { openDatabase } from '#ledger/database'
+import { type Alert, alerts } from '#process/alerts'
 import { collectApiState, createApiMetrics } from './metrics.ts'
 
 const path = new URL('../docs/operations/alerts.yml', import.meta.url)
 
-type Rule = {
-  alert: string
-  expr: string
-  for?: string
-  labels: { severity: string }
-  annotations: { summary: string; action: string }
-}
-const file = parse(readFileSync(path, 'utf8')) as { groups: { name: string; rules: Rule[] }[] }
-const rules = file.groups.flatMap(({ rules }) => rules)
+const table = Object.entries<Alert>(alerts)
 
 /** Metric names with their labels, as the processes register them. */
 function knownMetrics(): Map<string, Set<string>> {
@@ -60,29 +51,22 @@ if (promtool.error) {
   )
 }
 
-describe('alerts.yml', () => {
+describe('alerts', () => {
   // Its grammar, and each annotation's template.
   test.skipIf(promtool.error && !process.env.CI)("default: Prometheus' own promtool accepts it", () => {
     expect(promtool.error).toBeUndefined()
-    expect(promtool.stdout + promtool.stderr).toContain(`SUCCESS: ${rules.length} rules found`)
+    expect(promtool.stdout + promtool.stderr).toContain(`SUCCESS: ${table.length} rules found`)
     expect(promtool.status).toBe(0)
   })
 
-  test.each(rules)('default: $alert says how urgent it is, what is wrong and what to do', (rule) => {
-    expect(rule.for ?? '1m').toMatch(/^\d+[smh]$/)
-    expect(['page', 'ticket']).toContain(rule.labels.severity)
-    expect(rule.annotations).toEqual({ summary: expect.any(String), action: expect.any(String) })
-  })
-
-  test.each(rules)('behavior: $alert asks for metrics and labels that exist', ({ expr, annotations }) => {
+  test.each(table)('behavior: %s asks for metrics and labels that exist', (_, { expr, summary }) => {
     const known = knownMetrics()
     const names = metricsIn(expr)
     expect(names).not.toEqual([])
     for (const name of names) expect([...known.keys()]).toContain(name)
     const labels = new Set(names.flatMap((name) => [...(known.get(name) ?? [])]))
     for (const label of labelsIn(expr)) expect([...labels]).toContain(label)
-    for (const [, label] of annotations.summary.matchAll(/\$labels\.(\w+)/g))
-      expect([...labels]).toContain(label)
+    for (const [, label] of summary.matchAll(/\$labels\.(\w+)/g)) expect([...labels]).toContain(label)
   })
 
   test('behavior: metrics and labels are found in an expression', () => {

@@ -1,4 +1,5 @@
 import type { Address } from 'viem'
+import type { Probe } from '#process/health'
 import { estimateFees } from './feeEstimate.ts'
 import type { Fees } from './fees.ts'
 import { requireHead } from './head.ts'
@@ -33,4 +34,17 @@ export async function readWalletState(
     estimateFees(client, settings),
   ])
   return { nonce, balance, fees, at: requireHead(blockNumber, notBefore) }
+}
+
+/** Whether any of the wallets can pay for gas. */
+export function probeGas({ network, client }: ServedNetwork, wallets: readonly Address[]): Probe {
+  return {
+    name: `gas ${network.name}`,
+    network: network.name,
+    async ask() {
+      const balances = await Promise.all(wallets.map((address) => client.getBalance({ address })))
+      if (wallets.length > 0 && balances.every((balance) => balance === 0n))
+        throw new Error('every wallet is empty')
+    },
+  }
 }

@@ -5,6 +5,7 @@ import { gasLimitsOf } from '#chain/gasLimits'
 import { probeHead } from '#chain/head'
 import { createPayerCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
+import { probeGas } from '#chain/walletState'
 import type { Database } from '#ledger/database'
 import { createDueBatches } from '#ledger/dueBatches'
 import { releaseReservations } from '#ledger/facilitations'
@@ -194,7 +195,7 @@ function walletsOf(accounts: readonly PrivateKeyAccount[]): SettlementWallet[] {
 }
 
 function probesOf(context: Context, accounts: readonly PrivateKeyAccount[]): Probe[] {
-  const { network, client } = context.served
+  const { network } = context.served
   return [
     probeHead(context.served),
     {
@@ -205,14 +206,9 @@ function probesOf(context: Context, accounts: readonly PrivateKeyAccount[]): Pro
         if (index.status === 'behind') throw new Error(`behind: ${index.reason}`)
       },
     },
-    {
-      name: `gas ${network.name}`,
-      network: network.name,
-      async ask() {
-        const balances = await Promise.all(accounts.map(({ address }) => client.getBalance({ address })))
-        if (accounts.length > 0 && balances.every((balance) => balance === 0n))
-          throw new Error('every wallet is empty')
-      },
-    },
+    probeGas(
+      context.served,
+      accounts.map(({ address }) => address),
+    ),
   ]
 }

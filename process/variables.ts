@@ -121,7 +121,7 @@ const shared = {
   },
   METRICS_TOKEN: {
     parser: secret,
-    readers: ['api', 'keeper'],
+    readers: ['api', ...keepers],
     about: 'Bearer token that /metrics asks for. Default: /metrics is open.',
   },
 } satisfies Record<string, Variable>
@@ -384,11 +384,17 @@ const api = {
 const keeper = {
   KEEPER_HOST: {
     parser: text,
-    readers: ['keeper'],
+    readers: keepers,
     about: 'Address that the keeper listens on.',
     default: '127.0.0.1',
   },
-  KEEPER_PORT: { parser: port, readers: ['keeper', 'start'], about: 'Port of the keeper.', default: '4021' },
+  KEEPER_PORT: {
+    parser: port,
+    readers: [...keepers, 'start'],
+    about:
+      'Port of the keeper. Without a database it serves health and metrics alone, and nothing unless this is set.',
+    default: '4021',
+  },
   KEEPER_PRIVATE_KEYS: {
     parser: list(privateKey),
     readers: keepers,

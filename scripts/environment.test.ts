@@ -7,7 +7,8 @@ import { readIndependentConfig } from '#keeper/independent/config'
 import type { Environment } from '#process/env'
 import { type Variable, variables } from '#process/variables'
 import { readIndexerOptions } from '../indexer/config.ts'
-import { renderEnvDocs } from './generateEnv.ts'
+import { runCommand } from '../test/support/processes.ts'
+import { renderDocs } from './generateDocs.ts'
 
 const root = fileURLToPath(new URL('../', import.meta.url))
 const table: [string, Variable][] = Object.entries(variables)
@@ -54,7 +55,7 @@ function refusalOf(read: (env: Environment) => unknown, env: Environment): strin
 }
 
 test('default: what is generated is up to date (npm run generate)', async () => {
-  for (const [path, text] of renderEnvDocs()) {
+  for (const [path, text] of renderDocs()) {
     expect(await readFile(`${root}/${path}`, 'utf8')).toBe(text)
   }
 })
@@ -162,3 +163,17 @@ test('behavior: scripts and examples read nothing that the table lacks', async (
 function fileOf(example: string): string {
   return `examples/${example}/main.ts`
 }
+
+test.each([
+  ['api', 'api/main.ts', 'API_PORT', {}],
+  ['keeper', 'keeper/main.ts', 'KEEPER_PORT', {}],
+  ['keeper without a database', 'keeper/main.ts', 'KEEPER_PORT', { KEEPER_GATEWAY_URL: 'https://a.example' }],
+  ['indexer', 'indexer/main.ts', 'INDEXER_PORT', {}],
+  ['start', 'scripts/start.ts', 'API_PORT', {}],
+])('error: %s: a port that is none ends it with one line that says so', async (_, main, name, further) => {
+  const env = { ...valid, KEEPER_GATEWAY_URL: undefined, ...further, [name]: 'eighty' }
+  const running = runCommand([process.execPath, main], env)
+  expect(await running.exited).toBe(1)
+  const said = `${name}: expected a port number (0: any free one), got "eighty"`
+  expect(running.output().replace(/^(api|keeper|indexer): /, '')).toBe(said)
+})

@@ -1,52 +1,30 @@
-import { Hono } from 'hono'
+import type { Hono } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
+import { allowBrowsers } from '#process/allowBrowsers'
 import { clientAddress } from '#process/clientAddress'
-import type { Readiness } from '#process/health'
-import type { Logger } from '#process/log'
-import { answerProblem, toCodedError } from '#process/problem'
+import { answerProblem } from '#process/problem'
 import { refuseOtherMethods } from '#process/refuseOtherMethods'
-import { responseHeaders } from '#process/responseHeaders'
-import { serveMetrics } from '#process/serveMetrics'
 import { BaseError } from '#protocol/errors'
-import type { Metrics } from '../metrics.ts'
 import { createFacilitator, type FacilitatorDependencies } from './facilitator/routes.ts'
+import { createOperationsApp, type OperationsOptions } from './operations.ts'
 import { type SubmitDependencies, submitTransfers } from './submit.ts'
 
-export type AppDependencies = {
+export type AppDependencies = OperationsOptions & {
   submit: SubmitDependencies
   facilitator: FacilitatorDependencies
   /** Proxies in front of this server, whose `X-Forwarded-For` is believed. */
   trustedProxies: number
-  readiness: () => Promise<Readiness>
-  metrics: Metrics
-  /** What Prometheus presents to read them; null: anyone may. */
-  metricsToken: string | null
-  log: Logger
 }
 
 /** 344 transfers with the longest signature each. */
 const mostBytes = 1_000_000
 
 /** The keeper's HTTP side: the facilitator, and what operators and their probes ask. */
-export function createApp({
-  submit,
-  facilitator,
-  trustedProxies,
-  readiness,
-  metrics,
-  metricsToken,
-  log,
-}: AppDependencies): Hono {
-  const app = new Hono()
-  app.use(responseHeaders)
+export function createApp({ submit, facilitator, trustedProxies, ...operations }: AppDependencies): Hono {
+  const app = createOperationsApp(operations)
 
-  app.onError((error, c) => {
-    const coded = toCodedError(error)
-    if (coded.status >= 500) log.error({ err: error, code: coded.code, path: c.req.path }, 'request failed')
-    return answerProblem(c, coded)
-  })
-  app.notFound((c) => answerProblem(c, new BaseError('not_found')))
-
+  // A buyer's page may be anywhere. Pages gain nothing by it that they had not: a POST of plain text needs no leave.
+  app.use('/submit', allowBrowsers)
   app.post(
     '/submit',
     bodyLimit({ maxSize: mostBytes, onError: (c) => answerProblem(c, new BaseError('payload_too_large')) }),
@@ -60,13 +38,6 @@ export function createApp({
   )
 
   app.route('/', createFacilitator(facilitator, { rateLimiter: submit.rateLimiter, trustedProxies }))
-
-  app.get('/healthz', (c) => c.json({ status: 'ok' }))
-  app.get('/readyz', async (c) => {
-    const body = await readiness()
-    return c.json(body, body.status === 'unavailable' ? 503 : 200)
-  })
-  app.get('/metrics', serveMetrics({ registry: metrics.registry, token: metricsToken }))
   refuseOtherMethods(app)
   return app
 }

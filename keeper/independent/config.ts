@@ -4,6 +4,7 @@ import { readTriggerSettings } from '#ledger/triggerSettings'
 import {
   ConfigError,
   type Environment,
+  isSet,
   readVariable,
   requireVariable,
   type VariableValue,
@@ -18,6 +19,9 @@ export type IndependentConfig = {
   networks: NetworkSettings[]
   privateKeys: Hex[]
   logLevel: VariableValue<'LOG_LEVEL'>
+  /** Where health and metrics are served; null: nowhere. */
+  http: { host: string; port: number } | null
+  metricsToken: string | null
   pollMs: number
   settings: ReturnType<typeof readSendingSettings> & { expiryLeadMs: number }
 }
@@ -35,12 +39,15 @@ export function readIndependentConfig(env: Environment): IndependentConfig {
       'KEEPER_PRIVATE_KEYS',
       'a private key, or several with commas between; or KEEPER_KEY_FILE',
     )
+  const address = { host: readVariable(env, 'KEEPER_HOST'), port: readVariable(env, 'KEEPER_PORT') }
   const sending = readSendingSettings(env)
   return {
     gatewayUrl,
     networks: readNetworkSettings(env),
     privateKeys,
     logLevel: readVariable(env, 'LOG_LEVEL'),
+    http: isSet(env, 'KEEPER_PORT') ? address : null,
+    metricsToken: readVariable(env, 'METRICS_TOKEN'),
     // Somebody else's gateway is not to be asked four times a second.
     pollMs: readVariable(env, 'KEEPER_POLL_MS') ?? 2_000,
     settings: {

@@ -3,10 +3,17 @@ import { once } from 'node:events'
 import type { Address } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { gasLimitsOf } from '#chain/gasLimits'
+import { probeHead } from '#chain/head'
 import { createPayerCode } from '#chain/payerCode'
 import { openServedNetworks } from '#chain/servedNetworks'
+import { probeGas } from '#chain/walletState'
+import { probeLoop, readReadiness } from '#process/health'
 import { createLogger } from '#process/log'
+import { refuseOtherMethods } from '#process/refuseOtherMethods'
 import { repeat } from '#process/repeat'
+import { type RunningServer, serve } from '#process/serve'
+import { createOperationsApp, type OperationsOptions } from '../http/operations.ts'
+import { createMetrics } from '../metrics.ts'
 import { createBudget } from './budget.ts'
 import type { IndependentConfig } from './config.ts'
 import { fetchPending } from './pendingQueue.ts'
@@ -28,13 +35,17 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
     onUnreachable: ({ name }, err) => log.warn({ network: name, err }, 'a network is down'),
   })
   const budget = createBudget(now)
+  const metrics = createMetrics()
+  const accounts = config.privateKeys.map((key) => privateKeyToAccount(key))
+  const wallets = accounts.map(({ address }) => address)
+  const probes = networks.flatMap((served) => [probeHead(served), probeGas(served, wallets)])
+  const server = await serveOperations(config, { readiness: () => readReadiness(probes), metrics, log })
   const names = networks.map(({ network }) => network.name)
   log.info({ networks: names }, 'settling what the gateway publishes')
 
   const settlers = networks.flatMap((served) => {
     const payersWithCode = createPayerCode(served.client, now)
-    return config.privateKeys.map((key, index) => {
-      const account = privateKeyToAccount(key)
+    return accounts.map((account, index) => {
       const settler = createSettler({
         served,
         wallet: {
@@ -49,23 +60,42 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
         now,
         randomBytes32: () => `0x${randomBytes(32).toString('hex')}`,
         log: log.child({ network: served.network.name, wallet: account.address }),
+        metrics,
       })
       return { network: served.network.name, wallet: account.address, settler }
     })
   })
-  const loops = settlers.map(({ network, wallet, settler }) =>
-    repeat({
-      name: `wallet ${wallet}`,
+  const loops = settlers.map(({ network, wallet, settler }) => {
+    const name = `wallet ${wallet}`
+    const loop = repeat({
+      name: `${name} ${network}`,
       everyMs: config.pollMs,
       step: settler.step,
-      onError: (err, failures) =>
-        log.warn({ err, network, failures }, 'a step failed and will be taken again'),
-    }),
-  )
+      onError(err, failures) {
+        metrics.loopErrors.inc({ network, loop: name })
+        log.warn({ err, network, failures }, 'a step failed and will be taken again')
+      },
+    })
+    return { network, loop }
+  })
+  probes.push(...loops.map(({ network, loop }) => probeLoop(loop, network)))
   if (!stopping.aborted) await once(stopping, 'abort')
-  await Promise.all(loops.map((loop) => loop.stop()))
+  await Promise.all([server?.close(), ...loops.map(({ loop }) => loop.stop())])
   for (const { network, wallet, settler } of settlers) {
     const { stillOut, ...done } = settler.report()
     log.info({ network, wallet, ...done, spentToday: `${budget.spentToday()}`, stillOut }, 'stopped')
   }
+}
+
+/** Health and metrics, where a port is set for them. */
+async function serveOperations(
+  { http, metricsToken }: IndependentConfig,
+  options: Omit<OperationsOptions, 'metricsToken'>,
+): Promise<RunningServer | undefined> {
+  if (http === null) return undefined
+  const app = createOperationsApp({ ...options, metricsToken })
+  refuseOtherMethods(app)
+  const server = await serve(app, { ...http, portVariable: 'KEEPER_PORT' })
+  options.log.info({ port: server.port }, `health and metrics on http://${http.host}:${server.port}`)
+  return server
 }

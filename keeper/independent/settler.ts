@@ -8,7 +8,7 @@ import { type Lane, orderLanes } from '#ledger/lanes'
 import type { Logger } from '#process/log'
 import type { Checkpoint, SettlementWallet } from '../loops/context.ts'
 import type { StepResult } from '../loops/lease.ts'
-import { createMetrics } from '../metrics.ts'
+import type { Metrics } from '../metrics.ts'
 import { type CeilingSettings, createCeiling, type HoldReason } from '../settler/ceiling.ts'
 import type { SettlerContext, SettlerSettings } from '../settler/context.ts'
 import { createMemoryJournal, type MemoryJournal } from '../settler/memoryJournal.ts'
@@ -32,6 +32,7 @@ export type SettlerDependencies = {
   now: () => Date
   randomBytes32: () => Hex
   log: Logger
+  metrics: Metrics
   /** For tests; does nothing otherwise. */
   checkpoint?: Checkpoint
 }
@@ -54,7 +55,7 @@ const rememberedTurns = 10
 
 /** One wallet that settles what a gateway publishes, at its own cost, with one transaction in flight. */
 export function createSettler(dependencies: SettlerDependencies): Settler {
-  const { served, wallet, settings, budget, now, log } = dependencies
+  const { served, wallet, settings, budget, now, log, metrics } = dependencies
   const journal = createMemoryJournal(budget, now)
   const sayOnce = createSayOnce(log)
   const context: SettlerContext = {
@@ -69,7 +70,10 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
       settings,
       expiryLeadMs: settings.expiryLeadMs,
       spentToday: journal.spentToday,
-      onHold: async ({ reason }) => sayOnce(holdWords[reason]),
+      onHold: async ({ reason }) => {
+        metrics.holds.inc({ network: served.network.name, reason })
+        sayOnce(holdWords[reason])
+      },
       now,
     }),
     payersWithCode: dependencies.payersWithCode,
@@ -78,7 +82,7 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
     now,
     checkpoint: dependencies.checkpoint ?? (() => {}),
     log,
-    metrics: createMetrics(),
+    metrics,
   }
   const mustWait = createEarlierWait(context)
   let turns: Lane[] = []

@@ -1,10 +1,11 @@
-import { once } from 'node:events'
-import type { AddressInfo } from 'node:net'
-import { serve } from '@hono/node-server'
+import { fileURLToPath } from 'node:url'
+import { build } from 'esbuild'
 import type { PrivateKeyAccount } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Keeper } from '#keeper/keeper'
+import { serve } from '#process/serve'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
+import { launchBrowser } from '../support/browser.ts'
 import { testClient, untilIndexed } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
@@ -16,6 +17,10 @@ import {
 } from '../support/keeperStack.ts'
 import { until } from '../support/until.ts'
 import { cancelDirectly, randomHex } from '../support/usdc.ts'
+import { chooseBrowser } from './dashboard/chooseBrowser.ts'
+
+const listening = { host: '127.0.0.1', port: 0, portVariable: 'KEEPER_PORT' }
+const browserPath = chooseBrowser('settleNow')
 
 let stack: KeeperStack
 let keeper: Keeper
@@ -36,6 +41,19 @@ async function submit(body: unknown, apiKey?: string) {
     body: typeof body === 'string' ? body : JSON.stringify(body),
   })
   return { status: response.status, body: (await response.json()) as Record<string, unknown> }
+}
+
+/** The client for browsers, as `globalThis.sdk`. */
+async function bundleClient(): Promise<string> {
+  const { outputFiles } = await build({
+    entryPoints: [fileURLToPath(new URL('../../sdk/src/client/createClient.ts', import.meta.url))],
+    bundle: true,
+    format: 'iife',
+    globalName: 'sdk',
+    platform: 'browser',
+    write: false,
+  })
+  return outputFiles[0]?.text ?? ''
 }
 
 async function countTransactions(): Promise<number> {
@@ -78,6 +96,58 @@ describe('POST /submit', () => {
       status: 200,
       body: { txHash: hash, transfers: places },
     })
+  })
+
+  test.skipIf(!browserPath)('behavior: settleNow from a page of another origin', async () => {
+    const server = await serve(keeper.app, listening)
+    const site = await serve(
+      { fetch: () => new Response('', { headers: { 'content-type': 'text/html' } }) },
+      listening,
+    )
+    const browser = await launchBrowser(browserPath ?? '')
+    try {
+      const page = await browser.newPage()
+      const facilitatorUrl = `http://127.0.0.1:${server.port}`
+      await page.goto(`http://127.0.0.1:${site.port}`)
+      await page.addScriptTag({ content: await bundleClient() })
+      const payloads = (await signPair(await oneBuyer())).map(encodePayload)
+      const settle = (presented: string[]) =>
+        page.evaluate(
+          async ({ facilitatorUrl, usdcAddress, payloads }) => {
+            const { createClient } = (
+              globalThis as unknown as { sdk: typeof import('#sdk/client/createClient') }
+            ).sdk
+            const account = { address: usdcAddress, signTypedData: async () => '0x' as const }
+            const network = 'localhost'
+            const client = createClient({
+              gatewayUrl: facilitatorUrl,
+              facilitatorUrl,
+              network,
+              account,
+              usdcAddress,
+            })
+            const payment = {
+              requestId: '',
+              network,
+              macaroon: '',
+              payloads: payloads as [string, string],
+              amount: 1n,
+            }
+            return client.settleNow(payment).then(
+              ({ paymentTxHash }) => paymentTxHash,
+              ({ code }: { code: string }) => code,
+            )
+          },
+          { facilitatorUrl, usdcAddress: stack.served.token, payloads: presented },
+        )
+      const hash = (await settle(payloads)) as `0x${string}`
+      expect((await stack.served.client.waitForTransactionReceipt({ hash })).status).toBe('success')
+      // A refusal is read as well as an answer.
+      expect(await settle(payloads.slice(0, 1))).toBe('payee_refused')
+    } finally {
+      await browser.close()
+      await Promise.all([server.close(), site.close()])
+    }
   })
 
   test('behavior: what ends in several transactions is told transfer by transfer', async () => {
@@ -253,9 +323,7 @@ describe('POST /submit', () => {
 })
 
 test('behavior: one keeper is the facilitator of another, which needs no wallet', async () => {
-  const server = serve({ fetch: keeper.app.fetch, port: 0, hostname: '127.0.0.1' })
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
+  const server = await serve(keeper.app, listening)
   const other = await startKeeperStack({}, stack.chain)
   try {
     // A gateway of its own, on the same chain as the facilitator.
@@ -263,7 +331,7 @@ test('behavior: one keeper is the facilitator of another, which needs no wallet'
       accounts: [],
       settings: {
         ...other.settings,
-        facilitatorUrl: `http://127.0.0.1:${port}`,
+        facilitatorUrl: `http://127.0.0.1:${server.port}`,
         facilitatorKey: stack.grantedKey,
       },
     })
@@ -279,7 +347,7 @@ test('behavior: one keeper is the facilitator of another, which needs no wallet'
     expect(await other.database`select 1 from batch`).toEqual([])
     expect(await other.database`select 1 from transaction`).toEqual([])
   } finally {
-    server.close()
+    await server.close()
     await other.close()
   }
 })

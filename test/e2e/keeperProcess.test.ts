@@ -24,7 +24,7 @@ function start(change: Record<string, string> = {}): RunningCommand {
 }
 
 test('default: settles, says how it is, and drains on SIGTERM', async () => {
-  const keeper = start()
+  const keeper = start({ METRICS_TOKEN: 'scraper' })
   const { port } = JSON.parse(await keeper.line(/listening/)) as { port: number }
   const [buyer] = await stack.buyers(1, 50_000n)
   if (!buyer) throw new Error('no buyer')
@@ -32,15 +32,18 @@ test('default: settles, says how it is, and drains on SIGTERM', async () => {
   await until('it is settled', () => stack.isSettled([payment]))
 
   const url = `http://127.0.0.1:${port}`
-  const { status, headers } = await fetch(`${url}/healthz`)
-  expect([status, headers.get('x-content-type-options'), headers.get('cache-control')]).toEqual([
+  const alive = await fetch(`${url}/healthz`)
+  const { status } = alive
+  expect([status, alive.headers.get('x-content-type-options'), alive.headers.get('cache-control')]).toEqual([
     200,
     'nosniff',
     'no-store',
   ])
   const ready = await fetch(`${url}/readyz`)
   expect(await ready.json()).toMatchObject({ status: 'ok' })
-  const readMetrics = async () => (await fetch(`${url}/metrics`)).text()
+  expect((await fetch(`${url}/metrics`)).status).toBe(401)
+  const headers = { authorization: 'Bearer scraper' }
+  const readMetrics = async () => (await fetch(`${url}/metrics`, { headers })).text()
   await until('it is counted', async () =>
     (await readMetrics()).includes(
       'tollkeeper_settlement_attempts_total{network="localhost",result="settled"} 1',

@@ -7,6 +7,7 @@ import { createPayerCode } from '#chain/payerCode'
 import { createBudget } from '#keeper/independent/budget'
 import { fetchPending } from '#keeper/independent/pendingQueue'
 import { createSettler } from '#keeper/independent/settler'
+import { createMetrics } from '#keeper/metrics'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
 import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
@@ -295,6 +296,7 @@ test('behavior: a keeper without a database settles them, sees their fees, and p
       now,
       randomBytes32: () => randomHex(32),
       log: createLogger('test', 'silent'),
+      metrics: createMetrics(),
     })
     await until('all are settled', async () => {
       await settler.step()

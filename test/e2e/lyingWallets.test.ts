@@ -7,6 +7,7 @@ import { createBudget } from '#keeper/independent/budget'
 import { fetchPending } from '#keeper/independent/pendingQueue'
 import { createSettler } from '#keeper/independent/settler'
 import type { CheckpointName } from '#keeper/loops/context'
+import { createMetrics } from '#keeper/metrics'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
 import { encodePayload } from '#protocol/payload'
@@ -233,6 +234,7 @@ test('behavior: the keeper without a database: 75 liars cost it no more, and the
       now,
       randomBytes32: () => randomHex(32),
       log: createLogger('test', 'silent'),
+      metrics: createMetrics(),
       checkpoint: lieInBlocks,
     })
     for (let step = 0; step < 60; step++) await settler.step()

@@ -158,8 +158,17 @@ describe('a keeper without a database', () => {
   test('default: next to a stopped operator it settles everything; the operator, back again, sends nothing', async () => {
     const payments = await queueDue(stack, 5)
     const paymentId = await buy()
-    const stranger = await startStranger()
+    const stranger = await startStranger({ KEEPER_PORT: '0', METRICS_TOKEN: 'scraper' })
+    const [, url = ''] = /(http:\/\/[\d.:]+)/.exec(await stranger.line(/health and metrics on/)) ?? []
     await until('all are settled', () => stack.isSettled(payments))
+    expect(await (await fetch(`${url}/healthz`)).json()).toEqual({ status: 'ok' })
+    const names = [`rpc localhost`, `gas localhost`, expect.stringMatching(/^loop wallet 0x\w+ localhost$/)]
+    const checks = names.map((name) => ({ name, network: 'localhost', ok: true }))
+    expect(await (await fetch(`${url}/readyz`)).json()).toEqual({ status: 'ok', checks })
+    expect((await fetch(`${url}/metrics`)).status).toBe(401)
+    const scraped = await fetch(`${url}/metrics`, { headers: { authorization: 'Bearer scraper' } })
+    expect(await scraped.text()).toMatch(/^tollkeeper_broadcasts_total\{.*kind="settle".*\} [1-9]/m)
+    expect((await fetch(`${url}/submit`, { method: 'POST' })).status).toBe(404)
     await until('the gateway shows it', async () => {
       const { body } = await call(app, 'GET', `/payments/${paymentId}`)
       return body.payment_status === 'settled'

@@ -4,11 +4,11 @@ import { findBrowser } from '../../support/browser.ts'
  * The Chromium to test in. Without one, these tests are left out and a line says so; CI installs it, and must not go on
  * without.
  */
-export function chooseBrowser(): string | undefined {
+export function chooseBrowser(tested = 'the dashboard'): string | undefined {
   const executable = findBrowser()
   if (executable !== undefined) return executable
   const missing = 'no Chromium in the PATH or in CHROMIUM_PATH (Debian: apt-get install chromium)'
-  if (process.env.CI) throw new Error(`The dashboard can't be tested: ${missing}`)
-  process.stderr.write(`\nLEFT OUT: the dashboard's browser tests: ${missing}\n\n`)
+  if (process.env.CI) throw new Error(`Browser tests of ${tested} can't run: ${missing}`)
+  process.stderr.write(`\nLEFT OUT: browser tests of ${tested}: ${missing}\n\n`)
   return undefined
 }

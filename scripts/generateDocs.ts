@@ -1,14 +1,70 @@
-/** Writes `.env.example` and docs/configuration.md from the table of variables, process/variables.ts. */
-import { writeFileSync } from 'node:fs'
+/**
+ * Writes `.env.example` and docs/configuration.md from process/variables.ts, and Prometheus' rules and the table of alerts in
+ * docs/operations.md from process/alerts.ts.
+ */
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { stringify } from 'yaml'
+import { alerts } from '#process/alerts'
 import { sections } from '#process/variables'
 
+const root = join(import.meta.dirname, '..')
+const operations = 'docs/operations.md'
+
 /** The generated files by path, for those who write them and for the test that compares. */
-export function renderEnvDocs(): Map<string, string> {
+export function renderDocs(): Map<string, string> {
   return new Map([
     ['.env.example', renderExample()],
     ['docs/configuration.md', renderTable()],
+    ['docs/operations/alerts.yml', renderRules()],
+    [operations, fillIn(readFileSync(join(root, operations), 'utf8'), 'alerts', renderAlerts())],
   ])
+}
+
+function renderRules(): string {
+  const groups = (['api', 'keeper'] as const).map((process) => ({
+    name: `tollkeeper-${process}`,
+    rules: Object.entries(alerts)
+      .filter(([, alert]) => alert.of === process)
+      .map(([name, { expr, for: duration, severity, summary, action }]) => ({
+        alert: name,
+        expr,
+        ...(duration && { for: duration }),
+        labels: { severity },
+        annotations: { summary, action },
+      })),
+  }))
+  const lines = [
+    '# Prometheus alert rules, made from `process/alerts.ts` by `npm run generate`. Scrape `GET /metrics` of each api and keeper,',
+    '# as the jobs tollkeeper-api and tollkeeper-keeper.',
+  ]
+  return `${lines.join('\n')}\n${stringify({ groups }, { lineWidth: 0 })}`
+}
+
+function renderAlerts(): string {
+  const rows = Object.entries(alerts).map(([name, { expr, for: duration, severity, action }]) => [
+    `\`${name}\``,
+    severity,
+    // A table's cell ends at a bar, in code as well.
+    `\`${expr.replaceAll('|', '\\|')}\`${duration ? ` for ${duration}` : ''}`,
+    action,
+  ])
+  return layOut([['alert', 'urgency', 'condition', 'what it means and what to do'], ...rows]).join('\n')
+}
+
+/** Replaces what stands between `<!-- name: … -->` and `<!-- /name -->`. */
+function fillIn(text: string, name: string, content: string): string {
+  const [head, rest] = splitAfter(text, new RegExp(`<!-- ${name}: .* -->\\n`))
+  const end = rest.indexOf(`<!-- /${name} -->`)
+  if (end < 0) throw new Error(`<!-- /${name} --> is missing`)
+  return `${head}\n${content}\n\n${rest.slice(end)}`
+}
+
+function splitAfter(text: string, pattern: RegExp): [head: string, rest: string] {
+  const [found] = pattern.exec(text) ?? []
+  if (found === undefined) throw new Error(`${pattern} is missing`)
+  const at = text.indexOf(found) + found.length
+  return [text.slice(0, at), text.slice(at)]
 }
 
 function renderExample(): string {
@@ -67,6 +123,5 @@ function wrap(text: string): string[] {
 }
 
 if (import.meta.main) {
-  const root = join(import.meta.dirname, '..')
-  for (const [path, text] of renderEnvDocs()) writeFileSync(join(root, path), text)
+  for (const [path, text] of renderDocs()) writeFileSync(join(root, path), text)
 }

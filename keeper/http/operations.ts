@@ -1,0 +1,36 @@
+import { Hono } from 'hono'
+import type { Readiness } from '#process/health'
+import type { Logger } from '#process/log'
+import { answerProblem, toCodedError } from '#process/problem'
+import { responseHeaders } from '#process/responseHeaders'
+import { serveMetrics } from '#process/serveMetrics'
+import { BaseError } from '#protocol/errors'
+import type { Metrics } from '../metrics.ts'
+
+export type OperationsOptions = {
+  readiness: () => Promise<Readiness>
+  metrics: Metrics
+  /** What Prometheus presents to read them; null: anyone may. */
+  metricsToken: string | null
+  log: Logger
+}
+
+/** What operators and their probes ask of every keeper, with a database or without. */
+export function createOperationsApp({ readiness, metrics, metricsToken, log }: OperationsOptions): Hono {
+  const app = new Hono()
+  app.use(responseHeaders)
+  app.onError((error, c) => {
+    const coded = toCodedError(error)
+    if (coded.status >= 500) log.error({ err: error, code: coded.code, path: c.req.path }, 'request failed')
+    return answerProblem(c, coded)
+  })
+  app.notFound((c) => answerProblem(c, new BaseError('not_found')))
+
+  app.get('/healthz', (c) => c.json({ status: 'ok' }))
+  app.get('/readyz', async (c) => {
+    const body = await readiness()
+    return c.json(body, body.status === 'unavailable' ? 503 : 200)
+  })
+  app.get('/metrics', serveMetrics({ registry: metrics.registry, token: metricsToken }))
+  return app
+}
