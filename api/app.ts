@@ -39,6 +39,7 @@ import { addPaymentRoutes } from './routes/payments.ts'
 import { addPendingRoute } from './routes/pending.ts'
 import { addProviderBatchRoute } from './routes/providerBatches.ts'
 import { addProviderPaymentRoute } from './routes/providerPayments.ts'
+import { addProviderReceiptRoute } from './routes/providerReceipts.ts'
 import { addProviderRoutes } from './routes/providers.ts'
 import { addQueueRoute } from './routes/queue.ts'
 import { addReceiptRoutes } from './routes/receipts.ts'
@@ -147,6 +148,7 @@ export function createApp({
   addPayersRoute(app, { sql, heads, networks, now })
   addUsageRoute(app, { sql, now })
   addProviderPaymentRoute(app, { sql, heads, networks, now })
+  addProviderReceiptRoute(app, { sql, heads, networks, receiptKeys, settings, now })
   addFailureRoute(app, { sql, heads, networks, now })
   addQueueRoute(app, { sql, heads, networks, settings, now })
   addProviderBatchRoute(app, { sql, heads, networks, settings })

@@ -323,7 +323,7 @@ test('error: an index that is behind answers 503, not "unsettled"', async () => 
   const { database } = gateway
   await database`insert into acted_block (chain_id, block_number) values (${seedChainId}, 1000000)`
   try {
-    for (const path of ['/payments', '/failures', '/revenue', '/payers']) {
+    for (const path of ['/payments', '/failures', '/revenue', '/payers', '/receipts']) {
       expect((await get(path)).body, path).toMatchObject({ status: 503, code: 'index_behind' })
     }
   } finally {

@@ -13,6 +13,7 @@ import {
   startGateway,
   type TestGateway,
 } from '../../test/support/gateway.ts'
+import { seedPayment } from '../../test/support/seedPayments.ts'
 
 let gateway: TestGateway
 let shop: Shop
@@ -107,6 +108,78 @@ describe('receipts', () => {
       status: 'partially_settled',
       transactionHash: zeroHash,
     })
+  })
+})
+
+describe('receipts in bulk', () => {
+  type Line = { paymentId: string; receipt: string; cursor: string }
+  const list = (of: Shop, query = '') =>
+    call<string>(gateway.app, 'GET', `/providers/${of.providerId}/receipts${query}`, { key: of.key })
+  const parse = (text: string): Line[] =>
+    text
+      .split('\n')
+      .filter((line) => line !== '')
+      .map((line) => JSON.parse(line))
+  const seed = (of: Shop, acceptedAt: Date) =>
+    seedPayment(gateway.database, { provider: { ...of, endpointIds: [of.endpointId] }, acceptedAt })
+
+  test('default: each as of now, the oldest first; on from any line, and from one answer to the next', async () => {
+    const own = await openShop(gateway.app)
+    const started = Date.now() - 3_600_000
+    const seeded: string[] = []
+    // More than two pages, several of one millisecond.
+    for (let i = 0; i < 410; i++)
+      seeded.push((await seed(own, new Date(started + Math.floor(i / 3)))).paymentId)
+    const settled = await pay(gateway, own)
+    for (const payload of settled.payloads) await settleDirectly(gateway, payload)
+    await mineAndIndex()
+    // Of the last seconds none is told: an earlier one may still come.
+    expect(parse((await list(own)).body)).toHaveLength(410)
+    gateway.setNow(Date.now() + 10_001)
+    try {
+      const { status, headers, body } = await list(own)
+      expect([status, headers.get('content-type')]).toEqual([200, 'application/jsonl; charset=utf-8'])
+      const lines = parse(body)
+      expect(new Set(lines.map(({ paymentId }) => paymentId))).toEqual(
+        new Set([...seeded, settled.paymentId]),
+      )
+      const claims = await Promise.all(lines.map(async ({ receipt }) => (await read(receipt)).claims))
+      expect(claims.map(({ paymentId }) => paymentId)).toEqual(lines.map(({ paymentId }) => paymentId))
+      const times = claims.map(({ timestamp }) => timestamp)
+      expect(times).toEqual(times.toSorted())
+      expect(claims.at(-1)).toEqual(await fetchReceipt(settled.paymentId))
+      for (const at of [0, 198, 199, 200, 409]) {
+        const rest = parse((await list(own, `?cursor=${lines[at]?.cursor}`)).body)
+        expect(rest.map(({ paymentId }) => paymentId)).toEqual(
+          lines.slice(at + 1).map(({ paymentId }) => paymentId),
+        )
+      }
+      const from = new Date(started + 100).toISOString()
+      const to = new Date(started + 101).toISOString()
+      expect(parse((await list(own, `?from=${from}&to=${to}`)).body)).toHaveLength(3)
+      const ofStatus = parse((await list(own, '?status=settled')).body)
+      expect(ofStatus).toMatchObject([{ paymentId: settled.paymentId }])
+      // A cursor belongs to what was asked for.
+      expect((await list(own, `?cursor=${ofStatus[0]?.cursor}`)).body).toMatchObject({
+        code: 'invalid_cursor',
+      })
+    } finally {
+      gateway.setNow(null)
+    }
+  })
+
+  test('behavior: what came through the facilitator has none, and ends no list', async () => {
+    const own = await openShop(gateway.app)
+    const first = await seed(own, new Date(Date.now() - 60_000))
+    const { paymentId } = await seed(own, new Date(Date.now() - 50_000))
+    await gateway.database`
+      update payment set source = 'facilitator', endpoint_id = null, receipt = null, fee_amount = 0, due_at = now()
+      where id = ${paymentId}`
+    const last = await seed(own, new Date(Date.now() - 40_000))
+    expect(parse((await list(own)).body).map(({ paymentId }) => paymentId)).toEqual([
+      first.paymentId,
+      last.paymentId,
+    ])
   })
 })
 

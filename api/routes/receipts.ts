@@ -6,10 +6,9 @@ import { paymentId } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findPayment } from '../portal/queries/payments.ts'
+import { currentReceipt } from '../receipts/currentReceipt.ts'
 import { didDocument, didPathOf } from '../receipts/did.ts'
 import { jwksMaxAgeSeconds, type ReceiptKeys } from '../receipts/keys.ts'
-import { receiptClaims } from '../receipts/receiptClaims.ts'
-import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
 import type { GatewaySettings } from '../settings.ts'
 
@@ -95,32 +94,19 @@ export function addReceiptRoutes(app: App, options: ReceiptRouteOptions): void {
     const signedAt = now()
     const payment = await fromIndex(findPayment(sql, c.req.valid('param').id, new Date(signedAt)))
     if (payment === undefined) throw new Refusal('unknown_payment')
-    const { providerId, endpointId } = payment
-    if (providerId === null || endpointId === null)
+    const { network } = networks.ofChain(payment.chainId).served
+    const { blockNumber: indexedBlock } = await heads.require(payment.chainId)
+    const { issuer } = settings
+    const receipt = currentReceipt(payment, {
+      ...{ network, indexedBlock, issuer, signedAt },
+      key: receiptKeys.current,
+    })
+    if (receipt === null)
       throw new Refusal(
         'unknown_payment',
         'A payment that came through the facilitator has no receipt of ours',
       )
-    const { network } = networks.ofChain(payment.chainId).served
-    const head = await heads.require(payment.chainId)
-
-    const { state, txHash, blockHash, blockNumber } = payment.provider
-    const isConfirmed =
-      state === 'settled' &&
-      blockNumber !== null &&
-      blockNumber + BigInt(network.confirmations) <= head.blockNumber
-    const claims = receiptClaims(
-      { ...payment, providerId, endpointId, network, acceptedAt: payment.acceptedAt.getTime() },
-      {
-        issuer: settings.issuer,
-        signedAt,
-        status: payment.status,
-        ...(isConfirmed &&
-          txHash !== null &&
-          blockHash !== null && { settlement: { transactionHash: txHash, blockHash } }),
-      },
-    )
-    return c.json({ paymentId: payment.paymentId, receipt: signReceipt(claims, receiptKeys.current) }, 200)
+    return c.json({ paymentId: payment.paymentId, receipt }, 200)
   })
 
   app.openapi(getJwks, (c) => {

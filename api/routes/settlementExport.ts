@@ -4,6 +4,7 @@ import type { Database } from '#ledger/database'
 import { formatCsvLine } from '#protocol/csv'
 import type { App } from '../http/app.ts'
 import { problems } from '../http/problems.ts'
+import { streamPages, type TextPage } from '../http/streamPages.ts'
 import { address, oneNetwork } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { type BatchRow, listBatchesOfPeriod, type StoredBatchRow } from '../portal/queries/batches.ts'
@@ -72,13 +73,14 @@ export function addSettlementExportRoute(app: App, options: SettlementExportRout
     if (wallet !== platformWallet) await requireKnownWallet(sql, { chainId, wallet })
 
     const filter = { chainId, wallet, from, to }
-    const readPage = async (after: StoredBatchRow | null) => {
+    const readPage = async (after: StoredBatchRow | null): Promise<TextPage<StoredBatchRow>> => {
       const rows = await fromIndex(listBatchesOfPeriod(sql, filter, { after, limit: pageSize }))
-      return addBlockFacts(sql, served, { rows, indexedBlock, gasTokenUsd })
+      const complete = await addBlockFacts(sql, served, { rows, indexedBlock, gasTokenUsd })
+      const text = complete.map((row) => toLine(row, gasTokenUsd)).join('')
+      return { text, next: (rows.length === pageSize && rows.at(-1)) || null }
     }
-    // The first page before the headers: what fails here still gets an honest status.
-    const first = await readPage(null)
-    return c.body(streamCsv(first, readPage, gasTokenUsd), 200, {
+    const { text, next } = await readPage(null)
+    return c.body(streamPages({ text: formatCsvLine(columns) + text, next }, readPage), 200, {
       'content-type': 'text/csv; charset=utf-8; header=present',
       'content-disposition': `attachment; filename="settlements-${start}-${end}.csv"`,
       'indexed-block': indexedBlock.toString(),
@@ -106,33 +108,6 @@ async function addBlockFacts(
     confirmedAt: isDeep(row) ? (row.confirmedAt ?? facts.get(row.blockHash)?.confirmedAt ?? null) : null,
     gasTokenUsd: row.gasTokenUsd ?? facts.get(row.blockHash)?.gasTokenUsd ?? null,
   }))
-}
-
-/**
- * Writes pages as the client reads them: a slow client holds two pages in memory, not the whole export. While one page is
- * written, Postgres reads the next.
- */
-function streamCsv(
-  first: StoredBatchRow[],
-  readPage: (after: StoredBatchRow) => Promise<StoredBatchRow[]>,
-  gasTokenUsd: bigint,
-): ReadableStream<Uint8Array> {
-  const encoder = new TextEncoder()
-  let coming = Promise.resolve(first)
-  return new ReadableStream({
-    start(controller) {
-      controller.enqueue(encoder.encode(formatCsvLine(columns)))
-    },
-    async pull(controller) {
-      const page = await coming
-      const last = page.at(-1)
-      if (last === undefined) return controller.close()
-      coming = page.length === pageSize ? readPage(last) : Promise.resolve([])
-      // It is awaited only after the client has taken this page; until then, a failure isn't unhandled.
-      coming.catch(() => {})
-      controller.enqueue(encoder.encode(page.map((row) => toLine(row, gasTokenUsd)).join('')))
-    },
-  })
 }
 
 function toLine(row: StoredBatchRow, gasTokenUsd: bigint): string {

@@ -212,7 +212,7 @@ describe('sweeps', () => {
   test('behavior: a reorg takes back a payout by itself, and settlement and payout together', async () => {
     const payments = await queueSplits(Array.from({ length: 2 }, () => ({ payee: newPayee() })))
     const [payment] = payments as [SplitPayment, SplitPayment]
-    const paidOut = async () => (await readPayout(stack.database, payment.paymentId))[0]?.txHash ?? null
+    const paidOut = async () => (await readPayout(stack.database, payment.paymentId))?.txHash ?? null
     const unsettled = await testClient(stack).snapshot()
     await settle(payments)
     await untilIndexed(stack)

@@ -155,7 +155,7 @@ export async function call<T = Record<string, unknown>>(
     ...(body !== undefined && { body }),
   })
   const answer = await response.text()
-  const isJson = response.headers.get('content-type')?.includes('json')
+  const isJson = /json(;|$)/.test(response.headers.get('content-type') ?? '')
   return {
     status: response.status,
     headers: response.headers,

@@ -46,7 +46,7 @@ export async function findPaymentTimeline(
       published_at as "publishedAt", voided_at as "voidedAt", failed_at as "failedAt"
     from payment where id = ${paymentId} and provider_id = ${providerId}`
   if (payment === undefined) return undefined
-  const [batches, failures, [mined], [payout]] = await Promise.all([
+  const [batches, failures, [mined], payout] = await Promise.all([
     readBatches(sql, paymentId),
     sql<FailedAttempt[]>`
       select attempt, code, detail, failed_at as "failedAt", next_attempt_at as "nextAttemptAt"
@@ -57,7 +57,7 @@ export async function findPaymentTimeline(
       where payment_id = ${paymentId} and half = 0 and state = 'settled'`,
     readPayout(sql, paymentId),
   ])
-  return { ...payment, batches, failures, mined: mined ?? null, payout: payout ?? null }
+  return { ...payment, batches, failures, mined: mined ?? null, payout }
 }
 
 /** What was dropped from its batch before that was signed is in none of the batch's transactions. */

@@ -2,7 +2,7 @@ import type { Address, Hash, Hex } from 'viem'
 import type { Database } from '#ledger/database'
 import { type HalfState, halves } from '#ledger/halves'
 import { paymentStatus } from '#ledger/paymentStatus'
-import { payoutOf } from '#ledger/payouts'
+import { payoutOf as payoutOfPayment } from '#ledger/payouts'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 
 /** Whether the gateway's /verify accepted it, or x402's facilitator. */
@@ -70,7 +70,17 @@ export async function findPayment(
   paymentId: string,
   now: Date,
 ): Promise<PaymentRecord | undefined> {
-  const [[row], found, [payout]] = await Promise.all([
+  return (await findPayments(sql, [paymentId], now)).get(paymentId)
+}
+
+/** The same of several, by their ids; those that don't exist are left out. */
+export async function findPayments(
+  sql: Database,
+  paymentIds: readonly string[],
+  now: Date,
+): Promise<Map<string, PaymentRecord>> {
+  if (paymentIds.length === 0) return new Map()
+  const [rows, found, payouts] = await Promise.all([
     sql<Row[]>`
       select id as "paymentId", request_id as "requestId", source, provider_id as "providerId", endpoint_id as "endpointId",
         chain_id as "chainId", token, payer, resource, tier, effective_rate as "effectiveRate",
@@ -82,36 +92,49 @@ export async function findPayment(
           where item.payment_id = payment.id and item.active and batch.state not in ('claimed', 'closed')
         ) as "isSettling"
       from payment
-      where id = ${paymentId} and (source = 'gateway' or due_at is not null)`,
-    sql<(PaymentHalf & { half: 0 | 1 })[]>`
-      select half, state, recipient, value, valid_before as "validBefore", nonce, tx_hash as "txHash",
-        log_index as "logIndex", block_number as "blockNumber", block_hash as "blockHash"
+      where id in ${sql(paymentIds)} and (source = 'gateway' or due_at is not null)`,
+    sql<(PaymentHalf & { paymentId: string; half: 0 | 1 })[]>`
+      select payment_id as "paymentId", half, state, recipient, value, valid_before as "validBefore", nonce,
+        tx_hash as "txHash", log_index as "logIndex", block_number as "blockNumber", block_hash as "blockHash"
       from ${halves(sql)} h
-      where payment_id = ${paymentId}`,
-    readPayout(sql, paymentId),
+      where payment_id in ${sql(paymentIds)}`,
+    readPayouts(sql, paymentIds),
   ])
-  const provider = found.find(({ half }) => half === 0)
-  const fee = found.find(({ half }) => half === 1) ?? null
-  if (row === undefined || provider === undefined) return undefined
-
-  const isExpired = Number(row.validBefore) * 1000 <= now.getTime()
-  const status = paymentStatus({
-    provider: provider.state,
-    fee: fee?.state ?? null,
-    isSettling: row.isSettling,
-    attempts: row.attempts,
-    isFailed: row.failedAt !== null || isExpired,
-    isVoided: row.voidedAt !== null,
-  })
-  return { ...row, provider, fee, status, payout: payout ?? null }
+  const halvesOf = Map.groupBy(found, ({ paymentId }) => paymentId)
+  const payoutOf = new Map(payouts.map(({ paymentId, ...payout }) => [paymentId, payout]))
+  return new Map(
+    rows.flatMap((row) => {
+      const own = halvesOf.get(row.paymentId) ?? []
+      const provider = own.find(({ half }) => half === 0)
+      const fee = own.find(({ half }) => half === 1) ?? null
+      if (provider === undefined) return []
+      const isExpired = Number(row.validBefore) * 1000 <= now.getTime()
+      const status = paymentStatus({
+        provider: provider.state,
+        fee: fee?.state ?? null,
+        isSettling: row.isSettling,
+        attempts: row.attempts,
+        isFailed: row.failedAt !== null || isExpired,
+        isVoided: row.voidedAt !== null,
+      })
+      return [[row.paymentId, { ...row, provider, fee, status, payout: payoutOf.get(row.paymentId) ?? null }]]
+    }),
+  )
 }
 
-export function readPayout(sql: Database, paymentId: string): Promise<Payout[]> {
-  return sql<Payout[]>`
-    select o.tx_hash as "txHash", o.block_number as "blockNumber", o.block_time as "blockTime",
+function readPayouts(
+  sql: Database,
+  paymentIds: readonly string[],
+): Promise<(Payout & { paymentId: string })[]> {
+  return sql<(Payout & { paymentId: string })[]>`
+    select p.id as "paymentId", o.tx_hash as "txHash", o.block_number as "blockNumber", o.block_time as "blockTime",
       o.is_platform_paid as "isPlatformPaid"
-    from payment p cross join lateral ${payoutOf(sql)} o
-    where p.id = ${paymentId}`
+    from payment p cross join lateral ${payoutOfPayment(sql)} o
+    where p.id in ${sql(paymentIds)} and p.splitter is not null`
+}
+
+export async function readPayout(sql: Database, paymentId: string): Promise<Payout | null> {
+  return (await readPayouts(sql, [paymentId]))[0] ?? null
 }
 
 export type VoidOutcome = 'voided' | 'unknown' | 'forbidden' | 'claimed'

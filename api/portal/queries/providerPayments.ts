@@ -39,7 +39,7 @@ export type ProviderPayment = {
   voidedAt: Date | null
 }
 
-/** Where a page ended: newest first. */
+/** Where a page ended. */
 export type PaymentPosition = { acceptedAt: Date; paymentId: string }
 
 export type PaymentFilters = {
@@ -55,6 +55,8 @@ export type PaymentFilters = {
   txHash?: Hex | undefined
   after: PaymentPosition | null
   limit: number
+  /** Default: the newest first. */
+  oldestFirst?: boolean
   /** Decides whether an authorization that nobody used has run out. */
   now: Date
 }
@@ -77,13 +79,14 @@ type Row = Omit<ProviderPayment, 'status'> & {
 const rowsLookedAt = 5_000
 
 /**
- * A provider's payments, newest first.
+ * A provider's payments, newest or oldest first.
  *
  * A status is the chain's business and stands in no column. So the filter takes what could have it, by an index, and
  * then asks what each of them is; rows that turn out otherwise are bounded a page.
  */
 export async function findProviderPayments(sql: Database, filters: PaymentFilters): Promise<PaymentPage> {
   const { status, limit } = filters
+  const inOrder = filters.oldestFirst ? (a: Row, b: Row) => newestFirst(b, a) : newestFirst
   const payments: ProviderPayment[] = []
   let { after } = filters
   let chunk = limit + 1
@@ -95,9 +98,9 @@ export async function findProviderPayments(sql: Database, filters: PaymentFilter
     const end = found
       .map((rows) => rows.find((row) => row.isLast))
       .filter((row) => row !== undefined)
-      .sort(newestFirst)[0]
-    for (const row of found.flat().sort(newestFirst)) {
-      if (end && newestFirst(row, end) > 0) break
+      .sort(inOrder)[0]
+    for (const row of found.flat().sort(inOrder)) {
+      if (end && inOrder(row, end) > 0) break
       const payment = toPayment(row, filters.now)
       if (status !== undefined && payment.status !== status) continue
       if (payments.length === limit) return { payments, next: positionOf(payments) }
@@ -193,13 +196,15 @@ async function readPayments(
   filters: PaymentFilters,
   { candidates, seen, limit }: Search,
 ): Promise<Row[]> {
-  const { providerId, endpointId, chainId, payer, from, to, txHash, after } = filters
+  const { providerId, endpointId, chainId, payer, from, to, txHash, after, oldestFirst = false } = filters
+  const order = oldestFirst ? sql`p.accepted_at, p.id` : sql`p.accepted_at desc, p.id desc`
+  const isAfter = oldestFirst ? sql`>` : sql`<`
   return sql<Row[]>`
     with page as materialized (
       select id, request_id, source, endpoint_id, chain_id, payer, payee, fee_recipient, splitter, provider_amount, fee_amount,
         tier, resource,
         accepted_at, attempts, next_attempt_at, failure_code, failed_at, voided_at, valid_before, concluded_at,
-        row_number() over (order by p.accepted_at desc, p.id desc) = ${limit} as is_last
+        row_number() over (order by ${order}) = ${limit} as is_last
       from payment p
       where p.provider_id = ${providerId} and ${candidates}
         ${endpointId === undefined ? sql`` : sql`and p.endpoint_id = ${endpointId}`}
@@ -208,8 +213,8 @@ async function readPayments(
         ${from === undefined ? sql`` : sql`and p.accepted_at >= ${from}`}
         ${to === undefined ? sql`` : sql`and p.accepted_at < ${to}`}
         ${txHash === undefined ? sql`` : sql`and p.id in ${paymentsOf(sql, providerId, txHash)}`}
-        ${after === null ? sql`` : sql`and (p.accepted_at, p.id) < (${after.acceptedAt}, ${after.paymentId})`}
-      order by p.accepted_at desc, p.id desc
+        ${after === null ? sql`` : sql`and (p.accepted_at, p.id) ${isAfter} (${after.acceptedAt}, ${after.paymentId})`}
+      order by ${order}
       limit ${limit}
     )
     select p.id as "paymentId", p.request_id as "requestId", p.source, p.endpoint_id as "endpointId", p.chain_id as "chainId",
@@ -228,7 +233,7 @@ async function readPayments(
     cross join lateral ${bothHalves(sql)} half
     left join lateral ${payoutOf(sql)} payout on true
     where p.is_last or (${seen})
-    order by p.accepted_at desc, p.id desc`
+    order by ${order}`
 }
 
 /** The payments that a transaction moved a half of: by the index, and by what was sent straight to USDC. */
