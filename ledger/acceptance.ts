@@ -1,3 +1,4 @@
+import type { PayerState } from '#chain/chainReads'
 import { failedDependency, isRowFault } from '#process/dependencies'
 import { createGroupCommit } from '#process/groupCommit'
 import { formatUsdc } from '#protocol/amount'
@@ -14,10 +15,15 @@ const groupsInFlight = 3
 /**
  * Stores a candidate and reserves its payer's balance for it.
  *
+ * @param state what the chain just said of the payer, where it was asked: then its balance isn't read again.
  * @throws {BaseError} `payer_in_debt`, `payer_quarantined`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or `payer_limit_exceeded`;
  * `index_behind` where the index can't tell.
  */
-export type Accept = (candidate: Candidate, payers: Payers) => Promise<Exclude<Verdict, 'over_limit'>>
+export type Accept = (
+  candidate: Candidate,
+  payers: Payers,
+  state?: PayerState,
+) => Promise<Exclude<Verdict, 'over_limit'>>
 
 export function createAccept(database: Database): Accept {
   const acceptance = createGroupCommit<Candidate, Verdict>({
@@ -43,15 +49,15 @@ export function createAccept(database: Database): Accept {
     }
   }
 
-  return async (candidate, payers) => {
+  return async (candidate, payers, state) => {
     const needed = candidate.providerAmount + candidate.feeAmount
-    let allowance = await payers.allowance(candidate.payer)
+    let allowance = await payers.allowance(candidate.payer, state)
     // What can't fit is refused without a write; whether what fits still does is for the database to say.
     if (covers(allowance, needed)) {
       const verdict = await submit({ ...candidate, limit: allowance.limit })
       if (verdict !== 'over_limit') return verdict
     }
-    allowance = await payers.freshAllowance(candidate.payer)
+    allowance = await payers.freshAllowance(candidate.payer, state)
     if (!covers(allowance, needed)) throw refusalFor(allowance, needed)
     const verdict = await submit({ ...candidate, limit: allowance.limit })
     if (verdict === 'over_limit') throw refusalFor(allowance, needed)

@@ -15,8 +15,8 @@ export type SignatureCheckOptions = {
 export type SignatureCheck = {
   /** Whether the payer has code. */
   hasCode: boolean
-  /** What the chain says of the nonces; undefined where that was not asked for. */
-  nonces: PayerState | undefined
+  /** What the chain says of the payer and these nonces; undefined where that was not asked for. */
+  state: PayerState | undefined
 }
 
 /**
@@ -35,20 +35,21 @@ export async function checkSignatures(
   const all = authorizations.filter((one) => one !== undefined)
   const unsigned = (await payerSignatures(served.domainSeparator, all)).indexOf(false)
   const isSigned = unsigned < 0
-  const readNonces = () =>
+  const readState = () =>
     asksNonces ? reads.read({ payer, nonces: second ? [nonce, second.nonce] : [nonce] }) : undefined
   // Balance and code are asked for only where the payer itself wants something.
-  const [allowance, nonces] = isSigned ? await Promise.all([payers.allowance(payer), readNonces()]) : []
-  if (allowance?.hasCode ?? (await payers.hasCode(payer))) {
+  const state = isSigned ? await readState() : undefined
+  const known = state ?? (isSigned ? await payers.allowance(payer) : undefined)
+  if (known?.hasCode ?? (await payers.hasCode(payer))) {
     const answers = await Promise.all(all.map((one) => isSignedByContract(served, one, contractTimeoutMs)))
     if (answers.includes(false)) throw badSignature(answers.indexOf(false), 'its contract says no (ERC-1271)')
-    return { hasCode: true, nonces: nonces ?? (await readNonces()) }
+    return { hasCode: true, state: state ?? (await readState()) }
   }
   if (!isSigned) {
     const expected = `expected 65 bytes with a low s that recover to ${payer} on ${served.network.name}`
     throw badSignature(unsigned, expected)
   }
-  return { hasCode: false, nonces }
+  return { hasCode: false, state }
 }
 
 function badSignature(index: number, reason: string): BaseError {

@@ -77,12 +77,20 @@ export async function settleReserved(
 /**
  * Deletes reservations that lapsed: authorization and balance are free again.
  *
+ * `payer.accepted_total` keeps them, like voided payments: a payer may have used a reserved authorization itself, and were
+ * that subtracted, a limit that is remembered would allow it once more.
+ *
  * @returns how many.
  */
 export async function releaseReservations(sql: Queryable, now: Date, payer?: Address): Promise<number> {
-  const [row] = await sql<[{ released: bigint }]>`
-    select release_reservations(${now}, ${payer ?? null}) as released`
-  return Number(row.released)
+  const { count } = await sql`
+    with lapsed as (
+      select payment_id from facilitation
+      where reserved_until < ${now} ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
+      for update skip locked
+    )
+    delete from payment where id in (select payment_id from lapsed)`
+  return count
 }
 
 /** How far the settlement of a payment has come. */

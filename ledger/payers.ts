@@ -49,15 +49,19 @@ export type Allowance = {
   hasCode: boolean | undefined
 }
 
+/** What a payer owes as of a block, and what the chain says of it there; undefined where balances don't count. */
+type Standing = { exposure: Exposure; state: PayerState | undefined }
+
 /** What is known about the payers of one network, cached. */
 export type Payers = {
   /** Whether the account has code (a contract wallet, or an EIP-7702 delegation), as of the last minute. */
   hasCode(payer: Address): Promise<boolean>
-  allowance(payer: Address): Allowance | Promise<Allowance>
+  /** @param state what the chain just said of the payer: its balance counts where it is lower than the one remembered. */
+  allowance(payer: Address, state?: PayerState): Promise<Allowance>
   /** Whether `allowance` would answer without asking the chain. */
   isCached(payer: Address): boolean
   /** The allowance as of now, where the cached one did not suffice. */
-  freshAllowance(payer: Address): Allowance | Promise<Allowance>
+  freshAllowance(payer: Address, state?: PayerState): Promise<Allowance>
   /** Forgets the payer's allowance: something of it was voided here. */
   forget(payer: Address): void
 }
@@ -90,10 +94,10 @@ export function createPayers(served: ServedNetwork, reads: ChainReads, options: 
     isItemFault: () => false,
   })
 
-  async function readAllowance(payer: Address): Promise<Allowance> {
-    const state = checkBalance ? await reads.read({ payer }) : undefined
+  async function readStanding(payer: Address, seen?: PayerState): Promise<Standing> {
+    const state = checkBalance ? (seen ?? (await reads.read({ payer }))) : undefined
     const block = state?.blockNumber ?? (await served.client.getBlockNumber())
-    return toAllowance(await exposures.submit({ payer, block }), state, caps)
+    return { exposure: await exposures.submit({ payer, block }), state }
   }
 
   const codes = createCache<Address, boolean>({
@@ -104,8 +108,8 @@ export function createPayers(served: ServedNetwork, reads: ChainReads, options: 
     now,
   })
 
-  const allowances = createCache<Address, Allowance>({
-    load: readAllowance,
+  const standings = createCache<Address, Standing>({
+    load: readStanding,
     ttlMs: options.balanceTtlMs,
     refreshAfterMs: options.balanceTtlMs / 2,
     max: maxPayers,
@@ -114,14 +118,31 @@ export function createPayers(served: ServedNetwork, reads: ChainReads, options: 
 
   return {
     hasCode: async (payer) => codes.get(payer),
-    allowance: (payer) => allowances.get(payer),
-    isCached: (payer) => allowances.has(payer),
-    freshAllowance: (payer) => allowances.refresh(payer, minRefreshMs),
-    forget: (payer) => allowances.delete(payer),
+    allowance: async (payer, state) =>
+      toAllowance(await standings.get(payer, (one) => readStanding(one, state)), state, caps),
+    isCached: (payer) => standings.has(payer),
+    freshAllowance: async (payer, state) =>
+      toAllowance(
+        await standings.refresh(payer, minRefreshMs, (one) => readStanding(one, state)),
+        state,
+        caps,
+      ),
+    forget: (payer) => standings.delete(payer),
   }
 }
 
-function toAllowance(exposure: Exposure, state: PayerState | undefined, caps: PayerCaps): Allowance {
+/**
+ * What a payer owes beside a state of the chain since when it owes that.
+ *
+ * Two balances hold, the one of then and the latest: what settled in between lowered the latest, and counts as owed still; a
+ * reorg raises it, and of what was taken for settled the balance of then knows. So the lower one never allows too much.
+ */
+function toAllowance(
+  { exposure, state: earlier }: Standing,
+  latest: PayerState | undefined,
+  caps: PayerCaps,
+): Allowance {
+  const state = lower(earlier, latest)
   const { acceptedTotal, unsettled, debt, everSettled, isIndexed, isQuarantined } = exposure
   const cap = everSettled ? caps.payer : (caps.newPayer ?? caps.payer)
   const balance = state?.balance ?? null
@@ -133,6 +154,12 @@ function toAllowance(exposure: Exposure, state: PayerState | undefined, caps: Pa
     hasCode: state?.hasCode,
     blockedBy: blockOf(state, isQuarantined),
   }
+}
+
+/** The latest state, with the lower balance of both. */
+function lower(earlier: PayerState | undefined, latest: PayerState | undefined): PayerState | undefined {
+  if (earlier === undefined || latest === undefined) return earlier
+  return { ...latest, balance: earlier.balance < latest.balance ? earlier.balance : latest.balance }
 }
 
 function blockOf(state: PayerState | undefined, isQuarantined: boolean): Allowance['blockedBy'] {

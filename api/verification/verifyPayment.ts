@@ -95,6 +95,8 @@ type Checked = {
   /** Who is paid by one authorization for both parts; null: each part has its own. */
   splitter: Address | null
   payerHasCode: boolean
+  /** What the chain said of the payer, where it was asked. */
+  state: PayerState | undefined
   /** See {@link requireUnused}. */
   acceptedBlocks: (bigint | null)[]
   acceptedAt: number
@@ -135,10 +137,10 @@ async function check(
   // A bound nonce can stand for no other payment, so that it is unused matters only as much as that the balance is
   // there: it is asked about as often.
   const asksNonces = isBound.includes(false) || !network.payers.isCached(first.from)
-  const { hasCode, nonces } = await checkSignatures(presented, network, { ...context, asksNonces })
+  const { hasCode, state } = await checkSignatures(presented, network, { ...context, asksNonces })
   context.countPayer(first.from)
-  const acceptedBlocks = requireUnused(presented, isBound, nonces)
-  return { terms, network, offer, splitter, payerHasCode: hasCode, acceptedBlocks, acceptedAt }
+  const acceptedBlocks = requireUnused(presented, isBound, state)
+  return { terms, network, offer, splitter, payerHasCode: hasCode, state, acceptedBlocks, acceptedAt }
 }
 
 /** Signs the receipt and stores the payment, unless its authorizations or its balance are another's already. */
@@ -146,7 +148,7 @@ async function reserve(
   context: Context,
   request: VerifyRequest,
   presented: Presented,
-  { terms, network, offer, splitter, payerHasCode, acceptedBlocks, acceptedAt }: Checked,
+  { terms, network, offer, splitter, payerHasCode, state, acceptedBlocks, acceptedAt }: Checked,
 ): Promise<Accepted> {
   const { database, feeSchedule, issuer, providerCap, receiptKeys, accept } = context
   const { served, payers } = network
@@ -197,6 +199,7 @@ async function reserve(
       limit: null,
     },
     payers,
+    state,
   )
   if (verdict === 'accepted') {
     providerCap.add(request.providerId, served.network.testnet, total)

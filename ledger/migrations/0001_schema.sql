@@ -105,7 +105,7 @@ create table payer (
   chain_id integer not null,
   token address not null,
   address address not null,
-  accepted_total numeric(78, 0) not null default 0, -- of all its payments ever, both halves; only lapsed reservations leave it
+  accepted_total numeric(78, 0) not null default 0, -- of all its payments ever, both halves
   -- Transactions in which a payment of its failed that its simulation had let pass (ledger/quarantine.ts).
   mined_failures smallint not null default 0,
   first_seen_at timestamptz not null default now(),
@@ -957,30 +957,3 @@ begin
 end
 $$;
 
--- Deletes reservations that lapsed, as if they had never been. Payers are locked first, as by accept_payments.
-create function release_reservations(before timestamptz, of_payer text default null) returns bigint language plpgsql as $$
-declare
-  released bigint;
-begin
-  perform from payer
-    where (chain_id, token, address) in (
-      select p.chain_id, p.token, p.payer from facilitation f join payment p on p.id = f.payment_id
-      where f.reserved_until < before and (of_payer is null or f.payer = of_payer)
-    )
-    order by chain_id, token, address for update;
-  with lapsed as (
-    select payment_id from facilitation
-    where reserved_until < before and (of_payer is null or payer = of_payer)
-    for update skip locked
-  ), deleted as (
-    delete from payment where id in (select payment_id from lapsed)
-    returning chain_id, token, payer, provider_amount
-  ), subtracted as (
-    update payer p set accepted_total = p.accepted_total - d.total
-    from (select chain_id, token, payer, sum(provider_amount) as total from deleted group by 1, 2, 3) d
-    where p.chain_id = d.chain_id and p.token = d.token and p.address = d.payer
-  )
-  select count(*) into released from deleted;
-  return released;
-end
-$$;

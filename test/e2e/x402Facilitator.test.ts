@@ -4,7 +4,9 @@ import { findProviderPayments } from '#api/portal/queries/providerPayments'
 import type { Keeper } from '#keeper/keeper'
 import { releaseReservations } from '#ledger/facilitations'
 import { encodePayload } from '#protocol/payload'
+import { untilIndexed } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
+import { settle } from '../support/paidReceipts.ts'
 import { until } from '../support/until.ts'
 import { randomHex, sendDirectly } from '../support/usdc.ts'
 import { ask, signPayment } from '../support/x402.ts'
@@ -96,8 +98,31 @@ describe('POST /verify', () => {
         return row.over
       })
     }
+  })
+
+  test('behavior: money that left the wallet buys nothing any more, however it left', async () => {
+    const verify = async ({ body }: Awaited<ReturnType<typeof pay>>) =>
+      (await ask(keeper, '/verify', { body, key })).body
+    const short = { isValid: false, invalidReason: 'insufficient_funds' }
+    const buyer = await oneBuyer(30_000n)
+    const [used, second, third] = [await pay(buyer), await pay(buyer), await pay(buyer)]
+    expect(await verify(used)).toMatchObject({ isValid: true })
+    await sendDirectly(stack, (await pay(buyer, { value: 10_000n })).authorization)
+    await settle(stack.chain, [{ authorization: used.authorization }])
+    await untilIndexed(stack)
+    expect(await verify(second)).toMatchObject({ isValid: true })
+    // The reservation that its buyer used lapses: what it was for is gone all the same.
+    await stack.database`
+      update facilitation set reserved_until = now() - interval '1 second'
+      where payment_id = (select payment_id from signed_authorization where nonce = ${used.authorization.nonce})`
     await releaseReservations(stack.database, new Date())
-    expect(await acceptedOf(buyer)).toBe(0n)
+    expect(await verify(third)).toMatchObject(short)
+    expect(await acceptedOf(buyer)).toBe(20_000n)
+
+    const rich = await oneBuyer(1_000_000n)
+    expect(await verify(await pay(rich))).toMatchObject({ isValid: true })
+    await sendDirectly(stack, (await pay(rich, { value: 990_000n })).authorization)
+    expect(await verify(await pay(rich))).toMatchObject(short)
   })
 
   test('error: what is wrong with a payment gets the standard’s word for it, and HTTP 200', async () => {

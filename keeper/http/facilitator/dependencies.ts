@@ -18,8 +18,8 @@ const defaultFacilitatorSettings: FacilitatorSettings = {
   budgets: { keyed: 5_000_000n, keyless: 1_000_000n },
 }
 
-/** The nonce of each payment is asked about anyway: its payer's balance comes with the same call. */
-const balanceTtlMs = 1_000
+/** What payers owe. Their balances aren't relied on for so long: one comes with each nonce that is asked about. */
+const standingTtlMs = 30_000
 const contractTimeoutMs = 2_000
 
 export type FacilitatorOptions = {
@@ -58,7 +58,12 @@ export function createFacilitatorDependencies(
     networks: new Map(
       networks.map((served) => {
         const reads = createChainReads(served)
-        const options = { database, checkBalance: true, caps: { payer: null, newPayer: null }, balanceTtlMs }
+        const options = {
+          database,
+          checkBalance: true,
+          caps: { payer: null, newPayer: null },
+          balanceTtlMs: standingTtlMs,
+        }
         const payers = createPayers(served, reads, { ...options, now: clock })
         return [served.network.chainId, { served, reads, payers }]
       }),

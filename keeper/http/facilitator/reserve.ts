@@ -4,7 +4,7 @@ import type { PayerSignatures } from '#chain/payerSignatures'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { createAccept } from '#ledger/acceptance'
 import type { Facilitation } from '#ledger/acceptPayments'
-import { checkSignatures } from '#ledger/checkSignatures'
+import { checkSignatures, type SignatureCheck } from '#ledger/checkSignatures'
 import type { Database } from '#ledger/database'
 import { findByPaymentIdentifier, findFacilitated, releaseReservations } from '#ledger/facilitations'
 import { newId } from '#ledger/identifiers'
@@ -69,7 +69,7 @@ export async function reserve(
   const { served, authorization, resource, paymentIdentifier } = request
   const network = context.networks.get(served.network.chainId)
   if (!network) throw new Error(`${served.network.name} is served without its payers`)
-  const { hasCode, acceptedBlock } = await checkChain(context, network, request, caller)
+  const { hasCode, state } = await checkChain(context, network, request, caller)
   const { providerId } = caller
   await context.gasBudget.require(served, providerId)
   const { from, to, value, validBefore } = authorization
@@ -97,7 +97,7 @@ export async function reserve(
     providerAmount: value,
     feeAmount: 0n,
     splitter: null,
-    authorizations: [{ ...authorization, recipient: to, acceptedBlock }] as [
+    authorizations: [{ ...authorization, recipient: to, acceptedBlock: state?.blockNumber ?? null }] as [
       Omit<typeof authorization, 'from' | 'to'> & { recipient: Address; acceptedBlock: bigint | null },
     ],
     price: value,
@@ -112,7 +112,7 @@ export async function reserve(
     facilitation,
     limit: null,
   }
-  const accept = () => context.accept(candidate, network.payers)
+  const accept = () => context.accept(candidate, network.payers, state)
   let verdict = await accept().catch(async (error: unknown) => {
     const isShort = error instanceof BaseError && error.code === 'insufficient_balance'
     if (!isShort || (await releaseReservations(context.sql, context.now(), from)) === 0) throw error
@@ -158,26 +158,26 @@ function checkTerms(
     )
 }
 
-/** Signature and nonce, by the chain where only it knows. */
+/** Signature and nonce, by the chain where only it knows. What it says of the payer's balance comes with the nonce. */
 async function checkChain(
   { payerSignatures, contractTimeoutMs }: ReserveContext,
   network: FacilitatorNetwork,
   { authorization, served }: FacilitatorRequest,
   { providerId }: FacilitatorCaller,
-): Promise<{ hasCode: boolean; acceptedBlock: bigint | null }> {
+): Promise<SignatureCheck> {
   if (providerId === null) {
     // Junk of strangers doesn't reach the chain.
     const [isSigned] = await payerSignatures(served.domainSeparator, [authorization])
     if (!isSigned) throw new InvalidPayment(reasonOf('invalid_signature'), 'the payer did not sign this')
   }
-  const { hasCode, nonces } = await checkSignatures([authorization], network, {
+  const check = await checkSignatures([authorization], network, {
     ...{ payerSignatures, contractTimeoutMs, asksNonces: true },
   })
-  if (hasCode && providerId === null)
+  if (check.hasCode && providerId === null)
     throw new InvalidPayment(reasonOf('invalid_signature'), 'payers with code need an API key of the seller')
-  if (nonces?.isUsed[0])
+  if (check.state?.isUsed[0])
     throw new InvalidPayment(reasonOf('authorization_used'), 'the nonce was used or cancelled on chain')
-  return { hasCode, acceptedBlock: nonces?.blockNumber ?? null }
+  return check
 }
 
 /** The payment identifier stands for another payment: HTTP 409. */
