@@ -45,6 +45,17 @@ test('behavior: while a macaroon secret rotates, challenges of both are paid, an
   expect(await verdict(rotated, body)).toEqual([200, undefined])
 })
 
+test('args: MACAROON_NOT_BEFORE: what was minted before the restore is refused, as nothing tells whether it was served', async () => {
+  const before = await newBody()
+  const seconds = Math.floor(Date.now() / 1000)
+  expect(await verdict(gateway.another({ macaroonNotBefore: seconds + 60 }), before)).toEqual([
+    402,
+    'macaroon_invalid',
+  ])
+  const { mintedAt } = parseMacaroon(before.macaroon).terms
+  expect(await verdict(gateway.another({ macaroonNotBefore: mintedAt }), before)).toEqual([200, undefined])
+})
+
 test('error: a macaroon of another network, under the same secret', async () => {
   const body = await newBody()
   const [secret] = gateway.settings.macaroonSecrets

@@ -8,6 +8,7 @@ import { adminAccountIndex, devAccount } from '../../scripts/chain/accounts.ts'
 import { runCli } from '../../test/support/cli.ts'
 import {
   call,
+  fetchChallenge,
   openShop,
   type Shop,
   settleDirectly,
@@ -112,6 +113,9 @@ describe('before the service', () => {
       { nonce: randomHex(32) },
       { nonce: randomHex(32) },
     ])
+    // Whether the payee can be paid is known since the challenge.
+    await fetchChallenge(app, shop)
+    calls.length = 0
     expect(await outcome(random, app)).toBe('verified')
     expect(calls).toEqual(['getBlockNumber', 'readContract'])
     // What is cached is not asked for again for nonces that can stand for nothing else.
@@ -126,6 +130,34 @@ describe('before the service', () => {
     const answer = await verify(body, fresh())
     expect([answer.status, answer.body.code]).toEqual([402, 'payer_blacklisted'])
     await administer('unBlacklist', payer.address)
+    expect(await outcome(body, fresh())).toBe('verified')
+  })
+
+  test('behavior: a provider that USDC has blacklisted is registered, challenged for and paid no more, until it is not', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const body = await signedBody(gateway, shop, payer)
+    const { providerId, endpointId, key, wallet } = shop
+    const register = (app: App) =>
+      call(app, 'POST', `/providers/${providerId}/wallets`, {
+        key,
+        json: { network: 'localhost', address: wallet },
+      })
+    const challenge = (app: App) => call(app, 'POST', '/challenge', { json: { providerId, endpointId } })
+    const payee_refused = [422, 'payee_refused']
+    await administer('blacklist', wallet)
+    try {
+      for (const ask of [register, challenge, (app: App) => verify(body, app)]) {
+        const { status, body: problem } = await ask(fresh())
+        expect([status, problem.code]).toEqual(payee_refused)
+      }
+      // Nothing of the buyer was taken or kept.
+      expect(
+        await gateway.database`select from payment where payer = ${payer.address.toLowerCase()}`,
+      ).toEqual([])
+    } finally {
+      await administer('unBlacklist', wallet)
+    }
+    expect((await challenge(fresh())).status).toBe(200)
     expect(await outcome(body, fresh())).toBe('verified')
   })
 

@@ -100,7 +100,6 @@ async function registeredTerms(
   if (payee === undefined) throw new Refusal('challenge_network_mismatch')
   const network = networks.get(payee.chainId)
   if (network === undefined) throw new Refusal('network_not_served')
-  await network.payees.requirePayable(payee.payTo)
   const price = choosePrice({
     asked,
     registered: offer.price,

@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto'
+import { decodeJwt } from 'jose'
 import type { Address } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { attenuateMacaroon } from '#protocol/macaroon'
+import { parsePayload } from '#protocol/payload'
 import {
   call,
   openShop,
@@ -210,6 +212,17 @@ describe('balance', () => {
     expect(codesOf(answers)).toEqual(['payer_limit_exceeded', 'verified', 'verified'])
   })
 
+  test('args: BALANCE_CHECK=off: nobody is asked for a balance, and the caps hold all the same', async () => {
+    const app = gateway.another({ checkBalance: false, payerCaps: { payer: 100_000n, newPayer: null } })
+    const payer = await gateway.buyer(0n)
+    const bodies = await Promise.all([1, 2, 3].map(() => signedBody(gateway, shop, payer)))
+    expect((await verify(bodies[0] as VerifyBody)).body.code).toBe('insufficient_balance')
+    const answers = await Promise.all(bodies.map((body) => verify(body, { app })))
+    expect(codesOf(answers)).toEqual(['payer_limit_exceeded', 'verified', 'verified'])
+    const unlimited = gateway.another({ checkBalance: false })
+    expect((await verify(await signedBody(gateway, shop, payer), { app: unlimited })).status).toBe(200)
+  })
+
   test('behavior: a cap on what is unsettled for a provider', async () => {
     const own = await openShop(gateway.app)
     const app = gateway.another({ providerCap: 100_000n })
@@ -310,6 +323,52 @@ describe('prices and keys', () => {
     const [payment] =
       await gateway.database`select price, tier, provider_amount from payment where id = ${body.paymentId ?? ''}`
     expect(payment).toEqual({ price: 50_000n, tier: 'micropayment', provider_amount: 60_000n })
+  })
+
+  test('args: FEE_SCHEDULE=flat: 2 % in challenge, signatures, receipt and view, whatever another process charges', async () => {
+    const app = gateway.another({ feeSchedule: 'flat' })
+    const payer = await gateway.buyer(1_000_000n)
+    const body = await signedBody({ ...gateway, app }, shop, payer)
+    expect(body.payloads.map((payload) => parsePayload(payload).value)).toEqual([49_000n, 1_000n])
+    const { body: paid } = await verify(body, { app })
+    expect(decodeJwt(paid.receipt ?? '')).toMatchObject({
+      ...{ totalUsdc: '50000', providerUsdc: '49000', platformUsdc: '1000' },
+      ...{ tier: 'micropayment', effectiveRate: '0.02' },
+    })
+    const { body: view } = await call(gateway.app, 'GET', `/payments/${paid.paymentId}`)
+    expect(view).toMatchObject({ providerUsdc: '49000', platformUsdc: '1000' })
+    // Terms hold as minted.
+    expect((await verify(await signedBody({ ...gateway, app }, shop, payer))).status).toBe(200)
+    expect((await verify(await signedBody(gateway, shop, payer), { app })).status).toBe(200)
+  })
+
+  test('args: MIN_PRICE_<NETWORK>: nothing cheaper is registered or challenged for; what was challenged is honoured', async () => {
+    const app = gateway.another({ minimumPrices: { localhost: 50_001n } })
+    const { providerId, endpointId, walletId, key } = shop
+    const refused = { status: 422, body: { code: 'price_below_minimum' } }
+    const register = (usdcPerUnit: string) =>
+      call(app, 'POST', `/providers/${providerId}/endpoints`, {
+        json: {
+          url: `https://dear.example/${usdcPerUnit}`,
+          method: 'GET',
+          pricing: { usdcPerUnit },
+          walletId,
+        },
+        key,
+      })
+    expect(await register('0.05')).toMatchObject(refused)
+    expect((await register('0.050001')).status).toBe(201)
+    const ask = (json: object, asker?: string) =>
+      call(app, 'POST', '/challenge', {
+        json: { providerId, endpointId, ...json },
+        ...(asker && { key: asker }),
+      })
+    expect(await ask({})).toMatchObject(refused)
+    // Not for the provider's own key either.
+    expect(await ask({ pricing: { usdcPerUnit: '0.05' } }, key)).toMatchObject(refused)
+    expect((await ask({ pricing: { usdcPerUnit: '0.050001' } })).status).toBe(200)
+    const body = await signedBody(gateway, shop, await gateway.buyer(50_000n))
+    expect((await verify(body, { app })).status).toBe(200)
   })
 
   test('behavior: a provider may demand its key for every verification', async () => {

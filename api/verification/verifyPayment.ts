@@ -137,7 +137,11 @@ async function check(
   // A bound nonce can stand for no other payment, so that it is unused matters only as much as that the balance is
   // there: it is asked about as often.
   const asksNonces = isBound.includes(false) || !network.payers.isCached(first.from)
-  const { hasCode, state } = await checkSignatures(presented, network, { ...context, asksNonces })
+  const [{ hasCode, state }] = await Promise.all([
+    checkSignatures(presented, network, { ...context, asksNonces }),
+    // It may have been blacklisted since the challenge: the payment would fail again and again, or stay in a splitter.
+    network.payees.requirePayable(terms.payTo),
+  ])
   context.countPayer(first.from)
   const acceptedBlocks = requireUnused(presented, isBound, state)
   return { terms, network, offer, splitter, payerHasCode: hasCode, state, acceptedBlocks, acceptedAt }

@@ -1,5 +1,6 @@
 import type { Address } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { readExposures } from '#ledger/exposure'
 import { whileRunning } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
@@ -8,7 +9,7 @@ import {
   startKeeperStack,
 } from '../support/keeperStack.ts'
 import { until } from '../support/until.ts'
-import { randomHex } from '../support/usdc.ts'
+import { randomHex, setBlacklisted } from '../support/usdc.ts'
 
 let stack: KeeperStack
 beforeAll(async () => {
@@ -117,6 +118,32 @@ describe('failures', () => {
       until('the retry settles it', () => stack.isSettled([bad])),
     )
     expect((await batchesOf([bad])).map((batch) => batch.trigger)).toEqual(['time', 'time'])
+  })
+
+  test('behavior: a provider that is blacklisted is tried again later; others are settled, and its buyer owes nothing', async () => {
+    const [blocked, other] = [randomHex(20), randomHex(20)]
+    const [buyer] = await stack.buyers(1, 10_000n)
+    if (!buyer) throw new Error('no buyer')
+    const acceptedAt = new Date(Date.now() - 60 * minute)
+    const bad = await stack.queue({ buyer, payee: blocked, price: 5_000n, acceptedAt })
+    const good = await stack.queue({ buyer, payee: other, price: 5_000n, acceptedAt })
+    await setBlacklisted(stack.chain, blocked, true)
+    await whileRunning(stack.keeper(), async () => {
+      await until('the other one is settled', () => stack.isSettled([good]))
+      await until('it failed', async () => (await paymentRow(bad)).attempts === 1)
+    })
+    expect(await paymentRow(bad)).toMatchObject({ failureCode: 'account_blacklisted', failedAt: null })
+    // Neither half moved: the fee isn't taken where the provider gets nothing.
+    expect(await stack.balanceOf(buyer.address)).toBe(5_000n)
+    const payer = buyer.address.toLowerCase() as Address
+    const now = { block: await stack.served.client.getBlockNumber(), now: Math.floor(Date.now() / 1000) }
+    const question = { payers: [payer], withHistory: false, ...now }
+    const exposures = await readExposures(stack.database, stack.served, question)
+    expect(exposures.get(payer)).toMatchObject({ debt: 0n, isQuarantined: false })
+    await setBlacklisted(stack.chain, blocked, false)
+    await whileRunning(stack.keeper({ now: later(2 * minute) }), () =>
+      until('the retry settles it', () => stack.isSettled([bad])),
+    )
   })
 
   test('behavior: the sixth failed attempt is the last; the provider hears of the third and of the end', async () => {
