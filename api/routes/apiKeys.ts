@@ -16,10 +16,10 @@ export const secretKey = z
   .openapi({ description: 'Shown this once; stored hashed', example: 'tk_…' })
 
 const newApiKey = z.object({ label: text(200).optional() }).openapi('NewApiKey')
-const apiKey = z
+export const apiKey = z
   .object({ keyId, label: z.string(), createdAt: isoTime, revokedAt: isoTime.nullable() })
   .openapi('ApiKey')
-const issuedApiKey = z
+export const issuedApiKey = z
   .object({ keyId, label: z.string(), createdAt: isoTime, apiKey: secretKey })
   .openapi('IssuedApiKey')
 

@@ -154,6 +154,7 @@ test('behavior: every route is in the document, and what needs no key is meant t
 
   const locked = protectedRoutes().map(({ method, path }) => `${method} ${path}`)
   expect(documented.filter((route) => !locked.includes(route)).sort()).toEqual([
+    'GET /',
     'GET /.well-known/did.json',
     'GET /.well-known/jwks.json',
     'GET /challenge',

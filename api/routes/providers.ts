@@ -47,7 +47,7 @@ export const provider = z
   })
   .openapi('Provider')
 
-const providerWithKey = provider.extend({ keyId, apiKey: secretKey }).openapi('ProviderWithKey')
+export const providerWithKey = provider.extend({ keyId, apiKey: secretKey }).openapi('ProviderWithKey')
 
 const createProvider = createRoute({
   tags,

@@ -9,7 +9,7 @@ import { cursor, cursorOut, defaultLimit, isoTime, limit, ofProvider } from '../
 
 const fields = z.record(z.string(), z.unknown())
 
-const registryChange = z
+export const registryChange = z
   .object({
     changedAt: isoTime,
     by: z.string().openapi({ description: "An API key's id, or `operator`", example: 'operator' }),

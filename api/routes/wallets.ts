@@ -33,7 +33,7 @@ import { toEndpoint } from './endpoints.ts'
 const owner = { ...ownersOnly, tags: ['Providers'] }
 
 const newWallet = z.object({ network: networkName, address }).openapi('NewWallet')
-const wallet = z
+export const wallet = z
   .object({
     walletId,
     providerId,

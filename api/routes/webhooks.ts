@@ -50,7 +50,7 @@ const newWebhook = z
   })
   .openapi('NewWebhook')
 
-const webhook = z
+export const webhook = z
   .object({
     webhookId,
     providerId,
@@ -65,7 +65,7 @@ const webhook = z
   })
   .openapi('Webhook')
 
-const webhookWithSecret = webhook
+export const webhookWithSecret = webhook
   .extend({
     secret: z
       .string()
@@ -91,7 +91,7 @@ const attempt = z
   })
   .openapi('WebhookAttempt')
 
-const delivery = z
+export const delivery = z
   .object({
     deliveryId,
     messageId: z.string().openapi({ description: 'The `webhook-id` header: the same for every sending' }),

@@ -1,5 +1,6 @@
 import { createWalletClient, http, parseAbi } from 'viem'
 import { openDatabase } from '#ledger/database'
+import { loopback, reservePort } from '#process/port'
 import { createClient } from '#sdk/client/createClient'
 import { devAccount, devPrivateKey } from '../../../scripts/chain/accounts.ts'
 import type { Stack } from '../../../scripts/stack/stack.ts'
@@ -9,6 +10,7 @@ import { tokenOf } from '../../support/usdc.ts'
 
 /** No trigger fires by itself but one that a test asks for. */
 export const patient = {
+  WEBHOOK_ALLOW_PRIVATE: 'true',
   TRIGGER_COUNT: '50',
   TRIGGER_AMOUNT_USDC: '1',
   TRIGGER_RAISED_AMOUNT_USDC: '2',
@@ -18,6 +20,8 @@ const eager = { ...patient, TRIGGER_TIME_SECONDS: '1' }
 
 export type Scene = {
   shop: Shop
+  /** Is told of everything, at a URL where nobody answers. */
+  webhookId: string
   settled: string[]
   /** Fails for want of a balance, and is tried again by itself. */
   retrying: string
@@ -42,6 +46,7 @@ type SceneOptions = {
 /** A provider's life in short, all of it real: paid through the SDK, settled by the keeper, read from the index. */
 export async function playScene(stack: Stack, { batches, waiting, days = 0 }: SceneOptions): Promise<Scene> {
   const shop = await openShop(stack, { usdcPerUnit: '0.012' })
+  const webhookId = await addWebhook(stack, shop)
   const sql = openDatabase({ url: stack.databaseUrl, max: 2, applicationName: 'scene' })
   try {
     // One mint at a time: they share an account.
@@ -85,6 +90,7 @@ export async function playScene(stack: Stack, { batches, waiting, days = 0 }: Sc
     const last = await pay(waiting)
     return {
       shop,
+      webhookId,
       settled,
       retrying,
       failed,
@@ -98,6 +104,18 @@ export async function playScene(stack: Stack, { batches, waiting, days = 0 }: Sc
   } finally {
     await sql.end()
   }
+}
+
+async function addWebhook(stack: Stack, { providerId, apiKey }: Shop): Promise<string> {
+  const response = await fetch(new URL(`/providers/${providerId}/webhooks`, stack.api.url), {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${apiKey}` },
+    body: JSON.stringify({
+      url: `http://${loopback}:${await reservePort()}/hook`,
+      description: 'Accounting',
+    }),
+  })
+  return ((await response.json()) as { webhookId: string }).webhookId
 }
 
 async function moveBack(sql: ReturnType<typeof openDatabase>, ids: string[], days: number): Promise<void> {

@@ -1,4 +1,5 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
+import type { Provider } from './answers.ts'
 import { GatewayError } from './gateway.ts'
 import { BatchPage } from './pages/Batch.tsx'
 import { BatchesPage } from './pages/Batches.tsx'
@@ -9,6 +10,13 @@ import { PaymentsPage } from './pages/Payments.tsx'
 import { QueuePage } from './pages/Queue.tsx'
 import { ReceiptCheckPage } from './pages/ReceiptCheck.tsx'
 import { SignInPage } from './pages/SignIn.tsx'
+import { EndpointsPage } from './pages/setup/Endpoints.tsx'
+import { HistoryPage } from './pages/setup/History.tsx'
+import { KeysPage } from './pages/setup/Keys.tsx'
+import { ProviderPage } from './pages/setup/Provider.tsx'
+import { WalletsPage } from './pages/setup/Wallets.tsx'
+import { WebhookPage } from './pages/setup/Webhook.tsx'
+import { WebhooksPage } from './pages/setup/Webhooks.tsx'
 import { Empty, useTitle } from './parts/View.tsx'
 import { href, type Route, useRoute } from './routing.ts'
 import { openSession, type Session, SessionContext, storedKey } from './session.ts'
@@ -19,13 +27,14 @@ const views: [name: string, title: string][] = [
   ['batches', 'Batches'],
   ['payments', 'Payments'],
   ['failures', 'Failures'],
+  ['setup', 'Setup'],
   ['receipt', 'Receipt check'],
 ]
 
 type SignIn =
   | { state: 'out'; reason?: string }
   | { state: 'opening' }
-  | { state: 'in'; session: Omit<Session, 'end'> }
+  | { state: 'in'; session: Omit<Session, 'end' | 'update'> }
 
 export function App() {
   const route = useRoute()
@@ -67,7 +76,14 @@ export function App() {
     main.current?.focus()
   }, [view])
 
-  const session = useMemo(() => (signIn.state === 'in' ? { ...signIn.session, end } : null), [signIn, end])
+  const update = useCallback((provider: Provider) => {
+    setSignIn((now) => (now.state === 'in' ? { ...now, session: { ...now.session, provider } } : now))
+  }, [])
+
+  const session = useMemo(
+    () => (signIn.state === 'in' ? { ...signIn.session, end, update } : null),
+    [signIn, end, update],
+  )
   const isPublic = route[0] === 'receipt'
   return (
     <SessionContext.Provider value={session}>
@@ -134,8 +150,29 @@ function View({ route: [name, first, second] }: { route: Route }) {
       return first ? <PaymentPage paymentId={first} /> : <PaymentsPage />
     case 'failures':
       return <FailuresPage />
+    case 'setup':
+      return <Setup page={first} id={second} />
     case 'receipt':
       return <ReceiptCheckPage receipt={first} />
+    default:
+      return <Unknown />
+  }
+}
+
+function Setup({ page = 'endpoints', id }: { page: string | undefined; id: string | undefined }) {
+  switch (page) {
+    case 'endpoints':
+      return <EndpointsPage />
+    case 'wallets':
+      return <WalletsPage />
+    case 'keys':
+      return <KeysPage />
+    case 'webhooks':
+      return id ? <WebhookPage webhookId={id} /> : <WebhooksPage />
+    case 'provider':
+      return <ProviderPage />
+    case 'history':
+      return <HistoryPage />
     default:
       return <Unknown />
   }

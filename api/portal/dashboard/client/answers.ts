@@ -1,21 +1,39 @@
 import type { z } from '@hono/zod-openapi'
+import type { apiKey, issuedApiKey } from '../../../routes/apiKeys.ts'
 import type { endpointList } from '../../../routes/endpoints.ts'
 import type { failures } from '../../../routes/failures.ts'
+import type { home } from '../../../routes/home.ts'
 import type { payment } from '../../../routes/payments.ts'
 import type { providerBatches } from '../../../routes/providerBatches.ts'
 import type { providerPayments } from '../../../routes/providerPayments.ts'
-import type { provider } from '../../../routes/providers.ts'
+import type { provider, providerWithKey } from '../../../routes/providers.ts'
 import type { queue } from '../../../routes/queue.ts'
 import type { jwks, receipt } from '../../../routes/receipts.ts'
+import type { registryChange } from '../../../routes/registryChanges.ts'
 import type { revenue } from '../../../routes/revenue.ts'
 import type { settlementBatches } from '../../../routes/settlementBatches.ts'
 import type { timeline } from '../../../routes/timeline.ts'
 import type { usage } from '../../../routes/usage.ts'
+import type { wallet } from '../../../routes/wallets.ts'
+import type { delivery, webhook, webhookWithSecret } from '../../../routes/webhooks.ts'
 
 /* What the gateway answers, as its own schemas say. */
 
 export type Provider = z.infer<typeof provider>
 export type EndpointList = z.infer<typeof endpointList>
+export type Endpoint = EndpointList['endpoints'][number]
+export type Wallet = z.infer<typeof wallet>
+export type WalletList = { wallets: Wallet[] }
+export type ApiKey = z.infer<typeof apiKey>
+export type IssuedApiKey = z.infer<typeof issuedApiKey>
+export type Webhook = z.infer<typeof webhook>
+export type WebhookWithSecret = z.infer<typeof webhookWithSecret>
+export type Delivery = z.infer<typeof delivery>
+export type Deliveries = { deliveries: Delivery[]; cursor: string | null }
+export type RegistryChange = z.infer<typeof registryChange>
+export type RegistryChanges = { changes: RegistryChange[]; cursor: string | null }
+export type ProviderWithKey = z.infer<typeof providerWithKey>
+export type Home = z.infer<typeof home>
 export type Payment = z.infer<typeof payment>
 export type Receipt = z.infer<typeof receipt>
 export type Jwks = z.infer<typeof jwks>

@@ -3,31 +3,42 @@ export class GatewayError extends Error {
   override readonly name = 'GatewayError'
   readonly status: number
   readonly code: string
+  /** What the gateway says about single fields of the request. */
+  readonly fields: readonly { field: string; message: string }[]
 
-  constructor(status: number, code: string, message: string) {
+  constructor(status: number, code: string, message: string, fields: GatewayError['fields'] = []) {
     super(message)
     this.status = status
     this.code = code
+    this.fields = fields
   }
 }
 
 export type Gateway = {
   get: <T>(path: string, signal?: AbortSignal) => Promise<T>
-  post: <T>(path: string) => Promise<T>
+  post: <T>(path: string, body?: object, headers?: Record<string, string>) => Promise<T>
+  /** @param version the one that was seen, for what has versions */
+  patch: <T>(path: string, body: object, version?: number) => Promise<T>
+  delete: (path: string) => Promise<void>
 }
 
 const timeoutMs = 15_000
 
 /** The gateway that served this page, asked with an API key or without. Paths have no slash at the start. */
 export function createGateway(key?: string): Gateway {
-  async function ask<T>(method: string, path: string, signal?: AbortSignal): Promise<T> {
+  async function ask<T>(method: string, path: string, { signal, body, headers }: Asked = {}): Promise<T> {
     const deadline = AbortSignal.timeout(timeoutMs)
     let response: Response
     try {
       // The page is at …/dashboard/ and the api one level up, whatever prefix a proxy adds.
       response = await fetch(new URL(`../${path}`, document.baseURI), {
         method,
-        headers: key === undefined ? {} : { authorization: `Bearer ${key}` },
+        headers: {
+          ...(key !== undefined && { authorization: `Bearer ${key}` }),
+          ...(body !== undefined && { 'content-type': 'application/json' }),
+          ...headers,
+        },
+        ...(body !== undefined && { body: JSON.stringify(body) }),
         signal: signal ? AbortSignal.any([signal, deadline]) : deadline,
         cache: 'no-store',
       })
@@ -35,19 +46,40 @@ export function createGateway(key?: string): Gateway {
       if (signal?.aborted) throw error
       throw new GatewayError(0, 'unreachable', 'The gateway does not answer.')
     }
-    const body: unknown = await response.json().catch(() => undefined)
-    if (response.ok && body !== undefined) return body as T
-    const problem = (body ?? {}) as { code?: string; detail?: string; title?: string }
-    throw new GatewayError(
-      response.status,
-      problem.code ?? 'unreadable',
-      problem.detail ?? problem.title ?? `The gateway answered ${response.status}.`,
-    )
+    const answer: unknown = await response.json().catch(() => undefined)
+    // 202 and 204 have no body.
+    if (response.ok && (answer !== undefined || response.status > 201)) return answer as T
+    throw toError(response.status, (answer ?? {}) as Problem)
   }
   return {
-    get: (path, signal) => ask('GET', path, signal),
-    post: (path) => ask('POST', path),
+    get: (path, signal) => ask('GET', path, { signal }),
+    post: (path, body, headers) => ask('POST', path, { body, headers }),
+    patch: (path, body, version) =>
+      ask('PATCH', path, { body, headers: version === undefined ? {} : { 'if-match': `"${version}"` } }),
+    delete: (path) => ask('DELETE', path),
   }
+}
+
+type Asked = {
+  signal?: AbortSignal | undefined
+  body?: object | undefined
+  headers?: Record<string, string> | undefined
+}
+
+type Problem = {
+  code?: string
+  detail?: string
+  title?: string
+  field?: string
+  errors?: GatewayError['fields']
+}
+
+function toError(
+  status: number,
+  { code = 'unreadable', detail, title, field, errors }: Problem,
+): GatewayError {
+  const message = detail ?? title ?? `The gateway answered ${status}.`
+  return new GatewayError(status, code, message, errors ?? (field === undefined ? [] : [{ field, message }]))
 }
 
 type Page = { cursor: string | null }

@@ -15,6 +15,10 @@ export const storedKey = {
 export type Session = {
   provider: Provider
   gateway: Gateway
+  /** Of the API key. */
+  keyId: string
+  /** Takes over what was changed of the provider. */
+  update: (provider: Provider) => void
   /** Signs out; `reason` is shown if the user didn't ask for it. */
   end: (reason?: string) => void
 }
@@ -28,7 +32,9 @@ export function useSession(): Session {
 }
 
 /** @throws {GatewayError} 401 for a key that is not in force */
-export async function openSession(key: string): Promise<Omit<Session, 'end'>> {
+export async function openSession(key: string): Promise<Omit<Session, 'end' | 'update'>> {
   const gateway = createGateway(key)
-  return { gateway, provider: await gateway.get<Provider>('account') }
+  // The key holds its id: tk_<hex>_<secret>.
+  const keyId = `key_${key.split('_')[1]}`
+  return { gateway, keyId, provider: await gateway.get<Provider>('account') }
 }

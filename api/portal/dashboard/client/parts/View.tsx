@@ -1,5 +1,6 @@
 import type { ComponentChildren } from 'preact'
 import { useEffect } from 'preact/hooks'
+import { explain } from '../explain.ts'
 import { writeDistance } from '../format.ts'
 import type { GatewayError } from '../gateway.ts'
 import { useNow } from '../useNow.ts'
@@ -66,29 +67,6 @@ function Loading() {
       Reading…
     </p>
   )
-}
-
-/** Shows an error and what to do about it. */
-function explain({ status, code, message }: GatewayError): { title: string; text: string } {
-  if (status === 0) {
-    return { title: 'The gateway does not answer', text: 'It may be restarting, or you may be offline.' }
-  }
-  if (code === 'index_behind') {
-    return {
-      title: 'The index is behind the chain',
-      text: 'Nothing is lost: rather than show settled payments as outstanding, the gateway waits until the index has caught up.',
-    }
-  }
-  if (code === 'dependency_unavailable') {
-    return {
-      title: 'The gateway can’t reach its database or the chain',
-      text: 'Payments and receipts are safe. This page comes back by itself.',
-    }
-  }
-  if (status === 404) return { title: 'There is no such thing here', text: message }
-  if (status === 429)
-    return { title: 'Too many requests', text: 'This page slows down and goes on by itself.' }
-  return { title: 'The gateway could not answer', text: message }
 }
 
 function Failed({ error, retry }: { error: GatewayError; retry: () => void }) {

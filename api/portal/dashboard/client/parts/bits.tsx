@@ -141,16 +141,19 @@ export function Meter(props: {
 export function Table({
   label,
   head,
+  isStacked = false,
   children,
 }: {
   label: string
   head: [title: string, isNumber?: boolean][]
+  /** On a narrow screen each row stands as a card, so that its buttons are seen; `data-title` names a cell there. */
+  isStacked?: boolean
   children: ComponentChildren
 }) {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable
     <section class="scroll" aria-label={label} tabIndex={0}>
-      <table>
+      <table class={isStacked ? 'stacked' : undefined}>
         <thead>
           <tr>
             {head.map(([title, isNumber]) => (

@@ -1,0 +1,36 @@
+import { expect, test } from 'vitest'
+import { differences } from './changes.ts'
+
+test('default: only what differs, in words', () => {
+  const before = {
+    version: 1,
+    url: 'https://api.example/a',
+    pricing: { usdcPerUnit: '0.010000' },
+    description: '',
+    disabledAt: null,
+    networks: [{ network: 'base', walletId: `wal_${'1'.repeat(32)}` }],
+  }
+  const after = {
+    ...before,
+    version: 2,
+    pricing: { usdcPerUnit: '0.020000' },
+    description: 'Weather',
+    networks: [...before.networks, { network: 'polygon', walletId: `wal_${'2'.repeat(32)}` }],
+  }
+  expect(differences(before, after)).toEqual([
+    { field: 'Price', before: '0.010000 USDC', after: '0.020000 USDC' },
+    { field: 'Description', before: '–', after: 'Weather' },
+    {
+      field: 'Paid on',
+      before: 'base (wal_11111111…1111)',
+      after: 'base (wal_11111111…1111), polygon (wal_22222222…2222)',
+    },
+  ])
+})
+
+test('args: what is new has nothing before, and a field that is not known keeps its name', () => {
+  expect(differences(null, { requiresKey: false, surprise: { a: 1 } })).toEqual([
+    { field: 'Needs your key', before: null, after: 'no' },
+    { field: 'surprise', before: null, after: '{"a":1}' },
+  ])
+})

@@ -1,0 +1,294 @@
+import type { Page } from 'playwright-core'
+import { expect, test } from 'vitest'
+import { type RegisteredProvider, registerProvider } from '../../../scripts/stack/registerProvider.ts'
+import { desktop, phone, seriousViolations } from '../../support/browser.ts'
+
+export type DeskTools = {
+  gatewayUrl: () => string
+  /** A tab of its own, signed in. */
+  signIn: (options: object, key: string) => Promise<Page>
+  /** Lines of the console that the test brings about itself. */
+  expectErrors: (lines: RegExp) => void
+}
+
+const smallPhone = { ...phone, viewport: { width: 360, height: 740 } }
+const address = `0x${'7a'.repeat(20)}` as const
+
+/** Calls the gateway as the provider's own scripts would, beside the browser. */
+async function call<T>(
+  url: string,
+  key: string,
+  method = 'GET',
+  body?: object,
+  version?: number,
+): Promise<T> {
+  const response = await fetch(url, {
+    method,
+    headers: {
+      authorization: `Bearer ${key}`,
+      'content-type': 'application/json',
+      ...(version !== undefined && { 'if-match': `"${version}"` }),
+    },
+    ...(body && { body: JSON.stringify(body) }),
+  })
+  if (!response.ok) throw new Error(`${method} ${url} answered ${response.status}: ${await response.text()}`)
+  return (response.status === 204 ? undefined : await response.json()) as T
+}
+
+/** What a provider does at its desk. The tests share a browser and a gateway, and each has a provider of its own. */
+export function addDeskTests({ gatewayUrl, signIn, expectErrors }: DeskTools): void {
+  const register = (name: string, paths: string[] = []): Promise<RegisteredProvider> =>
+    registerProvider({
+      gatewayUrl: gatewayUrl(),
+      name,
+      network: 'localhost',
+      address,
+      endpoints: paths.map((path) => ({ url: `https://api.example${path}`, usdcPerUnit: '0.01' })),
+    })
+  const go = async (page: Page, route: string, title: string) => {
+    await page.goto(`${gatewayUrl()}/dashboard/#/${route}`)
+    await page.getByRole('heading', { level: 1, name: title, exact: true }).waitFor()
+  }
+  const button = (page: Page, name: string | RegExp) => page.getByRole('button', { name })
+  const row = (page: Page, text: string) => page.getByRole('row').filter({ hasText: text })
+
+  test('default: an endpoint is registered, refused where it clashes, changed and disabled, by keyboard alone', async () => {
+    const { apiKey } = await register('Weather', ['/taken'])
+    const page = await signIn(desktop, apiKey)
+    await go(page, 'setup/endpoints', 'Endpoints')
+    await row(page, '/taken').waitFor()
+    const { keyboard } = page
+    const focused = () =>
+      page.evaluate(() => {
+        const at = document.activeElement as HTMLInputElement
+        return at.labels?.[0]?.textContent ?? at.textContent ?? ''
+      })
+    const tabTo = async (name: RegExp) => {
+      for (let presses = 0; presses < 40; presses++) {
+        if (name.test(await focused())) return
+        await keyboard.press('Tab')
+      }
+      throw new Error(`Tab never came to ${name}`)
+    }
+    await tabTo(/^Add an endpoint$/)
+    await keyboard.press('Enter')
+    await page.getByRole('dialog', { name: 'Add an endpoint' }).waitFor()
+    await tabTo(/^URL$/)
+    await keyboard.type('https://api.example/taken')
+    await tabTo(/^Price/)
+    await keyboard.type('0.02')
+    await keyboard.press('Enter')
+    // What was refused is said at its field, which has the focus.
+    expectErrors(/status of (409|422)/)
+    await page.getByRole('alert').getByText('Endpoint is registered already').waitFor()
+    await expect.poll(focused).toBe('URL')
+    const described = await page.getByLabel('URL').getAttribute('aria-describedby')
+    expect(await page.locator(`[id="${described?.split(' ')[0]}"]`).textContent()).toContain(
+      'Endpoint is registered already',
+    )
+    expect(await seriousViolations(page)).toEqual([])
+    await keyboard.press('ControlOrMeta+A')
+    await keyboard.type('https://api.example/forecast/:city')
+    await keyboard.press('Enter')
+    await page.getByRole('status').getByText('The endpoint is registered.').waitFor()
+    await row(page, '/forecast/:city').getByText('on sale').waitFor()
+    await expect.poll(focused).toBe('Add an endpoint')
+
+    await tabTo(/^Edit https:\/\/api.example\/forecast/)
+    await keyboard.press('Enter')
+    await tabTo(/^Price/)
+    await keyboard.press('ControlOrMeta+A')
+    await keyboard.type('0.001')
+    await keyboard.press('Enter')
+    await page.getByText('The least price on localhost is').waitFor()
+    await expect.poll(focused).toMatch(/^Price/)
+    await keyboard.press('ControlOrMeta+A')
+    await keyboard.type('0.05')
+    await keyboard.press('Enter')
+    await row(page, '/forecast/:city').getByText('0.05', { exact: true }).waitFor()
+
+    await tabTo(/^Disable https:\/\/api.example\/forecast/)
+    await keyboard.press('Enter')
+    await page.getByRole('dialog', { name: 'Disable this endpoint?' }).waitFor()
+    await keyboard.press('Escape')
+    await page.getByRole('dialog').waitFor({ state: 'detached' })
+    await expect.poll(focused).toMatch(/^Disable/)
+    await keyboard.press('Enter')
+    await tabTo(/^Disable it$/)
+    await keyboard.press('Enter')
+    await row(page, '/forecast/:city').getByText('disabled').waitFor()
+  })
+
+  test('behavior: two people who change one endpoint see what the other did, and keep both changes', async () => {
+    const { providerId, endpointIds, apiKey } = await register('Two people', ['/shared'])
+    const url = `${gatewayUrl()}/providers/${providerId}/endpoints/${endpointIds[0]}`
+    const page = await signIn(desktop, apiKey)
+    await go(page, 'setup/endpoints', 'Endpoints')
+    await button(page, /^Edit/).click()
+    await page.getByLabel('Description').fill('Mine')
+    await call(url, apiKey, 'PATCH', { pricing: { usdcPerUnit: '0.07' }, mimeType: 'text/csv' }, 1)
+    expectErrors(/status of 412/)
+    await button(page, 'Save').click()
+    const meanwhile = page.getByRole('region', { name: 'Changed meanwhile' })
+    await meanwhile.getByText('0.070000 USDC').waitFor()
+    expect(await meanwhile.getByRole('term').allTextContents()).toEqual(['Content type', 'Price'])
+    expect(await page.getByLabel(/^Price/).inputValue()).toBe('0.07')
+    expect(await page.getByLabel('Description').inputValue()).toBe('Mine')
+    expect(await seriousViolations(page)).toEqual([])
+    await button(page, 'Save').click()
+    await page.getByRole('dialog').waitFor({ state: 'detached' })
+    expect(await call(url, apiKey)).toMatchObject({
+      version: 3,
+      pricing: { usdcPerUnit: '0.070000' },
+      mimeType: 'text/csv',
+      description: 'Mine',
+    })
+  })
+
+  test('behavior: a wallet is added, replaced in its endpoints, and retired', async () => {
+    const { apiKey } = await register('Payee', ['/paid'])
+    const page = await signIn(desktop, apiKey)
+    await go(page, 'setup/wallets', 'Wallets')
+    await button(page, 'Add a wallet').click()
+    await page.getByLabel('Address').fill('0x71C7656EC7ab88b098defB751B7401B5f6d8976f')
+    expectErrors(/status of (409|422|400)/)
+    await button(page, 'Add the wallet').click()
+    await page.getByText('wrong EIP-55 checksum').waitFor()
+    await page.getByLabel('Address').fill(`0x${'8b'.repeat(20)}`)
+    await button(page, 'Add the wallet').click()
+    await page.getByText('The wallet is registered.').waitFor()
+
+    await row(page, '0x7a7a').getByRole('button', { name: 'Retire' }).click()
+    await button(page, 'Retire it').click()
+    await page.getByRole('alert').getByText('Replace it instead').waitFor()
+    await button(page, 'Cancel').click()
+    await row(page, '0x7a7a').getByRole('button', { name: 'Replace' }).click()
+    await page.getByLabel('New address').fill(`0x${'8b'.repeat(20)}`)
+    await button(page, 'Replace it').click()
+    await page.getByText('The wallet is replaced, in 1 endpoint.').waitFor()
+    await row(page, '0x7a7a').getByText('retired').waitFor()
+    expect(await row(page, '0x8b8b').getByRole('cell').allTextContents()).toContain('1')
+  })
+
+  test('behavior: a key is shown this once, and the last one is not revoked by accident', async () => {
+    const { providerId, apiKey } = await register('Keys')
+    const page = await signIn(desktop, apiKey)
+    await go(page, 'setup/keys', 'API keys')
+    await button(page, 'Issue a key').click()
+    await page.getByLabel('Label').fill('Server 2')
+    await button(page, 'Issue it').click()
+    const shown = page.getByRole('dialog', { name: 'Your new API key' })
+    const secret = (await shown.getByText(/^tk_/).textContent()) ?? ''
+    expect(await seriousViolations(page)).toEqual([])
+    await page.keyboard.press('Escape')
+    expect(await shown.isVisible()).toBe(true)
+    expect(await call(`${gatewayUrl()}/account`, secret)).toMatchObject({ providerId })
+    await button(page, 'I have stored it').click()
+    await row(page, 'Server 2').waitFor()
+    expect(await page.content()).not.toContain(secret.split('_')[2])
+
+    await row(page, 'Server 2').getByRole('button', { name: 'Revoke' }).click()
+    await button(page, 'Revoke it').click()
+    await row(page, 'Server 2').getByText('revoked', { exact: true }).waitFor()
+    await row(page, 'you are signed in with it').getByRole('button', { name: 'Revoke' }).click()
+    await page.getByRole('dialog', { name: 'Revoke your last key?' }).waitFor()
+    await button(page, 'Revoke it and lock myself out').click()
+    await page.getByText('You revoked the API key that you were signed in with.').waitFor()
+    expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
+  })
+
+  test('behavior: a webhook is added with the secret that is shown once, rotated and deleted', async () => {
+    const { apiKey } = await register('Told')
+    const page = await signIn(desktop, apiKey)
+    await go(page, 'setup/webhooks', 'Webhooks')
+    await button(page, 'Add a webhook').click()
+    await page.getByLabel('URL').fill('ftp://api.example/hook')
+    expectErrors(/status of 422/)
+    await button(page, 'Add the webhook').click()
+    await page.getByRole('alert').getByText('This URL cannot receive webhooks').waitFor()
+    await page.getByLabel('URL').fill('https://1.1.1.1/hook')
+    await page.getByLabel('A batch is final').uncheck()
+    await button(page, 'Add the webhook').click()
+    const secretOf = async () => {
+      const shown = page.getByRole('dialog', { name: 'The webhook’s secret' })
+      const secret = await shown.getByText(/^whsec_/).textContent()
+      await button(page, 'I have stored it').click()
+      return secret
+    }
+    const first = await secretOf()
+    const cells = await row(page, 'https://1.1.1.1/hook').getByRole('cell').allTextContents()
+    expect(cells[1]).toBe('payment.settled, payment.reverted, settlement.failing, settlement.failed')
+    await button(page, /^Rotate the secret of/).click()
+    await button(page, 'Rotate it').click()
+    expect(await secretOf()).not.toBe(first)
+    await page.getByRole('link', { name: 'https://1.1.1.1/hook' }).click()
+    await page.getByText('The secret before counts until').waitFor()
+    await page.getByText('Nothing yet.').waitFor()
+    await page.getByRole('link', { name: 'Webhooks' }).click()
+    await button(page, /^Delete/).click()
+    await button(page, 'Delete it').click()
+    await page.getByRole('heading', { name: 'No webhook yet' }).waitFor()
+  })
+
+  test('behavior: the history says who changed what, and the provider itself can be changed and disabled', async () => {
+    const { apiKey } = await register('Old name', ['/one'])
+    const page = await signIn(desktop, apiKey)
+    await go(page, 'setup/provider', 'Provider')
+    await button(page, 'Change').click()
+    await page.getByLabel('Name').fill('New name')
+    await button(page, 'Save').click()
+    await page.getByRole('banner').getByText('New name').waitFor()
+    await button(page, 'Disable everything').click()
+    await page.getByRole('dialog').getByRole('button', { name: 'Disable everything' }).click()
+    await page.getByText('All your endpoints are disabled.').waitFor()
+    await button(page, 'Enable again').click()
+    await page.getByRole('dialog').getByRole('button', { name: 'Enable again' }).click()
+    await page.getByText('on sale', { exact: true }).waitFor()
+    await page.getByRole('link', { name: 'History' }).click()
+    const items = page.getByRole('listitem')
+    await expect.poll(() => items.count()).toBe(7)
+    const texts = await items.allTextContents()
+    expect(texts[2]).toMatch(/^Provider changed.*by key_.*NameOld name → {2}became New name$/)
+    expect(texts[6]).toMatch(/^Provider registered/)
+  })
+
+  test('error: markup in names, URLs and descriptions is text, in every view of the setup, also on a small phone', async () => {
+    const markup = '<img src=x onerror="globalThis.broken=1">'
+    const { providerId, apiKey, endpointIds } = await register(`Evil ${markup}`, ['/x'])
+    const at = `${gatewayUrl()}/providers/${providerId}`
+    await call(
+      `${at}/endpoints/${endpointIds[0]}`,
+      apiKey,
+      'PATCH',
+      { description: markup, url: `https://api.example/${'very-long-'.repeat(12)}` },
+      1,
+    )
+    await call(`${at}/keys`, apiKey, 'POST', { label: `${markup}${'w'.repeat(80)}` })
+    await call(at, apiKey, 'PATCH', { contact: `javascript:alert(1)//${markup}` }, 1)
+    const { webhookId } = await call<{ webhookId: string }>(`${at}/webhooks`, apiKey, 'POST', {
+      url: `https://1.1.1.1/?q=${encodeURIComponent(markup)}`,
+      description: markup,
+    })
+    const page = await signIn(smallPhone, apiKey)
+    for (const [route, title] of [
+      ['endpoints', 'Endpoints'],
+      ['wallets', 'Wallets'],
+      ['keys', 'API keys'],
+      ['webhooks', 'Webhooks'],
+      [`webhooks/${webhookId}`, 'Webhook'],
+      ['provider', 'Provider'],
+      ['history', 'History'],
+    ] as const) {
+      await go(page, `setup/${route}`, title)
+      await page.getByText('Live', { exact: true }).waitFor()
+      if (route !== 'wallets') await page.getByText(markup).filter({ visible: true }).first().waitFor()
+      expect([route, await page.evaluate(() => document.documentElement.scrollWidth)]).toEqual([route, 360])
+      for (const colorScheme of ['light', 'dark'] as const) {
+        await page.emulateMedia({ colorScheme })
+        expect([route, colorScheme, await seriousViolations(page)]).toEqual([route, colorScheme, []])
+      }
+    }
+    expect(await page.locator('img, a[href^="javascript:"]').count()).toBe(0)
+    expect(await page.evaluate(() => 'broken' in globalThis)).toBe(false)
+  })
+}
