@@ -49,6 +49,7 @@ import { addRevenueRoute } from './routes/revenue.ts'
 import { addSettlementBatchRoute } from './routes/settlementBatches.ts'
 import { addSettlementExportRoute } from './routes/settlementExport.ts'
 import { addSettlementStatusRoute } from './routes/settlementStatus.ts'
+import { addStatementRoute } from './routes/statement.ts'
 import { addTimelineRoute } from './routes/timeline.ts'
 import { addUsageRoute } from './routes/usage.ts'
 import { addVerifyRoute } from './routes/verify.ts'
@@ -145,6 +146,7 @@ export function createApp({
   addRegistryChangeRoute(app, { sql })
 
   addRevenueRoute(app, { sql, heads, networks, now })
+  addStatementRoute(app, { sql, heads, networks, settings, now })
   addPayersRoute(app, { sql, heads, networks, now })
   addUsageRoute(app, { sql, now })
   addProviderPaymentRoute(app, { sql, heads, networks, now })

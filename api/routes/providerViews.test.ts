@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { formatUsdc, parseUsdc } from '#protocol/amount'
 import {
   call,
   openShop,
@@ -251,6 +252,69 @@ test('behavior: revenue adds up', async () => {
   expect((await get('/payers')).body.payers).toHaveLength(5)
 })
 
+test('behavior: a statement is the sums of revenue, and its lines add up to them', async () => {
+  const { settled, voided } = await seedStatuses()
+  const splitter = await seed({ splitter: randomHex(20) })
+  await settle(splitter, [0])
+  // Voided, and its fee moved all the same.
+  await settle(voided, [1])
+  // Of another month.
+  await seed({ acceptedAt: new Date(Date.now() - 40 * 86_400_000) })
+  await gateway.database`
+    insert into indexer.batch (chain_id, tx_hash, log_index, sequence, batch_id, keeper, token, trigger, authorizations,
+      payment_count, provider_total, fee_total, outcomes, block_number, block_hash, block_time, gas_used, effective_gas_price)
+    select ${seedChainId}, ${randomHex(32)}, 9, 1, ${randomHex(32)}, ${randomHex(20)}, token, 0, 6, 3, 142500, 7500, '0x', 100,
+      ${randomHex(32)}, extract(epoch from now())::bigint, 300000, 1000000000
+    from signed_authorization where payment_id = ${settled.paymentId} and half = 0`
+  await gateway.database`
+    insert into indexer.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
+      block_number, block_time)
+    select chain_id, tx_hash, log_index, ${shop.wallet}, sequence, 1, 47500, block_number, block_time from indexer.batch`
+
+  const month = new Date(Date.now() - 600_000).toISOString().slice(0, 7)
+  const { body } = await get(`/statement?month=${month}`)
+  const { revenue } = (await get(`/revenue?interval=month&groupBy=network&from=${month}-01`)).body
+  const [{ startsAt, ...sums }] = revenue
+  expect(startsAt).toBe(body.from)
+  expect(body.networks).toEqual([
+    {
+      ...sums,
+      testnet: true,
+      asset: gateway.served.token,
+      refunds: 0,
+      refunded_usdc: '0.000000',
+      refunds_outstanding_usdc: '0.000000',
+      // A third of 300,000 gas at 1 gwei and 3,000 USD.
+      gas: {
+        platform: { batches: 0, gas_usdc: '0.000000' },
+        others: { batches: 1, gas_usdc: '0.300000' },
+      },
+    },
+  ])
+  const csv = await get(`/statement?month=${month}&format=csv`)
+  expect(csv.headers.get('content-type')).toBe('text/csv; charset=utf-8; header=present')
+  const [header = [], ...lines] = (csv.body as string).split('\r\n').map((line) => line.split(','))
+  lines.pop()
+  expect(lines).toHaveLength(7)
+  const add = (column: string) => {
+    const values = lines.map((line) => parseUsdc(line[header.indexOf(column)] ?? ''))
+    return formatUsdc(values.reduce((a, b) => a + b, 0n))
+  }
+  for (const column of [
+    'gross_usdc',
+    'fee_usdc',
+    'net_usdc',
+    'settled_usdc',
+    'settled_fee_usdc',
+    'refunded_usdc',
+  ])
+    expect([column, add(column)]).toEqual([column, body.networks[0][column]])
+  const cell = (paymentId: string, column: string) =>
+    lines.find((line) => line[1] === paymentId)?.[header.indexOf(column)]
+  expect(cell(settled.paymentId, 'settled_at')).toBe('2026-11-21T12:00:00.000Z')
+  expect(cell(voided.paymentId, 'gross_usdc')).toBe('0.000000')
+})
+
 test('behavior: usage counts what became of calls', async () => {
   const counters: UsageCounters = createUsageCounters({ sql: gateway.database })
   const app = gateway.withOptions({ usage: counters })
@@ -307,6 +371,10 @@ test.each([
   ['/revenue?interval=hour&from=2025-01-01', 'invalid_date_range'],
   ['/usage?interval=day&from=2020-01-01', 'invalid_date_range'],
   ['/payers?from=2026-11-21&to=2026-11-20', 'invalid_date_range'],
+  ['/statement', 'invalid_request'],
+  ['/statement?month=2026-13', 'invalid_request'],
+  ['/statement?month=2199-01', 'invalid_date_range'],
+  ['/receipts?status=paid', 'invalid_field'],
 ])('error: %s', async (path, code) => {
   expect((await get(path)).body).toMatchObject({ code })
 })
@@ -323,7 +391,14 @@ test('error: an index that is behind answers 503, not "unsettled"', async () => 
   const { database } = gateway
   await database`insert into acted_block (chain_id, block_number) values (${seedChainId}, 1000000)`
   try {
-    for (const path of ['/payments', '/failures', '/revenue', '/payers', '/receipts']) {
+    for (const path of [
+      '/payments',
+      '/failures',
+      '/revenue',
+      '/payers',
+      '/receipts',
+      '/statement?month=2026-11',
+    ]) {
       expect((await get(path)).body, path).toMatchObject({ status: 503, code: 'index_behind' })
     }
   } finally {

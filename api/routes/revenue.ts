@@ -30,6 +30,7 @@ import {
   findRevenue,
   groupKey,
   type RevenueRow,
+  type RevenueSums,
   revenueGroups,
   revenueIntervals,
 } from '../portal/queries/revenue.ts'
@@ -47,27 +48,32 @@ const revenueQuery = z.object({
   cursor,
 })
 
+/** Sums over payments, as every view shows them. */
+export const revenueSums = z.object({
+  payments: z.int().openapi({ description: 'Accepted, without voided ones' }),
+  settledPayments: z.int(),
+  outstandingPayments: z.int(),
+  failedPayments: z.int(),
+  voidedPayments: z.int(),
+  gross_usdc: decimalUsdc,
+  fee_usdc: decimalUsdc,
+  net_usdc: decimalUsdc.openapi({ description: 'gross - fee = settled + outstanding + failed' }),
+  settled_usdc: decimalUsdc.openapi({ description: 'Of net: has arrived on chain' }),
+  paid_out_usdc: decimalUsdc.openapi({
+    description: "Of settled: has reached the provider's wallet. The rest waits in splitters",
+  }),
+  outstanding_usdc: decimalUsdc,
+  failed_usdc: decimalUsdc,
+  settled_fee_usdc: decimalUsdc,
+})
+
 const revenueRow = z
   .object({
     startsAt: isoTime.nullable().openapi({ description: 'Of the interval, UTC; null with `total`' }),
     endpointId: z.string().optional(),
     network: networkName.optional(),
     wallet: addressOut.optional(),
-    payments: z.int().openapi({ description: 'Accepted, without voided ones' }),
-    settledPayments: z.int(),
-    outstandingPayments: z.int(),
-    failedPayments: z.int(),
-    voidedPayments: z.int(),
-    gross_usdc: decimalUsdc,
-    fee_usdc: decimalUsdc,
-    net_usdc: decimalUsdc.openapi({ description: 'gross - fee = settled + outstanding + failed' }),
-    settled_usdc: decimalUsdc.openapi({ description: 'Of net: has arrived on chain' }),
-    paid_out_usdc: decimalUsdc.openapi({
-      description: "Of settled: has reached the provider's wallet. The rest waits in splitters",
-    }),
-    outstanding_usdc: decimalUsdc,
-    failed_usdc: decimalUsdc,
-    settled_fee_usdc: decimalUsdc,
+    ...revenueSums.shape,
   })
   .openapi('RevenueRow')
 
@@ -135,12 +141,18 @@ export function addRevenueRoute(app: App, { sql, heads, networks, now }: Revenue
 }
 
 function toRow(row: RevenueRow) {
-  const net = row.gross - row.fee
   return {
     startsAt: isoOrNull(row.startsAt),
     ...(row.endpointId !== null && { endpointId: row.endpointId }),
     ...(row.chainId !== null && { network: networkByChainId(row.chainId).name }),
     ...(row.wallet !== null && { wallet: row.wallet }),
+    ...toRevenueSums(row),
+  }
+}
+
+export function toRevenueSums(row: RevenueSums) {
+  const net = row.gross - row.fee
+  return {
     payments: row.payments,
     settledPayments: row.settledPayments,
     outstandingPayments: row.payments - row.settledPayments - row.failedPayments,

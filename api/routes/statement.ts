@@ -1,0 +1,263 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import { weiToUsd } from '#chain/settlementCost'
+import type { Database } from '#ledger/database'
+import { formatUsdc } from '#protocol/amount'
+import { formatCsvLine } from '#protocol/csv'
+import { networkByChainId } from '#protocol/networks'
+import type { App } from '../http/app.ts'
+import { ownersOnly } from '../http/authenticate.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import { streamPages, type TextPage } from '../http/streamPages.ts'
+import {
+  addressOut,
+  decimalUsdc,
+  indexedBlocks,
+  isoOfSeconds,
+  isoTime,
+  networkName,
+  ofProvider,
+  testnet,
+} from '../http/wire.ts'
+import type { GatewayNetworks } from '../networks.ts'
+import { readBlockFacts } from '../portal/queries/blockFacts.ts'
+import { findGasShares, type GasShare } from '../portal/queries/gasShares.ts'
+import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import {
+  findProviderPayments,
+  type PaymentPosition,
+  type ProviderPayment,
+} from '../portal/queries/providerPayments.ts'
+import { findRevenue, type RevenueRow } from '../portal/queries/revenue.ts'
+import { Refusal } from '../refusal.ts'
+import type { GatewaySettings } from '../settings.ts'
+import { revenueSums, toRevenueSums } from './revenue.ts'
+
+const statementQuery = z.object({
+  month: z
+    .string()
+    .regex(/^(?:19[7-9]\d|2[01]\d\d)-(?:0[1-9]|1[0-2])$/, 'expected a month like 2026-11')
+    .openapi({ example: '2026-11', description: 'UTC' }),
+  format: z.enum(['json', 'csv']).optional().openapi({ default: 'json' }),
+})
+
+const gas = z.object({
+  batches: z.int(),
+  gas_usdc: decimalUsdc.openapi({ description: "This provider's share, by the number of payments" }),
+})
+
+const statementRow = z
+  .object({
+    network: networkName,
+    testnet,
+    asset: addressOut.nullable(),
+    ...revenueSums.shape,
+    refunds: z.int().openapi({ description: 'Asked for in this month, without those that failed' }),
+    refunded_usdc: decimalUsdc.openapi({ description: 'Of these refunds: has arrived at the payers' }),
+    refunds_outstanding_usdc: decimalUsdc,
+    gas: z
+      .object({ platform: gas, others: gas })
+      .openapi({ description: 'Of the batches mined in this month, by who paid it. The provider pays none' }),
+  })
+  .openapi('StatementRow')
+
+export const statement = z
+  .object({
+    month: z.string(),
+    from: isoTime,
+    to: isoTime,
+    networks: z.array(statementRow).openapi({ description: 'Nothing is summed over networks' }),
+    indexedBlocks,
+  })
+  .openapi('Statement')
+
+const getStatement = createRoute({
+  ...ownersOnly,
+  tags: ['Provider views'],
+  method: 'get',
+  path: '/providers/{id}/statement',
+  summary: "A month's books, by network",
+  description:
+    'Of the payments accepted in the month, as `revenue` sums them; settled is what the indexed chain shows now. ' +
+    '`format=csv` has them line by line, in decimals and with the times of their settlement: its columns add up to the sums.',
+  request: { params: ofProvider, query: statementQuery },
+  responses: {
+    200: {
+      ...jsonAnswer('The statement', statement),
+      content: {
+        'application/json': { schema: statement },
+        'text/csv': { schema: { type: 'string' as const } },
+      },
+    },
+    ...problems(400, 401, 403, 422, 503),
+  },
+})
+
+const pageSize = 2_000
+/** Blocks whose gas price is asked for together. */
+const blocksAtOnce = 100
+
+export type StatementRouteOptions = {
+  sql: Database
+  heads: IndexedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'gasTokenUsd'>
+  now: () => number
+}
+
+export function addStatementRoute(app: App, options: StatementRouteOptions): void {
+  const { sql, heads, networks, now } = options
+
+  app.openapi(getStatement, async (c) => {
+    const { id: providerId } = c.req.valid('param')
+    const { month, format = 'json' } = c.req.valid('query')
+    const from = new Date(`${month}-01T00:00:00Z`)
+    const to = new Date(Date.UTC(from.getUTCFullYear(), from.getUTCMonth() + 1))
+    if (from.getTime() > now()) throw new Refusal('invalid_date_range', `${month} has not begun`)
+    const period = { providerId, from, to }
+    const indexedBlocks = await heads.requireOfProvider(providerId)
+    if (format === 'csv') {
+      const readPage = async (after: PaymentPosition | null): Promise<TextPage<PaymentPosition>> => {
+        const page = { ...period, after, limit: pageSize, oldestFirst: true, now: new Date(now()) }
+        const { payments, next } = await fromIndex(findProviderPayments(sql, page))
+        return { text: payments.map((payment) => toLine(networks, payment)).join(''), next }
+      }
+      const { text, next } = await readPage(null)
+      return c.body(streamPages({ text: formatCsvLine(columns) + text, next }, readPage), 200, {
+        'content-type': 'text/csv; charset=utf-8; header=present',
+        'content-disposition': `attachment; filename="statement-${month}.csv"`,
+      })
+    }
+    const [real, test, shares] = await Promise.all([
+      readRevenue(sql, period, false),
+      readRevenue(sql, period, true),
+      fromIndex(findGasShares(sql, period)),
+    ])
+    const gasOf = await priceGas(options, shares)
+    const rows = [...real, ...test].map((row) => toRow(networks, row, gasOf))
+    return c.json(
+      { month, from: from.toISOString(), to: to.toISOString(), networks: rows, indexedBlocks },
+      200,
+    )
+  })
+}
+
+function readRevenue(
+  sql: Database,
+  period: { providerId: string; from: Date; to: Date },
+  testnet: boolean,
+): Promise<RevenueRow[]> {
+  return fromIndex(
+    findRevenue(sql, {
+      ...period,
+      ...{ interval: 'month', groupBy: 'network', testnet, after: null, limit: 100 },
+      ...{ endpointId: undefined, chainId: undefined, wallet: undefined },
+    }),
+  )
+}
+
+/** Batches and cost in USDC base units, by chain and who paid. */
+type PricedGas = Map<string, { batches: number; cost: bigint }>
+
+const gasKey = (chainId: number | null, isOurs: boolean) => `${chainId} ${isOurs}`
+
+async function priceGas(
+  { sql, networks, settings: { gasTokenUsd } }: StatementRouteOptions,
+  shares: readonly GasShare[],
+): Promise<PricedGas> {
+  const priced: PricedGas = new Map()
+  for (let at = 0; at < shares.length; at += blocksAtOnce) {
+    const some = Map.groupBy(shares.slice(at, at + blocksAtOnce), ({ chainId }) => chainId)
+    for (const [chainId, blocks] of some) {
+      const served = networks.byChainId.get(chainId)?.served
+      // Only the prices are wanted: no block is deep enough for a time of its confirmation.
+      const facts = served && (await readBlockFacts(sql, served, { blocks, indexedBlock: -1n, gasTokenUsd }))
+      for (const { blockHash, isOurs, batches, cost } of blocks) {
+        const key = gasKey(chainId, isOurs)
+        const sum = priced.get(key) ?? { batches: 0, cost: 0n }
+        const price = facts?.get(blockHash)?.gasTokenUsd ?? gasTokenUsd
+        priced.set(key, { batches: sum.batches + batches, cost: sum.cost + weiToUsd(cost, price) })
+      }
+    }
+  }
+  return priced
+}
+
+function describeNetwork(networks: GatewayNetworks, chainId: number) {
+  const { name, testnet, usdc } = networkByChainId(chainId)
+  return { network: name, testnet, asset: networks.byChainId.get(chainId)?.served.token ?? usdc ?? null }
+}
+
+function toRow(networks: GatewayNetworks, row: RevenueRow, gasOf: PricedGas) {
+  const toGas = (isOurs: boolean) => {
+    const { batches, cost } = gasOf.get(gasKey(row.chainId, isOurs)) ?? { batches: 0, cost: 0n }
+    return { batches, gas_usdc: formatUsdc(cost) }
+  }
+  return {
+    ...describeNetwork(networks, row.chainId ?? 0),
+    ...toRevenueSums(row),
+    refunds: 0,
+    refunded_usdc: formatUsdc(0n),
+    refunds_outstanding_usdc: formatUsdc(0n),
+    gas: { platform: toGas(true), others: toGas(false) },
+  }
+}
+
+const columns = [
+  'kind',
+  'payment_id',
+  'refund',
+  'network',
+  'testnet',
+  'asset',
+  'endpoint_id',
+  'wallet',
+  'payer',
+  'accepted_at',
+  'status',
+  'gross_usdc',
+  'fee_usdc',
+  'net_usdc',
+  'settled_usdc',
+  'settled_fee_usdc',
+  'refunded_usdc',
+  'settled_at',
+  'tx_hash',
+  'fee_tx_hash',
+  'paid_out_at',
+  'payout_tx_hash',
+] as const
+
+type Cells = Partial<Record<(typeof columns)[number], string | number | null>>
+
+function toCsvLine(cells: Cells): string {
+  return formatCsvLine(columns.map((column) => cells[column]))
+}
+
+function toLine(networks: GatewayNetworks, payment: ProviderPayment): string {
+  // As the sums do: a voided payment whose provider half never moved is none.
+  const isVoided = payment.voidedAt !== null && payment.txHash === null
+  const net = isVoided ? 0n : payment.providerAmount
+  const fee = isVoided ? 0n : payment.feeAmount
+  const { network, testnet, asset } = describeNetwork(networks, payment.chainId)
+  return toCsvLine({
+    kind: 'payment',
+    payment_id: payment.paymentId,
+    ...{ network, asset, testnet: testnet ? 'yes' : 'no' },
+    endpoint_id: payment.endpointId,
+    wallet: payment.payTo,
+    payer: payment.payer,
+    accepted_at: payment.acceptedAt.toISOString(),
+    status: payment.status,
+    gross_usdc: formatUsdc(net + fee),
+    fee_usdc: formatUsdc(fee),
+    net_usdc: formatUsdc(net),
+    settled_usdc: formatUsdc(payment.txHash === null ? 0n : payment.providerAmount),
+    settled_fee_usdc: formatUsdc(payment.feeTxHash === null ? 0n : payment.feeAmount),
+    refunded_usdc: formatUsdc(0n),
+    settled_at: payment.settledTime === null ? null : isoOfSeconds(payment.settledTime),
+    tx_hash: payment.txHash,
+    fee_tx_hash: payment.feeTxHash,
+    paid_out_at: payment.payoutTime === null ? null : isoOfSeconds(payment.payoutTime),
+    payout_tx_hash: payment.payoutTxHash,
+  })
+}
