@@ -65,7 +65,9 @@ export function createMemoryJournal(budget: Budget, now: () => Date): MemoryJour
       readItems: async () => current.items,
       // What waits in splitters from before, only an index knows.
       readSweeps: async (items) => countDueSweeps(items, defaultTriggers.sweepCount),
-      async save(transaction) {
+      async save(transaction, drops) {
+        const left = new Set(drops.flatMap(({ item, isPartial }) => (isPartial ? [] : item)))
+        current.items = current.items.filter((item) => !left.has(item))
         current.attempts.unshift({ ...transaction, at: now().getTime(), triedAt: null })
       },
       async markTried(hash) {

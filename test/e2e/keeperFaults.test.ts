@@ -9,6 +9,7 @@ import { startCutProxy } from '../support/cutProxy.ts'
 import {
   checksOf,
   expectUnharmed,
+  mineUntil,
   queueDue,
   testClient,
   transactionsOf,
@@ -233,8 +234,7 @@ test('behavior: a payment whose time is over fails with the reason, and its prov
   if (!buyer) throw new Error('no buyer')
   const payment = await stack.queue({ buyer, price: 50_000n, validFor: 5 })
   await whileRunning(stack.keeper(), async () => {
-    await until('its time is over on chain', async () => {
-      await testClient(stack).mine({ blocks: 1 })
+    await mineUntil(stack, 'its time is over on chain', async () => {
       const { timestamp } = await stack.served.client.getBlock()
       return timestamp > payment.provider.validBefore
     })

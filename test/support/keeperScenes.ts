@@ -58,12 +58,31 @@ export async function raiseBaseFee(stack: Pick<KeeperStack, 'chain'>): Promise<v
   await mine(stack, 1)
 }
 
+/** Whether the index has read the last block. */
+export async function isIndexed({ database, served }: KeeperStack): Promise<boolean> {
+  const head = await served.client.getBlockNumber({ cacheTime: 0 })
+  const indexed = await readIndexedHead(database, served.network.chainId)
+  return indexed?.blockNumber === head
+}
+
 /** Waits until the index has read the last block. */
-export async function untilIndexed({ database, served }: KeeperStack): Promise<void> {
-  await until('the index is at the end of the chain', async () => {
-    const head = await served.client.getBlockNumber({ cacheTime: 0 })
-    const indexed = await readIndexedHead(database, served.network.chainId)
-    return indexed?.blockNumber === head
+export async function untilIndexed(stack: KeeperStack): Promise<void> {
+  await until('the index is at the end of the chain', () => isIndexed(stack))
+}
+
+/**
+ * Looks until it holds, and mines a block whenever the index has read the one before: blocks that come faster than a busy
+ * machine's index reads them leave it behind for ever, and a keeper whose index is behind claims nothing.
+ */
+export async function mineUntil(
+  stack: KeeperStack,
+  what: string,
+  holds: () => Promise<boolean>,
+): Promise<void> {
+  await until(what, async () => {
+    if (await holds()) return true
+    if (await isIndexed(stack)) await mine(stack, 1)
+    return false
   })
 }
 
