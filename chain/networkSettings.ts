@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { ConfigError, type Environment, isSet, readVariable, requireVariable } from '#process/env'
 import { networkVariable, variables } from '#process/variables'
 import { type Deployment, parseDeployments } from '#protocol/deployments'
-import { type Network, networkNames, networks } from '#protocol/networks'
+import { defaultNetworks, type Network, networks } from '#protocol/networks'
 
 /** What the environment says of one network that this process is to serve. */
 export type NetworkSettings = {
@@ -15,15 +15,18 @@ export type NetworkSettings = {
 /**
  * Reads `NETWORKS`, `RPC_URL_<NETWORK>` and `DEPLOYMENTS_FILE`.
  *
- * Without `NETWORKS`, every network that has an RPC URL is served.
+ * Without `NETWORKS`, those of {@link defaultNetworks} that have an RPC URL are served.
  *
  * @throws {ConfigError}
  */
 export function readNetworkSettings(env: Environment): NetworkSettings[] {
   const chosen =
     readVariable(env, 'NETWORKS') ??
-    networkNames.filter((name) => isSet(env, networkVariable('RPC_URL', name)))
-  if (chosen.length === 0) throw new ConfigError('NETWORKS', variables.NETWORKS.parser.expected)
+    defaultNetworks.filter((name) => isSet(env, networkVariable('RPC_URL', name)))
+  if (chosen.length === 0) {
+    const urls = defaultNetworks.map((name) => networkVariable('RPC_URL', name)).join(' or ')
+    throw new ConfigError('NETWORKS', `${urls}, or here ${variables.NETWORKS.parser.expected}`)
+  }
 
   const deployments = parseDeployments(readDeployments(readVariable(env, 'DEPLOYMENTS_FILE')))
   return chosen.map((name) => {
@@ -31,8 +34,9 @@ export function readNetworkSettings(env: Environment): NetworkSettings[] {
     if (deployment === undefined) {
       throw new ConfigError(
         isSet(env, 'DEPLOYMENTS_FILE') ? 'DEPLOYMENTS_FILE' : 'NETWORKS',
-        `a BatchSettlement deployment for each served network (npm run deploy -- --network ${name})`,
-        `none for ${name}`,
+        'a deployment of our contracts on each served network',
+        `none on ${name}. Deploy them: DEPLOYER_PRIVATE_KEY=0x… ${networkVariable('RPC_URL', name)}=https://… ` +
+          `npm run deploy -- --network ${name}; or leave ${name} out of NETWORKS`,
       )
     }
     return {

@@ -1,4 +1,4 @@
-import { type NetworkName, networkNames } from '#protocol/networks'
+import { defaultNetworks, type NetworkName, networkNames } from '#protocol/networks'
 import {
   address,
   choice,
@@ -69,14 +69,13 @@ const shared = {
   NETWORKS: {
     parser: list(choice(...networkNames), `names among ${networkNames.join(', ')}, with commas between`),
     readers: everyone,
-    about: `Networks served, with commas between: ${networkNames.join(', ')}. Default: every one that has an RPC URL.`,
-    example: 'base-sepolia',
+    about: `Networks served, with commas between: ${networkNames.join(', ')}. Default: of ${defaultNetworks.join(' and ')} those that have an RPC URL.`,
   },
   ...ofEachNetwork('RPC_URL', (network) => ({
     parser: list(url),
     readers: [...everyone, 'deploy'] as const,
     about: `JSON-RPC of ${network}, several with commas between: the first whose head moves is used, each gets every transaction.`,
-    ...(network === 'base-sepolia' && { example: 'https://sepolia.base.org' }),
+    ...(network === 'base' && { example: 'https://mainnet.base.org' }),
   })),
   PLATFORM_WALLET: {
     parser: address,

@@ -1,11 +1,16 @@
-import { readFile } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { readApiConfig } from '#api/config'
+import { readNetworkSettings } from '#chain/networkSettings'
 import { readKeeperConfig } from '#keeper/config'
 import { readIndependentConfig } from '#keeper/independent/config'
 import type { Environment } from '#process/env'
-import { type Variable, variables } from '#process/variables'
+import { networkVariable, type Variable, variables } from '#process/variables'
+import { committedDeployments } from '#protocol/deployments'
+import { networkNames } from '#protocol/networks'
 import { readIndexerOptions } from '../indexer/config.ts'
 import { runCommand } from '../test/support/processes.ts'
 import { renderDocs } from './generateDocs.ts'
@@ -19,6 +24,7 @@ const valid = {
   MACAROON_SECRETS: `kid:${'00'.repeat(32)}`,
   KEEPER_PRIVATE_KEYS: `0x${'22'.repeat(32)}`,
   KEEPER_GATEWAY_URL: 'https://gateway.example',
+  NETWORKS: 'localhost',
   RPC_URL_LOCALHOST: 'http://127.0.0.1:8545',
 }
 
@@ -63,8 +69,12 @@ test('default: what is generated is up to date (npm run generate)', async () => 
 test.each(processes)('default: the table names exactly what the %s reads', (process) => {
   const read = namesReadBy(configs[process])
   const elsewhere = new Set(['KEEPER_GATEWAY_URL', 'RPC_URL_'])
-  const described = table.filter(([, { readers }]) => readers.includes(process)).map(([name]) => name)
-  // Of a network that isn't served, no second variable is looked at.
+  // Of a network that isn't served, nothing is looked at.
+  const described = table
+    .filter(
+      ([name, { readers }]) => readers.includes(process) && (name in valid || !name.startsWith('RPC_URL_')),
+    )
+    .map(([name]) => name)
   expect([...read].filter((name) => !described.includes(name) && !elsewhere.has(name))).toEqual([])
   expect(described.filter((name) => !read.has(name))).toEqual([])
 })
@@ -163,6 +173,41 @@ test('behavior: scripts and examples read nothing that the table lacks', async (
 function fileOf(example: string): string {
   return `examples/${example}/main.ts`
 }
+
+describe('behavior: networks', () => {
+  const url = 'https://node.example'
+  const everywhere = Object.fromEntries(networkNames.map((name) => [networkVariable('RPC_URL', name), url]))
+  const served = (env: Environment) => readNetworkSettings(env).map(({ network }) => network.name)
+
+  test('default: base, and base-sepolia beside it, where they have an RPC URL; others are switched on', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-networks-'))
+    onTestFinished(() => rm(folder, { recursive: true }))
+    const DEPLOYMENTS_FILE = join(folder, 'deployments.json')
+    const deployment = Object.values(committedDeployments)[0]
+    await writeFile(
+      DEPLOYMENTS_FILE,
+      JSON.stringify(Object.fromEntries(networkNames.map((name) => [name, deployment]))),
+    )
+    const env = { DEPLOYMENTS_FILE, ...everywhere }
+    expect(served(env)).toEqual(['base', 'base-sepolia'])
+    expect(served({ ...env, NETWORKS: ' ' })).toEqual(['base', 'base-sepolia'])
+    expect(served({ ...env, RPC_URL_BASE: '' })).toEqual(['base-sepolia'])
+    expect(served({ ...env, NETWORKS: 'polygon,base' })).toEqual(['polygon', 'base'])
+  })
+
+  test('error: none has an RPC URL', () => {
+    const only = { RPC_URL_POLYGON: url }
+    expect(() => served(only)).toThrow(
+      /^NETWORKS: expected RPC_URL_BASE or RPC_URL_BASE_SEPOLIA, or here names among/,
+    )
+  })
+
+  test('error: where our contracts are not deployed, what to run', () => {
+    expect(() => served({ RPC_URL_BASE: url })).toThrow(
+      'DEPLOYER_PRIVATE_KEY=0x… RPC_URL_BASE=https://… npm run deploy -- --network base;',
+    )
+  })
+})
 
 test.each([
   ['api', 'api/main.ts', 'API_PORT', {}],

@@ -4,6 +4,7 @@ import { readIndexerConfig } from '../config.ts'
 
 const env = {
   DATABASE_URL: 'postgres://user:secret@127.0.0.1/db',
+  NETWORKS: 'localhost',
   RPC_URL_LOCALHOST: 'http://127.0.0.1:8545',
   PLATFORM_WALLET: '0x00000000000000000000000000000000000fee00',
 }

@@ -28,6 +28,10 @@ export type StackOptions = {
   /** Faster, but a crash loses data: for tests. */
   fastPostgres?: boolean
   chain?: Omit<LocalChainOptions, 'port' | 'bare'>
+  /** Further chains, each of another network. */
+  otherChains?: readonly Omit<LocalChainOptions, 'port' | 'bare'>[]
+  /** By which URL our processes reach a chain. Default: its own. */
+  rpcUrlOf?: (chain: LocalChain) => Promise<string>
   /** Additional environment variables, by process. */
   env?: { api?: Environment; keeper?: Environment; indexer?: { logLevel?: string } }
   /** Whether to start the sample protected API. */
@@ -47,6 +51,7 @@ export type StackOptions = {
 /** The complete system, each part in its own process. The tests, the demo and `npm start` all run this. */
 export type Stack = {
   chain: LocalChain
+  otherChains: readonly LocalChain[]
   databaseUrl: string
   indexer: Indexer
   keeper: Service
@@ -135,8 +140,20 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
 
   options.signal?.throwIfAborted()
   const chain = await startOwnChain(options, started)
+  const otherChains: LocalChain[] = []
+  for (const other of options.otherChains ?? []) {
+    const further = await startLocalChain(other)
+    started.add(() => further.close())
+    otherChains.push(further)
+  }
+  const chains = [chain, ...otherChains]
+  const { rpcUrlOf = async ({ url }) => url } = options
+  const rpcUrls = await Promise.all(chains.map(async (one) => [one.network, await rpcUrlOf(one)] as const))
   const deploymentsFile = join(folder, 'deployments.json')
-  await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
+  await writeFile(
+    deploymentsFile,
+    JSON.stringify(Object.assign({}, ...chains.map(({ deployments }) => deployments))),
+  )
 
   // The chain is new, so rows about an earlier one are wrong.
   await clearLocalChainData(databaseUrl)
@@ -145,8 +162,8 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   const platformWallet = devAccount(accounts.platform).address
   const env: Environment = {
     DATABASE_URL: databaseUrl,
-    NETWORKS: chain.network,
-    [networkVariable('RPC_URL', chain.network)]: chain.url,
+    NETWORKS: rpcUrls.map(([network]) => network).join(','),
+    ...Object.fromEntries(rpcUrls.map(([network, url]) => [networkVariable('RPC_URL', network), url])),
     DEPLOYMENTS_FILE: deploymentsFile,
     PLATFORM_WALLET: platformWallet,
     LOG_LEVEL: 'info',
@@ -157,7 +174,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   const openIndexer = async () => {
     const launched = await startIndexer({
       databaseUrl,
-      rpcUrls: { [chain.network]: chain.url },
+      rpcUrls: Object.fromEntries(rpcUrls),
       platformWallets: [platformWallet],
       deploymentsFile,
       port: ports.indexer,
@@ -210,6 +227,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
 
   const stack: Stack = {
     chain,
+    otherChains,
     databaseUrl,
     get indexer() {
       return indexer as Indexer

@@ -165,6 +165,18 @@ describe('what others suffered', () => {
 })
 
 describe('dependencies that are gone', () => {
+  test('behavior: a first node that answers old heads is put aside, and the healthy second one settles', async () => {
+    const { network, deployment } = stack.served
+    await using old = await startChaosRpc({ target: stack.chain.url, staleBlocks: 3 })
+    old.always('*', 'stale-head')
+    const served = await openServedNetworks([{ network, deployment, rpcUrls: [old.url, stack.chain.url] }])
+    const payments = await queueDue(stack, 2)
+    await whileRunning(stack.keeper({ networks: served }), () =>
+      until('they are settled', () => stack.isSettled(payments)),
+    )
+    await expectUnharmed(stack, payments)
+  })
+
   test('behavior: the RPC: nothing fails, /readyz names it, and it goes on when it is back', async () => {
     chaos.always('*', 'refuse')
     const payments = await queueDue(stack)

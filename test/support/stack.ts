@@ -14,11 +14,18 @@ export type TestStack = Stack & {
 const mining = { blockTimeMs: 1_000, atOnce: true }
 
 /** The real stack, on a database of the run's Postgres and a chain of its own. */
-export async function startTestStack({ chain, env, ...options }: StackOptions = {}): Promise<TestStack> {
+export async function startTestStack({
+  chain,
+  otherChains = [],
+  env,
+  ...options
+}: StackOptions = {}): Promise<TestStack> {
+  const quick = { ...mining, baseFeePerGas: 50_000n }
   const stack = await startStack({
     databaseUrl: await createTestDatabase(),
     ...options,
-    chain: { ...mining, baseFeePerGas: 50_000n, ...chain },
+    chain: { ...quick, ...chain },
+    otherChains: otherChains.map((one) => ({ ...quick, ...one })),
     // All of a test's buyers and providers have one address.
     env: {
       ...env,

@@ -152,6 +152,9 @@ export const networks: Readonly<Record<NetworkName, Network>> = {
  */
 export const networkNames = Object.keys(networks) as NetworkName[]
 
+/** Those on which batches settle unless others are switched on (SPEC section 1), the recommended one first. */
+export const defaultNetworks = ['base', 'base-sepolia'] as const satisfies NetworkName[]
+
 const byChainId = new Map(Object.values(networks).map((network) => [network.chainId, network]))
 
 /**

@@ -1,0 +1,278 @@
+import { once } from 'node:events'
+import type { Server } from 'node:http'
+import { serve } from '@hono/node-server'
+import { Hono } from 'hono'
+import { createPublicClient, type Hash, http, type PublicClient } from 'viem'
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { loopback, reservePort } from '#process/port'
+import { parseUsdc } from '#protocol/amount'
+import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
+import { parseChallenge } from '#protocol/challenge'
+import { networks } from '#protocol/networks'
+import { type Client, createClient } from '#sdk/client/createClient'
+import { signPayment } from '#sdk/client/payment'
+import { requirePayment } from '#sdk/middleware/hono'
+import type { LocalChain } from '../../scripts/chain/startLocalChain.ts'
+import { type CutProxy, startCutProxy } from '../support/cutProxy.ts'
+import { startTestStack, type TestStack } from '../support/stack.ts'
+import { until } from '../support/until.ts'
+import { randomHex } from '../support/usdc.ts'
+
+// SPEC.md's two networks in one gateway, keeper and index, by their own chain ids and USDC addresses and with the predeploys
+// of the OP stack. One provider sells on both, and is paid by one address on both.
+
+type Name = 'base' | 'base-sepolia'
+const names = ['base', 'base-sepolia'] as const
+
+let stack: TestStack
+const proxies = {} as Record<Name, CutProxy>
+const chains = {} as Record<Name, LocalChain>
+const rpcs = {} as Record<Name, PublicClient>
+const keeperLines: string[] = []
+
+const wallet = randomHex(20)
+let provider: { providerId: string; apiKey: string }
+/** An endpoint on each network. */
+const shops = {} as Record<Name, { url: string; endpointId: string }>
+let shop: Server
+
+beforeAll(async () => {
+  stack = await startTestStack({
+    chain: { network: 'base' },
+    otherChains: [{ network: 'base-sepolia' }],
+    rpcUrlOf: async ({ network, port }) => {
+      const proxy = await startCutProxy(loopback, port)
+      proxies[network as Name] = proxy
+      return `http://${loopback}:${proxy.port}/secret-of-the-node`
+    },
+    env: { keeper: { TRIGGER_TIME_SECONDS: '1' } },
+    onLine: (name, line) => name === 'keeper' && keeperLines.push(line),
+  })
+  for (const chain of [stack.chain, ...stack.otherChains]) {
+    chains[chain.network as Name] = chain
+    rpcs[chain.network as Name] = createPublicClient({ transport: http(chain.url), cacheTime: 0 })
+  }
+  await openShops()
+})
+afterAll(async () => {
+  shop?.close()
+  await stack?.close()
+  for (const proxy of Object.values(proxies)) await proxy.close()
+})
+
+async function ask<Body = Record<string, unknown>>(
+  method: 'GET' | 'POST',
+  path: string,
+  body?: unknown,
+): Promise<{ status: number; body: Body }> {
+  const answer = await fetch(new URL(path, stack.api.url), {
+    method,
+    headers: {
+      'content-type': 'application/json',
+      ...(provider && { authorization: `Bearer ${provider.apiKey}` }),
+    },
+    ...(body !== undefined && { body: JSON.stringify(body) }),
+  })
+  return { status: answer.status, body: (await answer.json()) as Body }
+}
+
+async function openShops(): Promise<void> {
+  provider = (await ask<typeof provider>('POST', '/providers', { name: 'Weather' })).body
+  const at = `/providers/${provider.providerId}`
+  const port = await reservePort()
+  const gate = requirePayment({
+    ...{ gatewayUrl: stack.api.url, providerId: provider.providerId, apiKey: provider.apiKey },
+    ...{ pricing: { usdcPerUnit: '0.01' }, timeout: 3_000 },
+  })
+  const app = new Hono()
+  for (const network of names) {
+    const registered = await ask<{ walletId: string }>('POST', `${at}/wallets`, { network, address: wallet })
+    const url = `http://${loopback}:${port}/${network}`
+    const { body } = await ask<{ endpointId: string }>('POST', `${at}/endpoints`, {
+      ...{ url, method: 'GET', walletId: registered.body.walletId, pricing: { usdcPerUnit: '0.01' } },
+    })
+    shops[network] = { url, endpointId: body.endpointId }
+    app.get(`/${network}`, gate, (c) => c.json({ network }))
+  }
+  shop = serve({ fetch: app.fetch, port, hostname: loopback }) as Server
+  await once(shop, 'listening')
+}
+
+/** Somebody with money on both networks, and a client on each. */
+async function newBuyer(): Promise<Record<Name, Client> & { privateKey: `0x${string}` }> {
+  const privateKey = generatePrivateKey()
+  const { address } = privateKeyToAccount(privateKey)
+  await Promise.all(names.map((name) => chains[name].mintUsdc([address], parseUsdc('1'))))
+  const shared = { gatewayUrl: stack.api.url, walletPrivateKey: privateKey, timeout: 60_000 }
+  const clientOn = (network: Name) => createClient({ ...shared, network })
+  return { privateKey, base: clientOn('base'), 'base-sepolia': clientOn('base-sepolia') }
+}
+
+const settled: Record<Name, Set<Hash>> = { base: new Set(), 'base-sepolia': new Set() }
+
+/** Waits until the index shows a payment as settled: confirmations are ten blocks more. */
+async function untilSettled(paymentId: string, name: Name): Promise<Hash> {
+  let hash: Hash | null = null
+  await until('it is settled', async () => {
+    const { body } = await ask<{
+      payment_status: string
+      network: Name
+      provider: { transactionHash: Hash }
+    }>('GET', `/payments/${paymentId}`)
+    expect(body.network).toBe(name)
+    hash = body.provider.transactionHash
+    return body.payment_status === 'settled'
+  })
+  settled[name].add(hash as unknown as Hash)
+  return hash as unknown as Hash
+}
+
+/** Pays once, and waits until it is settled. */
+async function payAndSettle(buyer: Record<Name, Client>, name: Name): Promise<Hash> {
+  const { paymentId = '', data } = await buyer[name].request(shops[name].url)
+  expect(data).toEqual({ network: name })
+  return untilSettled(paymentId, name)
+}
+
+type Batches = { batches: { batch_id: number; tx_hash: Hash }[]; cursor: string | null; network: Name }
+const batchesPath = (name: Name) => `/settlements/batches?wallet=${wallet}&network=${name}&limit=1`
+
+describe('two networks', () => {
+  test('default: each endpoint is challenged for and settled on its own, both at once', async () => {
+    const buyer = await newBuyer()
+    for (const name of names) {
+      const challenge = parseChallenge(await (await fetch(shops[name].url)).json())
+      const { usdc, eip712 } = networks[name]
+      for (const entry of challenge.accepts)
+        expect(entry).toMatchObject({ network: name, asset: usdc, extra: eip712 })
+    }
+    const [real, play] = await Promise.all(names.map((name) => payAndSettle(buyer, name)))
+    for (const [name, hash, other] of [
+      ['base', real, play],
+      ['base-sepolia', play, real],
+    ] as const) {
+      const receipt = await rpcs[name].getTransactionReceipt({ hash: hash as Hash })
+      expect(receipt).toMatchObject({ status: 'success', l1Fee: expect.anything() })
+      await expect(rpcs[name].getTransactionReceipt({ hash: other as Hash })).rejects.toThrow(/not be found/)
+    }
+  })
+
+  test('error: an endpoint on one network is sold on no other', async () => {
+    const buyer = await newBuyer()
+    for (const [name, other] of [names, names.toReversed()] as [Name, Name][]) {
+      const { providerId } = provider
+      const asked = await ask('POST', '/challenge', {
+        providerId,
+        endpointId: shops[name].endpointId,
+        network: other,
+      })
+      expect(asked).toMatchObject({ status: 422, body: { code: 'network_not_accepted' } })
+      await expect(buyer[other].request(shops[name].url)).rejects.toMatchObject({
+        code: 'challenge_refused',
+        message: expect.stringMatching(/^Payment verification failed.*the network base/),
+      })
+      // Signed on the other chain; and paid for the other endpoint.
+      const payer = privateKeyToAccount(buyer.privateKey)
+      const sign = async (challenged: Name, on: Name) =>
+        signPayment(parseChallenge(await (await fetch(shops[challenged].url)).json()), {
+          ...{
+            payer,
+            network: networks[on],
+            usdc: networks[on].usdc as `0x${string}`,
+            now: Date.now() / 1000,
+          },
+        })
+      for (const [payment, code] of [
+        [await sign(name, other), 'invalid_signature'],
+        [await sign(other, other), 'caveat_mismatch'],
+      ] as const) {
+        const headers = { authorization: encodeAuthorizationHeader(payment) }
+        const answer = await fetch(shops[name].url, { headers })
+        expect([answer.status, ((await answer.json()) as { code: string }).code]).toEqual([402, code])
+      }
+    }
+  })
+
+  test('behavior: views, sums and cursors of one network hold nothing of the other', async () => {
+    const buyer = await newBuyer()
+    await Promise.all(names.map((name) => payAndSettle(buyer, name)))
+    const cursors: string[] = []
+    for (const name of names) {
+      const found: Batches['batches'] = []
+      for (let cursor: string | null = ''; cursor !== null; ) {
+        const path: string = `${batchesPath(name)}${cursor && `&cursor=${cursor}`}`
+        const { body }: { body: Batches } = await ask<Batches>('GET', path)
+        expect(body.network).toBe(name)
+        found.push(...body.batches)
+        cursor = body.cursor
+        if (cursor) cursors.push(cursor)
+      }
+      expect(found.map((batch) => batch.tx_hash).toSorted()).toEqual([...settled[name]].toSorted())
+      // Each network counts its own.
+      expect(found.map((batch) => batch.batch_id).toSorted()).toEqual(found.map((_, index) => index + 1))
+      const { body: status } = await ask('GET', `/settlements/status?wallet=${wallet}&network=${name}`)
+      expect(status).toMatchObject({ payment_count: 0, network: name })
+    }
+    const [ofBase = ''] = cursors
+    const strange = await ask('GET', `${batchesPath('base-sepolia')}&cursor=${ofBase}`)
+    expect(strange).toMatchObject({ status: 400, body: { code: 'invalid_cursor' } })
+
+    const at = `/providers/${provider.providerId}`
+    for (const [name, testnet] of [
+      ['base', false],
+      ['base-sepolia', true],
+    ] as const) {
+      const { body } = await ask<{ revenue: unknown[] }>(
+        'GET',
+        `${at}/revenue?groupBy=network&interval=total&testnet=${testnet}`,
+      )
+      expect(body.revenue).toMatchObject([
+        { network: name, payments: 2, settledPayments: 2, net_usdc: '0.019000' },
+      ])
+      const { body: listed } = await ask<{ payments: { network: string }[] }>(
+        'GET',
+        `${at}/payments?network=${name}`,
+      )
+      expect(listed.payments.map(({ network }) => network)).toEqual([name, name])
+    }
+  })
+})
+
+describe('one of the two nodes is away', () => {
+  test('behavior: the other network sells and settles, also with a keeper started anew; what waits settles when it is back', async () => {
+    const [buyer, late] = [await newBuyer(), await newBuyer()]
+    await stack.keeper.stop()
+    const { paymentId = '' } = await buyer['base-sepolia'].request(shops['base-sepolia'].url)
+    proxies['base-sepolia'].cut()
+    await stack.keeper.start()
+    expect(keeperLines.join('\n')).toContain('a network is down')
+    expect(keeperLines.join('\n')).not.toContain('secret-of-the-node')
+
+    await payAndSettle(buyer, 'base')
+    for (const { url } of [stack.keeper, stack.api]) {
+      const { status, checks } = (await (await fetch(`${url}/readyz`)).json()) as {
+        status: string
+        checks: { name: string; ok: boolean }[]
+      }
+      expect(status).toBe('degraded')
+      expect(checks).toContainEqual(expect.objectContaining({ name: 'rpc base-sepolia', ok: false }))
+      expect(checks).toContainEqual(expect.objectContaining({ name: 'rpc base', ok: true }))
+    }
+    await expect(late['base-sepolia'].request(shops['base-sepolia'].url)).rejects.toMatchObject({
+      status: 503,
+    })
+    expect((await ask('GET', `/payments/${paymentId}`)).body.payment_status).toBe('verified')
+
+    proxies['base-sepolia'].mend()
+    const hash = await untilSettled(paymentId, 'base-sepolia')
+    expect((await rpcs['base-sepolia'].getTransactionReceipt({ hash })).status).toBe('success')
+    await payAndSettle(late, 'base-sepolia')
+    await until('both are well', async () => {
+      const answers = await Promise.all(
+        [stack.keeper, stack.api].map(async ({ url }) => (await fetch(`${url}/readyz`)).json()),
+      )
+      return answers.every((answer) => (answer as { status: string }).status === 'ok')
+    })
+  })
+})
