@@ -1,6 +1,6 @@
 /**
- * How fast other people's sellers settle here, beside the x402 reference facilitator on the same chain: both are
- * processes of their own behind HTTP, each has one gas wallet, and rounds take turns.
+ * How fast other people's sellers settle here, beside the x402 reference facilitator on the same chain, once as it is
+ * published and once with viem's nonce manager: processes of their own behind HTTP, each with one gas wallet; rounds take turns.
  */
 import { randomBytes } from 'node:crypto'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -31,13 +31,18 @@ const platform: Address = '0x00000000000000000000000000000000000fee00'
 const sellers = Array.from({ length: 20 }, (_, i): Address => numberToHex(0xa000 + i, { size: 20 }))
 const price = 10_000n
 
-/** What sellers ask: ours or the reference. */
+const names = ['reference', 'managed', 'ours'] as const
+/** `managed`: the reference, with a nonce manager. */
+type Name = (typeof names)[number]
+
+/** What sellers ask. */
 type Facilitator = { port: number; headers: Record<string, string> }
 
 type Rig = {
   served: ServedNetwork
-  ours: Facilitator
-  reference: Facilitator
+  facilitators: Record<Name, Facilitator>
+  /** Lets Postgres learn how its tables have filled, as it does by itself once a minute. */
+  analyze: () => Promise<void>
   /** Signs new payments, as the bodies that `/verify` and `/settle` take. */
   sign: (count: number) => unknown[]
   close: () => Promise<void>
@@ -63,16 +68,19 @@ export async function run(args: string[]): Promise<void> {
   const verified = Math.max(Number(values.verified), settled)
   const rig = await startRig()
   try {
-    const runs = { ours: [] as Run[], reference: [] as Run[] }
+    const runs: Record<Name, Run[]> = { ours: [], reference: [], managed: [] }
     // The first round warms everything up, gives each seller a balance, and isn't counted.
     for (let round = 0; round <= Number(values.rounds); round++) {
-      for (const name of ['reference', 'ours'] as const) {
+      for (const name of names) {
         // The reference is asked fewer times, as it takes longer.
         const load = { verified: name === 'ours' ? verified : settled, settled, concurrency }
-        const result = await measure(rig, rig[name], load)
+        const result = await measure(rig, rig.facilitators[name], load)
+        if (name !== 'reference' && result.settled < settled)
+          throw new Error(`${name}: ${settled - result.settled} good payments were not settled`)
         say(`round ${round}: ${name.padEnd(9)} ${describe(result)}`)
         if (round > 0) runs[name].push(result)
       }
+      if (round === 0) await rig.analyze()
     }
     const report = summarize(runs)
     if (values.json) console.log(JSON.stringify(report))
@@ -84,6 +92,8 @@ export async function run(args: string[]): Promise<void> {
 
 type Run = {
   verifyPerSecond: number
+  /** How many settlements succeeded. */
+  settled: number
   settlePerSecond: number
   gasPerPayment: number
   transactions: number
@@ -100,7 +110,7 @@ async function measure(rig: Rig, { port, headers }: Facilitator, load: Load): Pr
     connections,
     requests: payments.map((payment) => renderPost('/verify', payment, headers)),
   })
-  for (const answer of verification.answers) requireField(answer, 'isValid')
+  for (const answer of verification.answers) requireValid(answer)
 
   const client = rig.served.client
   const first = await nextBlock(client)
@@ -110,8 +120,11 @@ async function measure(rig: Rig, { port, headers }: Facilitator, load: Load): Pr
     requests: payments.slice(0, settled).map((payment) => renderPost('/settle', payment, headers)),
   })
   const last = await nextBlock(client)
-  const hashes = settlement.answers.map((answer) => requireField(answer, 'success').transaction as Hex)
-  const transactions = [...new Set(hashes)]
+  const answers = settlement.answers.map(({ body }) => JSON.parse(body.toString()) as Record<string, unknown>)
+  const successes = answers.flatMap((answer, index) =>
+    answer.success === true ? { hash: answer.transaction as Hex, ms: settlement.ms[index] as number } : [],
+  )
+  const transactions = [...new Set(successes.map(({ hash }) => hash))]
   let gas = 0n
   for (const hash of transactions) {
     const { status, gasUsed } = await client.getTransactionReceipt({ hash })
@@ -120,20 +133,20 @@ async function measure(rig: Rig, { port, headers }: Facilitator, load: Load): Pr
   }
   return {
     verifyPerSecond: verification.perSecond,
-    settlePerSecond: settlement.perSecond,
-    gasPerPayment: Number(gas) / settled,
+    settled: successes.length,
+    settlePerSecond: (settlement.perSecond * successes.length) / settled,
+    gasPerPayment: Number(gas) / successes.length,
     transactions: transactions.length,
-    settleMs: settlement.ms,
+    settleMs: successes.map(({ ms }) => ms),
     // The node's own period: it grows with what it executes, beside all else on the machine.
     blockMs: (last.seenAt - first.seenAt) / Number(last.number - first.number),
   }
 }
 
-function requireField({ status, body }: Answer, field: 'isValid' | 'success'): Record<string, unknown> {
+function requireValid({ status, body }: Answer): void {
   const text = body.toString()
-  const answer = status === 200 ? (JSON.parse(text) as Record<string, unknown>) : {}
-  if (answer[field] !== true) throw new Error(`a good payment was answered ${status}: ${text.slice(0, 500)}`)
-  return answer
+  if (status !== 200 || (JSON.parse(text) as { isValid?: unknown }).isValid !== true)
+    throw new Error(`a good payment was answered ${status}: ${text.slice(0, 500)}`)
 }
 
 /** Both facilitators begin right after a block, so that neither is lucky with its first one. */
@@ -146,15 +159,17 @@ async function nextBlock(client: ServedNetwork['client']): Promise<{ number: big
   }
 }
 
-function summarize({ ours, reference }: Record<'ours' | 'reference', Run[]>) {
+/** The reference's figures are those of the published one; it settles only some of what it is asked to. */
+function summarize({ ours, reference, managed }: Record<Name, Run[]>) {
   const of = (runs: Run[], name: Exclude<keyof Run, 'settleMs'>) => median(runs.map((one) => one[name]))
-  const [settlePerSecond, referenceSettlePerSecond] = [ours, reference].map((runs) =>
-    of(runs, 'settlePerSecond'),
-  ) as [number, number]
+  const [settlePerSecond, referenceSettlePerSecond, managedSettlePerSecond] = [ours, reference, managed].map(
+    (runs) => of(runs, 'settlePerSecond'),
+  ) as [number, number, number]
+  const ratio = (peer: number) => Math.round((settlePerSecond / peer) * 100) / 100
   return {
     settlePerSecond: round1(settlePerSecond),
     referenceSettlePerSecond: round1(referenceSettlePerSecond),
-    timesReference: Math.round((settlePerSecond / referenceSettlePerSecond) * 100) / 100,
+    timesReference: ratio(referenceSettlePerSecond),
     gasPerPayment: Math.round(of(ours, 'gasPerPayment')),
     referenceGasPerPayment: Math.round(of(reference, 'gasPerPayment')),
     verifyPerSecond: round1(of(ours, 'verifyPerSecond')),
@@ -162,6 +177,11 @@ function summarize({ ours, reference }: Record<'ours' | 'reference', Run[]>) {
     settleMsP50: Math.round(median(ours.map(({ settleMs }) => median(settleMs)))),
     settleMsP95: Math.round(median(ours.map(({ settleMs }) => percentile(settleMs, 0.95)))),
     blockMs: Math.round(of(ours, 'blockMs')),
+    settled: of(ours, 'settled'),
+    referenceSettled: of(reference, 'settled'),
+    managedReferenceSettled: of(managed, 'settled'),
+    managedReferenceSettlePerSecond: round1(managedSettlePerSecond),
+    timesManagedReference: ratio(managedSettlePerSecond),
   }
 }
 
@@ -221,9 +241,16 @@ async function startRig(): Promise<Rig> {
       closers.push(() => service.stop())
       await service.start()
     }
-    const ports = { ours: await reservePort(), reference: await reservePort() }
+    const ports = {
+      ours: await reservePort(),
+      reference: await reservePort(),
+      managed: await reservePort(),
+    }
     const referenceProgram = join(import.meta.dirname, 'gateway/referenceServer.ts')
-    await start('reference', ports.reference, [referenceProgram, String(ports.reference), chain.url])
+    for (const name of ['reference', 'managed'] as const) {
+      const options = name === 'managed' ? ['manages-nonces'] : []
+      await start(name, ports[name], [referenceProgram, String(ports[name]), chain.url, ...options])
+    }
     await start('keeper', ports.ours, [join(import.meta.dirname, '../keeper/main.ts')], {
       KEEPER_PORT: String(ports.ours),
       DATABASE_URL: databaseUrl,
@@ -241,8 +268,16 @@ async function startRig(): Promise<Rig> {
     let made = 0
     return {
       served,
-      ours: { port: ports.ours, headers: { authorization: `Bearer ${apiKey}` } },
-      reference: { port: ports.reference, headers: {} },
+      facilitators: {
+        ours: { port: ports.ours, headers: { authorization: `Bearer ${apiKey}` } },
+        reference: { port: ports.reference, headers: {} },
+        managed: { port: ports.managed, headers: {} },
+      },
+      analyze: async () => {
+        const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'bench' })
+        await sql`analyze`
+        await sql.end({ timeout: 1 })
+      },
       sign: (count) =>
         Array.from({ length: count }, () => {
           const [buyer, seller] = [buyers[made % buyers.length], sellers[made % sellers.length]]

@@ -57,6 +57,8 @@ test('default: which nonces were used', async () => {
   const { read } = createChainReads(gateway.served)
   const { isUsed } = await read({ payer: provider.from, nonces: [provider.nonce, fee.nonce] })
   expect(isUsed).toEqual([false, true])
+  const alone = await read({ payer: provider.from, nonces: [fee.nonce] })
+  expect(alone.isUsed).toEqual([true, false])
 })
 
 test('error: a token that is none', async () => {

@@ -32,6 +32,8 @@ export type ChainReads = {
 /** The answer, of 160 bytes each, counts as a contract's code, which may have 24,576 (EIP-170). */
 const maxQuestions = 150
 
+const noNonces: readonly [Hex, Hex?] = [zeroHash]
+
 /** Others gather while they are under way. */
 const callsInFlight = 2
 
@@ -46,10 +48,10 @@ export function createChainReads({ client, token }: Pick<ServedNetwork, 'client'
         functionName: 'read',
         args: [
           token,
-          questions.map(({ payer, nonces: [nonce, feeNonce = zeroHash] = [zeroHash] }) => ({
+          questions.map(({ payer, nonces = noNonces }) => ({
             account: payer,
-            nonce,
-            feeNonce,
+            nonce: nonces[0],
+            feeNonce: nonces[1] ?? nonces[0],
           })),
         ],
         blockNumber,

@@ -16,7 +16,7 @@ contract PayerReads {
     struct Payer {
         address account;
         bytes32 nonce;
-        bytes32 feeNonce;
+        bytes32 feeNonce; // the same as `nonce`: there is no second one
     }
 
     struct State {
@@ -42,7 +42,8 @@ contract PayerReads {
                 hasCode: payer.account.code.length > 0,
                 isBlacklisted: token.isBlacklisted(payer.account),
                 isNonceUsed: token.authorizationState(payer.account, payer.nonce),
-                isFeeNonceUsed: token.authorizationState(payer.account, payer.feeNonce)
+                isFeeNonceUsed: payer.feeNonce != payer.nonce
+                    && token.authorizationState(payer.account, payer.feeNonce)
             });
         }
     }

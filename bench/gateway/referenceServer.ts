@@ -1,4 +1,7 @@
-/** The x402 reference facilitator, as its own documentation puts it behind Hono. */
+/**
+ * The x402 reference facilitator behind Hono, wired as in its repository's `examples/typescript/facilitator/basic`; a third
+ * argument gives its wallet viem's nonce manager, which it has not there.
+ */
 import type { Server } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
 import { x402Facilitator } from '@x402/core/facilitator'
@@ -11,9 +14,11 @@ import { privateKeyToAccount } from 'viem/accounts'
 import { hardhat } from 'viem/chains'
 import { devPrivateKey } from '../../scripts/chain/accounts.ts'
 
-const [port, rpcUrl] = process.argv.slice(2)
-// Without the nonce manager concurrent settlements take the same nonce: of 64 one succeeds.
-const account = privateKeyToAccount(devPrivateKey(9), { nonceManager })
+const [port, rpcUrl, managesNonces] = process.argv.slice(2)
+// Each facilitator of a bench has a wallet of its own. Without a manager, concurrent settlements take the same nonce.
+const account = managesNonces
+  ? privateKeyToAccount(devPrivateKey(9), { nonceManager })
+  : privateKeyToAccount(devPrivateKey(8))
 const client = createWalletClient({
   account,
   chain: hardhat,

@@ -1,8 +1,7 @@
 import type { Hono } from 'hono'
-import { bodyLimit } from 'hono/body-limit'
 import { allowBrowsers } from '#process/allowBrowsers'
 import { clientAddress } from '#process/clientAddress'
-import { answerProblem } from '#process/problem'
+import { limitBody } from '#process/limitBody'
 import { refuseOtherMethods } from '#process/refuseOtherMethods'
 import { BaseError } from '#protocol/errors'
 import { createFacilitator, type FacilitatorDependencies } from './facilitator/routes.ts'
@@ -25,17 +24,13 @@ export function createApp({ submit, facilitator, trustedProxies, ...operations }
 
   // A buyer's page may be anywhere. Pages gain nothing by it that they had not: a POST of plain text needs no leave.
   app.use('/submit', allowBrowsers)
-  app.post(
-    '/submit',
-    bodyLimit({ maxSize: mostBytes, onError: (c) => answerProblem(c, new BaseError('payload_too_large')) }),
-    async (c) => {
-      const text = await c.req.text()
-      const header = c.req.header('authorization')
-      const apiKey = header === undefined ? null : (/^Bearer (\S+)$/i.exec(header)?.[1] ?? '')
-      const caller = { apiKey, address: clientAddress(c, trustedProxies) }
-      return c.json(await submitTransfers(submit, parseJson(text), caller))
-    },
-  )
+  app.post('/submit', limitBody(mostBytes), async (c) => {
+    const text = await c.req.text()
+    const header = c.req.header('authorization')
+    const apiKey = header === undefined ? null : (/^Bearer (\S+)$/i.exec(header)?.[1] ?? '')
+    const caller = { apiKey, address: clientAddress(c, trustedProxies) }
+    return c.json(await submitTransfers(submit, parseJson(text), caller))
+  })
 
   app.route('/', createFacilitator(facilitator, { rateLimiter: submit.rateLimiter, trustedProxies }))
   refuseOtherMethods(app)

@@ -198,6 +198,8 @@ describe('POST /verify', () => {
       body: { error: expect.stringContaining('eip155:1') },
     })
     expect(await ask(keeper, '/verify', { body })).toMatchObject({ status: 401 })
+    const long = { ...body, extra: 'x'.repeat(70_000) }
+    expect(await ask(keeper, '/verify', { body: long, key })).toMatchObject({ status: 413 })
     expect(await ask(keeper, '/verify', { body, key: `${key}x` })).toMatchObject({ status: 401 })
   })
 

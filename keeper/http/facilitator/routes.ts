@@ -1,10 +1,9 @@
 import { type Context, Hono } from 'hono'
-import { bodyLimit } from 'hono/body-limit'
 import type { Address } from 'viem'
 import { findKeyOwner } from '#ledger/apiKeys'
 import { createKeyOwners } from '#ledger/keyOwners'
 import { clientAddress } from '#process/clientAddress'
-import { answerProblem } from '#process/problem'
+import { limitBody } from '#process/limitBody'
 import type { RateLimiter } from '#process/rateLimiter'
 import { BaseError } from '#protocol/errors'
 import { countRequest } from '../submitRules.ts'
@@ -74,10 +73,7 @@ export function createFacilitator(
   }
 
   const app = new Hono()
-  const limit = bodyLimit({
-    maxSize: mostBytes,
-    onError: (c) => answerProblem(c, new BaseError('payload_too_large')),
-  })
+  const limit = limitBody(mostBytes)
 
   app.post('/verify', limit, async (c) => {
     const answer = (

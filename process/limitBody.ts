@@ -1,6 +1,6 @@
 import type { MiddlewareHandler } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
-import { Refusal } from '../refusal.ts'
+import { BaseError } from '#protocol/errors'
 
 /**
  * Refuses bodies over `maxBytes`, without reading further than that.
@@ -11,7 +11,7 @@ import { Refusal } from '../refusal.ts'
  */
 export function limitBody(maxBytes: number): MiddlewareHandler {
   const refuse = () => {
-    throw new Refusal('payload_too_large', `A body has at most ${maxBytes} bytes`)
+    throw new BaseError('payload_too_large', `A body has at most ${maxBytes} bytes`)
   }
   const countWhileReading = bodyLimit({ maxSize: maxBytes, onError: refuse })
 
