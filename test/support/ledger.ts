@@ -1,6 +1,7 @@
 import { type Address, type Hash, type Hex, keccak256, type PublicClient, parseAbiItem } from 'viem'
 import type { Database } from '#ledger/database'
 import { halves } from '#ledger/halves'
+import { usdcAbi } from '#protocol/abi/usdc'
 import type { KeeperStack, QueuedPayment } from './keeperStack.ts'
 
 // What must hold whatever goes wrong, read from the database and from the chain's own logs.
@@ -114,18 +115,19 @@ export async function describeState(
   const [batches, offers, leases, open, seen, heads] = await Promise.all([
     database`
       select id, wallet, state, outcome, (select count(*) from batch_item i where i.batch_id = b.id and active) as active
-      from batch b where state <> 'closed' or closed_at > now() - interval '2 minutes' order by id`,
+      from batch b order by id desc limit 10`,
     database`
-      select batch_id, nonce, kind, max_fee_per_gas as fee, broadcast_at is not null as out, mined_block, succeeded
-      from transaction where created_at > now() - interval '2 minutes' order by created_at`,
+      select batch_id, hash, nonce, kind, max_fee_per_gas as fee, broadcast_at is not null as out, mined_block, succeeded
+      from transaction order by created_at desc limit 20`,
     database`select address, fence, expires_at > now() as held, paused_reason from wallet_lease`,
     database`
       select id, attempts, failure_code, next_attempt_at, lookup_requested_at, concluded_at from payment
       where concluded_at is null and accepted_at < now() order by id`,
-    database<{ block: bigint | null; hash: string | null }[]>`
+    database<{ block: bigint | null; hash: string | null; authorizer: Address; nonce: Hex }[]>`
       select h.payment_id as payment, h.half, h.state, h.block_number as block, h.block_hash as hash,
-        p.concluded_at is not null as concluded
-      from (select id, concluded_at from payment order by accepted_at desc limit 12) p
+        h.tx_hash as transaction, h.authorizer, h.nonce,
+        p.concluded_at is not null as concluded, p.spent_block as spent, p.failure_code as failure
+      from (select * from payment order by accepted_at desc limit 12) p
       join lateral ${halves(database)} h on h.payment_id = p.id
       order by 1, 2`,
     database`select (select block_number from acted_block) as acted,
@@ -140,12 +142,20 @@ export async function describeState(
       (block) => block.hash === hash,
       () => false,
     )
+  const usesOf = async ({ authorizer, nonce }: { authorizer: Address; nonce: Hex }) => {
+    const logs = await served.client.getContractEvents({
+      ...{ address: served.token, abi: usdcAbi, fromBlock: 0n, args: { authorizer, nonce } },
+      eventName: 'AuthorizationUsed',
+    })
+    return logs.map(({ blockNumber, transactionHash }) => [blockNumber, transactionHash])
+  }
   const parts = {
     head,
     halves: await Promise.all(
       seen.map(async (half) => ({
         ...half,
         stands: half.block === null ? null : await stands(half.block, half.hash),
+        uses: await usesOf(half),
       })),
     ),
     heads: [...heads],
