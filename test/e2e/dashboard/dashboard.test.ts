@@ -11,6 +11,7 @@ import {
   type Watched,
 } from '../../support/browser.ts'
 import { startCutProxy } from '../../support/cutProxy.ts'
+import { newBuyer } from '../../support/shop.ts'
 import { startTestStack, type TestStack } from '../../support/stack.ts'
 import { chooseBrowser } from './chooseBrowser.ts'
 import { addDeskTests } from './desk.ts'
@@ -72,6 +73,13 @@ describe.skipIf(executable === undefined)('dashboard', () => {
 
   addDeskTests({
     gatewayUrl: () => stack.api.url,
+    startApi: async (env) => {
+      const api = await stack.createService('api', env)
+      await api.start()
+      return api
+    },
+    buy: async (url) => (await (await newBuyer(stack, '1')).client.request(url)).data,
+    open,
     signIn,
     expectErrors: (lines) => {
       expected = lines

@@ -1,10 +1,18 @@
 import type { Page } from 'playwright-core'
 import { expect, test } from 'vitest'
+import { loopback, reservePort } from '#process/port'
 import { type RegisteredProvider, registerProvider } from '../../../scripts/stack/registerProvider.ts'
 import { desktop, phone, seriousViolations } from '../../support/browser.ts'
+import { runCommand } from '../../support/processes.ts'
 
 export type DeskTools = {
   gatewayUrl: () => string
+  /** A further api process of the same gateway. */
+  startApi: (env: Record<string, string>) => Promise<{ url: string; stop: () => Promise<unknown> }>
+  /** Pays for one request, and gives what was sold. */
+  buy: (url: string) => Promise<unknown>
+  /** A tab of its own, at the sign-in of a gateway. */
+  open: (options: object, url?: string) => Promise<Page>
   /** A tab of its own, signed in. */
   signIn: (options: object, key: string) => Promise<Page>
   /** Lines of the console that the test brings about itself. */
@@ -36,7 +44,8 @@ async function call<T>(
 }
 
 /** What a provider does at its desk. The tests share a browser and a gateway, and each has a provider of its own. */
-export function addDeskTests({ gatewayUrl, signIn, expectErrors }: DeskTools): void {
+export function addDeskTests(tools: DeskTools): void {
+  const { gatewayUrl, open, signIn, expectErrors } = tools
   const register = (name: string, paths: string[] = []): Promise<RegisteredProvider> =>
     registerProvider({
       gatewayUrl: gatewayUrl(),
@@ -51,6 +60,83 @@ export function addDeskTests({ gatewayUrl, signIn, expectErrors }: DeskTools): v
   }
   const button = (page: Page, name: string | RegExp) => page.getByRole('button', { name })
   const row = (page: Page, text: string) => page.getByRole('row').filter({ hasText: text })
+
+  test('default: from nothing to the first payment, with the lines of code that the page shows', async () => {
+    const page = await open(smallPhone)
+    await page.getByRole('link', { name: 'Sell your API.' }).click()
+    await button(page, 'Register').click()
+    expectErrors(/status of 4\d\d/)
+    await expect.poll(() => page.getByLabel('Name').getAttribute('aria-invalid')).toBe('true')
+    expect(await seriousViolations(page)).toEqual([])
+    await page.getByLabel('Name').fill('Weather')
+    await button(page, 'Register').click()
+    const apiKey = (await page.getByText(/^tk_/).textContent()) ?? ''
+    expect(await seriousViolations(page)).toEqual([])
+    await button(page, 'I have stored it').click()
+
+    await page.getByLabel('Address').fill(address)
+    await button(page, 'Register the wallet').click()
+    const port = await reservePort()
+    const url = `http://${loopback}:${port}/cities/:city`
+    await page.getByLabel('URL').fill(url)
+    await page.getByLabel(/^Price/).fill('0.02')
+    await button(page, 'Add the endpoint').click()
+    await page.getByText('Waiting for the first payment').waitFor()
+    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(360)
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme })
+      expect([colorScheme, await seriousViolations(page)]).toEqual([colorScheme, []])
+    }
+
+    const sellAs = async (framework: 'Hono' | 'Express') => {
+      await page.getByRole('radio', { name: framework }).check()
+      const code = (await page.getByRole('region', { name: 'Middleware' }).textContent()) ?? ''
+      expect(code.toLowerCase()).toContain(framework.toLowerCase())
+      const shop = runCommand(
+        ['node', '--conditions=@tollkeeper/source', '--input-type=module', '--eval', code],
+        { TOLLKEEPER_API_KEY: apiKey },
+      )
+      try {
+        const sold = `http://${loopback}:${port}/cities/oslo`
+        await expect.poll(async () => (await fetch(sold).catch(() => undefined))?.status).toBe(402)
+        expect(await tools.buy(sold)).toEqual({ paid: expect.stringMatching(/^pay_/) })
+      } finally {
+        shop.child.kill()
+        await shop.exited
+      }
+    }
+    await sellAs('Hono')
+    await page.getByText('Your first payment is here').waitFor()
+    await sellAs('Express')
+    expect(
+      await page.evaluate(() => [...document.querySelectorAll('.steps > li')].map((li) => li.className)),
+    ).toEqual(Array(5).fill('done'))
+  })
+
+  test('args: registration that takes a token, or nobody', async () => {
+    const token = 'let-me-in-16-characters'
+    const withToken = await tools.startApi({ REGISTRATION: 'token', REGISTRATION_TOKEN: token })
+    let page = await open(desktop, withToken.url)
+    await page.getByRole('link', { name: 'Sell your API.' }).click()
+    await page.getByLabel('Name').fill('Invited')
+    await page.getByLabel('Registration token').fill('a-wrong-one')
+    await button(page, 'Register').click()
+    expectErrors(/status of 401/)
+    await page.getByRole('alert').getByText('Registration needs the operator’s').waitFor()
+    await page.getByLabel('Registration token').fill(token)
+    await button(page, 'Register').click()
+    await page.getByText(/^tk_/).waitFor()
+    await page.context().close()
+    await withToken.stop()
+
+    const closed = await tools.startApi({ REGISTRATION: 'closed' })
+    page = await open(desktop, closed.url)
+    await page.goto(`${closed.url}/dashboard/#/start`)
+    await page.getByText('Registration is closed here').waitFor()
+    expect(await seriousViolations(page)).toEqual([])
+    await page.close()
+    await closed.stop()
+  })
 
   test('default: an endpoint is registered, refused where it clashes, changed and disabled, by keyboard alone', async () => {
     const { apiKey } = await register('Weather', ['/taken'])

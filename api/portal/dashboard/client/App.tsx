@@ -17,6 +17,7 @@ import { ProviderPage } from './pages/setup/Provider.tsx'
 import { WalletsPage } from './pages/setup/Wallets.tsx'
 import { WebhookPage } from './pages/setup/Webhook.tsx'
 import { WebhooksPage } from './pages/setup/Webhooks.tsx'
+import { StartPage } from './pages/start/Start.tsx'
 import { Empty, useTitle } from './parts/View.tsx'
 import { href, type Route, useRoute } from './routing.ts'
 import { openSession, type Session, SessionContext, storedKey } from './session.ts'
@@ -84,7 +85,7 @@ export function App() {
     () => (signIn.state === 'in' ? { ...signIn.session, end, update } : null),
     [signIn, end, update],
   )
-  const isPublic = route[0] === 'receipt'
+  const isPublic = route[0] === 'receipt' || (route[0] === 'start' && signIn.state === 'out')
   return (
     <SessionContext.Provider value={session}>
       <button type="button" class="skip" onClick={() => main.current?.focus()}>
@@ -93,7 +94,7 @@ export function App() {
       <Header route={route} session={session} />
       <main ref={main} tabIndex={-1}>
         {session || isPublic ? (
-          <View route={route} />
+          <View route={route} open={open} />
         ) : signIn.state === 'opening' ? (
           <p class="loading" role="status">
             Signing in…
@@ -138,7 +139,9 @@ function Header({ route, session }: { route: Route; session: Session | null }) {
   )
 }
 
-function View({ route: [name, first, second] }: { route: Route }) {
+type ViewProps = { route: Route; open: (key: string) => Promise<void> }
+
+function View({ route: [name, first, second], open }: ViewProps) {
   switch (name) {
     case undefined:
       return <OverviewPage />
@@ -150,6 +153,8 @@ function View({ route: [name, first, second] }: { route: Route }) {
       return first ? <PaymentPage paymentId={first} /> : <PaymentsPage />
     case 'failures':
       return <FailuresPage />
+    case 'start':
+      return <StartPage open={open} />
     case 'setup':
       return <Setup page={first} id={second} />
     case 'receipt':

@@ -35,6 +35,7 @@ const advice: Record<string, string> = {
   price_below_minimum: 'Ask for more.',
   provider_disabled: 'Enable yourself first, under Provider.',
   rate_limited: 'Wait a minute, then try again.',
+  unauthorized: 'Check that it was copied whole.',
   registration_closed: 'Ask the operator of this gateway.',
   unknown_wallet: 'Register a wallet there first.',
   wallet_exists: 'It is in the list already.',

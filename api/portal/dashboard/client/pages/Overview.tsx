@@ -3,6 +3,7 @@ import type { EndpointList, Revenue, Usage, UsageRow } from '../answers.ts'
 import { describeCode, sumUsdc, writeCount, writeExactUsdc, writeShare, writeUsdc } from '../format.ts'
 import { query, readPages } from '../gateway.ts'
 import { Table } from '../parts/bits.tsx'
+import { Choice } from '../parts/Choice.tsx'
 import { Plot } from '../parts/Plot.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
@@ -43,15 +44,13 @@ export function OverviewPage() {
   }, `${range} ${testMoney}`)
 
   const choice = (
-    <fieldset class="choice">
-      <legend class="unseen">Period</legend>
-      {(Object.keys(ranges) as RangeName[]).map((name) => (
-        <label key={name}>
-          <input type="radio" name="range" checked={name === range} onChange={() => setRange(name)} />
-          <span>{ranges[name].title}</span>
-        </label>
-      ))}
-    </fieldset>
+    <Choice
+      label="Period"
+      name="range"
+      options={(Object.keys(ranges) as RangeName[]).map((name) => [name, ranges[name].title] as const)}
+      value={range}
+      choose={setRange}
+    />
   )
   return (
     <View title="Overview" actions={choice} polled={polled}>
@@ -74,8 +73,8 @@ export function OverviewPage() {
               <Empty title={`No payments in the last ${ranges[range].title}`}>
                 {endpoints.length === 0 ? (
                   <p>
-                    Register a wallet and an endpoint first: <code>tollkeeper provider wallet --help</code>
-                    <code>tollkeeper provider endpoint --help</code>
+                    Register a wallet and an endpoint first: <a href={href('start')}>the first steps</a> lead
+                    through it.
                   </p>
                 ) : (
                   <p>Once a buyer pays for one of your endpoints, it shows here within seconds.</p>

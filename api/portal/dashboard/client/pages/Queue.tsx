@@ -5,6 +5,7 @@ import { query } from '../gateway.ts'
 import { Copyable, Meter } from '../parts/bits.tsx'
 import { PaymentTable } from '../parts/PaymentTable.tsx'
 import { Empty, View } from '../parts/View.tsx'
+import { href } from '../routing.ts'
 import { useSession } from '../session.ts'
 import { useNow } from '../useNow.ts'
 import { usePolled } from '../usePolled.ts'
@@ -26,8 +27,7 @@ export function QueuePage() {
         queue.wallets.length === 0 ? (
           <Empty title="No wallet is registered yet">
             <p>
-              Tell the gateway who is paid:{' '}
-              <code>tollkeeper provider wallet --network base --address 0x…</code>
+              Say where the money goes: <a href={href('setup', 'wallets')}>register a wallet</a>.
             </p>
           </Empty>
         ) : (

@@ -58,10 +58,12 @@ export function SignInPage({ reason, open }: SignInProps) {
           {isOpening ? 'Signing in…' : 'Sign in'}
         </button>
         <p id="key-note" class="note">
-          The key that <code>tollkeeper provider create</code> showed once. It stays in this tab and is gone
-          with it.
+          The key that registration showed once. It stays in this tab and is gone with it.
         </p>
       </form>
+      <p class="note">
+        No key yet? <a href={href('start')}>Sell your API.</a>
+      </p>
       <p class="note">
         Only want to know whether a receipt is genuine? <a href={href('receipt')}>Check it without a key.</a>
       </p>

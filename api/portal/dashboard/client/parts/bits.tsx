@@ -35,12 +35,6 @@ export function Copyable({
   whole?: boolean
   link?: string | undefined
 }) {
-  const [isCopied, setIsCopied] = useState(false)
-  useEffect(() => {
-    if (!isCopied) return
-    const timer = setTimeout(() => setIsCopied(false), copiedMs)
-    return () => clearTimeout(timer)
-  }, [isCopied])
   const shown = (
     <span class="code" title={text}>
       {whole ? text : shorten(text)}
@@ -49,19 +43,31 @@ export function Copyable({
   return (
     <span class={whole ? 'copyable whole' : 'copyable'}>
       {link === undefined ? shown : <a href={link}>{shown}</a>}
-      <button
-        type="button"
-        class="copy"
-        aria-label={`Copy ${shorten(text)}`}
-        // Without a secure context there is no clipboard; the user can still select the text.
-        hidden={navigator.clipboard === undefined}
-        onClick={() => {
-          void navigator.clipboard.writeText(text).then(() => setIsCopied(true))
-        }}
-      >
-        {isCopied ? 'copied' : 'copy'}
-      </button>
+      <CopyButton text={text} label={`Copy ${shorten(text)}`} />
     </span>
+  )
+}
+
+export function CopyButton({ text, label }: { text: string; label: string }) {
+  const [isCopied, setIsCopied] = useState(false)
+  useEffect(() => {
+    if (!isCopied) return
+    const timer = setTimeout(() => setIsCopied(false), copiedMs)
+    return () => clearTimeout(timer)
+  }, [isCopied])
+  return (
+    <button
+      type="button"
+      class="copy"
+      aria-label={label}
+      // Without a secure context there is no clipboard; the user can still select the text.
+      hidden={navigator.clipboard === undefined}
+      onClick={() => {
+        void navigator.clipboard.writeText(text).then(() => setIsCopied(true))
+      }}
+    >
+      {isCopied ? 'copied' : 'copy'}
+    </button>
   )
 }
 

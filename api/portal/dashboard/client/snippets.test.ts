@@ -1,0 +1,24 @@
+import { expect, test } from 'vitest'
+import { writeSnippet } from './snippets.ts'
+
+// The browser's test runs both of them, and pays.
+const options = {
+  gatewayUrl: 'https://gateway.example',
+  providerId: 'prov_1',
+  endpoint: {
+    method: '*' as const,
+    url: 'https://api.example:8080/it%27s/:id/*',
+    path: "/it's/:id/*",
+    pricing: { usdcPerUnit: '1.000000' },
+  },
+}
+
+test.each([
+  ['hono', `app.all("/it's/:id/*", paid, `, 'port: 8080'],
+  ['express', `app.all("/it's/:id/*rest", paid, `, 'app.listen(8080)'],
+] as const)('args: %s, with any method, a pattern and a quote', (framework, route, port) => {
+  const snippet = writeSnippet(framework, options)
+  expect(snippet).toContain(route)
+  expect(snippet).toContain(port)
+  expect(snippet).toContain("usdcPerUnit: '1' }")
+})

@@ -1,0 +1,46 @@
+import type { Endpoint } from './answers.ts'
+
+export type Framework = 'hono' | 'express'
+
+export type SnippetOptions = {
+  gatewayUrl: string
+  providerId: string
+  endpoint: Pick<Endpoint, 'method' | 'url' | 'path' | 'pricing'>
+}
+
+/** The lines that sell an endpoint: to be run as they are, and made one's own. */
+export function writeSnippet(framework: Framework, options: SnippetOptions): string {
+  const { gatewayUrl, providerId, endpoint } = options
+  const verb = endpoint.method === '*' ? 'all' : endpoint.method.toLowerCase()
+  const port = new URL(endpoint.url).port || '3000'
+  const paid = `const paid = requirePayment({
+  gatewayUrl: ${quote(gatewayUrl)},
+  providerId: ${quote(providerId)},
+  apiKey: process.env.TOLLKEEPER_API_KEY,
+  pricing: { usdcPerUnit: ${quote(endpoint.pricing.usdcPerUnit.replace(/\.?0+$/, ''))} },
+})
+`
+  if (framework === 'express') {
+    // Express 5 wants a name for what follows.
+    const path = endpoint.path.replace(/\*$/, '*rest')
+    return `import { requirePayment } from '@tollkeeper/sdk/middleware/express'
+import express from 'express'
+
+${paid}const app = express()
+app.${verb}(${quote(path)}, paid, (request, response) => response.json({ paid: response.locals.payment.paymentId }))
+app.listen(${port})
+`
+  }
+  return `import { serve } from '@hono/node-server'
+import { requirePayment } from '@tollkeeper/sdk/middleware/hono'
+import { Hono } from 'hono'
+
+${paid}const app = new Hono()
+app.${verb}(${quote(endpoint.path)}, paid, (c) => c.json({ paid: c.get('payment').paymentId }))
+serve({ fetch: app.fetch, port: ${port} })
+`
+}
+
+function quote(text: string): string {
+  return /['\\\n]/.test(text) ? JSON.stringify(text) : `'${text}'`
+}
