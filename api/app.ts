@@ -19,6 +19,7 @@ import { countCalls } from './http/countCalls.ts'
 import { invalidRequest } from './http/invalidRequest.ts'
 import { limitRate, tooMany } from './http/limitRate.ts'
 import { measure } from './http/measure.ts'
+import { requireOperator } from './http/operator.ts'
 import { type ApiMetrics, createApiMetrics } from './metrics.ts'
 import { createGatewayNetworks, type GatewayNetworks } from './networks.ts'
 import { addDashboardRoutes } from './portal/dashboard/routes.ts'
@@ -34,6 +35,8 @@ import { addEndpointRoutes } from './routes/endpoints.ts'
 import { addFailureRoute } from './routes/failures.ts'
 import { addHealthRoutes } from './routes/health.ts'
 import { addHomeRoute } from './routes/home.ts'
+import { addOperationRoute } from './routes/operation.ts'
+import { addOperatorProvidersRoute } from './routes/operatorProviders.ts'
 import { addPayersRoute } from './routes/payers.ts'
 import { addPaymentRoutes } from './routes/payments.ts'
 import { addPendingRoute } from './routes/pending.ts'
@@ -132,6 +135,7 @@ export function createApp({
   for (const path of ['/challenge', '/verify']) app.use(path, countCalls({ offers, usage, metrics }))
   // Whatever is added under a provider later is its own alone, even if a route forgets to say so.
   app.use('/providers/:id/*', requireOwner)
+  app.use('/operator/*', requireOperator)
 
   addChallengeRoutes(app, { sql, networks, offers, settings, now })
   addVerifyRoute(app, { networks, receiptKeys, settings, verifyPayment: createVerification(verification) })
@@ -161,6 +165,9 @@ export function createApp({
   addSettlementBatchRoute(app, { sql, heads, networks, settings })
   addSettlementExportRoute(app, { sql, heads, networks, settings })
   addPendingRoute(app, { sql, heads, networks, settings, now })
+
+  addOperationRoute(app, { sql, networks, settings, now })
+  addOperatorProvidersRoute(app, { sql, heads, networks, now })
 
   addHealthRoutes(app, { sql, networks, loops })
   addHomeRoute(app, { networks, settings })
@@ -239,6 +246,11 @@ function describeApi(app: App, issuer: string): void {
     type: 'http',
     scheme: 'bearer',
     description: 'A provider\'s API key, "tk_…"',
+  })
+  app.openAPIRegistry.registerComponent('securitySchemes', 'operatorKey', {
+    type: 'http',
+    scheme: 'bearer',
+    description: 'A key of the operator, "tko_…"',
   })
   app.doc31('/openapi.json', {
     openapi: '3.1.0',

@@ -82,6 +82,7 @@ export function readApiConfig(env: Environment): ApiConfig {
       trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
       maxBodyBytes: readVariable(env, 'API_MAX_BODY_BYTES'),
       webhookAllowPrivate: readVariable(env, 'WEBHOOK_ALLOW_PRIVATE'),
+      operatorKeyHashes: readVariable(env, 'OPERATOR_KEY_HASHES') ?? [],
       metricsToken: readVariable(env, 'METRICS_TOKEN'),
     },
   }

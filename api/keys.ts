@@ -1,9 +1,11 @@
 import { randomBytes } from 'node:crypto'
 import { readVariable } from '#process/env'
+import { newOperatorKey } from './http/operator.ts'
 import { readReceiptKeys, rotateReceiptKeys, rotationLeadSeconds, writeReceiptKeys } from './receipts/keys.ts'
 
 const usage = `Usage: npm run keys -- <command>
   receipt    adds a receipt key to RECEIPT_KEY_FILE; it signs in ${rotationLeadSeconds / 60} minutes, no restart needed
+  operator   prints a new key for the operator's views, and the value of OPERATOR_KEY_HASHES with it
   macaroon   prints the values of MACAROON_SECRETS that bring a new secret in, step by step
 `
 
@@ -15,6 +17,15 @@ async function main([command]: string[]): Promise<number> {
     await writeReceiptKeys(path, after)
     const when = before === undefined ? 'now' : new Date((after.keys[0]?.signsFrom ?? 0) * 1000).toISOString()
     process.stdout.write(`${path}: ${after.keys[0]?.kid} signs from ${when}\n`)
+    return 0
+  }
+  if (command === 'operator') {
+    const { key, hash } = newOperatorKey()
+    const known = readVariable(process.env, 'OPERATOR_KEY_HASHES') ?? []
+    const hashes = [...known.map((one) => one.toString('hex')), hash]
+    process.stdout.write(
+      `# Shown this once:\n# ${key}\n# For every api process:\nOPERATOR_KEY_HASHES=${hashes.join()}\n`,
+    )
     return 0
   }
   if (command === 'macaroon') {

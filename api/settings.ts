@@ -67,6 +67,8 @@ export type GatewaySettings = {
   maxBodyBytes: number
   /** Lets webhooks go to private addresses and by `http:`, for local development. */
   webhookAllowPrivate: boolean
+  /** SHA-256 of the keys that open the operator's views. */
+  operatorKeyHashes: readonly Buffer[]
   /** What Prometheus presents to read the metrics; null: anyone may. */
   metricsToken: string | null
 }

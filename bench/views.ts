@@ -106,6 +106,7 @@ export async function run(args: string[]): Promise<void> {
           publicQueue: true,
           maxBodyBytes: 16_384,
           webhookAllowPrivate: false,
+          operatorKeyHashes: [],
           metricsToken: null,
           rateLimits: null,
           registration: { mode: 'open', limits: null },

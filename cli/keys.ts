@@ -1,7 +1,7 @@
 import { type Command, Option } from 'commander'
 import { runProgram } from './runProgram.ts'
 
-/** `keys rotate receipt | macaroon`. */
+/** `keys rotate receipt | macaroon | operator`. */
 export function addKeysCommand(program: Command): void {
   const rotate = program
     .command('keys')
@@ -39,4 +39,14 @@ becomes invalid. Reads the present value from the environment; writes nothing.`,
     )
     .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env keys rotate macaroon')
     .action(() => runProgram('api/keys.ts', ['macaroon']))
+
+  rotate
+    .command('operator')
+    .summary("a key for the operator's views")
+    .description(
+      `Prints a new key, this once, and the value of OPERATOR_KEY_HASHES that lets it in beside those of the environment.
+It opens the dashboard's operator page, and changes nothing. Writes nothing.`,
+    )
+    .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env keys rotate operator')
+    .action(() => runProgram('api/keys.ts', ['operator']))
 }

@@ -14,6 +14,13 @@ export async function readGasCost(sql: Queryable, chainId: number, now: Date): P
   return BigInt(row?.cost ?? 0n)
 }
 
+/** What gas cost on a network on the UTC days since then, USDC base units. */
+export async function sumGasCost(sql: Queryable, chainId: number, since: Date): Promise<bigint> {
+  const [row] = await sql<[{ cost: bigint | null }]>`
+    select sum(cost) as cost from gas_cost where chain_id = ${chainId} and day >= ${dayOf(since)}`
+  return BigInt(row.cost ?? 0n)
+}
+
 /** Divides what a mined transaction cost among the facilitator's callers, by their payments in its batch. */
 export async function addFacilitatorCost(
   sql: Queryable,

@@ -81,6 +81,26 @@ export async function resumeWallet(sql: Queryable, wallet: WalletId): Promise<vo
     where chain_id = ${wallet.chainId} and address = ${wallet.address}`
 }
 
+export type ListedLease = {
+  address: Address
+  holder: string
+  /** Whether a keeper has it now. */
+  isHeld: boolean
+  expiresAt: Date
+  /** Null: it isn't paused now. */
+  pausedUntil: Date | null
+  pausedReason: string | null
+}
+
+/** Every wallet of a network that a keeper ever held. */
+export async function listLeases(sql: Queryable, chainId: number): Promise<ListedLease[]> {
+  return sql<ListedLease[]>`
+    select address, holder, expires_at > clock_timestamp() as "isHeld", expires_at as "expiresAt",
+      case when paused_until > clock_timestamp() then paused_until end as "pausedUntil",
+      case when paused_until > clock_timestamp() then paused_reason end as "pausedReason"
+    from wallet_lease where chain_id = ${chainId} order by address`
+}
+
 /** Wallets with open batches that nobody has held for a while: their keeper is gone, or their key is. */
 export async function readAbandonedWallets(
   sql: Queryable,

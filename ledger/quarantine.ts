@@ -9,6 +9,13 @@ import { type QueuedPayment, type QueueGroup, type QueueScope, queuedColumns } f
 /** So many transactions of ours may fail for one payer; then whatever else waits of it is failed unsent. */
 export const mostMinedFailures = 2
 
+/** How many payers of a network are not tried any more. */
+export async function countGivenUpPayers(sql: Queryable, chainId: number): Promise<number> {
+  const [row] = await sql<[{ count: number }]>`
+    select count(*)::int as count from payer where chain_id = ${chainId} and mined_failures >= ${mostMinedFailures}`
+  return row.count
+}
+
 /** Counts a transaction in which these payers' payments failed, and quarantines what else waits of them. */
 export async function quarantinePayers(
   sql: Queryable,

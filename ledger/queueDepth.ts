@@ -5,7 +5,10 @@ export type QueueDepth = {
   payee: Address
   verified: number
   retrying: number
+  /** In a batch: under way, or not final yet. */
   settling: number
+  /** USDC base units that its wallet gets of what waits, retries included. */
+  amount: bigint
   /** Of the oldest that waits. */
   oldestAt: Date | null
 }
@@ -20,6 +23,7 @@ export async function readQueueDepth(
       count(*) filter (where not is_claimed and attempts = 0)::int as verified,
       count(*) filter (where not is_claimed and attempts > 0)::int as retrying,
       count(*) filter (where is_claimed)::int as settling,
+      coalesce(sum(provider_amount) filter (where not is_claimed), 0) as amount,
       min(accepted_at) filter (where not is_claimed and attempts = 0) as "oldestAt"
     from payment
     where chain_id = ${scope.chainId} and token = ${scope.token}

@@ -20,6 +20,11 @@ export function matching(expected: string, pattern: RegExp): Parser<string> {
   return { expected, parse: (value) => (pattern.test(value) ? value : undefined) }
 }
 
+export const sha256Hex: Parser<Buffer> = {
+  expected: '64 hex digits',
+  parse: (value) => (/^[0-9a-f]{64}$/i.test(value) ? Buffer.from(value, 'hex') : undefined),
+}
+
 export function integer(minimum: number, maximum: number = Number.MAX_SAFE_INTEGER): Parser<number> {
   return {
     expected: `a whole number from ${minimum} to ${maximum}`,

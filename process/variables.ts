@@ -13,6 +13,7 @@ import {
   privateKey,
   publicUrl,
   secret,
+  sha256Hex,
   text,
   time,
   url,
@@ -347,6 +348,12 @@ const api = {
     readers: ['api'],
     about: 'Providers that all addresses together may register in an hour, where REGISTRATION is open.',
     default: '500',
+  },
+  OPERATOR_KEY_HASHES: {
+    parser: list(sha256Hex),
+    readers: ['api'],
+    about:
+      "SHA-256 of each key that may look at the operator's views, with commas between; `npx tollkeeper keys rotate operator` makes one. Default: nobody may.",
   },
   RATE_LIMIT_OTHER: {
     parser: integer(1, 1_000_000),

@@ -6,6 +6,8 @@ export type GatewayEnv = {
     caller: string | undefined
     /** Id of that key. */
     callerKey: string | undefined
+    /** Whether an operator's key came along. */
+    isOperator: boolean | undefined
     /** The endpoint that a challenge or verification is for, once the route has read it: its calls are counted. */
     called: { providerId: string; endpointId: string } | undefined
   }

@@ -8,17 +8,18 @@ import { Refusal } from '../refusal.ts'
 import type { GatewaySettings } from '../settings.ts'
 import type { GatewayEnv } from './app.ts'
 import { tooMany } from './limitRate.ts'
+import { isOperatorKey } from './operator.ts'
 
 const bearerPattern = /^Bearer +(\S+) *$/i
 
 export type AuthenticateOptions = {
   keyOwners: KeyOwners
   rateLimiter: RateLimiter
-  settings: Pick<GatewaySettings, 'rateLimits' | 'trustedProxies'>
+  settings: Pick<GatewaySettings, 'rateLimits' | 'trustedProxies' | 'operatorKeyHashes'>
 }
 
 /**
- * Sets `caller` to the provider whose API key came as `Authorization: Bearer …`.
+ * Sets `caller` to the provider whose API key came as `Authorization: Bearer …`, or `isOperator` where it is the operator's.
  *
  * A wrong key is refused everywhere, also where none is needed: a caller that sends one means it. Each key that isn't
  * known yet costs a query, so an address may only try so many.
@@ -28,7 +29,7 @@ export function authenticate({
   rateLimiter,
   settings,
 }: AuthenticateOptions): MiddlewareHandler<GatewayEnv> {
-  const { rateLimits, trustedProxies } = settings
+  const { rateLimits, trustedProxies, operatorKeyHashes } = settings
   const limitQueries = (c: Context) => {
     if (rateLimits === null) return
     const allowed = rateLimiter.count(`key:${clientAddress(c, trustedProxies)}`, rateLimits.other)
@@ -38,7 +39,9 @@ export function authenticate({
   return async (c, next) => {
     const header = c.req.header('authorization')
     const key = header === undefined ? undefined : bearerPattern.exec(header)?.[1]
-    if (key !== undefined) {
+    if (key !== undefined && isOperatorKey(key, operatorKeyHashes)) {
+      c.set('isOperator', true)
+    } else if (key !== undefined) {
       const owner = await keyOwners.ownerOf(key, () => limitQueries(c))
       if (owner === undefined) throw new Refusal('unauthorized', 'This API key is not in force')
       c.set('caller', owner)

@@ -7,6 +7,7 @@ import {
   startGateway,
   type TestGateway,
 } from '../../test/support/gateway.ts'
+import { newOperatorKey } from '../http/operator.ts'
 
 /*
  * Every route of the OpenAPI document is called for one provider's things with another provider's key. A route that is
@@ -16,6 +17,7 @@ import {
 type Operation = { parameters?: { name: string; in: string; required?: boolean }[]; security?: object[] }
 type Document = { paths: Record<string, Record<string, Operation>> }
 
+const operator = newOperatorKey()
 let gateway: TestGateway
 let theirs: Shop
 let mine: Shop
@@ -23,7 +25,7 @@ let things: Record<string, string>
 let document: Document
 
 beforeAll(async () => {
-  gateway = await startGateway()
+  gateway = await startGateway({ operatorKeyHashes: [Buffer.from(operator.hash, 'hex')] })
   theirs = await openShop(gateway.app)
   mine = await openShop(gateway.app)
   const at = `/providers/${theirs.providerId}`
@@ -133,6 +135,25 @@ test("error: no route gives or changes anything of another provider's", async ()
   expect(allowed).toEqual([])
   expect(unproven).toEqual([])
   expect(await snapshot()).toBe(before)
+})
+
+test("error: the operator's key opens the operator's routes alone, and no other key does", async () => {
+  const status = async (method: string, path: string, key?: string) =>
+    (await call(gateway.app, method, path, key === undefined ? {} : { key })).status
+  const wrong = `${operator.key.slice(0, -1)}${operator.key.endsWith('A') ? 'B' : 'A'}`
+  const others = protectedRoutes().filter(({ path }) => !path.startsWith('/operator/'))
+  for (const { method, path } of others) {
+    const got = await status(method, fill(path), operator.key)
+    expect([method, path, [400, 401, 415, 422].includes(got)]).toEqual([method, path, true])
+  }
+  const own = protectedRoutes().filter(({ path }) => path.startsWith('/operator/'))
+  expect(own.map(({ method }) => method)).toEqual(['GET', 'GET'])
+  for (const { method, path } of own) {
+    for (const key of [undefined, theirs.key, wrong, operator.hash]) {
+      expect([path, await status(method, path, key)]).toEqual([path, 401])
+    }
+    expect([path, await status(method, path, operator.key)]).toEqual([path, 200])
+  }
 })
 
 test('behavior: every route is in the document, and what needs no key is meant to', () => {

@@ -65,6 +65,7 @@ export const testGatewaySettings: GatewaySettings = {
   trustedProxies: 0,
   maxBodyBytes: 16_384,
   webhookAllowPrivate: true,
+  operatorKeyHashes: [],
   metricsToken: null,
 }
 

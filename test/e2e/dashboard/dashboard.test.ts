@@ -1,5 +1,6 @@
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { newOperatorKey } from '#api/http/operator'
 import { openDatabase } from '#ledger/database'
 import { registerProvider } from '../../../scripts/stack/registerProvider.ts'
 import {
@@ -15,9 +16,11 @@ import { newBuyer } from '../../support/shop.ts'
 import { startTestStack, type TestStack } from '../../support/stack.ts'
 import { chooseBrowser } from './chooseBrowser.ts'
 import { addDeskTests } from './desk.ts'
+import { addOperatorTests } from './operator.ts'
 import { patient, playScene, type Scene } from './scene.ts'
 
 const executable = chooseBrowser()
+const operator = newOperatorKey()
 
 describe.skipIf(executable === undefined)('dashboard', () => {
   let stack: TestStack
@@ -28,7 +31,8 @@ describe.skipIf(executable === undefined)('dashboard', () => {
   let expected: RegExp | undefined
 
   beforeAll(async () => {
-    stack = await startTestStack({ env: { keeper: patient, api: patient } })
+    const api = { ...patient, OPERATOR_KEY_HASHES: operator.hash }
+    stack = await startTestStack({ env: { keeper: patient, api } })
     const [launched, played] = await Promise.all([
       launchBrowser(executable as string),
       playScene(stack, { batches: [3, 6], waiting: 4 }),
@@ -163,6 +167,15 @@ describe.skipIf(executable === undefined)('dashboard', () => {
         expect([title, colorScheme, await seriousViolations(page)]).toEqual([title, colorScheme, []])
       }
     }
+  })
+
+  addOperatorTests({
+    stack: () => stack,
+    operatorKey: operator.key,
+    open,
+    expectErrors: (lines) => {
+      expected = lines
+    },
   })
 
   test('behavior: a batch leads to its payments, and a payment to its life', async () => {

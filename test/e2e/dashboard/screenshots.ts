@@ -1,6 +1,7 @@
 /** `npm run screenshots`: plays a scene on the real stack and keeps docs/images up to date with it. */
 import { mkdir, stat } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
+import { newOperatorKey } from '#api/http/operator'
 import { startStack } from '../../../scripts/stack/stack.ts'
 import { desktop, launchBrowser, openTab, phone } from '../../support/browser.ts'
 import { chooseBrowser } from './chooseBrowser.ts'
@@ -11,10 +12,14 @@ const mostBytes = 200_000
 
 const executable = chooseBrowser()
 if (executable === undefined) process.exit(1)
+const operator = newOperatorKey()
 const stack = await startStack({
   fastPostgres: true,
   chain: { blockTimeMs: 200, baseFeePerGas: 50_000n },
-  env: { keeper: { KEEPER_POLL_MS: '100', ...patient }, api: patient },
+  env: {
+    keeper: { KEEPER_POLL_MS: '100', ...patient },
+    api: { ...patient, OPERATOR_KEY_HASHES: operator.hash },
+  },
 })
 try {
   const scene = await playScene(stack, { batches: [3, 24, 9, 40, 15, 60], waiting: 11, days: 29 })
@@ -25,20 +30,30 @@ try {
     failures: ['failures', 'Live'],
     payment: [`payments/${scene.settled.at(-1)}`, 'verified in this browser'],
     receipt: [`receipt/${scene.receipt}`, 'Genuine and settled'],
+    endpoints: ['setup/endpoints', 'Live'],
+    history: ['setup/history', 'Live'],
+    start: ['start', 'Live'],
+    operation: ['', 'Live'],
   } as const
   const devices = { desktop, phone: { ...phone, deviceScaleFactor: 1.5 } }
-  const kept: [keyof typeof devices, 'light' | 'dark', (keyof typeof views)[]][] = [
-    ['desktop', 'light', ['overview', 'queue', 'batches', 'failures', 'payment', 'receipt']],
-    ['desktop', 'dark', ['overview', 'payment']],
-    ['phone', 'light', ['overview', 'queue']],
-    ['phone', 'dark', ['failures']],
+  const { apiKey } = scene.shop
+  const kept: [keyof typeof devices, 'light' | 'dark', key: string, (keyof typeof views)[]][] = [
+    [
+      ...(['desktop', 'light', apiKey] as const),
+      ['overview', 'queue', 'batches', 'failures', 'payment', 'receipt', 'endpoints', 'history', 'start'],
+    ],
+    ['desktop', 'dark', apiKey, ['overview', 'payment']],
+    ['phone', 'light', apiKey, ['overview', 'queue']],
+    ['phone', 'dark', apiKey, ['failures', 'endpoints']],
+    ['desktop', 'light', operator.key, ['operation']],
+    ['phone', 'dark', operator.key, ['operation']],
   ]
   await mkdir(folder, { recursive: true })
   const browser = await launchBrowser(executable)
-  for (const [device, colorScheme, names] of kept) {
+  for (const [device, colorScheme, key, names] of kept) {
     const { page } = await openTab(browser, stack.api.url, { ...devices[device], colorScheme })
     await page.goto(`${stack.api.url}/dashboard`)
-    await page.getByLabel('API key').fill(scene.shop.apiKey)
+    await page.getByLabel('API key').fill(key)
     await page.getByRole('button', { name: 'Sign in' }).click()
     await page.getByText('Live', { exact: true }).waitFor()
     for (const name of names) {

@@ -5,6 +5,8 @@ import { BatchPage } from './pages/Batch.tsx'
 import { BatchesPage } from './pages/Batches.tsx'
 import { FailuresPage } from './pages/Failures.tsx'
 import { OverviewPage } from './pages/Overview.tsx'
+import { OperationPage } from './pages/operator/Operation.tsx'
+import { ProvidersPage } from './pages/operator/Providers.tsx'
 import { PaymentPage } from './pages/Payment.tsx'
 import { PaymentsPage } from './pages/Payments.tsx'
 import { QueuePage } from './pages/Queue.tsx'
@@ -20,9 +22,21 @@ import { WebhooksPage } from './pages/setup/Webhooks.tsx'
 import { StartPage } from './pages/start/Start.tsx'
 import { Empty, useTitle } from './parts/View.tsx'
 import { href, type Route, useRoute } from './routing.ts'
-import { openSession, type Session, SessionContext, storedKey } from './session.ts'
+import {
+  type End,
+  EndContext,
+  OperatorContext,
+  type OperatorSession,
+  openOperatorSession,
+  openSession,
+  type Session,
+  SessionContext,
+  storedKey,
+} from './session.ts'
 
-const views: [name: string, title: string][] = [
+type Views = [name: string, title: string][]
+
+const views: Views = [
   ['', 'Overview'],
   ['queue', 'Queue'],
   ['batches', 'Batches'],
@@ -32,10 +46,19 @@ const views: [name: string, title: string][] = [
   ['receipt', 'Receipt check'],
 ]
 
+const operatorViews: Views = [
+  ['', 'Operation'],
+  ['providers', 'Providers'],
+  ['receipt', 'Receipt check'],
+]
+
+const publicViews: Views = [['receipt', 'Receipt check']]
+
 type SignIn =
   | { state: 'out'; reason?: string }
   | { state: 'opening' }
-  | { state: 'in'; session: Omit<Session, 'end' | 'update'> }
+  | { state: 'in'; session: Omit<Session, 'update'> }
+  | { state: 'operator'; session: OperatorSession }
 
 export function App() {
   const route = useRoute()
@@ -50,9 +73,11 @@ export function App() {
   }, [])
 
   const open = useCallback(async (key: string) => {
-    const session = await openSession(key)
+    const opened: SignIn = key.startsWith('tko_')
+      ? { state: 'operator', session: await openOperatorSession(key) }
+      : { state: 'in', session: await openSession(key) }
     storedKey.write(key)
-    setSignIn({ state: 'in', session })
+    setSignIn(opened)
   }, [])
 
   // Restores the session after a reload.
@@ -82,33 +107,50 @@ export function App() {
   }, [])
 
   const session = useMemo(
-    () => (signIn.state === 'in' ? { ...signIn.session, end, update } : null),
-    [signIn, end, update],
+    () => (signIn.state === 'in' ? { ...signIn.session, update } : null),
+    [signIn, update],
   )
+  const operator = signIn.state === 'operator' ? signIn.session : null
   const isPublic = route[0] === 'receipt' || (route[0] === 'start' && signIn.state === 'out')
   return (
-    <SessionContext.Provider value={session}>
-      <button type="button" class="skip" onClick={() => main.current?.focus()}>
-        Skip to the content
-      </button>
-      <Header route={route} session={session} />
-      <main ref={main} tabIndex={-1}>
-        {session || isPublic ? (
-          <View route={route} open={open} />
-        ) : signIn.state === 'opening' ? (
-          <p class="loading" role="status">
-            Signing in…
-          </p>
-        ) : (
-          <SignInPage reason={signIn.state === 'out' ? signIn.reason : undefined} open={open} />
-        )}
-      </main>
-    </SessionContext.Provider>
+    <EndContext.Provider value={end}>
+      <OperatorContext.Provider value={operator}>
+        <SessionContext.Provider value={session}>
+          <button type="button" class="skip" onClick={() => main.current?.focus()}>
+            Skip to the content
+          </button>
+          <Header
+            route={route}
+            shown={session ? views : operator ? operatorViews : publicViews}
+            who={session?.provider ?? (operator && { name: 'Operator' })}
+            end={end}
+          />
+          <main ref={main} tabIndex={-1}>
+            {operator ? (
+              <OperatorView route={route} />
+            ) : session || isPublic ? (
+              <View route={route} open={open} />
+            ) : signIn.state === 'opening' ? (
+              <p class="loading" role="status">
+                Signing in…
+              </p>
+            ) : (
+              <SignInPage reason={signIn.state === 'out' ? signIn.reason : undefined} open={open} />
+            )}
+          </main>
+        </SessionContext.Provider>
+      </OperatorContext.Provider>
+    </EndContext.Provider>
   )
 }
 
-function Header({ route, session }: { route: Route; session: Session | null }) {
-  const shown = session ? views : views.filter(([name]) => name === 'receipt')
+function Header(props: {
+  route: Route
+  shown: Views
+  who: { name: string; providerId?: string } | null
+  end: End
+}) {
+  const { route, shown, who, end } = props
   return (
     <header class="top">
       <a class="brand" href={href()}>
@@ -125,12 +167,12 @@ function Header({ route, session }: { route: Route; session: Session | null }) {
           </a>
         ))}
       </nav>
-      {session ? (
+      {who ? (
         <div class="who">
-          <span class="who-name" title={session.provider.providerId}>
-            {session.provider.name}
+          <span class="who-name" title={who.providerId}>
+            {who.name}
           </span>
-          <button type="button" class="quiet" onClick={() => session.end()}>
+          <button type="button" class="quiet" onClick={() => end()}>
             Sign out
           </button>
         </div>
@@ -178,6 +220,19 @@ function Setup({ page = 'endpoints', id }: { page: string | undefined; id: strin
       return <ProviderPage />
     case 'history':
       return <HistoryPage />
+    default:
+      return <Unknown />
+  }
+}
+
+function OperatorView({ route: [name, first] }: { route: Route }) {
+  switch (name) {
+    case undefined:
+      return <OperationPage />
+    case 'providers':
+      return <ProvidersPage />
+    case 'receipt':
+      return <ReceiptCheckPage receipt={first} />
     default:
       return <Unknown />
   }

@@ -3,6 +3,8 @@ import type { apiKey, issuedApiKey } from '../../../routes/apiKeys.ts'
 import type { endpointList } from '../../../routes/endpoints.ts'
 import type { failures } from '../../../routes/failures.ts'
 import type { home } from '../../../routes/home.ts'
+import type { operation } from '../../../routes/operation.ts'
+import type { operatorProviders } from '../../../routes/operatorProviders.ts'
 import type { payment } from '../../../routes/payments.ts'
 import type { providerBatches } from '../../../routes/providerBatches.ts'
 import type { providerPayments } from '../../../routes/providerPayments.ts'
@@ -33,6 +35,10 @@ export type Deliveries = { deliveries: Delivery[]; cursor: string | null }
 export type RegistryChange = z.infer<typeof registryChange>
 export type RegistryChanges = { changes: RegistryChange[]; cursor: string | null }
 export type ProviderWithKey = z.infer<typeof providerWithKey>
+export type Operation = z.infer<typeof operation>
+export type OperatedNetwork = Operation['networks'][number]
+export type FiringAlert = Operation['alerts'][number]
+export type OperatorProviders = z.infer<typeof operatorProviders>
 export type Home = z.infer<typeof home>
 export type Payment = z.infer<typeof payment>
 export type Receipt = z.infer<typeof receipt>

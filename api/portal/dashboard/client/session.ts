@@ -1,6 +1,6 @@
 import { createContext } from 'preact'
 import { useContext } from 'preact/hooks'
-import type { Provider } from './answers.ts'
+import type { Operation, Provider } from './answers.ts'
 import { createGateway, type Gateway } from './gateway.ts'
 
 /** Keeps the API key in this tab only: no cookie, nothing that another tab or a later visit could read. */
@@ -19,8 +19,22 @@ export type Session = {
   keyId: string
   /** Takes over what was changed of the provider. */
   update: (provider: Provider) => void
-  /** Signs out; `reason` is shown if the user didn't ask for it. */
-  end: (reason?: string) => void
+}
+
+/** Signs out; `reason` is shown if the user didn't ask for it. */
+export type End = (reason?: string) => void
+
+export const EndContext = createContext<End>(() => {})
+
+/** Who runs the gateway sees all providers, and changes nothing. */
+export type OperatorSession = { gateway: Gateway }
+
+export const OperatorContext = createContext<OperatorSession | null>(null)
+
+export function useOperator(): OperatorSession {
+  const session = useContext(OperatorContext)
+  if (session === null) throw new Error("This view needs an operator's session")
+  return session
 }
 
 export const SessionContext = createContext<Session | null>(null)
@@ -32,7 +46,14 @@ export function useSession(): Session {
 }
 
 /** @throws {GatewayError} 401 for a key that is not in force */
-export async function openSession(key: string): Promise<Omit<Session, 'end' | 'update'>> {
+export async function openOperatorSession(key: string): Promise<OperatorSession> {
+  const gateway = createGateway(key)
+  await gateway.get<Operation>('operator/operation')
+  return { gateway }
+}
+
+/** @throws {GatewayError} 401 for a key that is not in force */
+export async function openSession(key: string): Promise<Omit<Session, 'update'>> {
   const gateway = createGateway(key)
   // The key holds its id: tk_<hex>_<secret>.
   const keyId = `key_${key.split('_')[1]}`

@@ -1,6 +1,6 @@
 import { useContext, useEffect, useRef, useState } from 'preact/hooks'
 import { GatewayError } from './gateway.ts'
-import { SessionContext } from './session.ts'
+import { EndContext } from './session.ts'
 
 export type Polled<T> = {
   /** The last answer; undefined before the first. */
@@ -22,7 +22,7 @@ const slowestMs = 60_000
  * @param key identifies the data; a new key drops the old data
  */
 export function usePolled<T>(read: (signal: AbortSignal) => Promise<T>, key: string): Polled<T> {
-  const session = useContext(SessionContext)
+  const end = useContext(EndContext)
   const [state, setState] = useState<{ key: string } & Omit<Polled<T>, 'refresh'>>({
     key,
     data: undefined,
@@ -64,7 +64,7 @@ export function usePolled<T>(read: (signal: AbortSignal) => Promise<T>, key: str
         } catch (error) {
           if (signal.aborted) return
           if (!(error instanceof GatewayError)) throw error
-          if (error.status === 401 && session) return session.end('Your API key is no longer in force.')
+          if (error.status === 401) return end('Your API key is no longer in force.')
           failures++
           setState((last) =>
             last.key === key ? { ...last, error } : { key, data: undefined, readAt: undefined, error },
@@ -81,7 +81,7 @@ export function usePolled<T>(read: (signal: AbortSignal) => Promise<T>, key: str
     document.addEventListener('visibilitychange', onShown, { signal })
     addEventListener('online', onShown, { signal })
     return () => stop.abort()
-  }, [key, session])
+  }, [key, end])
 
   const current = state.key === key ? state : { data: undefined, error: undefined, readAt: undefined }
   return { data: current.data, error: current.error, readAt: current.readAt, refresh: () => wake.current() }

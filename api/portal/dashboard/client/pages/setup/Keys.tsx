@@ -1,18 +1,19 @@
-import { useState } from 'preact/hooks'
+import { useContext, useState } from 'preact/hooks'
 import type { ApiKey, IssuedApiKey } from '../../answers.ts'
 import { Copyable, Table, Time } from '../../parts/bits.tsx'
 import { Confirm, Dialog } from '../../parts/Dialog.tsx'
 import { Form, TextField } from '../../parts/Form.tsx'
 import { SecretDialog } from '../../parts/Secret.tsx'
 import { SetupView, useNotice } from '../../parts/Setup.tsx'
-import { useSession } from '../../session.ts'
+import { EndContext, useSession } from '../../session.ts'
 import { useForm } from '../../useForm.ts'
 import { usePolled } from '../../usePolled.ts'
 
 type Open = { what: 'issue' } | { what: 'revoke'; key: ApiKey } | { what: 'show'; secret: string }
 
 export function KeysPage() {
-  const { gateway, provider, end, keyId: ownKeyId } = useSession()
+  const { gateway, provider, keyId: ownKeyId } = useSession()
+  const end = useContext(EndContext)
   const path = `providers/${provider.providerId}/keys`
   const [open, setOpen] = useState<Open>()
   const { notice, tell } = useNotice()

@@ -1,0 +1,32 @@
+import { randomBytes, timingSafeEqual } from 'node:crypto'
+import type { MiddlewareHandler } from 'hono'
+import { hashSecret } from '#ledger/apiKeys'
+import { Refusal } from '../refusal.ts'
+import type { GatewayEnv } from './app.ts'
+
+/** `tko_` and 256 random bits: what it opens is read only, and nothing of a provider's own. */
+export function newOperatorKey(): { key: string; hash: string } {
+  const key = `tko_${randomBytes(32).toString('base64url')}`
+  return { key, hash: hashSecret(key).toString('hex') }
+}
+
+/** Whether a presented key is one of the operator's; the environment knows only their hashes. */
+export function isOperatorKey(presented: string, hashes: readonly Buffer[]): boolean {
+  if (!presented.startsWith('tko_')) return false
+  const hash = hashSecret(presented)
+  return hashes.some((known) => timingSafeEqual(known, hash))
+}
+
+export const requireOperator: MiddlewareHandler<GatewayEnv> = async (c, next) => {
+  if (!c.get('isOperator')) {
+    throw new Refusal('unauthorized', "This needs an operator's key: Authorization: Bearer tko_…")
+  }
+  await next()
+}
+
+/** What a route of the operator's declares. */
+export const operatorsOnly = {
+  middleware: requireOperator,
+  security: [{ operatorKey: [] }],
+  tags: ['Operations'],
+}

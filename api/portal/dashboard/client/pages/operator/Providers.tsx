@@ -1,0 +1,106 @@
+import { useState } from 'preact/hooks'
+import type { OperatorProviders } from '../../answers.ts'
+import { writeCount } from '../../format.ts'
+import { query } from '../../gateway.ts'
+import { Copyable, ShowMore, Table, Time, Usdc } from '../../parts/bits.tsx'
+import { Choice } from '../../parts/Choice.tsx'
+import { Empty, View } from '../../parts/View.tsx'
+import { useOperator } from '../../session.ts'
+import { usePolledPages } from '../../usePolledPages.ts'
+
+const pageSize = 20
+
+export function ProvidersPage() {
+  const { gateway } = useOperator()
+  /** Undefined: what the gateway shows first, real money where any network has it. */
+  const [testMoney, setTestMoney] = useState<'true' | 'false'>()
+  const { polled, showMore } = usePolledPages(async (signal, pages) => {
+    let page: OperatorProviders | undefined
+    const providers: OperatorProviders['providers'] = []
+    for (let count = 0; count < pages && page?.cursor !== null; count++) {
+      const asked = query({ testnet: testMoney, limit: pageSize, cursor: page?.cursor })
+      page = await gateway.get<OperatorProviders>(`operator/providers${asked}`, signal)
+      providers.push(...page.providers)
+    }
+    return { providers, testnet: page?.testnet ?? false, hasMore: page?.cursor != null }
+  }, `providers ${testMoney}`)
+  const shown = testMoney ?? String(polled.data?.testnet ?? false)
+  const choice = (
+    <Choice
+      label="Money"
+      name="money"
+      options={[
+        ['false', 'Real money'],
+        ['true', 'Test money'],
+      ]}
+      value={shown as 'true' | 'false'}
+      choose={setTestMoney}
+    />
+  )
+  return (
+    <View title="Providers" actions={choice} polled={polled}>
+      {({ providers, hasMore }) =>
+        providers.length === 0 ? (
+          <Empty title="No provider yet" />
+        ) : (
+          <section class="panel">
+            <h2>Their last 30 days</h2>
+            <ProviderTable providers={providers} />
+            <ShowMore hasMore={hasMore} showMore={showMore} />
+          </section>
+        )
+      }
+    </View>
+  )
+}
+
+function ProviderTable({ providers }: { providers: OperatorProviders['providers'] }) {
+  return (
+    <Table
+      label="Providers"
+      isStacked
+      head={[
+        ['Provider'],
+        ['Payments', true],
+        ['Paid, USDC', true],
+        ['Settled, USDC', true],
+        ['Fees settled, USDC', true],
+        ['Endpoints', true],
+        ['Keys', true],
+        ['Since'],
+      ]}
+    >
+      {providers.map(({ providerId, name, contact, disabledAt, createdAt, endpoints, keys, revenue }) => (
+        <tr key={providerId} class={disabledAt === null ? undefined : 'off'}>
+          <td class="wrap">
+            <b class="break">{name}</b> {disabledAt !== null && <span class="status plain">disabled</span>}
+            <br />
+            <Copyable text={providerId} />
+            {contact !== null && <span class="note break"> {contact}</span>}
+          </td>
+          <td class="right number" data-title="Payments">
+            {revenue === null ? 'index behind' : writeCount(revenue.payments)}
+          </td>
+          <td class="right" data-title="Paid, USDC">
+            {revenue === null ? '–' : <Usdc decimal={revenue.gross_usdc} />}
+          </td>
+          <td class="right" data-title="Settled, USDC">
+            {revenue === null ? '–' : <Usdc decimal={revenue.settled_usdc} />}
+          </td>
+          <td class="right" data-title="Fees settled, USDC">
+            {revenue === null ? '–' : <Usdc decimal={revenue.settled_fee_usdc} />}
+          </td>
+          <td class="right number" data-title="Endpoints">
+            {writeCount(endpoints)}
+          </td>
+          <td class="right number" data-title="Keys">
+            {writeCount(keys)}
+          </td>
+          <td data-title="Since">
+            <Time at={createdAt} />
+          </td>
+        </tr>
+      ))}
+    </Table>
+  )
+}

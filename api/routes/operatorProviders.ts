@@ -1,0 +1,134 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/database'
+import { formatUsdc } from '#protocol/amount'
+import type { App } from '../http/app.ts'
+import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
+import { operatorsOnly } from '../http/operator.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import {
+  cursor,
+  cursorOut,
+  decimalUsdc,
+  defaultLimit,
+  isoOrNull,
+  isoTime,
+  limit,
+  providerId,
+  testnet,
+  testnetFilter,
+} from '../http/wire.ts'
+import type { GatewayNetworks } from '../networks.ts'
+import { type ListedProvider, listProviders } from '../portal/operator/listProviders.ts'
+import { choosePeriod } from '../portal/period.ts'
+import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import { findRevenue } from '../portal/queries/revenue.ts'
+import { Refusal } from '../refusal.ts'
+
+const revenue = z.object({
+  payments: z.int(),
+  gross_usdc: decimalUsdc,
+  fee_usdc: decimalUsdc,
+  settled_usdc: decimalUsdc.openapi({ description: "Of the provider's part, what has arrived on chain" }),
+  settled_fee_usdc: decimalUsdc,
+})
+
+export const operatorProviders = z
+  .object({
+    testnet,
+    from: isoTime,
+    to: isoTime,
+    providers: z.array(
+      z.object({
+        providerId,
+        name: z.string(),
+        contact: z.string().nullable(),
+        createdAt: isoTime,
+        disabledAt: isoTime.nullable(),
+        endpoints: z.int().openapi({ description: 'On sale' }),
+        wallets: z.int().openapi({ description: 'In use' }),
+        keys: z.int().openapi({ description: 'In force' }),
+        revenue: revenue
+          .nullable()
+          .openapi({ description: 'Of the last 30 days; null while the index is behind' }),
+      }),
+    ),
+    cursor: cursorOut,
+  })
+  .openapi('OperatorProviders')
+
+const getProviders = createRoute({
+  ...operatorsOnly,
+  method: 'get',
+  path: '/operator/providers',
+  summary: 'All providers',
+  request: { query: z.object({ testnet: testnetFilter, limit, cursor }) },
+  responses: {
+    200: jsonAnswer('The providers, newest first', operatorProviders),
+    ...problems(400, 401, 422, 503),
+  },
+})
+
+const positions = createCursor({ createdAt: timeField, id: textField })
+
+export type OperatorProvidersRouteOptions = {
+  sql: Database
+  heads: IndexedHeads
+  networks: GatewayNetworks
+  now: () => number
+}
+
+export function addOperatorProvidersRoute(
+  app: App,
+  { sql, heads, networks, now }: OperatorProvidersRouteOptions,
+): void {
+  const isTestMoneyOnly = [...networks.byChainId.values()].every(({ served }) => served.network.testnet)
+
+  async function readRevenue(providerId: string, testnet: boolean, period: { from: Date; to: Date }) {
+    const query = { ...period, providerId, interval: 'total', groupBy: 'none', testnet, after: null } as const
+    try {
+      await heads.requireOfProvider(providerId)
+      const [row] = await fromIndex(findRevenue(sql, { ...query, limit: 1 }))
+      return {
+        payments: row?.payments ?? 0,
+        gross_usdc: formatUsdc(row?.gross ?? 0n),
+        fee_usdc: formatUsdc(row?.fee ?? 0n),
+        settled_usdc: formatUsdc(row?.settledNet ?? 0n),
+        settled_fee_usdc: formatUsdc(row?.settledFee ?? 0n),
+      }
+    } catch (error) {
+      // The rest is what an operator looks for just then.
+      if (error instanceof Refusal && error.code === 'index_behind') return null
+      throw error
+    }
+  }
+
+  app.openapi(getProviders, async (c) => {
+    const { testnet = isTestMoneyOnly, limit = defaultLimit, cursor } = c.req.valid('query')
+    const period = choosePeriod('day', {}, new Date(now()))
+    const after = positions.read('providers', cursor)
+    const found = await listProviders(sql, { after, limit: limit + 1 })
+    const { page, last } = cutPage(found, limit)
+    const providers = []
+    // One after the other: an operator's look takes no connection that a payment waits for.
+    for (const provider of page) {
+      providers.push({
+        ...toProvider(provider),
+        revenue: await readRevenue(provider.providerId, testnet, period),
+      })
+    }
+    return c.json(
+      {
+        testnet,
+        from: period.from.toISOString(),
+        to: period.to.toISOString(),
+        providers,
+        cursor: last && positions.write('providers', { createdAt: last.createdAt, id: last.providerId }),
+      },
+      200,
+    )
+  })
+}
+
+function toProvider({ createdAt, disabledAt, ...provider }: ListedProvider) {
+  return { ...provider, createdAt: createdAt.toISOString(), disabledAt: isoOrNull(disabledAt) }
+}

@@ -1,0 +1,103 @@
+import type { Page } from 'playwright-core'
+import { expect, test } from 'vitest'
+import { openDatabase } from '#ledger/database'
+import { desktop, phone, seriousViolations } from '../../support/browser.ts'
+import type { TestStack } from '../../support/stack.ts'
+
+export type OperatorTools = {
+  stack: () => TestStack
+  operatorKey: string
+  /** A tab of its own, at the sign-in. */
+  open: (options: object) => Promise<Page>
+  expectErrors: (lines: RegExp) => void
+}
+
+/** What the operator sees of the played scene: one provider with payments, and the keeper that settled them. */
+export function addOperatorTests({ stack, operatorKey, open, expectErrors }: OperatorTools): void {
+  const signIn = async (options: object, key = operatorKey) => {
+    const page = await open(options)
+    await page.getByLabel('API key').fill(key)
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    return page
+  }
+  const inBothSchemes = async (page: Page) => {
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme })
+      expect([page.url(), colorScheme, await seriousViolations(page)]).toEqual([page.url(), colorScheme, []])
+    }
+  }
+
+  test.each([
+    ['desktop', desktop],
+    ['phone', { ...phone, viewport: { width: 360, height: 740 } }],
+  ] as const)(
+    'default: the operator sees keepers, queue, index and all providers, on a %s',
+    async (_, options) => {
+      const page = await signIn(options)
+      await page.getByRole('heading', { level: 1, name: 'Operation' }).waitFor()
+      await page.getByText('Nothing is wrong').waitFor()
+      await page.getByText('index current').waitFor()
+      const keeper = page.getByRole('region', { name: 'Keepers on localhost' }).getByRole('row').nth(1)
+      await keeper.getByText('at work').waitFor()
+      const queue = page.getByRole('region', { name: 'Queue on localhost' })
+      const cells = await queue
+        .getByRole('row')
+        .filter({ hasText: 'Test API' })
+        .getByRole('cell')
+        .allTextContents()
+      // Four wait, and one is retried later: 0.0114 USDC each.
+      expect(cells.slice(1, 6)).toEqual(['Test API', '4', '1', expect.any(String), '0.057000'])
+      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(options.viewport.width)
+      await inBothSchemes(page)
+
+      await page.getByRole('link', { name: 'Providers' }).click()
+      const shop = page.getByRole('row').filter({ hasText: 'Test API' })
+      // Nine settled of fifteen: SPEC 2.9's 5 % of 0.012 each.
+      await expect
+        .poll(async () => (await shop.getByRole('cell').allTextContents()).slice(1, 5))
+        .toEqual(['15', '0.180000', '0.102600', '0.005400'])
+      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(options.viewport.width)
+      await inBothSchemes(page)
+      await page.getByRole('radio', { name: 'Real money' }).check()
+      await expect.poll(async () => (await shop.getByRole('cell').allTextContents())[1]).toBe('0')
+      await page.getByRole('button', { name: 'Sign out' }).click()
+      await page.getByLabel('API key').waitFor()
+      expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
+    },
+  )
+
+  test('behavior: a wallet without gas money and an index that was set back are alerts, and nothing is hidden', async () => {
+    const { rpc, databaseUrl } = stack()
+    const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'test' })
+    const [lease] = await sql`select address from wallet_lease where expires_at > now()`
+    const address = lease?.address
+    const balance = await rpc.getBalance({ address })
+    const setBalance = (wei: bigint) =>
+      rpc.request({ method: 'hardhat_setBalance', params: [address, `0x${wei.toString(16)}`] } as never)
+    try {
+      await setBalance(1_000_000_000_000_000n)
+      await sql`update acted_block set block_number = block_number + 1000000`
+      const page = await signIn(desktop)
+      const alerts = page.getByRole('region', { name: 'Alerts' })
+      await alerts.getByText(`${address} on localhost has 0.001 left for gas`).waitFor()
+      await alerts.getByText("The keeper doesn't believe the index of localhost: below_acted_block").waitFor()
+      // What is urgent stands first.
+      expect(await alerts.locator('.status').allTextContents()).toEqual(['page', 'ticket'])
+      await page.getByText('index behind: it was set back').waitFor()
+      await inBothSchemes(page)
+      await page.getByRole('link', { name: 'Providers' }).click()
+      await page.getByRole('row').filter({ hasText: 'Test API' }).getByText('index behind').waitFor()
+    } finally {
+      await sql`update acted_block set block_number = block_number - 1000000`
+      await setBalance(balance)
+      await sql.end()
+    }
+  })
+
+  test("error: a wrong operator's key", async () => {
+    expectErrors(/status of 401/)
+    const page = await signIn(desktop, `${operatorKey.slice(0, -1)}_`)
+    await page.getByRole('alert').getByText('This API key is not in force').waitFor()
+    expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
+  })
+}
