@@ -46,6 +46,7 @@ import { addProviderReceiptRoute } from './routes/providerReceipts.ts'
 import { addProviderRoutes } from './routes/providers.ts'
 import { addQueueRoute } from './routes/queue.ts'
 import { addReceiptRoutes } from './routes/receipts.ts'
+import { addRefundRoutes } from './routes/refunds.ts'
 import { addRegistryChangeRoute } from './routes/registryChanges.ts'
 import { addRequeueRoute } from './routes/requeue.ts'
 import { addRevenueRoute } from './routes/revenue.ts'
@@ -141,6 +142,7 @@ export function createApp({
   addVerifyRoute(app, { networks, receiptKeys, settings, verifyPayment: createVerification(verification) })
   addPaymentRoutes(app, { sql, heads, networks, now })
   addRequeueRoute(app, { sql, heads, now })
+  addRefundRoutes(app, { sql, heads, networks, payerSignatures, settings, now })
   addReceiptRoutes(app, { sql, heads, networks, receiptKeys, settings, now })
 
   addProviderRoutes(app, { sql, settings, now })

@@ -1,5 +1,5 @@
 import type { Address, Hex } from 'viem'
-import type { Database } from './database.ts'
+import type { Queryable } from './database.ts'
 
 /** One authorization of a payment that passed every check, as it is stored. */
 export type AcceptedAuthorization = {
@@ -61,8 +61,9 @@ export type Candidate = {
   /** Unix milliseconds. */
   challengedAt: number
   acceptedAt: number
-  /** Default: it came through the gateway. */
+  /** Default: it came through the gateway's /verify. */
   facilitation?: Facilitation
+  isRefund?: boolean
   /** What the payer's `accepted_total` may reach: its balance or cap, plus what of it is no longer owed. */
   limit: bigint | null
 }
@@ -80,7 +81,7 @@ export type Verdict = 'accepted' | 'replayed' | 'over_limit'
  *
  * @returns one verdict a candidate, in order.
  */
-export async function acceptPayments(database: Database, candidates: Candidate[]): Promise<Verdict[]> {
+export async function acceptPayments(database: Queryable, candidates: Candidate[]): Promise<Verdict[]> {
   const refused = await database<{ id: string; reason: Exclude<Verdict, 'accepted'> }[]>`
     select refused_id as id, reason
     from accept_payments(${JSON.stringify(candidates.map(toRow))}::text::json)`
@@ -117,6 +118,7 @@ function toRow(candidate: Candidate) {
     fee_amount: candidate.feeAmount.toString(),
     valid_before: Math.min(...authorizations.map((one) => one.valid_before)),
     due_at: candidate.facilitation?.reservedUntil === null ? candidate.acceptedAt : null,
+    source: candidate.facilitation ? 'facilitator' : candidate.isRefund ? 'refund' : 'gateway',
     facilitation: candidate.facilitation ? toFacilitationRow(candidate.facilitation) : null,
     authorizations,
   }

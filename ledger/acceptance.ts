@@ -49,6 +49,11 @@ export function createAccept(database: Database): Accept {
     }
   }
 
+  return reserveWith(submit)
+}
+
+/** Reserves a payer's balance for a candidate that `submit` stores. */
+export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>): Accept {
   return async (candidate, payers, state) => {
     const needed = candidate.providerAmount + candidate.feeAmount
     let allowance = await payers.allowance(candidate.payer, state)

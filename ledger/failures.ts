@@ -28,11 +28,14 @@ export async function recordFailure(
       firstFailedAt: Date | null
       validBefore: bigint
       providerId: string | null
+      refund: { paymentId: string; number: number } | null
       dueAt: Date | null
     }[]
   >`
-    select attempts, first_failed_at as "firstFailedAt", valid_before as "validBefore", provider_id as "providerId",
-      due_at as "dueAt"
+    select attempts, first_failed_at as "firstFailedAt", valid_before as "validBefore", due_at as "dueAt",
+      coalesce(provider_id, (select r.provider_id from refund r where r.payment_id = id)) as "providerId",
+      (select json_build_object('paymentId', r.of_payment_id, 'number', r.number) from refund r where r.payment_id = id)
+        as refund
     from payment where id = ${paymentId} and failed_at is null and concluded_at is null
     for update`
   if (!payment) return null
@@ -57,18 +60,20 @@ export async function recordFailure(
   const [paid] = await sql`
     select from ${halves(sql)} h where h.payment_id = ${paymentId} and h.half = 0 and h.state = 'settled'`
   if (paid || payment.providerId === null) return attempts
+  const { refund } = payment
+  const subject = refund ? 'refund' : 'settlement'
   const event =
     nextAttemptAt === null
-      ? 'settlement.failed'
+      ? `${subject}.failed`
       : attempts === notifyAfterAttempts
-        ? 'settlement.failing'
+        ? `${subject}.failing`
         : null
   if (event) {
     // A payment that was queued again by hand may fail once more: that is another occurrence of the same event.
     await sql`
       insert into outbox (event, provider_id, payment_id, data, occurrence)
       values (${event}, ${payment.providerId}, ${paymentId},
-        ${sql.json({ code, attempts, nextAttemptAt: nextAttemptAt?.toISOString() ?? null })},
+        ${sql.json({ ...refund, code, attempts, nextAttemptAt: nextAttemptAt?.toISOString() ?? null })},
         (select count(*) + 1 from outbox where event = ${event} and payment_id = ${paymentId}))`
   }
   return attempts

@@ -97,6 +97,17 @@ export function carriesFee(sql: Queryable) {
   return sql`h.half = case when p.splitter is null then 1 else 0 end`
 }
 
+/**
+ * Whether the half `h` of a concluded payment can still move, as far as the index has come: not used, and not expired at the
+ * indexed head. Whoever concluded the payment knew better, but an index that is empty or behind (it was deployed anew) must
+ * not turn settled payments into failed ones where nobody would look again.
+ */
+export function isUndecided(sql: Queryable) {
+  return sql`h.state = 'open' and h.valid_before > coalesce((
+    select left(latest_checkpoint, 10)::bigint from indexer._ponder_checkpoint c
+    where c.chain_id = h.chain_id), 0)`
+}
+
 /** The halves of one payment, provider's first; empty for an unknown id. */
 export async function halvesOfPayment(sql: Database, paymentId: string): Promise<Half[]> {
   return sql<Half[]>`

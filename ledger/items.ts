@@ -14,6 +14,8 @@ export type BatchItem = {
   transferId: bigint | null
   /** Its payer may have lied to a simulation: see quarantine.ts. */
   isQuarantined?: boolean
+  /** It goes back to a payer, whose payment paid the fee for it. */
+  isRefund?: boolean
   provider: ItemHalf
   fee: ItemHalf | null
   /** The terms of the splitter that `provider` pays, which is then the only half. */
@@ -32,6 +34,7 @@ type HalfRow = SplitColumns & {
   paymentId: string | null
   transferId: bigint | null
   isQuarantined: boolean
+  isRefund: boolean
   half: 0 | 1
   authorizer: Address
   recipient: Address
@@ -81,7 +84,8 @@ export async function readPaymentItems(sql: Queryable, paymentIds: readonly stri
 async function readItems(sql: Queryable, items: ReturnType<typeof sql>): Promise<BatchItem[]> {
   const rows = await sql<HalfRow[]>`
     select i.position, i.payment_id as "paymentId", i.transfer_id as "transferId",
-      coalesce(p.quarantined, false) as "isQuarantined", ${splitColumns(sql)}, a.half, a.authorizer,
+      coalesce(p.quarantined, false) as "isQuarantined", coalesce(p.source = 'refund', false) as "isRefund",
+      ${splitColumns(sql)}, a.half, a.authorizer,
       a.recipient, a.value, a.valid_after as "validAfter", a.valid_before as "validBefore", a.nonce, a.signature,
       ${halfState(sql)} as state
     from ${items} i
@@ -107,10 +111,11 @@ function groupHalves(rows: HalfRow[]): BatchItem[] {
     const item = items.get(row.position)
     if (item) item.fee = half
     else {
-      const { position, paymentId, transferId, isQuarantined } = row
+      const { position, paymentId, transferId, isQuarantined, isRefund } = row
       const splitter = toTerms(row)
       items.set(position, {
         ...{ position, paymentId, transferId, isQuarantined, provider: half, fee: null },
+        ...(isRefund && { isRefund }),
         ...(splitter && { splitter }),
       })
     }

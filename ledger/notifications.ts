@@ -31,7 +31,7 @@ export async function moveNotifiedBlock(
 }
 
 /**
- * Writes `payment.settled` for payments of which both halves have arrived, whoever sent them, and that were not said to
+ * Writes `payment.settled`, or `refund.settled`, for payments of which both halves have arrived, whoever sent them, and that were not said to
  * be settled or were taken back since.
  *
  * One statement: of two keepers at once, the one whose row is written tells it.
@@ -56,11 +56,13 @@ export async function notifySettled(
       join signed_authorization a using (chain_id, token, authorizer, nonce)
       where not exists (select from payment_notification n where n.payment_id = a.payment_id and n.is_settled)
     ), settled as (
-      select p.id, p.provider_id, p.provider_amount, p.fee_amount, half.provider_tx, half.fee_tx,
-        half.last_block, half.last_time
+      select p.id, coalesce(p.provider_id, r.provider_id) as provider_id, r.of_payment_id, r.number, p.provider_amount,
+        p.fee_amount, half.provider_tx, half.fee_tx, half.last_block, half.last_time
       from touched join payment p on p.id = touched.payment_id
+      left join refund r on r.payment_id = p.id
       cross join lateral ${bothHalves(sql)} half
-      where p.provider_id is not null and half.provider = 'settled' and coalesce(half.fee, 'settled') = 'settled' and half.last_block <= ${upTo}
+      where coalesce(p.provider_id, r.provider_id) is not null and half.provider = 'settled'
+        and coalesce(half.fee, 'settled') = 'settled' and half.last_block <= ${upTo}
       order by p.id limit ${limit}
     ), said as (
       insert into payment_notification as n (payment_id, chain_id, provider_tx, fee_tx, block_number)
@@ -71,9 +73,15 @@ export async function notifySettled(
       returning payment_id, occurrence
     ), written as (
       insert into outbox (event, provider_id, payment_id, tx_hash, occurrence, data)
-      select 'payment.settled', s.provider_id, s.id, s.provider_tx, said.occurrence, jsonb_build_object(
-        'network', ${network}::text, 'providerUsdc', s.provider_amount::text, 'platformUsdc', s.fee_amount::text,
-        'platformTxHash', s.fee_tx, 'blockNumber', s.last_block, 'settledAt', ${isoTime(sql, sql`s.last_time`)})
+      select case when s.number is null then 'payment.settled' else 'refund.settled' end,
+        s.provider_id, s.id, s.provider_tx, said.occurrence,
+        jsonb_build_object('network', ${network}::text, 'blockNumber', s.last_block,
+          'settledAt', ${isoTime(sql, sql`s.last_time`)})
+        || case
+          when s.number is null then jsonb_build_object('providerUsdc', s.provider_amount::text,
+            'platformUsdc', s.fee_amount::text, 'platformTxHash', s.fee_tx)
+          else jsonb_build_object('paymentId', s.of_payment_id, 'number', s.number, 'valueUsdc', s.provider_amount::text)
+        end
       from said join settled s on s.id = said.payment_id
     )
     select last_block as block from settled`
@@ -102,7 +110,7 @@ export async function readUnconfirmed(
   }))
 }
 
-/** Writes `payment.reverted`: what was said of it is no longer so. */
+/** Writes `payment.reverted`, or `refund.reverted`: what was said of it is no longer so. */
 export async function notifyReverted(sql: Queryable, network: string, paymentIds: string[]): Promise<void> {
   await sql`
     with taken as (
@@ -111,9 +119,12 @@ export async function notifyReverted(sql: Queryable, network: string, paymentIds
       returning payment_id, provider_tx, occurrence
     )
     insert into outbox (event, provider_id, payment_id, tx_hash, occurrence, data)
-    select 'payment.reverted', p.provider_id, p.id, taken.provider_tx, taken.occurrence,
+    select case when r.number is null then 'payment.reverted' else 'refund.reverted' end,
+      coalesce(p.provider_id, r.provider_id), p.id, taken.provider_tx, taken.occurrence,
       jsonb_build_object('network', ${network}::text)
-    from taken join payment p on p.id = taken.payment_id`
+        || case when r.number is null then '{}' else jsonb_build_object('paymentId', r.of_payment_id, 'number', r.number) end
+    from taken join payment p on p.id = taken.payment_id
+    left join refund r on r.payment_id = p.id`
 }
 
 /**

@@ -194,6 +194,8 @@ export type QueuedPayment = {
   /** The provider's wallet, or the splitter. */
   recipient: Address
   isPair: boolean
+  /** Goes along with payments of either kind. */
+  isRefund: boolean
   hasCode: boolean
   acceptedAt: Date
   /** Unix seconds. */
@@ -201,7 +203,8 @@ export type QueuedPayment = {
 }
 
 export function queuedColumns(sql: Queryable) {
-  return sql`id, coalesce(splitter, payee) as recipient, fee_amount > 0 and splitter is null as "isPair", payer_has_code as "hasCode", accepted_at as "acceptedAt",
+  return sql`id, coalesce(splitter, payee) as recipient, fee_amount > 0 and splitter is null as "isPair",
+    source = 'refund' as "isRefund", payer_has_code as "hasCode", accepted_at as "acceptedAt",
     valid_before as "validBefore"`
 }
 
@@ -212,7 +215,8 @@ export async function readGreatest(
   { threshold, limit, now }: { threshold: bigint; limit: number; now: Date },
 ): Promise<QueuedPayment[]> {
   const greatest = (condition: ReturnType<typeof isWaiting>) => sql`
-    (select id, payee, splitter, provider_amount, fee_amount, payer_has_code, accepted_at, valid_before from payment
+    (select id, payee, splitter, source, provider_amount, fee_amount, payer_has_code, accepted_at, valid_before
+      from payment
       where ${condition} and provider_amount + fee_amount >= 1000000 and provider_amount + fee_amount >= ${threshold}
       order by provider_amount + fee_amount desc
       limit ${limit})`
@@ -251,7 +255,7 @@ export async function readMostUrgent(
   const waiting = sql`${isWaiting(sql, group)} and ${alike}`
   const expiresBy = Math.floor((now.getTime() + expiryLeadMs) / 1000)
   const first = skip === 0
-  const columns = sql`id, payee, splitter, fee_amount, payer_has_code, accepted_at, valid_before`
+  const columns = sql`id, payee, splitter, source, fee_amount, payer_has_code, accepted_at, valid_before`
   // One statement, and each part by its own index.
   return sql<QueuedPayment[]>`
     select ${queuedColumns(sql)} from (

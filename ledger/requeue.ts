@@ -16,14 +16,18 @@ const minimumValiditySeconds = 60
 /**
  * Puts a failed payment back into the queue, with all its retries anew, at its provider's wish.
  *
+ * @param providerId null: of a refund, which is in no provider's sums.
+ *
  * Only while something of it can still be settled: its provider half or, where that has arrived, its fee half.
  */
 export async function requeuePayment(
   database: Database,
-  { paymentId, providerId, now }: { paymentId: string; providerId: string; now: Date },
+  { paymentId, providerId, now }: { paymentId: string; providerId: string | null; now: Date },
 ): Promise<RequeueOutcome> {
   return database.begin(async (sql): Promise<RequeueOutcome> => {
-    const [payment] = await sql<{ providerId: string; failedAt: Date | null; voidedAt: Date | null }[]>`
+    const [payment] = await sql<
+      { providerId: string | null; failedAt: Date | null; voidedAt: Date | null }[]
+    >`
       select provider_id as "providerId", failed_at as "failedAt", voided_at as "voidedAt"
       from payment where id = ${paymentId} for update`
     if (payment === undefined) return 'unknown'

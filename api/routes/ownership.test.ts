@@ -95,6 +95,7 @@ const bodies = [
     events: ['payment.settled'],
     name: 'Mine',
     label: 'mine',
+    payload: 'mine',
   },
 ]
 

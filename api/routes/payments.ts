@@ -28,6 +28,7 @@ import {
   voidPayment,
 } from '../portal/queries/payments.ts'
 import { Refusal } from '../refusal.ts'
+import { refund, toRefund } from './refunds.ts'
 
 const params = z.object({ paymentId })
 
@@ -84,6 +85,7 @@ export const payment = z
     nextAttemptAt: isoTime.nullable(),
     failureCode: z.string().nullable(),
     voidedAt: isoTime.nullable(),
+    refunds: z.array(refund),
     indexedBlock: z.int().nullable(),
   })
   .openapi('Payment')
@@ -173,6 +175,7 @@ function toAnswer(found: PaymentRecord, network: Network, indexedBlock: bigint) 
     nextAttemptAt: isoOrNull(found.nextAttemptAt),
     failureCode: found.failureCode,
     voidedAt: isoOrNull(found.voidedAt),
+    refunds: found.refunds.map(toRefund),
     indexedBlock: Number(indexedBlock),
   }
 }

@@ -68,7 +68,12 @@ function checkExactAmount(value: bigint, price: bigint): void {
   )
 }
 
-function checkWindow(payload: string, { validAfter, validBefore }: SignedAuthorization, now: number): void {
+/** @throws {Refusal} for an authorization that isn't valid from now on for long enough. */
+export function checkWindow(
+  payload: string,
+  { validAfter, validBefore }: SignedAuthorization,
+  now: number,
+): void {
   const details = { payload, validAfter: Number(validAfter), validBefore: Number(validBefore), now }
   // USDC wants `now > validAfter`; the block that settles it comes later than this second.
   if (validAfter > now) throw new Refusal('authorization_not_yet_valid', undefined, { details })

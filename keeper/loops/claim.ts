@@ -72,7 +72,9 @@ async function claimFirst(
   for (const { lane, group, trigger, payments } of due) {
     const isIsolated = lane === 'quarantined' || payments[0]?.hasCode === true
     // The contract settles pairs and single authorizations by functions of their own: the most urgent's kind goes first.
-    const alike = payments.filter(({ isPair }) => isPair === payments[0]?.isPair)
+    // Refunds are too few to wait for a batch of theirs, and the function for pairs takes them as well.
+    const first = payments.find(({ isRefund }) => !isRefund)
+    const alike = payments.filter(({ isPair, isRefund }) => isRefund || isPair === first?.isPair)
     const fit = lane === 'high_value' ? 1 : countThatFit(alike, isIsolated, batchGasCut)
     const { batch, unsettleable } = await claimPayments(
       context.sql,

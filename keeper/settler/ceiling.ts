@@ -72,9 +72,10 @@ export function createCeiling(options: CeilingOptions): Ceiling {
       gasPrice: fees.baseFeePerGas + fees.maxPriorityFeePerGas,
       usdPerToken: await readPrice(),
     })
-    // Whoever asks for a transaction of its own may pay no fee by it.
-    if (settings.gasPerFee > 0n && batch.trigger !== 'direct' && cost > settings.gasPerFee * feesOf(plan))
-      return 'gas_cost'
+    // Whoever asks for a transaction of its own may pay no fee by it; and what refunds alone cost is bounded by the payments
+    // that paid a fee for them. Held back, they would hold up whatever comes after them.
+    const paysNoFee = batch.trigger === 'direct' || plan.entries.every(({ item }) => item.isRefund)
+    if (settings.gasPerFee > 0n && !paysNoFee && cost > settings.gasPerFee * feesOf(plan)) return 'gas_cost'
     if (settings.dailyBudget > 0n && (await spentToday()) + cost > settings.dailyBudget) return 'gas_budget'
     return null
   }

@@ -116,8 +116,9 @@ create table payment (
   id text primary key check (octet_length(id) = 36 and 'pay_' || encode(decode(substr(id, 5), 'hex'), 'hex') = id),
   request_id text not null unique -- one challenge buys once
     check (octet_length(request_id) = 36 and 'req_' || encode(decode(substr(request_id, 5), 'hex'), 'hex') = request_id),
-  -- gateway: accepted by /verify of the api. facilitator: by x402's /verify or /settle of the keeper.
-  source text not null default 'gateway' check (source in ('gateway', 'facilitator')),
+  -- gateway: accepted by /verify of the api. facilitator: by x402's /verify or /settle of the keeper. refund: goes back to
+  -- the payer of another payment (see refund), and is in no sum of a provider's.
+  source text not null default 'gateway' check (source in ('gateway', 'facilitator', 'refund')),
   provider_id text references provider,
   endpoint_id text references endpoint,
   chain_id integer not null,
@@ -157,12 +158,15 @@ create table payment (
   quarantined boolean not null default false, -- is settled apart from the others (ledger/quarantine.ts)
   -- Null: not in the providers' sums. Else what went in, as bits: 1 the provider's half arrived, 2 the fee's, 4 voided.
   summarised smallint check (summarised between 0 and 7),
+  refunded_amount usdc_amount, -- of its refunds, what has moved or still can; null: it has none
   foreign key (chain_id, token, payer) references payer,
   check (voided_at is null or published_at is null),
   check (case source
     when 'gateway' then provider_id is not null and endpoint_id is not null and receipt is not null and due_at is null
     else endpoint_id is null and receipt is null and fee_amount = 0
-  end)
+  end),
+  check (source <> 'refund' or provider_id is null and due_at is null),
+  check (refunded_amount <= provider_amount + fee_amount)
 );
 
 -- The queue is read by indexes alone, so its length makes no difference to how fast a batch is claimed.
@@ -225,6 +229,18 @@ create table facilitation (
 create unique index facilitation_identifier on facilitation (payer, payment_identifier) where payment_identifier is not null;
 create index facilitation_open on facilitation (provider_id) where not is_costed;
 create index facilitation_reserved on facilitation (reserved_until) where reserved_until is not null;
+
+-- Of refunds: a provider's wallet pays them to the payer of another payment, and they are settled like any payment.
+create table refund (
+  payment_id text primary key references payment, -- the refund itself
+  of_payment_id text not null references payment,
+  number smallint not null check (number between 1 and 3), -- in its nonce: as often as that the keeper pays its gas
+  provider_id text not null references provider,
+  accepted_at timestamptz not null,
+  released_at timestamptz, -- since when of_payment_id no longer counts it: it failed, and can't move any more
+  unique (of_payment_id, number)
+);
+create index on refund (provider_id, accepted_at, payment_id);
 
 -- Debts that the operator gave up (npx tollkeeper payer forgive).
 create table forgiven_debt (
@@ -873,7 +889,7 @@ begin
       payer_has_code boolean, price numeric, tier text, effective_rate text, resource text, receipt text,
       idempotency_key text, request_hash text, challenged_at float8, accepted_at float8,
       payee text, fee_recipient text, splitter text, provider_amount numeric, fee_amount numeric, valid_before bigint,
-      authorizations json, due_at float8, facilitation json
+      authorizations json, due_at float8, facilitation json, source text
     )
     where g.id <> all (over_limit)
     order by g.request_id
@@ -885,7 +901,7 @@ begin
       fee_recipient, splitter, provider_amount, fee_amount, valid_before, price, tier,
       effective_rate, resource, receipt, idempotency_key, decode(request_hash, 'hex'),
       to_timestamp(challenged_at / 1000), to_timestamp(accepted_at / 1000),
-      case when facilitation is null then 'gateway' else 'facilitator' end, to_timestamp(due_at / 1000),
+      source, to_timestamp(due_at / 1000),
       facilitation is not null and due_at is null
     from fitting
     on conflict do nothing

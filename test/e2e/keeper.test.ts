@@ -21,7 +21,7 @@ const minute = 60_000
 const later = (ms: number) => () => new Date(Date.now() + ms)
 
 /** The batches that held any of these payments. */
-async function batchesOf(payments: QueuedPayment[]) {
+async function batchesOf(payments: Pick<QueuedPayment, 'paymentId'>[]) {
   return stack.database<{ trigger: string; outcome: string | null; items: number }[]>`
     select trigger, outcome, (select count(*)::int from batch_item i where i.batch_id = b.id) as items
     from batch b
@@ -81,6 +81,49 @@ describe('triggers', () => {
       until('the rest is settled', () => stack.isSettled(waiting)),
     )
     expect(await batchesOf(waiting)).toEqual([{ trigger: 'time', outcome: null, items: 2 }])
+  })
+
+  test('behavior: a refund rides along with payments of two authorizations, or goes by itself; its provider is told', async () => {
+    const [paid] = await queueMany(1, 60_000n, randomHex(20))
+    if (!paid) throw new Error('nothing queued')
+    const hourLater = stack.keeper({ now: later(60 * minute) })
+    await whileRunning(hourLater, () => until('it is settled', () => stack.isSettled([paid])))
+    const [wallet] = await stack.buyers(1, 60_000n)
+    if (!wallet) throw new Error('no wallet')
+    const first = await stack.queueRefund({ of: paid, number: 1, wallet, value: 20_000n })
+    const others = await queueMany(2, 5_000n, randomHex(20))
+    const before = await stack.balanceOf(paid.provider.from)
+    await whileRunning(stack.keeper({ now: later(60 * minute) }), () =>
+      until('all are settled', () => stack.isSettled([first, ...others])),
+    )
+    expect(await batchesOf([first, ...others])).toEqual([{ trigger: 'time', outcome: null, items: 3 }])
+    expect((await stack.balanceOf(paid.provider.from)) - before).toBe(20_000n)
+
+    const second = await stack.queueRefund({ of: paid, number: 2, wallet, value: 40_000n })
+    await expect(stack.queueRefund({ of: paid, number: 3, wallet, value: 1n })).rejects.toMatchObject({
+      code: 'refund_exceeds_payment',
+    })
+    // A ceiling of what gas may cost by the fees in a batch holds up no refund: the payment paid for it.
+    const settings = { ...stack.settings, gasPerFee: 1n }
+    await whileRunning(stack.keeper({ now: later(60 * minute), settings }), async () => {
+      await until('it is settled', () => stack.isSettled([second]))
+      await stack.served.client.request({ method: 'hardhat_mine', params: ['0x1'] } as never)
+      await until('its provider is told', async () => {
+        const told = await stack.database`
+          select event, data->>'paymentId' as of, data->>'number' as number, data->>'valueUsdc' as value from outbox
+          where event like 'refund.%' order by id`
+        return told.length === 2
+      })
+    })
+    expect(await stack.balanceOf(wallet.address)).toBe(0n)
+    expect(
+      await stack.database`
+        select event, data->>'paymentId' as of, data->>'valueUsdc' as value from outbox
+        where event like 'refund.%' order by data->>'number'`,
+    ).toEqual([
+      { event: 'refund.settled', of: paid.paymentId, value: '20000' },
+      { event: 'refund.settled', of: paid.paymentId, value: '40000' },
+    ])
   })
 
   test('behavior: what would expire within 5 minutes fires `expiry`', async () => {

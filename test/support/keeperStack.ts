@@ -11,17 +11,19 @@ import { setSubmitGrant } from '#ledger/apiKeys'
 import { type Database, openDatabase } from '#ledger/database'
 import { type Half, halvesOfPayment } from '#ledger/halves'
 import { migrate } from '#ledger/migrate'
+import { storeRefund } from '#ledger/refunds'
 import { defaultTriggers } from '#ledger/triggers'
 import { createLogger } from '#process/log'
 import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
+import { refundNonce } from '#protocol/refund'
 import { type SplitterTerms, splitterAddress, splitterShares } from '#protocol/splitter'
 import { splitPrice } from '#protocol/tier'
 import { type Indexer, startIndexer } from '../../indexer/launch.ts'
 import { devPrivateKey } from '../../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocalChain.ts'
 import { createTestDatabase } from './database.ts'
-import { storePayments } from './seedPayments.ts'
+import { storePayments, toCandidate } from './seedPayments.ts'
 import { randomHex, readBalance, signAuthorization } from './usdc.ts'
 
 export const platformWallet: Address = '0x00000000000000000000000000000000000fee01'
@@ -60,6 +62,15 @@ export type SplitOptions = Pick<
   platform?: Address
 }
 
+export type RefundOptions = {
+  of: QueuedPayment
+  number: number
+  wallet: PrivateKeyAccount
+  /** USDC base units. */
+  value: bigint
+  acceptedAt?: Date
+}
+
 export type KeeperStack = {
   chain: LocalChain
   databaseUrl: string
@@ -82,6 +93,8 @@ export type KeeperStack = {
   queue: (options: QueueOptions) => Promise<QueuedPayment>
   /** The same of a payment of one signature. */
   queueSplit: (options: SplitOptions) => Promise<SplitPayment>
+  /** A refund of a payment as the gateway leaves it, really signed by a wallet with USDC. */
+  queueRefund: (options: RefundOptions) => Promise<{ paymentId: string }>
   halves: (payment: Pick<QueuedPayment, 'paymentId'>) => Promise<Half[]>
   isSettled: (payments: Pick<QueuedPayment, 'paymentId'>[]) => Promise<boolean>
   balanceOf: (address: Address) => Promise<bigint>
@@ -169,6 +182,7 @@ export async function startKeeperStack(
     },
     queue: (options) => queuePayment(database, served, registry, options),
     queueSplit: (options) => queueSplitPayment(database, served, registry, options),
+    queueRefund: (options) => queueRefund(database, served, registry, options),
     halves: ({ paymentId }) => halvesOfPayment(database, paymentId),
     async isSettled(payments) {
       const all = await Promise.all(payments.map(({ paymentId }) => halvesOfPayment(database, paymentId)))
@@ -311,4 +325,31 @@ async function queueSplitPayment(
     },
   ])
   return { paymentId, authorization, splitter, terms }
+}
+
+async function queueRefund(
+  sql: Database,
+  served: ServedNetwork,
+  { providerId }: Registry,
+  { of, number, wallet, value, acceptedAt = new Date() }: RefundOptions,
+): Promise<{ paymentId: string }> {
+  const nonce = refundNonce('https://gateway.example', of.paymentId, number)
+  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 93_600) }
+  const { from, to, ...signed } = await signTransfer(served, wallet, {
+    ...{ to: of.provider.from, value, ...window, nonce },
+  })
+  const paymentId = randomId('pay')
+  const verdict = await storeRefund(
+    sql,
+    { paymentId: of.paymentId, number, providerId },
+    toCandidate({
+      ...{ id: paymentId, providerId: null, endpointId: null, receipt: null, payer: from },
+      ...{ chainId: served.network.chainId, token: served.token, feeRecipient: platformWallet },
+      halves: [{ ...signed, recipient: to, acceptedBlock: null }],
+      resource: 'https://weather.example/',
+      acceptedAt,
+    }),
+  )
+  if (verdict !== 'accepted') throw new Error(`the refund was ${verdict}`)
+  return { paymentId }
 }

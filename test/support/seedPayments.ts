@@ -45,7 +45,7 @@ export async function storePayments(sql: Database, payments: readonly StoredPaym
   if (refused) throw new Error(`a payment was ${refused}`)
 }
 
-function toCandidate({ acceptedAt, halves, ...payment }: StoredPayment): Candidate {
+export function toCandidate({ acceptedAt, halves, ...payment }: StoredPayment): Candidate {
   const [provider, fee = { recipient: seedPlatform, value: 0n }] = halves
   return {
     requestId: newId('req'),

@@ -4,6 +4,7 @@ import { type HalfState, halves } from '#ledger/halves'
 import { paymentStatus } from '#ledger/paymentStatus'
 import { payoutOf as payoutOfPayment } from '#ledger/payouts'
 import type { PaymentStatus } from '#protocol/paymentStatus'
+import { type RefundRecord, readRefunds } from './refunds.ts'
 
 /** Whether the gateway's /verify accepted it, or x402's facilitator. */
 export const paymentSources = ['gateway', 'facilitator'] as const
@@ -58,11 +59,13 @@ export type PaymentRecord = {
   status: PaymentStatus
   /** Where a splitter paid its parts out; null: not yet, or it pays none. */
   payout: Payout | null
+  /** In the order of their numbers. */
+  refunds: RefundRecord[]
 }
 
 export type Payout = { txHash: Hash; blockNumber: bigint; blockTime: bigint; isPlatformPaid: boolean }
 
-type Row = Omit<PaymentRecord, 'provider' | 'fee' | 'status' | 'payout'>
+type Row = Omit<PaymentRecord, 'provider' | 'fee' | 'status' | 'payout' | 'refunds'>
 
 /** @param now decides whether an authorization that nobody used has run out. */
 export async function findPayment(
@@ -80,7 +83,7 @@ export async function findPayments(
   now: Date,
 ): Promise<Map<string, PaymentRecord>> {
   if (paymentIds.length === 0) return new Map()
-  const [rows, found, payouts] = await Promise.all([
+  const [rows, found, payouts, refunds] = await Promise.all([
     sql<Row[]>`
       select id as "paymentId", request_id as "requestId", source, provider_id as "providerId", endpoint_id as "endpointId",
         chain_id as "chainId", token, payer, resource, tier, effective_rate as "effectiveRate",
@@ -99,6 +102,7 @@ export async function findPayments(
       from ${halves(sql)} h
       where payment_id in ${sql(paymentIds)}`,
     readPayouts(sql, paymentIds),
+    readRefunds(sql, paymentIds, now),
   ])
   const halvesOf = Map.groupBy(found, ({ paymentId }) => paymentId)
   const payoutOf = new Map(payouts.map(({ paymentId, ...payout }) => [paymentId, payout]))
@@ -117,7 +121,19 @@ export async function findPayments(
         isFailed: row.failedAt !== null || isExpired,
         isVoided: row.voidedAt !== null,
       })
-      return [[row.paymentId, { ...row, provider, fee, status, payout: payoutOf.get(row.paymentId) ?? null }]]
+      return [
+        [
+          row.paymentId,
+          {
+            ...row,
+            provider,
+            fee,
+            status,
+            payout: payoutOf.get(row.paymentId) ?? null,
+            refunds: refunds.filter((one) => one.paymentId === row.paymentId),
+          },
+        ],
+      ]
     }),
   )
 }

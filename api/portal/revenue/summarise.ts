@@ -1,19 +1,8 @@
-import type { Database, Queryable } from '#ledger/database'
-import { halves } from '#ledger/halves'
+import type { Database } from '#ledger/database'
+import { halves, isUndecided } from '#ledger/halves'
 import { isMissingIndex } from '#ledger/indexedHead'
 import type { Logger } from '#process/log'
 import { type Loop, repeat } from '#process/repeat'
-
-/**
- * Whether a half can still move, as far as the index has come: not used, and not expired at the indexed head. Whoever
- * concluded the payment knew better, but an index that is empty or behind (it was deployed anew) must not turn settled
- * payments into failed ones here, where nobody would look again.
- */
-function isUndecided(sql: Queryable) {
-  return sql`h.state = 'open' and h.valid_before > coalesce((
-    select left(latest_checkpoint, 10)::bigint from indexer._ponder_checkpoint c
-    where c.chain_id = h.chain_id), 0)`
-}
 
 /**
  * Adds payments that were concluded since to the sums that providers look at.

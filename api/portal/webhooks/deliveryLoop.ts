@@ -162,7 +162,8 @@ function signMessage(
   const body = JSON.stringify({
     type: event,
     timestamp: createdAt.toISOString(),
-    data: { ...data, paymentId, txHash },
+    // Of a refund, `data` names the payment that it is of.
+    data: { paymentId, txHash, ...data },
   })
   const signatures = delivery.secrets.map((secret) => new Webhook(secret).sign(messageId, timestamp, body))
   return {

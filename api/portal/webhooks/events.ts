@@ -5,6 +5,10 @@ export const webhookEvents = [
   'batch.confirmed',
   'settlement.failing',
   'settlement.failed',
+  'refund.settled',
+  'refund.reverted',
+  'refund.failing',
+  'refund.failed',
 ] as const
 
 export type WebhookEvent = (typeof webhookEvents)[number]

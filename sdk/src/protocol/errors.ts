@@ -69,6 +69,7 @@ export const errorCodes = {
   authorization_used: { status: 409, title: 'Authorization was already used on chain' },
   payment_claimed: { status: 409, title: 'Payment is being settled or was published' },
   payment_voided: { status: 409, title: 'Payment was voided' },
+  payment_not_settled: { status: 409, title: 'Payment has not settled yet' },
   payment_not_requeueable: { status: 409, title: 'Payment cannot be queued again' },
   wallet_exists: { status: 409, title: 'Wallet is registered already' },
   endpoint_exists: { status: 409, title: 'Endpoint is registered already' },
@@ -92,6 +93,9 @@ export const errorCodes = {
   webhook_url_refused: { status: 422, title: 'This URL cannot receive webhooks' },
   webhook_limit_reached: { status: 422, title: 'Provider has as many webhooks as it may' },
   endpoint_limit_reached: { status: 422, title: 'Provider has as many endpoints as it may' },
+  refund_refused: { status: 422, title: 'This payment cannot be refunded here' },
+  refund_nonce_mismatch: { status: 422, title: 'Nonce is of no refund of this payment' },
+  refund_exceeds_payment: { status: 422, title: 'Refunds would be more than was paid' },
   settlement_failed: { status: 422, title: 'Settlement failed' },
   // 428, 429, 5xx
   precondition_required: { status: 428, title: 'If-Match with the version that is changed is missing' },

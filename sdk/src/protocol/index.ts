@@ -53,6 +53,7 @@ export {
   type ReceiptClaims,
   zeroHash,
 } from './receipt.ts'
+export { maxRefunds, refundNonce } from './refund.ts'
 export {
   type Batch,
   decodeOutcomes,

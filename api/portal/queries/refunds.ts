@@ -1,0 +1,108 @@
+import type { Address, Hash, Hex } from 'viem'
+import type { Queryable } from '#ledger/database'
+import { type HalfState, halves } from '#ledger/halves'
+import { paymentStatus } from '#ledger/paymentStatus'
+import { isDead } from '#ledger/refunds'
+import type { PaymentStatus } from '#protocol/paymentStatus'
+
+/** What a refund can be: it has one authorization, and nobody voids it. */
+export const refundStatuses = ['verified', 'settling', 'settled', 'retrying', 'failed'] as const
+export type RefundStatus = (typeof refundStatuses)[number]
+
+/** A refund as it stands: what was accepted, and what the index says of it. */
+export type RefundRecord = {
+  /** Of the refund itself, in our tables. */
+  id: string
+  /** The payment that is refunded. */
+  paymentId: string
+  /** Among the payment's, from 1. */
+  number: number
+  chainId: number
+  status: RefundStatus
+  from: Address
+  to: Address
+  /** USDC base units. */
+  value: bigint
+  nonce: Hex
+  /** Unix seconds. */
+  validBefore: bigint
+  acceptedAt: Date
+  attempts: number
+  nextAttemptAt: Date | null
+  failureCode: string | null
+  /** Whether it failed and can't move any more: its amount may be refunded anew. */
+  isDead: boolean
+  txHash: Hash | null
+  blockNumber: bigint | null
+  blockHash: Hash | null
+  /** Unix seconds. */
+  settledTime: bigint | null
+}
+
+type Row = Omit<RefundRecord, 'status'> & { state: HalfState; isSettling: boolean; isFailed: boolean }
+
+/** The refunds of payments, in their order. */
+export async function readRefunds(
+  sql: Queryable,
+  paymentIds: readonly string[],
+  now: Date,
+): Promise<RefundRecord[]> {
+  if (paymentIds.length === 0) return []
+  return readRows(sql, sql`r.of_payment_id in ${sql(paymentIds)}`, sql`r.of_payment_id, r.number`, now)
+}
+
+/** Those that a provider asked for in [from, to), the oldest first, after the last one of the page before. */
+export async function findProviderRefunds(
+  sql: Queryable,
+  { providerId, from, to }: { providerId: string; from: Date; to: Date },
+  { after, limit, now }: { after: RefundPosition | null; limit: number; now: Date },
+): Promise<RefundRecord[]> {
+  return readRows(
+    sql,
+    sql`r.provider_id = ${providerId} and r.accepted_at >= ${from} and r.accepted_at < ${to}
+      ${after === null ? sql`` : sql`and (r.accepted_at, r.of_payment_id, r.number) > (${after.acceptedAt}, ${after.paymentId}, ${after.number})`}`,
+    sql`r.accepted_at, r.of_payment_id, r.number limit ${limit}`,
+    now,
+  )
+}
+
+/** Where a page ended. */
+export type RefundPosition = Pick<RefundRecord, 'acceptedAt' | 'paymentId' | 'number'>
+
+async function readRows(
+  sql: Queryable,
+  condition: ReturnType<typeof sql>,
+  order: ReturnType<typeof sql>,
+  now: Date,
+): Promise<RefundRecord[]> {
+  const rows = await sql<Row[]>`
+    select r.payment_id as id, r.of_payment_id as "paymentId", r.number, p.chain_id as "chainId", p.payer as "from", p.payee as "to",
+      p.provider_amount as value, half.nonce, p.valid_before as "validBefore", r.accepted_at as "acceptedAt", p.attempts,
+      p.next_attempt_at as "nextAttemptAt", p.failure_code as "failureCode",
+      r.released_at is not null or (${isDead(sql)}) as "isDead", half.state, half.tx_hash as "txHash",
+      half.block_number as "blockNumber", half.block_hash as "blockHash", half.block_time as "settledTime",
+      p.failed_at is not null or p.valid_before <= ${Math.floor(now.getTime() / 1000)} as "isFailed",
+      exists (
+        select from batch_item i join batch b on b.id = i.batch_id
+        where i.payment_id = p.id and i.active and b.state not in ('claimed', 'closed')
+      ) as "isSettling"
+    from refund r join payment p on p.id = r.payment_id
+    cross join lateral (select * from ${halves(sql)} h where h.payment_id = p.id) half
+    where ${condition}
+    order by ${order}`
+  return rows.map(({ state, isSettling, isFailed, ...row }) => {
+    const { attempts } = row
+    const facts = { provider: state, fee: null, isSettling, attempts, isFailed, isVoided: false }
+    const isSettled = state === 'settled'
+    return {
+      ...row,
+      status: toStatus(paymentStatus(facts)),
+      // A nonce that was cancelled or used for something else has a transaction, too: it refunded nothing.
+      ...(!isSettled && { txHash: null, blockNumber: null, blockHash: null, settledTime: null }),
+    }
+  })
+}
+
+function toStatus(status: PaymentStatus): RefundStatus {
+  return refundStatuses.find((one) => one === status) ?? 'failed'
+}

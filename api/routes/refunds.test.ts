@@ -1,0 +1,204 @@
+import { type Address, type Hex, zeroHash } from 'viem'
+import type { PrivateKeyAccount } from 'viem/accounts'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { encodePayload, type SignedAuthorization } from '#protocol/payload'
+import { refundNonce } from '#protocol/refund'
+import {
+  type Answer,
+  call,
+  gatewayIssuer,
+  openShop,
+  pay,
+  type Shop,
+  settleDirectly,
+  startGateway,
+  type TestGateway,
+} from '../../test/support/gateway.ts'
+import { signAuthorization } from '../../test/support/usdc.ts'
+
+let gateway: TestGateway
+let shop: Shop
+let wallet: PrivateKeyAccount
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  shop = await openShop(gateway.app)
+  wallet = await gateway.buyer(1_000_000n)
+  await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
+    json: { network: 'localhost', address: wallet.address },
+    key: shop.key,
+  })
+})
+afterAll(() => gateway?.close())
+
+type Paid = { paymentId: string; payer: PrivateKeyAccount; payloads: readonly string[] }
+
+async function paySettled(): Promise<Paid> {
+  const paid = await pay(gateway, shop)
+  for (const payload of paid.payloads) await settleDirectly(gateway, payload)
+  await gateway.served.client.request({ method: 'evm_mine', params: [] } as never)
+  await gateway.index()
+  return paid
+}
+
+type Change = Partial<SignedAuthorization> & { number?: number; signer?: PrivateKeyAccount }
+
+async function signRefund({ paymentId, payer }: Paid, change: Change = {}): Promise<string> {
+  const { number = 1, signer = wallet, ...rest } = change
+  const signed = await signAuthorization(gateway.served, signer, {
+    from: signer.address.toLowerCase() as Address,
+    to: payer.address.toLowerCase() as Address,
+    value: 50_000n,
+    validAfter: 0n,
+    validBefore: BigInt(Math.floor(Date.now() / 1000) + 86_400),
+    nonce: refundNonce(gatewayIssuer, paymentId, number),
+    ...rest,
+  })
+  return encodePayload(signed)
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
+type Body = any
+const at = ({ paymentId }: Paid) => `/providers/${shop.providerId}/payments/${paymentId}/refunds`
+const list = async (paid: Paid) => (await call<Body>(gateway.app, 'GET', at(paid), { key: shop.key })).body
+const post = (paid: Paid, payload: string): Promise<Answer<Body>> =>
+  call<Body>(gateway.app, 'POST', at(paid), { key: shop.key, json: { payload } })
+const ask = async (paid: Paid, change?: Change) => post(paid, await signRefund(paid, change))
+
+/** What the keeper writes of a refund that can't move any more: it ran out, or its nonce was used otherwise. */
+async function bury(paid: Paid, number: number): Promise<void> {
+  await gateway.database`
+    with dead as (select payment_id from refund where of_payment_id = ${paid.paymentId} and number = ${number}),
+    expired as (
+      update signed_authorization set valid_before = 1000 where payment_id in (select payment_id from dead)
+    )
+    update payment set failed_at = now(), concluded_at = now(), valid_before = 1000, failure_code = 'authorization_expired'
+    where id in (select payment_id from dead)`
+}
+
+test('default: a settled payment is refunded; asked again, it is the same refund', async () => {
+  const paid = await paySettled()
+  const payer = paid.payer.address.toLowerCase()
+  const nonce = refundNonce(gatewayIssuer, paid.paymentId, 1)
+  expect(await list(paid)).toMatchObject({
+    ...{ paymentId: paid.paymentId, network: 'localhost', asset: gateway.served.token, payer },
+    ...{ paidUsdc: '50000', refundableUsdc: '50000', minimumUsdc: '5000', refunds: [] },
+    next: { number: 1, nonce },
+  })
+  const payload = await signRefund(paid)
+  const answer = await post(paid, payload)
+  const refund = { number: 1, refund_status: 'verified', to: payer, valueUsdc: '50000', nonce }
+  expect(answer).toMatchObject({ status: 201, body: { ...refund, transactionHash: null } })
+  expect(await post(paid, payload)).toEqual(answer)
+  expect(await list(paid)).toMatchObject({ refundableUsdc: '0', refunds: [refund], next: { number: 2 } })
+  expect((await call<Body>(gateway.app, 'GET', `/payments/${paid.paymentId}`)).body).toMatchObject({
+    payment_status: 'settled',
+    refunds: [refund],
+  })
+
+  await settleDirectly(gateway, payload)
+  const [settled] = (await list(paid)).refunds
+  expect(settled).toMatchObject({ refund_status: 'settled', settledAt: expect.any(String) })
+  // In no sum and no list of the provider's payments.
+  const { body } = await call<Body>(gateway.app, 'GET', `/providers/${shop.providerId}/payments?limit=100`, {
+    key: shop.key,
+  })
+  expect(body.payments.map((one: Body) => one.paymentId)).toEqual([paid.paymentId])
+  await gateway.database`delete from indexer.authorization where tx_hash = ${settled.transactionHash}`
+  expect((await list(paid)).refunds).toMatchObject([{ refund_status: 'verified', transactionHash: null }])
+})
+
+test('behavior: never more than was paid, however it is asked for', async () => {
+  const paid = await paySettled()
+  const halves = await Promise.all([1, 2, 3].map((number) => signRefund(paid, { number, value: 20_000n })))
+  const answers = await Promise.all([...halves, ...halves].map((payload) => post(paid, payload)))
+  const codes = answers.map(({ status, body }) => body.code ?? status)
+  expect(new Set(codes)).toEqual(new Set([201, 'refund_exceeds_payment']))
+  expect(await list(paid)).toMatchObject({ refundableUsdc: '10000', refunds: [{}, {}] })
+  // The database itself refuses it, too.
+  await expect(
+    gateway.database`update payment set refunded_amount = 50001 where id = ${paid.paymentId}`,
+  ).rejects.toMatchObject({ code: '23514' })
+
+  // Of a number that is taken nothing else is accepted, and by another wallet neither.
+  const [{ number }] = (await list(paid)).refunds
+  expect((await ask(paid, { number, value: 5_000n })).body.code).toBe('payment_replayed')
+  const other = await gateway.buyer(1_000_000n)
+  await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
+    json: { network: 'localhost', address: other.address },
+    key: shop.key,
+  })
+  expect((await ask(paid, { number, value: 20_000n, signer: other })).body.code).toBe('payment_replayed')
+})
+
+test('behavior: what failed counts until it can not move any more; three in all', async () => {
+  const paid = await paySettled()
+  const payload = await signRefund(paid)
+  await post(paid, payload)
+  await gateway.database`
+    update payment set failed_at = now(), attempts = 6, first_failed_at = now(), failure_code = 'insufficient_balance'
+    where id in (select payment_id from refund where of_payment_id = ${paid.paymentId})`
+  expect(await list(paid)).toMatchObject({
+    refundableUsdc: '0',
+    refunds: [{ refund_status: 'failed', failureCode: 'insufficient_balance' }],
+  })
+  expect((await ask(paid, { number: 2 })).body.code).toBe('refund_exceeds_payment')
+  // Asked for again, it is tried again.
+  expect((await post(paid, payload)).body).toMatchObject({ refund_status: 'verified', attempts: 0 })
+  await bury(paid, 1)
+  expect(await list(paid)).toMatchObject({ refundableUsdc: '50000', refunds: [{ refund_status: 'failed' }] })
+  expect((await ask(paid, { number: 2 })).status).toBe(201)
+  await bury(paid, 2)
+  expect((await ask(paid, { number: 3, value: 30_000n })).status).toBe(201)
+  expect(await list(paid)).toMatchObject({ refundableUsdc: '20000', next: null })
+  expect((await ask(paid, { number: 4, value: 20_000n })).body.code).toBe('refund_nonce_mismatch')
+})
+
+test('behavior: the balance covers all that the wallet has promised', async () => {
+  const poor = await gateway.buyer(60_000n)
+  await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
+    json: { network: 'localhost', address: poor.address },
+    key: shop.key,
+  })
+  const payments = [await paySettled(), await paySettled()]
+  const payloads = await Promise.all(payments.map((paid) => signRefund(paid, { signer: poor })))
+  const answers = await Promise.all(payments.map((paid, i) => post(paid, payloads[i] ?? '')))
+  expect(answers.map(({ status }) => status).toSorted()).toEqual([201, 402])
+  const refused = answers.findIndex(({ status }) => status === 402)
+  expect(answers[refused]?.body.code).toBe('insufficient_balance')
+  // Nothing of it is left behind.
+  expect(await list(payments[refused] as Paid)).toMatchObject({ refundableUsdc: '50000', refunds: [] })
+})
+
+test('error: what is refused, and why', async () => {
+  const paid = await paySettled()
+  const stranger = await gateway.buyer(1_000_000n)
+  const now = BigInt(Math.floor(Date.now() / 1000))
+  const refusals: [string, Change][] = [
+    ['refund_nonce_mismatch', { nonce: zeroHash }],
+    ['refund_nonce_mismatch', { nonce: refundNonce('https://other.example', paid.paymentId, 1) as Hex }],
+    ['payees_mismatch', { to: wallet.address.toLowerCase() as Address }],
+    ['amount_too_low', { value: 4_999n }],
+    ['refund_exceeds_payment', { value: 50_001n }],
+    ['authorization_expires_too_soon', { validBefore: now + 60n }],
+    ['authorization_not_yet_valid', { validAfter: now + 600n }],
+    ['unknown_wallet', { signer: stranger }],
+    ['invalid_signature', { signer: stranger, from: wallet.address.toLowerCase() as Address }],
+  ]
+  for (const [code, change] of refusals)
+    expect([code, (await ask(paid, change)).body.code]).toEqual([code, code])
+  expect(await list(paid)).toMatchObject({ refundableUsdc: '50000', refunds: [] })
+
+  const unsettled = await pay(gateway, shop)
+  expect(await ask(unsettled)).toMatchObject({ status: 409, body: { code: 'payment_not_settled' } })
+  await settleDirectly(gateway, unsettled.payloads[0])
+  // Its fee has not moved.
+  expect(await ask(unsettled)).toMatchObject({ status: 409, body: { code: 'payment_not_settled' } })
+
+  const facilitated = await paySettled()
+  await gateway.database`
+    update payment set source = 'facilitator', endpoint_id = null, receipt = null, fee_amount = 0, due_at = now()
+    where id = ${facilitated.paymentId}`
+  expect((await ask(facilitated)).body.code).toBe('refund_refused')
+  expect((await ask({ ...paid, paymentId: `pay_${'0'.repeat(32)}` })).body.code).toBe('unknown_payment')
+})
