@@ -142,7 +142,10 @@ export async function writeConclusions(
     where payment_id in (select id from changed where action = 'wipe') and signature is not null`
 }
 
-/** Concludes what is still active in a batch of ours that is about to be closed as settled in `block`. */
+/**
+ * Concludes what is still active in a batch of ours that is about to be closed as settled in `block`. A payment of which a
+ * reorg gave back what somebody else had settled is left to the queue: the batch settled only the rest.
+ */
 export async function concludeBatchPayments(
   sql: Queryable,
   batchId: bigint,
@@ -154,7 +157,8 @@ export async function concludeBatchPayments(
     update payment set concluded_at = ${now}, spent_block = ${block}, next_attempt_at = null,
       lookup_requested_at = null, is_claimed = false
     where concluded_at is null
-      and id in (select payment_id from batch_item where batch_id = ${batchId} and active and payment_id is not null)`
+      and id in (select payment_id from batch_item where batch_id = ${batchId} and active and payment_id is not null)
+      and not exists (select from ${halves(sql)} h where h.payment_id = payment.id and h.state <> 'settled')`
 }
 
 /** Writes down in which block it was seen that a payment which has failed can't be settled any more. */

@@ -1,8 +1,12 @@
-import { createWalletClient, type Hash, http, parseEther } from 'viem'
+import { type Address, createWalletClient, type Hash, http, parseEther } from 'viem'
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { readEvidence } from '#chain/evidence'
+import { concludeMined } from '#keeper/loops/conclude'
 import { readIndexState } from '#keeper/loops/indexState'
 import { createNotifier } from '#keeper/loops/notify'
 import { followReorgs } from '#keeper/loops/reorgs'
+import { createWorker } from '#keeper/loops/worker'
+import { readMinedBatches } from '#ledger/batches'
 import { finishEvidence, storeEvidence } from '#ledger/evidence'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { startLocalChain } from '../../scripts/chain/startLocalChain.ts'
@@ -156,6 +160,42 @@ test('behavior: a reorg of a block that was confirmed since the last look takes 
   expect(await confirmed()).toEqual(after)
   await one.look()
   expect((await stack.halves(payment))[0]?.state).toBe('open')
+})
+
+test("behavior: a reorg takes back a stranger's half after a batch has settled the other one: it is settled, too", async () => {
+  const chain = testClient(stack)
+  const [payment] = await queueDue(stack, 1)
+  if (!payment) throw new Error('nothing queued')
+  const context = createKeeperContext(stack)
+  const account = walletAccount(2)
+  const worker = createWorker(context, randomHex(8), {
+    address: account.address.toLowerCase() as Address,
+    sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
+  })
+  const fork = await chain.getBlockNumber({ cacheTime: 0 })
+  const snapshot = await chain.snapshot()
+  const { chainId } = stack.served.network
+  const scope = { chainId, token: stack.served.token }
+  const receipt = await chain.waitForTransactionReceipt({ hash: await sendDirectly(stack, payment.provider) })
+  await storeEvidence(stack.database, scope, readEvidence(receipt, scope.token, 1n))
+  await chain.revert({ id: snapshot })
+  await mine(stack, 3)
+  await untilIndexed(stack)
+
+  // Before anybody looks for reorgs, the fee alone seems to be left.
+  await until('a batch is mined', async () => {
+    await worker.step()
+    return (await readMinedBatches(stack.database, chainId)).length === 1
+  })
+  await concludeMined(context, null)
+  expect((await stack.halves(payment)).map(({ state }) => state)).toEqual(['settled', 'settled'])
+  expect(await followReorgs(context, await readIndexState(context))).not.toBeNull()
+  expect((await stack.halves(payment)).map(({ state }) => state)).toEqual(['open', 'settled'])
+  await concludeMined(context, fork + 100n)
+  expect(await readMinedBatches(stack.database, chainId)).toEqual([])
+
+  await whileRunning(stack.keeper(), () => until('all is settled', () => stack.isSettled([payment])))
+  await expectUnharmed(stack, [payment])
 })
 
 test('behavior: a reorg of 36 blocks takes back what was concluded: it is told, settled again, and told again', async () => {
