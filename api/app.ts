@@ -160,7 +160,7 @@ export function createApp({
   addFailureRoute(app, { sql, heads, networks, now })
   addQueueRoute(app, { sql, heads, networks, settings, now })
   addProviderBatchRoute(app, { sql, heads, networks, settings })
-  addTimelineRoute(app, { sql, heads, networks, settings })
+  addTimelineRoute(app, { sql, heads, networks, settings, now })
   addWebhookRoutes(app, { sql, addressGuard, now })
 
   addSettlementStatusRoute(app, { sql, heads, networks, settings, now })

@@ -80,6 +80,7 @@ export const providerPayment = z
     failureCode: z.string().nullable(),
     failedAt: isoTime.nullable(),
     voidedAt: isoTime.nullable(),
+    refundedUsdc: baseUnits.openapi({ description: 'What has arrived of its refunds' }),
   })
   .openapi('ProviderPayment')
 
@@ -169,5 +170,6 @@ export function toProviderPayment(payment: ProviderPayment) {
     failureCode: payment.failureCode,
     failedAt: isoOrNull(payment.failedAt),
     voidedAt: isoOrNull(payment.voidedAt),
+    refundedUsdc: payment.refundedAmount.toString(),
   }
 }

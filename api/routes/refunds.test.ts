@@ -99,13 +99,38 @@ test('default: a settled payment is refunded; asked again, it is the same refund
   await settleDirectly(gateway, payload)
   const [settled] = (await list(paid)).refunds
   expect(settled).toMatchObject({ refund_status: 'settled', settledAt: expect.any(String) })
-  // In no sum and no list of the provider's payments.
-  const { body } = await call<Body>(gateway.app, 'GET', `/providers/${shop.providerId}/payments?limit=100`, {
-    key: shop.key,
+  // It is in no list of the provider's payments and in no sum of them, but told with its payment and in the statement.
+  const view = async (path: string) => {
+    const { providerId, key } = shop
+    return (await call<Body>(gateway.app, 'GET', `/providers/${providerId}/${path}`, { key })).body
+  }
+  expect((await view('payments')).payments).toMatchObject([
+    { paymentId: paid.paymentId, payment_status: 'settled', refundedUsdc: '50000' },
+  ])
+  expect(await view(`payments/${paid.paymentId}/timeline`)).toMatchObject({ refunds: [settled] })
+  expect(await view('revenue?interval=total')).toMatchObject({
+    revenue: [{ payments: 1, gross_usdc: '0.050000', settled_usdc: '0.047500' }],
   })
-  expect(body.payments.map((one: Body) => one.paymentId)).toEqual([paid.paymentId])
+  const month = settled.acceptedAt.slice(0, 7)
+  const sums = { payments: 1, settled_usdc: '0.047500', refunds: 1, refunds_outstanding_usdc: '0.000000' }
+  expect((await view(`statement?month=${month}`)).networks).toMatchObject([
+    { ...sums, refunded_usdc: '0.050000' },
+  ])
+  const lines = (await view(`statement?month=${month}&format=csv`)).split('\r\n')
+  expect(lines.map((line: string) => line.split(',').slice(0, 3).join())).toEqual([
+    'kind,payment_id,refund',
+    `payment,${paid.paymentId},`,
+    `refund,${paid.paymentId},1`,
+    '',
+  ])
+  expect(lines[2]).toContain(
+    `,settled,0.000000,0.000000,0.000000,0.000000,0.000000,0.050000,${settled.settledAt},`,
+  )
   await gateway.database`delete from indexer.authorization where tx_hash = ${settled.transactionHash}`
   expect((await list(paid)).refunds).toMatchObject([{ refund_status: 'verified', transactionHash: null }])
+  expect((await view(`statement?month=${month}`)).networks).toMatchObject([
+    { ...sums, refunded_usdc: '0.000000', refunds_outstanding_usdc: '0.050000' },
+  ])
 })
 
 test('behavior: never more than was paid, however it is asked for', async () => {

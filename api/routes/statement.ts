@@ -27,7 +27,14 @@ import {
   type PaymentPosition,
   type ProviderPayment,
 } from '../portal/queries/providerPayments.ts'
-import { findRevenue, type RevenueRow } from '../portal/queries/revenue.ts'
+import {
+  findProviderRefunds,
+  type RefundPosition,
+  type RefundRecord,
+  type RefundSums,
+  sumRefunds,
+} from '../portal/queries/refunds.ts'
+import { findRevenue, type RevenueRow, type RevenueSums } from '../portal/queries/revenue.ts'
 import { Refusal } from '../refusal.ts'
 import type { GatewaySettings } from '../settings.ts'
 import { revenueSums, toRevenueSums } from './revenue.ts'
@@ -116,24 +123,30 @@ export function addStatementRoute(app: App, options: StatementRouteOptions): voi
     const period = { providerId, from, to }
     const indexedBlocks = await heads.requireOfProvider(providerId)
     if (format === 'csv') {
-      const readPage = async (after: PaymentPosition | null): Promise<TextPage<PaymentPosition>> => {
-        const page = { ...period, after, limit: pageSize, oldestFirst: true, now: new Date(now()) }
-        const { payments, next } = await fromIndex(findProviderPayments(sql, page))
-        return { text: payments.map((payment) => toLine(networks, payment)).join(''), next }
-      }
-      const { text, next } = await readPage(null)
+      const readPage = (after: LinePosition) => readLines(options, period, after)
+      const { text, next } = await readPage({ payments: null })
       return c.body(streamPages({ text: formatCsvLine(columns) + text, next }, readPage), 200, {
         'content-type': 'text/csv; charset=utf-8; header=present',
         'content-disposition': `attachment; filename="statement-${month}.csv"`,
       })
     }
-    const [real, test, shares] = await Promise.all([
+    const [real, test, refunds, shares] = await Promise.all([
       readRevenue(sql, period, false),
       readRevenue(sql, period, true),
+      fromIndex(sumRefunds(sql, period)),
       fromIndex(findGasShares(sql, period)),
     ])
     const gasOf = await priceGas(options, shares)
-    const rows = [...real, ...test].map((row) => toRow(networks, row, gasOf))
+    const revenueOf = new Map([...real, ...test].map((row) => [row.chainId ?? 0, row]))
+    const refundsOf = new Map(refunds.map((sums) => [sums.chainId, sums]))
+    // A refund may be of an earlier month's payment.
+    const chainIds = new Set([...revenueOf.keys(), ...refundsOf.keys()])
+    const rows = [...chainIds].map((chainId) => ({
+      ...describeNetwork(networks, chainId),
+      ...toRevenueSums(revenueOf.get(chainId) ?? noRevenue),
+      ...toRefundSums(refundsOf.get(chainId)),
+      gas: { platform: toGas(gasOf, chainId, true), others: toGas(gasOf, chainId, false) },
+    }))
     return c.json(
       { month, from: from.toISOString(), to: to.toISOString(), networks: rows, indexedBlocks },
       200,
@@ -187,18 +200,22 @@ function describeNetwork(networks: GatewayNetworks, chainId: number) {
   return { network: name, testnet, asset: networks.byChainId.get(chainId)?.served.token ?? usdc ?? null }
 }
 
-function toRow(networks: GatewayNetworks, row: RevenueRow, gasOf: PricedGas) {
-  const toGas = (isOurs: boolean) => {
-    const { batches, cost } = gasOf.get(gasKey(row.chainId, isOurs)) ?? { batches: 0, cost: 0n }
-    return { batches, gas_usdc: formatUsdc(cost) }
-  }
+function toGas(gasOf: PricedGas, chainId: number, isOurs: boolean) {
+  const { batches, cost } = gasOf.get(gasKey(chainId, isOurs)) ?? { batches: 0, cost: 0n }
+  return { batches, gas_usdc: formatUsdc(cost) }
+}
+
+const noRevenue: RevenueSums = {
+  ...{ payments: 0, voidedPayments: 0, settledPayments: 0, failedPayments: 0 },
+  ...{ gross: 0n, fee: 0n, settledNet: 0n, failedNet: 0n, settledFee: 0n, waitingNet: 0n },
+}
+
+function toRefundSums(sums: RefundSums | undefined) {
+  const { refunds, refunded, outstanding } = sums ?? { refunds: 0, refunded: 0n, outstanding: 0n }
   return {
-    ...describeNetwork(networks, row.chainId ?? 0),
-    ...toRevenueSums(row),
-    refunds: 0,
-    refunded_usdc: formatUsdc(0n),
-    refunds_outstanding_usdc: formatUsdc(0n),
-    gas: { platform: toGas(true), others: toGas(false) },
+    refunds,
+    refunded_usdc: formatUsdc(refunded),
+    refunds_outstanding_usdc: formatUsdc(outstanding),
   }
 }
 
@@ -226,6 +243,29 @@ const columns = [
   'paid_out_at',
   'payout_tx_hash',
 ] as const
+
+/** Where the lines of a page end: first all payments, then all refunds. */
+type LinePosition = { payments: PaymentPosition | null } | { refunds: RefundPosition | null }
+
+async function readLines(
+  { sql, networks, now }: StatementRouteOptions,
+  period: { providerId: string; from: Date; to: Date },
+  after: LinePosition,
+): Promise<TextPage<LinePosition>> {
+  const page = { limit: pageSize, now: new Date(now()) }
+  if ('payments' in after) {
+    const filters = { ...period, ...page, after: after.payments, oldestFirst: true }
+    const { payments, next } = await fromIndex(findProviderPayments(sql, filters))
+    const text = payments.map((payment) => toLine(networks, payment)).join('')
+    return { text, next: next === null ? { refunds: null } : { payments: next } }
+  }
+  const refunds = await fromIndex(findProviderRefunds(sql, period, { ...page, after: after.refunds }))
+  const last = refunds.length === pageSize ? refunds.at(-1) : undefined
+  return {
+    text: refunds.map((refund) => toRefundLine(networks, refund)).join(''),
+    next: last === undefined ? null : { refunds: last },
+  }
+}
 
 type Cells = Partial<Record<(typeof columns)[number], string | number | null>>
 
@@ -259,5 +299,24 @@ function toLine(networks: GatewayNetworks, payment: ProviderPayment): string {
     fee_tx_hash: payment.feeTxHash,
     paid_out_at: payment.payoutTime === null ? null : isoOfSeconds(payment.payoutTime),
     payout_tx_hash: payment.payoutTxHash,
+  })
+}
+
+function toRefundLine(networks: GatewayNetworks, refund: RefundRecord): string {
+  const { network, testnet, asset } = describeNetwork(networks, refund.chainId)
+  const none = formatUsdc(0n)
+  return toCsvLine({
+    kind: 'refund',
+    payment_id: refund.paymentId,
+    refund: refund.number,
+    ...{ network, asset, testnet: testnet ? 'yes' : 'no' },
+    wallet: refund.from,
+    payer: refund.to,
+    accepted_at: refund.acceptedAt.toISOString(),
+    status: refund.status,
+    ...{ gross_usdc: none, fee_usdc: none, net_usdc: none, settled_usdc: none, settled_fee_usdc: none },
+    refunded_usdc: refund.txHash === null ? none : formatUsdc(refund.value),
+    settled_at: refund.settledTime === null ? null : isoOfSeconds(refund.settledTime),
+    tx_hash: refund.txHash,
   })
 }

@@ -24,9 +24,11 @@ import {
   type PaymentTimeline,
   type SentTransaction,
 } from '../portal/queries/paymentTimeline.ts'
+import { readRefunds } from '../portal/queries/refunds.ts'
 import { Refusal } from '../refusal.ts'
 import type { GatewaySettings } from '../settings.ts'
 import { failedAttempt, toFailedAttempt } from './failures.ts'
+import { refund, toRefund } from './refunds.ts'
 
 const claimingBatch = z.object({
   trigger: triggerName,
@@ -68,6 +70,7 @@ export const timeline = z
       .object({ at: isoTime, transactionHash: hashOut, blockNumber: z.int() })
       .nullable()
       .openapi({ description: 'By the splitter that it pays; null: not yet, or it pays none' }),
+    refunds: z.array(refund),
     confirmedAt: isoTime.nullable(),
     confirmations: z.int().openapi({ description: 'Blocks on top of it so far, at most those required' }),
     confirmationsRequired: z.int(),
@@ -90,17 +93,19 @@ export type TimelineRouteOptions = {
   heads: IndexedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'gasTokenUsd'>
+  now: () => number
 }
 
 export function addTimelineRoute(
   app: App,
-  { sql, heads, networks, settings: { gasTokenUsd } }: TimelineRouteOptions,
+  { sql, heads, networks, settings: { gasTokenUsd }, now }: TimelineRouteOptions,
 ): void {
   app.openapi(getTimeline, async (c) => {
     const { id: providerId, paymentId } = c.req.valid('param')
     const found = await fromIndex(findPaymentTimeline(sql, { providerId, paymentId }))
     if (found === undefined) throw new Refusal('unknown_payment')
     const { mined } = found
+    const refunds = await fromIndex(readRefunds(sql, [paymentId], new Date(now())))
     const { served } = networks.ofChain(found.chainId)
     const { blockNumber: indexedBlock } = await heads.require(found.chainId)
     const facts = mined
@@ -112,6 +117,7 @@ export function addTimelineRoute(
       {
         paymentId,
         ...toTimeline(found),
+        refunds: refunds.map(toRefund),
         confirmedAt: isoOrNull(mined && facts?.get(mined.blockHash)?.confirmedAt),
         confirmations: Math.min(Math.max(above, 0), required),
         confirmationsRequired: required,

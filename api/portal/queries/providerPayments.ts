@@ -1,6 +1,6 @@
 import type { Address, Hex } from 'viem'
 import type { Database, Queryable } from '#ledger/database'
-import { bothHalves, type HalfState } from '#ledger/halves'
+import { bothHalves, type HalfState, halves } from '#ledger/halves'
 import { paymentStatus } from '#ledger/paymentStatus'
 import { payoutOf } from '#ledger/payouts'
 import type { PaymentStatus } from '#protocol/paymentStatus'
@@ -37,6 +37,8 @@ export type ProviderPayment = {
   failureCode: string | null
   failedAt: Date | null
   voidedAt: Date | null
+  /** What has arrived of its refunds. */
+  refundedAmount: bigint
 }
 
 /** Where a page ended. */
@@ -203,7 +205,7 @@ async function readPayments(
     with page as materialized (
       select id, request_id, source, endpoint_id, chain_id, payer, payee, fee_recipient, splitter, provider_amount, fee_amount,
         tier, resource,
-        accepted_at, attempts, next_attempt_at, failure_code, failed_at, voided_at, valid_before, concluded_at,
+        accepted_at, attempts, next_attempt_at, failure_code, failed_at, voided_at, valid_before, concluded_at, refunded_amount,
         row_number() over (order by ${order}) = ${limit} as is_last
       from payment p
       where p.provider_id = ${providerId} and ${candidates}
@@ -225,6 +227,10 @@ async function readPayments(
       half.provider as "providerState", half.fee as "feeState", half.provider_tx as "txHash",
       half.fee_tx as "feeTxHash", half.provider_time as "settledTime",
       p.splitter, payout.tx_hash as "payoutTxHash", payout.block_time as "payoutTime",
+      case when p.refunded_amount is null then 0 else (
+        select coalesce(sum(h.value), 0) from refund r join ${halves(sql)} h on h.payment_id = r.payment_id
+        where r.of_payment_id = p.id and h.state = 'settled'
+      ) end as "refundedAmount",
       p.concluded_at is null and exists (
         select from batch_item i join batch b on b.id = i.batch_id
         where i.payment_id = p.id and i.active and b.state not in ('claimed', 'closed')

@@ -66,6 +66,35 @@ export async function findProviderRefunds(
   )
 }
 
+/** A provider's refunds on one chain; amounts in base units. */
+export type RefundSums = {
+  chainId: number
+  /** Without those that failed and can't move any more. */
+  refunds: number
+  /** Of these: what has arrived, and what still can. */
+  refunded: bigint
+  outstanding: bigint
+}
+
+/** The sums of those that a provider asked for in [from, to), by chain. */
+export async function sumRefunds(
+  sql: Queryable,
+  { providerId, from, to }: { providerId: string; from: Date; to: Date },
+): Promise<RefundSums[]> {
+  return sql<RefundSums[]>`
+    select chain_id as "chainId", count(*) filter (where not is_dead)::int as refunds,
+      coalesce(sum(value) filter (where state = 'settled'), 0) as refunded,
+      coalesce(sum(value) filter (where state <> 'settled' and not is_dead), 0) as outstanding
+    from (
+      select p.chain_id, p.provider_amount as value, half.state,
+        r.released_at is not null or (${isDead(sql)}) as is_dead
+      from refund r join payment p on p.id = r.payment_id
+      cross join lateral (select state from ${halves(sql)} h where h.payment_id = p.id) half
+      where r.provider_id = ${providerId} and r.accepted_at >= ${from} and r.accepted_at < ${to}
+    ) refund
+    group by chain_id`
+}
+
 /** Where a page ended. */
 export type RefundPosition = Pick<RefundRecord, 'acceptedAt' | 'paymentId' | 'number'>
 

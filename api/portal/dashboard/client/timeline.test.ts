@@ -17,6 +17,7 @@ const waiting: Timeline = {
   failures: [],
   mined: null,
   paidOut: null,
+  refunds: [],
   confirmedAt: null,
   confirmations: 0,
   confirmationsRequired: 10,
