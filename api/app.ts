@@ -23,6 +23,7 @@ import { requireOperator } from './http/operator.ts'
 import { type ApiMetrics, createApiMetrics } from './metrics.ts'
 import { createGatewayNetworks, type GatewayNetworks } from './networks.ts'
 import { addDashboardRoutes } from './portal/dashboard/routes.ts'
+import type { Mailer } from './portal/mail/mailer.ts'
 import { createIndexedHeads } from './portal/queries/indexedHead.ts'
 import { createUsageCounters, type UsageCounters } from './portal/usage/usageCounters.ts'
 import { type AddressGuard, createAddressGuard } from './portal/webhooks/addressGuard.ts'
@@ -31,6 +32,7 @@ import { Refusal } from './refusal.ts'
 import { createOffers, type Offers } from './registry/offers.ts'
 import { addApiKeyRoutes } from './routes/apiKeys.ts'
 import { addChallengeRoutes } from './routes/challenge.ts'
+import { addContactRoutes } from './routes/contact.ts'
 import { addEndpointRoutes } from './routes/endpoints.ts'
 import { addFailureRoute } from './routes/failures.ts'
 import { addHealthRoutes } from './routes/health.ts'
@@ -77,6 +79,8 @@ export type AppOptions = {
   addressGuard?: AddressGuard
   /** Default: counters that are flushed only when asked. */
   usage?: UsageCounters
+  /** Default: none, and no mail is sent. */
+  mailer?: Mailer | null
   /** Default: a registry of its own. */
   metrics?: ApiMetrics
   /** Default: on the thread that serves. */
@@ -113,6 +117,7 @@ export function createApp({
   now = Date.now,
   addressGuard = createAddressGuard({ allowPrivate: settings.webhookAllowPrivate }),
   usage = createUsageCounters({ sql, now }),
+  mailer = null,
   metrics = createApiMetrics(),
   payerSignatures = checkSignaturesHere,
   loops = [],
@@ -146,6 +151,7 @@ export function createApp({
   addReceiptRoutes(app, { sql, heads, networks, receiptKeys, settings, now })
 
   addProviderRoutes(app, { sql, settings, now })
+  addContactRoutes(app, { sql, mailer, settings, now })
   addApiKeyRoutes(app, { sql })
   addWalletRoutes(app, { sql, networks })
   addEndpointRoutes(app, { sql, networks, settings, now })

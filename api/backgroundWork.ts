@@ -1,6 +1,8 @@
 import { type Loop, repeat } from '#process/repeat'
 import type { AppOptions } from './app.ts'
 import { collectApiState, createApiMetrics } from './metrics.ts'
+import { createMailer } from './portal/mail/mailer.ts'
+import { createMailLoop } from './portal/mail/mailLoop.ts'
 import { startSummaries } from './portal/revenue/summarise.ts'
 import { createUsageCounters } from './portal/usage/usageCounters.ts'
 import { createAddressGuard } from './portal/webhooks/addressGuard.ts'
@@ -8,7 +10,7 @@ import { createDeliveryLoop } from './portal/webhooks/deliveryLoop.ts'
 
 export type BackgroundWork = {
   /** What the app shares with it. */
-  shared: Required<Pick<AppOptions, 'addressGuard' | 'usage' | 'metrics' | 'loops'>>
+  shared: Required<Pick<AppOptions, 'addressGuard' | 'mailer' | 'usage' | 'metrics' | 'loops'>>
   /** Takes up nothing new, and waits for what is under way. */
   close(): Promise<void>
 }
@@ -47,8 +49,21 @@ export function startBackgroundWork({
   })
   loops.push(deliveries.start())
 
+  const mailer = settings.mail && createMailer(settings.mail)
+  if (mailer !== null) {
+    const mail = createMailLoop({
+      sql,
+      mailer,
+      issuer: settings.issuer,
+      log,
+      onAttempt: (outcome) => metrics.mails.inc({ outcome }),
+      onError: failed('mail'),
+    })
+    loops.push(mail.start())
+  }
+
   return {
-    shared: { addressGuard, usage, metrics, loops },
+    shared: { addressGuard, mailer, usage, metrics, loops },
     async close() {
       await Promise.all([deliveries.close(), ...loops.map((loop) => loop.stop())])
       await usage.flush().catch(() => {})

@@ -11,6 +11,7 @@ import {
 import { networkVariable } from '#process/variables'
 import { formatUsdc } from '#protocol/amount'
 import { type NetworkName, networkNames } from '#protocol/networks'
+import type { MailSettings } from './portal/mail/mailer.ts'
 import type { GatewaySettings, Registration } from './settings.ts'
 
 export type ApiConfig = {
@@ -83,6 +84,7 @@ export function readApiConfig(env: Environment): ApiConfig {
       maxBodyBytes: readVariable(env, 'API_MAX_BODY_BYTES'),
       webhookAllowPrivate: readVariable(env, 'WEBHOOK_ALLOW_PRIVATE'),
       operatorKeyHashes: readVariable(env, 'OPERATOR_KEY_HASHES') ?? [],
+      mail: readMail(env),
       metricsToken: readVariable(env, 'METRICS_TOKEN'),
     },
   }
@@ -99,6 +101,11 @@ function readRegistration(env: Environment): Registration {
   if (mode === 'token') return { mode, token: requireVariable(env, 'REGISTRATION_TOKEN') }
   if (mode === 'closed') return { mode }
   return { mode, limits: readVariable(env, 'RATE_LIMITS') ? { address, total } : null }
+}
+
+function readMail(env: Environment): MailSettings | null {
+  const [url, from] = [readVariable(env, 'SMTP_URL'), readVariable(env, 'MAIL_FROM')]
+  return url === null ? null : { url, from: from ?? requireVariable(env, 'MAIL_FROM') }
 }
 
 function readSettleBeforeServe(env: Environment): bigint | null {

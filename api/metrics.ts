@@ -35,6 +35,12 @@ export function createApiMetrics() {
       help: 'Webhook messages sent, by outcome: delivered, failed (sent again later), exhausted',
       labelNames: ['outcome'],
     }),
+    mails: new Counter({
+      ...shared,
+      name: 'tollkeeper_api_mails_total',
+      help: 'Mails to providers, by outcome: sent, failed (sent again later), exhausted',
+      labelNames: ['outcome'],
+    }),
     backgroundErrors: new Counter({
       ...shared,
       name: 'tollkeeper_api_background_errors_total',

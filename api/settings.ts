@@ -4,6 +4,7 @@ import type { TriggerSettings } from '#ledger/triggers'
 import type { MacaroonSecret } from '#protocol/macaroon'
 import type { NetworkName } from '#protocol/networks'
 import type { FeeSchedule } from '#protocol/tier'
+import type { MailSettings } from './portal/mail/mailer.ts'
 
 /** Requests a minute for one client address; each kind is counted by itself. */
 export type RateLimits = {
@@ -69,6 +70,8 @@ export type GatewaySettings = {
   webhookAllowPrivate: boolean
   /** SHA-256 of the keys that open the operator's views. */
   operatorKeyHashes: readonly Buffer[]
+  /** Null: no mail is sent. */
+  mail: MailSettings | null
   /** What Prometheus presents to read the metrics; null: anyone may. */
   metricsToken: string | null
 }

@@ -107,6 +107,7 @@ export async function run(args: string[]): Promise<void> {
           maxBodyBytes: 16_384,
           webhookAllowPrivate: false,
           operatorKeyHashes: [],
+          mail: null,
           metricsToken: null,
           rateLimits: null,
           registration: { mode: 'open', limits: null },

@@ -99,6 +99,14 @@ const api = {
     summary: 'Messages were given up after ten sendings',
     action: 'The receiver is gone. Its provider can send them again from the delivery log.',
   },
+  MailFails: {
+    of: 'api',
+    expr: 'increase(tollkeeper_api_mails_total{outcome!="sent"}[1h]) > 3',
+    severity: 'ticket',
+    summary: 'Mail to providers is not taken',
+    action:
+      'The log says what the server of `SMTP_URL` answered. Each mail is tried ten times, over two days.',
+  },
   BackgroundErrors: {
     of: 'api',
     expr: 'rate(tollkeeper_api_background_errors_total[10m]) > 0',

@@ -1,6 +1,7 @@
 import { isAddress } from 'viem'
 import { parseUsdc } from '#protocol/amount'
 import type { MacaroonSecret } from '#protocol/macaroon'
+import { isMailAddress } from './mailAddress.ts'
 
 /** Reads the text of one environment variable. */
 export type Parser<T> = {
@@ -75,6 +76,17 @@ export const url: Parser<string> = {
   expected: 'an http(s) URL',
   parse: (value) => (hasProtocol(value, /^https?:$/) ? value : undefined),
   isSecret: true,
+}
+
+export const smtpUrl: Parser<string> = {
+  expected: 'a URL like smtp://user:password@mail.example:587, or smtps://…',
+  parse: (value) => (hasProtocol(value, /^smtps?:$/) ? value : undefined),
+  isSecret: true,
+}
+
+export const mailAddress: Parser<string> = {
+  expected: 'a mail address',
+  parse: (value) => (isMailAddress(value) ? value : undefined),
 }
 
 /** A URL that others are told: without query, fragment or a slash at the end. */

@@ -7,6 +7,7 @@ import {
   integer,
   list,
   macaroonSecrets,
+  mailAddress,
   matching,
   type Parser,
   port,
@@ -14,6 +15,7 @@ import {
   publicUrl,
   secret,
   sha256Hex,
+  smtpUrl,
   text,
   time,
   url,
@@ -379,6 +381,13 @@ const api = {
     about: 'true: webhooks may go to private addresses. For development.',
     default: 'false',
   },
+  SMTP_URL: {
+    parser: smtpUrl,
+    readers: ['api'],
+    about:
+      'Mail server by which providers are told of settlements that fail and webhooks that were switched off. Default: no mail.',
+  },
+  MAIL_FROM: { parser: mailAddress, readers: ['api'], about: 'Address that this mail comes from.' },
   PUBLIC_QUEUE: {
     parser: flag,
     readers: ['api'],

@@ -5,6 +5,8 @@ export type Provider = {
   providerId: string
   name: string
   contact: string | null
+  /** Since when mail is sent to it: its owner has confirmed it. */
+  contactConfirmedAt: Date | null
   /** Whether `/verify` for its endpoints requires its API key. */
   requiresKey: boolean
   version: number
@@ -16,7 +18,9 @@ type ProviderFields = Pick<Provider, 'name' | 'contact' | 'requiresKey'>
 
 const columns = (sql: Queryable) =>
   sql`id as "providerId", name, contact, requires_key as "requiresKey", version, created_at as "createdAt",
-    disabled_at as "disabledAt"`
+    disabled_at as "disabledAt",
+    (select c.confirmed_at from confirmed_contact c where c.provider_id = provider.id and c.address = provider.contact)
+      as "contactConfirmedAt"`
 
 export async function insertProvider(
   sql: Queryable,
@@ -35,7 +39,13 @@ export async function findProvider(sql: Queryable, providerId: string): Promise<
 
 export async function updateProvider(
   sql: Queryable,
-  { providerId, name, contact, requiresKey, disabledAt }: Omit<Provider, 'version' | 'createdAt'>,
+  {
+    providerId,
+    name,
+    contact,
+    requiresKey,
+    disabledAt,
+  }: Omit<Provider, 'version' | 'createdAt' | 'contactConfirmedAt'>,
 ): Promise<Provider> {
   const [row] = await sql<[Provider]>`
     update provider set name = ${name}, contact = ${contact}, requires_key = ${requiresKey},

@@ -3,6 +3,7 @@ import { hashSecret } from '#ledger/apiKeys'
 import type { Transaction } from '#ledger/database'
 import { Refusal } from '../refusal.ts'
 import type { Registration } from '../settings.ts'
+import { countQuota, dropOldQuotas } from './quota.ts'
 
 const hourMs = 3_600_000
 
@@ -16,8 +17,7 @@ export function requireAdmission(registration: Registration, presented: string |
 }
 
 /**
- * Counts a registration in the transaction that makes it: one that fails isn't counted, and no process lets one through
- * that another has counted already.
+ * Counts a registration in the transaction that makes it.
  *
  * @throws {Refusal} `rate_limited` over the limit of an address or of all.
  */
@@ -29,21 +29,10 @@ export async function countRegistration(
 ): Promise<void> {
   if (registration.mode !== 'open' || registration.limits === null) return
   const { limits } = registration
-  const start = Math.floor(now / hourMs) * hourMs
-  const retryAfter = Math.ceil((start + hourMs - now) / 1000)
-  const count = async (counted: string, limit: number) => {
-    const [row] = await tx<[{ count: number }]>`
-      insert into registration_count as c (hour, address, count) values (${new Date(start)}, ${counted}, 1)
-      on conflict (hour, address) do update set count = c.count + 1
-      returning count`
-    if (row.count <= limit) return
-    const whose = counted === '' ? 'in all' : 'from one address'
-    throw new Refusal('rate_limited', `At most ${limit} registrations an hour ${whose}`, {
-      details: { retryAfter },
-    })
-  }
+  const count = (counted: string, limit: number, what: string) =>
+    countQuota(tx, { counted: `registration ${counted}`, limit, windowMs: hourMs, what }, now)
   // The address first: one that is over its own limit uses up nobody else's.
-  await count(address, limits.address)
-  await count('', limits.total)
-  await tx`delete from registration_count where hour < ${new Date(start)}`
+  await count(address, limits.address, 'registrations an hour from one address')
+  await count('', limits.total, 'registrations an hour in all')
+  await dropOldQuotas(tx, now)
 }

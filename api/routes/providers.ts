@@ -40,6 +40,7 @@ export const provider = z
     providerId,
     name: z.string(),
     contact: z.string().nullable(),
+    contactConfirmedAt: isoTime.nullable().openapi({ description: 'Since when mail is sent to it' }),
     requiresKey: z.boolean(),
     version,
     createdAt: isoTime,
@@ -168,6 +169,11 @@ export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRout
   })
 }
 
-function toProvider({ createdAt, disabledAt, ...found }: Provider) {
-  return { ...found, createdAt: createdAt.toISOString(), disabledAt: isoOrNull(disabledAt) }
+export function toProvider({ contactConfirmedAt, createdAt, disabledAt, ...found }: Provider) {
+  return {
+    ...found,
+    contactConfirmedAt: isoOrNull(contactConfirmedAt),
+    createdAt: createdAt.toISOString(),
+    disabledAt: isoOrNull(disabledAt),
+  }
 }

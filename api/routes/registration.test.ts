@@ -61,8 +61,8 @@ describe('args: open', () => {
     })
     gateway.setNow(start + 1_800_000)
     expect(await statuses(['2001:db8:1:2::1', '192.0.2.1'])).toEqual([201, 201])
-    const [row] = await gateway.database`select count(distinct hour)::int as hours from registration_count`
-    expect(row?.hours).toBe(1)
+    const [row] = await gateway.database`select count(distinct ends_at)::int as windows from quota`
+    expect(row?.windows).toBe(1)
     gateway.setNow(null)
   })
 

@@ -1,9 +1,15 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { SMTPServer } from 'smtp-server'
 import { Webhook as Verifier } from 'standardwebhooks'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { recordFailure } from '#ledger/failures'
 import { createLogger } from '#process/log'
-import { call, openShop, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { call, openShop, pay, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import type { App } from '../http/app.ts'
+import { createMailer, type Mailer } from '../portal/mail/mailer.ts'
+import { createMailLoop } from '../portal/mail/mailLoop.ts'
 import { createAddressGuard } from '../portal/webhooks/addressGuard.ts'
 import { createDeliveryLoop, type DeliveryLoop } from '../portal/webhooks/deliveryLoop.ts'
 
@@ -177,4 +183,214 @@ test('error: a cursor that is none', async () => {
       code: 'invalid_cursor',
     })
   }
+})
+
+describe('by mail', () => {
+  type Received = { to: string[]; text: string; id: string; subject: string }
+  const received: Received[] = []
+  /** Answered to the next mail instead of taking it. */
+  let refusal: Error | null = null
+  const server = new SMTPServer({
+    authOptional: true,
+    disabledCommands: ['STARTTLS'],
+    async onData(stream, session, done) {
+      const raw = (await text(stream)).replaceAll('=\r\n', '').replaceAll('=3D', '=')
+      const header = (name: string) => new RegExp(`^${name}: (.*)\r$`, 'm').exec(raw)?.[1] ?? ''
+      const to = session.envelope.rcptTo.map(({ address }) => address)
+      received.push({ to, text: raw, id: header('Message-ID'), subject: header('Subject') })
+      done(refusal)
+      refusal = null
+    },
+  })
+  let app: App
+  let mailer: Mailer
+  let offset = 0
+  const minute = 60_000
+  const now = () => Date.now() + offset
+
+  beforeAll(async () => {
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', () => resolve()))
+    const { port } = server.server.address() as AddressInfo
+    mailer = createMailer({ url: `smtp://127.0.0.1:${port}`, from: 'tolls@gateway.example' })
+    app = gateway.withOptions({ mailer })
+  })
+  afterAll(() => new Promise<void>((resolve) => server.close(() => resolve())))
+
+  const own = (of: Shop) => `/providers/${of.providerId}`
+  async function newProvider(contact: string): Promise<Shop> {
+    const opened = await openShop(app)
+    const { status } = await call(app, 'PATCH', own(opened), {
+      ...{ key: opened.key, headers: { 'if-match': '*' }, json: { contact } },
+    })
+    expect(status).toBe(200)
+    return opened
+  }
+  const askCode = (of: Shop, on = app) => call(on, 'POST', `${own(of)}/contact/code`, { key: of.key })
+  const confirm = (of: Shop, code: string) =>
+    call(app, 'POST', `${own(of)}/contact/confirmation`, { key: of.key, json: { code } })
+  const codeIn = (mail: Received | undefined) => /--code (\S+)\r/.exec(mail?.text ?? '')?.[1] ?? ''
+  async function confirmed(contact: string): Promise<Shop> {
+    const opened = await newProvider(contact)
+    expect((await askCode(opened)).status).toBe(204)
+    expect((await confirm(opened, codeIn(received.at(-1)))).status).toBe(201)
+    return opened
+  }
+  async function fail(of: Shop): Promise<string> {
+    const { paymentId } = await pay({ ...gateway, app }, of)
+    const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal: true }
+    await recordFailure(gateway.database, failure, { now: new Date(), leadMs: 0 })
+    await notice()
+    return paymentId
+  }
+  const log = createLogger('test', 'silent')
+  /** As each process does every second: the outbox becomes webhook messages, and notices for the next mail. */
+  async function notice(): Promise<void> {
+    const guard = createAddressGuard({ allowPrivate: true })
+    await createDeliveryLoop({ sql: gateway.database, guard, log, now }).deliverDue()
+  }
+  /** What is due is mailed. @returns what came */
+  async function tell(by: Mailer = mailer): Promise<Received[]> {
+    const before = received.length
+    const { database: sql } = gateway
+    await createMailLoop({ sql, mailer: by, issuer: gateway.settings.issuer, log, now }).sendDue()
+    return received.slice(before)
+  }
+
+  test('default: a contact that came back with its code is told what failed, once, gathered, and at most every hour', async () => {
+    const told = await newProvider('ops@shop.example')
+    const strange = await newProvider('other@shop.example')
+    await fail(told)
+    offset += 2 * minute
+    expect(await tell()).toEqual([])
+
+    expect((await askCode(told)).status).toBe(204)
+    const mail = received.at(-1) as Received
+    expect(mail).toMatchObject({ to: ['ops@shop.example'], subject: 'Confirm this address' })
+    // Nothing that a stranger may choose.
+    expect(mail.text).not.toContain('Shop')
+    for (const [of, code] of [
+      [told, 'nonsense'],
+      [told, codeIn(mail).replace(/^./, 'z')],
+      [strange, codeIn(mail)],
+    ] as const) {
+      expect(await confirm(of, code)).toMatchObject({ status: 422, body: { code: 'invalid_field' } })
+    }
+    const { status, body } = await confirm(told, codeIn(mail))
+    expect([status, body.contactConfirmedAt]).toEqual([201, expect.any(String)])
+    expect((await call(app, 'GET', own(told), { key: told.key })).body).toEqual(body)
+
+    const failed = [await fail(told), await fail(told)]
+    expect(await tell()).toEqual([])
+    offset += 2 * minute
+    const [notice, ...others] = await tell()
+    expect(others).toEqual([])
+    expect(notice).toMatchObject({ to: ['ops@shop.example'], subject: 'Settlement fails for 2 payments' })
+    for (const paymentId of failed) expect(notice?.text).toContain(`${paymentId} insufficient_balance`)
+    expect(notice?.text).toContain('Auto-Submitted: auto-generated')
+
+    const later = await fail(told)
+    offset += 30 * minute
+    expect(await tell()).toEqual([])
+    offset += 31 * minute
+    const [next] = await tell()
+    expect(next).toMatchObject({ subject: 'Settlement fails for 1 payment' })
+    expect(next?.text).toContain(later)
+    offset += 120 * minute
+    expect(await tell()).toEqual([])
+  })
+
+  test('behavior: another contact is told nothing until it is confirmed, and the old one nothing more', async () => {
+    const changed = await confirmed('first@shop.example')
+    await fail(changed)
+    const { body } = await call(app, 'PATCH', own(changed), {
+      ...{ key: changed.key, headers: { 'if-match': '*' }, json: { contact: 'second@shop.example' } },
+    })
+    expect(body).toMatchObject({ contact: 'second@shop.example', contactConfirmedAt: null })
+    offset += 120 * minute
+    expect(await tell()).toEqual([])
+  })
+
+  test('behavior: a mail that the server does not take, or whose answer is lost, comes again by the same name', async () => {
+    const told = await confirmed('again@shop.example')
+    await fail(told)
+    offset += 2 * minute
+    const dying: Mailer = {
+      async send(mail) {
+        await mailer.send(mail)
+        throw new Error('the answer is lost')
+      },
+    }
+    const [first] = await tell(dying)
+    expect(await tell()).toEqual([])
+    offset += minute
+    refusal = Object.assign(new Error('later'), { responseCode: 451 })
+    const [second] = await tell()
+    offset += minute
+    const [third] = await tell()
+    expect(new Set([first?.id, second?.id, third?.id]).size).toBe(1)
+    expect(third?.id).toMatch(/^<[0-9a-f]{32}@gateway\.example>$/)
+    offset += 120 * minute
+    expect(await tell()).toEqual([])
+  })
+
+  test('behavior: two processes at once send one mail', async () => {
+    await fail(await confirmed('both@shop.example'))
+    offset += 2 * minute
+    expect((await Promise.all([tell(), tell(), tell()])).flat().map(({ id }) => id)).toHaveLength(1)
+  })
+
+  test('behavior: a webhook that answers 410 is switched off, and its provider told', async () => {
+    const told = await confirmed('hooks@shop.example')
+    const gone = createServer((_, response) => response.writeHead(410).end())
+    await new Promise<void>((resolve) => gone.listen(0, '127.0.0.1', resolve))
+    const url = `http://127.0.0.1:${(gone.address() as AddressInfo).port}/hook`
+    const json = { url, events: ['settlement.failed'] }
+    const { body } = await call<Registered>(app, 'POST', `${own(told)}/webhooks`, { key: told.key, json })
+    await fail(told)
+    gone.close()
+    await notice()
+    offset += 2 * minute
+    const [mail] = await tell()
+    expect(mail?.text).toContain(`${body.webhookId} ${url}`)
+  })
+
+  test('error: a victim’s mailbox gets three codes a day, whoever asks, however it is spelt', async () => {
+    const victims = [
+      'victim@example.com',
+      'Victim+1@example.com',
+      'victim+2@EXAMPLE.com',
+      'victim+3@example.com',
+    ]
+    const statuses: number[] = []
+    for (const contact of victims) statuses.push((await askCode(await newProvider(contact))).status)
+    expect(statuses).toEqual([204, 204, 204, 429])
+    const one = await newProvider('own@shop.example')
+    for (const expected of [204, 204, 204, 429]) expect((await askCode(one)).status).toBe(expected)
+  })
+
+  test.each([
+    'ops@shop.example\r\nBcc: victim@example.com',
+    'a@b.example, victim@example.com',
+    '<a@b.example>',
+    'Ops <a@b.example>',
+    '"a b"@b.example',
+    'a@[127.0.0.1]',
+    'a@localhost',
+    '+49 30 1234',
+    'ä@b.example',
+  ])('error: %j is no mail address, and nothing is sent', async (contact) => {
+    const before = received.length
+    const { status, body } = await askCode(await newProvider(contact))
+    expect([status, body.code]).toEqual([422, 'invalid_field'])
+    expect(received).toHaveLength(before)
+  })
+
+  test('error: without a mail server, and with one that is away', async () => {
+    const one = await newProvider('away@shop.example')
+    expect((await askCode(one, gateway.app)).status).toBe(404)
+    const away = createMailer({ url: 'smtp://user:hunter2@127.0.0.1:1', from: 'tolls@gateway.example' })
+    const { status, body } = await askCode(one, gateway.withOptions({ mailer: away, log }))
+    expect([status, body.code]).toEqual([503, 'dependency_unavailable'])
+    expect(JSON.stringify(body)).not.toContain('hunter2')
+  })
 })

@@ -55,6 +55,23 @@ export function addProviderCommand(program: Command): void {
       await update(flags, ownPath(flags), { name, contact, requiresKey })
     })
 
+  withKey(provider.command('contact'))
+    .summary('confirm the contact, to be told by mail')
+    .description(
+      `Mails a code to the contact, or, with --code, confirms it. From then on the gateway mails there what fails to settle,
+and which webhook was switched off.`,
+    )
+    .option('--code <code>', 'from the mail')
+    .addHelpText('after', '\nExample:\n  $ tollkeeper provider contact --provider prov_… --code …')
+    .action(async ({ code, ...flags }: GatewayFlags & { code?: string }) => {
+      if (code === undefined) {
+        await request(flags, { method: 'POST', path: ownPath(flags, 'contact', 'code') })
+        print({ mailed: true }, flags)
+        return
+      }
+      print(await request(flags, { path: ownPath(flags, 'contact', 'confirmation'), body: { code } }), flags)
+    })
+
   for (const [verb, disabled, about] of [
     ['disable', true, 'Refuses new challenges of all its endpoints. Those that are out may still be paid.'],
     ['enable', false, 'Sells again after `provider disable`.'],

@@ -731,6 +731,26 @@ create table webhook_attempt (
   primary key (delivery_id, attempt)
 );
 
+-- Contacts whose owner has shown that it reads their mail; nobody else is sent any. Where the provider's contact is
+-- another one by now, it is as if there were none.
+create table confirmed_contact (
+  provider_id text primary key references provider,
+  address text not null,
+  confirmed_at timestamptz not null,
+  sent_at timestamptz,
+  attempts smallint not null default 0, -- at the mail that is due
+  -- Null: nothing to tell. A sender moves it on before it sends, so that another one sends again if this one dies.
+  next_attempt_at timestamptz
+);
+create index on confirmed_contact (next_attempt_at) where next_attempt_at is not null;
+
+-- What the next mail to a provider will tell.
+create table mail_notice (
+  outbox_id bigint primary key references outbox,
+  provider_id text not null references confirmed_contact
+);
+create index on mail_notice (provider_id, outbox_id);
+
 -- Providers' sums ----------------------------------------------------------------------------------------------------
 
 -- Only concluded payments are in these sums, because their money can't move any more. All others are summed from the
@@ -844,12 +864,12 @@ create unlogged table request_count (
   primary key (window_start, key)
 );
 
--- Providers registered in an hour, by client address; '' counts all of them.
-create table registration_count (
-  hour timestamptz not null,
-  address text not null,
+-- How often something rare was done in the window that ends then: registrations, codes that were mailed.
+create table quota (
+  ends_at timestamptz not null,
+  counted text not null, -- what, and of whom
   count integer not null,
-  primary key (hour, address)
+  primary key (ends_at, counted)
 );
 
 -- Acceptance ---------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import { migrateAt } from '#ledger/migrate'
 import { loopback, reservePort } from '#process/port'
 import { removeWithUs } from '#process/reaper'
 import { networkVariable } from '#process/variables'
+import type { NetworkName } from '#protocol/networks'
 import { type Indexer, startIndexer } from '../../indexer/launch.ts'
 import { devAccount, devPrivateKey } from '../chain/accounts.ts'
 import { type LocalChain, type LocalChainOptions, startLocalChain } from '../chain/startLocalChain.ts'
@@ -139,21 +140,9 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   options.onReady?.('postgres', withoutPassword(databaseUrl))
 
   options.signal?.throwIfAborted()
-  const chain = await startOwnChain(options, started)
-  const otherChains: LocalChain[] = []
-  for (const other of options.otherChains ?? []) {
-    const further = await startLocalChain(other)
-    started.add(() => further.close())
-    otherChains.push(further)
-  }
-  const chains = [chain, ...otherChains]
-  const { rpcUrlOf = async ({ url }) => url } = options
-  const rpcUrls = await Promise.all(chains.map(async (one) => [one.network, await rpcUrlOf(one)] as const))
+  const { chain, otherChains, rpcUrls } = await startOwnChains(options, started)
   const deploymentsFile = join(folder, 'deployments.json')
-  await writeFile(
-    deploymentsFile,
-    JSON.stringify(Object.assign({}, ...chains.map(({ deployments }) => deployments))),
-  )
+  await writeFile(deploymentsFile, JSON.stringify(deploymentsOf([chain, ...otherChains])))
 
   // The chain is new, so rows about an earlier one are wrong.
   await clearLocalChainData(databaseUrl)
@@ -273,18 +262,32 @@ function apiEnv(port: number, url: string): Environment {
   return { API_HOST: loopback, API_PORT: String(port), PUBLIC_URL: url }
 }
 
-async function startOwnChain(options: StackOptions, started: Started): Promise<LocalChain> {
+async function startOwnChains(
+  options: StackOptions,
+  started: Started,
+): Promise<Pick<Stack, 'chain' | 'otherChains'> & { rpcUrls: [NetworkName, string][] }> {
   options.onStarting?.('chain')
-  const chain = await startLocalChain({
-    ...options.chain,
-    port: options.ports?.chain || (await reservePort()),
-  })
-  void chain.exited.then(() => {
-    if (!started.isClosing) options.onDeath?.('chain', 'the local chain ended')
-  })
-  started.add(() => chain.close())
+  const start = async (own: LocalChainOptions) => {
+    const chain = await startLocalChain({ ...own, port: own.port || (await reservePort()) })
+    void chain.exited.then(() => {
+      if (!started.isClosing) options.onDeath?.('chain', 'the local chain ended')
+    })
+    started.add(() => chain.close())
+    return chain
+  }
+  const port = options.ports?.chain
+  const chain = await start({ ...options.chain, ...(port !== undefined && { port }) })
+  const otherChains: LocalChain[] = []
+  for (const other of options.otherChains ?? []) otherChains.push(await start(other))
+  const { rpcUrlOf = async ({ url }) => url } = options
+  const rpcUrls: [NetworkName, string][] = []
+  for (const one of [chain, ...otherChains]) rpcUrls.push([one.network, await rpcUrlOf(one)])
   options.onReady?.('chain', chain.url)
-  return chain
+  return { chain, otherChains, rpcUrls }
+}
+
+function deploymentsOf(chains: readonly LocalChain[]): LocalChain['deployments'] {
+  return Object.assign({}, ...chains.map(({ deployments }) => deployments))
 }
 
 async function startOwnPostgres(options: StackOptions, started: Started): Promise<string> {

@@ -66,6 +66,7 @@ export const testGatewaySettings: GatewaySettings = {
   maxBodyBytes: 16_384,
   webhookAllowPrivate: true,
   operatorKeyHashes: [],
+  mail: null,
   metricsToken: null,
 }
 

@@ -1,5 +1,6 @@
 import type { Database, Queryable } from '#ledger/database'
 import { newId } from '#ledger/identifiers'
+import { mailedEvents, noticeEvents } from '../mail/notices.ts'
 import { lifetimeMs, pauseMs } from './backoff.ts'
 import type { WebhookEvent } from './events.ts'
 
@@ -34,7 +35,7 @@ export type AttemptResult = {
 }
 
 /**
- * Makes deliveries out of outbox rows, one for each receiver that wants the event.
+ * Makes deliveries out of outbox rows, one for each receiver that wants the event, and notices of what is mailed.
  *
  * @returns how many outbox rows were taken, at most `limit`
  */
@@ -43,14 +44,14 @@ export async function dispatchOutbox(
   { now, limit }: { now: Date; limit: number },
 ): Promise<number> {
   return sql.begin(async (tx) => {
-    const wanted = await tx<{ outboxId: bigint; webhookId: string | null }[]>`
+    const wanted = await tx<{ outboxId: bigint; event: string; webhookId: string | null }[]>`
       with fresh as (
         select id, provider_id, event from outbox where dispatched_at is null
         order by id limit ${limit} for update skip locked
       ), taken as (
         update outbox set dispatched_at = ${now} where id in (select id from fresh)
       )
-      select fresh.id as "outboxId", w.id as "webhookId"
+      select fresh.id as "outboxId", fresh.event, w.id as "webhookId"
       from fresh left join webhook w on w.provider_id = fresh.provider_id and fresh.event = any(w.events)
         and w.deleted_at is null and w.disabled_at is null`
     const deliveries = wanted.filter((row) => row.webhookId !== null)
@@ -70,6 +71,13 @@ export async function dispatchOutbox(
         join outbox o on o.id = pair.outbox_id
         on conflict do nothing`
     }
+    const mailed = wanted.filter(({ event }) => (mailedEvents as readonly string[]).includes(event))
+    if (mailed.length > 0)
+      await noticeEvents(
+        tx,
+        mailed.map(({ outboxId }) => outboxId),
+        now,
+      )
     return new Set(wanted.map((row) => row.outboxId)).size
   })
 }
@@ -234,10 +242,16 @@ export async function recordReceiver(
     where id = ${webhookId}`
 }
 
-/** Stops sending to a receiver that answered 410 Gone. */
+/** Stops sending to a receiver that answered 410 Gone, and has its provider told. */
 export async function disableWebhook(sql: Queryable, webhookId: string, now: Date): Promise<void> {
   await sql`
-    with disabled as (update webhook set disabled_at = ${now} where id = ${webhookId} and disabled_at is null)
+    with disabled as (
+      update webhook set disabled_at = ${now} where id = ${webhookId} and disabled_at is null
+      returning id, provider_id, url
+    ), written as (
+      insert into outbox (event, provider_id, data)
+      select 'webhook.disabled', provider_id, jsonb_build_object('webhookId', id, 'url', url) from disabled
+    )
     update webhook_delivery set next_attempt_at = null
     where webhook_id = ${webhookId} and next_attempt_at is not null`
 }

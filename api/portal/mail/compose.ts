@@ -1,0 +1,71 @@
+import { hash } from 'node:crypto'
+import type { Mail } from './mailer.ts'
+import type { ClaimedMail, Notice } from './notices.ts'
+
+/** Of each kind, so many are listed; the rest is counted. */
+const listed = 20
+
+const headings: Record<Notice['event'], (count: number) => string> = {
+  'settlement.failing': (n) =>
+    `${payments(n)} failed to settle three times, and ${n === 1 ? 'is' : 'are'} tried again:`,
+  'settlement.failed': (n) => `${payments(n)} will not be settled any more:`,
+  'webhook.disabled': (n) =>
+    `${n === 1 ? 'A webhook was' : `${n} webhooks were`} switched off, because the receiver answered 410 Gone:`,
+}
+
+/** One mail of all that happened since the last one. */
+export function composeNotices(
+  { providerId, address }: Pick<ClaimedMail, 'providerId' | 'address'>,
+  notices: readonly Notice[],
+  issuer: string,
+): Mail {
+  const byEvent = Map.groupBy(notices, ({ event }) => event)
+  const blocks = Object.entries(headings).flatMap(([event, heading]) => {
+    const found = byEvent.get(event as Notice['event']) ?? []
+    if (found.length === 0) return []
+    const lines = found.slice(0, listed).map((notice) => `  ${describe(notice)}`)
+    if (found.length > listed) lines.push(`  and ${found.length - listed} more`)
+    return [[heading(found.length), ...lines].join('\n')]
+  })
+  const failures = notices.filter(({ event }) => event !== 'webhook.disabled').length
+  return {
+    to: address,
+    subject: failures > 0 ? `Settlement fails for ${payments(failures)}` : 'A webhook was switched off',
+    text: [
+      `Provider ${providerId} at ${issuer}`,
+      ...blocks,
+      `${issuer}/dashboard/ shows why, and what can be done.`,
+      'There is at most one such mail an hour. Whoever changes the contact of the provider ends them.',
+    ].join('\n\n'),
+    // The same happenings, the same name, whichever process sends it and however often.
+    id: hash('sha256', `${providerId}|${notices.map(({ outboxId }) => outboxId).join()}`).slice(0, 32),
+  }
+}
+
+/** Nothing in it was chosen by anybody but the provider, the gateway and who reads it. */
+export function composeConfirmation(
+  { providerId, address, code }: { providerId: string; address: string; code: string },
+  issuer: string,
+): Mail {
+  return {
+    to: address,
+    subject: 'Confirm this address',
+    text: [
+      `Somebody named this address as the contact of a provider at ${issuer}: ${providerId}`,
+      `If that was you, confirm it with this code within 24 hours:\n\n  ${code}`,
+      `  npx tollkeeper provider contact --provider ${providerId} --code ${code}`,
+      'If not, do nothing: nothing else will be sent to this address.',
+    ].join('\n\n'),
+    id: hash('sha256', code).slice(0, 32),
+  }
+}
+
+function payments(count: number): string {
+  return count === 1 ? '1 payment' : `${count} payments`
+}
+
+function describe({ event, paymentId, data }: Notice): string {
+  if (event === 'webhook.disabled') return `${data.webhookId} ${data.url}`
+  const next = typeof data.nextAttemptAt === 'string' ? `, next attempt ${data.nextAttemptAt}` : ''
+  return `${paymentId} ${data.code}${next}`
+}
