@@ -1,41 +1,12 @@
-/**
- * The x402 reference facilitator behind Hono, wired as in its repository's `examples/typescript/facilitator/basic`; a third
- * argument gives its wallet viem's nonce manager, which it has not there.
- */
+/** The x402 reference facilitator behind Hono; a third argument gives its wallet a nonce manager. */
 import type { Server } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
-import { x402Facilitator } from '@x402/core/facilitator'
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types'
-import { toFacilitatorEvmSigner } from '@x402/evm'
-import { ExactEvmScheme } from '@x402/evm/exact/facilitator'
 import { Hono } from 'hono'
-import { createWalletClient, http, nonceManager, publicActions } from 'viem'
-import { privateKeyToAccount } from 'viem/accounts'
-import { hardhat } from 'viem/chains'
-import { devPrivateKey } from '../../scripts/chain/accounts.ts'
+import { createReferenceFacilitator } from './referenceFacilitator.ts'
 
-const [port, rpcUrl, managesNonces] = process.argv.slice(2)
-// Each facilitator of a bench has a wallet of its own. Without a manager, concurrent settlements take the same nonce.
-const account = managesNonces
-  ? privateKeyToAccount(devPrivateKey(9), { nonceManager })
-  : privateKeyToAccount(devPrivateKey(8))
-const client = createWalletClient({
-  account,
-  chain: hardhat,
-  transport: http(rpcUrl),
-  // viem's own for a chain whose block time it doesn't know is 4 s: two blocks.
-  pollingInterval: 100,
-}).extend(publicActions)
-const signer = toFacilitatorEvmSigner({
-  address: account.address,
-  getCode: (args) => client.getCode(args),
-  readContract: (args) => client.readContract({ ...args, args: args.args ?? [] }),
-  verifyTypedData: (args) => client.verifyTypedData(args as Parameters<typeof client.verifyTypedData>[0]),
-  writeContract: (args) => client.writeContract({ ...args, args: args.args ?? [] }),
-  sendTransaction: (args) => client.sendTransaction(args),
-  waitForTransactionReceipt: (args) => client.waitForTransactionReceipt(args),
-})
-const facilitator = new x402Facilitator().register('eip155:31337', new ExactEvmScheme(signer))
+const [port, rpcUrl = '', managesNonces] = process.argv.slice(2)
+const facilitator = createReferenceFacilitator(rpcUrl, managesNonces !== undefined)
 
 type Body = { paymentPayload: PaymentPayload; paymentRequirements: PaymentRequirements }
 

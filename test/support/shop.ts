@@ -50,6 +50,8 @@ export async function openShop(
     framework?: 'hono' | 'express'
     /** Behind a proxy that takes TLS off. */
     tls?: boolean
+    /** Another resource of the same price, beside `/data`. */
+    otherPath?: string
   } = {},
 ): Promise<Shop> {
   const { usdcPerUnit = '0.01', mockPayments = false, withKey = true, timeout = 20_000 } = options
@@ -57,13 +59,14 @@ export async function openShop(
   const origin = `http://${loopback}:${port}`
   const proxy = options.tls ? await startTlsProxy(origin) : undefined
   const url = `${proxy?.url ?? origin}/data`
+  const otherUrl = options.otherPath && new URL(options.otherPath, url).href
   const address = privateKeyToAddress(generatePrivateKey())
   const provider = await registerProvider({
     gatewayUrl: stack.api.url,
     name: 'Test API',
     network: stack.chain.network,
     address,
-    endpoints: [{ url, usdcPerUnit }],
+    endpoints: [{ url, usdcPerUnit }, ...(otherUrl ? [{ url: otherUrl, usdcPerUnit }] : [])],
   })
   const gate: GateOptions = {
     gatewayUrl: options.gatewayUrl ?? stack.api.url,
@@ -79,9 +82,7 @@ export async function openShop(
     served++
   }
   const server =
-    options.framework === 'express'
-      ? serveExpress(gate, port, count)
-      : serveHono(gate, port, count, options.handler)
+    options.framework === 'express' ? serveExpress(gate, port, count) : serveHono(gate, port, count, options)
   await once(server, 'listening')
   return {
     ...provider,
@@ -97,11 +98,16 @@ export async function openShop(
   }
 }
 
-function serveHono(gate: GateOptions, port: number, count: () => void, handler?: Handler): Server {
+function serveHono(
+  gate: GateOptions,
+  port: number,
+  count: () => void,
+  { handler, otherPath }: { handler?: Handler; otherPath?: string },
+): Server {
   const app = new Hono<{ Variables: PaymentVariables }>()
   // What a handler throws on purpose needn't be printed.
   app.onError((_, c) => c.text('failed', 500))
-  app.get('/data', requirePayment(gate), (c) => {
+  app.on('GET', ['/data', ...(otherPath ? [otherPath] : [])], requirePayment(gate), (c) => {
     count()
     return handler?.(c) ?? c.json(c.get('payment'))
   })
@@ -115,6 +121,30 @@ function serveExpress(gate: GateOptions, port: number, count: () => void): Serve
     response.json(response.locals.payment)
   })
   return app.listen(port, loopback)
+}
+
+/** What support/attacks.ts attacks; the stack has SETTLE_BEFORE_SERVE_USDC=10. */
+export async function openAttackedShops(stack: Stack) {
+  const open = async (usdcPerUnit: string, options: Partial<Parameters<typeof openShop>[1]> = {}) => {
+    let task: () => Promise<unknown> = async () => {}
+    const handler: Handler = async (c) => {
+      await task()
+      return c.json(c.get('payment'))
+    }
+    const shop = await openShop(stack, { usdcPerUnit, handler, ...options })
+    return Object.assign(shop, {
+      otherUrl: new URL('/other', shop.url).href,
+      whileServing: (next: typeof task) => {
+        task = next
+      },
+    })
+  }
+  const [cheap, dear, dearest] = await Promise.all([
+    open('0.01', { otherPath: '/other' }),
+    open('0.50', { framework: 'express' }),
+    open('12'),
+  ])
+  return { cheap, dear, dearest }
 }
 
 export type TestBuyer = { address: Address; privateKey: Hex; client: Client }
