@@ -23,6 +23,9 @@ const perChain = <T>(value: (settings: NetworkSettings) => T) =>
     T
   >
 
+/** A node on this machine meters nothing. */
+const ownNodeLanes = 16
+
 const sessionSettings = {
   synchronous_commit: 'off',
   // Ponder itself gives the building of a database index so long.
@@ -53,7 +56,7 @@ export default createConfig({
   ordering: 'multichain',
   chains: perChain(({ network, rpcUrls }) => ({
     id: network.chainId,
-    rpc: rpcUrls.flatMap((url) => Array<string>(rpcLanes).fill(url)),
+    rpc: rpcUrls.flatMap((url) => Array<string>(rpcLanes ?? (isLoopback(url) ? ownNodeLanes : 1)).fill(url)),
     pollingInterval: rpcUrls.every(isLoopback) ? 100 : network.isOpStack ? 1_000 : 2_000,
     // A local chain is thrown away and started anew under the same id: keep as little of it as possible.
     disableCache: network.name === 'localhost',

@@ -9,8 +9,8 @@ export type IndexerConfig = {
   networks: NetworkSettings[]
   /** Recipients of platform fees, lower-case, sorted: their order is no reason to index anew. */
   platformWallets: Address[]
-  /** How many times an RPC URL is handed to Ponder; each gets a rate limit of its own, which starts at 20 requests a second. */
-  rpcLanes: number
+  /** How many times an RPC URL is handed to Ponder; each gets a rate limit of its own, which starts at 20 requests a second. null: by URL. */
+  rpcLanes: number | null
 }
 
 /** What starts the indexer is told. */
@@ -28,8 +28,8 @@ export type IndexerOptions = {
   port?: number | undefined
   /** Schema of the tables. Default: one that is named after what stands in it. */
   schema?: string | undefined
-  /** See {@link IndexerConfig.rpcLanes}. Default 1. */
-  rpcLanes?: number | undefined
+  /** See {@link IndexerConfig.rpcLanes}. Default: 16 for a node on this machine, 1 for others. */
+  rpcLanes?: number | null | undefined
   /** `error`, `warn`, `info`, `debug` or `trace`. Default `warn`. */
   logLevel?: string | undefined
   /** One JSON object a line. */

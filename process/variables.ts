@@ -571,8 +571,8 @@ const indexer = {
     parser: integer(1, 32),
     readers: ['indexer'],
     about:
-      'How many times each RPC URL is handed to Ponder, which begins with 20 requests a second for each.',
-    default: '1',
+      'How many times each RPC URL is handed to Ponder, which begins with 20 requests a second for each. ' +
+      'Default: 16 for a node on this machine, 1 for others.',
   },
 } satisfies Record<string, Variable>
 

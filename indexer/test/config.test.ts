@@ -13,7 +13,7 @@ test('default: the networks with an RPC URL, and the platform wallet', () => {
   const config = readIndexerConfig(env)
   expect(config.networks.map(({ network }) => network.name)).toEqual(['localhost'])
   expect(config.platformWallets).toEqual([env.PLATFORM_WALLET])
-  expect(config.rpcLanes).toBe(1)
+  expect(config.rpcLanes).toBeNull()
 })
 
 test('args: several platform wallets, in any order and case, are the same set', () => {
