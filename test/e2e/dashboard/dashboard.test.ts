@@ -1,7 +1,9 @@
+import { readFile } from 'node:fs/promises'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { newOperatorKey } from '#api/http/operator'
 import { openDatabase } from '#ledger/database'
+import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { registerProvider } from '../../../scripts/stack/registerProvider.ts'
 import {
   desktop,
@@ -133,6 +135,11 @@ describe.skipIf(executable === undefined)('dashboard', () => {
         'verified in this browser',
       ],
     ],
+    [
+      'Statement',
+      () => 'statement',
+      () => ['localhost (test money)', '0.180000', '15 payments', '0.009000', '0.171000', '0.102600'],
+    ],
     ['Endpoints', () => 'setup/endpoints', () => ['0.012', 'localhost (test money)', 'on sale']],
     ['Wallets', () => 'setup/wallets', () => ['in use']],
     ['API keys', () => 'setup/keys', () => ['in force', 'you are signed in with it']],
@@ -167,6 +174,29 @@ describe.skipIf(executable === undefined)('dashboard', () => {
         expect([title, colorScheme, await seriousViolations(page)]).toEqual([title, colorScheme, []])
       }
     }
+  })
+
+  test('behavior: a statement is downloaded, and its lines add up to what the page shows', async () => {
+    const page = await signIn()
+    await page.goto(`${stack.api.url}/dashboard/#/statement`)
+    await page.getByRole('cell', { name: 'Your part' }).waitFor()
+    const [download] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('button', { name: 'Download as CSV' }).click(),
+    ])
+    expect(download.suggestedFilename()).toMatch(/^statement-\d{4}-\d\d\.csv$/)
+    const [head = '', ...lines] = (await readFile(await download.path(), 'utf8')).trim().split('\r\n')
+    const column = head.split(',').indexOf('net_usdc')
+    const net = lines.reduce((sum, line) => sum + parseUsdc(line.split(',')[column] as string), 0n)
+    const shown = await page
+      .getByRole('row')
+      .filter({ hasText: 'Your part' })
+      .getByRole('cell')
+      .nth(1)
+      .textContent()
+    expect([lines.length, formatUsdc(net)]).toEqual([15, shown])
+    await page.getByLabel('Month, UTC').selectOption({ index: 1 })
+    await page.getByRole('heading', { name: 'Nothing in this month' }).waitFor()
   })
 
   addOperatorTests({

@@ -31,7 +31,6 @@ try {
     payment: [`payments/${scene.settled.at(-1)}`, 'verified in this browser'],
     receipt: [`receipt/${scene.receipt}`, 'Genuine and settled'],
     endpoints: ['setup/endpoints', 'Live'],
-    history: ['setup/history', 'Live'],
     start: ['start', 'Live'],
     operation: ['', 'Live'],
   } as const
@@ -40,7 +39,7 @@ try {
   const kept: [keyof typeof devices, 'light' | 'dark', key: string, (keyof typeof views)[]][] = [
     [
       ...(['desktop', 'light', apiKey] as const),
-      ['overview', 'queue', 'batches', 'failures', 'payment', 'receipt', 'endpoints', 'history', 'start'],
+      ['overview', 'queue', 'batches', 'failures', 'payment', 'receipt', 'endpoints', 'start'],
     ],
     ['desktop', 'dark', apiKey, ['overview', 'payment']],
     ['phone', 'light', apiKey, ['overview', 'queue']],

@@ -12,6 +12,7 @@ import { PaymentsPage } from './pages/Payments.tsx'
 import { QueuePage } from './pages/Queue.tsx'
 import { ReceiptCheckPage } from './pages/ReceiptCheck.tsx'
 import { SignInPage } from './pages/SignIn.tsx'
+import { StatementPage } from './pages/Statement.tsx'
 import { EndpointsPage } from './pages/setup/Endpoints.tsx'
 import { HistoryPage } from './pages/setup/History.tsx'
 import { KeysPage } from './pages/setup/Keys.tsx'
@@ -42,6 +43,7 @@ const views: Views = [
   ['batches', 'Batches'],
   ['payments', 'Payments'],
   ['failures', 'Failures'],
+  ['statement', 'Statement'],
   ['setup', 'Setup'],
   ['receipt', 'Receipt check'],
 ]
@@ -195,6 +197,8 @@ function View({ route: [name, first, second], open }: ViewProps) {
       return first ? <PaymentPage paymentId={first} /> : <PaymentsPage />
     case 'failures':
       return <FailuresPage />
+    case 'statement':
+      return <StatementPage month={first} />
     case 'start':
       return <StartPage open={open} />
     case 'setup':

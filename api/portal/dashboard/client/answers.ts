@@ -14,6 +14,7 @@ import type { jwks, receipt } from '../../../routes/receipts.ts'
 import type { registryChange } from '../../../routes/registryChanges.ts'
 import type { revenue } from '../../../routes/revenue.ts'
 import type { settlementBatches } from '../../../routes/settlementBatches.ts'
+import type { statement } from '../../../routes/statement.ts'
 import type { timeline } from '../../../routes/timeline.ts'
 import type { usage } from '../../../routes/usage.ts'
 import type { wallet } from '../../../routes/wallets.ts'
@@ -46,6 +47,8 @@ export type Jwks = z.infer<typeof jwks>
 export type TransactionBatches = z.infer<typeof settlementBatches>
 export type Revenue = z.infer<typeof revenue>
 export type RevenueRow = Revenue['revenue'][number]
+export type Statement = z.infer<typeof statement>
+export type StatementRow = Statement['networks'][number]
 export type Usage = z.infer<typeof usage>
 export type UsageRow = Usage['usage'][number]
 export type ProviderPayments = z.infer<typeof providerPayments>

@@ -97,6 +97,14 @@ export function writeTime(time: string | number): string {
   return dateTime.format(new Date(time))
 }
 
+const monthAndYear = new Intl.DateTimeFormat('en-GB', { month: 'long', year: 'numeric', timeZone: 'UTC' })
+
+/** "November 2026" of `2026-11`. */
+export function nameMonth(month: string): string {
+  const time = Date.parse(`${month}-01T00:00:00Z`)
+  return Number.isNaN(time) ? month : monthAndYear.format(time)
+}
+
 /** A network's name, and that its money is worth nothing where that is so. */
 export function nameNetwork(network: string): string {
   return `${network}${testMoneyNote(network)}`

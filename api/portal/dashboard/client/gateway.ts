@@ -20,18 +20,18 @@ export type Gateway = {
   /** @param version the one that was seen, for what has versions */
   patch: <T>(path: string, body: object, version?: number) => Promise<T>
   delete: (path: string) => Promise<void>
+  /** A file, however long it takes to come. */
+  download: (path: string) => Promise<Blob>
 }
 
 const timeoutMs = 15_000
 
 /** The gateway that served this page, asked with an API key or without. Paths have no slash at the start. */
 export function createGateway(key?: string): Gateway {
-  async function ask<T>(method: string, path: string, { signal, body, headers }: Asked = {}): Promise<T> {
-    const deadline = AbortSignal.timeout(timeoutMs)
-    let response: Response
+  async function request(method: string, path: string, { signal, body, headers }: Asked): Promise<Response> {
     try {
       // The page is at …/dashboard/ and the api one level up, whatever prefix a proxy adds.
-      response = await fetch(new URL(`../${path}`, document.baseURI), {
+      return await fetch(new URL(`../${path}`, document.baseURI), {
         method,
         headers: {
           ...(key !== undefined && { authorization: `Bearer ${key}` }),
@@ -39,13 +39,19 @@ export function createGateway(key?: string): Gateway {
           ...headers,
         },
         ...(body !== undefined && { body: JSON.stringify(body) }),
-        signal: signal ? AbortSignal.any([signal, deadline]) : deadline,
+        ...(signal && { signal }),
         cache: 'no-store',
       })
     } catch (error) {
-      if (signal?.aborted) throw error
+      if (signal?.aborted && signal.reason?.name !== 'TimeoutError') throw error
       throw new GatewayError(0, 'unreachable', 'The gateway does not answer.')
     }
+  }
+
+  async function ask<T>(method: string, path: string, { signal, ...asked }: Asked = {}): Promise<T> {
+    const deadline = AbortSignal.timeout(timeoutMs)
+    const ends = signal ? AbortSignal.any([signal, deadline]) : deadline
+    const response = await request(method, path, { ...asked, signal: ends })
     const answer: unknown = await response.json().catch(() => undefined)
     // 202 and 204 have no body.
     if (response.ok && (answer !== undefined || response.status > 201)) return answer as T
@@ -57,6 +63,13 @@ export function createGateway(key?: string): Gateway {
     patch: (path, body, version) =>
       ask('PATCH', path, { body, headers: version === undefined ? {} : { 'if-match': `"${version}"` } }),
     delete: (path) => ask('DELETE', path),
+    async download(path) {
+      const response = await request('GET', path, {})
+      if (!response.ok) throw toError(response.status, (await response.json().catch(() => ({}))) as Problem)
+      return response.blob().catch(() => {
+        throw new GatewayError(0, 'unreachable', 'The gateway broke off.')
+      })
+    },
   }
 }
 

@@ -13,15 +13,20 @@ export type Polled<T> = {
   refresh: () => void
 }
 
-const everyMs = 4_000
+const usualMs = 4_000
 const slowestMs = 60_000
 
 /**
  * Polls while the tab is visible: at once when it becomes visible again, with growing pauses while requests fail.
  *
  * @param key identifies the data; a new key drops the old data
+ * @param everyMs longer for what costs the gateway much
  */
-export function usePolled<T>(read: (signal: AbortSignal) => Promise<T>, key: string): Polled<T> {
+export function usePolled<T>(
+  read: (signal: AbortSignal) => Promise<T>,
+  key: string,
+  everyMs = usualMs,
+): Polled<T> {
   const end = useContext(EndContext)
   const [state, setState] = useState<{ key: string } & Omit<Polled<T>, 'refresh'>>({
     key,
@@ -81,7 +86,7 @@ export function usePolled<T>(read: (signal: AbortSignal) => Promise<T>, key: str
     document.addEventListener('visibilitychange', onShown, { signal })
     addEventListener('online', onShown, { signal })
     return () => stop.abort()
-  }, [key, end])
+  }, [key, end, everyMs])
 
   const current = state.key === key ? state : { data: undefined, error: undefined, readAt: undefined }
   return { data: current.data, error: current.error, readAt: current.readAt, refresh: () => wake.current() }
