@@ -11,14 +11,21 @@ import { useSession } from '../../session.ts'
 import { useForm } from '../../useForm.ts'
 import { usePolled } from '../../usePolled.ts'
 
-/** As the api's own list, which the type check compares. */
-const events: readonly (readonly [Webhook['events'][number], string])[] = [
-  ['payment.settled', 'A payment has settled'],
-  ['payment.reverted', 'A reorg took a settlement back'],
-  ['batch.confirmed', 'A batch is final'],
-  ['settlement.failing', 'A payment failed three times, and is tried again'],
-  ['settlement.failed', 'A payment’s retries are used up'],
-]
+type Event = Webhook['events'][number]
+
+/** All that the api knows: the type check compares. */
+const eventNames: Record<Event, string> = {
+  'payment.settled': 'A payment has settled',
+  'payment.reverted': 'A reorg took a settlement back',
+  'batch.confirmed': 'A batch is final',
+  'settlement.failing': 'A payment failed three times, and is tried again',
+  'settlement.failed': 'A payment’s retries are used up',
+  'refund.settled': 'A refund has settled',
+  'refund.reverted': 'A reorg took a refund back',
+  'refund.failing': 'A refund failed three times, and is tried again',
+  'refund.failed': 'A refund’s retries are used up',
+}
+const events = Object.entries(eventNames)
 
 type Open =
   | { what: 'add' }
