@@ -19,6 +19,7 @@ import { startTestStack, type TestStack } from '../../support/stack.ts'
 import { chooseBrowser } from './chooseBrowser.ts'
 import { addDeskTests } from './desk.ts'
 import { addOperatorTests } from './operator.ts'
+import { addRefundTests } from './refunds.ts'
 import { patient, playScene, type Scene } from './scene.ts'
 
 const executable = chooseBrowser()
@@ -203,6 +204,15 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     stack: () => stack,
     operatorKey: operator.key,
     open,
+    expectErrors: (lines) => {
+      expected = lines
+    },
+  })
+
+  addRefundTests({
+    stack: () => stack,
+    scene: () => scene,
+    signIn,
     expectErrors: (lines) => {
       expected = lines
     },

@@ -11,6 +11,7 @@ import type { providerPayments } from '../../../routes/providerPayments.ts'
 import type { provider, providerWithKey } from '../../../routes/providers.ts'
 import type { queue } from '../../../routes/queue.ts'
 import type { jwks, receipt } from '../../../routes/receipts.ts'
+import type { refunds } from '../../../routes/refunds.ts'
 import type { registryChange } from '../../../routes/registryChanges.ts'
 import type { revenue } from '../../../routes/revenue.ts'
 import type { settlementBatches } from '../../../routes/settlementBatches.ts'
@@ -43,6 +44,8 @@ export type OperatorProviders = z.infer<typeof operatorProviders>
 export type Home = z.infer<typeof home>
 export type Payment = z.infer<typeof payment>
 export type Receipt = z.infer<typeof receipt>
+export type Refunds = z.infer<typeof refunds>
+export type Refund = Refunds['refunds'][number]
 export type Jwks = z.infer<typeof jwks>
 export type TransactionBatches = z.infer<typeof settlementBatches>
 export type Revenue = z.infer<typeof revenue>

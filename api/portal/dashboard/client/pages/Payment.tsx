@@ -1,8 +1,9 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
-import type { Payment, Receipt, Timeline } from '../answers.ts'
+import type { Payment, Receipt, Refunds, Timeline } from '../answers.ts'
 import { describeCode, nameNetwork, writeUsdc } from '../format.ts'
 import { Copyable, Fact, Status, Time, Transaction } from '../parts/bits.tsx'
 import { Claims } from '../parts/Claims.tsx'
+import { RefundPanel } from '../parts/Refunds.tsx'
 import { View } from '../parts/View.tsx'
 import { checkReceipt, isSameStatement, type ReceiptCheck } from '../receiptCheck.ts'
 import { href } from '../routing.ts'
@@ -14,16 +15,17 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
   const { gateway, provider } = useSession()
   const polled = usePolled(async (signal) => {
     const id = encodeURIComponent(paymentId)
-    const [timeline, payment, { receipt }] = await Promise.all([
+    const [timeline, payment, { receipt }, refunds] = await Promise.all([
       gateway.get<Timeline>(`providers/${provider.providerId}/payments/${id}/timeline`, signal),
       gateway.get<Payment>(`payments/${id}`, signal),
       gateway.get<Receipt>(`receipts/${id}`, signal),
+      gateway.get<Refunds>(`providers/${provider.providerId}/payments/${id}/refunds`, signal),
     ])
-    return { timeline, payment, receipt }
+    return { timeline, payment, receipt, refunds }
   }, `payment ${paymentId}`)
   return (
     <View title="Payment" polled={polled}>
-      {({ timeline, payment, receipt }) => (
+      {({ timeline, payment, receipt, refunds }) => (
         <>
           <div class="payment-head">
             <p>
@@ -43,6 +45,7 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
             </section>
             <Facts payment={payment} />
           </div>
+          <RefundPanel refunds={refunds} refresh={polled.refresh} />
           <ReceiptPanel receipt={receipt} />
         </>
       )}

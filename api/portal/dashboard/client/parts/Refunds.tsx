@@ -1,0 +1,174 @@
+import { useState } from 'preact/hooks'
+import type { Address, Hex } from 'viem'
+import { formatUsdc, parseUsdc } from '#protocol/amount'
+import { ProtocolError } from '#protocol/errors'
+import type { NetworkName } from '#protocol/networks'
+import type { Refund, Refunds, Wallet, WalletList } from '../answers.ts'
+import { describeCode, shorten, writeUsdc } from '../format.ts'
+import { GatewayError } from '../gateway.ts'
+import { useSession } from '../session.ts'
+import { useForm } from '../useForm.ts'
+import { usePolled } from '../usePolled.ts'
+import { type InjectedWallet, injectedWallet, signTransfer } from '../wallet.ts'
+import { Copyable, CopyButton, Status, Time, Transaction } from './bits.tsx'
+import { Dialog } from './Dialog.tsx'
+import { Form, SelectField, TextField } from './Form.tsx'
+
+/** For how long the wallet that refunds is bound by its signature: retries take a day and an hour. */
+const validSeconds = 26 * 3_600
+
+/** What was given back of a payment, and the way to give back more; nothing where that can't be. */
+export function RefundPanel({ refunds: state, refresh }: { refunds: Refunds; refresh: () => void }) {
+  const [isOpen, setIsOpen] = useState(false)
+  const { refunds, network, refundableUsdc, next } = state
+  const canRefund = BigInt(refundableUsdc) > 0n && next !== null
+  if (refunds.length === 0 && !canRefund) return null
+  return (
+    <section class="panel" aria-label="Refunds">
+      <header class="line">
+        <h2>Refunds</h2>
+        {canRefund && (
+          <button type="button" class="quiet small end" onClick={() => setIsOpen(true)}>
+            Refund
+          </button>
+        )}
+      </header>
+      {refunds.length === 0 ? (
+        <p class="note">Nothing was given back.</p>
+      ) : (
+        <ul class="rows">
+          {refunds.map((refund) => (
+            <RefundItem key={refund.number} refund={refund} network={network} />
+          ))}
+        </ul>
+      )}
+      {isOpen && (
+        <RefundDialog
+          state={state}
+          close={() => setIsOpen(false)}
+          done={() => {
+            setIsOpen(false)
+            refresh()
+          }}
+        />
+      )}
+    </section>
+  )
+}
+
+function RefundItem({ refund, network }: { refund: Refund; network: string }) {
+  const { valueUsdc, refund_status, from, acceptedAt, transactionHash, failureCode } = refund
+  return (
+    <li>
+      <div class="line">
+        <b class="number">{writeUsdc(BigInt(valueUsdc))} USDC</b>
+        <Status status={refund_status} />
+        <span class="note">
+          asked for <Time at={acceptedAt} />, from <Copyable text={from} />
+        </span>
+      </div>
+      {failureCode !== null && refund_status !== 'settled' && (
+        <p class="problem">{describeCode(failureCode)}</p>
+      )}
+      {transactionHash !== null && <Transaction hash={transactionHash} network={network} />}
+    </li>
+  )
+}
+
+type RefundDialogProps = { state: Refunds; close: () => void; done: () => void }
+
+function RefundDialog({ state, close, done }: RefundDialogProps) {
+  const { gateway, provider } = useSession()
+  const wallet = injectedWallet()
+  const polled = usePolled(
+    (signal) => gateway.get<WalletList>(`providers/${provider.providerId}/wallets`, signal),
+    'refund',
+  )
+  const wallets = polled.data?.wallets.filter(({ network }) => network === state.network)
+  return (
+    <Dialog title="Refund this payment" close={close}>
+      {wallets === undefined ? (
+        <p class="loading" role="status">
+          {polled.error?.message ?? 'Reading…'}
+        </p>
+      ) : wallet === undefined ? (
+        <ByCommand state={state} />
+      ) : (
+        <ByWallet wallet={wallet} wallets={wallets} state={state} close={close} done={done} />
+      )}
+    </Dialog>
+  )
+}
+
+function ByWallet(props: RefundDialogProps & { wallet: InjectedWallet; wallets: Wallet[] }) {
+  const { wallet, wallets, state, close, done } = props
+  const { gateway, provider } = useSession()
+  const form = useForm(
+    { amount: formatUsdc(BigInt(state.refundableUsdc)), from: wallets[0]?.address ?? '' },
+    async ({ amount, from }) => {
+      const payload = await signTransfer(wallet, {
+        network: state.network as NetworkName,
+        asset: state.asset as Address,
+        from: from as Address,
+        to: state.payer as Address,
+        value: parseAmount(amount),
+        validBefore: BigInt(Math.floor(Date.now() / 1000) + validSeconds),
+        nonce: state.next?.nonce as Hex,
+      })
+      await gateway.post(`providers/${provider.providerId}/payments/${state.paymentId}/refunds`, { payload })
+      done()
+    },
+  )
+  return (
+    <Form form={form} action="Sign and refund" cancel={close}>
+      <div class="text">
+        <p>
+          Your wallet signs a transfer to the payer, <Copyable text={state.payer} />. It rides in the next
+          batch, and the platform pays its gas.
+        </p>
+      </div>
+      <TextField
+        label="Amount, in USDC"
+        field={form.field('amount')}
+        inputMode="decimal"
+        note={`At most ${writeUsdc(BigInt(state.refundableUsdc))}, fee included. At least ${writeUsdc(BigInt(state.minimumUsdc))}, or all that was paid.`}
+      />
+      <SelectField
+        label="From your wallet"
+        field={form.field('from')}
+        options={wallets.map(({ address, retiredAt }) => [
+          address,
+          `${shorten(address)}${retiredAt === null ? '' : ' (retired)'}`,
+        ])}
+      />
+    </Form>
+  )
+}
+
+/** A fault in it is told at its field, as the gateway would. */
+function parseAmount(text: string): bigint {
+  try {
+    return parseUsdc(text.trim())
+  } catch (error) {
+    if (!(error instanceof ProtocolError)) throw error
+    throw new GatewayError(422, error.code, error.message, [{ field: 'amount', message: error.message }])
+  }
+}
+
+function ByCommand({ state }: { state: Refunds }) {
+  const { provider } = useSession()
+  const command = `npx tollkeeper provider refund ${state.paymentId} --provider ${provider.providerId}`
+  return (
+    <div class="text">
+      <p>
+        A refund is a transfer that your own wallet signs. This browser offers no wallet; with its key in a
+        terminal, this refunds all of it:
+      </p>
+      <div class="secret">
+        <p>
+          <code class="break">{command}</code> <CopyButton text={command} label="Copy the command" />
+        </p>
+      </div>
+    </div>
+  )
+}

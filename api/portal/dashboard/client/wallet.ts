@@ -1,0 +1,74 @@
+import type { Address, Hex } from 'viem'
+import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
+import { type NetworkName, networkByName } from '#protocol/networks'
+import { encodePayload } from '#protocol/payload'
+import { GatewayError } from './gateway.ts'
+
+/** A wallet that a browser extension offers (EIP-1193). */
+export type InjectedWallet = { request: (asked: { method: string; params?: unknown[] }) => Promise<unknown> }
+
+export function injectedWallet(): InjectedWallet | undefined {
+  return (globalThis as { ethereum?: InjectedWallet }).ethereum
+}
+
+export type Transfer = {
+  network: NetworkName
+  asset: Address
+  from: Address
+  to: Address
+  /** USDC base units. */
+  value: bigint
+  /** Unix seconds. */
+  validBefore: bigint
+  nonce: Hex
+}
+
+const eip712DomainType = [
+  { name: 'name', type: 'string' },
+  { name: 'version', type: 'string' },
+  { name: 'chainId', type: 'uint256' },
+  { name: 'verifyingContract', type: 'address' },
+]
+
+/**
+ * Has a wallet sign a USDC transfer (EIP-3009), which moves nothing by itself.
+ *
+ * @returns the payload as the gateway takes it
+ * @throws {GatewayError} `wallet_refused` where the wallet hasn't the account, or its user says no
+ */
+export async function signTransfer(wallet: InjectedWallet, transfer: Transfer): Promise<string> {
+  const { network: name, asset, ...message } = transfer
+  const network = networkByName(name)
+  const domain = eip712Domain(network, asset)
+  const accounts = (await ask(wallet, 'eth_requestAccounts')) as string[]
+  const account = accounts.find((one) => one.toLowerCase() === message.from)
+  if (account === undefined) {
+    throw new GatewayError(0, 'wallet_refused', `Choose ${message.from} in your wallet, and try again.`)
+  }
+  // Wallets sign for the chain only that they are on.
+  const chainId = `0x${network.chainId.toString(16)}`
+  if ((await ask(wallet, 'eth_chainId')) !== chainId) {
+    await ask(wallet, 'wallet_switchEthereumChain', [{ chainId }])
+  }
+  const authorization = { ...message, validAfter: 0n }
+  const typedData = {
+    types: { EIP712Domain: eip712DomainType, ...transferWithAuthorizationTypes },
+    primaryType: 'TransferWithAuthorization',
+    domain,
+    message: authorization,
+  }
+  const json = JSON.stringify(typedData, (_, value) => (typeof value === 'bigint' ? String(value) : value))
+  const signature = (await ask(wallet, 'eth_signTypedData_v4', [account, json])) as Hex
+  return encodePayload({ ...authorization, signature })
+}
+
+async function ask(wallet: InjectedWallet, method: string, params: unknown[] = []): Promise<unknown> {
+  try {
+    return await wallet.request({ method, params })
+  } catch (error) {
+    const { code, message } = error as { code?: number; message?: string }
+    // EIP-1193: 4001 is the user's own no.
+    const reason = code === 4001 ? 'You said no in your wallet.' : `Your wallet answers: ${message}`
+    throw new GatewayError(0, 'wallet_refused', reason)
+  }
+}

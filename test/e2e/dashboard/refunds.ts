@@ -1,0 +1,128 @@
+import type { Page } from 'playwright-core'
+import { type Hex, numberToHex, type TypedDataDefinition } from 'viem'
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
+import { expect, test } from 'vitest'
+import { desktop, seriousViolations } from '../../support/browser.ts'
+import type { TestStack } from '../../support/stack.ts'
+import type { Scene } from './scene.ts'
+
+export type RefundTools = {
+  stack: () => TestStack
+  scene: () => Scene
+  signIn: (options: object) => Promise<Page>
+  expectErrors: (lines: RegExp) => void
+}
+
+const account = privateKeyToAccount(generatePrivateKey())
+
+/** Puts a wallet into the page as an extension does (EIP-1193); its user says no once. */
+async function injectWallet(page: Page, chainId: number, asked: string[]): Promise<void> {
+  let chain = 1
+  let isWilling = false
+  await page.exposeFunction('askWallet', async (method: string, params: unknown[]) => {
+    asked.push(method)
+    switch (method) {
+      case 'eth_requestAccounts':
+        return { result: [account.address] }
+      case 'eth_chainId':
+        return { result: numberToHex(chain) }
+      case 'wallet_switchEthereumChain':
+        expect(params).toEqual([{ chainId: numberToHex(chainId) }])
+        chain = chainId
+        return { result: null }
+      case 'eth_signTypedData_v4': {
+        if (!isWilling) {
+          isWilling = true
+          return { error: { code: 4001, message: 'User rejected the request.' } }
+        }
+        const [signer, json] = params as [Hex, string]
+        expect(signer).toBe(account.address)
+        const { EIP712Domain: _, ...types } = JSON.parse(json).types
+        const typedData = { ...JSON.parse(json), types } as TypedDataDefinition
+        return { result: await account.signTypedData(typedData) }
+      }
+      default:
+        return { error: { code: -32601, message: `${method} is not known` } }
+    }
+  })
+  await page.evaluate(() => {
+    type Answer = { result?: unknown; error?: object }
+    const { askWallet } = globalThis as unknown as {
+      askWallet: (method: string, params?: unknown[]) => Promise<Answer>
+    }
+    const request = async ({ method, params }: { method: string; params?: unknown[] }) => {
+      const { result, error } = await askWallet(method, params)
+      if (error) throw error
+      return result
+    }
+    Object.assign(globalThis, { ethereum: { request } })
+  })
+}
+
+/** Money back, from the provider's own wallet. */
+export function addRefundTests({ stack, scene, signIn, expectErrors }: RefundTools): void {
+  test('behavior: a settled payment is refunded by the wallet in the browser, and nothing beyond what was paid', async () => {
+    const { chain, api } = stack()
+    const { shop, settled } = scene()
+    await chain.mintUsdc([account.address], 1_000_000n)
+    const registered = await fetch(`${api.url}/providers/${shop.providerId}/wallets`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${shop.apiKey}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ network: chain.network, address: account.address }),
+    })
+    expect(registered.status).toBe(201)
+    const page = await signIn(desktop)
+    const asked: string[] = []
+    await injectWallet(page, chain.chainId, asked)
+    // A reload would lose the wallet.
+    await page.evaluate((id) => {
+      location.hash = `#/payments/${id}`
+    }, settled[0])
+    const panel = page.getByRole('region', { name: 'Refunds' })
+    await panel.getByText('Nothing was given back.').waitFor()
+    await panel.getByRole('button', { name: 'Refund' }).click()
+    await page.getByLabel('Amount, in USDC').fill('0.0061234')
+    await page.getByLabel('From your wallet').selectOption(account.address.toLowerCase())
+    const refund = page.getByRole('button', { name: 'Sign and refund' })
+    await refund.click()
+    await expect.poll(() => page.getByLabel('Amount, in USDC').getAttribute('aria-invalid')).toBe('true')
+    expect(asked).toEqual([])
+
+    // More than was paid: only the gateway says so.
+    await page.getByLabel('Amount, in USDC').fill('0.02')
+    await refund.click()
+    await page.getByRole('alert').getByText('You said no in your wallet.').waitFor()
+    expectErrors(/status of 422/)
+    await refund.click()
+    await page.getByRole('alert').getByText('Refunds would be more than was paid').waitFor()
+    expect(await seriousViolations(page)).toEqual([])
+
+    await page.getByLabel('Amount, in USDC').fill('0.006')
+    await refund.click()
+    await page.getByRole('dialog').waitFor({ state: 'detached' })
+    await panel.getByText('0.006 USDC').waitFor()
+    await panel.getByText('queued').waitFor()
+    expect(asked).toContain('wallet_switchEthereumChain')
+    const { body } = await stack().get(`/payments/${settled[0]}`)
+    expect(body.refunds).toMatchObject([{ valueUsdc: '6000', from: account.address.toLowerCase() }])
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme })
+      expect([colorScheme, await seriousViolations(page)]).toEqual([colorScheme, []])
+    }
+  })
+
+  test('args: without a wallet in the browser, the command that refunds; what has not settled has no refund', async () => {
+    const { shop, settled, waiting } = scene()
+    const page = await signIn(desktop)
+    await page.goto(`${stack().api.url}/dashboard/#/payments/${settled[1]}`)
+    await page.getByRole('region', { name: 'Refunds' }).getByRole('button', { name: 'Refund' }).click()
+    await page
+      .getByText(`npx tollkeeper provider refund ${settled[1]} --provider ${shop.providerId}`)
+      .waitFor()
+    expect(await seriousViolations(page)).toEqual([])
+    await page.keyboard.press('Escape')
+    await page.goto(`${stack().api.url}/dashboard/#/payments/${waiting[0]}`)
+    await page.getByText('verified in this browser').waitFor()
+    expect(await page.getByRole('region', { name: 'Refunds' }).count()).toBe(0)
+  })
+}
