@@ -1,4 +1,5 @@
 import type { Network } from '#protocol/networks'
+import { zeroHash } from '#protocol/receipt'
 import type { PaymentRecord } from '../portal/queries/payments.ts'
 import type { ReceiptKey } from './keys.ts'
 import { receiptClaims } from './receiptClaims.ts'
@@ -25,18 +26,21 @@ export function currentReceipt(
 ): string | null {
   const { providerId, endpointId } = payment
   if (providerId === null || endpointId === null) return null
+  const isConfirmed = (blockNumber: bigint | null) =>
+    blockNumber !== null && blockNumber + BigInt(network.confirmations) <= indexedBlock
   const { state, txHash, blockHash, blockNumber } = payment.provider
-  const isConfirmed =
-    state === 'settled' && blockNumber !== null && blockNumber + BigInt(network.confirmations) <= indexedBlock
+  const isSettled = state === 'settled' && txHash !== null && blockHash !== null && isConfirmed(blockNumber)
+  const refunds = payment.refunds
+    .filter(({ status }) => status !== 'failed')
+    .map(({ number, from, value, nonce, txHash, blockNumber }) => ({
+      ...{ number, from, value: value.toString(), nonce },
+      transactionHash: (isConfirmed(blockNumber) && txHash) || zeroHash,
+    }))
   const claims = receiptClaims(
     { ...payment, providerId, endpointId, network, acceptedAt: payment.acceptedAt.getTime() },
     {
-      issuer,
-      signedAt,
-      status: payment.status,
-      ...(isConfirmed &&
-        txHash !== null &&
-        blockHash !== null && { settlement: { transactionHash: txHash, blockHash } }),
+      ...{ issuer, signedAt, status: payment.status, refunds },
+      ...(isSettled && { settlement: { transactionHash: txHash, blockHash } }),
     },
   )
   return signReceipt(claims, key)

@@ -1,7 +1,7 @@
 import type { Address, Hash, Hex } from 'viem'
 import type { Network } from '#protocol/networks'
 import type { PaymentStatus } from '#protocol/paymentStatus'
-import { type ReceiptClaims, zeroHash } from '#protocol/receipt'
+import { type ReceiptClaims, type ReceiptRefund, zeroHash } from '#protocol/receipt'
 
 /** What a receipt says about an accepted payment. */
 export type ReceiptFacts = {
@@ -38,6 +38,8 @@ export function receiptClaims(
     status: PaymentStatus
     /** The transaction that moved the provider's half, once it is deep enough. */
     settlement?: { transactionHash: Hash; blockHash: Hash }
+    /** Default: none. */
+    refunds?: ReceiptRefund[]
   },
 ): ReceiptClaims {
   const { provider, fee, providerAmount, feeAmount } = facts
@@ -64,6 +66,7 @@ export function receiptClaims(
     authorizations: fee ? [toAuthorization(provider), toAuthorization(fee)] : [toAuthorization(provider)],
     ...(facts.splitter !== null && { split: { provider: facts.payee, platform: facts.feeRecipient } }),
     ...(signing.settlement && { blockHash: signing.settlement.blockHash }),
+    ...(signing.refunds && signing.refunds.length > 0 && { refunds: signing.refunds }),
   }
 }
 

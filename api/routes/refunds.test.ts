@@ -2,6 +2,7 @@ import { type Address, type Hex, zeroHash } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
+import { decodeReceipt } from '#protocol/receipt'
 import { refundNonce } from '#protocol/refund'
 import {
   type Answer,
@@ -98,6 +99,11 @@ test('default: a settled payment is refunded; asked again, it is the same refund
 
   await settleDirectly(gateway, payload)
   const [settled] = (await list(paid)).refunds
+  const { receipt } = (await call<Body>(gateway.app, 'GET', `/receipts/${paid.paymentId}`)).body
+  expect(decodeReceipt(receipt)).toMatchObject({
+    status: 'settled',
+    refunds: [{ number: 1, from: settled.from, value: '50000', nonce, transactionHash: zeroHash }],
+  })
   expect(settled).toMatchObject({ refund_status: 'settled', settledAt: expect.any(String) })
   // It is in no list of the provider's payments and in no sum of them, but told with its payment and in the statement.
   const view = async (path: string) => {

@@ -36,10 +36,14 @@ export function renderReport(report: AuditReport, lines: Lines): string {
       printable(total.providerId),
       total.network,
       ...[total.payments, total.settled, total.pending, total.failing].map(String),
-      ...[total.providerAmount, total.platformAmount, total.pendingAmount].map(formatUsdc),
+      ...[total.providerAmount, total.platformAmount, total.pendingAmount, total.refundedAmount].map(
+        formatUsdc,
+      ),
     ])
     const header = ['provider', 'network', 'payments', 'settled', 'pending', 'failing']
-    blocks.push(formatTable([...header, 'received USDC', 'platform USDC', 'to come USDC'], rows))
+    blocks.push(
+      formatTable([...header, 'received USDC', 'platform USDC', 'to come USDC', 'refunded USDC'], rows),
+    )
   }
   if (batches.length > 0) {
     const rows = batches.map((total) => [
@@ -108,7 +112,7 @@ export function* renderCsv(report: AuditReport, lines: Lines): Generator<string>
       'provider_tx_hash',
       'platform_state',
     ],
-    ...['platform_tx_hash', 'detail'],
+    ...['platform_tx_hash', 'refunded_usdc', 'detail'],
   ])
   for (const receipt of report.receipts) yield formatCsvLine(toRow(receipt, lines))
 }
@@ -126,8 +130,13 @@ function toRow(receipt: AuditedReceipt, lines: Lines): (string | number | undefi
     ],
     ...describeHalf(halves?.[0]),
     ...describeHalf(halves?.[1]),
+    payment && formatUsdc(sumRefunds(receipt)),
     detail,
   ]
+}
+
+function sumRefunds({ refunds = [] }: AuditedReceipt): bigint {
+  return refunds.reduce((sum, { state, value }) => (state === 'settled' ? sum + value : sum), 0n)
 }
 
 function isoTime(seconds: bigint): string {

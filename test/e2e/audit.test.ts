@@ -12,7 +12,8 @@ import {
 import { privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { usdcAbi } from '#protocol/abi/usdc'
-import type { ReceiptClaims } from '#protocol/receipt'
+import { type ReceiptClaims, zeroHash } from '#protocol/receipt'
+import { refundNonce } from '#protocol/refund'
 import { type AuditOptions, audit } from '#sdk/audit/audit'
 import { devAccount, devPrivateKey } from '../../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocalChain.ts'
@@ -344,6 +345,40 @@ describe('audit', () => {
     expect(all).toMatchObject({ reconciled: true, wallets: [{ unreceipted: [] }] })
     const before = await run([known], { wallets: [payTo], to: BigInt(now() - 3600) })
     expect(before).toMatchObject({ reconciled: true, wallets: [{ transfers: 0 }] })
+  })
+
+  test('behavior: a refund is found by the receipt that names it, and by the one from before it', async () => {
+    const shop = devPrivateKey(7)
+    const payTo = privateKeyToAddress(shop)
+    await chain.mintUsdc([payTo], 1_000_000n)
+    const paid = pay({ payTo })
+    await settleAll(paid)
+    const { iss, paymentId, payer } = paid.claims
+    const nonce = refundNonce(iss, paymentId, 1)
+    const { item } = pay({ buyer: shop, payTo: payer, nonce })
+    const refund = {
+      ...{ number: 1, from: item.authorization.from, value: item.authorization.value.toString(), nonce },
+      transactionHash: zeroHash,
+    }
+    const asked = { refunds: [refund] }
+    expect(await run([sign(paid, asked)])).toMatchObject({
+      reconciled: true,
+      receipts: [{ refunds: [{ state: 'pending' }] }],
+      providers: [{ providerAmount: 9_500n, refundedAmount: 0n }],
+    })
+    const hash = await settle(chain, [{ authorization: item.authorization }])
+    const arrived = { refunds: [{ ...refund, transactionHash: hash }] }
+    for (const receipt of [sign(paid, asked), sign(paid, arrived)])
+      expect(await run([receipt])).toMatchObject({
+        reconciled: true,
+        receipts: [{ refunds: [{ state: 'settled', transactionHash: hash }] }],
+        providers: [{ providerAmount: 9_500n, refundedAmount: 9_500n }],
+      })
+    // The wallet's transfer out has a receipt: that of the payment, whenever it was signed.
+    expect(await run([sign(paid)], { wallets: [payTo] })).toMatchObject({
+      reconciled: true,
+      wallets: [{ transfers: 2, unreceipted: [] }],
+    })
   })
 
   test('behavior: a reorg un-settles', async () => {

@@ -2,6 +2,7 @@ import { type Address, createPublicClient, http, type PublicClient } from 'viem'
 import type { Deployments } from '../protocol/deployments.ts'
 import { BaseError, ProtocolError } from '../protocol/errors.ts'
 import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import { maxRefunds, refundNonce } from '../protocol/refund.ts'
 import { smallest } from './bigints.ts'
 import { type ChainReader, openChainReader } from './chainReader.ts'
 import { mapLimited } from './concurrency.ts'
@@ -20,6 +21,8 @@ import type {
 import { countStates, sumByBatch, sumByProvider } from './totals.ts'
 import { type ReceiptKeys, verifyReceipt } from './verifyReceipt.ts'
 import { findWalletTransfers } from './walletTransfers.ts'
+
+const refundNumbers = Array.from({ length: maxRefunds }, (_, index) => index + 1)
 
 /** How many signatures are verified at once. */
 const signaturesAtOnce = 64
@@ -275,13 +278,19 @@ async function findAllEvidence(
 }
 
 function wantedOf(claims: ReceiptClaims): Wanted[] {
-  return claims.authorizations.map(({ nonce }) => ({
-    payer: claims.payer,
-    nonce,
-    acceptedAt: BigInt(Math.floor(Date.parse(claims.timestamp) / 1000)),
-    validBefore: BigInt(claims.validBefore),
-    ...(claims.transactionHash !== zeroHash && { hint: claims.transactionHash }),
-  }))
+  const acceptedAt = BigInt(Math.floor(Date.parse(claims.timestamp) / 1000))
+  const { payer, transactionHash, refunds = [] } = claims
+  return [
+    ...claims.authorizations.map(({ nonce }) => ({
+      ...{ payer, nonce, acceptedAt, validBefore: BigInt(claims.validBefore) },
+      ...(transactionHash !== zeroHash && { hint: transactionHash }),
+    })),
+    // When they were signed isn't in the receipt: it was before the receipt.
+    ...refunds.map(({ from, nonce, transactionHash }) => ({
+      ...{ payer: from, nonce, acceptedAt, validBefore: BigInt(claims.iat) },
+      ...(transactionHash !== zeroHash && { hint: transactionHash }),
+    })),
+  ]
 }
 
 /** Finds the payment that had each authorization first. */
@@ -329,6 +338,7 @@ function describeReceipt(
     halves,
     ...(payout && payout !== 'waiting' && { payout }),
     ...(isSuperseded && { isSuperseded }),
+    ...(verdict.refunds && { refunds: verdict.refunds }),
   }
   const duplicateOf = authorizationKeys(claims)
     .map((key) => owners.get(key))
@@ -366,9 +376,17 @@ async function auditWallet(
     onProgress({ step: 'wallet', done }),
   )
   const known = new Set(genuine.flatMap(({ claims }) => authorizationKeys(claims)))
+  // Also such as were made after the receipt was signed: its payment's refunds have nonces of their own.
+  const refunds = new Map(
+    genuine.flatMap(({ claims }) =>
+      refundNumbers.map((number) => [refundNonce(claims.iss, claims.paymentId, number), claims] as const),
+    ),
+  )
   const unreceipted = found.authorized.flatMap((evidence): UnreceiptedTransfer[] => {
     const { authorizer, nonce, transfer, transactionHash, blockNumber, blockTime, logIndex } = evidence
     if (!transfer || known.has(`${network} ${authorizer} ${nonce}`)) return []
+    const refunded = refunds.get(nonce)
+    if (refunded?.network === network && refunded.payer === transfer.to) return []
     const direction = transfer.to === wallet ? 'in' : 'out'
     const where = { transactionHash, blockNumber, blockTime, logIndex }
     return [{ network, direction, from: authorizer, ...transfer, nonce, ...where }]

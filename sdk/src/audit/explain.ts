@@ -1,15 +1,24 @@
 import { formatUsdc } from '../protocol/amount.ts'
 import type { Verdict } from './judge.ts'
-import type { AuditedHalf, AuditedPayout } from './report.ts'
+import type { AuditedHalf, AuditedPayout, AuditedRefund } from './report.ts'
 
 /** Describes a verdict in one sentence for people. */
 export function explain(
-  { halves, reason, isSuperseded }: Verdict,
+  { halves, reason, isSuperseded, refunds }: Verdict,
   payout?: AuditedPayout | 'waiting',
 ): string {
   if (reason === 'voided') return 'Voided by the provider, and nothing moved'
-  const text = `${explainHalves(halves)}${payout ? explainPayout(payout) : ''}`
+  const text = `${explainHalves(halves)}${payout ? explainPayout(payout) : ''}${refunds?.map(explainRefund).join('') ?? ''}`
   return isSuperseded ? `${text}; the receipt names another transaction or block, from before a reorg` : text
+}
+
+function explainRefund({ number, state, value, transactionHash }: AuditedRefund): string {
+  const refund = `; refund ${number} of ${formatUsdc(value)} USDC`
+  if (state === 'settled') return `${refund} arrived in ${transactionHash}`
+  if (state === 'pending') return `${refund} has not arrived yet`
+  return state === 'missing'
+    ? `${refund} is said to have arrived, but isn't on chain`
+    : `${refund} is another transfer`
 }
 
 function explainPayout(payout: AuditedPayout | 'waiting'): string {

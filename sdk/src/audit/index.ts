@@ -2,6 +2,7 @@ export { type AuditOptions, type AuditProgress, audit } from './audit.ts'
 export type {
   AuditedHalf,
   AuditedReceipt,
+  AuditedRefund,
   AuditReason,
   AuditReport,
   AuditState,

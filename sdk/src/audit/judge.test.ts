@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import type { Address, Hash, Hex } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { type ReceiptAuthorization, type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import { refundNonce } from '../protocol/refund.ts'
 import { splitterAddress } from '../protocol/splitter.ts'
 import type { Evidence, EvidenceByNonce } from './evidence.ts'
 import { explain } from './explain.ts'
@@ -90,6 +91,45 @@ describe('judge', () => {
       expect(explain(verdict)).toBe(`The payment pays ${to}, which isn't the splitter of its two wallets`)
     }
     expect(judge(one, paid, { ...known, splitterFactory: stranger })).toMatchObject({ reason: 'splitter' })
+  })
+
+  test('behavior: a refund is the transfer to the payer by the nonce of its number, and nothing else', () => {
+    const from = address('1')
+    const nonce = refundNonce(claims.iss, claims.paymentId, 2)
+    const refund = { number: 2, from, value: '4000', nonce, transactionHash: zeroHash }
+    const moved = used(0, { authorizer: from, nonce, transfer: { to: payer, value: 4_000n } })
+    const judgeWith = (change: Partial<typeof refund>, evidence: Evidence[], head = facts.head) =>
+      judge({ ...claims, refunds: [{ ...refund, ...change }] }, found(used(0), used(1), ...evidence), {
+        ...facts,
+        head,
+      })
+    const arrived = judgeWith({ transactionHash: transaction }, [moved])
+    expect(arrived).toMatchObject({ state: 'settled', reconciled: true, refunds: [{ state: 'settled' }] })
+    expect(explain(arrived)).toContain(`; refund 2 of 0.004000 USDC arrived in ${transaction}`)
+    // It may have arrived since the receipt was signed, or not yet.
+    expect(judgeWith({}, [moved])).toMatchObject({ refunds: [{ state: 'settled' }] })
+    expect(judgeWith({}, [moved], { number: 92n, time: 1000n })).toMatchObject({
+      refunds: [{ state: 'pending' }],
+    })
+    expect(judgeWith({}, [])).toMatchObject({ state: 'settled', refunds: [{ state: 'pending' }] })
+    const lies: [Partial<typeof refund>, Evidence[], string][] = [
+      [{ transactionHash: transaction }, [], 'missing'],
+      [
+        { transactionHash: transaction },
+        [{ ...moved, transfer: { to: stranger, value: 4_000n } }],
+        'mismatch',
+      ],
+      [{ transactionHash: transaction }, [{ ...moved, transfer: { to: payer, value: 3_999n } }], 'mismatch'],
+      [{ transactionHash: transaction }, [{ ...moved, authorizer: stranger }], 'missing'],
+      // A transfer that was made for something else proves no refund.
+      [{ nonce: word('1'), from: payer, transactionHash: transaction }, [], 'mismatch'],
+      [{ number: 1, transactionHash: transaction }, [moved], 'mismatch'],
+    ]
+    for (const [change, evidence, state] of lies)
+      expect(judgeWith(change, evidence)).toMatchObject({
+        ...{ state: 'mismatch', reason: 'refund', reconciled: false },
+        refunds: [{ state }],
+      })
   })
 
   test('behavior: one authorization is judged by itself', () => {

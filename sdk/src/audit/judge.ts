@@ -1,8 +1,14 @@
 import type { Address } from 'viem'
-import { type ReceiptAuthorization, type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
+import {
+  type ReceiptAuthorization,
+  type ReceiptClaims,
+  type ReceiptRefund,
+  zeroHash,
+} from '../protocol/receipt.ts'
+import { refundNonce } from '../protocol/refund.ts'
 import { splitterAddress, splitterShares } from '../protocol/splitter.ts'
 import type { Evidence, EvidenceByNonce } from './evidence.ts'
-import type { AuditedHalf, AuditedHalves, AuditReason, AuditState } from './report.ts'
+import type { AuditedHalf, AuditedHalves, AuditedRefund, AuditReason, AuditState } from './report.ts'
 
 /** What a verdict depends on besides the evidence. */
 export type ChainFacts = {
@@ -20,6 +26,7 @@ export type Verdict = {
   reconciled: boolean
   halves: AuditedHalves
   isSuperseded?: true
+  refunds?: AuditedRefund[]
 }
 
 /** The states of a half, the worst first. A payment has the state of its worse half. */
@@ -35,6 +42,7 @@ export function judge(claims: ReceiptClaims, evidence: EvidenceByNonce, facts: C
     const { onChain: _, ...half } = halves[1]
     halves[1] = { ...half, state: 'mismatch', reason: 'same_nonce' }
   }
+  const refunds = claims.refunds?.map((refund) => judgeRefund(refund, claims, evidence, facts))
   const isUntouched = halves.every(({ onChain }) => onChain === undefined)
   if (claims.status === 'voided' && isUntouched) {
     return { state: 'cancelled', reason: 'voided', reconciled: true, halves }
@@ -49,11 +57,14 @@ export function judge(claims: ReceiptClaims, evidence: EvidenceByNonce, facts: C
       (claims.blockHash === undefined || claims.blockHash === onChain.blockHash),
   )
   const isSuperseded = claims.transactionHash !== zeroHash && !isUntouched && !isNamed
+  if (refunds?.some(({ state }) => state === 'missing' || state === 'mismatch'))
+    return { state: 'mismatch', reason: 'refund', reconciled: false, halves, refunds }
   return {
     state: worst.state,
     ...(worst.reason && { reason: worst.reason }),
     reconciled: worst.state === 'settled',
     halves,
+    ...(refunds && { refunds }),
     ...(isSuperseded && { isSuperseded }),
   }
 }
@@ -94,6 +105,25 @@ function judgeHalf(
   return isExpired
     ? { ...promised, state: 'missing', reason: 'expired' }
     : { ...promised, state: 'pending', reason: 'waiting' }
+}
+
+/** A refund pays the payer, by the nonce of its number: so no transfer that was made for something else proves it. */
+function judgeRefund(
+  { number, from, value: text, nonce, transactionHash }: ReceiptRefund,
+  { iss, paymentId, payer, asset }: ReceiptClaims,
+  evidence: EvidenceByNonce,
+  { token, confirmations, head }: ChainFacts,
+): AuditedRefund {
+  const value = BigInt(text)
+  const promised = { number, from, value, nonce }
+  if (nonce !== refundNonce(iss, paymentId, number) || asset !== token)
+    return { ...promised, state: 'mismatch' }
+  const own = evidence.get(nonce)?.find(({ authorizer }) => authorizer === from)
+  if (!own) return { ...promised, state: transactionHash === zeroHash ? 'pending' : 'missing' }
+  const seen = { ...promised, transactionHash: own.transactionHash }
+  if (own.transfer?.to !== payer || own.transfer.value !== value)
+    return { ...seen, state: transactionHash === zeroHash ? 'pending' : 'mismatch' }
+  return { ...seen, state: head.number - own.blockNumber < BigInt(confirmations) ? 'pending' : 'settled' }
 }
 
 /** The only address from which both wallets are paid what the receipt says of each; null where it can't be told. */

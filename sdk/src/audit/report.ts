@@ -38,6 +38,8 @@ export type AuditReason =
   /** cancelled: by the payer on chain, or by the provider at the gateway. */
   | 'cancelled_on_chain'
   | 'voided'
+  /** mismatch: a refund that the receipt says has arrived isn't on chain, or not as it says. */
+  | 'refund'
   /** forged: not a JWS, signed for another gateway, not signed by a key of the JWKS, or without a receipt's claims. */
   | 'not_a_jws'
   | 'other_issuer'
@@ -79,6 +81,18 @@ export type AuditedPayout = {
   isPlatformPaid: boolean
 }
 
+/** What an audit says of a refund that a receipt names. */
+export type AuditedRefund = {
+  /** Among the payment's, from 1. */
+  number: number
+  /** `pending`: not on chain yet, or not confirmed. `missing`: the receipt says that it has arrived. */
+  state: 'settled' | 'pending' | 'missing' | 'mismatch'
+  from: Address
+  value: bigint
+  nonce: Hex
+  transactionHash?: Hash
+}
+
 /** One half an authorization. */
 export type AuditedHalves = [AuditedHalf] | [provider: AuditedHalf, platform: AuditedHalf]
 
@@ -111,6 +125,8 @@ export type AuditedReceipt = {
   halves?: AuditedHalves
   /** Where the splitter that it pays has paid it out; absent where it waits, or pays none. */
   payout?: AuditedPayout
+  /** The refunds that the receipt names; absent where there are none. */
+  refunds?: AuditedRefund[]
   /** The receipt names another transaction or block than the money moved in: it was signed before a reorg. */
   isSuperseded?: true
   /** The `paymentId` of the payment that had the authorization first. */
@@ -148,6 +164,8 @@ export type ProviderTotal = {
   pendingAmount: bigint
   /** Of `providerAmount`, what waits in splitters. */
   waitingAmount: bigint
+  /** What USDC's logs prove to have gone back to payers. */
+  refundedAmount: bigint
 }
 
 /** What the audited receipts account for in one settlement transaction. */

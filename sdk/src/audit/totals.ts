@@ -20,7 +20,7 @@ export function sumByProvider(receipts: readonly AuditedReceipt[]): ProviderTota
     const { providerId, network } = payment
     const total = getOrCreate(totals, `${network} ${providerId}`, () => ({
       ...{ providerId, network, payments: 0, settled: 0, pending: 0, failing: 0 },
-      ...{ providerAmount: 0n, platformAmount: 0n, pendingAmount: 0n, waitingAmount: 0n },
+      ...{ providerAmount: 0n, platformAmount: 0n, pendingAmount: 0n, waitingAmount: 0n, refundedAmount: 0n },
     }))
     total.payments += 1
     if (state === 'settled') total.settled += 1
@@ -30,6 +30,8 @@ export function sumByProvider(receipts: readonly AuditedReceipt[]): ProviderTota
     const moved = movedBy(receipt)
     total.providerAmount += moved.providerAmount
     total.platformAmount += moved.platformAmount
+    for (const { state, value } of receipt.refunds ?? [])
+      if (state === 'settled') total.refundedAmount += value
     if (payment.splitter && !receipt.payout) total.waitingAmount += moved.providerAmount
   }
   return [...totals.values()].sort(

@@ -51,6 +51,7 @@ export {
   parseReceiptClaims,
   type ReceiptAuthorization,
   type ReceiptClaims,
+  type ReceiptRefund,
   zeroHash,
 } from './receipt.ts'
 export { maxRefunds, refundNonce } from './refund.ts'

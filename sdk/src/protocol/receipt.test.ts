@@ -17,6 +17,22 @@ const [provider, platform] = claims.authorizations as [object, object]
 const split = { provider: `0x${'1'.repeat(40)}`, platform: `0x${'2'.repeat(40)}` }
 const whole = { ...provider, value: claims.totalUsdc }
 
+const refund = {
+  number: 1,
+  from: `0x${'1'.repeat(40)}`,
+  value: '50000',
+  nonce: `0x${'2'.repeat(64)}`,
+  transactionHash: zeroHash,
+}
+
+test('behavior: refunds, each of a number, together at most what was paid', () => {
+  const refunds = [
+    { ...refund, value: '30000' },
+    { ...refund, number: 3, value: '20000' },
+  ]
+  expect(parseReceiptClaims({ ...claims, refunds })).toEqual({ ...claims, refunds })
+})
+
 test('behavior: one authorization may carry both parts, by way of a splitter', () => {
   const one = { ...claims, authorizations: [whole], split }
   expect(parseReceiptClaims(one)).toEqual(one)
@@ -54,6 +70,19 @@ test.each([
   ['authorizations[1].value', { authorizations: [provider, { ...platform, value: '2501' }] }],
   ['authorizations[1].nonce', { authorizations: [provider, { ...platform, nonce: '0x1' }] }],
   ['paymentId', { paymentId: '' }],
+  ['refunds', { refunds: {} }],
+  ['refunds', { refunds: [refund, { ...refund, number: 2, value: '1' }] }],
+  [
+    'refunds',
+    {
+      refunds: [
+        { ...refund, value: '1' },
+        { ...refund, value: '1' },
+      ],
+    },
+  ],
+  ['refunds[0].number', { refunds: [{ ...refund, number: 4 }] }],
+  ['refunds[0].nonce', { refunds: [{ ...refund, nonce: '0x' }] }],
 ])('error: %s', (field, change) => {
   expect(() => parseReceiptClaims({ ...claims, ...change })).toThrow(
     expect.objectContaining({ code: 'invalid_receipt', details: { field } }),

@@ -3,6 +3,7 @@ import { decodeBase64url } from './bytes.ts'
 import { ProtocolError } from './errors.ts'
 import { isNetworkName, networks } from './networks.ts'
 import { isPaymentStatus, type PaymentStatus } from './paymentStatus.ts'
+import { maxRefunds } from './refund.ts'
 
 /**
  * The `transactionHash` of a receipt whose payment has not settled yet.
@@ -29,6 +30,18 @@ export type ReceiptAuthorization = {
 export type ReceiptAuthorizations =
   | [ReceiptAuthorization]
   | [provider: ReceiptAuthorization, platform: ReceiptAuthorization]
+
+/** A refund of the payment: its authorization is from the provider's wallet to the payer. */
+export type ReceiptRefund = {
+  /** Among the payment's, from 1; in its nonce, see `refundNonce`. */
+  number: number
+  from: Address
+  /** USDC base units, decimal. */
+  value: string
+  nonce: Hex
+  /** {@link zeroHash} until it is confirmed. */
+  transactionHash: Hash
+}
 
 /** The payload of a receipt's JWS: SPEC 2.5's ten fields, and what an auditor needs to find the payment on chain. */
 export type ReceiptClaims = {
@@ -67,6 +80,8 @@ export type ReceiptClaims = {
   split?: { provider: Address; platform: Address }
   /** Block of `transactionHash`, once settled. */
   blockHash?: Hash
+  /** As of `iat`, without those that failed; absent where there are none. */
+  refunds?: ReceiptRefund[]
 }
 
 const amountPattern = /^(?:0|[1-9]\d{0,19})$/
@@ -122,6 +137,7 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
     authorizations: parseAuthorizations(claims.authorizations),
     ...(claims.split !== undefined && { split: parseSplit(claims.split) }),
     ...(blockHash !== undefined && { blockHash: text(claims, 'blockHash', hashPattern) as Hash }),
+    ...(claims.refunds !== undefined && { refunds: parseRefunds(claims.refunds) }),
   }
   if (BigInt(receipt.providerUsdc) + BigInt(receipt.platformUsdc) !== BigInt(receipt.totalUsdc)) {
     throw invalid('totalUsdc', 'providerUsdc + platformUsdc')
@@ -129,6 +145,8 @@ export function parseReceiptClaims(payload: unknown): ReceiptClaims {
   if (isNetworkName(receipt.network) && networks[receipt.network].testnet !== testnet) {
     throw invalid('testnet', `that of ${receipt.network}`)
   }
+  const refunded = (receipt.refunds ?? []).reduce((sum, { value }) => sum + BigInt(value), 0n)
+  if (refunded > BigInt(receipt.totalUsdc)) throw invalid('refunds', 'at most totalUsdc together')
   const [provider, platform] = receipt.authorizations
   if (platform === undefined) requireOne(receipt, provider)
   else {
@@ -177,6 +195,29 @@ function parseAuthorizations(json: unknown): ReceiptAuthorizations {
   if (first === undefined || others.length > 0) throw invalid('authorizations', 'one entry or two')
   const one = parseAuthorization(first, 0)
   return second === undefined ? [one] : [one, parseAuthorization(second, 1)]
+}
+
+function parseRefunds(json: unknown): ReceiptRefund[] {
+  if (!Array.isArray(json) || json.length > maxRefunds)
+    throw invalid('refunds', `at most ${maxRefunds} entries`)
+  const refunds = json.map((entry, index) => parseRefund(entry, `refunds[${index}]`))
+  if (new Set(refunds.map(({ number }) => number)).size < refunds.length)
+    throw invalid('refunds', 'of different numbers')
+  return refunds
+}
+
+function parseRefund(json: unknown, path: string): ReceiptRefund {
+  const entry = object(json, path)
+  const { number } = entry
+  if (typeof number !== 'number' || !Number.isInteger(number) || number < 1 || number > maxRefunds)
+    throw invalid(`${path}.number`, `1 to ${maxRefunds}`)
+  return {
+    number,
+    from: text(entry, 'from', addressPattern, path) as Address,
+    value: text(entry, 'value', amountPattern, path),
+    nonce: text(entry, 'nonce', hashPattern, path) as Hex,
+    transactionHash: text(entry, 'transactionHash', hashPattern, path) as Hash,
+  }
 }
 
 function parseSplit(json: unknown): { provider: Address; platform: Address } {
