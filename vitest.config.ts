@@ -33,7 +33,7 @@ export default defineConfig({
           ...shared,
           name: 'unit',
           include: [
-            '{sdk,process,chain,ledger,api,keeper,indexer,cli,scripts,examples,test/{house,support,vectors}}/**/*.test.ts',
+            '{contracts,sdk,process,chain,ledger,api,keeper,indexer,cli,scripts,examples,test/{house,support,vectors}}/**/*.test.ts',
           ],
           exclude: ['**/node_modules/**', 'sdk/dist/**'],
           // Most take less time than starting a worker and importing anew what they share.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {IERC3009} from "@openzeppelin/contracts/interfaces/draft-IERC3009.sol";
+
 /// @title USDC, as far as it decides whether a payer's authorization can be settled
-interface IPayerState {
-    function balanceOf(address account) external view returns (uint256);
+interface IPayerState is IERC20, IERC3009 {
     function isBlacklisted(address account) external view returns (bool);
-    function authorizationState(address authorizer, bytes32 nonce) external view returns (bool);
     function paused() external view returns (bool);
 }
 

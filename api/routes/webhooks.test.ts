@@ -308,6 +308,15 @@ describe('by mail', () => {
     expect(body).toMatchObject({ contact: 'second@shop.example', contactConfirmedAt: null })
     offset += 120 * minute
     expect(await tell()).toEqual([])
+    await askCode(changed)
+    expect((await confirm(changed, codeIn(received.at(-1)))).status).toBe(201)
+    offset += 120 * minute
+    expect(await tell()).toEqual([])
+    const failed = await fail(changed)
+    offset += 2 * minute
+    const [mail] = await tell()
+    expect(mail).toMatchObject({ to: ['second@shop.example'], subject: 'Settlement fails for 1 payment' })
+    expect(mail?.text).toContain(failed)
   })
 
   test('behavior: a mail that the server does not take, or whose answer is lost, comes again by the same name', async () => {

@@ -6,13 +6,13 @@ import {
   encodeFunctionData,
   type Hash,
   type Hex,
-  http,
   maxUint256,
   multicall3Abi,
   pad,
   parseAbi,
   parseEther,
   publicActions,
+  type Transport,
   walletActions,
 } from 'viem'
 import type { Deployment } from '#protocol/deployments'
@@ -42,7 +42,8 @@ export type LocalDeployments = {
 }
 
 export type PrepareOptions = {
-  rpcUrl: string
+  /** To the chain: a URL's, or that of a network in this process. */
+  transport: Transport
   network?: NetworkName
   bare?: boolean
   withContracts?: boolean
@@ -69,7 +70,7 @@ export type PreparedChain = {
 export async function prepareChain(options: PrepareOptions): Promise<PreparedChain> {
   const name = options.network ?? 'localhost'
   const network = networks[name]
-  const client = await createClient(options.rpcUrl)
+  const client = await createClient(options.transport)
   const token = fiatToken()
   const usdc = network.usdc ?? token.address
 
@@ -167,13 +168,12 @@ export async function prepareChain(options: PrepareOptions): Promise<PreparedCha
   }
 }
 
-async function createClient(rpcUrl: string) {
-  const transport = http(rpcUrl)
+async function createClient(transport: Transport) {
   const chain = defineChain({
     id: await createPublicClient({ transport }).getChainId(),
     name: 'local chain',
     nativeCurrency: { name: 'Ether', symbol: 'ETH', decimals: 18 },
-    rpcUrls: { default: { http: [rpcUrl] } },
+    rpcUrls: { default: { http: [] } },
   })
   return createTestClient({ mode: 'hardhat', account: devAccount(adminAccountIndex), chain, transport })
     .extend(publicActions)

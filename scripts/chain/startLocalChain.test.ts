@@ -109,7 +109,7 @@ test('behavior: preparing a chain twice changes nothing', async () => {
   await using chain = await startLocalChain({ blockTimeMs: 0 })
   const client = clientOf(chain)
   const before = await client.getBlockNumber({ cacheTime: 0 })
-  const again = await prepareChain({ rpcUrl: chain.url })
+  const again = await prepareChain({ transport: http(chain.url) })
   expect(again.deployments).toEqual(chain.deployments)
   expect(await client.getBlockNumber({ cacheTime: 0 })).toBe(before)
 })

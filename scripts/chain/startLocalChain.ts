@@ -1,6 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
+import { http } from 'viem'
 import { type NetworkName, networks } from '#protocol/networks'
 import type { NodeOptions } from './node.ts'
 import { type LocalDeployments, type PreparedChain, prepareChain } from './prepareChain.ts'
@@ -64,7 +65,7 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
   const url = `http://127.0.0.1:${port}`
   try {
     const prepared = await prepareChain({
-      rpcUrl: url,
+      transport: http(url),
       network,
       bare: options.bare ?? false,
       withContracts: options.withContracts ?? true,

@@ -1,4 +1,4 @@
-import type { Database, Queryable } from '#ledger/database'
+import type { Database, Queryable, Transaction } from '#ledger/database'
 
 /** What a provider is told by mail as well: what it may not notice by itself, and has to do something about. */
 export const mailedEvents = ['settlement.failing', 'settlement.failed', 'webhook.disabled'] as const
@@ -20,15 +20,18 @@ export type Notice = {
 /** A mail that this process has claimed and must send now. */
 export type ClaimedMail = { providerId: string; address: string; attempt: number }
 
-/** Writes down that the owner of a contact reads its mail. What happened before it isn't told. */
+/** Writes down that the owner of a contact reads its mail. What happened before isn't told, nor what another contact wasn't told. */
 export async function confirmContact(
-  sql: Queryable,
+  sql: Transaction,
   { providerId, address, now }: { providerId: string; address: string; now: Date },
 ): Promise<void> {
-  await sql`
+  const changed = await sql`
     insert into confirmed_contact as c (provider_id, address, confirmed_at) values (${providerId}, ${address}, ${now})
-    on conflict (provider_id) do update set address = excluded.address, confirmed_at = excluded.confirmed_at
-      where c.address <> excluded.address`
+    on conflict (provider_id) do update
+      set address = excluded.address, confirmed_at = excluded.confirmed_at, next_attempt_at = null, attempts = 0
+      where c.address <> excluded.address
+    returning 1`
+  if (changed.length > 0) await sql`delete from mail_notice where provider_id = ${providerId}`
 }
 
 /** Makes notices out of outbox rows, for providers whose contact is confirmed, and says when they are to be sent. */

@@ -1,0 +1,185 @@
+import hardhatViem from '@nomicfoundation/hardhat-viem'
+import { createHardhatRuntimeEnvironment } from 'hardhat/hre'
+import {
+  type Address,
+  type BaseError,
+  ContractFunctionRevertedError,
+  custom,
+  decodeFunctionResult,
+  type Hex,
+  parseEventLogs,
+} from 'viem'
+import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
+import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
+import { usdcAbi } from '#protocol/abi/usdc'
+import { networks } from '#protocol/networks'
+import type { SignedAuthorization } from '#protocol/payload'
+import {
+  type Batch,
+  decodeOutcomes,
+  decodeSettle,
+  encodeSettle,
+  encodeSettleAuthorizations,
+  triggerCodes,
+} from '#protocol/settlement'
+import { encodeSplit, splitterOf } from '#protocol/splitter'
+import { devAccount } from '../../scripts/chain/accounts.ts'
+import { prepareChain } from '../../scripts/chain/prepareChain.ts'
+import { contracts } from '../../scripts/deploy/contracts.ts'
+import { randomHex, signAuthorization } from '../../test/support/usdc.ts'
+
+// What Solidity's own tests can't show: that the TypeScript which others import packs what the deployed bytes take, and reads
+// what they answer. A network in this process costs half a second; each transaction a millisecond.
+
+const network = networks.base
+const token = network.usdc as Address
+const { batchSettlement, splitterFactory } = contracts
+const platform = randomHex(20) as Address
+
+async function openNetwork() {
+  const hre = await createHardhatRuntimeEnvironment({
+    plugins: [hardhatViem],
+    networks: { base: { type: 'edr-simulated', chainType: 'op', chainId: network.chainId } },
+  })
+  const connection = await hre.network.create('base')
+  const chain = await prepareChain({ transport: custom(connection.provider), network: network.name })
+  const client = await connection.viem.getPublicClient()
+  const wallet = await connection.viem.getWalletClient(devAccount(5).address)
+  return { connection, chain, client, wallet }
+}
+
+let opened: Awaited<ReturnType<typeof openNetwork>>
+beforeAll(async () => {
+  opened = await openNetwork()
+})
+afterAll(() => opened?.connection.close())
+
+const batch: Batch = {
+  token,
+  feeRecipient: platform,
+  batchId: `0x${'7'.repeat(64)}`,
+  trigger: triggerCodes.count,
+  callGasLimit: 150_000n,
+}
+
+async function newBuyer(usdc: bigint): Promise<PrivateKeyAccount> {
+  const account = privateKeyToAccount(randomHex(32))
+  if (usdc > 0n) await opened.chain.mintUsdc([account.address], usdc)
+  return account
+}
+
+function authorize(payer: PrivateKeyAccount, to: Address, value: bigint): Promise<SignedAuthorization> {
+  const from = payer.address.toLowerCase() as Address
+  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+  return signAuthorization({ network, token }, payer, { from, to, value, ...window, nonce: randomHex(32) })
+}
+
+async function pairOf(payer: PrivateKeyAccount, payee: Address) {
+  return {
+    authorization: await authorize(payer, payee, 47_500n),
+    fee: await authorize(payer, platform, 2_500n),
+  }
+}
+
+const balanceOf = (owner: Address) =>
+  opened.client.readContract({ address: token, abi: usdcAbi, functionName: 'balanceOf', args: [owner] })
+
+/** What the call would answer, and then what it does. */
+async function send(data: Hex) {
+  const { client, wallet } = opened
+  const { data: answer = '0x' } = await client.call({
+    to: batchSettlement.address,
+    data,
+    account: wallet.account,
+  })
+  // With less it would succeed as well, and leave the rest of the batch.
+  const hash = await wallet.sendTransaction({ to: batchSettlement.address, data, gas: 2_000_000n })
+  const { status, logs } = await client.waitForTransactionReceipt({ hash })
+  expect(status).toBe('success')
+  return { answer, logs, input: (await client.getTransaction({ hash })).input }
+}
+
+test('default: what is deployed is what is committed, at the addresses that the SDK names', async () => {
+  for (const { address, runtimeCode } of Object.values(contracts)) {
+    expect(await opened.client.getCode({ address })).toBe(runtimeCode)
+  }
+})
+
+describe('settle', () => {
+  test('default: what the SDK packs settles, and its ABI reads events, outcomes and calldata', async () => {
+    const payee = randomHex(20) as Address
+    const [rich, poor] = [await newBuyer(50_000n), await newBuyer(0n)]
+    const items = [await pairOf(rich, payee), await pairOf(poor, payee)]
+    const { answer, logs, input } = await send(encodeSettle(batch, items).calldata)
+
+    const outcomes = decodeFunctionResult({ abi: batchSettlementAbi, functionName: 'settle', data: answer })
+    expect(decodeOutcomes(outcomes)).toEqual([
+      { provider: 'settled', fee: 'settled' },
+      { provider: 'failed', fee: 'skipped' },
+    ])
+    expect(parseEventLogs({ abi: batchSettlementAbi, logs })).toMatchObject([
+      {
+        eventName: 'AuthorizationFailed',
+        args: { batchId: batch.batchId, nonce: items[1]?.authorization.nonce, index: 1n },
+      },
+      {
+        eventName: 'BatchSettled',
+        args: { trigger: 1, authorizations: 2n, providerTotal: 47_500n, feeTotal: 2_500n, outcomes },
+      },
+    ])
+    expect(decodeSettle(input)).toEqual({ batch, items })
+    expect([await balanceOf(payee), await balanceOf(rich.address)]).toEqual([47_500n, 0n])
+  })
+
+  test('error: each of its errors, with its values', async () => {
+    const payer = await newBuyer(0n)
+    const item = await pairOf(payer, randomHex(20) as Address)
+    const { payees, payments } = encodeSettle(batch, [item])
+    const [payment] = payments
+    if (payment === undefined) throw new Error('one payment was packed')
+    const elsewhere = { ...payment, head: payment.head | (3n << 80n) }
+    const unsigned = { ...payment, vs: `0x${'0'.repeat(64)}` as const, r: `0x${'0'.repeat(63)}5` as const }
+    for (const [args, name, values] of [
+      [[{ ...batch, token: platform }, payees, payments, []], 'InvalidToken', [platform]],
+      [[batch, payees, [elsewhere], []], 'InvalidPayee', [3n]],
+      [[batch, payees, [unsigned], []], 'InvalidSignatureIndex', [5n]],
+      [[batch, payees, payments, []], 'NothingSettled', ['0x34']],
+    ] as const) {
+      const error = await opened.client
+        .simulateContract({
+          ...{ address: batchSettlement.address, abi: batchSettlementAbi, functionName: 'settle' },
+          args,
+        } as Parameters<typeof opened.client.simulateContract>[0])
+        .catch((thrown: unknown) => thrown)
+      const reverted = (error as BaseError).walk((one) => one instanceof ContractFunctionRevertedError)
+      const { errorName, args: got } = (reverted as ContractFunctionRevertedError).data ?? {}
+      expect([
+        errorName,
+        got?.map((value) => (typeof value === 'string' ? value.toLowerCase() : value)),
+      ]).toEqual([name, values])
+    }
+  })
+})
+
+test('default: settleAuthorizations: one signature pays a splitter, and the sweep of the same transaction pays it out', async () => {
+  const payee = randomHex(20) as Address
+  const parts = { payTo: payee, feePayTo: platform, amount: 47_500n, feeAmount: 2_500n }
+  const splitter = splitterOf(parts, splitterFactory.address)
+  if (splitter === undefined) throw new Error('19 and 1 divide it')
+  const paid = await authorize(await newBuyer(50_000n), splitter.address, 50_000n)
+  const before = await balanceOf(platform)
+  const sweep = {
+    ...{ factory: splitterFactory.address, gasLimit: 300_000n, rewardShare: 0 },
+    splits: [encodeSplit(splitter)],
+  }
+  const { logs, input } = await send(encodeSettleAuthorizations(batch, [paid], sweep).calldata)
+  expect(parseEventLogs({ abi: batchSettlementAbi, logs })).toMatchObject([
+    { eventName: 'BatchSettled', args: { authorizations: 1n, providerTotal: 50_000n, feeTotal: 0n } },
+  ])
+  // SweepFailed is all that it logs itself.
+  expect(parseEventLogs({ abi: splitterFactoryAbi, logs })).toEqual([])
+  expect(decodeSettle(input)).toEqual({ batch, items: [{ authorization: paid }], sweep })
+  expect([await balanceOf(payee), (await balanceOf(platform)) - before]).toEqual([47_500n, 2_500n])
+})
