@@ -13,6 +13,7 @@ import { refuseOtherMethods } from '#process/refuseOtherMethods'
 import type { Loop } from '#process/repeat'
 import { responseHeaders } from '#process/responseHeaders'
 import { serveMetrics } from '#process/serveMetrics'
+import { type AddressGuard, createAddressGuard } from './http/addressGuard.ts'
 import type { App, GatewayEnv } from './http/app.ts'
 import { authenticate, requireOwner } from './http/authenticate.ts'
 import { countCalls } from './http/countCalls.ts'
@@ -26,7 +27,6 @@ import { addDashboardRoutes } from './portal/dashboard/routes.ts'
 import type { Mailer } from './portal/mail/mailer.ts'
 import { createIndexedHeads } from './portal/queries/indexedHead.ts'
 import { createUsageCounters, type UsageCounters } from './portal/usage/usageCounters.ts'
-import { type AddressGuard, createAddressGuard } from './portal/webhooks/addressGuard.ts'
 import type { ReceiptKeys } from './receipts/keys.ts'
 import { Refusal } from './refusal.ts'
 import { createOffers, type Offers } from './registry/offers.ts'
@@ -46,6 +46,7 @@ import { addProviderBatchRoute } from './routes/providerBatches.ts'
 import { addProviderPaymentRoute } from './routes/providerPayments.ts'
 import { addProviderReceiptRoute } from './routes/providerReceipts.ts'
 import { addProviderRoutes } from './routes/providers.ts'
+import { addProxyRoutes } from './routes/proxy.ts'
 import { addQueueRoute } from './routes/queue.ts'
 import { addReceiptRoutes } from './routes/receipts.ts'
 import { addRefundRoutes } from './routes/refunds.ts'
@@ -57,6 +58,7 @@ import { addSettlementExportRoute } from './routes/settlementExport.ts'
 import { addSettlementStatusRoute } from './routes/settlementStatus.ts'
 import { addStatementRoute } from './routes/statement.ts'
 import { addTimelineRoute } from './routes/timeline.ts'
+import { addUpstreamRoutes } from './routes/upstream.ts'
 import { addUsageRoute } from './routes/usage.ts'
 import { addVerifyRoute } from './routes/verify.ts'
 import { addWalletRoutes } from './routes/wallets.ts'
@@ -77,6 +79,8 @@ export type AppOptions = {
   now?: () => number
   /** Default: by the settings, with the system's resolver. */
   addressGuard?: AddressGuard
+  /** The same for providers' upstreams. */
+  upstreamGuard?: AddressGuard
   /** Default: counters that are flushed only when asked. */
   usage?: UsageCounters
   /** Default: none, and no mail is sent. */
@@ -116,6 +120,7 @@ export function createApp({
   log,
   now = Date.now,
   addressGuard = createAddressGuard({ allowPrivate: settings.webhookAllowPrivate }),
+  upstreamGuard = createAddressGuard({ allowPrivate: settings.upstream.allowPrivate }),
   usage = createUsageCounters({ sql, now }),
   mailer = null,
   metrics = createApiMetrics(),
@@ -127,25 +132,42 @@ export function createApp({
   const offers = createOffers({ database: sql, ttlMs: registryTtlMs, now })
   const keyOwners = createKeyOwners((key) => findKeyOwner(sql, key), registryTtlMs, now)
   const rateLimiter = createRateLimiter({ sql, log, now })
+  const limit = limitRate({ rateLimiter, settings })
   const verification = { sql, networks, offers, rateLimiter, receiptKeys, payerSignatures, settings, now }
+  const verifyPayment = createVerification(verification)
+
+  function addPayments(router: App): void {
+    for (const path of ['/challenge', '/verify']) router.use(path, countCalls({ offers, usage, metrics }))
+    addChallengeRoutes(router, { sql, networks, offers, settings, now })
+    addVerifyRoute(router, { networks, receiptKeys, settings, verifyPayment })
+    addPaymentRoutes(router, { sql, heads, networks, now })
+  }
+
+  // Nobody but the proxy reaches it, so it takes a provider's id for its key.
+  const payments = createRouter(log)
+  payments.use(async (c, next) => {
+    c.set('caller', c.req.header('authorization')?.replace(/^Bearer /, ''))
+    await next()
+  })
+  addPayments(payments)
 
   const app = createRouter(log)
   app.use(responseHeaders)
   app.use(measure(metrics))
   // Before the API keys: METRICS_TOKEN is none.
   app.get('/metrics', serveMetrics({ registry: metrics.registry, token: settings.metricsToken }))
-  for (const path of publicPaths) app.use(path, allowBrowsers)
+  for (const path of publicPaths) app.use(path, allowBrowsers(['GET', 'POST']))
+  // Before the body's limit and the API keys as well: its bodies have their own limit, and its `Authorization` is a payment.
+  app.use('/p/*', limit)
+  addProxyRoutes(app, { sql, offers, guard: upstreamGuard, settings, payments, ttlMs: registryTtlMs, now })
   app.use(limitBody(settings.maxBodyBytes))
   app.use(authenticate({ keyOwners, rateLimiter, settings }))
-  app.use(limitRate({ rateLimiter, settings }))
-  for (const path of ['/challenge', '/verify']) app.use(path, countCalls({ offers, usage, metrics }))
+  app.use(limit)
   // Whatever is added under a provider later is its own alone, even if a route forgets to say so.
   app.use('/providers/:id/*', requireOwner)
   app.use('/operator/*', requireOperator)
 
-  addChallengeRoutes(app, { sql, networks, offers, settings, now })
-  addVerifyRoute(app, { networks, receiptKeys, settings, verifyPayment: createVerification(verification) })
-  addPaymentRoutes(app, { sql, heads, networks, now })
+  addPayments(app)
   addRequeueRoute(app, { sql, heads, now })
   addRefundRoutes(app, { sql, heads, networks, payerSignatures, settings, now })
   addReceiptRoutes(app, { sql, heads, networks, receiptKeys, settings, now })
@@ -154,6 +176,7 @@ export function createApp({
   addContactRoutes(app, { sql, mailer, settings, now })
   addApiKeyRoutes(app, { sql })
   addWalletRoutes(app, { sql, networks })
+  addUpstreamRoutes(app, { sql, guard: upstreamGuard, now })
   addEndpointRoutes(app, { sql, networks, settings, now })
   addRegistryChangeRoute(app, { sql })
 

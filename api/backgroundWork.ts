@@ -1,11 +1,11 @@
 import { type Loop, repeat } from '#process/repeat'
 import type { AppOptions } from './app.ts'
+import { createAddressGuard } from './http/addressGuard.ts'
 import { collectApiState, createApiMetrics } from './metrics.ts'
 import { createMailer } from './portal/mail/mailer.ts'
 import { createMailLoop } from './portal/mail/mailLoop.ts'
 import { startSummaries } from './portal/revenue/summarise.ts'
 import { createUsageCounters } from './portal/usage/usageCounters.ts'
-import { createAddressGuard } from './portal/webhooks/addressGuard.ts'
 import { createDeliveryLoop } from './portal/webhooks/deliveryLoop.ts'
 
 export type BackgroundWork = {

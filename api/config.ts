@@ -85,6 +85,14 @@ export function readApiConfig(env: Environment): ApiConfig {
       webhookAllowPrivate: readVariable(env, 'WEBHOOK_ALLOW_PRIVATE'),
       operatorKeyHashes: readVariable(env, 'OPERATOR_KEY_HASHES') ?? [],
       mail: readMail(env),
+      upstream: {
+        allowPrivate: readVariable(env, 'UPSTREAM_ALLOW_PRIVATE'),
+        maxBodyBytes: readVariable(env, 'UPSTREAM_MAX_BODY_BYTES'),
+        connectTimeoutMs: readVariable(env, 'UPSTREAM_CONNECT_TIMEOUT_MS'),
+        answerTimeoutMs: readVariable(env, 'UPSTREAM_ANSWER_TIMEOUT_MS'),
+        idleTimeoutMs: readVariable(env, 'UPSTREAM_IDLE_TIMEOUT_MS'),
+        concurrency: readVariable(env, 'UPSTREAM_CONCURRENCY'),
+      },
       metricsToken: readVariable(env, 'METRICS_TOKEN'),
     },
   }

@@ -26,6 +26,22 @@ export type Registration =
   | { mode: 'token'; token: string }
   | { mode: 'closed' }
 
+/** Limits of what is passed on to providers' own servers. */
+export type UpstreamSettings = {
+  /** Lets them have private addresses, and `http:`. */
+  allowPrivate: boolean
+  /** Bytes of a request's body, at most. */
+  maxBodyBytes: number
+  /** Until the connection stands. */
+  connectTimeoutMs: number
+  /** From the last byte of the request to the first one of the answer. */
+  answerTimeoutMs: number
+  /** Between two bytes of the answer. */
+  idleTimeoutMs: number
+  /** Requests of one provider at a time. */
+  concurrency: number
+}
+
 /** What the gateway is told; config.ts reads it from the environment. */
 export type GatewaySettings = {
   /** The gateway's public URL, without a slash at the end. */
@@ -72,6 +88,8 @@ export type GatewaySettings = {
   operatorKeyHashes: readonly Buffer[]
   /** Null: no mail is sent. */
   mail: MailSettings | null
+  /** Of the gateway's proxy, `/p/{providerId}/…`. */
+  upstream: UpstreamSettings
   /** What Prometheus presents to read the metrics; null: anyone may. */
   metricsToken: string | null
 }

@@ -16,6 +16,7 @@ test('default: every command that the issue names is there', () => {
         ...['provider create', 'provider update', 'provider disable', 'provider enable', 'provider changes'],
         ...['provider wallet', 'provider wallet replace', 'provider wallet retire'],
         ...['provider endpoint', 'provider endpoint update', 'provider endpoint disable'],
+        ...['provider upstream', 'provider upstream rotate', 'provider upstream remove'],
         'payer debts',
         'payer forgive',
         'keys rotate',

@@ -388,6 +388,42 @@ const api = {
       'Mail server by which providers are told of settlements that fail and webhooks that were switched off. Default: no mail.',
   },
   MAIL_FROM: { parser: mailAddress, readers: ['api'], about: 'Address that this mail comes from.' },
+  UPSTREAM_ALLOW_PRIVATE: {
+    parser: flag,
+    readers: ['api'],
+    about: "true: providers' upstreams may have private addresses. Only where REGISTRATION isn't open.",
+    default: 'false',
+  },
+  UPSTREAM_MAX_BODY_BYTES: {
+    parser: integer(0, 1_073_741_824),
+    readers: ['api'],
+    about: 'The largest body of a request that is passed on to an upstream.',
+    default: '10485760',
+  },
+  UPSTREAM_CONNECT_TIMEOUT_MS: {
+    parser: integer(1, 60_000),
+    readers: ['api'],
+    about: 'For how long a connection to an upstream may take.',
+    default: '5000',
+  },
+  UPSTREAM_ANSWER_TIMEOUT_MS: {
+    parser: integer(1, 600_000),
+    readers: ['api'],
+    about: 'For how long an upstream may take to begin its answer.',
+    default: '60000',
+  },
+  UPSTREAM_IDLE_TIMEOUT_MS: {
+    parser: integer(1, 600_000),
+    readers: ['api'],
+    about: "For how long nothing of an upstream's answer may move, either from it or on to the buyer.",
+    default: '60000',
+  },
+  UPSTREAM_CONCURRENCY: {
+    parser: integer(1, 100_000),
+    readers: ['api'],
+    about: 'Requests to the upstream of one provider at a time, in each process.',
+    default: '100',
+  },
   PUBLIC_QUEUE: {
     parser: flag,
     readers: ['api'],

@@ -7,6 +7,9 @@ import type { GatewayEnv } from './app.ts'
 
 type Kind = 'challenge' | 'verify' | 'register' | 'other'
 
+/** One of them comes with each payment. */
+const paymentHeaders = ['authorization', 'payment-signature', 'x-payment']
+
 /** Health and keys are asked for by machines that must not be turned away. */
 const unlimited = new Set(['/healthz', '/readyz', '/metrics', '/.well-known/jwks.json'])
 
@@ -22,9 +25,8 @@ export type LimitRateOptions = {
 export function limitRate({ rateLimiter, settings }: LimitRateOptions): MiddlewareHandler<GatewayEnv> {
   const { rateLimits, trustedProxies } = settings
   return async (c, next) => {
-    const { path, method } = c.req
-    if (rateLimits === null || unlimited.has(path)) return next()
-    const kind = kindOf(method, path)
+    if (rateLimits === null || unlimited.has(c.req.path)) return next()
+    const kind = kindOf(c)
     const caller = c.get('caller')
     const limit = rateLimits[kind]
     let allowed = rateLimiter.count(`${kind}:${clientAddress(c, trustedProxies)}`, limit)
@@ -48,7 +50,11 @@ function setHeaders(c: Context, { limit, remaining, resetSeconds }: Allowed): vo
   c.header('RateLimit-Reset', String(resetSeconds))
 }
 
-function kindOf(method: string, path: string): Kind {
+function kindOf({ req }: Context): Kind {
+  const { path, method } = req
+  // What is passed on to an upstream is either of both.
+  if (path.startsWith('/p/'))
+    return paymentHeaders.some((name) => req.header(name) !== undefined) ? 'verify' : 'challenge'
   if (path === '/challenge') return 'challenge'
   if (path === '/verify') return 'verify'
   if (path === '/providers' && method === 'POST') return 'register'

@@ -26,7 +26,10 @@ const descriptions = {
   422: 'Well formed, but it breaks a rule',
   428: '`If-Match` is missing',
   429: 'Too many requests',
+  501: 'Not passed on: WebSockets',
+  502: 'The upstream gave no answer that can be passed on',
   503: 'A dependency is down, or the index is behind',
+  504: 'The upstream did not answer in time',
 } as const
 
 export type ProblemStatus = keyof typeof descriptions

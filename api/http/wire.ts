@@ -157,6 +157,15 @@ export const resource = text(2048)
   )
   .openapi({ example: '/forecast?city=7', description: "A path's origin is that of the endpoint's URL" })
 
+/**
+ * The URL that a `resource` stands for.
+ *
+ * Not `new URL(given, base)`, which would take `//other/path` for another host.
+ */
+export function urlOfResource(given: string, base = 'http://localhost'): URL {
+  return new URL(given.startsWith('/') ? base + given : given)
+}
+
 /** The full URL of a protected resource. */
 export const resourceUrl = text(2048)
   .refine(isResourceUrl, 'expected a full http(s) URL without credentials and dot segments')

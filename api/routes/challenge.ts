@@ -19,6 +19,7 @@ import {
   requestId,
   resource,
   text,
+  urlOfResource,
 } from '../http/wire.ts'
 import type { GatewayNetwork, GatewayNetworks } from '../networks.ts'
 import { Refusal } from '../refusal.ts'
@@ -181,7 +182,7 @@ export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): vo
       network,
       payTo,
       price,
-      resource: resource === undefined ? offer.url : resourceOf(resource, new URL(offer.url).origin).href,
+      resource: resource === undefined ? offer.url : urlOfResource(resource, new URL(offer.url).origin).href,
     })
     const { splitterFactory } = network.served.deployment
     const paymentRequired = body.x402Version && toPaymentRequired(minted, splitterFactory, keccak256)
@@ -211,16 +212,11 @@ async function findRoute(
       details: { field: 'endpointId' },
     })
   }
-  const { pathname } = resourceOf(resource)
+  const { pathname } = urlOfResource(resource)
   const offer = await options.offers.ofRoute(providerId, method.toUpperCase(), pathname)
   if (offer !== undefined) return requireEnabled(offer)
   await requireProvider(options, providerId)
   throw new Refusal('unknown_endpoint', `No endpoint is registered for ${method} ${pathname}`)
-}
-
-/** Not `new URL(resource, origin)`, which would take `//other/path` for another host. */
-function resourceOf(resource: string, origin = 'http://localhost'): URL {
-  return new URL(resource.startsWith('/') ? origin + resource : resource)
 }
 
 /** What was challenged before it was disabled may still be paid: see `requireAcceptedNetwork` of verifyPayment.ts. */

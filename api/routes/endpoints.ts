@@ -17,9 +17,10 @@ import {
   ofProvider,
   pricing,
   providerId,
-  resourceUrl,
+  resource,
   testnet,
   text,
+  urlOfResource,
   walletId,
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
@@ -34,16 +35,17 @@ import {
   updateEndpoint,
 } from '../registry/endpoints.ts'
 import { disabledSince } from '../registry/providers.ts'
+import { proxyPath } from '../registry/upstreams.ts'
 import { findWallet, listWallets, type Wallet } from '../registry/wallets.ts'
 import type { GatewaySettings } from '../settings.ts'
 
 const owner = { ...ownersOnly, tags: ['Providers'] }
 
-const endpointUrl = resourceUrl.openapi({
-  type: 'string',
+const endpointUrl = resource.openapi({
   example: 'https://weather.example/cities/:city',
   description:
-    'Its path may hold `:name` for one segment, and end in `*`; the most specific endpoint is charged',
+    'Its path may hold `:name` for one segment, and end in `*`; the most specific endpoint is charged. A path alone is ' +
+    "one that the gateway serves from the provider's upstream",
 })
 
 const newEndpoint = z
@@ -146,7 +148,7 @@ const patchEndpoint = createRoute({
 export type EndpointRouteOptions = {
   sql: Database
   networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'minimumPrices'>
+  settings: Pick<GatewaySettings, 'minimumPrices' | 'issuer'>
   now: () => number
 }
 
@@ -160,6 +162,9 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
     }
   }
 
+  const urlOf = (given: string, providerId: string) =>
+    urlOfResource(given, `${settings.issuer}${proxyPath(providerId)}`).href
+
   app.openapi(createEndpoint, async (c) => {
     const providerId = c.req.valid('param').id
     const body = c.req.valid('json')
@@ -171,7 +176,7 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
         providerId,
         wallets,
         method: body.method ?? '*',
-        url: body.url.href,
+        url: urlOf(body.url, providerId),
         price,
         description: body.description ?? '',
         mimeType: body.mimeType ?? 'application/json',
@@ -203,7 +208,7 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
         providerId,
         wallets,
         method: body.method ?? before.method,
-        url: body.url?.href ?? before.url,
+        url: body.url === undefined ? before.url : urlOf(body.url, providerId),
         price,
         description: body.description ?? before.description,
         mimeType: body.mimeType ?? before.mimeType,

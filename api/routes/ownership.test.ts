@@ -72,7 +72,7 @@ function fill(path: string): string {
   })
 }
 
-const tables = ['provider', 'api_key', 'wallet', 'endpoint', 'payment', 'webhook'] as const
+const tables = ['provider', 'api_key', 'wallet', 'endpoint', 'payment', 'webhook', 'upstream'] as const
 
 async function snapshot(): Promise<string> {
   const rows = []
@@ -163,7 +163,7 @@ test('behavior: every route is in the document, and what needs no key is meant t
   )
   const served = gateway.app.routes
     .filter(({ method }) => method !== 'ALL')
-    .map(({ method, path }) => `${method} ${path.replace(/:(\w+)/g, '{$1}')}`)
+    .map(({ method, path }) => `${method} ${path.replace(/:(\w+)(\{.*\})?/g, '{$1}')}`)
   expect(new Set(served.filter((route) => !documented.includes(route)))).toEqual(
     new Set([
       'GET /metrics',
@@ -176,11 +176,13 @@ test('behavior: every route is in the document, and what needs no key is meant t
 
   const locked = protectedRoutes().map(({ method, path }) => `${method} ${path}`)
   expect(documented.filter((route) => !locked.includes(route)).sort()).toEqual([
+    'DELETE /p/{providerId}/{path}',
     'GET /',
     'GET /.well-known/did.json',
     'GET /.well-known/jwks.json',
     'GET /challenge',
     'GET /healthz',
+    'GET /p/{providerId}/{path}',
     'GET /payments/{paymentId}',
     'GET /readyz',
     'GET /receipts/{id}',
@@ -188,9 +190,12 @@ test('behavior: every route is in the document, and what needs no key is meant t
     'GET /settlements/export',
     'GET /settlements/pending',
     'GET /settlements/status',
+    'PATCH /p/{providerId}/{path}',
     'POST /challenge',
+    'POST /p/{providerId}/{path}',
     'POST /providers',
     'POST /verify',
+    'PUT /p/{providerId}/{path}',
   ])
 })
 

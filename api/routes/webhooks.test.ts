@@ -7,10 +7,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { recordFailure } from '#ledger/failures'
 import { createLogger } from '#process/log'
 import { call, openShop, pay, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { createAddressGuard } from '../http/addressGuard.ts'
 import type { App } from '../http/app.ts'
 import { createMailer, type Mailer } from '../portal/mail/mailer.ts'
 import { createMailLoop } from '../portal/mail/mailLoop.ts'
-import { createAddressGuard } from '../portal/webhooks/addressGuard.ts'
 import { createDeliveryLoop, type DeliveryLoop } from '../portal/webhooks/deliveryLoop.ts'
 
 let gateway: TestGateway

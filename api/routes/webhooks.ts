@@ -1,5 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Database } from '#ledger/database'
+import { type AddressGuard, AddressRefusedError } from '../http/addressGuard.ts'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
@@ -15,7 +16,6 @@ import {
   ofProvider,
   providerId,
 } from '../http/wire.ts'
-import { type AddressGuard, AddressRefusedError } from '../portal/webhooks/addressGuard.ts'
 import { type Attempt, type Delivery, deliveriesOf, redeliver } from '../portal/webhooks/deliveryLog.ts'
 import { webhookEvents } from '../portal/webhooks/events.ts'
 import {

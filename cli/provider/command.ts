@@ -12,6 +12,7 @@ import {
   withVersion,
 } from './gateway.ts'
 import { addKeyCommand } from './key.ts'
+import { addUpstreamCommands } from './upstream.ts'
 import { addWalletCommands } from './wallet.ts'
 
 /** `provider …`: what a provider registers at a gateway, and the key that the operator can issue it. */
@@ -85,6 +86,7 @@ and which webhook was switched off.`,
 
   addWalletCommands(provider)
   addEndpointCommands(provider)
+  addUpstreamCommands(provider)
   addChangesCommand(provider)
   addKeyCommand(provider)
 }

@@ -74,7 +74,10 @@ function withTerms(command: Command): Command {
   const isNew = command.name() === 'add'
   return command
     .addOption(
-      new Option('--url <url>', 'full URL; its path may hold :name, and end in *').makeOptionMandatory(isNew),
+      new Option(
+        '--url <url>',
+        'full URL, or a path of your upstream; it may hold :name, and end in *',
+      ).makeOptionMandatory(isNew),
     )
     .addOption(
       new Option('--price <usdc>', 'decimal USDC a request').argParser(parsePrice).makeOptionMandatory(isNew),

@@ -34,7 +34,7 @@ export function ownPath({ provider = '' }: GatewayFlags, ...rest: string[]): str
 }
 
 type Request = {
-  method?: 'GET' | 'POST' | 'PATCH' | 'DELETE'
+  method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   path: string
   query?: Record<string, string>
   body?: unknown

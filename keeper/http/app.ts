@@ -23,7 +23,7 @@ export function createApp({ submit, facilitator, trustedProxies, ...operations }
   const app = createOperationsApp(operations)
 
   // A buyer's page may be anywhere. Pages gain nothing by it that they had not: a POST of plain text needs no leave.
-  app.use('/submit', allowBrowsers)
+  app.use('/submit', allowBrowsers(['POST']))
   app.post('/submit', limitBody(mostBytes), async (c) => {
     const text = await c.req.text()
     const header = c.req.header('authorization')

@@ -30,6 +30,18 @@ create table provider (
   created_at timestamptz not null default now()
 );
 
+-- A provider's own server, which the gateway passes paid requests on to.
+create table upstream (
+  provider_id text primary key references provider,
+  url text not null check (length(url) <= 2048),
+  -- In the clear, because requests carry it. The one before is sent as well while the server switches over.
+  secret text not null,
+  secret_since timestamptz not null default now(),
+  previous_secret text,
+  previous_secret_expires_at timestamptz,
+  check ((previous_secret is null) = (previous_secret_expires_at is null))
+);
+
 create table api_key (
   id text primary key check (id ~ '^key_[0-9a-f]{32}$'),
   provider_id text not null references provider,

@@ -67,6 +67,14 @@ export const testGatewaySettings: GatewaySettings = {
   webhookAllowPrivate: true,
   operatorKeyHashes: [],
   mail: null,
+  upstream: {
+    allowPrivate: true,
+    maxBodyBytes: 1_048_576,
+    connectTimeoutMs: 10_000,
+    answerTimeoutMs: 10_000,
+    idleTimeoutMs: 10_000,
+    concurrency: 100,
+  },
   metricsToken: null,
 }
 

@@ -2,7 +2,7 @@ import { Webhook } from 'standardwebhooks'
 import type { Database } from '#ledger/database'
 import type { Logger } from '#process/log'
 import { type Loop, repeat } from '#process/repeat'
-import type { AddressGuard } from './addressGuard.ts'
+import type { AddressGuard } from '../../http/addressGuard.ts'
 import { decideRedelivery } from './backoff.ts'
 import {
   type ClaimedDelivery,

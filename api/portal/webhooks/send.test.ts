@@ -1,7 +1,7 @@
 import { createServer, type RequestListener, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, expect, test } from 'vitest'
-import { createAddressGuard, type Resolve } from './addressGuard.ts'
+import { createAddressGuard, type Resolve } from '../../http/addressGuard.ts'
 import { send } from './send.ts'
 
 const servers: Server[] = []

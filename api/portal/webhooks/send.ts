@@ -1,6 +1,6 @@
 import { request as requestHttp } from 'node:http'
 import { request as requestHttps } from 'node:https'
-import { type AddressGuard, AddressRefusedError } from './addressGuard.ts'
+import { type AddressGuard, AddressRefusedError } from '../../http/addressGuard.ts'
 
 export type SendOptions = {
   url: string

@@ -5,7 +5,7 @@ import { type GatewayAnswer, type GatewayClientOptions, postToGateway } from './
 
 export type ChallengesOptions = {
   providerId: string
-  pricing: { usdcPerUnit: string }
+  pricing?: { usdcPerUnit: string } | undefined
   endpointId?: string
   network?: NetworkName
   payTo?: readonly Address[]

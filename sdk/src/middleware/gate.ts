@@ -3,10 +3,10 @@ import { parseUsdc } from '../protocol/amount.ts'
 import { splitterFactory } from '../protocol/deployments.ts'
 import { BaseError, type ErrorCode, errorCodes, isErrorCode } from '../protocol/errors.ts'
 import type { NetworkName } from '../protocol/networks.ts'
-import { splitPrice } from '../protocol/tier.ts'
+import { type Split, splitPrice } from '../protocol/tier.ts'
 import { encodePaymentHeader } from '../protocol/x402.ts'
 import { createChallenges } from './challenges.ts'
-import { type GatewayAnswer, postToGateway } from './gatewayClient.ts'
+import { type GatewayAnswer, type GatewayClientOptions, postToGateway } from './gatewayClient.ts'
 import { mockChallenge, mockPayment } from './mock.ts'
 import { createOriginCheck, type SaidOrigin } from './originCheck.ts'
 import { demandPayment } from './paymentRequired.ts'
@@ -51,6 +51,11 @@ type GateRequest = PaymentHeaders &
     accept?: string | null | undefined
   }
 
+/** Of the gateway's own proxy: it is asked without a network, and what is registered is the price. */
+export type InnerGateOptions = Omit<GateOptions, 'pricing'> &
+  Partial<Pick<GateOptions, 'pricing'>> &
+  Pick<GatewayClientOptions, 'fetch'>
+
 /** An answer instead of the handler's. */
 type GateAnswer = { status: number; headers: Record<string, string>; body: string }
 
@@ -85,7 +90,7 @@ export const paymentStatusHeader = 'Service-Payment-Status'
  * @throws {ProtocolError} for a price that is not a USDC amount or below the minimum.
  * @throws {TypeError} without a gateway or a provider.
  */
-export function createGate(options: GateOptions): Gate {
+export function createGate(options: InnerGateOptions): Gate {
   const { providerId, gatewayUrl, apiKey, network, timeout = 10_000, mockPayments = false } = options
   const { body: bodyForm = 'tollkeeper', signatures, publicUrl } = options
   if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
@@ -93,9 +98,10 @@ export function createGate(options: GateOptions): Gate {
     throw new TypeError(`basePath must be a path like /api, got ${options.basePath}`)
   }
   if (!providerId) throw new TypeError('providerId must be given: what POST /providers answered')
-  const pricing = { usdcPerUnit: String(options.pricing.usdcPerUnit) }
-  const split = splitPrice(parseUsdc(pricing.usdcPerUnit))
-  const gateway = { gatewayUrl, apiKey, timeoutMs: timeout }
+  const pricing = options.pricing && { usdcPerUnit: String(options.pricing.usdcPerUnit) }
+  const split = pricing && splitPrice(parseUsdc(pricing.usdcPerUnit))
+  const { fetch } = options
+  const gateway = { gatewayUrl, apiKey, timeoutMs: timeout, ...(fetch && { fetch }) }
   const challenges = createChallenges(gateway, { ...options, pricing })
   const checkOrigin = createOriginCheck()
 
@@ -110,13 +116,15 @@ export function createGate(options: GateOptions): Gate {
       if (!(error instanceof BaseError)) throw error
       return refuse(error.code, error.message)
     }
-    if (mockPayments) return checkMock(presented, resource.replace(/^\//, `${new URL(request.url).origin}/`))
+    if (mockPayments && split) {
+      return checkMock(presented, split, resource.replace(/^\//, `${new URL(request.url).origin}/`))
+    }
     if (presented.kind === 'absent') return demand(request, resource)
     if (presented.kind === 'mock') return demand(request, resource, 'mock_mode_off')
     return verify(request, resource, presented)
   }
 
-  function checkMock({ kind }: PresentedPayment, resource: string): GateDecision {
+  function checkMock({ kind }: PresentedPayment, split: Split, resource: string): GateDecision {
     const terms = { gatewayUrl, providerId, endpointId: options.endpointId ?? 'ep_mock', resource, split }
     if (kind === 'mock') return toServe(mockPayment(terms))
     return json(402, { ...mockChallenge(terms), error: 'Payment required (mock mode)' })
@@ -219,7 +227,7 @@ function toServe(payment: VerifiedPayment, headers: Record<string, string> = {})
  * What the gateway is asked a price for: a path and query, whose origin is the registered endpoint's. What a request says
  * of its origin, in `Host` or in what proxies add, is never passed on.
  */
-function resourceOf(url: string, { publicUrl, basePath = '' }: GateOptions): string {
+function resourceOf(url: string, { publicUrl, basePath = '' }: InnerGateOptions): string {
   const { pathname, search } = new URL(url)
   return (publicUrl ? new URL(publicUrl).origin : '') + basePath.replace(/\/$/, '') + pathname + search
 }

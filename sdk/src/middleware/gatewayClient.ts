@@ -7,6 +7,8 @@ export type GatewayClientOptions = {
   apiKey?: string | undefined
   /** Milliseconds for a call, its repetitions included. */
   timeoutMs: number
+  /** Of a gateway within this process. Default: the global one. */
+  fetch?: (url: string, init: RequestInit) => Response | Promise<Response>
 }
 
 export type GatewayCall = {
@@ -42,7 +44,7 @@ const answerMs = 1_000
 
 /** Posts to the gateway once. */
 export async function postOnce(
-  { gatewayUrl, apiKey, timeoutMs }: GatewayClientOptions,
+  { gatewayUrl, apiKey, timeoutMs, fetch = globalThis.fetch }: GatewayClientOptions,
   { path, body, idempotencyKey }: GatewayCall,
   deadline: Deadline,
 ): Promise<Attempt> {

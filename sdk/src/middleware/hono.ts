@@ -1,6 +1,6 @@
-import type { Context, MiddlewareHandler } from 'hono'
-import { paidCacheControl } from './cacheControl.ts'
-import { createGate, type GateOptions, paymentIdHeader, paymentStatusHeader } from './gate.ts'
+import type { MiddlewareHandler } from 'hono'
+import { createGate, type GateOptions } from './gate.ts'
+import { passGate } from './honoGate.ts'
 import type { VerifiedPayment } from './verification.ts'
 
 export type { GateOptions } from './gate.ts'
@@ -30,33 +30,5 @@ export type PaymentVariables = { payment: VerifiedPayment }
  */
 export function requirePayment(options: GateOptions): MiddlewareHandler<{ Variables: PaymentVariables }> {
   const gate = createGate(options)
-  return async (c, next) => {
-    const decision = await gate.check({
-      method: c.req.method,
-      url: c.req.url,
-      authorization: c.req.header('authorization'),
-      paymentSignature: c.req.header('payment-signature'),
-      xPayment: c.req.header('x-payment'),
-      accept: c.req.header('accept'),
-      forwardedProto: c.req.header('x-forwarded-proto'),
-      forwardedHost: c.req.header('x-forwarded-host'),
-    })
-    if (decision.kind === 'answer') {
-      const { status, headers, body } = decision.answer
-      return new Response(body, { status, headers })
-    }
-    const { payment, headers } = decision
-    c.set('payment', payment)
-    await next()
-    c.header('Cache-Control', paidCacheControl(c.res.headers.get('cache-control')))
-    c.header(paymentIdHeader, payment.paymentId)
-    const isVoided = hasFailed(c) && (await gate.void(payment))
-    c.header(paymentStatusHeader, isVoided ? 'voided' : 'verified')
-    for (const [name, value] of Object.entries(headers)) c.header(name, isVoided ? undefined : value)
-  }
-}
-
-/** Hono turns a thrown error into a response before it comes back here, and keeps it in `c.error`. */
-function hasFailed(c: Context): boolean {
-  return c.error !== undefined || c.res.status >= 500
+  return (c, next) => passGate(gate, c, next)
 }

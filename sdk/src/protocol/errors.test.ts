@@ -24,7 +24,9 @@ test('args: the title stands in for a message', () => {
   })
 })
 
-const statuses = [400, 401, 402, 403, 404, 405, 408, 409, 412, 413, 415, 422, 428, 429, 500, 502, 503]
+const statuses = [
+  400, 401, 402, 403, 404, 405, 408, 409, 412, 413, 415, 422, 428, 429, 500, 501, 502, 503, 504,
+]
 
 test.each(Object.entries(errorCodes))(
   'behavior: %s is a snake_case code with an HTTP status',

@@ -1,0 +1,135 @@
+import { expect, test } from 'vitest'
+import { requestHeaders, responseHeaders } from './headers.ts'
+
+const publicUrl = new URL('https://gateway.example/p/prov_1')
+const ours = {
+  Via: '1.1 tollkeeper',
+  'X-Forwarded-Proto': 'https',
+  'X-Forwarded-Host': 'gateway.example',
+  'X-Forwarded-Prefix': '/p/prov_1',
+  'Service-Payment-Id': 'pay_1',
+  'Service-Upstream-Secret': 'upsec_new, upsec_old',
+}
+const toUpstream = (given: Record<string, string>, hasBody = false) =>
+  requestHeaders(new Headers(given), {
+    ...{ secrets: ['upsec_new', 'upsec_old'], paymentId: 'pay_1', publicUrl, hasBody },
+  })
+
+test('default: what is the buyer’s to say to the upstream goes on, and what is ours is added', () => {
+  const given = {
+    accept: 'text/csv',
+    'accept-encoding': 'br',
+    'content-type': 'text/plain',
+    'idempotency-key': '7',
+    'if-none-match': '"1"',
+    range: 'bytes=0-9',
+    'x-own': 'a, b',
+  }
+  expect(toUpstream(given)).toEqual({ ...given, ...ours })
+})
+
+test.each([
+  'Connection',
+  'Keep-Alive',
+  'Proxy-Authorization',
+  'Proxy-Connection',
+  'TE',
+  'Trailer',
+  'Transfer-Encoding',
+  'Upgrade',
+  'HTTP2-Settings',
+  'Host',
+  'Expect',
+  'Content-Length',
+  'Authorization',
+  'PAYMENT-SIGNATURE',
+  'X-PAYMENT',
+  'Cookie',
+  'Forwarded',
+  'Via',
+  'X-Real-IP',
+  'X-Forwarded-For',
+  'X-Forwarded-Host',
+  'Service-Upstream-Secret',
+  'Service_Upstream_Secret',
+  'Service-Payment-Id',
+  'Service-Receipt',
+])('behavior: %s of the buyer stays behind', (name) => {
+  expect(toUpstream({ [name]: '1' })).toEqual(ours)
+})
+
+test('behavior: what Connection names stays behind, and takes nothing of ours along', () => {
+  const given = { connection: 'close, X-Secret ,service-upstream-secret', 'x-secret': '1', 'x-other': '2' }
+  expect(toUpstream(given)).toEqual({ 'x-other': '2', ...ours })
+})
+
+test('behavior: a body is framed once', () => {
+  expect(toUpstream({ 'content-length': '5' }, true)).toEqual({ 'content-length': '5', ...ours })
+  expect(toUpstream({ 'content-length': '5', 'transfer-encoding': 'chunked' }, true)).toEqual(ours)
+})
+
+const toBuyer = (given: NodeJS.Dict<string[]>, path = '/v2/forecast') => {
+  const base = new URL('https://origin.example/v2')
+  const passed = responseHeaders(given, { requested: new URL(path, base), base, publicUrl })
+  const { 'content-security-policy': policy, ...others } = Object.fromEntries(passed)
+  expect(policy).toBe("sandbox; default-src 'none'")
+  return others
+}
+
+test('default: what describes the content goes on', () => {
+  const given = {
+    'cache-control': ['max-age=60'],
+    'content-encoding': ['br'],
+    'content-length': ['7'],
+    'content-type': ['text/csv'],
+    etag: ['"1"'],
+    link: ['</a>; rel=next', '</b>; rel=prev'],
+    'x-ratelimit-left': ['3'],
+  }
+  expect(toBuyer(given)).toEqual({
+    ...Object.fromEntries(Object.entries(given).map(([name, values]) => [name, values.join(', ')])),
+  })
+})
+
+test.each([
+  // To the browser, of the whole origin.
+  ...['access-control-allow-origin', 'clear-site-data', 'content-security-policy', 'nel', 'report-to'],
+  ...['service-worker-allowed', 'set-cookie', 'strict-transport-security', 'www-authenticate'],
+  // To what stands before or behind us.
+  ...[
+    'alt-svc',
+    'cdn-cache-control',
+    'surrogate-control',
+    'x-accel-redirect',
+    'x-hono-already-sent',
+    'x-sendfile',
+  ],
+  // Of the connection.
+  ...['connection', 'keep-alive', 'proxy-authenticate', 'trailer', 'transfer-encoding', 'upgrade'],
+  // Of the payment.
+  ...[
+    'payment-required',
+    'payment-response',
+    'service-payment-id',
+    'service-payment-status',
+    'service-receipt',
+  ],
+  'x-payment-response',
+])('behavior: %s of the upstream stays behind', (name) => {
+  expect(toBuyer({ [name]: ['1'] })).toEqual({})
+})
+
+test('behavior: what Connection names stays behind', () => {
+  expect(toBuyer({ connection: ['X-Secret, close'], 'x-secret': ['1'], etag: ['2'] })).toEqual({ etag: '2' })
+})
+
+test.each([
+  ['/v2/other?a=1', 'https://gateway.example/p/prov_1/other?a=1'],
+  ['other', 'https://gateway.example/p/prov_1/other'],
+  ['https://origin.example/v2', 'https://gateway.example/p/prov_1'],
+  ['/v22/other', 'https://origin.example/v22/other'],
+  ['/login', 'https://origin.example/login'],
+  ['https://elsewhere.example/', 'https://elsewhere.example/'],
+])('behavior: a redirect to %s leads the buyer to %s', (location, expected) => {
+  expect(toBuyer({ location: [location] })).toEqual({ location: expected })
+})

@@ -1,0 +1,60 @@
+import { randomBytes } from 'node:crypto'
+import type { Queryable, Transaction } from '#ledger/database'
+
+/** How long the secret before is still sent once it was rotated. */
+const rotationMs = 24 * 60 * 60_000
+
+/** A provider's own server, which the gateway passes paid requests on to. */
+export type Upstream = {
+  /** Without a slash at the end. */
+  url: string
+  /** Shows the server that the gateway is calling. */
+  secret: string
+  secretSince: Date
+  previousSecret: string | null
+  previousSecretExpiresAt: Date | null
+}
+
+/** Where buyers call what the gateway serves from a provider's upstream. */
+export function proxyPath(providerId: string): string {
+  return `/p/${providerId}`
+}
+
+const columns = (sql: Queryable) => sql`url, secret, secret_since as "secretSince",
+  previous_secret as "previousSecret", previous_secret_expires_at as "previousSecretExpiresAt"`
+
+export async function findUpstream(sql: Queryable, providerId: string): Promise<Upstream | undefined> {
+  const [row] = await sql<Upstream[]>`select ${columns(sql)} from upstream where provider_id = ${providerId}`
+  return row
+}
+
+/** Sets the URL; the secret is made with the first one, and stays. */
+export async function setUpstream(tx: Transaction, providerId: string, url: string): Promise<Upstream> {
+  const [row] = await tx<[Upstream]>`
+    insert into upstream (provider_id, url, secret) values (${providerId}, ${url}, ${newUpstreamSecret()})
+    on conflict (provider_id) do update set url = excluded.url
+    returning ${columns(tx)}`
+  return row
+}
+
+/** Makes a new secret. The one before is sent beside it for {@link rotationMs}, so that the server can switch over. */
+export async function rotateUpstreamSecret(
+  tx: Transaction,
+  providerId: string,
+  now: number,
+): Promise<Upstream | undefined> {
+  const [row] = await tx<Upstream[]>`
+    update upstream set previous_secret = secret, previous_secret_expires_at = ${new Date(now + rotationMs)},
+      secret = ${newUpstreamSecret()}, secret_since = ${new Date(now)}
+    where provider_id = ${providerId}
+    returning ${columns(tx)}`
+  return row
+}
+
+export async function deleteUpstream(tx: Transaction, providerId: string): Promise<void> {
+  await tx`delete from upstream where provider_id = ${providerId}`
+}
+
+function newUpstreamSecret(): string {
+  return `upsec_${randomBytes(32).toString('hex')}`
+}
