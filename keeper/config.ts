@@ -38,7 +38,7 @@ export type KeeperConfig = {
   gasTokenUsd: bigint
   submitTimeoutMs: number
   submitLimits: SubmitLimits
-  facilitator: FacilitatorSettings
+  facilitator: Omit<FacilitatorSettings, 'holdMs'>
   trustedProxies: number
   metricsToken: string | null
   facilitatorUrl: string | null

@@ -6,6 +6,7 @@ import { createPayerCode } from '#chain/payerCode'
 import { createBudget } from '#keeper/independent/budget'
 import { fetchPending } from '#keeper/independent/pendingQueue'
 import { createSettler } from '#keeper/independent/settler'
+import type { Keeper } from '#keeper/keeper'
 import type { CheckpointName } from '#keeper/loops/context'
 import { createMetrics } from '#keeper/metrics'
 import { createLogger } from '#process/log'
@@ -22,6 +23,7 @@ import {
 } from '../support/keeperStack.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
+import { ask, signPayment } from '../support/x402.ts'
 
 // Payers whose wallets say yes to every simulation and no when they are mined. What tells one from the other here is a
 // balance that changes while the transaction is on its way: as good as another transaction in the same block, which nothing
@@ -203,6 +205,32 @@ describe('our keeper', () => {
     expect((await nonceOf()) - nonce).toBeLessThanOrEqual(3)
   })
 })
+
+test('behavior: a liar that comes through the facilitator with a seller’s key costs at most three transactions', async () => {
+  const nonce = await nonceOf()
+  const [liar] = await stack.buyers(1, 100_000n)
+  if (!liar) throw new Error('no liar')
+  await testClient(stack).setCode({ address: liar.address, bytecode: liesWhenMined })
+  const keeper = stack.keeper({ checkpoint: lieInBlocks })
+  await whileRunning(keeper, async () => {
+    for (let i = 0; i < 5; i++) {
+      const { body } = await signPayment(stack.served, liar, { payTo: randomHex(20) })
+      const answer = await ask(keeper, '/settle', { body, key: stack.apiKey })
+      expect(answer).toMatchObject({ status: 200, body: { success: false } })
+    }
+    await settleOne(keeper)
+  })
+  // The honest one's is among them.
+  expect((await nonceOf()) - nonce).toBeLessThanOrEqual(3 + 1)
+})
+
+/** An honest payer's payment through the facilitator. */
+async function settleOne(keeper: Keeper): Promise<void> {
+  const [buyer] = await stack.buyers(1, 10_000n)
+  if (!buyer) throw new Error('no buyer')
+  const { body } = await signPayment(stack.served, buyer, { payTo: randomHex(20) })
+  expect((await ask(keeper, '/settle', { body, key: stack.apiKey })).body).toMatchObject({ success: true })
+}
 
 test('behavior: the keeper without a database: 75 liars cost it no more, and the honest settle within two transactions', async () => {
   const server = await serve(createStackGateway(stack), {

@@ -4,12 +4,12 @@ import { findProviderPayments } from '#api/portal/queries/providerPayments'
 import type { Keeper } from '#keeper/keeper'
 import { releaseReservations } from '#ledger/facilitations'
 import { encodePayload } from '#protocol/payload'
-import { untilIndexed } from '../support/keeperScenes.ts'
+import { testClient, untilIndexed } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
 import { settle } from '../support/paidReceipts.ts'
 import { until } from '../support/until.ts'
-import { randomHex, sendDirectly } from '../support/usdc.ts'
-import { ask, signPayment } from '../support/x402.ts'
+import { randomHex, sendDirectly, setBlacklisted } from '../support/usdc.ts'
+import { type Answer, ask, signPayment, toV1 } from '../support/x402.ts'
 
 // The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder.
 
@@ -322,6 +322,81 @@ describe('POST /settle', () => {
       select failed_at is not null as failed, next_attempt_at as next from payment
       where payer = ${buyer.address.toLowerCase()}`
     expect(row).toEqual({ failed: true, next: null })
+  })
+})
+
+test('behavior: a seller that USDC has blacklisted stops neither other sellers nor payers with code', async () => {
+  const saysYes = '0x631626ba7e60e01b5f5260205ff3'
+  const [plain, wallet, third] = await stack.buyers(3, 10_000n)
+  if (!plain || !wallet || !third) throw new Error('no buyers')
+  await testClient(stack).setCode({ address: wallet.address, bytecode: saysYes })
+  const blocked = randomHex(20)
+  const payments = [await pay(plain), await pay(wallet), await pay(third, { payTo: blocked })]
+  for (const { body } of payments)
+    expect((await ask(keeper, '/verify', { body, key })).body).toMatchObject({ isValid: true })
+  await setBlacklisted(stack.chain, blocked, true)
+  const answers = await Promise.all(payments.map(({ body }) => ask(keeper, '/settle', { body, key })))
+  expect(answers.map(({ body }) => [body.success, body.errorReason])).toEqual([
+    [true, undefined],
+    [true, undefined],
+    [false, 'invalid_transaction_state'],
+  ])
+  expect(await stack.balanceOf(third.address)).toBe(10_000n)
+})
+
+describe('what is not mined in time', () => {
+  test('behavior: v2 hears settlement_pending, and by which transaction; v1 waits; both are settled by it', async () => {
+    const impatient = stack.keeper({ facilitator: { budgets, timeoutMs: 1_000, holdMs: 20_000 } })
+    const cut = stack.keeper({ facilitator: { budgets, holdMs: 1 } })
+    const [two, one] = [await pay(await oneBuyer()), await pay(await oneBuyer())]
+    const [v2, v1] = [two.body, toV1(one)]
+    for (const body of [v2, v1])
+      expect((await ask(keeper, '/verify', { body, key })).body).toMatchObject({ isValid: true })
+    await testClient(stack).setAutomine(false)
+    let transaction: unknown
+    let waiting: Promise<Answer>
+    try {
+      waiting = ask(keeper, '/settle', { body: v1, key })
+      const first = await ask(impatient, '/settle', { body: v2, key })
+      expect(first).toMatchObject({
+        status: 200,
+        body: { success: false, errorReason: 'settlement_pending' },
+      })
+      transaction = first.body.transaction
+      expect(transaction).toMatch(/^0x[0-9a-f]{64}$/)
+      expect(await ask(impatient, '/settle', { body: v2, key })).toEqual(first)
+      // As long as it may take: what is out isn't given up.
+      expect(await ask(cut, '/settle', { body: v1, key })).toMatchObject({
+        body: { success: false, errorReason: 'unexpected_settle_error', transaction },
+      })
+    } finally {
+      await testClient(stack).setAutomine(true)
+      await testClient(stack).mine({ blocks: 1 })
+    }
+    expect((await ask(impatient, '/settle', { body: v2, key })).body).toMatchObject({
+      success: true,
+      transaction,
+    })
+    expect((await waiting).body).toMatchObject({ success: true, transaction, network: 'localhost' })
+  })
+
+  test('behavior: what was never signed is given up before its seller hears so, and never settled', async () => {
+    const idle = stack.keeper({ facilitator: { budgets, timeoutMs: 1, holdMs: 50 } })
+    await keeper.stop()
+    const payTo = randomHex(20)
+    const [given, other] = [await pay(await oneBuyer(), { payTo }), await pay(await oneBuyer(), { payTo })]
+    const refusal = {
+      body: {
+        ...{ success: false, errorReason: 'unexpected_settle_error', transaction: '' },
+        errorMessage: expect.stringContaining('will not be sent'),
+      },
+    }
+    expect(await ask(idle, '/settle', { body: given.body, key })).toMatchObject(refusal)
+    keeper = stack.keeper({ facilitator: { budgets } })
+    keeper.start()
+    expect((await ask(keeper, '/settle', { body: other.body, key })).body.success).toBe(true)
+    expect(await ask(keeper, '/settle', { body: given.body, key })).toMatchObject(refusal)
+    expect(await stack.balanceOf(payTo)).toBe(10_000n)
   })
 })
 

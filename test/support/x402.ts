@@ -52,6 +52,21 @@ export async function signPayment(
   return { body: { x402Version: 2, paymentPayload, paymentRequirements: requirements }, authorization }
 }
 
+/** The same payment as a seller of version 1 sends it, on the local chain. */
+export function toV1({ body }: X402Payment): Record<string, unknown> {
+  const { paymentPayload, paymentRequirements } = body as Record<string, Record<string, unknown>>
+  const { amount, ...requirements } = paymentRequirements ?? {}
+  const kind = { scheme: 'exact', network: 'localhost' }
+  return {
+    x402Version: 1,
+    paymentPayload: { x402Version: 1, ...kind, payload: paymentPayload?.payload },
+    paymentRequirements: {
+      ...{ ...requirements, ...kind, maxAmountRequired: amount },
+      ...{ resource: 'https://seller.example/weather', description: '', mimeType: 'application/json' },
+    },
+  }
+}
+
 /** Asks a keeper's facilitator. */
 export async function ask(
   { app }: Pick<Keeper, 'app'>,

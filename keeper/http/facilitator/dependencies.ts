@@ -14,6 +14,8 @@ const defaultFacilitatorSettings: FacilitatorSettings = {
   isOpen: false,
   reserveMs: 90_000,
   timeoutMs: 40_000,
+  // A standard client's own limit is 90 s.
+  holdMs: 80_000,
   fee: 0n,
   budgets: { keyed: 5_000_000n, keyless: 1_000_000n },
 }

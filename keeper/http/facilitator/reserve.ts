@@ -23,6 +23,8 @@ export type FacilitatorSettings = {
   reserveMs: number
   /** After how long POST /settle answers settlement_pending. */
   timeoutMs: number
+  /** After how long it answers where nothing was sent, or in version 1, which knows no such answer. */
+  holdMs: number
   /** What a provider owes for a payment, USDC base units. */
   fee: bigint
   /** What gas may cost a UTC day, USDC base units: of one API key, and of all callers without one together. */
@@ -113,15 +115,18 @@ export async function reserve(
     limit: null,
   }
   const accept = () => context.accept(candidate, network.payers, state)
-  let verdict = await accept().catch(async (error: unknown) => {
-    const isShort = error instanceof BaseError && error.code === 'insufficient_balance'
-    if (!isShort || (await releaseReservations(context.sql, context.now(), from)) === 0) throw error
+  // What is remembered of the payer may be of before the release, whoever did that.
+  const release = async () => {
+    const count = await releaseReservations(context.sql, context.now(), from)
     network.payers.forget(from)
+    return count
+  }
+  let verdict = await accept().catch(async (error: unknown) => {
+    if (!(error instanceof BaseError && error.code === 'insufficient_balance')) throw error
+    await release()
     return accept()
   })
-  if (verdict === 'replayed' && (await releaseReservations(context.sql, context.now(), from)) > 0) {
-    verdict = await accept()
-  }
+  if (verdict === 'replayed' && (await release()) > 0) verdict = await accept()
   if (verdict !== 'accepted') return null
   context.gasBudget.add(providerId)
   return id

@@ -54,8 +54,6 @@ export type SettleContext = ReserveContext & {
   checkpoint: Checkpoint
 }
 
-/** A standard client's own limit is 90 s. */
-const holdMs = 80_000
 const maxGroup = 64
 
 export type Settle = (request: FacilitatorRequest, caller: FacilitatorCaller) => Promise<Settled>
@@ -112,7 +110,7 @@ export function createSettle(context: SettleContext): Settle {
       if (progress && progress.state === 'open' && progress.txHash !== null && progress.failedAt === null)
         throw new SettlementPending(progress.txHash)
     }
-    const progress = await watch.wait(paymentId, began + holdMs)
+    const progress = await watch.wait(paymentId, began + settings.holdMs)
     if (progress === undefined) throw new SettlementPending('')
     return progress
   }
