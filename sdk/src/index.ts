@@ -2,6 +2,7 @@ export {
   type Client,
   type ClientOptions,
   createClient,
+  type PaidReceipt,
   type PaidResponse,
   type RequestOptions,
 } from './client/createClient.ts'

@@ -26,7 +26,7 @@ import { eip712Domain, transferWithAuthorizationTypes } from '../protocol/eip300
 import { networks } from '../protocol/networks.ts'
 import { parsePayload } from '../protocol/payload.ts'
 import { splitterAddress } from '../protocol/splitter.ts'
-import { createClient } from './createClient.ts'
+import { createClient, type PaidReceipt } from './createClient.ts'
 import { RequestTimeoutError } from './errors.ts'
 
 describe('request', () => {
@@ -68,6 +68,30 @@ describe('request', () => {
       ])
     },
   )
+
+  test('behavior: onReceipt has each receipt, also of an answer that is an error; what it throws loses no answer', async () => {
+    const { url } = await playProvider((_request, response, attempt) => {
+      response.setHeader('service-receipt', attempt === 2 ? forgedReceipt : receipt)
+      response.statusCode = attempt === 3 ? 404 : 200
+      response.end('{}')
+    })
+    const kept: PaidReceipt[] = []
+    const onReceipt = async (paid: PaidReceipt) => {
+      kept.push(paid)
+      if (kept.length === 1) throw new Error('the disk is full')
+    }
+    const first = await clientOf({ onReceipt }).request(`${url}/weather`)
+    expect(first).toMatchObject({ status: 200, receipt, receiptError: new Error('the disk is full') })
+    const second = await clientOf({ onReceipt }).request(`${url}/weather`)
+    expect(second.receiptError).toBeUndefined()
+    await expect(clientOf({ onReceipt }).request(`${url}/weather`)).rejects.toMatchObject({ status: 404 })
+    const paidFor = { url: `${url}/weather` }
+    expect(kept).toEqual([
+      { ...paidFor, receipt, paymentId: first.paymentId },
+      { ...paidFor, receipt: forgedReceipt, paymentId: undefined },
+      { ...paidFor, receipt, paymentId: first.paymentId },
+    ])
+  })
 
   test('args: two signatures, although the provider asks for one', async () => {
     const { url } = await playProvider(serveReceipt, (challenge) => ({ ...challenge, signatures: 'one' }))

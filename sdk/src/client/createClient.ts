@@ -54,8 +54,24 @@ export type ClientOptions = {
   mockPayments?: boolean
   /** The most bytes of an answer that are read, after decompression. Default 16,777,216 (16 MiB). */
   maxResponseBytes?: number
+  /**
+   * Called with the receipt of each payment, as it came, before the answer is returned: to keep it for an audit
+   * (`openReceiptFile` of `@tollkeeper/sdk/receipts`). What it throws is the answer's `receiptError`, because the answer was
+   * paid for, and isn't lost by it.
+   */
+  onReceipt?: (paid: PaidReceipt) => void | Promise<void>
   /** Instead of the global `fetch`. */
   fetch?: typeof globalThis.fetch
+}
+
+/** What a provider sent for a payment. */
+export type PaidReceipt = {
+  /** JWS compact. */
+  receipt: string
+  /** Undefined where the gateway's keys can't be fetched, or the receipt isn't the gateway's for this payment. */
+  paymentId: string | undefined
+  /** What was paid for. */
+  url: string
 }
 
 /** Options of {@link Client.request} (SPEC 4.6). */
@@ -88,6 +104,8 @@ export type PaidResponse<Data = unknown> = {
   paymentId: string | undefined
   /** What was signed; undefined where nothing had to be paid. */
   payment: SignedPayment | undefined
+  /** What `onReceipt` threw: the receipt may not have been kept. */
+  receiptError?: unknown
 }
 
 /** A client that pays. Each of its methods keeps to one deadline. */
@@ -204,9 +222,12 @@ export function createClient(options: ClientOptions): Client {
     signed: SignedPayment | undefined,
     deadline: Deadline,
   ): Promise<PaidResponse<Data>> {
+    const receipt = answer.headers.get('service-receipt') || undefined
+    const claims = receipt ? await readReceipt(receipt, signed, deadline, gateway) : undefined
+    // Also of what wasn't found, say: it was charged.
+    const kept =
+      receipt && signed ? await keep({ receipt, paymentId: claims?.paymentId, url: answer.url }) : {}
     if (answer.status < 200 || answer.status > 299) throw toError(answer, signed)
-    const receipt = answer.headers.get('service-receipt') ?? undefined
-    const claims = receipt && (await readReceipt(receipt, signed, deadline, gateway))
     return {
       data: answer.body as Data,
       status: answer.status,
@@ -215,6 +236,17 @@ export function createClient(options: ClientOptions): Client {
       paymentTxHash: claims && claims.transactionHash !== zeroHash ? claims.transactionHash : undefined,
       paymentId: claims ? claims.paymentId : undefined,
       payment: signed,
+      ...kept,
+    }
+  }
+
+  async function keep(paid: PaidReceipt): Promise<{ receiptError?: unknown }> {
+    try {
+      await options.onReceipt?.(paid)
+      return {}
+    } catch (receiptError) {
+      log('onReceipt failed')
+      return { receiptError }
     }
   }
 

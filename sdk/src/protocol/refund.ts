@@ -2,7 +2,16 @@ import type { Hex } from 'viem'
 import { bytesToHex } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
 
-/** How many refunds a payment can have. Each has a number, from 1. */
+/**
+ * How many refunds a payment can have. Each has a number, from 1.
+ *
+ * @example
+ * import { maxRefunds, refundNonce } from '@tollkeeper/sdk/protocol'
+ *
+ * // By which a payment's refunds are found on chain.
+ * export const noncesOf = (issuer: string, paymentId: string) =>
+ *   Array.from({ length: maxRefunds }, (_, index) => refundNonce(issuer, paymentId, index + 1))
+ */
 export const maxRefunds = 3
 
 const utf8 = new TextEncoder()

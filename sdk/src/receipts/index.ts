@@ -1,0 +1,1 @@
+export { openReceiptFile, type ReceiptFile } from './receiptFile.ts'

@@ -1,0 +1,75 @@
+import { type FileHandle, open } from 'node:fs/promises'
+
+/** A file of JSON Lines that only grows. One process at a time has it open. */
+export type JsonLinesFile = {
+  /** The last whole line that was in it when it was opened. */
+  lastLine: string | undefined
+  /** Appends lines, each without its line break. They are on the disk once the promise resolves. */
+  append(...lines: string[]): Promise<void>
+  close(): Promise<void>
+}
+
+const lineBreak = 10
+const chunkBytes = 65_536
+
+/** Opens a file, or makes it. What a crash left of a line at its end is cut off. */
+export async function openJsonLinesFile(path: string): Promise<JsonLinesFile> {
+  const file = await open(path, 'a+')
+  const { size: found } = await file.stat()
+  let size = await findLineEnd(file, found)
+  if (size < found) await file.truncate(size)
+  const lastLine = size === 0 ? undefined : await readText(file, await findLineEnd(file, size - 1), size - 1)
+
+  let waiting = ''
+  let coming: Promise<void> | null = null
+  let underWay: Promise<void> = Promise.resolve()
+
+  /** What was appended while the write before it was under way goes to the disk together. */
+  async function write(): Promise<void> {
+    const bytes = Buffer.from(waiting)
+    waiting = ''
+    underWay = coming ?? underWay
+    coming = null
+    try {
+      await file.appendFile(bytes)
+      await file.datasync()
+      size += bytes.length
+    } catch (error) {
+      // Of a full disk, say: the next line must not be the end of half a line.
+      await file.truncate(size).catch(() => {})
+      throw error
+    }
+  }
+
+  return {
+    lastLine,
+    append(...lines) {
+      waiting += lines.map((line) => `${line}\n`).join('')
+      coming ??= underWay.catch(() => {}).then(write)
+      return coming
+    },
+    async close() {
+      await (coming ?? underWay).catch(() => {})
+      await file.close()
+    },
+  }
+}
+
+/** Where the last line break before `end` ends; 0 where there is none. */
+async function findLineEnd(file: FileHandle, end: number): Promise<number> {
+  for (let to = end; to > 0; to -= chunkBytes) {
+    const from = Math.max(to - chunkBytes, 0)
+    const at = (await read(file, from, to)).lastIndexOf(lineBreak)
+    if (at >= 0) return from + at + 1
+  }
+  return 0
+}
+
+async function readText(file: FileHandle, from: number, to: number): Promise<string> {
+  return (await read(file, from, to)).toString('utf8')
+}
+
+async function read(file: FileHandle, from: number, to: number): Promise<Buffer> {
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(to - from), 0, to - from, from)
+  return buffer.subarray(0, bytesRead)
+}

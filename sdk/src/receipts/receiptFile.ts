@@ -1,0 +1,37 @@
+import type { PaidReceipt } from '../client/createClient.ts'
+import { openJsonLinesFile } from './jsonLinesFile.ts'
+
+/** A file that receipts are kept in. */
+export type ReceiptFile = {
+  /** Keeps a receipt; it is on the disk once the promise resolves. Fits `onReceipt` as it is. */
+  keep: (paid: PaidReceipt) => Promise<void>
+  close: () => Promise<void>
+}
+
+/**
+ * Opens a file in which a buyer keeps its receipts, as JSON Lines: `tollkeeper audit --receipts <file>` reads it.
+ *
+ * It only grows, and a line that a crash cut short is dropped when the file is opened again. One process at a time.
+ *
+ * @param path of the file. It is made where there is none.
+ * @example
+ * import { createClient } from '@tollkeeper/sdk'
+ * import { openReceiptFile } from '@tollkeeper/sdk/receipts'
+ *
+ * export async function createAuditableClient() {
+ *   const file = await openReceiptFile('receipts.jsonl')
+ *   return createClient({
+ *     gatewayUrl: 'https://gateway.example',
+ *     walletPrivateKey: process.env.WALLET_PRIVATE_KEY,
+ *     network: 'base',
+ *     onReceipt: file.keep,
+ *   })
+ * }
+ */
+export async function openReceiptFile(path: string): Promise<ReceiptFile> {
+  const file = await openJsonLinesFile(path)
+  return {
+    keep: ({ receipt, paymentId, url }) => file.append(JSON.stringify({ paymentId, url, receipt })),
+    close: () => file.close(),
+  }
+}
