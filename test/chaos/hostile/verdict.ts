@@ -116,7 +116,8 @@ async function readComplaints({ keepers }: Scene): Promise<string[]> {
       const { checks } = (await answer.json()) as Readiness
       return checks.flatMap((check) => (check.ok ? [] : [`${name}: ${check.name}: ${check.detail}`]))
     } catch (error) {
-      return [`${name}: ${error}`]
+      // One that is gone says here what it died of.
+      return [`${name}: ${error}`, ...(service.isRunning ? [] : service.lastLines)]
     }
   })
   return (await Promise.all(complaints)).flat()
