@@ -181,12 +181,16 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     const page = await signIn()
     await page.goto(`${stack.api.url}/dashboard/#/statement`)
     await page.getByRole('cell', { name: 'Your part' }).waitFor()
-    const [download] = await Promise.all([
-      page.waitForEvent('download'),
-      page.getByRole('button', { name: 'Download as CSV' }).click(),
-    ])
-    expect(download.suggestedFilename()).toMatch(/^statement-\d{4}-\d\d\.csv$/)
-    const [head = '', ...lines] = (await readFile(await download.path(), 'utf8')).trim().split('\r\n')
+    const download = async (button: string) => {
+      const [file] = await Promise.all([
+        page.waitForEvent('download'),
+        page.getByRole('button', { name: button }).click(),
+      ])
+      return { name: file.suggestedFilename(), text: await readFile(await file.path(), 'utf8') }
+    }
+    const csv = await download('Download as CSV')
+    expect(csv.name).toMatch(/^statement-\d{4}-\d\d\.csv$/)
+    const [head = '', ...lines] = csv.text.trim().split('\r\n')
     const column = head.split(',').indexOf('net_usdc')
     const net = lines.reduce((sum, line) => sum + parseUsdc(line.split(',')[column] as string), 0n)
     const shown = await page
@@ -196,6 +200,13 @@ describe.skipIf(executable === undefined)('dashboard', () => {
       .nth(1)
       .textContent()
     expect([lines.length, formatUsdc(net)]).toEqual([15, shown])
+    const receipts = await download('Download its receipts')
+    expect(receipts.name).toMatch(/^receipts-\d{4}-\d\d\.jsonl$/)
+    const paid = receipts.text
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line).paymentId)
+    expect(new Set(paid)).toEqual(new Set([...scene.settled, ...scene.waiting, scene.retrying, scene.failed]))
     await page.getByLabel('Month, UTC').selectOption({ index: 1 })
     await page.getByRole('heading', { name: 'Nothing in this month' }).waitFor()
   })

@@ -322,7 +322,9 @@ export function addDeskTests(tools: DeskTools): void {
     await go(page, 'setup/provider', 'Provider')
     await button(page, 'Change').click()
     await page.getByLabel('Name').fill('New name')
+    await page.getByLabel('Contact').fill('ops@weather.example')
     await button(page, 'Save').click()
+    await page.getByText('not confirmed: no mail is sent').waitFor()
     await page.getByRole('banner').getByText('New name').waitFor()
     await button(page, 'Disable everything').click()
     await page.getByRole('dialog').getByRole('button', { name: 'Disable everything' }).click()
@@ -334,7 +336,9 @@ export function addDeskTests(tools: DeskTools): void {
     const items = page.getByRole('listitem')
     await expect.poll(() => items.count()).toBe(7)
     const texts = await items.allTextContents()
-    expect(texts[2]).toMatch(/^Provider changed.*by key_.*NameOld name → {2}became New name$/)
+    expect(texts[2]).toMatch(
+      /^Provider changed.*by key_.*NameOld name → {2}became New nameContact– → {2}became ops@weather.example$/,
+    )
     expect(texts[6]).toMatch(/^Provider registered/)
   })
 

@@ -25,6 +25,7 @@ const bookkeeping = new Set([
 const fieldNames: Record<string, string> = {
   name: 'Name',
   contact: 'Contact',
+  contactConfirmedAt: 'Contact confirmed',
   requiresKey: 'Needs your key',
   disabledAt: 'Disabled since',
   url: 'URL',

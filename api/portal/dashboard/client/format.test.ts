@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import {
+  countOf,
   explorerLink,
   nameBatch,
   nameNetwork,
@@ -95,3 +96,9 @@ test('default: an explorer only where the network has one', () => {
   expect(explorerLink('localhost', '0xab')).toBeUndefined()
   expect(explorerLink('elsewhere', '0xab')).toBeUndefined()
 })
+
+test.each([
+  [1, '1 batch'],
+  [0, '0 batches'],
+  [1_200, '1,200 batches'],
+])('args: %d of something', (count, text) => expect(countOf(count, 'batch', 'batches')).toBe(text))

@@ -20,6 +20,11 @@ export function writeCount(count: number | bigint): string {
   return groupThousands(count.toString())
 }
 
+/** "1 payment", "1,200 payments". */
+export function countOf(count: number, one: string, many = `${one}s`): string {
+  return `${writeCount(count)} ${count === 1 ? one : many}`
+}
+
 function groupThousands(digits: string): string {
   return digits.replace(/\B(?=(\d{3})+$)/g, ',')
 }

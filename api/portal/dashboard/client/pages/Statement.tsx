@@ -1,6 +1,6 @@
 import { parseUsdc } from '#protocol/amount'
 import type { Statement, StatementRow } from '../answers.ts'
-import { nameMonth, nameNetwork, writeCount, writeExactUsdc } from '../format.ts'
+import { countOf, nameMonth, nameNetwork, writeExactUsdc } from '../format.ts'
 import { query } from '../gateway.ts'
 import { Table } from '../parts/bits.tsx'
 import { Empty, View } from '../parts/View.tsx'
@@ -36,6 +36,16 @@ export function StatementPage({
   const csv = useAction(async () => {
     save(await gateway.download(`${path}${query({ month, format: 'csv' })}`), `statement-${month}.csv`)
   })
+  const receipts = useAction(async () => {
+    const next = new Date(`${month}-01T00:00:00Z`)
+    next.setUTCMonth(next.getUTCMonth() + 1)
+    const asked = query({ from: `${month}-01`, to: next.toISOString().slice(0, 10) })
+    save(
+      await gateway.download(`providers/${provider.providerId}/receipts${asked}`),
+      `receipts-${month}.jsonl`,
+    )
+  })
+  const problem = csv.problem ?? receipts.problem
   const months = recentMonths(new Date())
   const filters = (
     <div class="filters">
@@ -57,9 +67,12 @@ export function StatementPage({
       <button type="button" class="quiet" disabled={csv.isBusy} onClick={csv.run}>
         Download as CSV
       </button>
-      {csv.problem !== undefined && (
+      <button type="button" class="quiet" disabled={receipts.isBusy} onClick={receipts.run}>
+        Download its receipts
+      </button>
+      {problem !== undefined && (
         <p class="problem" role="alert">
-          {csv.problem}
+          {problem}
         </p>
       )}
     </div>
@@ -81,31 +94,40 @@ export function StatementPage({
 
 function NetworkStatement({ row }: { row: StatementRow }) {
   const { platform, others } = row.gas
-  const lines: [title: string, decimal: string, note?: string][] = [
-    ['Paid by buyers', row.gross_usdc, `${writeCount(row.payments)} payments`],
+  const lines: (readonly [title: string, decimal: string, note?: string])[] = [
+    ['Paid by buyers', row.gross_usdc, countOf(row.payments, 'payment')],
     ['Platform fees', row.fee_usdc],
     ['Your part', row.net_usdc, 'settled + outstanding + failed'],
-    ['Settled', row.settled_usdc, `${writeCount(row.settledPayments)} payments, as the chain shows now`],
-    ['Of it, in your wallets', row.paid_out_usdc, 'the rest waits in splitters'],
-    ['Outstanding', row.outstanding_usdc, `${writeCount(row.outstandingPayments)} payments`],
-    ['Failed', row.failed_usdc, `${writeCount(row.failedPayments)} payments`],
+    ['Settled', row.settled_usdc, `${countOf(row.settledPayments, 'payment')}, as the chain shows now`],
+    ...(row.paid_out_usdc === row.settled_usdc
+      ? []
+      : [['Of it, in your wallets', row.paid_out_usdc, 'the rest waits in splitters'] as const]),
+    ['Outstanding', row.outstanding_usdc, countOf(row.outstandingPayments, 'payment')],
+    ['Failed', row.failed_usdc, countOf(row.failedPayments, 'payment')],
   ]
   if (row.refunds > 0) {
-    lines.push(['Refunded', row.refunded_usdc, `of ${writeCount(row.refunds)} refunds, what has arrived`])
+    lines.push(['Refunded', row.refunded_usdc, `what has arrived, of ${countOf(row.refunds, 'refund')}`])
     lines.push(['Refunds on their way', row.refunds_outstanding_usdc])
   }
-  const share = (batches: number) => `your share of ${writeCount(batches)} batches`
+  const share = (batches: number) => `your share of ${countOf(batches, 'batch', 'batches')}`
   lines.push(['Gas, paid by the platform', platform.gas_usdc, share(platform.batches)])
   if (others.batches > 0) lines.push(['Gas, paid by others', others.gas_usdc, share(others.batches)])
   return (
     <section class="panel">
       <h2>{nameNetwork(row.network)}</h2>
-      <Table label={`Statement of ${row.network}`} head={[['Item'], ['USDC', true], ['']]}>
+      <Table label={`Statement of ${row.network}`} head={[['Item'], ['USDC', true]]}>
         {lines.map(([title, decimal, note]) => (
           <tr key={title}>
-            <td>{title}</td>
+            <td class="wrap">
+              {title}
+              {note !== undefined && (
+                <>
+                  <br />
+                  <span class="note">{note}</span>
+                </>
+              )}
+            </td>
             <td class="right number">{writeExactUsdc(parseUsdc(decimal))}</td>
-            <td class="note">{note}</td>
           </tr>
         ))}
       </Table>

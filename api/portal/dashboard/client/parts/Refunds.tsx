@@ -123,8 +123,8 @@ function ByWallet(props: RefundDialogProps & { wallet: InjectedWallet; wallets: 
     <Form form={form} action="Sign and refund" cancel={close}>
       <div class="text">
         <p>
-          Your wallet signs a transfer to the payer, <Copyable text={state.payer} />. It rides in the next
-          batch, and the platform pays its gas.
+          Your wallet signs a transfer, which rides in the next batch; the platform pays its gas. It goes to
+          the payer, <Copyable text={state.payer} />
         </p>
       </div>
       <TextField

@@ -36,7 +36,15 @@ export function ProviderPage() {
               <Fact title="Id">
                 <Copyable text={shown.providerId} />
               </Fact>
-              <Fact title="Contact">{shown.contact ?? '–'}</Fact>
+              <Fact title="Contact">
+                {shown.contact ?? '–'}
+                {shown.contact !== null && (
+                  <span class="note">
+                    {' '}
+                    {shown.contactConfirmedAt === null ? 'not confirmed: no mail is sent' : 'confirmed'}
+                  </span>
+                )}
+              </Fact>
               <Fact title="Payments are verified">
                 {shown.requiresKey ? 'for callers with your key only' : 'for anyone'}
               </Fact>

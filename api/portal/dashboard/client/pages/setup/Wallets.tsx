@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks'
 import type { EndpointList, Home, Wallet, WalletList } from '../../answers.ts'
-import { nameNetwork } from '../../format.ts'
+import { countOf, nameNetwork } from '../../format.ts'
 import { Copyable, Table, Time } from '../../parts/bits.tsx'
 import { Confirm, Dialog } from '../../parts/Dialog.tsx'
 import { Form, TextField } from '../../parts/Form.tsx'
@@ -151,9 +151,7 @@ function ReplaceDialog({ wallet, path, close, done }: DialogProps & { wallet: Wa
     const { endpoints } = await gateway.patch<{ endpoints: string[] }>(`${path}/wallets/${wallet.walletId}`, {
       address: address.trim(),
     })
-    done(
-      `The wallet is replaced, in ${endpoints.length === 1 ? '1 endpoint' : `${endpoints.length} endpoints`}.`,
-    )
+    done(`The wallet is replaced, in ${countOf(endpoints.length, 'endpoint')}.`)
   })
   return (
     <Dialog title="Replace a wallet" close={close}>

@@ -1,9 +1,11 @@
 import type { Deliveries, Delivery, Webhook } from '../../answers.ts'
+import { countOf } from '../../format.ts'
 import { query, readPages } from '../../gateway.ts'
 import { Copyable, Fact, PaymentLink, ShowMore, Time } from '../../parts/bits.tsx'
 import { SetupView, useNotice } from '../../parts/Setup.tsx'
 import { useSession } from '../../session.ts'
 import { useAction } from '../../useAction.ts'
+import { useNow } from '../../useNow.ts'
 import { usePolledPages } from '../../usePolledPages.ts'
 
 const pageSize = 20
@@ -82,6 +84,7 @@ const tones: Record<Delivery['status'], string> = { pending: 'busy', delivered: 
 function DeliveryItem({ delivery, redeliver }: { delivery: Delivery; redeliver: () => Promise<void> }) {
   const { event, status, paymentId, createdAt, nextAttemptAt, attempts } = delivery
   const { run, isBusy, problem } = useAction(redeliver)
+  const now = useNow()
   return (
     <li>
       <div class="line">
@@ -102,12 +105,12 @@ function DeliveryItem({ delivery, redeliver }: { delivery: Delivery; redeliver: 
       )}
       {status === 'pending' && nextAttemptAt !== null && (
         <p class="note">
-          Next attempt <Time at={nextAttemptAt} distance />
+          Next attempt {Date.parse(nextAttemptAt) <= now ? 'at once' : <Time at={nextAttemptAt} distance />}
         </p>
       )}
       {attempts.length > 0 && (
         <details>
-          <summary>{attempts.length === 1 ? '1 attempt' : `${attempts.length} attempts`}</summary>
+          <summary>{countOf(attempts.length, 'attempt')}</summary>
           <ol class="attempts">
             {attempts.map(({ attempt, startedAt, endedAt, httpStatus, failure, detail, response }) => (
               <li key={attempt}>
