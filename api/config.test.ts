@@ -54,6 +54,14 @@ test('args: who may register', () => {
   expect(() => registration({ REGISTRATION: 'token', REGISTRATION_TOKEN: 'short' })).not.toThrow('"short"')
 })
 
+test('args: SMTP_URL, which needs MAIL_FROM', () => {
+  const url = 'smtps://ops:hunter2@mail.example'
+  const { gateway } = readApiConfig({ ...good, SMTP_URL: url, MAIL_FROM: 'tolls@gateway.example' })
+  expect(gateway.mail).toEqual({ url, from: 'tolls@gateway.example' })
+  expect(readApiConfig({ ...good, MAIL_FROM: 'tolls@gateway.example' }).gateway.mail).toBeNull()
+  expect(() => readApiConfig({ ...good, SMTP_URL: url })).toThrow('MAIL_FROM: expected a mail address')
+})
+
 describe('error', () => {
   test.each([
     ['DATABASE_URL', undefined],
@@ -75,6 +83,8 @@ describe('error', () => {
     ['FEE_SCHEDULE', 'free'],
     ['PAYER_UNSETTLED_CAP_USDC', '1.0000001'],
     ['BALANCE_CHECK', 'maybe'],
+    ['SMTP_URL', 'https://ops:hunter2@mail.example'],
+    ['MAIL_FROM', 'ops@mail.example\r\nBcc: a@b.example'],
   ])('error: %s=%s is named, and no secret is repeated', (name, value) => {
     let message = ''
     try {

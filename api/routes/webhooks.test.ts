@@ -7,6 +7,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { recordFailure } from '#ledger/failures'
 import { createLogger } from '#process/log'
 import { call, openShop, pay, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { until } from '../../test/support/until.ts'
+import { startBackgroundWork } from '../backgroundWork.ts'
 import { createAddressGuard } from '../http/addressGuard.ts'
 import type { App } from '../http/app.ts'
 import { createMailer, type Mailer } from '../portal/mail/mailer.ts'
@@ -297,6 +299,27 @@ describe('by mail', () => {
     expect(next?.text).toContain(later)
     offset += 120 * minute
     expect(await tell()).toEqual([])
+  })
+
+  test('default: an api process with SMTP_URL sends what is due', async () => {
+    const told = await confirmed('process@shop.example')
+    const failed = await fail(told)
+    await gateway.database`update confirmed_contact set next_attempt_at = now() where provider_id = ${told.providerId}`
+    const { port } = server.server.address() as AddressInfo
+    const mail = { url: `smtp://127.0.0.1:${port}`, from: 'tolls@gateway.example' }
+    const { database: sql, served, settings } = gateway
+    const work = startBackgroundWork({ sql, networks: [served], settings: { ...settings, mail }, log })
+    try {
+      await until('it came', () => received.some(({ text }) => text.includes(failed)))
+      expect(received.at(-1)?.to).toEqual(['process@shop.example'])
+      await until('it is counted', async () =>
+        (await work.shared.metrics.registry.metrics()).includes(
+          'tollkeeper_api_mails_total{outcome="sent"} 1',
+        ),
+      )
+    } finally {
+      await work.close()
+    }
   })
 
   test('behavior: another contact is told nothing until it is confirmed, and the old one nothing more', async () => {
