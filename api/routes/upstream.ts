@@ -29,7 +29,7 @@ const newUpstream = z
   })
   .openapi('NewUpstream')
 
-const upstream = z
+export const upstream = z
   .object({
     url: z.string(),
     secretSince: isoTime,
@@ -39,7 +39,7 @@ const upstream = z
   })
   .openapi('Upstream')
 
-const upstreamWithSecret = upstream
+export const upstreamWithSecret = upstream
   .extend({
     secret: z.string().optional().openapi({
       description: 'Where it is new: shown this once. What requests carry in `Service-Upstream-Secret`',

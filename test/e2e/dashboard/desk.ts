@@ -316,6 +316,41 @@ export function addDeskTests(tools: DeskTools): void {
     await page.getByRole('heading', { name: 'No webhook yet' }).waitFor()
   })
 
+  test('behavior: a server is registered to sell without code, and its secret is shown this once', async () => {
+    const { apiKey } = await register('No code')
+    const page = await signIn(desktop, apiKey)
+    await go(page, 'setup/upstream', 'Without code')
+    expectErrors(/status of (404|422)/)
+    await button(page, 'Register your server').click()
+    await page.getByLabel('URL').fill('https://1.1.1.1/v2?key=1')
+    await button(page, 'Save').click()
+    await page.getByText('expected a URL without query and fragment').waitFor()
+    await page.getByLabel('URL').fill('https://1.1.1.1/v2')
+    await button(page, 'Save').click()
+    const shown = page.getByRole('dialog', { name: 'Your server’s secret' })
+    await shown.getByText(/^upsec_/).waitFor()
+    await button(page, 'I have stored it').click()
+    await page.getByText('https://1.1.1.1/v2', { exact: true }).waitFor()
+    expect(await seriousViolations(page)).toEqual([])
+
+    await go(page, 'setup/endpoints', 'Endpoints')
+    await button(page, 'Add an endpoint').click()
+    await page.getByLabel('URL').fill('/forecast')
+    await page.getByLabel(/^Price/).fill('0.01')
+    await button(page, 'Add the endpoint').click()
+    await page
+      .getByText(/\/p\/prov_[0-9a-f]{32}\/forecast$/)
+      .first()
+      .waitFor()
+    await go(page, 'start', 'First steps')
+    await page.getByText('Nothing to install').waitFor()
+
+    await go(page, 'setup/upstream', 'Without code')
+    await button(page, 'Remove it').click()
+    await page.getByRole('dialog').getByRole('button', { name: 'Remove it' }).click()
+    await page.getByText('No server yet').waitFor()
+  })
+
   test('behavior: the history says who changed what, and the provider itself can be changed and disabled', async () => {
     const { apiKey } = await register('Old name', ['/one'])
     const page = await signIn(desktop, apiKey)
@@ -360,10 +395,13 @@ export function addDeskTests(tools: DeskTools): void {
       description: markup,
     })
     const page = await signIn(smallPhone, apiKey)
+    // No server is registered.
+    expectErrors(/status of 404/)
     for (const [route, title] of [
       ['endpoints', 'Endpoints'],
       ['wallets', 'Wallets'],
       ['keys', 'API keys'],
+      ['upstream', 'Without code'],
       ['webhooks', 'Webhooks'],
       [`webhooks/${webhookId}`, 'Webhook'],
       ['provider', 'Provider'],
@@ -371,7 +409,8 @@ export function addDeskTests(tools: DeskTools): void {
     ] as const) {
       await go(page, `setup/${route}`, title)
       await page.getByText('Live', { exact: true }).waitFor()
-      if (route !== 'wallets') await page.getByText(markup).filter({ visible: true }).first().waitFor()
+      if (!['wallets', 'upstream'].includes(route))
+        await page.getByText(markup).filter({ visible: true }).first().waitFor()
       expect([route, await page.evaluate(() => document.documentElement.scrollWidth)]).toEqual([route, 360])
       for (const colorScheme of ['light', 'dark'] as const) {
         await page.emulateMedia({ colorScheme })

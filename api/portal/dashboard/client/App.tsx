@@ -17,6 +17,7 @@ import { EndpointsPage } from './pages/setup/Endpoints.tsx'
 import { HistoryPage } from './pages/setup/History.tsx'
 import { KeysPage } from './pages/setup/Keys.tsx'
 import { ProviderPage } from './pages/setup/Provider.tsx'
+import { UpstreamPage } from './pages/setup/Upstream.tsx'
 import { WalletsPage } from './pages/setup/Wallets.tsx'
 import { WebhookPage } from './pages/setup/Webhook.tsx'
 import { WebhooksPage } from './pages/setup/Webhooks.tsx'
@@ -218,6 +219,8 @@ function Setup({ page = 'endpoints', id }: { page: string | undefined; id: strin
       return <WalletsPage />
     case 'keys':
       return <KeysPage />
+    case 'upstream':
+      return <UpstreamPage />
     case 'webhooks':
       return id ? <WebhookPage webhookId={id} /> : <WebhooksPage />
     case 'provider':

@@ -17,6 +17,7 @@ import type { revenue } from '../../../routes/revenue.ts'
 import type { settlementBatches } from '../../../routes/settlementBatches.ts'
 import type { statement } from '../../../routes/statement.ts'
 import type { timeline } from '../../../routes/timeline.ts'
+import type { upstream, upstreamWithSecret } from '../../../routes/upstream.ts'
 import type { usage } from '../../../routes/usage.ts'
 import type { wallet } from '../../../routes/wallets.ts'
 import type { delivery, webhook, webhookWithSecret } from '../../../routes/webhooks.ts'
@@ -41,6 +42,8 @@ export type Operation = z.infer<typeof operation>
 export type OperatedNetwork = Operation['networks'][number]
 export type FiringAlert = Operation['alerts'][number]
 export type OperatorProviders = z.infer<typeof operatorProviders>
+export type Upstream = z.infer<typeof upstream>
+export type UpstreamWithSecret = z.infer<typeof upstreamWithSecret>
 export type Home = z.infer<typeof home>
 export type Payment = z.infer<typeof payment>
 export type Receipt = z.infer<typeof receipt>

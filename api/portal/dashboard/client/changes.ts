@@ -36,6 +36,8 @@ const fieldNames: Record<string, string> = {
   mimeType: 'Content type',
   address: 'Address',
   retiredAt: 'Retired',
+  upstream: 'Your server',
+  upstreamSecretSince: 'Its secret since',
   label: 'Label',
   revokedAt: 'Revoked',
 }

@@ -45,6 +45,7 @@ const advice: Record<string, string> = {
   wallet_in_use: 'Replace it instead: its endpoints go over to the new one.',
   wallet_retired: 'Choose another one.',
   webhook_limit_reached: 'Delete one that you no longer need.',
+  upstream_url_refused: 'It must be https, and public.',
   webhook_url_refused: 'It must be https, and public.',
 }
 
@@ -53,6 +54,7 @@ const fieldOfCode: Record<string, string> = {
   endpoint_exists: 'url',
   payee_refused: 'address',
   price_below_minimum: 'pricing.usdcPerUnit',
+  upstream_url_refused: 'url',
   wallet_exists: 'address',
   webhook_url_refused: 'url',
 }

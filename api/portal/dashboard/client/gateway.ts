@@ -16,6 +16,7 @@ export class GatewayError extends Error {
 
 export type Gateway = {
   get: <T>(path: string, signal?: AbortSignal) => Promise<T>
+  put: <T>(path: string, body: object) => Promise<T>
   post: <T>(path: string, body?: object, headers?: Record<string, string>) => Promise<T>
   /** @param version the one that was seen, for what has versions */
   patch: <T>(path: string, body: object, version?: number) => Promise<T>
@@ -59,6 +60,7 @@ export function createGateway(key?: string): Gateway {
   }
   return {
     get: (path, signal) => ask('GET', path, { signal }),
+    put: (path, body) => ask('PUT', path, { body }),
     post: (path, body, headers) => ask('POST', path, { body, headers }),
     patch: (path, body, version) =>
       ask('PATCH', path, { body, headers: version === undefined ? {} : { 'if-match': `"${version}"` } }),

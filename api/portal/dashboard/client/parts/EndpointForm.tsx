@@ -51,7 +51,7 @@ export function EndpointForm(props: {
         field={form.field('url')}
         inputMode="url"
         placeholder="https://api.example/forecast"
-        note="As buyers call it. Its path may hold :name for one segment, and end in * for all that follows."
+        note="As buyers call it; a path alone, such as /forecast, is sold without code. It may hold :name for one segment, and end in *."
       />
       <div class="pair">
         <SelectField

@@ -8,6 +8,7 @@ const pages = [
   ['endpoints', 'Endpoints'],
   ['wallets', 'Wallets'],
   ['keys', 'API keys'],
+  ['upstream', 'Without code'],
   ['webhooks', 'Webhooks'],
   ['provider', 'Provider'],
   ['history', 'History'],

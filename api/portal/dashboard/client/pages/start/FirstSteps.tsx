@@ -136,11 +136,19 @@ function WalletForm({ home, save }: { home: Home; save: (body: object) => Promis
 function Middleware(props: { home: Home; providerId: string; endpoint: Endpoint }) {
   const { home, providerId, endpoint } = props
   const [framework, setFramework] = useState<Framework>('hono')
+  if (endpoint.url.startsWith(`${home.gatewayUrl}/p/${providerId}/`)) {
+    return (
+      <p>
+        Nothing to install: the gateway passes it on to <a href={href('setup', 'upstream')}>your server</a>.
+      </p>
+    )
+  }
   const code = writeSnippet(framework, { gatewayUrl: home.gatewayUrl, providerId, endpoint })
   return (
     <>
       <p>
-        With your API key in <code>TOLLKEEPER_API_KEY</code>, this sells it:
+        With your API key in <code>TOLLKEEPER_API_KEY</code>, this sells it. Or{' '}
+        <a href={href('setup', 'upstream')}>sell without code</a>, through the gateway.
       </p>
       <div class="snippet">
         <div class="line">
