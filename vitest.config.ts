@@ -6,6 +6,8 @@ process.env.NODE_COMPILE_CACHE ??= fileURLToPath(new URL('node_modules/.cache/co
 
 const shared = {
   pool: 'forks',
+  // Starting a worker and importing anew what all share takes longer than most files' tests.
+  isolate: false,
   // A stack is eight processes, but most of them wait: three test files keep two cores busy.
   maxWorkers: 3,
   // Limits on waiting catch a hang; they say nothing of speed.
@@ -36,8 +38,6 @@ export default defineConfig({
             '{contracts,sdk,process,chain,ledger,api,keeper,indexer,cli,scripts,examples,test/{house,support,vectors}}/**/*.test.ts',
           ],
           exclude: ['**/node_modules/**', 'sdk/dist/**'],
-          // Most take less time than starting a worker and importing anew what they share.
-          isolate: false,
         },
       },
     ],

@@ -131,7 +131,7 @@ export async function startKeeperStack(
 
   const settings: KeeperSettings = {
     triggers: defaultTriggers,
-    pollMs: 50,
+    pollMs: 100,
     leaseMs: 3_000,
     maxIndexLagBlocks: 20n,
     rebroadcastAfterMs: 2_000,
