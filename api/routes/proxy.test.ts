@@ -19,6 +19,7 @@ import { decodeReceipt } from '#protocol/receipt'
 import { createClient } from '#sdk/client/createClient'
 import { signPayment } from '#sdk/client/payment'
 import { call, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { startTlsProxy, trustAuthority } from '../../test/support/tlsProxy.ts'
 import { createAddressGuard } from '../http/addressGuard.ts'
 import type { App } from '../http/app.ts'
 import type { GatewaySettings } from '../settings.ts'
@@ -369,6 +370,21 @@ describe('answers', () => {
 })
 
 describe('streams', () => {
+  test('behavior: over TLS, on a connection that is used again', async () => {
+    await trustAuthority()
+    const proxy = await startTlsProxy(upstreamUrl)
+    await own('PUT', '/upstream', { url: proxy.url })
+    restart()
+    for (const method of ['GET', 'GET', 'POST']) {
+      const response = await buy('/forecast', { method, ...(method === 'POST' && { body: 'a' }) })
+      expect([await response.text(), await statusOf(response)]).toEqual(['served', paid])
+    }
+    // Of the two that are safe; a third one has its own.
+    expect(proxy.connections()).toBe(2)
+    await own('PUT', '/upstream', { url: `${upstreamUrl}/v2` })
+    await proxy.close()
+  })
+
   test('behavior: an answer comes as it is written, and no faster than it is read', async () => {
     let written = 0
     const chunk = Buffer.alloc(65_536, 'x')
@@ -673,6 +689,21 @@ describe('registration', () => {
     })
     // It is kept when the server moves.
     expect((await own('PUT', '/upstream', { url: `${upstreamUrl}/v2` })).body).not.toHaveProperty('secret')
+  })
+
+  test('behavior: a gateway under a prefix, which a proxy in front of it strips', async () => {
+    const issuer = `${url}/gateway`
+    restart({}, { issuer })
+    const { body } = await sell('/prefixed')
+    const expected = `${issuer}/p/${provider.providerId}/prefixed`
+    const challenge = parseChallenge(await (await fetch(at('/prefixed'))).json())
+    expect([body.url, challenge.endpointId, challenge.accepts[0].resource]).toEqual([
+      expected,
+      body.endpointId,
+      expected,
+    ])
+    handler = (_, response) => response.writeHead(302, { location: '/v2/there' }).end()
+    expect((await buy('/prefixed')).headers.get('location')).toBe(`${issuer}/p/${provider.providerId}/there`)
   })
 
   test('behavior: after a rotation both secrets are sent for a day; who it was is in the history, the secret is not', async () => {

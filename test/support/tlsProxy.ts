@@ -18,7 +18,7 @@ export async function trustAuthority(): Promise<void> {
   setDefaultCACertificates([...getCACertificates('default'), await readFile(authorityFile, 'utf8')])
 }
 
-export type TlsProxy = { url: string; close: () => Promise<void> }
+export type TlsProxy = { url: string; connections: () => number; close: () => Promise<void> }
 
 /**
  * A proxy that takes TLS off, as nginx does with `proxy_pass` alone: the server behind it sees `http:`, its own address
@@ -42,10 +42,13 @@ export async function startTlsProxy(target: string): Promise<TlsProxy> {
     inner.on('error', () => outgoing.destroy())
     pipeline(incoming, inner, () => {})
   })
+  let connections = 0
+  server.on('secureConnection', () => connections++)
   server.listen(0, loopback)
   await once(server, 'listening')
   return {
     url: `https://localhost:${(server.address() as AddressInfo).port}`,
+    connections: () => connections,
     async close() {
       server.closeAllConnections()
       server.close()
