@@ -192,6 +192,7 @@ function upload(watch: Watch, maxBytes: number) {
         watch.moved('buyer')
       }
     } catch {
+      // Only the buyer's connection fails here.
       return watch.end(gone())
     }
     watch.moved('upstream')

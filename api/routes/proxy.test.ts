@@ -295,22 +295,41 @@ describe('no service, no charge', () => {
     secret = (await own<{ secret: string }>('PUT', '/upstream', { url: `${upstreamUrl}/v2` })).body.secret
   })
 
-  test('behavior: a name that resolves to a private address only when it is called', async () => {
+  test('behavior: a private address is refused when it is called, whatever it was at registration', async () => {
+    let isReached = false
+    handler = (_, response) => {
+      isReached = true
+      response.end()
+    }
+    await trustAuthority()
+    const proxy = await startTlsProxy(upstreamUrl)
     let address = '93.184.216.34'
     const guard = createAddressGuard({ allowPrivate: false, resolve: async () => [{ address, family: 4 }] })
-    const guarded = { settings: { ...gateway.settings, issuer: url }, upstreamGuard: guard }
-    app = gateway.withOptions(guarded)
-    expect((await own('PUT', '/upstream', { url: upstreamUrl })).body).toMatchObject({
-      code: 'upstream_url_refused',
-    })
-    expect((await own('PUT', '/upstream', { url: 'https://127.0.0.1' })).body).toMatchObject({
-      code: 'upstream_url_refused',
-    })
-    expect((await own('PUT', '/upstream', { url: 'https://rebinding.example' })).status).toBe(200)
-    const headers = await payFor('/forecast')
+    const guardCalls = () => {
+      app = gateway.withOptions({ settings: { ...gateway.settings, issuer: url }, upstreamGuard: guard })
+    }
+    const expectRefused = async () => {
+      const response = await buy('/forecast')
+      expect(await response.json()).toMatchObject({
+        code: 'upstream_failed',
+        detail: expect.stringMatching(/AddressRefused/),
+      })
+      expect([await statusOf(response), isReached, proxy.connections()]).toEqual([voided, false, 0])
+    }
+    // A literal one, from before the operator forbade it.
+    guardCalls()
+    await expectRefused()
+    // A name: public at registration, and then what it is to everybody on this machine.
+    expect((await own('PUT', '/upstream', { url: proxy.url })).status).toBe(200)
     address = '127.0.0.1'
-    const response = await fetch(at('/forecast'), { headers })
-    expect([response.status, await statusOf(response)]).toEqual([502, voided])
+    guardCalls()
+    await expectRefused()
+    for (const refused of [proxy.url, upstreamUrl, 'https://127.0.0.1', 'https://[::1]']) {
+      expect((await own('PUT', '/upstream', { url: refused })).body).toMatchObject({
+        code: 'upstream_url_refused',
+      })
+    }
+    await proxy.close()
     restart()
     await own('PUT', '/upstream', { url: `${upstreamUrl}/v2` })
   })

@@ -9,10 +9,14 @@ import { authorityFile, startTlsProxy } from '../support/tlsProxy.ts'
 import { until } from '../support/until.ts'
 
 const readme = await readFile(`${root}/README.md`, 'utf8')
+const withoutCode = await readFile(`${root}/docs/without-code.md`, 'utf8')
 // The chain plays Base, so that the README's lines run as they stand but for the addresses of the two servers.
 let stack: TestStack
 beforeAll(async () => {
-  stack = await startTestStack({ chain: { network: 'base' }, env: { keeper: { TRIGGER_TIME_SECONDS: '1' } } })
+  stack = await startTestStack({
+    chain: { network: 'base' },
+    env: { keeper: { TRIGGER_TIME_SECONDS: '1' }, api: { UPSTREAM_ALLOW_PRIVATE: 'true' } },
+  })
 })
 afterAll(() => stack?.close())
 
@@ -30,23 +34,13 @@ function runSnippet(code: string, env: Record<string, string | undefined>): Runn
   )
 }
 
-test("behavior: the README's provider sells to the README's buyer, behind a proxy that takes TLS off", async () => {
-  const providerPort = await reservePort()
-  const providerUrl = `http://${loopback}:${providerPort}`
-  const proxy = await startTlsProxy(providerUrl)
-  onTestFinished(() => proxy.close())
-  const here = (code: string) =>
-    code
-      .replaceAll('https://gateway.example', stack.api.url)
-      .replaceAll('https://api.example', proxy.url)
-      .replace(/\bport: \d+/, `port: ${providerPort}`)
-
-  // The registration, by the commands that the README shows.
+/** Registers a provider by the commands that a text shows, and gives what they answer. */
+async function register(text: string, count: number, here: (code: string) => string) {
   const address = privateKeyToAddress(generatePrivateKey())
-  const shown = [...readme.matchAll(/^npx (tollkeeper provider .*)$/gm)].map(([, command]) =>
-    here(command as string),
+  const shown = [...text.matchAll(/^npx (tollkeeper provider .*)$/gm)].map(([, command = '']) =>
+    here(command),
   )
-  expect(shown).toHaveLength(3)
+  expect(shown).toHaveLength(count)
   const registered: Record<string, string> = {}
   for (const command of shown) {
     const words = (command.match(/"[^"]*"|\S+/g) ?? [])
@@ -60,7 +54,21 @@ test("behavior: the README's provider sells to the README's buyer, behind a prox
     expect(await running.exited, running.output()).toBe(0)
     Object.assign(registered, JSON.parse(running.stdout()))
   }
+  return registered
+}
 
+test("behavior: the README's provider sells to the README's buyer, behind a proxy that takes TLS off", async () => {
+  const providerPort = await reservePort()
+  const providerUrl = `http://${loopback}:${providerPort}`
+  const proxy = await startTlsProxy(providerUrl)
+  onTestFinished(() => proxy.close())
+  const here = (code: string) =>
+    code
+      .replaceAll('https://gateway.example', stack.api.url)
+      .replaceAll('https://api.example', proxy.url)
+      .replace(/\bport: \d+/, `port: ${providerPort}`)
+
+  const registered = await register(readme, 3, here)
   const provider = runSnippet(here(snippet('provider')), {
     PROVIDER_ID: registered.providerId,
     PROVIDER_API_KEY: registered.apiKey,
@@ -85,6 +93,42 @@ test("behavior: the README's provider sells to the README's buyer, behind a prox
   } finally {
     process.kill(-(provider.child.pid as number), 'SIGTERM')
     await untilGone(provider)
+  }
+})
+
+test('behavior: what is sold without code reaches the README’s buyer, and the check of docs/without-code.md lets it pass', async () => {
+  // The provider's own server, whose only code is the page's check.
+  const port = await reservePort()
+  const upstreamUrl = `http://${loopback}:${port}`
+  const here = (code: string) => code.replaceAll('https://origin.example', upstreamUrl)
+  const { providerId, secret, url = '' } = await register(withoutCode, 4, here)
+  expect(url).toBe(`${stack.api.url}/p/${providerId}/forecast`)
+  const [, check = ''] = /```ts run\n(.*?)```/s.exec(withoutCode) ?? []
+  const program = `
+    import { createServer } from 'node:http'
+    ${check}
+    createServer((request, response) => {
+      const isOurs = isOurGateway(request.headers['service-upstream-secret'] as string, process.env.SECRET ?? '')
+      response.statusCode = isOurs ? 200 : 403
+      response.setHeader('Content-Type', 'application/json').end(JSON.stringify({ celsius: isOurs ? 19 : 0, at: request.url }))
+    }).listen(${port}, '${loopback}')`
+  const server = runSnippet(program, { SECRET: secret })
+  try {
+    const direct = async () => (await fetch(upstreamUrl).catch(() => undefined))?.status
+    await until('the server answers', async () => (await direct()) !== undefined)
+    expect(await direct()).toBe(403)
+    const key = generatePrivateKey()
+    await stack.chain.mintUsdc([privateKeyToAddress(key)], parseUsdc('1'))
+    const buyer = snippet('buyer').replaceAll('https://gateway.example', stack.api.url)
+    const running = runSnippet(buyer.replaceAll('https://api.example/forecast', url), {
+      WALLET_PRIVATE_KEY: key,
+    })
+    expect(await running.exited, `${running.output()}\n${server.output()}`).toBe(0)
+    expect(running.stdout()).toContain("{ celsius: 19, at: '/v2/forecast' }")
+    expect(running.stdout()).toMatch(/^0x[0-9a-f]{64}$/m)
+  } finally {
+    process.kill(-(server.child.pid as number), 'SIGTERM')
+    await untilGone(server)
   }
 })
 

@@ -7,7 +7,7 @@ import { splitterFactory } from '#protocol/deployments'
 import { decodeReceipt } from '#protocol/receipt'
 import { splitterOf } from '#protocol/splitter'
 import { createClient } from '#sdk/client/createClient'
-import { openShop, type Shop } from '../support/shop.ts'
+import { openProxiedShop, openShop, type Shop } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 import { trustAuthority } from '../support/tlsProxy.ts'
 import { until } from '../support/until.ts'
@@ -20,18 +20,20 @@ let stack: TestStack
 let honoShop: Shop
 let expressShop: Shop
 let v1Shop: Shop
+let proxiedShop: Shop
 beforeAll(async () => {
   stack = await startTestStack({
     chain: { network: 'base-sepolia' },
-    env: { keeper: { TRIGGER_TIME_SECONDS: '1' } },
+    env: { keeper: { TRIGGER_TIME_SECONDS: '1' }, api: { UPSTREAM_ALLOW_PRIVATE: 'true' } },
   })
   honoShop = await openShop(stack, { usdcPerUnit: '0.05' })
   expressShop = await openShop(stack, { usdcPerUnit: '0.05', framework: 'express', tls: true })
+  proxiedShop = await openProxiedShop(stack, '0.05')
   await trustAuthority()
   v1Shop = await openShop(stack, { usdcPerUnit: '0.05', gate: { body: 'x402-v1', signatures: 'one' } })
 })
 afterAll(async () => {
-  for (const shop of [honoShop, expressShop, v1Shop]) await shop?.close()
+  for (const shop of [honoShop, expressShop, v1Shop, proxiedShop]) await shop?.close()
   await stack?.close()
 })
 
@@ -88,6 +90,7 @@ async function expectSale(buy: X402Buyer, shop: Shop, network: string): Promise<
 describe.each(Object.entries(x402Buyers))('%s', (_, buy) => {
   test('default: pays an API behind Hono', () => expectSale(buy, honoShop, 'eip155:84532'))
   test('args: Express, behind a proxy that takes TLS off', () => expectSale(buy, expressShop, 'eip155:84532'))
+  test('args: a provider without code', () => expectSale(buy, proxiedShop, 'eip155:84532'))
   test('args: a provider that serves v1 as well', () => expectSale(buy, v1Shop, 'eip155:84532'))
 
   test('error: a wallet without money is told so, and nothing is served', async () => {
@@ -142,9 +145,10 @@ describe('our SDK', () => {
     [undefined, 'v1', 1],
     [undefined, 'hono', 2],
     [undefined, 'express', 2],
+    ['one', 'proxied', 1],
     ['two', 'v1', 2],
   ] as const)('args: signatures %s at the %s shop makes %i', async (signatures, which, count) => {
-    const shop = { v1: v1Shop, hono: honoShop, express: expressShop }[which]
+    const shop = { v1: v1Shop, hono: honoShop, express: expressShop, proxied: proxiedShop }[which]
     const { client, signed } = clientOf(await newAccount(), signatures)
     const { paymentId, payment, receipt } = await client.request(shop.url)
     expect([signed(), payment?.payloads.length]).toEqual([count, count])

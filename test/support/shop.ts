@@ -1,5 +1,6 @@
 import { once } from 'node:events'
-import type { Server } from 'node:http'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { serve } from '@hono/node-server'
 import express from 'express'
 import { type Context, Hono } from 'hono'
@@ -27,6 +28,39 @@ export type Shop = RegisteredProvider & {
   /** How often the handler behind the middleware ran. */
   served: () => number
   close: () => Promise<void>
+}
+
+/** One without code: the gateway sells what its own server answers. The stack's api must allow private upstreams. */
+export async function openProxiedShop(stack: Stack, usdcPerUnit: string): Promise<Shop> {
+  const address = privateKeyToAddress(generatePrivateKey())
+  const provider = await registerProvider({
+    ...{ gatewayUrl: stack.api.url, name: 'Test API', network: stack.chain.network, address },
+    endpoints: [{ url: '/data', usdcPerUnit }],
+  })
+  let served = 0
+  const server = createServer(({ headers }, response) => {
+    served++
+    const body = JSON.stringify({ verified: true, paymentId: headers['service-payment-id'] })
+    response.setHeader('Content-Type', 'application/json').end(body)
+  })
+  server.listen(0, loopback)
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const at = new URL(`/providers/${provider.providerId}/upstream`, stack.api.url)
+  const answer = await fetch(at, {
+    method: 'PUT',
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${provider.apiKey}` },
+    body: JSON.stringify({ url: `http://${loopback}:${port}` }),
+  })
+  if (answer.status !== 200) throw new Error(`no upstream: ${await answer.text()}`)
+  return {
+    ...{ ...provider, address, url: `${stack.api.url}/p/${provider.providerId}/data`, served: () => served },
+    close: async () => {
+      server.closeAllConnections()
+      server.close()
+      await once(server, 'close')
+    },
+  }
 }
 
 type Handler = (c: Context<{ Variables: PaymentVariables }>) => Response | Promise<Response>
