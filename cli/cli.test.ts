@@ -1,5 +1,7 @@
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { appendFile, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { serve } from '@hono/node-server'
@@ -14,7 +16,16 @@ import { verifyReceipt } from '#sdk/audit/verifyReceipt'
 import { devAccount, devPrivateKey } from '../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { runCli } from '../test/support/cli.ts'
-import { startGateway, type TestGateway } from '../test/support/gateway.ts'
+import {
+  pay as buy,
+  call,
+  gatewayIssuer,
+  openShop,
+  type Shop,
+  settleDirectly,
+  startGateway,
+  type TestGateway,
+} from '../test/support/gateway.ts'
 import { withoutIndex } from '../test/support/indexTables.ts'
 import {
   createPayment,
@@ -23,6 +34,7 @@ import {
   type TestIssuer,
   type TestPayment,
 } from '../test/support/paidReceipts.ts'
+import { seedPayment } from '../test/support/seedPayments.ts'
 
 const provider = '0x1000000000000000000000000000000000000001'
 const platform = '0x2000000000000000000000000000000000000001'
@@ -252,6 +264,122 @@ describe('tollkeeper provider', () => {
     expect(gone.stderr).toMatch(/can't be reached; is it running\? \(gateway_unreachable\)/)
     const other = await run([...wallet, '--gateway', chain.url])
     expect([other.status, other.stderr]).toEqual([2, expect.stringMatching(/\(not_a_gateway\)/)])
+  })
+})
+
+describe('tollkeeper receipts', () => {
+  const env = ({ key, providerId }: Shop) => ({ TOLLKEEPER_API_KEY: key, TOLLKEEPER_PROVIDER_ID: providerId })
+
+  test('default: a file, through connections that break; on from where it ended; no receipt twice', async () => {
+    const shop = await openShop(gateway.app)
+    const provider = { ...shop, endpointIds: [shop.endpointId] }
+    const since = Date.now() - 3_600_000
+    const expected: string[] = []
+    const seed = async (count: number) => {
+      for (let i = 0; i < count; i++) {
+        const acceptedAt = new Date(since + expected.length)
+        expected.push((await seedPayment(gateway.database, { provider, acceptedAt })).paymentId)
+      }
+    }
+    await seed(450)
+    const asked: string[] = []
+    const breaking = createServer(async (request, response) => {
+      asked.push(request.url ?? '')
+      const { authorization = '' } = request.headers
+      const answer = await fetch(`${gatewayUrl}${request.url}`, { headers: { authorization } })
+      const bytes = Buffer.from(await answer.arrayBuffer())
+      response.writeHead(answer.status, { 'content-type': 'application/jsonl' })
+      // The first two answers end in the middle of a line.
+      if (asked.length > 2) response.end(bytes)
+      else response.write(bytes.subarray(0, 200_003), () => response.destroy())
+    }).listen(0, '127.0.0.1')
+    await once(breaking, 'listening')
+    const { port } = breaking.address() as AddressInfo
+    const path = join(folder, 'bought.jsonl')
+    const ids = async () =>
+      (await readFile(path, 'utf8'))
+        .trimEnd()
+        .split('\n')
+        .map((line) => JSON.parse(line).paymentId)
+    const args = ['receipts', '--file', path, '--gateway', `http://127.0.0.1:${port}`]
+    const { status, stderr } = await run(args, env(shop))
+    expect([status, stderr]).toEqual([0, `450 receipts added to ${path}\n`])
+    expect(asked).toHaveLength(3)
+    expect(await ids()).toEqual(expected)
+
+    // As a crash would leave it.
+    await appendFile(path, '{"paymentId":"pay_')
+    await seed(3)
+    expect((await run(args, env(shop))).stderr).toBe(`3 receipts added to ${path}\n`)
+    expect(await ids()).toEqual(expected)
+    breaking.close()
+
+    const other = await run(['receipts', '--file', 'jwks.json', '--gateway', gatewayUrl], env(shop))
+    expect([other.status, other.stderr]).toEqual([2, expect.stringMatching(/jwks.json holds something else/)])
+    const filtered = await run(
+      [...args.slice(0, 3), '--gateway', gatewayUrl, '--status', 'failed'],
+      env(shop),
+    )
+    expect([filtered.status, filtered.stderr]).toEqual([2, expect.stringMatching(/\(invalid_cursor\)/)])
+  })
+
+  test('behavior: into the auditor by a pipe; a payment that is refunded', async () => {
+    const shop = await openShop(gateway.app)
+    const key = devPrivateKey(5)
+    await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
+      json: { network: 'localhost', address: privateKeyToAddress(key) },
+      key: shop.key,
+    })
+    await chain.mintUsdc([privateKeyToAddress(key)], 1_000_000n)
+    const { paymentId, payloads } = await buy(gateway, shop)
+    for (const payload of payloads) await settleDirectly(gateway, payload)
+    await gateway.served.client.request({ method: 'evm_mine', params: [] } as never)
+    await gateway.index()
+
+    const flags = ['--gateway', gatewayUrl, '--issuer', gatewayIssuer, '--json']
+    const refund = (amount: string) =>
+      run(['provider', 'refund', paymentId, '--number', '1', '--amount', amount, ...flags], {
+        ...env(shop),
+        WALLET_PRIVATE_KEY: key,
+      })
+    const first = await refund('0.02')
+    expect(JSON.parse(first.stdout)).toMatchObject({
+      number: 1,
+      refund_status: 'verified',
+      valueUsdc: '20000',
+    })
+    // A script that runs again signs anew: of the same number, it is the same refund.
+    expect(JSON.parse((await refund('0.02')).stdout)).toEqual(JSON.parse(first.stdout))
+    expect((await refund('0.03')).stderr).toMatch(/\(payment_replayed\)/)
+    const elsewhere = await run(['provider', 'refund', paymentId, '--gateway', gatewayUrl], {
+      ...env(shop),
+      WALLET_PRIVATE_KEY: key,
+    })
+    expect([elsewhere.status, elsewhere.stderr]).toEqual([2, expect.stringMatching(/--issuer/)])
+    const keyless = await run(['provider', 'refund', paymentId, ...flags], {
+      ...env(shop),
+      WALLET_PRIVATE_KEY: 'secret',
+    })
+    expect(keyless.stderr).toMatch(/WALLET_PRIVATE_KEY or --key-file/)
+    expect(keyless.stderr).not.toMatch(/secret/)
+
+    gateway.setNow(Date.now() + 60_000)
+    try {
+      const downloaded = await run(['receipts', '--gateway', gatewayUrl], env(shop))
+      const jwks = `${gatewayUrl}/.well-known/jwks.json`
+      const audited = await run(
+        ['audit', '--receipts', '-', ...auditFlags(), '--jwks', jwks, '--json'],
+        {},
+        downloaded.stdout,
+      )
+      expect(JSON.parse(audited.stdout)).toMatchObject({
+        reconciled: true,
+        receipts: [{ state: 'settled', refunds: [{ number: 1, value: '20000', state: 'pending' }] }],
+      })
+      expect(audited.status).toBe(0)
+    } finally {
+      gateway.setNow(null)
+    }
   })
 })
 

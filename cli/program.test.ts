@@ -11,12 +11,13 @@ function walk(command: Command, path: string[] = []): [string, Command][] {
 test('default: every command that the issue names is there', () => {
   expect(walk(createProgram()).map(([typed]) => typed.replace('tollkeeper ', ''))).toEqual(
     expect.arrayContaining([
-      ...['start', 'demo', 'api', 'keeper', 'indexer', 'deploy', 'audit', 'doctor'],
+      ...['start', 'demo', 'api', 'keeper', 'indexer', 'deploy', 'audit', 'receipts', 'doctor'],
       ...[
         ...['provider create', 'provider update', 'provider disable', 'provider enable', 'provider changes'],
         ...['provider wallet', 'provider wallet replace', 'provider wallet retire'],
         ...['provider endpoint', 'provider endpoint update', 'provider endpoint disable'],
         ...['provider upstream', 'provider upstream rotate', 'provider upstream remove'],
+        'provider refund',
         'payer debts',
         'payer forgive',
         'keys rotate',

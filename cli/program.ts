@@ -7,6 +7,7 @@ import { addKeysCommand } from './keys.ts'
 import { addPayerCommand } from './payer.ts'
 import { addProcessCommands } from './processes.ts'
 import { addProviderCommand } from './provider/command.ts'
+import { addReceiptsCommand } from './receipts/command.ts'
 
 /** `tollkeeper` and its commands; nothing runs before `parse`. */
 export function createProgram(): Command {
@@ -24,6 +25,7 @@ export function createProgram(): Command {
     .showSuggestionAfterError()
 
   addProcessCommands(program)
+  addReceiptsCommand(program)
   addAuditCommand(program)
   addProviderCommand(program)
   addPayerCommand(program)

@@ -12,6 +12,7 @@ import {
   withVersion,
 } from './gateway.ts'
 import { addKeyCommand } from './key.ts'
+import { addRefundCommand } from './refund.ts'
 import { addUpstreamCommands } from './upstream.ts'
 import { addWalletCommands } from './wallet.ts'
 
@@ -87,6 +88,7 @@ and which webhook was switched off.`,
   addWalletCommands(provider)
   addEndpointCommands(provider)
   addUpstreamCommands(provider)
+  addRefundCommand(provider)
   addChangesCommand(provider)
   addKeyCommand(provider)
 }

@@ -41,17 +41,17 @@ type Request = {
   headers?: Record<string, string>
 }
 
-/** @returns the answer; without fields where it has no body */
-export async function request(
+/** @throws {CliError} `gateway_unreachable` */
+export async function ask(
   { gateway, apiKey }: GatewayFlags,
   { method = 'POST', path, query = {}, headers = {}, body }: Request,
-): Promise<Record<string, unknown>> {
+  signal?: AbortSignal,
+): Promise<Response> {
   if (!URL.canParse(gateway)) throw new CliError('invalid_flags', `--gateway: expected a URL, got ${gateway}`)
   const url = new URL(path, gateway)
   url.search = new URLSearchParams(query).toString()
-  let response: Response
   try {
-    response = await fetch(url, {
+    return await fetch(url, {
       method,
       headers: {
         ...(body !== undefined && { 'content-type': 'application/json' }),
@@ -59,7 +59,7 @@ export async function request(
         ...headers,
       },
       ...(body !== undefined && { body: JSON.stringify(body) }),
-      signal: AbortSignal.timeout(15_000),
+      ...(signal && { signal }),
     })
   } catch (error) {
     throw new CliError(
@@ -68,16 +68,28 @@ export async function request(
       error,
     )
   }
+}
+
+/** @returns the answer; without fields where it has no body */
+export async function request(flags: GatewayFlags, asked: Request): Promise<Record<string, unknown>> {
+  const response = await ask(flags, asked, AbortSignal.timeout(15_000))
   if (response.status === 204) return {}
+  if (response.status !== ((asked.method ?? 'POST') === 'POST' ? 201 : 200))
+    throw await refuse(flags, response)
   const answer: unknown = await response.json().catch(() => undefined)
-  if (isRecord(answer) && response.status === (method === 'POST' ? 201 : 200)) return answer
+  if (!isRecord(answer)) throw await refuse(flags, response)
+  return answer
+}
+
+/** What an answer that isn't the expected one says: a problem (RFC 9457), or that there is no gateway. */
+export async function refuse({ gateway }: GatewayFlags, response: Response): Promise<CliError> {
+  const answer: unknown = response.bodyUsed ? undefined : await response.json().catch(() => undefined)
   if (!isRecord(answer) || response.ok) {
-    throw new CliError('not_a_gateway', `${gateway} answered HTTP ${response.status} as no gateway does`)
+    return new CliError('not_a_gateway', `${gateway} answered HTTP ${response.status} as no gateway does`)
   }
-  // RFC 9457.
   const { title, detail, code } = answer
   const hint = response.status === 401 ? '; give the API key as TOLLKEEPER_API_KEY' : ''
-  throw new CliError(
+  return new CliError(
     String(code ?? `http_${response.status}`),
     `${printable(String(detail ?? title))}${hint}`,
   )

@@ -12,13 +12,23 @@ export type JsonLinesFile = {
 const lineBreak = 10
 const chunkBytes = 65_536
 
-/** Opens a file, or makes it. What a crash left of a line at its end is cut off. */
-export async function openJsonLinesFile(path: string): Promise<JsonLinesFile> {
+/**
+ * Opens a file, or makes it. What a crash left of a line at its end is cut off.
+ *
+ * @param start what each line of it begins with: a file that ends with something else is left as it is.
+ * @throws Error for such a file.
+ */
+export async function openJsonLinesFile(path: string, start: string): Promise<JsonLinesFile> {
   const file = await open(path, 'a+')
   const { size: found } = await file.stat()
   let size = await findLineEnd(file, found)
-  if (size < found) await file.truncate(size)
   const lastLine = size === 0 ? undefined : await readText(file, await findLineEnd(file, size - 1), size - 1)
+  const torn = await readText(file, size, Math.min(found, size + start.length))
+  if (!(lastLine ?? start).startsWith(start) || !start.startsWith(torn)) {
+    await file.close()
+    throw new Error(`${path} holds something else: each line of it would begin with ${start}`)
+  }
+  if (size < found) await file.truncate(size)
 
   let waiting = ''
   let coming: Promise<void> | null = null

@@ -19,7 +19,7 @@ test('default: one line a receipt, on the disk when it says so, many at once', a
   const file = await openReceiptFile(path)
   const url = 'https://weather.example/'
   await file.keep({ receipt: 'a.b.c', paymentId: 'pay_1', url })
-  expect(await lines()).toEqual([JSON.stringify({ paymentId: 'pay_1', url, receipt: 'a.b.c' }), ''])
+  expect(await lines()).toEqual([JSON.stringify({ receipt: 'a.b.c', paymentId: 'pay_1', url }), ''])
   await Promise.all(
     Array.from({ length: 200 }, (_, i) => file.keep({ receipt: `a.b.${i}`, paymentId: undefined, url })),
   )
@@ -28,23 +28,29 @@ test('default: one line a receipt, on the disk when it says so, many at once', a
   await file.close()
 })
 
+const long = `{${'x'.repeat(200_000)}`
+
 test.each([
-  ['a torn line', 'one\ntwo\nthr', 'one\ntwo\n', 'two'],
-  ['nothing but a torn line', 'on', '', undefined],
-  ['whole lines', 'one\n', 'one\n', 'one'],
-  ['a torn line longer than a chunk', `one\n${'x'.repeat(200_000)}`, 'one\n', 'one'],
-  [
-    'a last line longer than a chunk',
-    `${'x'.repeat(70_000)}\n`,
-    `${'x'.repeat(70_000)}\n`,
-    'x'.repeat(70_000),
-  ],
+  ['a torn line', '{one\n{two\n{thr', '{one\n{two\n', '{two'],
+  ['nothing but a torn line', '{', '', undefined],
+  ['whole lines', '{one\n', '{one\n', '{one'],
+  ['a torn line longer than a chunk', `{one\n${long}`, '{one\n', '{one'],
+  ['a last line longer than a chunk', `${long}\n`, `${long}\n`, long],
   ['nothing', '', '', undefined],
 ])('behavior: opened after a crash left %s', async (_, left, kept, lastLine) => {
   await writeFile(path, left)
-  const file = await openJsonLinesFile(path)
+  const file = await openJsonLinesFile(path, '{')
   expect(file.lastLine).toBe(lastLine)
-  await file.append('new', 'lines')
+  await file.append('{new', '{lines')
   await file.close()
-  expect(await readFile(path, 'utf8')).toBe(`${kept}new\nlines\n`)
+  expect(await readFile(path, 'utf8')).toBe(`${kept}{new\n{lines\n`)
 })
+
+test.each(['{"keys":[]}', '{"keys":[]}\n', 'a\nb', '{"receipt":"a"}\nb'])(
+  'error: a file that holds something else is left as it is: %j',
+  async (left) => {
+    await writeFile(path, left)
+    await expect(openReceiptFile(path)).rejects.toThrow(/holds something else/)
+    expect(await readFile(path, 'utf8')).toBe(left)
+  },
+)

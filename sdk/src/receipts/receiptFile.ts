@@ -14,6 +14,7 @@ export type ReceiptFile = {
  * It only grows, and a line that a crash cut short is dropped when the file is opened again. One process at a time.
  *
  * @param path of the file. It is made where there is none.
+ * @throws Error where the file holds something else.
  * @example
  * import { createClient } from '@tollkeeper/sdk'
  * import { openReceiptFile } from '@tollkeeper/sdk/receipts'
@@ -29,9 +30,9 @@ export type ReceiptFile = {
  * }
  */
 export async function openReceiptFile(path: string): Promise<ReceiptFile> {
-  const file = await openJsonLinesFile(path)
+  const file = await openJsonLinesFile(path, '{"receipt":"')
   return {
-    keep: ({ receipt, paymentId, url }) => file.append(JSON.stringify({ paymentId, url, receipt })),
+    keep: ({ receipt, paymentId, url }) => file.append(JSON.stringify({ receipt, paymentId, url })),
     close: () => file.close(),
   }
 }
