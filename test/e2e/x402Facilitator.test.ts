@@ -2,9 +2,11 @@ import { createTestClient, http, type PrivateKeyAccount } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { findProviderPayments } from '#api/portal/queries/providerPayments'
 import type { Keeper } from '#keeper/keeper'
+import { findKeyOwner } from '#ledger/apiKeys'
 import { releaseReservations } from '#ledger/facilitations'
 import { encodePayload } from '#protocol/payload'
-import { testClient, untilIndexed } from '../support/keeperScenes.ts'
+import { createStackGateway } from '../support/keeperGateway.ts'
+import { mine, testClient, untilIndexed } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
 import { settle } from '../support/paidReceipts.ts'
 import { until } from '../support/until.ts'
@@ -476,6 +478,51 @@ describe('payment-identifier', () => {
 })
 
 describe('the provider’s views', () => {
+  test('behavior: its payments are in revenue, statement, export, status and webhooks like all others', async () => {
+    // A seller that has sold nothing yet.
+    const otherKey = stack.grantedKey
+    const providerId = await findKeyOwner(stack.database, otherKey)
+    const payTo = randomHex(20)
+    const gateway = createStackGateway(stack)
+    const get = async (path: string) => {
+      const answer = await gateway.request(path, { headers: { authorization: `Bearer ${otherKey}` } })
+      expect(answer.status, path).toBe(200)
+      const text = await answer.text()
+      return text.startsWith('{') ? JSON.parse(text) : text
+    }
+    const today = new Date().toISOString().slice(0, 10)
+    const { body } = await pay(await oneBuyer(), { payTo, value: 77_777n })
+    const { transaction } = (await ask(keeper, '/settle', { body, key: otherKey })).body
+    await untilIndexed(stack)
+    const own = {
+      payments: 1,
+      settledPayments: 1,
+      gross_usdc: '0.077777',
+      fee_usdc: '0.000000',
+      net_usdc: '0.077777',
+    }
+    const { revenue } = await get(`/providers/${providerId}/revenue`)
+    expect(revenue).toMatchObject([own])
+    expect(await get(`/providers/${providerId}/statement?month=${today.slice(0, 7)}`)).toMatchObject({
+      networks: [own],
+    })
+    const csv = await get(`/providers/${providerId}/statement?month=${today.slice(0, 7)}&format=csv`)
+    expect(csv).toContain(`${transaction}`)
+    expect(await get(`/settlements/export?wallet=${payTo}&start=${today}&end=${today}`)).toContain(
+      `,0.077777,`,
+    )
+    expect(await get(`/settlements/batches?wallet=${payTo}`)).toMatchObject({
+      batches: [{ payment_count: 1, total_usdc: '0.077777', tx_hash: transaction }],
+    })
+    await mine(stack, 3)
+    await until('the webhook is on its way', async () => {
+      const rows = await stack.database<
+        { event: string }[]
+      >`select event from outbox where tx_hash = ${String(transaction)}`
+      return rows.some(({ event }) => event === 'payment.settled')
+    })
+  })
+
   test('behavior: its payments are in its list, apart from the gateway’s by their source', async () => {
     const buyer = await oneBuyer()
     const { body } = await pay(buyer)
