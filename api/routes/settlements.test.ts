@@ -46,10 +46,15 @@ async function seedBatch(n: number, wallet: Address): Promise<void> {
       effective_gas_price, l1_fee)
     values (${chainId}, ${hashOf(n)}, 9, ${n}, ${hashOf(n)}, ${shop.wallet}, ${served.token}, ${n % 7}, 6, 3, 150000, 7500,
       '0x111111', ${n}, ${keccak256(toHex(`block ${n}`))}, ${blockTime}, 300000, 1000000, ${n === 1 ? 1_000_000_000_000n : null})`
-  await database`
+  await seedRecipient(n, wallet)
+}
+
+async function seedRecipient(n: number, wallet: Address): Promise<void> {
+  await gateway.database`
     insert into indexer.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
       block_number, block_time)
-    values (${chainId}, ${hashOf(n)}, 9, ${wallet}, ${n}, 2, 95000, ${n}, ${blockTime})`
+    values (${gateway.served.network.chainId}, ${hashOf(n)}, 9, ${wallet}, ${n}, 2, 95000, ${n},
+      ${dayStart + (n - 1) * 86_400})`
 }
 
 type Batch = Record<string, unknown> & { batch_id: number; confirmed_at: string | null }
@@ -106,6 +111,36 @@ describe('batches', () => {
     )
     expect(share.batches).toMatchObject([{ batch_id: 1, payment_count: 2 }])
     expect((await list(`tx_hash=${hashOf(99)}`)).body.batches).toEqual([])
+  })
+
+  test('behavior: what a splitter of the wallet received counts with its share, beside what came directly', async () => {
+    const { database, served } = gateway
+    const [provider, platform, splitter] = ['a1', 'b2', 'c3'].map((byte): Address => `0x${byte.repeat(20)}`)
+    if (!provider || !platform || !splitter) throw new Error('three addresses')
+    const { chainId } = served.network
+    await database`
+      insert into splitter (chain_id, token, address, provider, platform, provider_share, platform_share)
+      values (${chainId}, ${served.token}, ${splitter}, ${provider}, ${platform}, 19, 1)`
+    for (const n of [3, 5]) await seedRecipient(n, splitter)
+    await seedRecipient(5, provider)
+    const own = await list(`wallet=${provider}`)
+    expect(own.body.batches).toMatchObject([
+      { batch_id: 5, payment_count: 4, total_usdc: '0.185250' },
+      { batch_id: 3, payment_count: 2, total_usdc: '0.090250' },
+    ])
+    const first = await list(`wallet=${provider}&limit=1`)
+    const second = await list(`wallet=${provider}&limit=1&cursor=${first.body.cursor}`)
+    expect([...first.body.batches, ...second.body.batches]).toEqual(own.body.batches)
+    expect((await list(`wallet=${platform}&tx_hash=${hashOf(3)}`)).body.batches).toMatchObject([
+      { batch_id: 3, payment_count: 2, total_usdc: '0.004750' },
+    ])
+    const path = `/settlements/export?wallet=${provider}&start=2026-10-01&end=2026-10-31&format=csv`
+    const { body: csv } = await call<string>(gateway.app, 'GET', path)
+    const lines = csv.split('\r\n').slice(1, -1)
+    expect(lines.map((line) => line.split(',').slice(0, 3))).toEqual([
+      ['3', '2', '0.090250'],
+      ['5', '4', '0.185250'],
+    ])
   })
 
   test('behavior: confirmed_at is the time of the block that gave it its depth, and null before', async () => {

@@ -1,3 +1,4 @@
+import type { PendingQuery, Row } from 'postgres'
 import type { Address, Hash } from 'viem'
 import type { Database } from '#ledger/database'
 
@@ -30,20 +31,19 @@ export async function listBatches(
   { chainId, wallet, txHash }: BatchFilter,
   { after, limit }: { after: { sequence: number } | null; limit: number },
 ): Promise<BatchRow[]> {
-  const share = wallet === undefined ? sql`b` : sql`r`
+  const page = (share: 'b' | 'r') => sql`
+    ${txHash === undefined ? sql`` : sql`and ${sql(share)}.tx_hash = ${txHash}`}
+    ${after === null ? sql`` : sql`and ${sql(share)}.sequence < ${after.sequence}`}
+    order by ${sql(share)}.sequence desc
+    limit ${limit}`
+  if (wallet === undefined)
+    return sql<BatchRow[]>`
+      select ${columns(sql, false)} from indexer.batch b where b.chain_id = ${chainId} ${page('b')}`
   return sql<BatchRow[]>`
-    select ${columns(sql, wallet !== undefined)}
-    from indexer.batch b
-    ${
-      wallet === undefined
-        ? sql``
-        : sql`join indexer.batch_recipient r
-            on r.chain_id = b.chain_id and r.tx_hash = b.tx_hash and r.log_index = b.log_index and r.recipient = ${wallet}`
-    }
-    where ${share}.chain_id = ${chainId}
-      ${txHash === undefined ? sql`` : sql`and b.tx_hash = ${txHash}`}
-      ${after === null ? sql`` : sql`and ${share}.sequence < ${after.sequence}`}
-    order by ${share}.sequence desc
+    with r as materialized (${sharesOf(sql, { chainId, wallet }, page('r'))})
+    select ${columns(sql, true)}
+    from r join indexer.batch b on b.chain_id = ${chainId} and b.sequence = r.sequence
+    order by r.sequence desc
     limit ${limit}`
 }
 
@@ -66,18 +66,52 @@ export async function listBatchesOfPeriod(
 ): Promise<StoredBatchRow[]> {
   // Joined by sequence, not by hash: batches of one time stand side by side in that index.
   return sql<StoredBatchRow[]>`
-    with r as materialized (
-      select sequence, payment_count, total, block_time from indexer.batch_recipient
-      where chain_id = ${chainId} and recipient = ${wallet} and block_time >= ${from} and block_time < ${to}
-        ${after === null ? sql`` : sql`and (block_time, sequence) > (${after.blockTime}, ${after.sequence})`}
-      order by block_time, sequence
-      limit ${limit}
-    )
+    with r as materialized (${sharesOf(
+      sql,
+      { chainId, wallet },
+      sql`
+        and r.block_time >= ${from} and r.block_time < ${to}
+        ${after === null ? sql`` : sql`and (r.block_time, r.sequence) > (${after.blockTime}, ${after.sequence})`}
+        order by r.block_time, r.sequence
+        limit ${limit}`,
+    )})
     select ${columns(sql, true)}, c.confirmed_at as "confirmedAt", g.usd as "gasTokenUsd"
     from r join indexer.batch b on b.chain_id = ${chainId} and b.sequence = r.sequence
     left join confirmation c on c.chain_id = ${chainId} and c.block_hash = b.block_hash
     left join gas_token_price g on g.chain_id = ${chainId} and g.block_hash = b.block_hash
-    order by r.block_time, r.sequence`
+    order by r.block_time, r.sequence
+    limit ${limit}`
+}
+
+/**
+ * What batches brought to a wallet, by themselves or through splitters that pay it a share: a query of the columns `sequence`,
+ * `payment_count`, `total` and `block_time`.
+ *
+ * @param page what is looked for in `indexer.batch_recipient r`, in which order, and how much: of each that is paid, and of
+ * the sums again by whoever asks. So a batch among the first has all of its rows.
+ */
+function sharesOf(
+  sql: Database,
+  { chainId, wallet }: { chainId: number; wallet: Address },
+  page: PendingQuery<Row[]>,
+) {
+  return sql`
+    select r.sequence, sum(r.payment_count)::int as payment_count, sum(div(r.total * paid.part, paid.whole)) as total,
+      min(r.block_time) as block_time
+    from (
+      select ${wallet}::text as address, 1 as part, 1 as whole
+      union all
+      select address, provider_share, provider_share + platform_share from splitter
+        where chain_id = ${chainId} and provider = ${wallet}
+      union all
+      select address, platform_share, provider_share + platform_share from splitter
+        where chain_id = ${chainId} and platform = ${wallet}
+    ) paid
+    cross join lateral (
+      select r.sequence, r.payment_count, r.total, r.block_time from indexer.batch_recipient r
+      where r.chain_id = ${chainId} and r.recipient = paid.address ${page}
+    ) r
+    group by r.sequence`
 }
 
 /** Of the batch `b`; its count and sum of all provider wallets, or those of one wallet's share `r` in it. */

@@ -91,7 +91,8 @@ export async function requireKnownWallet(
   const [row] = await fromIndex(sql<[{ isKnown: boolean }]>`
     select exists (select from wallet where chain_id = ${chainId} and address = ${wallet})
       or exists (select from indexer.batch_recipient
-        where chain_id = ${chainId} and recipient = ${wallet}) as "isKnown"`)
+        where chain_id = ${chainId} and recipient = ${wallet})
+      or exists (select from splitter where chain_id = ${chainId} and ${wallet} in (provider, platform)) as "isKnown"`)
   if (!row.isKnown) {
     throw new Refusal('unknown_wallet', `Nothing is registered for or was paid to ${wallet} here`)
   }
