@@ -214,7 +214,8 @@ export function createClient(options: ClientOptions): Client {
       }
       payment = await waitFor(pay(url, answer, deadline.signal), deadline)
     }
-    return toResponse<Data>(await sendPaid(url, init, payment, { ...deadline, payment }), payment, deadline)
+    const answer = await sendPaid(url, init, payment, { ...deadline, payment }, gateway)
+    return toResponse<Data>(answer, payment, deadline)
   }
 
   async function toResponse<Data>(
@@ -259,31 +260,6 @@ export function createClient(options: ClientOptions): Client {
     const payment = await signPayment(challenge, { payer, network, usdc, now, signal, signatures })
     log(`signed ${payment.amount} base units for ${payment.requestId} as ${payer.address}`)
     return payment
-  }
-
-  /**
-   * Sends a signed payment. When the connection breaks or the settlement is pending, sends the same payment again, which
-   * can be charged only once.
-   */
-  async function sendPaid(
-    url: string,
-    init: RequestInit,
-    payment: SignedPayment,
-    deadline: Deadline,
-  ): Promise<Answer> {
-    const paidInit = withAuthorization(init, encodeAuthorizationHeader(payment))
-    for (let attempt = 0; ; ) {
-      try {
-        const answer = await send(fetch, url, paidInit, deadline)
-        log(`answer to the paid request: ${answer.status}`)
-        if (!isPending(answer)) return answer
-        await pause(retryAfterMs(answer), deadline)
-      } catch (error) {
-        if (!(error instanceof NetworkError) || attempt === resends) throw error
-        log('connection failed, presenting the same payment again')
-        await pause(resendDelayMs * 2 ** attempt++, deadline)
-      }
-    }
   }
 
   return {
@@ -335,6 +311,32 @@ function withAuthorization(init: RequestInit, value: string): RequestInit {
   const headers = new Headers(init.headers)
   headers.set('authorization', value)
   return { ...init, headers }
+}
+
+/**
+ * Sends a signed payment. When the connection breaks or the settlement is pending, sends the same payment again, which
+ * can be charged only once.
+ */
+async function sendPaid(
+  url: string,
+  init: RequestInit,
+  payment: SignedPayment,
+  deadline: Deadline,
+  { fetch, log }: Pick<Gateway, 'fetch' | 'log'>,
+): Promise<Answer> {
+  const paidInit = withAuthorization(init, encodeAuthorizationHeader(payment))
+  for (let attempt = 0; ; ) {
+    try {
+      const answer = await send(fetch, url, paidInit, deadline)
+      log(`answer to the paid request: ${answer.status}`)
+      if (!isPending(answer)) return answer
+      await pause(retryAfterMs(answer), deadline)
+    } catch (error) {
+      if (!(error instanceof NetworkError) || attempt === resends) throw error
+      log('connection failed, presenting the same payment again')
+      await pause(resendDelayMs * 2 ** attempt++, deadline)
+    }
+  }
 }
 
 /** The claims of a receipt that the gateway signed for the payment that was sent; undefined for any other receipt. */
