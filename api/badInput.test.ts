@@ -395,7 +395,9 @@ describe('challenges', () => {
   test('error: resources', async () => {
     const { providerId } = shop
     await expectProblem(challenge({ providerId }), 400, 'invalid_request')
-    await expectProblem(challenge({ providerId, resource: '/forecast' }), 422, 'invalid_field')
+    for (const resource of ['forecast', '/a/../forecast', 'ftp://a.example/forecast'])
+      await expectProblem(challenge({ providerId, resource }), 422, 'invalid_field')
+    await expectProblem(challenge({ providerId, resource: '//a.example/forecast' }), 404, 'unknown_endpoint')
     await expectProblem(
       challenge({ providerId, resource: 'https://a.example/else' }),
       404,
