@@ -116,9 +116,8 @@ export function addRefundTests({ stack, scene, signIn, expectErrors }: RefundToo
     const page = await signIn(desktop)
     await page.goto(`${stack().api.url}/dashboard/#/payments/${settled[1]}`)
     await page.getByRole('region', { name: 'Refunds' }).getByRole('button', { name: 'Refund' }).click()
-    await page
-      .getByText(`npx tollkeeper provider refund ${settled[1]} --provider ${shop.providerId}`)
-      .waitFor()
+    const whose = `${settled[1]} --provider ${shop.providerId} --number 1 --gateway ${stack().api.url}`
+    await page.getByText(`npx tollkeeper provider refund ${whose}`, { exact: true }).waitFor()
     expect(await seriousViolations(page)).toEqual([])
     await page.keyboard.press('Escape')
     await page.goto(`${stack().api.url}/dashboard/#/payments/${waiting[0]}`)

@@ -157,12 +157,18 @@ function parseAmount(text: string): bigint {
 
 function ByCommand({ state }: { state: Refunds }) {
   const { provider } = useSession()
-  const command = `npx tollkeeper provider refund ${state.paymentId} --provider ${provider.providerId}`
+  const command = [
+    `npx tollkeeper provider refund ${state.paymentId}`,
+    `--provider ${provider.providerId}`,
+    // Run twice, it moves nothing twice.
+    `--number ${state.next?.number}`,
+    `--gateway ${new URL('..', document.baseURI).href.replace(/\/$/, '')}`,
+  ].join(' ')
   return (
     <div class="text">
       <p>
-        A refund is a transfer that your own wallet signs. This browser offers no wallet; with its key in a
-        terminal, this refunds all of it:
+        A refund is a transfer that your own wallet signs. This browser offers no wallet; with the API key in
+        TOLLKEEPER_API_KEY and the wallet’s key in WALLET_PRIVATE_KEY, this refunds all of it:
       </p>
       <div class="secret">
         <p>
