@@ -3,19 +3,26 @@ import { join } from 'node:path'
 import type { Reporter, TestModule } from 'vitest/node'
 import { root } from './processes.ts'
 
-const file = 'reports/testTimes.txt'
+const folder = 'reports/testTimes'
 const shown = 15
 
-/** Writes how long each test file took, the slowest first, and prints those on top. */
+/** Prints how long the slowest test files took, and keeps the times of all in a file for each run. */
 export default class TimesReporter implements Reporter {
+  readonly #startedAt = new Date()
+
   async onTestRunEnd(modules: readonly TestModule[]): Promise<void> {
     if (modules.length < 2) return
     const lines = modules
       .map((module) => ({ name: module.relativeModuleId, seconds: secondsOf(module) }))
       .sort((one, other) => other.seconds - one.seconds)
       .map(({ name, seconds }) => `${seconds.toFixed(1).padStart(7)} s  ${name}`)
-    await mkdir(join(root, 'reports'), { recursive: true })
-    await writeFile(join(root, file), `${lines.join('\n')}\n`)
+    const seconds = (Date.now() - this.#startedAt.getTime()) / 1_000
+    const file = `${folder}/${this.#startedAt.toISOString().slice(0, 19).replaceAll(':', '.')}.txt`
+    await mkdir(join(root, folder), { recursive: true })
+    await writeFile(
+      join(root, file),
+      `${seconds.toFixed(1).padStart(7)} s  all ${modules.length} files\n${lines.join('\n')}\n`,
+    )
     process.stdout.write(`\n Time by file (all of them: ${file})\n${lines.slice(0, shown).join('\n')}\n`)
   }
 }
