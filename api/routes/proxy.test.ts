@@ -467,6 +467,19 @@ describe('streams', () => {
     expect([await (await answer).text(), arrived]).toEqual(['chunked', ['one', 'two']])
   })
 
+  test('behavior: an answer that comes before the body is whole is the answer, and nobody waits for the rest', async () => {
+    const asked = nextRequest()
+    const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>()
+    const answer = buy('/forecast', { method: 'POST', body: readable, duplex: 'half' })
+    void writable.getWriter().write(Buffer.from('half'))
+    const [request, upstreamResponse] = await asked
+    upstreamResponse.writeHead(403).end('no more of it')
+    const response = await answer
+    expect([response.status, await response.text()]).toEqual([403, 'no more of it'])
+    expect(await statusOf(response)).toEqual(paid)
+    if (!request.socket.destroyed) await once(request.socket, 'close')
+  })
+
   test.each<[string, (response: ServerResponse) => void, (response: ServerResponse) => void]>([
     ['breaks off', () => {}, (response) => response.destroy()],
     [

@@ -1,8 +1,9 @@
 import { readFile } from 'node:fs/promises'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
-import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest'
 import { loopback, reservePort } from '#process/port'
 import { parseUsdc } from '#protocol/amount'
+import { createProgram } from '../../cli/program.ts'
 import { type RunningCommand, root, runCommand, untilGone } from '../support/processes.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 import { authorityFile, startTlsProxy } from '../support/tlsProxy.ts'
@@ -34,8 +35,29 @@ function runSnippet(code: string, env: Record<string, string | undefined>): Runn
   )
 }
 
+type RunCommand = (words: string[], apiKey: string | undefined) => Promise<string>
+
+/** As the README has it, by npx. */
+const runByNpx: RunCommand = async (words, apiKey) => {
+  const running = runCommand(['npx', ...words], { TOLLKEEPER_API_KEY: apiKey })
+  expect(await running.exited, running.output()).toBe(0)
+  return running.stdout()
+}
+
+/** The same command line without a process of its own. */
+const runHere: RunCommand = async ([, ...words], apiKey) => {
+  const written: string[] = []
+  const write = vi.spyOn(process.stdout, 'write').mockImplementation((text) => written.push(String(text)) > 0)
+  try {
+    await createProgram().parseAsync([...words, ...(apiKey ? ['--api-key', apiKey] : [])], { from: 'user' })
+  } finally {
+    write.mockRestore()
+  }
+  return written.join('')
+}
+
 /** Registers a provider by the commands that a text shows, and gives what they answer. */
-async function register(text: string, count: number, here: (code: string) => string) {
+async function register(text: string, count: number, here: (code: string) => string, run: RunCommand) {
   const address = privateKeyToAddress(generatePrivateKey())
   const shown = [...text.matchAll(/^npx (tollkeeper provider .*)$/gm)].map(([, command = '']) =>
     here(command),
@@ -48,11 +70,8 @@ async function register(text: string, count: number, here: (code: string) => str
       .map((word) =>
         word === 'prov_…' ? (registered.providerId as string) : word === '0x…' ? address : word,
       )
-    const running = runCommand(['npx', ...words, '--gateway', stack.api.url, '--json'], {
-      TOLLKEEPER_API_KEY: registered.apiKey,
-    })
-    expect(await running.exited, running.output()).toBe(0)
-    Object.assign(registered, JSON.parse(running.stdout()))
+    const answer = await run([...words, '--gateway', stack.api.url, '--json'], registered.apiKey)
+    Object.assign(registered, JSON.parse(answer))
   }
   return registered
 }
@@ -68,7 +87,7 @@ test("behavior: the README's provider sells to the README's buyer, behind a prox
       .replaceAll('https://api.example', proxy.url)
       .replace(/\bport: \d+/, `port: ${providerPort}`)
 
-  const registered = await register(readme, 3, here)
+  const registered = await register(readme, 3, here, runByNpx)
   const provider = runSnippet(here(snippet('provider')), {
     PROVIDER_ID: registered.providerId,
     PROVIDER_API_KEY: registered.apiKey,
@@ -101,7 +120,7 @@ test('behavior: what is sold without code reaches the README’s buyer, and the 
   const port = await reservePort()
   const upstreamUrl = `http://${loopback}:${port}`
   const here = (code: string) => code.replaceAll('https://origin.example', upstreamUrl)
-  const { providerId, secret, url = '' } = await register(withoutCode, 4, here)
+  const { providerId, secret, url = '' } = await register(withoutCode, 4, here, runHere)
   expect(url).toBe(`${stack.api.url}/p/${providerId}/forecast`)
   const [, check = ''] = /```ts run\n(.*?)```/s.exec(withoutCode) ?? []
   const program = `
