@@ -1,13 +1,18 @@
-import type { Address } from 'viem'
+import type { Address, Hex } from 'viem'
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Database, openDatabase } from '#ledger/database'
+import { usdcAbi } from '#protocol/abi/usdc'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
+import { networks } from '#protocol/networks'
+import { encodePayload } from '#protocol/payload'
+import { decodeReceipt, type ReceiptClaims } from '#protocol/receipt'
 import { untilIndexAlone } from '../support/keeperScenes.ts'
 import { seedPayment, seedProvider } from '../support/seedPayments.ts'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
 import { dropBlocksSince, scopeOf, startTestStack, type TestStack, takeSnapshot } from '../support/stack.ts'
 import { until } from '../support/until.ts'
-import { readBalance, tokenOf } from '../support/usdc.ts'
+import { readBalance, signAuthorization, tokenOf } from '../support/usdc.ts'
 
 /** No trigger but those that the test asks for. */
 const patient = { TRIGGER_COUNT: '1000', TRIGGER_AMOUNT_USDC: '1000', TRIGGER_TIME_SECONDS: '3600' }
@@ -61,6 +66,82 @@ test('behavior: revenue by hour, day and month is what the wallet has: summed, l
   await untilFinal([...early, ...late])
   await expectViews({ settled: [...early, ...late], open: [] })
 })
+
+test('behavior: a statement is what USDC’s own logs show: received, fees, and what was refunded', async () => {
+  const paid = await pay([0, 0])
+  await untilFinal(paid)
+  const [paymentId = ''] = paid
+  const account = privateKeyToAccount(generatePrivateKey())
+  await stack.chain.mintUsdc([account.address], 1_000_000n)
+  const refunds = `payments/${paymentId}/refunds`
+  await post('wallets', { network: stack.chain.network, address: account.address })
+  const { payer, next } = (await view(refunds)) as { payer: Address; next: { nonce: Hex } }
+  const token = tokenOf(stack.chain)
+  const signed = await signAuthorization({ network: networks[stack.chain.network], token }, account, {
+    ...{ from: account.address.toLowerCase() as Address, to: payer, value: 6_000n, validAfter: 0n },
+    ...{ validBefore: BigInt(Math.floor(Date.now() / 1000) + 86_400), nonce: next.nonce },
+  })
+  await post(refunds, { payload: encodePayload(signed) })
+  await until('it has arrived', async () => {
+    const [refund] = (await view(refunds)).refunds as Rows
+    return refund?.refund_status === 'settled'
+  })
+
+  const month = new Date().toISOString().slice(0, 7)
+  const { networks: [row] = [], from, to } = (await view(`statement?month=${month}`)) as Record<string, Rows>
+  const receipts = await readAllReceipts(`from=${from}&to=${to}`, Number(row?.payments))
+  const used = await readUses()
+  const sum = (nonces: Hex[], recipient: Address) =>
+    used
+      .filter((one) => nonces.includes(one.nonce) && one.to === recipient.toLowerCase())
+      .reduce((total, { value }) => total + value, 0n)
+  const nonces = (half: 0 | 1) => receipts.flatMap(({ authorizations }) => authorizations[half]?.nonce ?? [])
+  const platform = receipts[0]?.authorizations[1]?.to as Address
+  const promised = receipts.flatMap(({ refunds = [] }) => refunds.map(({ nonce }) => nonce))
+  expect(promised).toEqual([next.nonce])
+  expect(row).toMatchObject({
+    payments: receipts.length,
+    settled_usdc: formatUsdc(sum(nonces(0), shop.address as Address)),
+    settled_fee_usdc: formatUsdc(sum(nonces(1), platform)),
+    ...{ refunds: 1, refunded_usdc: formatUsdc(sum(promised, payer)), refunds_outstanding_usdc: '0.000000' },
+    gas: { others: { batches: 0 } },
+  })
+  expect(row?.refunded_usdc).toBe('0.006000')
+})
+
+async function post(path: string, body: object): Promise<void> {
+  const { status } = await fetch(`${stack.api.url}/providers/${shop.providerId}/${path}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${shop.apiKey}`, 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  })
+  expect([path, status]).toEqual([path, 201])
+}
+
+async function readAllReceipts(query: string, count: number): Promise<ReceiptClaims[]> {
+  let lines: string[] = []
+  // The last ten seconds are told later.
+  await until('all receipts are told', async () => {
+    lines = (await (await ask(`receipts?${query}`)).text()).split('\n').filter((line) => line !== '')
+    return lines.length === count
+  })
+  return lines.flatMap((line) => decodeReceipt(JSON.parse(line).receipt) ?? [])
+}
+
+/** Every authorization that was used on the chain, with the Transfer right after it. */
+async function readUses(): Promise<{ nonce: Hex; to: string; value: bigint }[]> {
+  const logs = await stack.rpc.getContractEvents({
+    address: tokenOf(stack.chain),
+    abi: usdcAbi,
+    fromBlock: 0n,
+  })
+  return logs.flatMap((log, index) => {
+    const transfer = logs[index + 1]
+    if (log.eventName !== 'AuthorizationUsed' || transfer?.eventName !== 'Transfer') return []
+    const { to = '', value = 0n } = transfer.args
+    return [{ nonce: log.args.nonce as Hex, to: to.toLowerCase(), value }]
+  })
+}
 
 /** Payments by the SDK, one after the other, accepted so long ago. */
 async function pay(agesMs: number[]): Promise<string[]> {
