@@ -8,6 +8,7 @@ import { serve } from '@hono/node-server'
 import { type Address, createTestClient, http } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { isOperatorKey } from '#api/http/operator'
 import { type ReceiptKeyFile, readReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
 import { signReceipt } from '#api/receipts/signReceipt'
 import { hasSubmitGrant } from '#ledger/apiKeys'
@@ -405,6 +406,17 @@ describe('tollkeeper keys rotate', () => {
     const { status, stdout } = await run(['keys', 'rotate', 'macaroon'], { MACAROON_SECRETS: old })
     expect(status).toBe(0)
     expect(stdout).toMatch(new RegExp(`MACAROON_SECRETS=\\w+:[0-9a-f]{64},${old}`))
+  })
+
+  test('args: operator, a key that is shown this once, its hash beside those that are known', async () => {
+    const known = 'ab'.repeat(32)
+    const { status, stdout } = await run(['keys', 'rotate', 'operator'], { OPERATOR_KEY_HASHES: known })
+    expect(status).toBe(0)
+    const key = /^# (tko_\S{43})$/m.exec(stdout)?.[1] ?? ''
+    const hashes = /^OPERATOR_KEY_HASHES=(.*)$/m.exec(stdout)?.[1]?.split(',') ?? []
+    expect(hashes[0]).toBe(known)
+    const opens = (hash = '') => isOperatorKey(key, [Buffer.from(hash, 'hex')])
+    expect(hashes.map(opens)).toEqual([false, true])
   })
 
   test('error: a key file that is none is left as it is', async () => {
