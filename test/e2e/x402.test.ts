@@ -20,6 +20,7 @@ let stack: TestStack
 let honoShop: Shop
 let expressShop: Shop
 let v1Shop: Shop
+let v1ExpressShop: Shop
 let proxiedShop: Shop
 beforeAll(async () => {
   stack = await startTestStack({
@@ -30,10 +31,12 @@ beforeAll(async () => {
   expressShop = await openShop(stack, { usdcPerUnit: '0.05', framework: 'express', tls: true })
   proxiedShop = await openProxiedShop(stack, '0.05')
   await trustAuthority()
-  v1Shop = await openShop(stack, { usdcPerUnit: '0.05', gate: { body: 'x402-v1', signatures: 'one' } })
+  const v1 = { usdcPerUnit: '0.05', gate: { body: 'x402-v1', signatures: 'one' } } as const
+  v1Shop = await openShop(stack, v1)
+  v1ExpressShop = await openShop(stack, { ...v1, framework: 'express' })
 })
 afterAll(async () => {
-  for (const shop of [honoShop, expressShop, v1Shop, proxiedShop]) await shop?.close()
+  for (const shop of [honoShop, expressShop, v1Shop, v1ExpressShop, proxiedShop]) await shop?.close()
   await stack?.close()
 })
 
@@ -103,7 +106,8 @@ describe.each(Object.entries(x402Buyers))('%s', (_, buy) => {
 })
 
 describe('x402-fetch, of v1', () => {
-  test('default', () => expectSale(x402FetchV1, v1Shop, 'base-sepolia'))
+  test('default: Hono', () => expectSale(x402FetchV1, v1Shop, 'base-sepolia'))
+  test('args: Express', () => expectSale(x402FetchV1, v1ExpressShop, 'base-sepolia'))
 
   test('behavior: where the body is SPEC.md’s it signs nothing', async () => {
     let signatures = 0
