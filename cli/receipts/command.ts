@@ -1,15 +1,8 @@
 import { type Command, Option } from 'commander'
 import { networkNames } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
-import { type GatewayFlags, withKey } from '../provider/gateway.ts'
-
-export type ReceiptsFlags = GatewayFlags & {
-  file: string
-  from?: string
-  to?: string
-  status?: string
-  network?: string
-}
+import { withKey } from '../provider/gateway.ts'
+import type { ReceiptsFlags } from './download.ts'
 
 /** `receipts`: all of a provider's, to a file or into a pipe. */
 export function addReceiptsCommand(program: Command): void {

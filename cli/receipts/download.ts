@@ -3,8 +3,15 @@ import { BaseError, isErrorCode } from '#protocol/errors'
 import { openJsonLinesFile } from '#sdk/receipts/jsonLinesFile'
 import { CliError } from '../cliError.ts'
 import { createProgressBar } from '../progressBar.ts'
-import { ask, ownPath, refuse } from '../provider/gateway.ts'
-import type { ReceiptsFlags } from './command.ts'
+import { ask, type GatewayFlags, ownPath, refuse } from '../provider/gateway.ts'
+
+export type ReceiptsFlags = GatewayFlags & {
+  file: string
+  from?: string
+  to?: string
+  status?: string
+  network?: string
+}
 
 /** Where lines go, and from where to go on. */
 type Output = {
