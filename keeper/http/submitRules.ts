@@ -74,7 +74,7 @@ export function countRequest(
 
 /**
  * The rules that keep our gas from being spent for nothing: each transfer has a value; without the grant it goes to a
- * registered wallet, with the same payer's fee for it.
+ * registered wallet, with the same payer's fee for it, or to a splitter of both.
  *
  * @throws {BaseError} `amount_too_low`, `payee_refused`
  */
@@ -90,7 +90,11 @@ export async function requireWorthGas(
     throw new BaseError('amount_too_low', 'A transfer of nothing is not settled', { details })
   }
   if (standing === 'granted') return
-  const payees = [...new Set(transfers.map(({ to }) => to))].filter((to) => !platformWallets.includes(to))
+  const splitters = await findFeeShares(sql, network.chainId, platformWallets, transfers)
+  const others = transfers.filter(({ to }) => !splitters.has(to))
+  requireSharedFees(network, splitters, transfers)
+  if (others.length === 0) return
+  const payees = [...new Set(others.map(({ to }) => to))].filter((to) => !platformWallets.includes(to))
   const registered =
     payees.length > 0 ? await findRegisteredPayees(sql, network.chainId, payees) : new Set<string>()
   const unknown = payees.find((payee) => !registered.has(payee))
@@ -98,7 +102,40 @@ export async function requireWorthGas(
     const details = { payee: unknown }
     throw new BaseError('payee_refused', `${unknown} is not a registered wallet`, { details })
   }
-  requireFees(network, platformWallets, transfers)
+  requireFees(network, platformWallets, others)
+}
+
+/** A splitter's transfer carries both parts: its share for the platform is the fee. */
+function requireSharedFees(
+  network: Network,
+  splitters: ReadonlyMap<Address, FeeShare>,
+  transfers: readonly SignedAuthorization[],
+): void {
+  for (const [transfer, { to, value }] of transfers.entries()) {
+    const share = splitters.get(to)
+    if (!share || isEnough(network, value, (value * share.part) / share.whole)) continue
+    throw new BaseError('payee_refused', 'The splitter gives the platform less than its fee', {
+      details: { transfer },
+    })
+  }
+}
+
+type FeeShare = { part: bigint; whole: bigint }
+
+/** Of those that transfers pay, the splitters that payments of this gateway paid before, with the platform's share. */
+async function findFeeShares(
+  sql: Queryable,
+  chainId: number,
+  platformWallets: readonly Address[],
+  transfers: readonly SignedAuthorization[],
+): Promise<Map<Address, FeeShare>> {
+  const addresses = [...new Set(transfers.map(({ to }) => to))]
+  const rows = await sql<({ address: Address } & FeeShare)[]>`
+    select address, platform_share as part, provider_share + platform_share as whole from splitter
+    where chain_id = ${chainId} and address in ${sql(addresses)} and platform in ${sql(platformWallets)}`
+  return new Map(
+    rows.map(({ address, part, whole }) => [address, { part: BigInt(part), whole: BigInt(whole) }]),
+  )
 }
 
 /** Each transfer to a provider comes with the same payer's fee for it. */

@@ -131,6 +131,7 @@ describe('our SDK', () => {
       gatewayUrl: stack.api.url,
       network: stack.chain.network,
       usdcAddress: tokenOf(stack.chain),
+      facilitatorUrl: stack.keeper.url,
       account: {
         address: account.address,
         signTypedData: (data) => {
@@ -158,5 +159,15 @@ describe('our SDK', () => {
     expect([signed(), payment?.payloads.length]).toEqual([count, count])
     expect(decodeReceipt(receipt ?? '')?.authorizations).toHaveLength(count)
     await expectSettled(paymentId as string)
+  })
+
+  test('behavior: settleNow of a payment of one signature answers with the transaction that moves it', async () => {
+    const { client } = clientOf(await newAccount(), 'one')
+    const { paymentId, payment } = await client.request(honoShop.url)
+    if (!payment) throw new Error('nothing was signed')
+    const { paymentTxHash } = await client.settleNow(payment)
+    await expectSettled(paymentId as string)
+    const { body } = await stack.get(`/payments/${paymentId}`)
+    expect(JSON.stringify(body)).toContain(paymentTxHash)
   })
 })
