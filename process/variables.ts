@@ -692,7 +692,7 @@ export const sections: readonly { title: string; variables: Record<string, Varia
     variables: start,
   },
   {
-    title: 'examples: a provider (examples/provider), a buyer (npm run buy), a webhook receiver',
+    title: 'examples: a provider (npm run sell), a buyer (npm run buy), a webhook receiver',
     variables: examples,
   },
 ]

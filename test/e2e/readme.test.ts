@@ -87,7 +87,8 @@ test("behavior: the README's provider sells to the README's buyer, behind a prox
       .replaceAll('https://api.example', proxy.url)
       .replace(/\bport: \d+/, `port: ${providerPort}`)
 
-  const registered = await register(readme, 3, here, runByNpx)
+  const [, sell = ''] = readme.split('## Sell')
+  const registered = await register(sell, 3, here, runByNpx)
   const provider = runSnippet(here(snippet('provider')), {
     PROVIDER_ID: registered.providerId,
     PROVIDER_API_KEY: registered.apiKey,

@@ -1,14 +1,16 @@
 import { once } from 'node:events'
-import { chmod, mkdtemp, readdir, rm } from 'node:fs/promises'
+import { chmod, mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import postgres from 'postgres'
+import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { isPortFree } from '#process/port'
+import { isPortFree, reservePort } from '#process/port'
 import { createTestDatabase } from '../support/database.ts'
-import { killAll, type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
+import { killAll, type RunningCommand, root, runCommand, untilGone } from '../support/processes.ts'
+import { until } from '../support/until.ts'
 
 const freePorts = {
   POSTGRES_PORT: '0',
@@ -60,8 +62,68 @@ async function leftBehind(command: RunningCommand, ports: number[]): Promise<str
   return (await readdir(folder)).filter((name) => name.startsWith('tollkeeper'))
 }
 
+/**
+ * The README's first ten minutes, line by line, with what is printed on the way in place of `…`, until the payment has settled.
+ *
+ * @param printed what `npm start` printed for a buyer: `NAME=value …`
+ */
+async function followFirstMinutes({ output }: RunningCommand, printed: string): Promise<void> {
+  const readme = await readFile(`${root}/README.md`, 'utf8')
+  const [, block = ''] = /```sh first\n(.*?)```/s.exec(readme) ?? []
+  const [started, ...lines] = block.split('\n').filter((line) => line !== '')
+  expect(started).toBe('npm start')
+  const gateway = output().match(/gateway +(http\S+)/)?.[1] ?? ''
+  const port = await reservePort()
+  const buyer = Object.fromEntries(printed.split(' ').map((one) => one.split('=')))
+  const here: [shown: string | RegExp, real: string][] = [
+    ['http://127.0.0.1:4020', gateway],
+    [/4031/g, `${port}`],
+    ['--address 0x…', `--address ${privateKeyToAddress(generatePrivateKey())}`],
+    ['WALLET_PRIVATE_KEY=0x…', `WALLET_PRIVATE_KEY=${buyer.WALLET_PRIVATE_KEY}`],
+    ['USDC_ADDRESS=0x…', `USDC_ADDRESS=${buyer.USDC_ADDRESS}`],
+  ]
+  // Each id and key is what a line before printed.
+  const ids: Record<string, string> = {}
+  const env: Record<string, string> = { TOLLKEEPER_GATEWAY_URL: gateway }
+  let seller: RunningCommand | undefined
+  try {
+    for (const line of lines) {
+      const command = [...here, ...Object.entries(ids)].reduce(
+        (text, [shown, real]) => text.replaceAll(shown, real),
+        line,
+      )
+      if (command.startsWith('export ')) {
+        const [, name = '', value = ''] = /^export (\w+)=(\S+)$/.exec(command) ?? []
+        env[name] = value
+        continue
+      }
+      const running = runCommand(['bash', '-c', command.replace(/ &$/, '')], env)
+      if (command.endsWith(' &')) {
+        seller = running
+        await until('the provider answers', () =>
+          fetch(`http://127.0.0.1:${port}`).then(
+            () => true,
+            () => false,
+          ),
+        )
+        continue
+      }
+      expect(await running.exited, `${command}\n${running.output()}`).toBe(0)
+      for (const [id = '', prefix] of running.output().matchAll(/\b(prov|tk|pay)_[\w-]{32,}/g))
+        ids[`${prefix}_…`] ??= id
+      if (!command.startsWith('curl ')) continue
+      const ask = async () =>
+        (await fetch(command.match(/http\S+/)?.[0] ?? '')).json() as Promise<{ payment_status: string }>
+      await until('the payment has settled', async () => (await ask()).payment_status === 'settled')
+      expect(await ask()).toMatchObject({ provider: { transactionHash: expect.stringMatching(/^0x/) } })
+    }
+  } finally {
+    if (seller) await killAll(seller)
+  }
+}
+
 test('default: one line per service with its URL, also beside another one; neither Ctrl-C nor SIGKILL leaves anything but logs', async () => {
-  const command = start()
+  const command = start({ TRIGGER_TIME_SECONDS: '1' })
   const other = runCommand(['npm', 'start'], { ...freePorts, TMPDIR: folder })
   try {
     await Promise.all([command, other].map((each) => each.line(/Ctrl-C stops everything/)))
@@ -86,6 +148,7 @@ test('default: one line per service with its URL, also beside another one; neith
     expect(await buyer.exited, buyer.output()).toBe(0)
     expect(buyer.stdout()).toContain('celsius')
     await command.line(/accepted +1 payment of 0\.010000 USDC/)
+    await followFirstMinutes(command, assigned)
 
     process.kill(-(command.child.pid as number), 'SIGINT')
     await command.exited

@@ -118,7 +118,7 @@ export async function attack(
   return { statuses: statuses.sort(), served: count() - before, due }
 }
 
-export const times = <Item>(count: number, item: Item): Item[] => Array.from({ length: count }, () => item)
+const times = <Item>(count: number, item: Item): Item[] => Array.from({ length: count }, () => item)
 
 const substitutions: Attack[] = [
   {
