@@ -1,7 +1,7 @@
 import { type Address, type Hex, zeroHash } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { encodePayload, type SignedAuthorization } from '#protocol/payload'
+import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { decodeReceipt } from '#protocol/receipt'
 import { refundNonce } from '#protocol/refund'
 import {
@@ -15,7 +15,8 @@ import {
   startGateway,
   type TestGateway,
 } from '../../test/support/gateway.ts'
-import { signAuthorization } from '../../test/support/usdc.ts'
+import { testClient } from '../../test/support/keeperScenes.ts'
+import { readBalance, signAuthorization } from '../../test/support/usdc.ts'
 
 let gateway: TestGateway
 let shop: Shop
@@ -31,6 +32,9 @@ beforeAll(async () => {
   })
 })
 afterAll(() => gateway?.close())
+
+/** Wallets' contracts: the first answers any signature with IERC1271's yes, the other with zeros. */
+const [saysYes, saysNo] = ['0x631626ba7e60e01b5f5260205ff3', '0x5f5f5260205ff3'] as const
 
 type Paid = { paymentId: string; payer: PrivateKeyAccount; payloads: readonly string[] }
 
@@ -199,6 +203,32 @@ test('behavior: the balance covers all that the wallet has promised', async () =
   expect(answers[refused]?.body.code).toBe('insufficient_balance')
   // Nothing of it is left behind.
   expect(await list(payments[refused] as Paid)).toMatchObject({ refundableUsdc: '50000', refunds: [] })
+})
+
+test('behavior: a wallet with code refunds what its contract signs (ERC-1271), and not what its key does', async () => {
+  const paid = await paySettled()
+  const contract = await gateway.buyer(50_000n)
+  const json = { network: 'localhost', address: contract.address }
+  await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, { key: shop.key, json })
+  const { address } = contract
+  const ofKey = await signRefund(paid, { signer: contract })
+  await testClient(gateway).setCode({ address, bytecode: saysNo })
+  expect(await post(paid, ofKey)).toMatchObject({ status: 402, body: { code: 'invalid_signature' } })
+  expect(await list(paid)).toMatchObject({ refundableUsdc: '50000', refunds: [] })
+
+  await testClient(gateway).setCode({ address, bytecode: saysYes })
+  const payload = encodePayload({ ...parsePayload(ofKey), signature: `0x${'5a'.repeat(195)}` })
+  expect(await post(paid, payload)).toMatchObject({ status: 201, body: { refund_status: 'verified' } })
+  const [row] = await gateway.database`
+    select p.payer_has_code as "hasCode" from payment p join refund r on r.payment_id = p.id
+    where r.of_payment_id = ${paid.paymentId}`
+  expect(row).toEqual({ hasCode: true })
+  // USDC asks the same contract.
+  await settleDirectly(gateway, payload)
+  expect((await list(paid)).refunds).toMatchObject([
+    { refund_status: 'settled', from: address.toLowerCase() },
+  ])
+  expect(await readBalance(gateway.served.client, gateway.served.token, address)).toBe(0n)
 })
 
 test('error: what is refused, and why', async () => {

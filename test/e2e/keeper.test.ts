@@ -31,7 +31,7 @@ async function batchesOf(payments: Pick<QueuedPayment, 'paymentId'>[]) {
     order by id`
 }
 
-async function paymentRow({ paymentId }: QueuedPayment) {
+async function paymentRow({ paymentId }: Pick<QueuedPayment, 'paymentId'>) {
   const [row] = await stack.database<
     { attempts: number; failureCode: string | null; failedAt: Date | null; nextAttemptAt: Date | null }[]
   >`
@@ -189,33 +189,52 @@ describe('failures', () => {
     )
   })
 
-  test('behavior: the sixth failed attempt is the last; the provider hears of the third and of the end', async () => {
-    const [poor] = await stack.buyers(1, 0n)
-    if (!poor) throw new Error('no buyer')
-    const payment = await stack.queue({
-      buyer: poor,
-      price: 5_000n,
-      acceptedAt: new Date(Date.now() - 60 * minute),
-    })
+  test('behavior: the sixth failed attempt is the last; the provider hears of the third and of the end, of a refund too', async () => {
+    const [paid] = await queueMany(1, 60_000n, randomHex(20))
+    const [poor, emptied] = await stack.buyers(2, 0n)
+    if (!paid || !poor || !emptied) throw new Error('no buyer')
+    await whileRunning(stack.keeper({ now: later(60 * minute) }), () =>
+      until('it is settled', () => stack.isSettled([paid])),
+    )
+    const acceptedAt = new Date(Date.now() - 60 * minute)
+    const payment = await stack.queue({ buyer: poor, price: 5_000n, acceptedAt })
+    const of = { of: paid, number: 1, wallet: emptied, value: 20_000n }
+    const refund = await stack.queueRefund({ ...of, acceptedAt })
+    const both = [payment.paymentId, refund.paymentId]
+    const attempts = async () =>
+      (
+        await stack.database<{ attempts: number }[]>`
+          select attempts from payment where id in ${stack.database(both)}`
+      ).map((row) => row.attempts)
     let offset = 0
     await whileRunning(stack.keeper({ now: () => new Date(Date.now() + offset) }), async () => {
       for (const [index, wait] of [0, 1, 5, 15, 60, 24 * 60].entries()) {
         offset = wait * minute + 5_000
-        await until(
-          `attempt ${index + 1} failed`,
-          async () => (await paymentRow(payment)).attempts === index + 1,
+        await until(`attempt ${index + 1} failed`, async () =>
+          (await attempts()).every((count) => count === index + 1),
         )
       }
     })
-    expect(await paymentRow(payment)).toMatchObject({
-      attempts: 6,
-      failureCode: 'insufficient_balance',
-      nextAttemptAt: null,
-    })
-    expect((await paymentRow(payment)).failedAt).not.toBeNull()
-    const events = await stack.database<{ event: string }[]>`
-      select event from outbox where payment_id = ${payment.paymentId} order by id`
-    expect(events.map(({ event }) => event)).toEqual(['settlement.failing', 'settlement.failed'])
+    const code = 'insufficient_balance'
+    for (const failed of [payment, refund]) {
+      const row = await paymentRow(failed)
+      expect(row).toMatchObject({ attempts: 6, failureCode: code, nextAttemptAt: null })
+      expect(row.failedAt).not.toBeNull()
+    }
+    const toldOf = ({ paymentId }: Pick<QueuedPayment, 'paymentId'>) =>
+      stack.database`select event, data from outbox where payment_id = ${paymentId} order by id`
+    const failing = { code, attempts: 3, nextAttemptAt: expect.any(String) }
+    const failed = { code, attempts: 6, nextAttemptAt: null }
+    expect(await toldOf(payment)).toEqual([
+      { event: 'settlement.failing', data: failing },
+      { event: 'settlement.failed', data: failed },
+    ])
+    // What is told names the payment that it is a refund of.
+    const which = { paymentId: paid.paymentId, number: 1 }
+    expect(await toldOf(refund)).toEqual([
+      { event: 'refund.failing', data: { ...which, ...failing } },
+      { event: 'refund.failed', data: { ...which, ...failed } },
+    ])
   })
 
   test('behavior: an ill-signed authorization never reaches the chain', async () => {

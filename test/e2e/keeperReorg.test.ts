@@ -15,8 +15,11 @@ import { createKeeperContext } from '../support/keeperContext.ts'
 import {
   attemptsOf,
   expectUnharmed,
+  hourAgo,
+  isSettledOnChain,
   mine,
   queueDue,
+  queueOneDue,
   testClient,
   untilIndexed,
   whileRunning,
@@ -198,49 +201,63 @@ test("behavior: a reorg takes back a stranger's half after a batch has settled t
   await expectUnharmed(stack, [payment])
 })
 
-test('behavior: a reorg of 36 blocks takes back what was concluded: it is told, settled again, and told again', async () => {
+test('behavior: a reorg of 36 blocks takes back what was concluded, a refund too: it is told, settled again, and told again', async () => {
   // Where Ponder's finality stands depends on the blocks since its start: here all 36 are above it.
   const stack = await startKeeperStack()
   onTestFinished(() => stack.close())
   const chain = testClient(stack)
+  const refunded = await queueOneDue(stack)
+  await whileRunning(stack.keeper(), () => until('it is settled', () => stack.isSettled([refunded])))
+  const [wallet] = await stack.buyers(1, 20_000n)
+  if (!wallet) throw new Error('no wallet')
   const payments = await queueDue(stack, 2)
-  const ids = stack.database(payments.map(({ paymentId }) => paymentId))
+  const refund = await stack.queueRefund({
+    ...{ of: refunded, number: 1, wallet, value: 20_000n, acceptedAt: hourAgo() },
+  })
+  const all = [...payments, refund]
+  const ids = stack.database(all.map(({ paymentId }) => paymentId))
   const toldOf = async () => {
     const rows = await stack.database<{ event: string }[]>`
-      select event from outbox where payment_id in ${ids} order by id`
+      select event from outbox where payment_id in ${ids} order by event`
     return rows.map(({ event }) => event)
   }
   const isConcluded = async () =>
-    (await stack.database`select from payment where id in ${ids} and concluded_at is not null`).length === 2
+    (await stack.database`select from payment where id in ${ids} and concluded_at is not null`).length === 3
   const snapshot = await chain.snapshot()
   await whileRunning(stack.keeper(), async () => {
-    await until('they are settled', () => stack.isSettled(payments))
+    await until('they are settled', () => stack.isSettled(all))
     await mine(stack, 35)
     await until('they are concluded', isConcluded)
-    expect(await toldOf()).toEqual(['payment.settled', 'payment.settled'])
+    expect(await toldOf()).toEqual(['payment.settled', 'payment.settled', 'refund.settled'])
     const [before] = payments[0] ? await stack.halves(payments[0]) : []
 
     await chain.revert({ id: snapshot })
     await chain.setAutomine(true)
     await mine(stack, 40)
     await until('they are settled in another block', async () => {
-      const halves = await Promise.all(payments.map((payment) => stack.halves(payment)))
+      const halves = await Promise.all(all.map((one) => stack.halves(one)))
       return halves
         .flat()
         .every(({ state, blockHash }) => state === 'settled' && blockHash !== before?.blockHash)
     })
     await mine(stack, 2)
-    await until('their provider was told of it', async () => (await toldOf()).length === 6)
+    await until('their provider was told of it', async () => (await toldOf()).length === 9)
   })
-  expect((await toldOf()).toSorted()).toEqual([
-    'payment.reverted',
-    'payment.reverted',
-    'payment.settled',
-    'payment.settled',
-    'payment.settled',
-    'payment.settled',
+  expect(await toldOf()).toEqual([
+    ...Array(2).fill('payment.reverted'),
+    ...Array(4).fill('payment.settled'),
+    'refund.reverted',
+    ...Array(2).fill('refund.settled'),
   ])
+  const [reverted] = await stack.database<{ data: unknown }[]>`
+    select data from outbox where event = 'refund.reverted'`
+  expect(reverted?.data).toEqual({ network: 'localhost', paymentId: refunded.paymentId, number: 1 })
   await expectUnharmed(stack, payments)
+  // The refund moved once on the chain that stands, and that is where the index shows it.
+  expect(await isSettledOnChain(stack, [refund])).toBe(true)
+  expect(await attemptsOf(stack, [refund])).toEqual([0])
+  expect(await stack.balanceOf(wallet.address)).toBe(0n)
+  expect(await stack.balanceOf(refunded.provider.from)).toBe(20_000n)
 })
 
 test("behavior: a hole in the index holds no batch: the keeper's own receipt is evidence", async () => {

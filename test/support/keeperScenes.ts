@@ -124,7 +124,10 @@ export async function transactionsOf({ database }: KeeperStack, payments: Queued
 }
 
 /** The numbers of failed attempts among payments. */
-export async function attemptsOf({ database }: KeeperStack, payments: QueuedPayment[]): Promise<number[]> {
+export async function attemptsOf(
+  { database }: KeeperStack,
+  payments: Pick<QueuedPayment, 'paymentId'>[],
+): Promise<number[]> {
   const rows = await database<{ attempts: number }[]>`
     select distinct attempts from payment where id in ${database(payments.map((one) => one.paymentId))}`
   return rows.map(({ attempts }) => attempts)
