@@ -201,7 +201,7 @@ export function createApp({
   addOperatorProvidersRoute(app, { sql, heads, networks, now })
 
   addHealthRoutes(app, { sql, networks, loops })
-  addHomeRoute(app, { networks, settings })
+  addHomeRoute(app, { networks, settings, mailer })
   addDashboardRoutes(app)
   describeApi(app, settings.issuer)
   refuseOtherMethods(app)

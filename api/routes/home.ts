@@ -3,6 +3,7 @@ import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { networkName, testnet } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
+import type { Mailer } from '../portal/mail/mailer.ts'
 import type { GatewaySettings } from '../settings.ts'
 
 export const home = z
@@ -15,6 +16,7 @@ export const home = z
     registration: z
       .enum(['open', 'token', 'closed'])
       .openapi({ description: 'Who may register as a provider' }),
+    mail: z.boolean().openapi({ description: 'Whether it tells providers by mail what fails (`SMTP_URL`)' }),
     links: z.record(z.string(), z.url()),
   })
   .openapi('Home')
@@ -34,9 +36,12 @@ const getHome = createRoute({
 export type HomeRouteOptions = {
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'issuer' | 'registration'>
+  /** Null: this gateway sends no mail. */
+  mailer: Mailer | null
 }
 
-export function addHomeRoute(app: App, { networks, settings: { issuer, registration } }: HomeRouteOptions) {
+export function addHomeRoute(app: App, { networks, settings, mailer }: HomeRouteOptions) {
+  const { issuer, registration } = settings
   const body = {
     name: 'Tollkeeper' as const,
     gatewayUrl: issuer,
@@ -45,6 +50,7 @@ export function addHomeRoute(app: App, { networks, settings: { issuer, registrat
       testnet: network.testnet,
     })),
     registration: registration.mode,
+    mail: mailer !== null,
     links: {
       dashboard: `${issuer}/dashboard/`,
       openapi: `${issuer}/openapi.json`,

@@ -1,12 +1,11 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { text } from 'node:stream/consumers'
-import { SMTPServer } from 'smtp-server'
 import { Webhook as Verifier } from 'standardwebhooks'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { recordFailure } from '#ledger/failures'
 import { createLogger } from '#process/log'
 import { call, openShop, pay, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { codeIn, type MailServer, type ReceivedMail, startMailServer } from '../../test/support/mailServer.ts'
 import { until } from '../../test/support/until.ts'
 import { startBackgroundWork } from '../backgroundWork.ts'
 import { createAddressGuard } from '../http/addressGuard.ts'
@@ -188,22 +187,7 @@ test('error: a cursor that is none', async () => {
 })
 
 describe('by mail', () => {
-  type Received = { to: string[]; text: string; id: string; subject: string }
-  const received: Received[] = []
-  /** Answered to the next mail instead of taking it. */
-  let refusal: Error | null = null
-  const server = new SMTPServer({
-    authOptional: true,
-    disabledCommands: ['STARTTLS'],
-    async onData(stream, session, done) {
-      const raw = (await text(stream)).replaceAll('=\r\n', '').replaceAll('=3D', '=')
-      const header = (name: string) => new RegExp(`^${name}: (.*)\r$`, 'm').exec(raw)?.[1] ?? ''
-      const to = session.envelope.rcptTo.map(({ address }) => address)
-      received.push({ to, text: raw, id: header('Message-ID'), subject: header('Subject') })
-      done(refusal)
-      refusal = null
-    },
-  })
+  let server: MailServer
   let app: App
   let mailer: Mailer
   let offset = 0
@@ -211,12 +195,11 @@ describe('by mail', () => {
   const now = () => Date.now() + offset
 
   beforeAll(async () => {
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', () => resolve()))
-    const { port } = server.server.address() as AddressInfo
-    mailer = createMailer({ url: `smtp://127.0.0.1:${port}`, from: 'tolls@gateway.example' })
+    server = await startMailServer()
+    mailer = createMailer({ url: server.url, from: 'tolls@gateway.example' })
     app = gateway.withOptions({ mailer })
   })
-  afterAll(() => new Promise<void>((resolve) => server.close(() => resolve())))
+  afterAll(() => server.close())
 
   const own = (of: Shop) => `/providers/${of.providerId}`
   async function newProvider(contact: string): Promise<Shop> {
@@ -230,11 +213,10 @@ describe('by mail', () => {
   const askCode = (of: Shop, on = app) => call(on, 'POST', `${own(of)}/contact/code`, { key: of.key })
   const confirm = (of: Shop, code: string) =>
     call(app, 'POST', `${own(of)}/contact/confirmation`, { key: of.key, json: { code } })
-  const codeIn = (mail: Received | undefined) => /--code (\S+)\r/.exec(mail?.text ?? '')?.[1] ?? ''
   async function confirmed(contact: string): Promise<Shop> {
     const opened = await newProvider(contact)
     expect((await askCode(opened)).status).toBe(204)
-    expect((await confirm(opened, codeIn(received.at(-1)))).status).toBe(201)
+    expect((await confirm(opened, codeIn(server.received.at(-1)))).status).toBe(201)
     return opened
   }
   async function fail(of: Shop): Promise<string> {
@@ -251,11 +233,11 @@ describe('by mail', () => {
     await createDeliveryLoop({ sql: gateway.database, guard, log, now }).deliverDue()
   }
   /** What is due is mailed. @returns what came */
-  async function tell(by: Mailer = mailer): Promise<Received[]> {
-    const before = received.length
+  async function tell(by: Mailer = mailer): Promise<ReceivedMail[]> {
+    const before = server.received.length
     const { database: sql } = gateway
     await createMailLoop({ sql, mailer: by, issuer: gateway.settings.issuer, log, now }).sendDue()
-    return received.slice(before)
+    return server.received.slice(before)
   }
 
   test('default: a contact that came back with its code is told what failed, once, gathered, and at most every hour', async () => {
@@ -266,7 +248,7 @@ describe('by mail', () => {
     expect(await tell()).toEqual([])
 
     expect((await askCode(told)).status).toBe(204)
-    const mail = received.at(-1) as Received
+    const mail = server.received.at(-1) as ReceivedMail
     expect(mail).toMatchObject({ to: ['ops@shop.example'], subject: 'Confirm this address' })
     // Nothing that a stranger may choose.
     expect(mail.text).not.toContain('Shop')
@@ -305,13 +287,12 @@ describe('by mail', () => {
     const told = await confirmed('process@shop.example')
     const failed = await fail(told)
     await gateway.database`update confirmed_contact set next_attempt_at = now() where provider_id = ${told.providerId}`
-    const { port } = server.server.address() as AddressInfo
-    const mail = { url: `smtp://127.0.0.1:${port}`, from: 'tolls@gateway.example' }
+    const mail = { url: server.url, from: 'tolls@gateway.example' }
     const { database: sql, served, settings } = gateway
     const work = startBackgroundWork({ sql, networks: [served], settings: { ...settings, mail }, log })
     try {
-      await until('it came', () => received.some(({ text }) => text.includes(failed)))
-      expect(received.at(-1)?.to).toEqual(['process@shop.example'])
+      await until('it came', () => server.received.some(({ text }) => text.includes(failed)))
+      expect(server.received.at(-1)?.to).toEqual(['process@shop.example'])
       await until('it is counted', async () =>
         (await work.shared.metrics.registry.metrics()).includes(
           'tollkeeper_api_mails_total{outcome="sent"} 1',
@@ -332,7 +313,7 @@ describe('by mail', () => {
     offset += 120 * minute
     expect(await tell()).toEqual([])
     await askCode(changed)
-    expect((await confirm(changed, codeIn(received.at(-1)))).status).toBe(201)
+    expect((await confirm(changed, codeIn(server.received.at(-1)))).status).toBe(201)
     offset += 120 * minute
     expect(await tell()).toEqual([])
     const failed = await fail(changed)
@@ -355,7 +336,7 @@ describe('by mail', () => {
     const [first] = await tell(dying)
     expect(await tell()).toEqual([])
     offset += minute
-    refusal = Object.assign(new Error('later'), { responseCode: 451 })
+    server.refuseNext(Object.assign(new Error('later'), { responseCode: 451 }))
     const [second] = await tell()
     offset += minute
     const [third] = await tell()
@@ -411,15 +392,18 @@ describe('by mail', () => {
     '+49 30 1234',
     'ä@b.example',
   ])('error: %j is no mail address, and nothing is sent', async (contact) => {
-    const before = received.length
+    const before = server.received.length
     const { status, body } = await askCode(await newProvider(contact))
     expect([status, body.code]).toEqual([422, 'invalid_field'])
-    expect(received).toHaveLength(before)
+    expect(server.received).toHaveLength(before)
   })
 
   test('error: without a mail server, and with one that is away', async () => {
     const one = await newProvider('away@shop.example')
     expect((await askCode(one, gateway.app)).status).toBe(404)
+    // Who asks first is told whether it can.
+    const mails = async (of: App) => (await call(of, 'GET', '/')).body.mail
+    expect([await mails(gateway.app), await mails(app)]).toEqual([false, true])
     const away = createMailer({ url: 'smtp://user:hunter2@127.0.0.1:1', from: 'tolls@gateway.example' })
     const { status, body } = await askCode(one, gateway.withOptions({ mailer: away, log }))
     expect([status, body.code]).toEqual([503, 'dependency_unavailable'])

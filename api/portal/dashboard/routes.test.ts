@@ -47,6 +47,7 @@ test('behavior: a browser at the root is led to it, everybody else is told what 
     gatewayUrl: gateway.settings.issuer,
     networks: [{ network: 'localhost', testnet: true }],
     registration: 'open',
+    mail: false,
   })
   for (const link of Object.values(links)) {
     expect([link, (await get(link.slice(gateway.settings.issuer.length))).status]).toEqual([link, 200])

@@ -14,6 +14,7 @@ import {
   type Watched,
 } from '../../support/browser.ts'
 import { startCutProxy } from '../../support/cutProxy.ts'
+import { type MailServer, startMailServer } from '../../support/mailServer.ts'
 import { newBuyer } from '../../support/shop.ts'
 import { startTestStack, type TestStack } from '../../support/stack.ts'
 import { chooseBrowser } from './chooseBrowser.ts'
@@ -26,6 +27,7 @@ const executable = chooseBrowser()
 const operator = newOperatorKey()
 
 describe.skipIf(executable === undefined)('dashboard', () => {
+  let mail: MailServer
   let stack: TestStack
   let scene: Scene
   let browser: Browser
@@ -34,7 +36,9 @@ describe.skipIf(executable === undefined)('dashboard', () => {
   let expected: RegExp | undefined
 
   beforeAll(async () => {
-    const api = { ...patient, OPERATOR_KEY_HASHES: operator.hash }
+    mail = await startMailServer()
+    const mailing = { SMTP_URL: mail.url, MAIL_FROM: 'tolls@gateway.example' }
+    const api = { ...patient, ...mailing, OPERATOR_KEY_HASHES: operator.hash }
     stack = await startTestStack({ env: { keeper: patient, api } })
     const [launched, played] = await Promise.all([
       launchBrowser(executable as string),
@@ -47,6 +51,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await browser?.close()
     await scene?.shop.close()
     await stack?.close()
+    await mail?.close()
   })
   afterEach(async () => {
     expect(tab.errors.filter((line) => !expected?.test(line))).toEqual([])
@@ -88,6 +93,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     buy: async (url) => (await (await newBuyer(stack, '1')).client.request(url)).data,
     open,
     signIn,
+    mails: () => mail.received,
     expectErrors: (lines) => {
       expected = lines
     },

@@ -3,6 +3,7 @@ import { expect, test } from 'vitest'
 import { loopback, reservePort } from '#process/port'
 import { type RegisteredProvider, registerProvider } from '../../../scripts/stack/registerProvider.ts'
 import { desktop, phone, seriousViolations } from '../../support/browser.ts'
+import { codeIn, type ReceivedMail } from '../../support/mailServer.ts'
 import { runCommand } from '../../support/processes.ts'
 
 export type DeskTools = {
@@ -15,6 +16,8 @@ export type DeskTools = {
   open: (options: object, url?: string) => Promise<Page>
   /** A tab of its own, signed in. */
   signIn: (options: object, key: string) => Promise<Page>
+  /** What the gateway has mailed, the oldest first. */
+  mails: () => readonly ReceivedMail[]
   /** Lines of the console that the test brings about itself. */
   expectErrors: (lines: RegExp) => void
 }
@@ -115,7 +118,10 @@ export function addDeskTests(tools: DeskTools): void {
 
   test('args: registration that takes a token, or nobody', async () => {
     const token = 'let-me-in-16-characters'
-    const withToken = await tools.startApi({ REGISTRATION: 'token', REGISTRATION_TOKEN: token })
+    const withToken = await tools.startApi({
+      ...{ REGISTRATION: 'token', REGISTRATION_TOKEN: token },
+      SMTP_URL: '',
+    })
     let page = await open(desktop, withToken.url)
     await page.getByRole('link', { name: 'Sell your API.' }).click()
     await page.getByLabel('Name').fill('Invited')
@@ -125,7 +131,20 @@ export function addDeskTests(tools: DeskTools): void {
     await page.getByRole('alert').getByText('Registration needs the operator’s').waitFor()
     await page.getByLabel('Registration token').fill(token)
     await button(page, 'Register').click()
-    await page.getByText(/^tk_/).waitFor()
+    const apiKey = (await page.getByText(/^tk_/).textContent()) ?? ''
+    // It sends no mail, so there is no code to ask for.
+    const { providerId } = await call<{ providerId: string }>(`${withToken.url}/account`, apiKey)
+    await call(
+      `${withToken.url}/providers/${providerId}`,
+      apiKey,
+      'PATCH',
+      { contact: 'ops@invited.example' },
+      1,
+    )
+    await button(page, 'I have stored it').click()
+    await page.goto(`${withToken.url}/dashboard/#/setup/provider`)
+    await page.getByText('not confirmed: no mail is sent').waitFor()
+    expect(await button(page, 'Confirm the contact').count()).toBe(0)
     await page.context().close()
     await withToken.stop()
 
@@ -361,6 +380,23 @@ export function addDeskTests(tools: DeskTools): void {
     await button(page, 'Save').click()
     await page.getByText('not confirmed: no mail is sent').waitFor()
     await page.getByRole('banner').getByText('New name').waitFor()
+    await button(page, 'Confirm the contact').click()
+    const code = page.getByLabel('Code', { exact: true })
+    const confirm = page.getByRole('dialog').getByRole('button', { name: 'Confirm', exact: true })
+    await code.fill('a-guess')
+    expectErrors(/status of 422/)
+    await confirm.click()
+    await expect.poll(() => code.getAttribute('aria-invalid')).toBe('true')
+    await button(page, 'Send me a code').click()
+    await page.getByRole('status').getByText('A code was mailed.').waitFor()
+    expect(await seriousViolations(page)).toEqual([])
+    const mail = tools.mails().at(-1)
+    expect(mail?.to).toEqual(['ops@weather.example'])
+    await code.fill(codeIn(mail))
+    await confirm.click()
+    await page.getByRole('status').getByText('The contact is confirmed.').waitFor()
+    await page.getByText('confirmed', { exact: true }).waitFor()
+    expect(await button(page, 'Confirm the contact').count()).toBe(0)
     await button(page, 'Disable everything').click()
     await page.getByRole('dialog').getByRole('button', { name: 'Disable everything' }).click()
     await page.getByText('All your endpoints are disabled.').waitFor()
@@ -369,12 +405,13 @@ export function addDeskTests(tools: DeskTools): void {
     await page.getByText('on sale', { exact: true }).waitFor()
     await page.getByRole('link', { name: 'History' }).click()
     const items = page.getByRole('listitem')
-    await expect.poll(() => items.count()).toBe(7)
+    await expect.poll(() => items.count()).toBe(8)
     const texts = await items.allTextContents()
-    expect(texts[2]).toMatch(
+    expect(texts[2]).toMatch(/^Provider changed.*Contact confirmed– → {2}became \d/)
+    expect(texts[3]).toMatch(
       /^Provider changed.*by key_.*NameOld name → {2}became New nameContact– → {2}became ops@weather.example$/,
     )
-    expect(texts[6]).toMatch(/^Provider registered/)
+    expect(texts[7]).toMatch(/^Provider registered/)
   })
 
   test('error: markup in names, URLs and descriptions is text, in every view of the setup, also on a small phone', async () => {

@@ -37,7 +37,7 @@ const advice: Record<string, string> = {
   payment_replayed: 'Look at the list: it may have been asked for already.',
   price_below_minimum: 'Ask for more.',
   provider_disabled: 'Enable yourself first, under Provider.',
-  rate_limited: 'Wait a minute, then try again.',
+  rate_limited: 'Try again later.',
   unauthorized: 'Check that it was copied whole.',
   registration_closed: 'Ask the operator of this gateway.',
   unknown_wallet: 'Register a wallet there first.',

@@ -1,5 +1,5 @@
 import { useState } from 'preact/hooks'
-import type { Provider } from '../../answers.ts'
+import type { Home, Provider } from '../../answers.ts'
 import { Copyable, Fact, Time } from '../../parts/bits.tsx'
 import { Confirm, Dialog } from '../../parts/Dialog.tsx'
 import { Meanwhile } from '../../parts/Differences.tsx'
@@ -12,13 +12,16 @@ import { useVersioned } from '../../useVersioned.ts'
 
 export function ProviderPage() {
   const { gateway, provider, update } = useSession()
-  const [open, setOpen] = useState<{ what: 'edit' | 'switch'; provider: Provider }>()
+  const [open, setOpen] = useState<{ what: 'edit' | 'confirm' | 'switch'; provider: Provider }>()
   const { notice, tell } = useNotice()
   const close = () => setOpen(undefined)
-  const polled = usePolled(
-    (signal) => gateway.get<Provider>(`providers/${provider.providerId}`, signal),
-    'provider',
-  )
+  const polled = usePolled(async (signal) => {
+    const [shown, { mail }] = await Promise.all([
+      gateway.get<Provider>(`providers/${provider.providerId}`, signal),
+      gateway.get<Home>('', signal),
+    ])
+    return { shown, isUnconfirmed: mail && shown.contact !== null && shown.contactConfirmedAt === null }
+  }, 'provider')
   const done = async (text: string) => {
     close()
     tell(text)
@@ -27,7 +30,7 @@ export function ProviderPage() {
   }
   return (
     <SetupView page="provider" polled={polled}>
-      {(shown) => (
+      {({ shown, isUnconfirmed }) => (
         <>
           {notice}
           <section class="panel">
@@ -65,6 +68,15 @@ export function ProviderPage() {
               <button type="button" onClick={() => setOpen({ what: 'edit', provider: shown })}>
                 Change
               </button>
+              {isUnconfirmed && (
+                <button
+                  type="button"
+                  class="quiet"
+                  onClick={() => setOpen({ what: 'confirm', provider: shown })}
+                >
+                  Confirm the contact
+                </button>
+              )}
               <button
                 type="button"
                 class="quiet"
@@ -75,6 +87,7 @@ export function ProviderPage() {
             </div>
           </section>
           {open?.what === 'edit' && <EditDialog {...open} close={close} done={done} />}
+          {open?.what === 'confirm' && <ContactDialog {...open} close={close} done={done} />}
           {open?.what === 'switch' && <SwitchDialog {...open} close={close} done={done} />}
         </>
       )}
@@ -115,6 +128,38 @@ function EditDialog({ provider, close, done }: DialogProps) {
             ['true', 'for callers with my API key only'],
           ]}
           note="With your key only, your middleware needs its apiKey option."
+        />
+      </Form>
+    </Dialog>
+  )
+}
+
+/** The code is asked for and given back in one place: it may have been mailed before, and counts for a day. */
+function ContactDialog({ provider, close, done }: DialogProps) {
+  const { gateway } = useSession()
+  const path = `providers/${provider.providerId}/contact`
+  const { notice, tell } = useNotice()
+  const mailing = useForm({}, async () => {
+    await gateway.post(`${path}/code`)
+    tell('A code was mailed.')
+  })
+  const confirming = useForm({ code: '' }, async ({ code }) => {
+    await gateway.post(`${path}/confirmation`, { code: code.trim() })
+    await done('The contact is confirmed.')
+  })
+  return (
+    <Dialog title="Confirm the contact" close={close}>
+      <Form form={mailing} action="Send me a code">
+        <p class="break">
+          You are told by mail what fails to settle once {provider.contact} has shown that it is yours.
+        </p>
+      </Form>
+      {notice}
+      <Form form={confirming} action="Confirm" cancel={close}>
+        <TextField
+          label="Code"
+          field={confirming.field('code')}
+          note="It stands in the mail, and counts for 24 hours."
         />
       </Form>
     </Dialog>
