@@ -5,6 +5,7 @@ import type { Keeper } from '#keeper/keeper'
 import { findKeyOwner } from '#ledger/apiKeys'
 import { releaseReservations } from '#ledger/facilitations'
 import { encodePayload } from '#protocol/payload'
+import { audit } from '#sdk/audit/audit'
 import { createStackGateway } from '../support/keeperGateway.ts'
 import { mine, testClient, untilIndexed } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
@@ -520,6 +521,25 @@ describe('the provider’s views', () => {
         { event: string }[]
       >`select event from outbox where tx_hash = ${String(transaction)}`
       return rows.some(({ event }) => event === 'payment.settled')
+    })
+  })
+
+  test('behavior: an auditor finds it without a receipt, under the transaction and nonce of the answer', async () => {
+    const payTo = randomHex(20)
+    const buyer = await oneBuyer()
+    const { body } = await pay(buyer, { payTo })
+    const { transaction, extra } = (await ask(keeper, '/settle', { body, key })).body
+    const report = await audit({
+      ...{ receipts: [], jwks: { keys: [] }, rpcUrls: [stack.chain.url] },
+      ...{ deployments: stack.chain.deployments, confirmations: 0, wallets: [payTo] },
+    })
+    const { nonce } = extra as { nonce: string }
+    const found = { direction: 'in', from: buyer.address.toLowerCase(), value: 10_000n, nonce }
+    expect(report).toMatchObject({
+      reconciled: false,
+      wallets: [
+        { transfers: 1, plainTransfers: 0, unreceipted: [{ ...found, transactionHash: transaction }] },
+      ],
     })
   })
 

@@ -38,6 +38,10 @@ export type SplitPayment = {
   terms: SplitterTerms
 }
 
+export function authorizationsOf(payment: QueuedPayment | SplitPayment): SignedAuthorization[] {
+  return 'fee' in payment ? [payment.provider, payment.fee] : [payment.authorization]
+}
+
 export type QueueOptions = {
   buyer: PrivateKeyAccount
   /** USDC base units, both halves together. */
@@ -60,6 +64,8 @@ export type SplitOptions = Pick<
 > & {
   /** Default: {@link platformWallet}. */
   platform?: Address
+  /** The platform's part of the price, base units. Default: what SPEC 2.9 asks for. */
+  feeAmount?: bigint
 }
 
 export type RefundOptions = {
@@ -236,7 +242,7 @@ const randomId = (prefix: string) => `${prefix}_${randomBytes(16).toString('hex'
 
 /** Signs a transfer of the local chain's USDC. */
 export function signTransfer(
-  served: ServedNetwork,
+  served: Pick<ServedNetwork, 'network' | 'token'>,
   buyer: PrivateKeyAccount,
   transfer: Omit<SignedAuthorization, 'signature' | 'from'>,
 ): Promise<SignedAuthorization> {
@@ -297,7 +303,9 @@ async function queueSplitPayment(
 ): Promise<SplitPayment> {
   const { buyer, price, payee = registry.payee, acceptedAt = new Date(), validFor = 93_600 } = options
   const { sign = (authorization) => authorization, platform = platformWallet } = options
-  const { tier, providerAmount, feeAmount } = splitPrice(price)
+  const { tier, feeAmount: usual } = splitPrice(price)
+  const { feeAmount = usual } = options
+  const providerAmount = price - feeAmount
   const terms = { provider: payee, platform, ...splitterShares(price, feeAmount) }
   const splitter = splitterAddress({ ...terms, factory: served.deployment.splitterFactory })
   const authorization = sign(

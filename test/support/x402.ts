@@ -11,7 +11,7 @@ export type X402Payment = { body: Record<string, unknown>; authorization: Signed
 
 /** What a seller's middleware sends to its facilitator, in version 2. */
 export async function signPayment(
-  served: ServedNetwork,
+  served: Pick<ServedNetwork, 'network' | 'token'>,
   buyer: PrivateKeyAccount,
   {
     payTo,

@@ -1,9 +1,12 @@
 import { readFile } from 'node:fs/promises'
 import type { Browser, Page } from 'playwright-core'
+import type { Address } from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { newOperatorKey } from '#api/http/operator'
 import { openDatabase } from '#ledger/database'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
+import { networks } from '#protocol/networks'
 import { registerProvider } from '../../../scripts/stack/registerProvider.ts'
 import {
   desktop,
@@ -17,6 +20,8 @@ import { startCutProxy } from '../../support/cutProxy.ts'
 import { type MailServer, startMailServer } from '../../support/mailServer.ts'
 import { newBuyer } from '../../support/shop.ts'
 import { startTestStack, type TestStack } from '../../support/stack.ts'
+import { tokenOf } from '../../support/usdc.ts'
+import { signPayment } from '../../support/x402.ts'
 import { chooseBrowser } from './chooseBrowser.ts'
 import { addDeskTests } from './desk.ts'
 import { addOperatorTests } from './operator.ts'
@@ -473,6 +478,32 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     const page = await signIn(desktop, apiKey)
     await page.goto(`${stack.api.url}/dashboard/#/payments/${scene.settled[0]}`)
     await page.getByRole('alert').getByText('There is no such thing here').waitFor()
+  })
+
+  test('behavior: what an x402 seller settled here is listed as such, and has a page without a receipt', async () => {
+    const wallet: Address = `0x${'7f'.repeat(20)}`
+    const { apiKey } = await registerProvider({
+      ...{ gatewayUrl: stack.api.url, name: 'x402 seller', network: stack.chain.network, address: wallet },
+      endpoints: [],
+    })
+    const { privateKey } = await newBuyer(stack, '1')
+    const served = { network: networks[stack.chain.network], token: tokenOf(stack.chain) }
+    const { body } = await signPayment(served, privateKeyToAccount(privateKey), { payTo: wallet })
+    const answer = await fetch(`${stack.keeper.url}/settle`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${apiKey}` },
+      body: JSON.stringify(body),
+    })
+    expect(await answer.json()).toMatchObject({ success: true })
+    const page = await signIn(phone, apiKey)
+    await page.goto(`${stack.api.url}/dashboard/#/payments`)
+    const row = page.getByRole('row').filter({ hasText: 'x402 facilitator' })
+    await row.getByText('settled', { exact: true }).waitFor()
+    await row.getByRole('link', { name: /^pay_/ }).click()
+    await page.getByText('It has no receipt of ours').waitFor()
+    const steps = await page.getByRole('listitem').locator('b').allTextContents()
+    expect(steps).toEqual(['Verified', 'Broadcast', 'Mined', 'Confirmed'])
+    expect(await seriousViolations(page)).toEqual([])
   })
 
   test('error: an index that is behind shows no wrong figures, and they come back by themselves', async () => {

@@ -80,6 +80,15 @@ test('default: it waits, is broadcast, is mined, is confirmed', () => {
   ])
 })
 
+test('behavior: what came through the facilitator had no challenge of ours, and waits for no trigger', () => {
+  expect(outline({ source: 'facilitator', platform: null }, {})).toEqual([
+    'Verified: now',
+    'Broadcast: ahead',
+    'Mined: ahead',
+    'Confirmed: ahead',
+  ])
+})
+
 test('behavior: what failed stands in its place, and the next attempt ahead', () => {
   const failure = {
     attempt: 1,

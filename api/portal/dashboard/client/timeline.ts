@@ -16,21 +16,7 @@ export type Step = {
  * The chain decides: a payment that somebody else settled is mined although this gateway broadcast nothing.
  */
 export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
-  const steps: Step[] = [
-    {
-      title: 'Challenged',
-      at: timeline.challengedAt,
-      state: 'done',
-      detail: 'The buyer got the price and a macaroon.',
-    },
-    {
-      title: 'Verified',
-      at: timeline.acceptedAt,
-      state: 'done',
-      detail: 'Both signatures were good. The service was rendered, the receipt signed.',
-    },
-    { title: 'Queued', at: timeline.acceptedAt, state: 'done', detail: 'Until a settlement trigger fires.' },
-  ]
+  const steps = payment.source === 'facilitator' ? stepsForSeller(timeline) : stepsHere(timeline)
   const tries = [...failedTries(timeline), ...broadcasts(timeline)].sort(byTime)
   steps.push(...tries)
 
@@ -52,6 +38,30 @@ export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
   steps.push(confirmedStep(timeline))
   if (payment.splitter !== null) steps.push(paidOutStep(payment))
   return steps
+}
+
+function stepsHere({ challengedAt, acceptedAt }: Timeline): Step[] {
+  return [
+    {
+      title: 'Challenged',
+      at: challengedAt,
+      state: 'done',
+      detail: 'The buyer got the price and a macaroon.',
+    },
+    {
+      title: 'Verified',
+      at: acceptedAt,
+      state: 'done',
+      detail: 'What was signed is good. The service was rendered, the receipt signed.',
+    },
+    { title: 'Queued', at: acceptedAt, state: 'done', detail: 'Until a settlement trigger fires.' },
+  ]
+}
+
+/** What came through the facilitator was challenged and served by an x402 middleware, which waits for the settlement. */
+function stepsForSeller({ acceptedAt }: Timeline): Step[] {
+  const detail = 'The signature was good. Your x402 middleware asked for the settlement.'
+  return [{ title: 'Verified', at: acceptedAt, state: 'done', detail }]
 }
 
 function byTime(a: Step, b: Step): number {

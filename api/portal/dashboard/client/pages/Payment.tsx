@@ -15,10 +15,14 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
   const { gateway, provider } = useSession()
   const polled = usePolled(async (signal) => {
     const id = encodeURIComponent(paymentId)
-    const [timeline, payment, { receipt }, refunds] = await Promise.all([
+    const found = gateway.get<Payment>(`payments/${id}`, signal)
+    const [timeline, payment, receipt, refunds] = await Promise.all([
       gateway.get<Timeline>(`providers/${provider.providerId}/payments/${id}/timeline`, signal),
-      gateway.get<Payment>(`payments/${id}`, signal),
-      gateway.get<Receipt>(`receipts/${id}`, signal),
+      found,
+      // Of what came through the facilitator there is none.
+      found.then(({ source }) =>
+        source === 'gateway' ? gateway.get<Receipt>(`receipts/${id}`, signal) : null,
+      ),
       gateway.get<Refunds>(`providers/${provider.providerId}/payments/${id}/refunds`, signal),
     ])
     return { timeline, payment, receipt, refunds }
@@ -46,7 +50,7 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
             <Facts payment={payment} />
           </div>
           <RefundPanel refunds={refunds} refresh={polled.refresh} />
-          <ReceiptPanel receipt={receipt} />
+          {receipt && <ReceiptPanel receipt={receipt.receipt} />}
         </>
       )}
     </View>
@@ -86,6 +90,13 @@ function Facts({ payment }: { payment: Payment }) {
         <Fact title="Resource">
           <span class="code break">{payment.resource}</span>
         </Fact>
+        {payment.source === 'facilitator' && (
+          <Fact title="Came through">
+            x402 facilitator
+            <br />
+            <span class="note">It has no receipt of ours: the transaction is one.</span>
+          </Fact>
+        )}
         <Fact title="Payer">
           <Copyable text={payment.payer} />
         </Fact>

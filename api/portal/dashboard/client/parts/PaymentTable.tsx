@@ -11,6 +11,7 @@ export function PaymentTable({ payments, label }: { payments: ProviderPayment[];
         <tr key={payment.paymentId}>
           <td>
             <PaymentLink paymentId={payment.paymentId} />
+            {payment.source === 'facilitator' && <span class="note"> x402 facilitator</span>}
           </td>
           <td>
             <Status status={payment.payment_status} />
