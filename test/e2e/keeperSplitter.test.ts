@@ -11,6 +11,7 @@ import { createMetrics } from '#keeper/metrics'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
 import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
+import { encodePayload } from '#protocol/payload'
 import { decodeSettle } from '#protocol/settlement'
 import { encodeSplit } from '#protocol/splitter'
 import { devAccount } from '../../scripts/chain/accounts.ts'
@@ -27,6 +28,7 @@ import {
   type KeeperStack,
   platformWallet,
   type SplitPayment,
+  signTransfer,
   startKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
@@ -113,6 +115,32 @@ test('behavior: what fails, was cancelled or was settled by a stranger stops no 
   })
   expect(await stack.halves(raced)).toMatchObject([{ txHash: stranger }])
   expect(await stack.balanceOf(wrong.authorization.from)).toBe(50_000n)
+})
+
+test('error: POST /submit takes no splitter that gives the platform less than its fee, and no dust', async () => {
+  const [buyer] = await stack.buyers(1, 200_000n)
+  if (!buyer) throw new Error('no buyer')
+  const due = { buyer, price: 50_000n, payee: randomHex(20), acceptedAt: hourAgo() }
+  const [fair, cheap] = [await stack.queueSplit(due), await stack.queueSplit({ ...due, feeAmount: 500n })]
+  await settle([fair, cheap])
+  const keeper = stack.keeper()
+  const submit = async (to: Hex, value: bigint) => {
+    const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+    const transfer = await signTransfer(stack.served, buyer, { to, value, ...window, nonce: randomHex(32) })
+    const response = await keeper.app.request('/submit', {
+      method: 'POST',
+      headers: { authorization: `Bearer ${stack.apiKey}` },
+      body: JSON.stringify({ network: 'localhost', transfers: [encodePayload(transfer)] }),
+    })
+    return [response.status, ((await response.json()) as { code?: string }).code]
+  }
+  await whileRunning(keeper, async () => {
+    expect(await submit(cheap.splitter, 50_000n)).toEqual([422, 'payee_refused'])
+    expect(await submit(fair.splitter, 4_999n)).toEqual([422, 'payee_refused'])
+    expect(await submit(fair.splitter, 50_000n)).toEqual([200, undefined])
+  })
+  expect(await stack.balanceOf(fair.splitter)).toBe(100_000n)
+  expect(await stack.balanceOf(cheap.splitter)).toBe(50_000n)
 })
 
 /** What waits in the splitters of payments. */
@@ -264,6 +292,37 @@ describe('sweeps', () => {
   })
 })
 
+test('behavior: a splitter that USDC has blacklisted fails with its code, and stops no other payment or payout', async () => {
+  const [blocked, old, good] = [randomHex(20), randomHex(20), randomHex(20)]
+  const waiting = await queueSplits([{ payee: blocked }, { payee: old }])
+  const [{ splitter }] = waiting as [SplitPayment]
+  await settle(waiting)
+  await untilIndexed(stack)
+  await setBlacklisted(stack.chain, splitter, true)
+  const [refused, paid] = (await queueSplits([{ payee: blocked }, { payee: good }])) as [
+    SplitPayment,
+    SplitPayment,
+  ]
+  // What waits since yesterday is swept by whatever batch comes.
+  const tomorrow = (minutes: number) => () => new Date(Date.now() + (24 * 60 + minutes) * 60_000)
+  await whileRunning(stack.keeper({ now: tomorrow(1) }), async () => {
+    await until('the good one is settled', () => stack.isSettled([paid]))
+    await until('the refused one is counted', async () => (await attemptsOf(refused)) === 1)
+    await until('the failed sweep is kept', async () => (await failedSweeps(refused)) === 1)
+  })
+  expect(await failureOf(refused)).toBe('account_blacklisted')
+  expect(await stack.balanceOf(refused.authorization.from)).toBe(50_000n)
+  expect(await stack.balanceOf(old)).toBe(47_500n)
+  expect(await stack.balanceOf(splitter)).toBe(50_000n)
+
+  await setBlacklisted(stack.chain, splitter, false)
+  await untilIndexed(stack)
+  await whileRunning(stack.keeper({ now: tomorrow(70) }), () =>
+    until('it is settled after all', () => stack.isSettled([refused])),
+  )
+  expect(await stack.balanceOf(blocked)).toBe(2n * 47_500n)
+})
+
 test('behavior: a keeper without a database settles them, sees their fees, and pays out what its batch brings', async () => {
   const server = await serve(createStackGateway(stack), {
     host: '127.0.0.1',
@@ -312,6 +371,12 @@ async function failedSweeps({ splitter }: SplitPayment): Promise<number | undefi
   const [row] = await stack.database<{ failed: number }[]>`
     select failed_sweeps as failed from splitter where address = ${splitter}`
   return row?.failed
+}
+
+async function failureOf({ paymentId }: SplitPayment): Promise<string | null | undefined> {
+  const [row] = await stack.database<{ code: string | null }[]>`
+    select failure_code as code from payment where id = ${paymentId}`
+  return row?.code
 }
 
 async function attemptsOf({ paymentId }: SplitPayment): Promise<number | undefined> {
