@@ -10,6 +10,7 @@ import type { Hex } from 'viem'
 import { afterEach, describe, expect, test } from 'vitest'
 import { startCutProxy } from '../../test/support/cutProxy.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
+import { runCommand } from '../../test/support/processes.ts'
 import {
   platformWallet,
   providerA,
@@ -350,25 +351,16 @@ describe('it can’t start', () => {
 test('behavior: npm run indexer ends on SIGTERM, at once, with nothing left', async () => {
   const chain = await track(startTestChain())
   const databaseUrl = await createTestDatabase()
-  const { spawn } = await import('node:child_process')
-  const child = spawn(process.execPath, ['indexer/main.ts'], {
-    env: {
-      ...process.env,
-      DATABASE_URL: databaseUrl,
-      RPC_URL_LOCALHOST: chain.url,
-      PLATFORM_WALLET: providerA,
-      INDEXER_PORT: '0',
-    },
+  const command = runCommand([process.execPath, 'indexer/main.ts'], {
+    DATABASE_URL: databaseUrl,
+    NETWORKS: 'localhost',
+    RPC_URL_LOCALHOST: chain.url,
+    PLATFORM_WALLET: providerA,
+    INDEXER_PORT: '0',
   })
-  let output = ''
-  child.stdout.on('data', (chunk) => {
-    output += chunk
-  })
-  await until(async () => output.includes('/graphql'))
-  const url = /http:\/\/127\.0\.0\.1:\d+/.exec(output)?.[0]
+  const url = /http:\/\/127\.0\.0\.1:\d+/.exec(await command.line(/\/graphql/))?.[0]
   await until(async () => (await fetch(`${url}/ready`).catch(() => undefined))?.status === 200)
-  const exited = new Promise((resolve) => child.once('exit', resolve))
-  child.kill('SIGTERM')
-  expect(await exited).toBe(0)
+  command.child.kill('SIGTERM')
+  expect(await command.exited).toBe(0)
   await expect(fetch(`${url}/ready`)).rejects.toThrow()
 })

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { runCommand } from '../support/processes.ts'
+import { runCommand, untilGone } from '../support/processes.ts'
 
 test('args: --json --payments 0: one JSON object as the last line, and all of it holds', async () => {
   const command = runCommand(['npm', 'run', '--silent', 'demo', '--', '--json', '--payments', '0'])
@@ -19,7 +19,7 @@ test('args: --json --payments 0: one JSON object as the last line, and all of it
     conserved: true,
     elapsedMs: expect.any(Number),
   })
-  expect(await command.survivors()).toEqual([])
+  await untilGone(command)
 })
 
 test('default: 121 payments settle by count, amount and high value, in at most seven batches', async () => {
@@ -37,7 +37,7 @@ test('default: 121 payments settle by count, amount and high value, in at most s
   for (const trigger of ['count', 'amount', 'high_value'])
     expect(text).toMatch(new RegExp(`^ *\\d +${trigger} `, 'm'))
   expect(Number(text.match(/gas a payment in (\d+) transactions/)?.[1])).toBeLessThanOrEqual(7)
-  expect(await command.survivors()).toEqual([])
+  await untilGone(command)
 })
 
 test('args: --help says what it does, and starts nothing', async () => {
