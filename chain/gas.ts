@@ -23,12 +23,14 @@ const newPayeeGas = 22_800n
 /** What one authorization of a payer with code may use; its signature check can burn all of it. */
 const codeCallGas = 300_000n
 
-/** What the sweep of one splitter may use: of one that is new, to a wallet that is. One that is known takes a fifth. */
-export const sweepCallGas = 120_000n
+/** What the sweep of one splitter may use: of one that is new, to a provider's that is. One that is known takes a fifth. */
+const sweepCallGas = 120_000n
 // What the contract keeps for its return besides: 5,000, and 16 a payment.
 const beforeSweepGas = 10_000n
 /** EIP-150: a call gets at most 63/64 of what is left. */
 const sweepGas = (sweepCallGas * 64n) / 63n + 1n
+/** The first sweep of a batch may pay a platform's wallet that holds no USDC. */
+const firstSweepGas = (newPayeeGas * 64n) / 63n + 1n
 
 export type BatchShape = {
   /** Payments with two authorizations. */
@@ -49,12 +51,18 @@ export function estimateBatchGas({ pairs, singles, payees, hasCode, sweeps = 0 }
   const items = hasCode
     ? authorizations * (codeCallGas + 20_000n)
     : BigInt(pairs) * pairGas + BigInt(singles) * singleGas
-  return batchGas + items + BigInt(payees) * newPayeeGas + BigInt(sweeps) * sweepGas
+  const swept = sweeps > 0 ? firstSweepGas + BigInt(sweeps) * sweepGas : 0n
+  return batchGas + items + BigInt(payees) * newPayeeGas + swept
+}
+
+/** What the contract's call that sweeps so many splitters may use. */
+export function sweepGasLimit(sweeps: number): bigint {
+  return BigInt(sweeps) * sweepCallGas + newPayeeGas
 }
 
 /** How many splitters can be swept in a batch of this shape, under the gas cut. */
 export function countSweepsThatFit(shape: BatchShape): number {
-  const left = batchGasCut - estimateBatchGas(shape)
+  const left = batchGasCut - estimateBatchGas(shape) - firstSweepGas
   return left > 0n ? Number(left / sweepGas) : 0
 }
 

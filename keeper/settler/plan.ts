@@ -1,6 +1,6 @@
 import type { Address, Hex } from 'viem'
 import type { Failure } from '#chain/failures'
-import { type BatchShape, batchGasLimit, callGasLimit, sweepCallGas } from '#chain/gas'
+import { type BatchShape, batchGasLimit, callGasLimit, sweepGasLimit } from '#chain/gas'
 import type { BatchRow } from '#ledger/batches'
 import type { BatchItem, ItemHalf } from '#ledger/items'
 import type { TransferReport } from '#ledger/transferReports'
@@ -92,7 +92,7 @@ export function buildPlan(
         settlements.map(({ authorization }) => authorization),
         sweeps && {
           factory: sweeps.factory,
-          gasLimit: sweepCallGas * BigInt(sweeps.splitters.length),
+          gasLimit: sweepGasLimit(sweeps.splitters.length),
           rewardShare: 0,
           splits: sweeps.splitters.map(encodeSplit),
         },

@@ -6,16 +6,18 @@ import { closeBatch, readMinedBatches } from '#ledger/batches'
 import { concludeBatchPayments } from '#ledger/conclusions'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
 import {
+  authorizationsOf,
   type KeeperStack,
   platformWallet,
   type QueuedPayment,
+  type SplitPayment,
   startKeeperStack,
   walletAccount,
   walletKey,
 } from '../support/keeperStack.ts'
 import { findBreaches, findMisplaced, findUnknownTransactions, watchBroadcasts } from '../support/ledger.ts'
 import { until } from '../support/until.ts'
-import { sendDirectly } from '../support/usdc.ts'
+import { randomHex, sendDirectly } from '../support/usdc.ts'
 import { ofPushes, ofSubmissions, ofX402, stretch } from './checkpoints.ts'
 import { death, isAlive, killAll, startChild } from './children.ts'
 import type { CrashingKeeperOptions, Turn } from './crashingKeeper.ts'
@@ -75,17 +77,25 @@ async function resumeMining(): Promise<void> {
   await mine(1)
 }
 
+type Payment = QueuedPayment | SplitPayment
+
 /** A stretch of the settlement path, and what the chain has to do for a keeper to come along it. */
 type Scene = {
   name: string
   /** In the order in which the path comes to them. */
   checkpoints: CheckpointName[]
+  /** The kind of payment that is claimed first, so that keepers die over its batch: of two signatures, or of one. */
+  first: 'pairs' | 'singles'
   /** Before the first keeper starts. */
-  prepare?: (payments: QueuedPayment[]) => Promise<unknown>
+  prepare?: (payments: Payment[]) => Promise<unknown>
   /** While it runs. */
-  provoke?: (payments: QueuedPayment[]) => Promise<unknown>
+  provoke?: (payments: Payment[]) => Promise<unknown>
   /** Before the last one starts. */
   tidy?: () => Promise<unknown>
+}
+
+async function sendAllDirectly(payments: Payment[]): Promise<void> {
+  for (const one of payments.flatMap(authorizationsOf)) await sendDirectly(stack, one)
 }
 
 let beforeBatch: `0x${string}`
@@ -93,6 +103,7 @@ let beforeBatch: `0x${string}`
 const scenes: Scene[] = [
   {
     name: 'claims, signs, sends and replaces',
+    first: 'singles',
     checkpoints: stretch('before-claim', 'after-replacement-broadcast'),
     // Nobody mines: else a keeper would never have to offer more.
     prepare: () => chain().setAutomine(false),
@@ -100,6 +111,7 @@ const scenes: Scene[] = [
   },
   {
     name: 'finds its batch mined, with one half taken by a stranger',
+    first: 'pairs',
     checkpoints: [
       ...stretch('before-mined-recorded', 'after-mined-recorded'),
       ...stretch('before-conclusion', 'after-conclusion'),
@@ -108,26 +120,23 @@ const scenes: Scene[] = [
     provoke: async (payments) => {
       await until('the batch is out', async () => (await sentBatches()) > 0)
       // The last one of the batch: the contract looks for a stranger's doing once it has met with one.
-      const last = payments.at(-1)
+      const last = payments.findLast((one) => 'fee' in one)
       if (last) await sendDirectly(stack, last.provider)
       await resumeMining()
     },
   },
   {
     name: 'meets with payments that a stranger has settled',
+    first: 'singles',
     checkpoints: [
       ...stretch('before-end', 'after-end'),
       ...stretch('before-evidence-recorded', 'after-evidence-recorded'),
     ],
-    prepare: async (payments) => {
-      for (const { provider, fee } of payments) {
-        await sendDirectly(stack, provider)
-        await sendDirectly(stack, fee)
-      }
-    },
+    prepare: sendAllDirectly,
   },
   {
     name: 'is refused for want of gas money by every node, after it has looked at its balance',
+    first: 'pairs',
     checkpoints: stretch('before-end', 'after-end'),
     prepare: async () => {
       const message = 'insufficient funds for gas * price + value'
@@ -140,6 +149,7 @@ const scenes: Scene[] = [
   },
   {
     name: 'sees a reorg drop its batch',
+    first: 'singles',
     checkpoints: stretch('before-reorg-recorded', 'after-reorg-recorded'),
     prepare: async () => {
       beforeBatch = await chain().snapshot()
@@ -154,6 +164,7 @@ const scenes: Scene[] = [
   },
   {
     name: 'sees a reorg take a block in which its batch was confirmed',
+    first: 'singles',
     checkpoints: stretch('before-conclusions-undone', 'after-conclusions-undone'),
     prepare: async () => {
       beforeBatch = await chain().snapshot()
@@ -174,17 +185,14 @@ const scenes: Scene[] = [
   },
   {
     name: 'concludes what strangers have settled, once that is final',
+    first: 'singles',
     checkpoints: stretch('before-sweep', 'after-sweep'),
-    prepare: async (payments) => {
-      for (const { provider, fee } of payments) {
-        await sendDirectly(stack, provider)
-        await sendDirectly(stack, fee)
-      }
-    },
+    prepare: sendAllDirectly,
     provoke: () => mine(35),
   },
   {
     name: 'closes a batch that is deep enough',
+    first: 'singles',
     checkpoints: stretch('before-end', 'after-end'),
     provoke: async (payments) => {
       await until('they are settled', () => stack.isSettled(payments))
@@ -222,11 +230,11 @@ describe.runIf(runs > 0).each(scenes)('a keeper that $name', (scene) => {
   })
 })
 
-async function play({ prepare, provoke, tidy }: Scene, deaths: CheckpointName[]): Promise<void> {
+async function play({ first, prepare, provoke, tidy }: Scene, deaths: CheckpointName[]): Promise<void> {
   await closeEarlierBatches()
   const startBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
   const platformBefore = await stack.balanceOf(platformWallet)
-  const payments = await queueDue()
+  const { pairs, singles, payments } = await queueDue(first)
   await prepare?.(payments)
 
   let provoked: Promise<unknown> | undefined
@@ -252,8 +260,9 @@ async function play({ prepare, provoke, tidy }: Scene, deaths: CheckpointName[])
   expect(await findBreaches(stack.database)).toEqual([])
   expect(broadcasts.unstored).toEqual([])
   expect(await findMisplaced(stack, payments, startBlock)).toEqual([])
-  expect((await stack.balanceOf(platformWallet)) - platformBefore).toBe(3n * 2_500n)
-  for (const { provider } of payments) expect(await stack.balanceOf(provider.from)).toBe(50_000n)
+  await expectPaidOut(singles, (await stack.balanceOf(platformWallet)) - platformBefore - 3n * 2_500n)
+  for (const { provider } of pairs) expect(await stack.balanceOf(provider.from)).toBe(50_000n)
+  for (const { authorization } of singles) expect(await stack.balanceOf(authorization.from)).toBe(50_000n)
   const { database, served } = stack
   expect(
     await findUnknownTransactions(
@@ -268,15 +277,47 @@ async function play({ prepare, provoke, tidy }: Scene, deaths: CheckpointName[])
   expect(attempts).toEqual([{ attempts: 0 }])
 }
 
-/** Three payments that are due, in the order in which they'll be claimed. */
-async function queueDue(): Promise<QueuedPayment[]> {
-  const buyers = await stack.buyers(3, 100_000n)
+/**
+ * Three payments of two signatures that are due, and three of one that are worth a sweep, in the order in which they'll be
+ * claimed: each kind has a batch of its own.
+ */
+async function queueDue(first: Scene['first']) {
   const hourAgo = Date.now() - 3_700_000
-  return Promise.all(
-    buyers.map((buyer, index) =>
-      stack.queue({ buyer, price: 50_000n, acceptedAt: new Date(hourAgo + index * 1_000) }),
+  const due = (kind: Scene['first'], index: number) => ({
+    acceptedAt: new Date(hourAgo + (kind === first ? 0 : 10_000) + index * 1_000),
+  })
+  const payee = randomHex(20)
+  const [ofPairs, ofSingles] = [await stack.buyers(3, 100_000n), await stack.buyers(3, 550_000n)]
+  const pairs = await Promise.all(
+    ofPairs.map((buyer, index) => stack.queue({ buyer, price: 50_000n, ...due('pairs', index) })),
+  )
+  const singles = await Promise.all(
+    ofSingles.map((buyer, index) =>
+      stack.queueSplit({ buyer, payee, price: 500_000n, ...due('singles', index) }),
     ),
   )
+  const payments: Payment[] = first === 'pairs' ? [...pairs, ...singles] : [...singles, ...pairs]
+  return { pairs, singles, payments }
+}
+
+/** What a batch of ours settled to a splitter it paid out as well; what a stranger sent there waits, and is whole. */
+async function expectPaidOut(singles: SplitPayment[], platformAmount: bigint): Promise<void> {
+  const [one] = singles
+  if (!one) throw new Error('nothing queued')
+  const isOurs = await isSettledByUs(singles)
+  const [waiting, paid] = [await stack.balanceOf(one.splitter), await stack.balanceOf(one.terms.provider)]
+  expect({ waiting, paid, platformAmount }).toEqual(
+    isOurs
+      ? { waiting: 0n, paid: 1_425_000n, platformAmount: 75_000n }
+      : { waiting: 1_500_000n, paid: 0n, platformAmount: 0n },
+  )
+}
+
+/** Whether the payments' money moved in a transaction that a keeper of ours has signed. */
+async function isSettledByUs(payments: Payment[]): Promise<boolean> {
+  const hashes = (await Promise.all(payments.map(stack.halves))).flat().map(({ txHash }) => txHash ?? '')
+  const ours = await stack.database`select from transaction where hash = any(${hashes})`
+  return ours.length > 0
 }
 
 /** As a keeper does once they are deep enough. Else a checkpoint would be met at the batches of the test before. */

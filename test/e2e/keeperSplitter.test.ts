@@ -43,7 +43,7 @@ beforeAll(async () => {
 })
 afterAll(() => stack?.close())
 
-type Wanted = { price?: bigint; payee?: Hex }
+type Wanted = { price?: bigint; payee?: Hex; platform?: Hex }
 
 /** New buyers with a payment of one signature each that is due. */
 async function queueSplits(wanted: Wanted[]): Promise<SplitPayment[]> {
@@ -215,6 +215,16 @@ describe('sweeps', () => {
     ])
     await settle(payments)
     expect(await waitingIn(payments)).toBe(0n)
+  })
+
+  test('behavior: the gas of a sweep is enough where neither the provider nor the platform holds USDC', async () => {
+    const [payee, platform] = [newPayee(), newPayee()]
+    const payments = await queueSplits(
+      Array.from({ length: 3 }, () => ({ payee, platform, price: 500_000n })),
+    )
+    await settle(payments)
+    expect(await stack.balanceOf(payee)).toBe(1_425_000n)
+    expect(await stack.balanceOf(platform)).toBe(75_000n)
   })
 
   test('behavior: one that waited for a day is swept by the next batch, whomever that pays; one swept by a stranger isn’t', async () => {

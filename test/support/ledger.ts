@@ -2,7 +2,7 @@ import { type Address, type Hash, type Hex, keccak256, type PublicClient, parseA
 import type { Database } from '#ledger/database'
 import { halves } from '#ledger/halves'
 import { usdcAbi } from '#protocol/abi/usdc'
-import type { KeeperStack, QueuedPayment } from './keeperStack.ts'
+import { authorizationsOf, type KeeperStack, type QueuedPayment, type SplitPayment } from './keeperStack.ts'
 
 // What must hold whatever goes wrong, read from the database and from the chain's own logs.
 
@@ -50,11 +50,11 @@ const transferEvent = parseAbiItem('event Transfer(address indexed from, address
 /**
  * Holds the token's own logs since a block against what was signed, to the unit.
  *
- * @returns what is wrong; empty if each half of each payment moved once, and nothing else of these buyers moved.
+ * @returns what is wrong; empty if each authorization of each payment moved once, and nothing else of these buyers moved.
  */
 export async function findMisplaced(
   { served }: Pick<KeeperStack, 'served'>,
-  payments: readonly QueuedPayment[],
+  payments: readonly (QueuedPayment | SplitPayment)[],
   fromBlock: bigint,
 ): Promise<string[]> {
   const { client, token: address } = served
@@ -62,7 +62,8 @@ export async function findMisplaced(
     client.getLogs({ address, event: usedEvent, fromBlock }),
     client.getLogs({ address, event: transferEvent, fromBlock }),
   ])
-  const payers = new Set(payments.map(({ provider }) => provider.from))
+  const signed = payments.flatMap(authorizationsOf)
+  const payers = new Set(signed.map(({ from }) => from))
   const uses = new Map<string, number>()
   for (const { args } of used) {
     const name = `${args.authorizer?.toLowerCase()}:${args.nonce}`
@@ -70,12 +71,10 @@ export async function findMisplaced(
   }
   const wrong: string[] = []
   const owed = new Map<string, bigint>()
-  for (const { provider, fee } of payments) {
-    for (const { from, to, nonce, value } of [provider, fee]) {
-      const count = uses.get(`${from}:${nonce}`) ?? 0
-      if (count !== 1) wrong.push(`the authorization ${from}:${nonce} was used ${count} times`)
-      owed.set(`${from} to ${to}`, (owed.get(`${from} to ${to}`) ?? 0n) + value)
-    }
+  for (const { from, to, nonce, value } of signed) {
+    const count = uses.get(`${from}:${nonce}`) ?? 0
+    if (count !== 1) wrong.push(`the authorization ${from}:${nonce} was used ${count} times`)
+    owed.set(`${from} to ${to}`, (owed.get(`${from} to ${to}`) ?? 0n) + value)
   }
   for (const { args } of moved) {
     const [from, to] = [args.from?.toLowerCase() as Address, args.to?.toLowerCase() as Address]
