@@ -120,6 +120,7 @@ describe('tollkeeper', () => {
       [['audit', '--receipts', 'x', '--rpc', 'ftp://x'], /http\(s\) URL/],
       [['audit', '--receipts', 'x', '--rpc', chain.url, '--from', '2026-02-30'], /Expected a day/],
       [['--env', 'nowhere', 'doctor'], /nowhere.*\(unreadable_file\)/],
+      [['provider', 'refund', 'pay_x', '--provider', 'prov_x', '--number', '4'], /Expected 1 to 3/],
       [['keeper', '--rpc', chain.url], /--rpc needs --network \(invalid_flags\)/],
     ]
     for (const [args, message] of cases) {

@@ -6,7 +6,7 @@ import { maxTimeoutSeconds } from '#protocol/challenge'
 import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
 import { networkByName } from '#protocol/networks'
 import { encodePayload } from '#protocol/payload'
-import { refundNonce } from '#protocol/refund'
+import { maxRefunds, refundNonce } from '#protocol/refund'
 import { CliError } from '../cliError.ts'
 import { type GatewayFlags, ownPath, parsePrice, print, request, withKey } from './gateway.ts'
 
@@ -102,6 +102,7 @@ async function readKey(file: string | undefined): Promise<Hex> {
 }
 
 function parseNumber(value: string): number {
-  if (!/^[1-9]$/.test(value)) throw new InvalidArgumentError('Expected 1, 2 or 3.')
-  return Number(value)
+  const number = /^\d$/.test(value) ? Number(value) : 0
+  if (number < 1 || number > maxRefunds) throw new InvalidArgumentError(`Expected 1 to ${maxRefunds}.`)
+  return number
 }
