@@ -111,7 +111,7 @@ async function newBuyer(): Promise<Record<Name, Client> & { privateKey: `0x${str
 
 const settled: Record<Name, Set<Hash>> = { base: new Set(), 'base-sepolia': new Set() }
 
-/** Waits until the index shows a payment as settled: confirmations are ten blocks more. */
+/** Waits until a payment is settled, and its batch indexed: the keeper, who sent it, knows first. Confirmations are ten blocks more. */
 async function untilSettled(paymentId: string, name: Name): Promise<Hash> {
   let hash: Hash | null = null
   await until('it is settled', async () => {
@@ -123,6 +123,10 @@ async function untilSettled(paymentId: string, name: Name): Promise<Hash> {
     expect(body.network).toBe(name)
     hash = body.provider.transactionHash
     return body.payment_status === 'settled'
+  })
+  await until('its batch is indexed', async () => {
+    const { body } = await ask<Batches>('GET', `/settlements/batches?tx_hash=${hash}&network=${name}`)
+    return body.batches.length === 1
   })
   settled[name].add(hash as unknown as Hash)
   return hash as unknown as Hash

@@ -289,6 +289,16 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await page.getByText('verified in this browser').waitFor()
   })
 
+  test('behavior: a link that is followed while the page still starts leads where it says', async () => {
+    const page = await open()
+    await page.route('**/*.js', async (route) => {
+      const response = await route.fetch()
+      await route.fulfill({ response, body: `${await response.text()}\n;location.hash = '#/receipt'` })
+    })
+    await page.reload()
+    await page.getByRole('heading', { level: 1, name: 'Receipt check' }).waitFor()
+  })
+
   test('behavior: a page that is not served over https says that it can not verify', async () => {
     const page = await signIn()
     await page.addInitScript(() => Object.defineProperty(crypto, 'subtle', { value: undefined }))

@@ -26,6 +26,8 @@ export function useRoute(): Route {
   useEffect(() => {
     const follow = () => setHash(location.hash)
     addEventListener('hashchange', follow)
+    // It may have changed since the first look: an effect runs after the page was painted.
+    follow()
     return () => removeEventListener('hashchange', follow)
   }, [])
   return parseRoute(hash)
