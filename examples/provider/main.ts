@@ -1,6 +1,6 @@
 /** A weather API that charges for its forecast. Twelve lines of it are about money. */
 import { serve } from '@hono/node-server'
-import { type PaymentVariables, requirePayment } from '@tollkeeper/sdk/middleware/hono'
+import { type PaymentVariables, requirePayment } from '@tollkeeper/sdk/hono'
 import { Hono } from 'hono'
 
 const { GATEWAY_URL, PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, PRICE_USDC, MOCK_PAYMENTS } = process.env

@@ -45,9 +45,9 @@ describe('built', () => {
   })
 })
 
-test('behavior: runs in browsers: only Express’ middleware and the file of receipts know Node', async () => {
+test('behavior: runs in browsers: only Express’ middleware and the files know Node', async () => {
   for (const file of await filesOf('src', '.ts')) {
-    if (/\.test\.ts$|middleware\/express\.ts$|src\/receipts\//.test(file)) continue
+    if (/\.test\.ts$|middleware\/express\.ts$|src\/files\//.test(file)) continue
     const source = await readCode(file)
     expect(source, file).not.toMatch(/from 'node:|\bprocess\.|\bBuffer\b/)
   }

@@ -56,7 +56,7 @@ export type ClientOptions = {
   maxResponseBytes?: number
   /**
    * Called with the receipt of each payment, as it came, before the answer is returned: to keep it for an audit
-   * (`openReceiptFile` of `@tollkeeper/sdk/receipts`). What it throws is the answer's `receiptError`, because the answer was
+   * (`openReceiptFile` of `@tollkeeper/sdk/files`). What it throws is the answer's `receiptError`, because the answer was
    * paid for, and isn't lost by it.
    */
   onReceipt?: (paid: PaidReceipt) => void | Promise<void>

@@ -28,7 +28,7 @@ type Response = ServerResponse & { locals?: Record<string, unknown> }
  * @throws {ProtocolError} `invalid_field` for a price that isn't a USDC amount; `price_below_minimum`.
  * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
  * @example
- * import { requirePayment } from '@tollkeeper/sdk/middleware/express'
+ * import { requirePayment } from '@tollkeeper/sdk/express'
  * import express from 'express'
  *
  * const paid = requirePayment({

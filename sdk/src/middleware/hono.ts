@@ -17,7 +17,7 @@ export type PaymentVariables = { payment: VerifiedPayment }
  * @throws {ProtocolError} `invalid_field` for a price that isn't a USDC amount; `price_below_minimum`.
  * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
  * @example
- * import { requirePayment } from '@tollkeeper/sdk/middleware/hono'
+ * import { requirePayment } from '@tollkeeper/sdk/hono'
  * import { Hono } from 'hono'
  *
  * const paid = requirePayment({

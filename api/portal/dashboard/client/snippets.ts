@@ -23,7 +23,7 @@ export function writeSnippet(framework: Framework, options: SnippetOptions): str
   if (framework === 'express') {
     // Express 5 wants a name for what follows.
     const path = endpoint.path.replace(/\*$/, '*rest')
-    return `import { requirePayment } from '@tollkeeper/sdk/middleware/express'
+    return `import { requirePayment } from '@tollkeeper/sdk/express'
 import express from 'express'
 
 ${paid}const app = express()
@@ -32,7 +32,7 @@ app.listen(${port})
 `
   }
   return `import { serve } from '@hono/node-server'
-import { requirePayment } from '@tollkeeper/sdk/middleware/hono'
+import { requirePayment } from '@tollkeeper/sdk/hono'
 import { Hono } from 'hono'
 
 ${paid}const app = new Hono()

@@ -17,7 +17,7 @@ export type ReceiptFile = {
  * @throws Error where the file holds something else.
  * @example
  * import { createClient } from '@tollkeeper/sdk'
- * import { openReceiptFile } from '@tollkeeper/sdk/receipts'
+ * import { openReceiptFile } from '@tollkeeper/sdk/files'
  *
  * export async function createAuditableClient() {
  *   const file = await openReceiptFile('receipts.jsonl')
