@@ -51,7 +51,7 @@ type Rig = {
 /** `settled` of the verified payments are settled; the others' reservations run out. */
 type Load = { verified: number; settled: number; concurrency: number }
 
-export async function run(args: string[]): Promise<void> {
+export async function run(args: string[]): Promise<object> {
   const { values } = parseArgs({
     args,
     options: {
@@ -82,9 +82,7 @@ export async function run(args: string[]): Promise<void> {
       }
       if (round === 0) await rig.analyze()
     }
-    const report = summarize(runs)
-    if (values.json) console.log(JSON.stringify(report))
-    else for (const [name, value] of Object.entries(report)) say(`${name.padEnd(26)} ${value}`)
+    return summarize(runs)
   } finally {
     await rig.close()
   }

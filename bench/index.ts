@@ -45,7 +45,7 @@ const providers = Array.from({ length: 20 }, (_, i): Address => numberToHex(0xa0
 /** What Ponder fetches whatever the handlers do. */
 const blockAndLogMethods = ['eth_chainId', 'eth_getBlockByNumber', 'eth_getBlockByHash', 'eth_getLogs']
 
-export async function run(args: string[]): Promise<void> {
+export async function run(args: string[]): Promise<object | undefined> {
   const { values } = parseArgs({
     args,
     options: {
@@ -80,11 +80,9 @@ export async function run(args: string[]): Promise<void> {
       say(`${ours.authorizationsPerSecond}/s, ${rpcCallsPerBatch} RPC calls a batch, plain loop ${raw}/s`)
       say(`  ms by step: ${JSON.stringify(profile)}`)
     }
-    const median = runs.sort((a, b) => a.authorizationsPerSecond - b.authorizationsPerSecond)[
+    return runs.sort((a, b) => a.authorizationsPerSecond - b.authorizationsPerSecond)[
       Math.floor(runs.length / 2)
     ]
-    if (values.json) console.log(JSON.stringify(median))
-    else say(`median: ${JSON.stringify(median)}`)
   } finally {
     await chain.close()
     await server.close()

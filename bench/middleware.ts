@@ -8,7 +8,7 @@ import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
 import type { Challenge } from '#protocol/challenge'
 import { type Line, openLines, renderGet, renderPost } from './gateway/load.ts'
 import { type Buyer, createSigner, type Rig, startRig, usdcPerUnit } from './gateway/rig.ts'
-import { median, percentile } from './support/statistics.ts'
+import { median, percentile, round2 } from './support/statistics.ts'
 
 export type MiddlewareReport = {
   /** Of a paid request, less `handlerP50Ms` and `verifyP50Ms`. */
@@ -19,7 +19,7 @@ export type MiddlewareReport = {
   verifyP50Ms: number
 }
 
-export async function run(args: string[]): Promise<void> {
+export async function run(args: string[]): Promise<MiddlewareReport> {
   const { values } = parseArgs({
     args,
     options: {
@@ -29,9 +29,7 @@ export async function run(args: string[]): Promise<void> {
   })
   const rig = await startRig({ buyers: 100 })
   try {
-    const report = await measure(rig, Number(values.requests))
-    if (values.json) console.log(JSON.stringify(report))
-    else console.table(report)
+    return await measure(rig, Number(values.requests))
   } finally {
     await rig.close()
   }
@@ -70,7 +68,6 @@ async function measure(rig: Rig, requests: number): Promise<MiddlewareReport> {
   }
   toProvider.close()
   toGateway.close()
-  const round2 = (value: number) => Math.round(value * 100) / 100
   const [paid, handler, verify] = [median(times.paid), median(times.handler), median(times.verify)]
   return {
     addedP50Ms: round2(paid - handler - verify),

@@ -13,7 +13,7 @@ import { median } from './support/statistics.ts'
 const platform: Address = '0x00000000000000000000000000000000000fee00'
 const perBatch = 150
 
-export async function run(args: string[]): Promise<void> {
+export async function run(args: string[]): Promise<object> {
   const { values } = parseArgs({
     args,
     options: {
@@ -78,14 +78,13 @@ export async function run(args: string[]): Promise<void> {
     >`select count(*)::integer as rows from indexer.authorization`
     if (rows !== authorizations) throw new Error(`the index holds ${rows} authorizations`)
     await sql.end()
-    const result = {
+    return {
       authorizations,
       empty: first.seconds,
       afterStop: median(seconds.stop),
       afterKill: median(seconds.kill),
       ...seconds,
     }
-    if (values.json) console.log(JSON.stringify(result))
   } finally {
     await chain.close()
     await server.close()

@@ -46,7 +46,7 @@ type Bench = {
   buyers: Buyer[]
 }
 
-export async function run(args: string[]): Promise<void> {
+export async function run(args: string[]): Promise<object | undefined> {
   const { values } = parseArgs({
     args,
     options: {
@@ -82,12 +82,10 @@ export async function run(args: string[]): Promise<void> {
       say,
       values.stages,
     )
-    if (values.stages) return
+    if (values.stages) return undefined
     const claimMs10k = await measureClaims(postgres, served, 10_000, say)
     const claimMs1M = await measureClaims(postgres, served, Number(values.queue), say)
-    const report = { ...settling, claimMs10k, claimMs1M }
-    if (values.json) console.log(JSON.stringify(report))
-    else for (const [name, value] of Object.entries(report)) say(`${name.padEnd(30)} ${value}`)
+    return { ...settling, claimMs10k, claimMs1M }
   } finally {
     await chain.close()
     await postgres.close()

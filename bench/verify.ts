@@ -1,35 +1,23 @@
 /**
- * How fast `/verify` is, beside the floor under it (the cryptography alone behind Hono) and the x402 reference
- * facilitator, in one run: short rounds that take turns, so that whatever else the machine does falls on all of them.
+ * How fast `/verify` and `/challenge` are, beside the floor under each (the cryptography alone behind Hono) and the x402
+ * reference facilitator, in one run: short rounds that take turns, so that whatever else the machine does falls on all.
  */
-import { randomUUID } from 'node:crypto'
 import { parseArgs } from 'node:util'
-import { toHex } from 'viem'
-import type { Challenge } from '#protocol/challenge'
-import { type Answer, pace, renderPost, saturate } from './gateway/load.ts'
-import { type Buyer, createSigner, type Nonces, type Rig, startRig, usdcPerUnit } from './gateway/rig.ts'
-import { createX402Body } from './gateway/x402Body.ts'
-import { median, percentile } from './support/statistics.ts'
+import { pace, saturate } from './gateway/load.ts'
+import { connections, createPayments, requireAll, requireReference } from './gateway/payments.ts'
+import { type Rig, startRig } from './gateway/rig.ts'
+import { median, percentile, round2, spread } from './support/statistics.ts'
 
-const connections = 50
 const buyers = 1_000
-/** One in so many payments carries a signature that is not its payer's. */
-const badEvery = 100
 
-export type VerifyReport = {
-  verifyPerSecond: number
-  floorPerSecond: number
-  ratioToFloor: number
-  referencePerSecond: number
-  timesReference: number
-  p50Ms: number
-  p99Ms: number
-  challengePerSecond: number
-  peakRssMb: number
-  verifyPerSecondRandomNonce: number
-}
+type Rate = { perSecond: number; cpuUs: Record<string, number> }
+/** A round of each kind, beside one another. */
+type Round = Record<
+  'challenge' | 'challengeFloor' | 'verify' | 'floor' | 'oneSignature' | 'reference' | 'randomNonce',
+  Rate
+>
 
-export async function run(args: string[]): Promise<void> {
+export async function run(args: string[]): Promise<object> {
   const { values } = parseArgs({
     args,
     options: {
@@ -41,190 +29,171 @@ export async function run(args: string[]): Promise<void> {
   const say = (line: string) => {
     if (!values.json) console.log(line)
   }
+  const requests = Number(values.requests)
   const rig = await startRig({ buyers })
   try {
-    const report = await measure(rig, Number(values.rounds), Number(values.requests), say)
-    if (values.json) console.log(JSON.stringify(report))
-    else console.table(report)
+    const kinds = await prepare(rig, requests)
+    const rounds: Round[] = []
+    // The first round warms everything up and isn't counted.
+    for (let round = 0; round <= Number(values.rounds); round++) {
+      const measured = await kinds.measureRound()
+      say(`round ${round}: ${describe(measured)}`)
+      if (round > 0) rounds.push(measured)
+    }
+    const rates = summarize(rounds)
+    const latencies = await measureLatencies(rates.verifyPerSecond / 2, rounds.length, kinds, say)
+    return { ...rates, ...latencies, peakRssMb: await rig.apiPeakRssMb() }
   } finally {
     await rig.close()
   }
 }
 
-type Rates = { verify: number[]; floor: number[]; reference: number[]; challenge: number[]; random: number[] }
+type Kinds = Awaited<ReturnType<typeof prepare>>
 
-async function measure(
-  rig: Rig,
-  rounds: number,
-  requests: number,
-  say: (line: string) => void,
-): Promise<VerifyReport> {
+async function prepare(rig: Rig, requests: number) {
   const payments = createPayments(rig)
-  const floorServer = await rig.startServer('floorServer.ts')
+  const sample = await payments.challenge(connections)
+  const challengeLength = JSON.stringify(sample.challenges[0]).length
+  const floorServer = await rig.startServer('floorServer.ts', [String(challengeLength)])
   const referenceServer = await rig.startServer('referenceServer.ts', [rig.rpcUrl])
   const referenceRequests = payments.forReference(Math.ceil(requests / 10))
-  const rates: Rates = { verify: [], floor: [], reference: [], challenge: [], random: [] }
-
   const few = Math.ceil(requests / 4)
-  // The first round warms everything up and isn't counted.
-  for (let round = 0; round <= rounds; round++) {
-    const { challenges, perSecond: challenge } = await payments.challenge(requests + few)
-    const bound = payments.sign(challenges.slice(0, requests), 'bound')
-    const random = payments.sign(challenges.slice(requests), 'random')
+  const cpu = async () => ({ ...(await rig.cpu()), floor: await floorServer.cpu() })
 
-    const before = { ...(await rig.cpu()), floor: await floorServer.cpu() }
-    const verify = await payments.verify(bound)
-    const after = await rig.cpu()
-    const floor = await saturate({ port: floorServer.port, requests: bound.requests, connections })
-    const used = { ...after, floor: await floorServer.cpu() }
-    const cpu = (part: keyof typeof used) => `${part} ${((used[part] - before[part]) / requests).toFixed()}`
-    say(
-      `  CPU µs a request: ${cpu('api')} (${cpu('floor')}), ${cpu('postgres')}, ${cpu('chain')}, ${cpu('load')}`,
-    )
-    requireAll(floor.answers, 200, 'the floor')
-    const reference = await saturate({ port: referenceServer.port, requests: referenceRequests, connections })
-    requireReference(reference.answers)
-    const randomRate = await payments.verify(random)
-
-    say(
-      `round ${round}: verify ${verify.toFixed()}/s, floor ${floor.perSecond.toFixed()}/s (${(verify / floor.perSecond).toFixed(2)}), ` +
-        `reference ${reference.perSecond.toFixed()}/s, challenge ${challenge.toFixed()}/s, random nonces ${randomRate.toFixed()}/s`,
-    )
-    if (round === 0) continue
-    rates.verify.push(verify)
-    rates.floor.push(floor.perSecond)
-    rates.reference.push(reference.perSecond)
-    rates.challenge.push(challenge)
-    rates.random.push(randomRate)
+  /** @returns the rate, and the CPU time a request of each process that had a part in it. */
+  async function rate(count: number, work: () => Promise<number>): Promise<Rate> {
+    const before = await cpu()
+    const perSecond = await work()
+    const after = await cpu()
+    const parts = Object.keys(after) as (keyof typeof after)[]
+    const used = parts.map((part) => [part, (after[part] - before[part]) / count] as const)
+    return { perSecond, cpuUs: Object.fromEntries(used.filter(([, us]) => us > 0)) }
+  }
+  async function floorRate(sent: Buffer[]): Promise<Rate> {
+    return rate(sent.length, async () => {
+      const { perSecond, answers } = await saturate({ port: floorServer.port, requests: sent, connections })
+      requireAll(answers, 200, 'the floor')
+      return perSecond
+    })
   }
 
-  const verifyPerSecond = median(rates.verify)
-  const p50: number[] = []
-  const p99: number[] = []
-  for (let round = 0; round < Math.max(3, Math.ceil(rounds / 2)); round++) {
+  async function measureRound(): Promise<Round> {
+    const needed = 2 * requests + few
+    let challenges: Awaited<ReturnType<typeof payments.challenge>>['challenges'] = []
+    const challenge = await rate(needed, async () => {
+      const asked = await payments.challenge(needed)
+      challenges = asked.challenges
+      return asked.perSecond
+    })
+    const challengeFloor = await floorRate(payments.challengeRequests(needed))
+    const bound = payments.sign(challenges.slice(0, requests), 'bound')
+    const one = payments.sign(challenges.slice(requests, 2 * requests), 'oneSignature')
+    const random = payments.sign(challenges.slice(2 * requests), 'random')
+    return {
+      challenge,
+      challengeFloor,
+      verify: await rate(requests, () => payments.verify(bound)),
+      floor: await floorRate(bound.requests),
+      oneSignature: await rate(requests, () => payments.verify(one)),
+      reference: await rate(referenceRequests.length, async () => {
+        const sent = { port: referenceServer.port, requests: referenceRequests, connections }
+        const { perSecond, answers } = await saturate(sent)
+        requireReference(answers)
+        return perSecond
+      }),
+      randomNonce: await rate(few, () => payments.verify(random)),
+    }
+  }
+
+  /** How long each took at a fixed rate, by our gateway and by the floor, ms. */
+  async function measurePaced(perSecond: number): Promise<{ verify: number[]; floor: number[] }> {
     const { challenges } = await payments.challenge(requests)
     const signed = payments.sign(challenges, 'bound')
-    const { ms, answers } = await pace({
-      port: rig.apiPort,
-      requests: signed.requests,
-      connections,
-      perSecond: verifyPerSecond / 2,
-    })
-    signed.require(answers)
-    p50.push(median(ms))
-    p99.push(percentile(ms, 0.99))
-    say(`at half of that rate: p50 ${p50.at(-1)?.toFixed(2)} ms, p99 ${p99.at(-1)?.toFixed(2)} ms`)
+    const load = { requests: signed.requests, connections, perSecond }
+    const ours = await pace({ ...load, port: rig.apiPort })
+    signed.require(ours.answers)
+    const floor = await pace({ ...load, port: floorServer.port })
+    return { verify: ours.ms, floor: floor.ms }
   }
-  const floorPerSecond = median(rates.floor)
-  const referencePerSecond = median(rates.reference)
-  const round2 = (value: number) => Math.round(value * 100) / 100
+  return { measureRound, measurePaced }
+}
+
+function describe(round: Round): string {
+  const kinds = Object.entries(round).map(([kind, { perSecond, cpuUs }]) => {
+    const parts = Object.entries(cpuUs).map(([part, us]) => `${part} ${us.toFixed()}`)
+    return `\n  ${kind.padEnd(15)} ${perSecond.toFixed().padStart(6)}/s, CPU µs a request: ${parts.join(', ')}`
+  })
+  return `${(round.verify.perSecond / round.floor.perSecond).toFixed(2)} of the floor${kinds.join('')}`
+}
+
+function summarize(rounds: Round[]) {
+  const perSecond = (kind: keyof Round) => Math.round(median(rounds.map((round) => round[kind].perSecond)))
+  // Of neighbours, so that a minute in which the machine is slower falls on both.
+  const ratios = (kind: keyof Round, to: keyof Round) =>
+    rounds.map((round) => round[kind].perSecond / round[to].perSecond)
+  const cpuUs = (kind: keyof Round, part: string) =>
+    Math.round(median(rounds.map((round) => round[kind].cpuUs[part] ?? 0)))
+  const [toFloor, challengeToFloor] = [ratios('verify', 'floor'), ratios('challenge', 'challengeFloor')]
+  const oneToTwo = ratios('oneSignature', 'verify')
   return {
-    verifyPerSecond: Math.round(verifyPerSecond),
-    floorPerSecond: Math.round(floorPerSecond),
-    ratioToFloor: round2(verifyPerSecond / floorPerSecond),
-    referencePerSecond: Math.round(referencePerSecond),
-    timesReference: round2(verifyPerSecond / referencePerSecond),
+    verifyPerSecond: perSecond('verify'),
+    floorPerSecond: perSecond('floor'),
+    ratioToFloor: round2(median(toFloor)),
+    ratioToFloorSpread: spread(toFloor),
+    oneSignaturePerSecond: perSecond('oneSignature'),
+    oneSignatureRatio: round2(median(oneToTwo)),
+    oneSignatureRatioSpread: spread(oneToTwo),
+    challengePerSecond: perSecond('challenge'),
+    challengeFloorPerSecond: perSecond('challengeFloor'),
+    challengeRatioToFloor: round2(median(challengeToFloor)),
+    challengeRatioToFloorSpread: spread(challengeToFloor),
+    referencePerSecond: perSecond('reference'),
+    timesReference: round2(median(ratios('verify', 'reference'))),
+    verifyPerSecondRandomNonce: perSecond('randomNonce'),
+    cpuUsPerRequest: {
+      api: cpuUs('verify', 'api'),
+      apiMain: cpuUs('verify', 'apiMain'),
+      postgres: cpuUs('verify', 'postgres'),
+      load: cpuUs('verify', 'load'),
+      floor: cpuUs('floor', 'floor'),
+      oneSignatureApi: cpuUs('oneSignature', 'api'),
+      oneSignaturePostgres: cpuUs('oneSignature', 'postgres'),
+      challengeApi: cpuUs('challenge', 'api'),
+      challengeFloor: cpuUs('challengeFloor', 'floor'),
+    },
+  }
+}
+
+/** Upper bounds of the histogram's steps, ms. */
+const steps = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, Number.POSITIVE_INFINITY]
+
+async function measureLatencies(
+  perSecond: number,
+  rounds: number,
+  kinds: Kinds,
+  say: (line: string) => void,
+) {
+  const all = { verify: [] as number[], floor: [] as number[] }
+  const [p50, p99, floorP50, floorP99] = [[], [], [], []] as [number[], number[], number[], number[]]
+  for (let round = 0; round < rounds; round++) {
+    const { verify, floor } = await kinds.measurePaced(perSecond)
+    all.verify.push(...verify)
+    all.floor.push(...floor)
+    p50.push(median(verify))
+    p99.push(percentile(verify, 0.99))
+    floorP50.push(median(floor))
+    floorP99.push(percentile(floor, 0.99))
+  }
+  for (const [name, ms] of Object.entries(all)) {
+    const counts = steps.map((upTo, i) => ms.filter((one) => one <= upTo && one > (steps[i - 1] ?? 0)).length)
+    const shares = counts.map((count, i) => `≤${steps[i]}: ${((100 * count) / ms.length).toFixed(1)}`)
+    say(`${name} at ${perSecond.toFixed()}/s, % by ms: ${shares.join(', ')}`)
+  }
+  return {
     p50Ms: round2(median(p50)),
     p99Ms: round2(median(p99)),
-    challengePerSecond: Math.round(median(rates.challenge)),
-    peakRssMb: await rig.apiPeakRssMb(),
-    verifyPerSecondRandomNonce: Math.round(median(rates.random)),
-  }
-}
-
-type Signed = { requests: Buffer[]; require: (answers: Answer[]) => void }
-
-/** Makes payments and sees to it that each is answered as it must be. */
-export function createPayments(rig: Rig) {
-  const { shop, apiPort, database } = rig
-  const { providerId } = shop
-  const signer = createSigner(rig)
-  const { endpointId } = signer
-  let made = 0
-  const nextBuyer = () => rig.buyers[made++ % rig.buyers.length] as Buyer
-
-  /** A transaction gets a number of its own when it writes something, and not before. */
-  async function transactionsThatWrote(): Promise<number> {
-    const [row] = await database`select pg_snapshot_xmax(pg_current_snapshot())::text as next`
-    return Number(row?.next)
-  }
-
-  return {
-    /** Asks for challenges; fails if they write to the database. */
-    async challenge(count: number): Promise<{ challenges: Challenge[]; perSecond: number }> {
-      const body = { providerId, endpointId, resource: shop.url, pricing: { usdcPerUnit } }
-      const request = renderPost('/challenge', body)
-      const before = await transactionsThatWrote()
-      const { perSecond, answers } = await saturate({
-        port: apiPort,
-        requests: new Array(count).fill(request),
-        connections,
-      })
-      requireAll(answers, 200, '/challenge')
-      const writes = (await transactionsThatWrote()) - before
-      // The api's usage counters and Postgres' own upkeep write now and then, whatever is asked.
-      if (writes > 5 + count / 100)
-        throw new Error(`${count} challenges wrote to the database ${writes} times`)
-      return { perSecond, challenges: answers.map(({ body }) => JSON.parse(body.toString()) as Challenge) }
-    },
-    sign(challenges: Challenge[], nonces: Nonces): Signed {
-      const bodies = challenges.map((challenge) => signer.sign(nextBuyer(), challenge, nonces))
-      const isBad = (index: number) => index % badEvery === badEvery - 1
-      bodies.forEach((body, index) => {
-        if (isBad(index)) body.payloads[index % 2] = spoil(body.payloads[index % 2] as string)
-      })
-      return {
-        requests: bodies.map((body) => renderPost('/verify', body, { 'idempotency-key': randomUUID() })),
-        require(answers) {
-          answers.forEach(({ status, body }, index) => {
-            if (status === (isBad(index) ? 402 : 200)) return
-            const which = isBad(index) ? 'with a bad signature' : 'with good signatures'
-            throw new Error(`a payment ${which} was answered ${status}: ${body.toString().slice(0, 500)}`)
-          })
-        },
-      }
-    },
-
-    async verify(signed: Signed): Promise<number> {
-      const { perSecond, answers } = await saturate({
-        port: apiPort,
-        requests: signed.requests,
-        connections,
-      })
-      signed.require(answers)
-      return perSecond
-    },
-
-    forReference(count: number): Buffer[] {
-      return Array.from({ length: count }, () => {
-        const buyer = nextBuyer()
-        const nonce = toHex(crypto.getRandomValues(new Uint8Array(32)))
-        return renderPost(
-          '/verify',
-          createX402Body(rig.usdc, shop.url, signer.authorize(buyer, shop.address, 47_500n, nonce)),
-        )
-      })
-    },
-  }
-}
-
-/** Another digit in the signature: it recovers to somebody else, or to nobody. */
-function spoil(payload: string): string {
-  const at = payload.lastIndexOf(',') + 20
-  const digit = payload[at] === '0' ? '1' : '0'
-  return `${payload.slice(0, at)}${digit}${payload.slice(at + 1)}`
-}
-
-function requireAll(answers: Answer[], status: number, what: string): void {
-  for (const answer of answers) {
-    if (answer.status === status) continue
-    throw new Error(`${what} answered ${answer.status}: ${answer.body.toString().slice(0, 500)}`)
-  }
-}
-
-function requireReference(answers: Answer[]): void {
-  for (const { body } of answers) {
-    const verdict = JSON.parse(body.toString()) as { isValid: boolean }
-    if (!verdict.isValid) throw new Error(`the reference refused: ${body.toString()}`)
+    p99Spread: spread(p99),
+    floorP50Ms: round2(median(floorP50)),
+    floorP99Ms: round2(median(floorP99)),
   }
 }

@@ -1,10 +1,10 @@
 /** What a verification's time goes to: CPU time a request of each process, and of the api by area, summing to the whole. */
 import { parseArgs } from 'node:util'
+import { createPayments } from './gateway/payments.ts'
 import { profile, sharesByArea } from './gateway/profile.ts'
 import { startRig } from './gateway/rig.ts'
-import { createPayments } from './verify.ts'
 
-export async function run(args: string[]): Promise<void> {
+export async function run(args: string[]): Promise<object> {
   const { values } = parseArgs({
     args,
     options: { json: { type: 'boolean', default: false }, requests: { type: 'string', default: '5000' } },
@@ -33,16 +33,10 @@ export async function run(args: string[]): Promise<void> {
       ...[...sharesByArea(taken)].map(([area, share]): [string, number] => [area, Math.round(share * main)]),
       ['other threads: two public keys recovered, garbage collector', api - main],
     ])
-    const report = {
+    return {
       perSecond: Math.round(perSecond),
       cpuUsPerRequest: { api, postgres: cpuUs('postgres'), chain: cpuUs('chain'), load: cpuUs('load') },
       apiByArea: areas,
-    }
-    if (values.json) console.log(JSON.stringify(report))
-    else {
-      console.log(`${report.perSecond}/s with the profiler on; CPU µs a request:`)
-      console.table(report.cpuUsPerRequest)
-      console.table(report.apiByArea)
     }
   } finally {
     await rig.close()

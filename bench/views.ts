@@ -17,7 +17,7 @@ import { networks } from '#protocol/networks'
 import { startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { startPostgres } from '../scripts/postgres.ts'
 import { fillViews, type ViewsData } from './data/fillViews.ts'
-import { percentile } from './support/statistics.ts'
+import { percentile, round2 } from './support/statistics.ts'
 
 const views = ['status', 'batches', 'revenue', 'payments'] as const
 type View = (typeof views)[number]
@@ -39,7 +39,7 @@ const sharedBuffersMb = Math.round(totalmem() / 4 / 2 ** 20)
 /** Rounds that aren't counted: Node compiles, connections open. Of 200 providers they touch the pages of 50. */
 const warmUps = 50
 
-export async function run(args: string[]): Promise<void> {
+export async function run(args: string[]): Promise<object> {
   const { values } = parseArgs({
     args,
     options: {
@@ -183,7 +183,7 @@ export async function run(args: string[]): Promise<void> {
         `export of ${one.rows} rows: ${Math.round(one.rowsPerSecond)} rows/s, from ${Math.round(one.rssBeforeMb)} MB to at most ${Math.round(one.peakRssMb)} MB`,
       )
     }
-    console.log(JSON.stringify(result))
+    return result
   } finally {
     for (const close of closers.reverse()) await close()
   }
@@ -347,4 +347,3 @@ function fetchText(
 }
 
 const p99 = (values: number[]) => percentile(values, 0.99)
-const round2 = (value: number) => Math.round(value * 100) / 100

@@ -5,26 +5,28 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type postgres from 'postgres'
 import secp256k1 from 'secp256k1'
-import { type Address, bytesToHex, type Hex, hexToBytes, keccak256, toHex } from 'viem'
+import { type Address, bytesToHex, type Hex, hexToBytes, toHex } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
+import { keccak256 } from '#chain/keccak256'
 import { openDatabase } from '#ledger/database'
 import { loopback, reservePort } from '#process/port'
 import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
 import { domainSeparator, eip712Domain, hashAuthorization } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
+import { splitterOf } from '#protocol/splitter'
 import { startLocalChain } from '../../scripts/chain/startLocalChain.ts'
 import { startPostgres } from '../../scripts/postgres.ts'
 import { type RegisteredProvider, registerProvider } from '../../scripts/stack/registerProvider.ts'
 import { Service } from '../../scripts/stack/service.ts'
 import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
-import { cpuTime, cpuTimeOfGroup, cpuTimeOfMainThread, parentOf } from './cpuTime.ts'
+import { cpuTime, cpuTimeOfMainThread, cpuTimeOfTree, parentOf } from '../support/cpuTime.ts'
 
 export type Buyer = { address: Address; key: Uint8Array }
 
 export type VerifyBody = {
   macaroon: string
-  payloads: [string, string]
+  payloads: [string, string?]
   providerId: string
   endpointId: string
   pricing: { usdcPerUnit: string }
@@ -37,6 +39,7 @@ export type Rig = {
   inspectorUrl: string | undefined
   rpcUrl: string
   usdc: Address
+  splitterFactory: Address
   buyers: Buyer[]
   shop: RegisteredProvider & { url: string; address: Address }
   database: postgres.Sql
@@ -78,7 +81,7 @@ export async function startRig({
     if (deployment === undefined) throw new Error('the local chain has no deployment')
 
     const buyers = Array.from({ length: count }, (_, i): Buyer => {
-      const key = keccak256(toHex(`bench buyer ${i}`))
+      const key = bytesToHex(keccak256(Buffer.from(`bench buyer ${i}`)))
       return { address: privateKeyToAddress(key).toLowerCase() as Address, key: hexToBytes(key) }
     })
     await chain.mintUsdc(
@@ -161,6 +164,7 @@ export async function startRig({
       inspectorUrl,
       rpcUrl: chain.url,
       usdc: deployment.usdc,
+      splitterFactory: deployment.splitterFactory,
       buyers,
       shop: { ...provider, url, address },
       database,
@@ -172,7 +176,7 @@ export async function startRig({
       cpu: async () => ({
         api: await cpuTime(api.pid ?? 0),
         apiMain: await cpuTimeOfMainThread(api.pid ?? 0),
-        postgres: await cpuTimeOfGroup(postmaster),
+        postgres: await cpuTimeOfTree(postmaster),
         chain: await cpuTime(chain.pid),
         load: await cpuTime(process.pid),
       }),
@@ -191,7 +195,8 @@ async function requireDurability(database: postgres.Sql): Promise<void> {
   }
 }
 
-export type Nonces = 'bound' | 'random'
+/** Two authorizations whose nonces follow from the challenge, two with random ones, or one to the splitter. */
+export type PaymentKind = 'bound' | 'random' | 'oneSignature'
 
 /** Signs authorizations with native secp256k1: a bench needs thousands. */
 export function createAuthorizer(usdc: Address) {
@@ -205,7 +210,11 @@ export function createAuthorizer(usdc: Address) {
 }
 
 /** Signs challenges as our SDK does. */
-export function createSigner({ usdc, shop }: Pick<Rig, 'usdc' | 'shop'>) {
+export function createSigner({
+  usdc,
+  shop,
+  splitterFactory,
+}: Pick<Rig, 'usdc' | 'shop' | 'splitterFactory'>) {
   const { providerId, endpointIds } = shop
   const endpointId = endpointIds[0] as string
   const authorize = createAuthorizer(usdc)
@@ -213,16 +222,26 @@ export function createSigner({ usdc, shop }: Pick<Rig, 'usdc' | 'shop'>) {
   return {
     authorize,
     endpointId,
-    sign(buyer: Buyer, challenge: Challenge, nonces: Nonces = 'bound'): VerifyBody {
+    sign(buyer: Buyer, challenge: Challenge, kind: PaymentKind = 'bound'): VerifyBody {
       const nonce =
-        nonces === 'bound' ? boundNonce(challenge.issuer, challenge.requestId) : toHex(randomBytes(32))
+        kind === 'random' ? toHex(randomBytes(32)) : boundNonce(challenge.issuer, challenge.requestId)
       const [provider, fee] = challenge.accepts
+      const [amount, feeAmount] = [BigInt(provider.maxAmountRequired), BigInt(fee.maxAmountRequired)]
+      const toSplitter = () => {
+        const terms = { payTo: provider.payTo, feePayTo: fee.payTo, amount, feeAmount }
+        const splitter = splitterOf(terms, splitterFactory, keccak256)
+        if (splitter === undefined) throw new Error('no splitter divides this price')
+        return authorize(buyer, splitter.address, amount + feeAmount, nonce)
+      }
       return {
         macaroon: challenge.macaroon,
-        payloads: [
-          encodePayload(authorize(buyer, provider.payTo, BigInt(provider.maxAmountRequired), nonce)),
-          encodePayload(authorize(buyer, fee.payTo, BigInt(fee.maxAmountRequired), feeNonce(nonce))),
-        ],
+        payloads:
+          kind === 'oneSignature'
+            ? [encodePayload(toSplitter())]
+            : [
+                encodePayload(authorize(buyer, provider.payTo, amount, nonce)),
+                encodePayload(authorize(buyer, fee.payTo, feeAmount, feeNonce(nonce))),
+              ],
         providerId,
         endpointId,
         pricing: { usdcPerUnit },

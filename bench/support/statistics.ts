@@ -5,3 +5,11 @@ export function percentile(values: readonly number[], share: number): number {
 }
 
 export const median = (values: readonly number[]) => percentile(values, 0.5)
+
+export const round2 = (value: number) => Math.round(value * 100) / 100
+
+/** The least and the greatest, to two decimals. */
+export const spread = (values: readonly number[]): [number, number] => [
+  round2(Math.min(...values)),
+  round2(Math.max(...values)),
+]

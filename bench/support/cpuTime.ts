@@ -15,18 +15,24 @@ export async function cpuTimeOfMainThread(pid: number): Promise<number> {
   return (Number(user) + Number(system)) * microsecondsPerTick
 }
 
-/** The same of a process and all its children, those that ended included. */
-export async function cpuTimeOfGroup(pid: number): Promise<number> {
+/** The same of a process and everything that it started, what has ended included. */
+export async function cpuTimeOfTree(root: number): Promise<number> {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number)
-  let total = 0
-  for (const one of pids) {
-    const fields = await readStat(`${one}`).catch(() => [])
-    const isParent = one === pid
-    if (!isParent && fields[1] !== String(pid)) continue
-    total += (Number(fields[11]) + Number(fields[12])) * microsecondsPerTick
-    if (isParent) total += (Number(fields[13]) + Number(fields[14])) * microsecondsPerTick
+  const stats = new Map<number, string[]>()
+  for (const pid of pids) {
+    const fields = await readStat(`${pid}`).catch(() => undefined)
+    if (fields !== undefined) stats.set(pid, fields)
   }
-  return total
+  const isOurs = (pid: number): boolean => {
+    const parent = Number(stats.get(pid)?.[1] ?? 0)
+    return pid === root || (parent > 1 && isOurs(parent))
+  }
+  let ticks = 0
+  for (const [pid, fields] of stats) {
+    // utime, stime, and of the children that it has waited for cutime and cstime.
+    if (isOurs(pid)) ticks += fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0)
+  }
+  return ticks * microsecondsPerTick
 }
 
 export async function parentOf(pid: number): Promise<number> {

@@ -1,0 +1,36 @@
+import { readFile } from 'node:fs/promises'
+import { cpuTimeOfTree } from './cpuTime.ts'
+
+/** Cores that others may take before figures say more about them than about us. */
+const maxForeignCores = 0.1
+
+export type MachineReport = {
+  /** Cores that other processes and other virtual machines (steal) used meanwhile. */
+  foreignCores: number
+  /** Whether that is over 0.1: then these figures are not to be compared with others'. */
+  disturbed: boolean
+}
+
+/**
+ * Watches what others do on this machine until the result is called. Ours is what this process and everything that it
+ * started uses.
+ */
+export async function watchMachine(): Promise<() => Promise<MachineReport>> {
+  const before = await look()
+  return async () => {
+    const after = await look()
+    const foreignUs = after.foreignUs - before.foreignUs
+    const foreignCores = Math.max(0, foreignUs / 1000 / (after.at - before.at))
+    return { foreignCores: Math.round(foreignCores * 100) / 100, disturbed: foreignCores > maxForeignCores }
+  }
+}
+
+async function look(): Promise<{ at: number; foreignUs: number }> {
+  const [stat, ours] = await Promise.all([readFile('/proc/stat', 'latin1'), cpuTimeOfTree(process.pid)])
+  const [user = 0, nice = 0, system = 0, , , , , steal = 0] = (stat.split('\n', 1)[0] ?? '')
+    .split(/ +/)
+    .slice(1)
+    .map(Number)
+  // In hundredths of a second. Interrupts are left out: they come with what we send ourselves, and belong to nobody.
+  return { at: performance.now(), foreignUs: (user + nice + system + steal) * 10_000 - ours }
+}
