@@ -53,6 +53,9 @@ test.each([
   ['GET', '/nowhere', 'no-store'],
   ['GET', '/readyz', 'no-store'],
   ['GET', '/metrics', 'no-store'],
+  ['GET', '/network', 'public, max-age=10'],
+  ['GET', '/network/batches', 'public, max-age=10'],
+  ['GET', '/network/batches?limit=0', 'no-store'],
   ['GET', '/dashboard/', 'no-cache'],
   ['GET', '/.well-known/jwks.json', 'public, max-age=300'],
 ])('behavior: %s %s: %s, and its type is not guessed', async (method, path, cacheControl) => {

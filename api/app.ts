@@ -37,6 +37,7 @@ import { addEndpointRoutes } from './routes/endpoints.ts'
 import { addFailureRoute } from './routes/failures.ts'
 import { addHealthRoutes } from './routes/health.ts'
 import { addHomeRoute } from './routes/home.ts'
+import { addNetworkRoutes } from './routes/network.ts'
 import { addOperationRoute } from './routes/operation.ts'
 import { addOperatorProvidersRoute } from './routes/operatorProviders.ts'
 import { addPayersRoute } from './routes/payers.ts'
@@ -103,6 +104,8 @@ const publicPaths = [
   '/receipts/*',
   '/payments/:paymentId',
   '/settlements/*',
+  '/network',
+  '/network/*',
   '/.well-known/*',
   '/did.json',
 ]
@@ -195,6 +198,7 @@ export function createApp({
   addSettlementStatusRoute(app, { sql, heads, networks, settings, now })
   addSettlementBatchRoute(app, { sql, heads, networks, settings })
   addSettlementExportRoute(app, { sql, heads, networks, settings })
+  addNetworkRoutes(app, { sql, heads, networks, settings, now })
   addPendingRoute(app, { sql, heads, networks, settings, now })
 
   addOperationRoute(app, { sql, networks, settings, now })

@@ -469,6 +469,11 @@ describe('views', () => {
     ['/settlements/batches?tx_hash=0x12', 400, 'invalid_request'],
     [`/settlements/batches?wallet=${unknown}`, 404, 'unknown_wallet'],
     [`/settlements/export?wallet=${unknown}&start=2026-01-01&end=2026-01-02`, 404, 'unknown_wallet'],
+    ['/network?network=base', 422, 'network_not_served'],
+    ['/network?interval=hour', 422, 'invalid_field'],
+    ['/network/batches?keeper=0x12', 400, 'invalid_request'],
+    ['/network/batches?from=yesterday', 400, 'invalid_request'],
+    ['/network/batches?limit=101', 422, 'invalid_field'],
     ['/payments/pay_1', 404, 'unknown_payment'],
     ['/receipts/pay_1', 404, 'unknown_payment'],
   ])('error: %s', async (path, status, code) => {

@@ -210,6 +210,7 @@ describe('requests', () => {
       '/settlements/batches?wallet=',
       `/settlements/batches?wallet=${shop.wallet}&cursor=`,
       `/settlements/batches?wallet=${shop.wallet}&limit=`,
+      '/network/batches?keeper=',
       `/settlements/export?format=csv&wallet=${shop.wallet}&start=`,
       `/providers/${shop.providerId}/payments?cursor=`,
       `/providers/${shop.providerId}/revenue?from=`,
@@ -246,6 +247,11 @@ describe('cursors', () => {
         path: `/settlements/batches?wallet=${shop.wallet}`,
         list: 'batches 31337',
         position: { sequence: 17 },
+      },
+      {
+        path: `/network/batches?keeper=${shop.wallet}&from=2026-11-01`,
+        list: `network 31337 ${shop.wallet} ${Date.UTC(2026, 10, 1)} undefined`,
+        position: { blockTime: 1_795_000_000, sequence: 17 },
       },
       {
         path: `${at}/batches?`,

@@ -98,21 +98,24 @@ export const payout = onchainTable(
   }),
 )
 
-/** Who settles: the sender of `settle`, which is a contract where one stands in front. */
-export const keeper = onchainTable(
-  'keeper',
+/**
+ * What a keeper settled on one UTC day. The keeper is the sender of `settle`, a contract where one stands in front. Sums
+ * over time are made of these rows, so they cost no more when there are more batches.
+ */
+export const keeperDay = onchainTable(
+  'keeper_day',
   (t) => ({
     chainId: t.integer().notNull(),
+    day: t.bigint().notNull(), // its first second
     address: t.hex().notNull(),
     batchCount: t.integer().notNull(),
-    authorizations: t.integer().notNull(),
     paymentCount: t.integer().notNull(),
+    total: t.bigint().notNull(), // of all that moved, fees included
     gasUsed: t.bigint().notNull(),
     gasCost: t.bigint().notNull(), // wei, L1 fee included; a transaction of several batches counts once
-    firstBlockTime: t.bigint().notNull(),
     lastBlockTime: t.bigint().notNull(),
   }),
-  (table) => ({ pk: primaryKey({ columns: [table.chainId, table.address] }) }),
+  (table) => ({ pk: primaryKey({ columns: [table.chainId, table.day, table.address] }) }),
 )
 
 /** A log that couldn't be read. Nothing here counts as paid; the keeper's evidence may. A missing receipt is asked for again. */

@@ -182,6 +182,8 @@ test('behavior: every route is in the document, and what needs no key is meant t
     'GET /.well-known/jwks.json',
     'GET /challenge',
     'GET /healthz',
+    'GET /network',
+    'GET /network/batches',
     'GET /p/{providerId}/{path}',
     'GET /payments/{paymentId}',
     'GET /readyz',

@@ -166,6 +166,113 @@ describe('batches', () => {
   })
 })
 
+describe('network', () => {
+  const seeded = Date.UTC(2026, 9, 25, 12)
+  type Activity = {
+    total: Record<string, unknown>
+    intervals: { startsAt: string; settlementSeconds: object | null }[]
+    keepers: object[]
+  }
+  const read = (path: string, app = gateway.app) => call<Activity>(app, 'GET', `/network${path}`)
+
+  beforeAll(async () => {
+    gateway.setNow(seeded)
+    // As the indexer's own tests show that Ponder sums them.
+    await gateway.database`
+      insert into indexer.keeper_day (chain_id, day, address, batch_count, payment_count, total, gas_used, gas_cost, last_block_time)
+      select chain_id, block_time - block_time % 86400, keeper, count(*), sum(payment_count), sum(provider_total + fee_total),
+        sum(gas_used), sum(gas_used * effective_gas_price + coalesce(l1_fee, 0)), max(block_time)
+      from indexer.batch group by 1, 2, 3`
+  })
+  afterAll(() => gateway.setNow(null))
+
+  test('default: thirty days of everybody, without a key, at the price of now', async () => {
+    const { status, body } = await read('')
+    const sums = {
+      ...{ batches: 25, payments: 75, total_usdc: '3.937500', gas_used: '7500000' },
+      ...{ gas_cost_ether: '0.0000085', gas_cost_usdc: '0.025500' },
+    }
+    expect([status, body]).toMatchObject([
+      200,
+      {
+        ...{ network: 'localhost', testnet: true, interval: 'day', from: '2026-09-26T00:00:00.000Z' },
+        total: { ...sums, keepers: 1 },
+        keepers: [{ ...sums, address: shop.wallet, lastBatchAt: '2026-10-25T00:00:00.000Z' }],
+        gasToken: { usdc: '3000.000000', source: 'configured' },
+      },
+    ])
+    expect(body.intervals.map(({ startsAt }) => startsAt.slice(0, 10))).toEqual(
+      Array.from({ length: 25 }, (_, n) => `2026-10-${String(n + 1).padStart(2, '0')}`),
+    )
+    expect(body.intervals.every(({ settlementSeconds }) => settlementSeconds === null)).toBe(true)
+    const weeks = await read('?interval=week')
+    expect(weeks.body.intervals.map(({ startsAt }) => startsAt.slice(0, 10))).toEqual([
+      ...['2026-09-28', '2026-10-05', '2026-10-12', '2026-10-19'],
+    ])
+  })
+
+  test('behavior: however many ask, the index is read once in ten seconds; a failure is kept for nobody', async () => {
+    let reads = 0
+    const { chainId } = gateway.served.network
+    const sql = new Proxy(gateway.database, {
+      apply(target, self, parts: unknown[]) {
+        if (String(parts[0]).includes('indexer.keeper_day')) reads++
+        return Reflect.apply(target, self, parts)
+      },
+    })
+    const app = gateway.withOptions({ sql })
+    const look = async () => (await read('', app)).status
+    expect(await Promise.all(Array.from({ length: 20 }, look))).toEqual(Array(20).fill(200))
+    gateway.setNow(seeded + 9_999)
+    expect([await look(), reads]).toEqual([200, 1])
+    gateway.setNow(seeded + 10_000)
+    expect([await look(), reads]).toEqual([200, 2])
+
+    gateway.setNow(seeded + 20_000)
+    await gateway.database`insert into acted_block (chain_id, block_number) values (${chainId}, 1000000)`
+    try {
+      for (const path of ['', '/batches']) {
+        const { status, headers, body } = await read(path, app)
+        const indexedBlock = Number(await gateway.served.client.getBlockNumber())
+        expect([path, status, headers.get('cache-control'), body]).toMatchObject([
+          ...[path, 503, 'no-store', { code: 'index_behind', indexedBlock }],
+        ])
+      }
+    } finally {
+      await gateway.database`delete from acted_block where chain_id = ${chainId}`
+    }
+    expect(await look()).toBe(200)
+    await withoutIndex(gateway.database, async () => {
+      gateway.setNow(seeded + 30_000)
+      expect((await read('', app)).body).toMatchObject({ code: 'index_behind' })
+    })
+    gateway.setNow(seeded)
+  })
+
+  test('args: batches by keeper and time, page by page, each with its transaction', async () => {
+    const pages: number[][] = []
+    let cursor: string | null = ''
+    while (cursor !== null) {
+      const asked: string = `keeper=${shop.wallet}&from=2026-10-02&to=2026-10-07&limit=2${cursor && `&cursor=${cursor}`}`
+      const { body }: { body: Batches } = await call<Batches>(gateway.app, 'GET', `/network/batches?${asked}`)
+      pages.push(body.batches.map(({ batch_id }) => batch_id))
+      cursor = body.cursor
+    }
+    expect(pages).toEqual([[6, 5], [4, 3], [2]])
+    const { body } = await call<Batches>(gateway.app, 'GET', '/network/batches?to=2026-10-02')
+    expect(body.batches).toEqual([
+      {
+        ...{ batch_id: 1, keeper: shop.wallet, payment_count: 3, total_usdc: '0.157500', gas_used: '300000' },
+        ...{ gas_cost_ether: '0.0000013', tx_hash: hashOf(1), trigger_type: 'count' },
+        created_at: '2026-10-01T00:00:00.000Z',
+      },
+    ])
+    const nobody = `0x${'12'.repeat(20)}`
+    const none = await call<Batches>(gateway.app, 'GET', `/network/batches?keeper=${nobody}`)
+    expect(none.body).toMatchObject({ batches: [], cursor: null })
+  })
+})
+
 describe('export', () => {
   test('default: exactly eight columns, both dates inclusive, the oldest first', async () => {
     const path = `/settlements/export?wallet=${shop.wallet}&start=2026-10-02&end=2026-10-04&format=csv`

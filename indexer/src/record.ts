@@ -3,7 +3,7 @@ import {
   authorization,
   batch,
   batchRecipient,
-  keeper,
+  keeperDay,
   missingReceipt,
   payout,
   quarantine,
@@ -88,7 +88,8 @@ export async function recordBatch(
   const isFirst = reading.batches[0] === logIndex
   const gasCost = gasUsed * effectiveGasPrice + (l1Fee ?? 0n)
   await countForKeeper(db, place, event.keeper, {
-    ...counts,
+    paymentCount: counts.paymentCount,
+    total: providerTotal + feeTotal,
     gasUsed: isFirst ? gasUsed : 0n,
     gasCost: isFirst ? gasCost : 0n,
   })
@@ -135,30 +136,25 @@ async function recordAuthorizations(
     .values(entries.map(({ half: _, ...entry }) => ({ ...place, token, ...entry })))
 }
 
+const daySeconds = 86_400n
+
 async function countForKeeper(
   db: Db,
   { chainId, blockTime }: Place,
   address: Hex,
-  more: { authorizations: number; paymentCount: number; gasUsed: bigint; gasCost: bigint },
+  more: { paymentCount: number; total: bigint; gasUsed: bigint; gasCost: bigint },
 ): Promise<void> {
+  const day = blockTime - (blockTime % daySeconds)
   await db
-    .insert(keeper)
-    .values({
-      chainId,
-      address,
-      batchCount: 1,
-      ...more,
-      firstBlockTime: blockTime,
-      lastBlockTime: blockTime,
-    })
+    .insert(keeperDay)
+    .values({ chainId, day, address, batchCount: 1, ...more, lastBlockTime: blockTime })
     .onConflictDoUpdate((row) => ({
       batchCount: row.batchCount + 1,
-      authorizations: row.authorizations + more.authorizations,
       paymentCount: row.paymentCount + more.paymentCount,
+      total: row.total + more.total,
       gasUsed: row.gasUsed + more.gasUsed,
       gasCost: row.gasCost + more.gasCost,
       // A batch that could only be read later is older than the last one.
-      firstBlockTime: row.firstBlockTime < blockTime ? row.firstBlockTime : blockTime,
       lastBlockTime: row.lastBlockTime > blockTime ? row.lastBlockTime : blockTime,
     }))
 }

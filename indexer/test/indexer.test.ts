@@ -157,8 +157,18 @@ test('default: a batch, its authorizations and what each wallet received', async
   expect(await walletOf(providerB)).toMatchObject({ total: before.b.total + 19_000n })
 
   const gasCost = receipt.gasUsed * receipt.effectiveGasPrice
-  const [keeper] = await index.sql`select * from indexer.keeper where address = ${chain.sender}`
-  expect(keeper).toMatchObject({ batch_count: 1, payment_count: 3, gas_cost: gasCost })
+  const [keeper] = await index.sql`select * from indexer.keeper_day where address = ${chain.sender}`
+  expect(keeper).toEqual({
+    chain_id: chainId,
+    day: place.block_time - (place.block_time % 86_400n),
+    address: chain.sender,
+    batch_count: 1,
+    payment_count: 3,
+    total: 35_000n,
+    gas_used: receipt.gasUsed,
+    gas_cost: gasCost,
+    last_block_time: place.block_time,
+  })
 })
 
 test('default: GraphQL pages through batches and reaches what is in them', async () => {
@@ -291,7 +301,7 @@ describe('what a stranger sends', () => {
 
     // The gas of the transaction is counted once, though it holds two batches.
     const [keeper] =
-      await index.sql`select * from indexer.keeper where address = ${multicall3Address.toLowerCase()}`
+      await index.sql`select * from indexer.keeper_day where address = ${multicall3Address.toLowerCase()}`
     expect(keeper).toMatchObject({ batch_count: 2, gas_used: receipt.gasUsed })
   })
 

@@ -170,6 +170,7 @@ create table payment (
   quarantined boolean not null default false, -- is settled apart from the others (ledger/quarantine.ts)
   -- Null: not in the providers' sums. Else what went in, as bits: 1 the provider's half arrived, 2 the fee's, 4 voided.
   summarised smallint check (summarised between 0 and 7),
+  settlement_seconds integer,  -- of a summarised one that settled: from its acceptance to its last half's block
   refunded_amount usdc_amount, -- of its refunds, what has moved or still can; null: it has none
   foreign key (chain_id, token, payer) references payer,
   check (voided_at is null or published_at is null),
@@ -802,6 +803,20 @@ create table payer_revenue (
 );
 create index payer_revenue_top on payer_revenue (provider_id, gross desc, chain_id, payer) where period = 'all';
 
+-- How long payments took from acceptance to their block, as a histogram of each UTC day of acceptance: whoever looks at it
+-- reads no payment, and learns of none.
+create table settlement_time (
+  chain_id integer not null,
+  day date not null,
+  bucket smallint not null, -- up to e^(bucket / 20) seconds: 5 % wide, see settlement_bucket
+  payments integer not null,
+  primary key (chain_id, day, bucket)
+);
+
+create function settlement_bucket(seconds integer) returns smallint language sql immutable as $$
+  select ceil(20 * ln(greatest(seconds, 1)))::smallint
+$$;
+
 -- What one payment adds to the sums, given payment.summarised. Returns a table (of one row) so that Postgres inlines it.
 create function revenue_share(net numeric, platform_fee numeric, bits integer)
 returns table (is_voided boolean, payments integer, voided_payments integer, settled_payments integer,
@@ -846,7 +861,11 @@ begin
   where r.provider_id = old.provider_id and r.chain_id = old.chain_id and r.payer = old.payer
     and (r.period, r.starts_at) in (('all', 'epoch'), ('month', date_trunc('month', old.accepted_at, 'UTC')),
       ('day', date_trunc('day', old.accepted_at, 'UTC')));
+  update settlement_time t set payments = t.payments - 1
+  where t.chain_id = old.chain_id and t.day = (old.accepted_at at time zone 'UTC')::date
+    and t.bucket = settlement_bucket(old.settlement_seconds);
   new.summarised := null;
+  new.settlement_seconds := null;
   return new;
 end
 $$;

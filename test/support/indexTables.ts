@@ -7,6 +7,7 @@ const tables = {
   authorization: ponderSchema.authorization,
   batch: ponderSchema.batch,
   batch_recipient: ponderSchema.batchRecipient,
+  keeper_day: ponderSchema.keeperDay,
   payout: ponderSchema.payout,
   quarantine: ponderSchema.quarantine,
 }

@@ -29,15 +29,19 @@ export async function summarisePayments(sql: Database, { limit }: { limit: numbe
             when h.state <> 'settled' then 0
             when p.splitter is null then 1 << h.half
             else 3
-          end), 0) + case when p.voided_at is null then 0 else 4 end as bits
+          end), 0) + case when p.voided_at is null then 0 else 4 end as bits,
+          max(h.block_time) filter (where h.state = 'settled') as settled_time
         from payment p left join ${halves(tx)} h on h.payment_id = p.id
         where p.id = any(${taken.map(({ id }) => id)})
         group by p.id
         having not bool_or(${isUndecided(tx)})
       ), added as (
-        update payment p set summarised = c.bits from concluded c where p.id = c.id
+        update payment p set summarised = c.bits,
+          settlement_seconds = case when p.source = 'gateway' and c.bits & 1 = 1
+            then greatest(0, c.settled_time - extract(epoch from p.accepted_at)) end
+        from concluded c where p.id = c.id
         returning p.provider_id, p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer, p.provider_amount,
-          p.fee_amount, p.summarised
+          p.fee_amount, p.summarised, p.settlement_seconds
       ), share as (
         select added.*, share.* from added
         cross join lateral revenue_share(added.provider_amount, added.fee_amount, added.summarised) share
@@ -54,6 +58,13 @@ export async function summarisePayments(sql: Database, { limit }: { limit: numbe
           payments = r.payments + excluded.payments, gross = r.gross + excluded.gross,
           settled_net = r.settled_net + excluded.settled_net,
           last_accepted_at = greatest(r.last_accepted_at, excluded.last_accepted_at)
+      ), by_time as (
+        insert into settlement_time as t (chain_id, day, bucket, payments)
+        select chain_id, (accepted_at at time zone 'UTC')::date, settlement_bucket(settlement_seconds), count(*)
+        from added where settlement_seconds is not null
+        group by 1, 2, 3
+        order by 1, 2, 3
+        on conflict (chain_id, day, bucket) do update set payments = t.payments + excluded.payments
       )
       insert into revenue as r (provider_id, period, starts_at, endpoint_id, chain_id, payee, payments,
         voided_payments, settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net)

@@ -1,0 +1,153 @@
+import type { Address, Hash } from 'viem'
+import type { Database } from '#ledger/database'
+
+export const networkIntervals = ['day', 'week'] as const
+export type NetworkInterval = (typeof networkIntervals)[number]
+
+/** Sums over what BatchSettlement settled on a network, whoever sent it. */
+export type SettledSums = {
+  batches: number
+  payments: number
+  /** USDC base units of all that moved, fees included. */
+  total: bigint
+  gasUsed: bigint
+  /** Wei, L1 fees included. */
+  gasCost: bigint
+}
+
+/** Seconds from acceptance to the block. Half of the payments took at most `median`, 95 of 100 at most `p95`. */
+export type SettlementTimes = { median: number; p95: number }
+
+export type NetworkActivity = {
+  /** `keepers`: how many of them settled anything. */
+  total: SettledSums & { keepers: number }
+  /** The oldest first; an interval in which nothing settled is left out. */
+  intervals: (SettledSums & { startsAt: Date })[]
+  /** Who settled the most payments first. `lastBlockTime` in Unix seconds. */
+  keepers: (SettledSums & { address: Address; lastBlockTime: bigint })[]
+}
+
+/**
+ * What settled on a network since the start of a UTC day, as the chain shows it.
+ *
+ * One statement, so one snapshot, over a row for each keeper and day: however many payments there are.
+ */
+export async function readNetworkActivity(
+  sql: Database,
+  {
+    chainId,
+    interval,
+    from,
+    keepers,
+  }: { chainId: number; interval: NetworkInterval; from: Date; keepers: number },
+): Promise<NetworkActivity> {
+  const sums = sql`sum(batch_count)::int as batches, sum(payment_count)::int as payments, sum(total) as total,
+    sum(gas_used) as "gasUsed", sum(gas_cost) as "gasCost"`
+  type Row = SettledSums & {
+    startsAt: Date | null
+    address: Address | null
+    lastBlockTime: bigint
+    keepers: number
+  }
+  const rows = await sql<Row[]>`
+    with summed as (
+      select date_trunc(${interval}, to_timestamp(day), 'UTC') as starts_at, address, grouping(address) as of_interval,
+        ${sums}, max(last_block_time)::bigint as "lastBlockTime", count(distinct address)::int as keepers
+      from indexer.keeper_day
+      where chain_id = ${chainId} and day >= ${from.getTime() / 1000}
+      group by grouping sets ((), (1), (address))
+    ), ranked as (
+      select *, row_number() over (partition by of_interval order by payments desc, address) as rank from summed
+    )
+    select starts_at as "startsAt", address, batches, payments, total, "gasUsed", "gasCost", "lastBlockTime", keepers
+    from ranked where of_interval = 1 or rank <= ${keepers}
+    order by of_interval, rank, starts_at`
+  const activity: NetworkActivity = { total: nothing, intervals: [], keepers: [] }
+  for (const { startsAt, address, lastBlockTime, keepers: count, ...settled } of rows) {
+    if (address !== null) activity.keepers.push({ ...settled, address, lastBlockTime })
+    else if (startsAt !== null) activity.intervals.push({ ...settled, startsAt })
+    else if (count > 0) activity.total = { ...settled, keepers: count }
+  }
+  activity.intervals.sort((a, b) => a.startsAt.getTime() - b.startsAt.getTime())
+  return activity
+}
+
+const nothing = { batches: 0, payments: 0, total: 0n, gasUsed: 0n, gasCost: 0n, keepers: 0 }
+
+/**
+ * How long this gateway's payments took, by when they were accepted.
+ *
+ * @param least an interval with fewer payments is left out, so that no figure is about one buyer
+ */
+export async function readSettlementTimes(
+  sql: Database,
+  {
+    chainId,
+    interval,
+    from,
+    least,
+  }: { chainId: number; interval: NetworkInterval; from: Date; least: number },
+): Promise<(SettlementTimes & { startsAt: Date })[]> {
+  return sql<(SettlementTimes & { startsAt: Date })[]>`
+    with bucketed as (
+      select date_trunc(${interval}, day::timestamp) at time zone 'UTC' as starts_at, bucket, sum(payments) as payments
+      from settlement_time
+      where chain_id = ${chainId} and day >= ${from.toISOString().slice(0, 10)}
+      group by 1, 2
+    ), counted as (
+      select starts_at, bucket, sum(payments) over (partition by starts_at order by bucket) as until_here,
+        sum(payments) over (partition by starts_at) as all_payments
+      from bucketed
+    )
+    select starts_at as "startsAt",
+      round(exp((min(bucket) filter (where until_here * 2 >= all_payments)) / 20.0))::int as median,
+      round(exp((min(bucket) filter (where until_here * 20 >= all_payments * 19)) / 20.0))::int as p95
+    from counted where all_payments >= ${least}
+    group by starts_at
+    order by starts_at`
+}
+
+/** A BatchSettled of any keeper. `gasUsed` and `gasCost` are the whole transaction's. */
+export type SettledBatch = {
+  sequence: number
+  keeper: Address
+  payments: number
+  /** USDC base units of all that moved, fees included. */
+  total: bigint
+  gasUsed: bigint
+  /** Wei, L1 fee included. */
+  gasCost: bigint
+  txHash: Hash
+  triggerCode: number
+  /** Unix seconds. */
+  blockTime: bigint
+}
+
+export type SettledBatchQuery = {
+  chainId: number
+  keeper: Address | undefined
+  /** Mined at or after, and before. */
+  from: Date | undefined
+  to: Date | undefined
+  after: { blockTime: number; sequence: number } | null
+  limit: number
+}
+
+/** The newest first. */
+export async function listSettledBatches(
+  sql: Database,
+  { chainId, keeper, from, to, after, limit }: SettledBatchQuery,
+): Promise<SettledBatch[]> {
+  return sql<SettledBatch[]>`
+    select sequence, keeper, payment_count as payments, provider_total + fee_total as total, gas_used as "gasUsed",
+      gas_used * effective_gas_price + coalesce(l1_fee, 0) as "gasCost", tx_hash as "txHash", trigger as "triggerCode",
+      block_time as "blockTime"
+    from indexer.batch
+    where chain_id = ${chainId}
+      ${keeper === undefined ? sql`` : sql`and keeper = ${keeper}`}
+      ${from === undefined ? sql`` : sql`and block_time >= ${from.getTime() / 1000}`}
+      ${to === undefined ? sql`` : sql`and block_time < ${to.getTime() / 1000}`}
+      ${after === null ? sql`` : sql`and (block_time, sequence) < (${after.blockTime}, ${after.sequence})`}
+    order by block_time desc, sequence desc
+    limit ${limit}`
+}
