@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { type NetworkSettings, readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
+import { readDatabaseUrls } from '#ledger/pooler'
 import { readTriggerSettings } from '#ledger/triggerSettings'
 import {
   ConfigError,
@@ -18,6 +19,8 @@ export type ApiConfig = {
   host: string
   port: number
   databaseUrl: string
+  /** Past any pooler. */
+  directDatabaseUrl: string
   databasePool: number
   logLevel: VariableValue<'LOG_LEVEL'>
   networks: NetworkSettings[]
@@ -40,7 +43,7 @@ export function readApiConfig(env: Environment): ApiConfig {
   return {
     host,
     port,
-    databaseUrl: requireVariable(env, 'DATABASE_URL'),
+    ...readDatabaseUrls(env),
     databasePool: readVariable(env, 'API_DATABASE_POOL'),
     logLevel: readVariable(env, 'LOG_LEVEL'),
     networks: readNetworkSettings(env),

@@ -1,7 +1,7 @@
 import { checkSignaturesHere, startSignatureThreads } from '#chain/payerSignatures'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/database'
-import { migrateAt } from '#ledger/migrate'
+import { isPooled, prepareDatabase } from '#ledger/pooler'
 import { findMisspelled } from '#process/env'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
@@ -20,6 +20,7 @@ async function main(): Promise<void> {
     url: config.databaseUrl,
     max: config.databasePool,
     applicationName: 'tollkeeper-api',
+    isPooled: isPooled(config),
   })
 
   const [networks, receiptKeys] = await Promise.all([
@@ -27,7 +28,7 @@ async function main(): Promise<void> {
       onUnreachable: ({ name }, err) => log.warn({ network: name, err }, 'a network is down'),
     }),
     loadReceiptKeys(config.receiptKeyFile, config.createReceiptKeys),
-    migrateAt(config.databaseUrl),
+    prepareDatabase(sql, config),
   ])
   const keyWatch = watchReceiptKeys(config.receiptKeyFile, receiptKeys, log)
   const work = startBackgroundWork({ sql, networks, settings: config.gateway, log })

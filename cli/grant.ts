@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { setSubmitGrant } from '#ledger/apiKeys'
 import { openDatabase } from '#ledger/database'
-import { requireVariable } from '#process/env'
+import { readDatabaseUrls } from '#ledger/pooler'
 import { CliError } from './cliError.ts'
 
 /** `grant`: what the operator lets a provider do beyond the rules. */
@@ -17,7 +17,7 @@ that hands its batches over, say. The keeper pays the gas, and logs each use. Re
     .option('--revoke', 'take it back')
     .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env grant prov_0123456789abcdef0123456789abcdef')
     .action(async (provider: string, { revoke }: { revoke?: boolean }) => {
-      const url = requireVariable(process.env, 'DATABASE_URL')
+      const { directDatabaseUrl: url } = readDatabaseUrls(process.env)
       const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-grant' })
       try {
         const at = new Date()

@@ -2,7 +2,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander'
 import { type Address, isAddress } from 'viem'
 import { type Database, openDatabase } from '#ledger/database'
 import { type Debt, type DebtFilter, findDebts, forgiveDebts } from '#ledger/forgiveDebt'
-import { requireVariable } from '#process/env'
+import { readDatabaseUrls } from '#ledger/pooler'
 import { formatUsdc } from '#protocol/amount'
 import { type NetworkName, networkByChainId, networkNames, networks } from '#protocol/networks'
 import { CliError } from './cliError.ts'
@@ -64,7 +64,7 @@ function toFilter({ network, payment }: Flags, payer: Address | undefined): Debt
 }
 
 async function withDatabase(act: (sql: Database) => Promise<void>): Promise<void> {
-  const url = requireVariable(process.env, 'DATABASE_URL')
+  const { directDatabaseUrl: url } = readDatabaseUrls(process.env)
   const sql = openDatabase({ url, max: 1, applicationName: 'tollkeeper-payer' })
   try {
     await act(sql)

@@ -1,10 +1,12 @@
 import type { Address } from 'viem'
 import { type NetworkSettings, readNetworkSettings } from '#chain/networkSettings'
+import { readDatabaseUrls } from '#ledger/pooler'
 import { type Environment, readVariable, requireVariable } from '#process/env'
 import type { NetworkName } from '#protocol/networks'
 
 /** What the environment says; read by Ponder (ponder.config.ts) and by what starts it (launch.ts). */
 export type IndexerConfig = {
+  /** Of Postgres itself: Ponder works through no pooler in transaction mode. */
   databaseUrl: string
   networks: NetworkSettings[]
   /** Recipients of platform fees, lower-case, sorted: their order is no reason to index anew. */
@@ -39,7 +41,7 @@ export type IndexerOptions = {
 /** @throws {ConfigError} */
 export function readIndexerConfig(env: Environment): IndexerConfig {
   return {
-    databaseUrl: requireVariable(env, 'DATABASE_URL'),
+    databaseUrl: readDatabaseUrls(env).directDatabaseUrl,
     networks: readNetworkSettings(env),
     platformWallets: readPlatformWallets(env),
     rpcLanes: readVariable(env, 'INDEXER_RPC_LANES'),

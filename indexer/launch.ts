@@ -172,7 +172,14 @@ async function removeMisfits(config: IndexerConfig, schema: string): Promise<voi
 
 function environmentOf(options: IndexerOptions): Record<string, string> {
   // What Ponder would put before its own flags and our settings.
-  const { PORT, DATABASE_PRIVATE_URL, DATABASE_SCHEMA, DATABASE_VIEWS_SCHEMA, ...inherited } = process.env
+  const {
+    PORT,
+    DATABASE_PRIVATE_URL,
+    DATABASE_DIRECT_URL,
+    DATABASE_SCHEMA,
+    DATABASE_VIEWS_SCHEMA,
+    ...inherited
+  } = process.env
   const names = (Object.keys(options.rpcUrls) as NetworkName[]).filter((name) => options.rpcUrls[name])
   const environment: Record<string, string | undefined> = {
     ...inherited,

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import type { Address, Hex } from 'viem'
 import { type NetworkSettings, readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
+import { readDatabaseUrls } from '#ledger/pooler'
 import { readTriggerSettings } from '#ledger/triggerSettings'
 import type { TriggerSettings } from '#ledger/triggers'
 import {
@@ -17,6 +18,8 @@ import type { SubmitLimits } from './http/submitRules.ts'
 
 export type KeeperConfig = {
   databaseUrl: string
+  /** Past any pooler. */
+  directDatabaseUrl: string
   networks: NetworkSettings[]
   /** Fee recipients whose transfers `POST /submit` takes for the platform's. */
   platformWallets: Address[]
@@ -64,7 +67,7 @@ export function readKeeperConfig(env: Environment): KeeperConfig {
     ...(readVariable(env, 'PLATFORM_WALLETS') ?? []),
   ]
   return {
-    databaseUrl: requireVariable(env, 'DATABASE_URL'),
+    ...readDatabaseUrls(env),
     networks: readNetworkSettings(env),
     platformWallets: [...new Set(platformWallets)],
     privateKeys,

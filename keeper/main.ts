@@ -4,7 +4,7 @@ import { hostname } from 'node:os'
 import { privateKeyToAccount } from 'viem/accounts'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/database'
-import { migrateAt } from '#ledger/migrate'
+import { isPooled, prepareDatabase } from '#ledger/pooler'
 import { findMisspelled, isSet } from '#process/env'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
@@ -35,13 +35,15 @@ async function mainOfOperator(): Promise<void> {
   const log = createLogger('keeper', config.logLevel)
   for (const [name, meant] of findMisspelled(process.env))
     log.warn({ name, meant }, 'nobody reads this variable')
+  // Whoever takes over a frozen keeper's wallet needs its locks, too.
+  const idleInTransactionMs = Math.min(5_000, config.leaseMs)
   const database = openDatabase({
     url: config.databaseUrl,
     applicationName: 'tollkeeper-keeper',
-    // Whoever takes over a frozen keeper's wallet needs its locks, too.
-    idleInTransactionMs: Math.min(5_000, config.leaseMs),
+    idleInTransactionMs,
+    isPooled: isPooled(config),
   })
-  await migrateAt(config.databaseUrl)
+  await prepareDatabase(database, config, idleInTransactionMs)
   const networks = await openServedNetworks(config.networks, {
     onUnreachable: ({ name }, err) => log.warn({ network: name, err }, 'a network is down'),
   })

@@ -25,6 +25,8 @@ export type DatabaseOptions = {
   idleInTransactionMs?: number
   /** False for what may take its time, such as migrations: no limit holds. Default true. */
   limited?: boolean
+  /** The URL is a pooler's, in transaction mode: its sessions have `search_path` and limits from the pooler (see `pooler.ts`). */
+  isPooled?: boolean
 }
 
 // Each limit is longer than the one before it, so that the party that knows more ends things first: a lock that isn't had,
@@ -42,6 +44,19 @@ export const lostHostLimits = {
 /** Connections that rest are closed before their silence could be taken for death. */
 const idleSeconds = 5
 const connectSeconds = 5
+const defaultIdleInTransactionMs = 5_000
+
+/** What each of our sessions sets for itself, or a pooler for it; times in milliseconds. */
+export function sessionSettings(idleInTransactionMs = defaultIdleInTransactionMs) {
+  return {
+    search_path: schema,
+    lock_timeout: lockMs,
+    statement_timeout: statementMs,
+    idle_in_transaction_session_timeout: idleInTransactionMs,
+    // A client that is lost between the messages of one statement counts as active: no other limit ends it.
+    transaction_timeout: 2 * idleInTransactionMs,
+  }
+}
 /** What a pool that lost one connection has left for what its others are doing. */
 const graceMs = 1_000
 /** Before connecting again to a server that hasn't said anything. */
@@ -99,13 +114,20 @@ export function openDatabase(options: DatabaseOptions): Database {
 const oldestPostgres = 17
 
 /**
- * For the start of whatever uses the database: an older server takes none of our sessions, so ask without limits.
+ * For the start of whatever uses the database: an older server takes none of our sessions, so ask without limits. Refuses a
+ * pooler, too: migrations and Ponder need sessions that are theirs alone.
  *
  * @throws {ConfigError}
  */
 export async function requirePostgres(unlimited: Queryable, oldest = oldestPostgres): Promise<void> {
-  const [row] = await unlimited<{ number: number; version: string }[]>`
-    select current_setting('server_version_num')::integer as number, current_setting('server_version') as version`
+  const rows = await unlimited<{ number: number; version: string; pid: number }[]>`
+    select current_setting('server_version_num')::integer as number, current_setting('server_version') as version,
+      pg_backend_pid() as pid`.catch((error: unknown) => {
+    throw isPoolerRefusal(error) ? poolerInTheWay() : error
+  })
+  const [row] = rows
+  // A pooler gives its clients process ids of its own making.
+  if (row && (rows.state as unknown as { pid: number }).pid !== row.pid) throw poolerInTheWay()
   if (row === undefined || row.number < oldest * 10_000) {
     throw new ConfigError(
       'DATABASE_URL',
@@ -113,6 +135,19 @@ export async function requirePostgres(unlimited: Queryable, oldest = oldestPostg
       `Postgres ${row?.version}`,
     )
   }
+}
+
+/** PgBouncer refuses startup parameters that it isn't told to ignore. */
+function isPoolerRefusal(error: unknown): boolean {
+  return error instanceof Error && error.message.startsWith('unsupported startup parameter')
+}
+
+function poolerInTheWay(): ConfigError {
+  return new ConfigError(
+    'DATABASE_DIRECT_URL',
+    'the URL of Postgres itself, for migrations and the indexer, beside a DATABASE_URL that is a connection pooler’s',
+    'a connection pooler',
+  )
 }
 
 /** As {@link requirePostgres}, for who has no session that an older server would take. */
@@ -131,22 +166,17 @@ async function retire(pool: Database, lost: ReadonlySet<DatabaseSocket>): Promis
 type Where = Pick<DatabaseSocketOptions, 'path' | 'host' | 'port' | 'silenceMs'>
 
 function openPool(options: DatabaseOptions, openSocket: (where: Where) => Promise<DatabaseSocket>): Database {
-  const { url, max = 10, applicationName, idleInTransactionMs = 5_000, limited = true } = options
+  const { url, max = 10, applicationName, idleInTransactionMs, limited = true, isPooled = false } = options
+  const { search_path, ...limits } = sessionSettings(idleInTransactionMs)
   return postgres(url, {
     max,
     onnotice: () => {},
     connection: {
       application_name: applicationName,
-      search_path: schema,
-      ...(limited && {
-        lock_timeout: lockMs,
-        statement_timeout: statementMs,
-        idle_in_transaction_session_timeout: idleInTransactionMs,
-        // A client that is lost between the messages of one statement counts as active: no other limit ends it.
-        transaction_timeout: 2 * idleInTransactionMs,
-        ...lostHostLimits,
-      }),
+      ...(!isPooled && { search_path, ...(limited && { ...limits, ...lostHostLimits }) }),
     },
+    // The next transaction may have another session, which knows no statement by that name.
+    prepare: !isPooled,
     ...(limited && { idle_timeout: idleSeconds }),
     // The socket speaks it.
     ssl: false,

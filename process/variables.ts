@@ -69,6 +69,12 @@ const shared = {
       'Postgres 17 or later; api, keeper and indexer share it. `npm start` begins one of its own without it.',
     example: 'postgres://tollkeeper:password@127.0.0.1:5432/tollkeeper',
   },
+  DATABASE_DIRECT_URL: {
+    parser: databaseUrl,
+    readers: [...servers, 'start'],
+    about:
+      'Postgres itself, where DATABASE_URL is a pooler in transaction mode, such as PgBouncer: for migrations, the indexer and `tollkeeper`.',
+  },
   NETWORKS: {
     parser: list(choice(...networkNames), `names among ${networkNames.join(', ')}, with commas between`),
     readers: everyone,

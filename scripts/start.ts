@@ -64,7 +64,10 @@ try {
   const begun = performance.now()
   stack = await startStack({
     ports: chosen,
-    databaseUrl: readVariable(process.env, 'DATABASE_URL') ?? undefined,
+    databaseUrl:
+      readVariable(process.env, 'DATABASE_DIRECT_URL') ??
+      readVariable(process.env, 'DATABASE_URL') ??
+      undefined,
     provider: true,
     env: {
       keeper: { TRIGGER_TIME_SECONDS: String(settleAfterSeconds) },

@@ -2,7 +2,8 @@ import type { NetworkSettings } from '#chain/networkSettings'
 import { type Database, openDatabase, requirePostgres, schema } from '#ledger/database'
 import { readActedBlock, readIndexedHead } from '#ledger/indexedHead'
 import { readSchemaState } from '#ledger/migrate'
-import { ConfigError, type Environment, readVariable, requireVariable } from '#process/env'
+import { readDatabaseUrls } from '#ledger/pooler'
+import { ConfigError, type Environment, readVariable } from '#process/env'
 import { type Check, reasonOf } from './check.ts'
 
 /** Checks the database, its migrations, and how far the index of each network is. */
@@ -14,7 +15,7 @@ export async function* examineDatabase(
   let url: string
   let lagLimit: bigint
   try {
-    url = requireVariable(env, 'DATABASE_URL')
+    url = readDatabaseUrls(env).directDatabaseUrl
     lagLimit = BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS'))
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error

@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { issueRecordedApiKey } from '#api/registry/apiKeys'
 import { openDatabase } from '#ledger/database'
-import { requireVariable } from '#process/env'
+import { readDatabaseUrls } from '#ledger/pooler'
 import { CliError } from '../cliError.ts'
 import { print } from './gateway.ts'
 
@@ -19,7 +19,7 @@ the operator issued this one. Reads DATABASE_URL.`,
     .option('--json', 'print JSON')
     .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env provider key --provider prov_…')
     .action(async ({ provider: providerId, label, json = false }: KeyFlags) => {
-      const url = requireVariable(process.env, 'DATABASE_URL')
+      const { directDatabaseUrl: url } = readDatabaseUrls(process.env)
       const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-provider-key' })
       try {
         const issued = await issueRecordedApiKey(database, { providerId, by: null }, label)

@@ -150,7 +150,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
 
   const platformWallet = devAccount(accounts.platform).address
   const env: Environment = {
-    DATABASE_URL: databaseUrl,
+    ...{ DATABASE_URL: databaseUrl, DATABASE_DIRECT_URL: undefined },
     NETWORKS: rpcUrls.map(([network]) => network).join(','),
     ...Object.fromEntries(rpcUrls.map(([network, url]) => [networkVariable('RPC_URL', network), url])),
     DEPLOYMENTS_FILE: deploymentsFile,
