@@ -78,17 +78,20 @@ test('default: 402, then payment, then the data with a receipt', async () => {
   await shop.close()
 })
 
-test('behavior: a payment that was used buys nothing a second time', async () => {
-  const shop = await openShop(stack)
-  const buyer = await newBuyer(stack, '1')
-  const { payment, paymentId } = await buyer.client.request(shop.url)
-  const again = await present(shop, payment as SignedPayment)
-  expect(again.status).toBe(409)
-  expect(again.headers.get('content-type')).toMatch(/^application\/problem\+json/)
-  expect(await again.json()).toMatchObject({ code: 'payment_replayed', paymentId })
-  expect(shop.served()).toBe(1)
-  await shop.close()
-})
+test.each(['hono', 'express', 'fetch'] as const)(
+  'behavior: at a %s shop, a payment that was used buys nothing a second time',
+  async (framework) => {
+    const shop = await openShop(stack, { framework })
+    const buyer = await newBuyer(stack, '1')
+    const { payment, paymentId } = await buyer.client.request(shop.url)
+    const again = await present(shop, payment as SignedPayment)
+    expect(again.status).toBe(409)
+    expect(again.headers.get('content-type')).toMatch(/^application\/problem\+json/)
+    expect(await again.json()).toMatchObject({ code: 'payment_replayed', paymentId })
+    expect(shop.served()).toBe(1)
+    await shop.close()
+  },
+)
 
 test('behavior: of ten copies of one paid request at once, one is served', async () => {
   const shop = await openShop(stack)

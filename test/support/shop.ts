@@ -14,6 +14,7 @@ import { networks } from '#protocol/networks'
 import { type Client, createClient } from '#sdk/client/createClient'
 import { type SignedPayment, signPayment } from '#sdk/client/payment'
 import { requirePayment as requireExpressPayment } from '#sdk/middleware/express'
+import { requirePayment as requireFetchPayment } from '#sdk/middleware/fetch'
 import { type GateOptions, type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
 import { type RegisteredProvider, registerProvider } from '../../scripts/stack/registerProvider.ts'
 import type { Stack } from '../../scripts/stack/stack.ts'
@@ -81,7 +82,7 @@ export async function openShop(
     /** Further options of the middleware. */
     gate?: Partial<GateOptions>
     /** Which middleware. Default `hono`. */
-    framework?: 'hono' | 'express'
+    framework?: keyof typeof servers
     /** Behind a proxy that takes TLS off. */
     tls?: boolean
     /** Another resource of the same price, beside `/data`. */
@@ -115,8 +116,7 @@ export async function openShop(
   const count = () => {
     served++
   }
-  const server =
-    options.framework === 'express' ? serveExpress(gate, port, count) : serveHono(gate, port, count, options)
+  const server = servers[options.framework ?? 'hono'](gate, port, count, options)
   await once(server, 'listening')
   return {
     ...provider,
@@ -156,6 +156,17 @@ function serveExpress(gate: GateOptions, port: number, count: () => void): Serve
   })
   return app.listen(port, loopback)
 }
+
+/** A plain handler, as Next.js, Bun, Deno and Workers run it. */
+function serveFetch(gate: GateOptions, port: number, count: () => void): Server {
+  const fetch = requireFetchPayment(gate)((_request, payment) => {
+    count()
+    return Response.json(payment)
+  })
+  return serve({ fetch: (request) => fetch(request), port, hostname: loopback }) as Server
+}
+
+const servers = { hono: serveHono, express: serveExpress, fetch: serveFetch }
 
 /** What support/attacks.ts attacks; the stack has SETTLE_BEFORE_SERVE_USDC=10. */
 export async function openAttackedShops(stack: Stack) {

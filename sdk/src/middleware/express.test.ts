@@ -4,8 +4,7 @@ import { Readable } from 'node:stream'
 import express, { type ErrorRequestHandler } from 'express'
 import { expect, test } from 'vitest'
 import { listen, serve, urlOf } from '../../test/serve.ts'
-import { decodeReceipt } from '../protocol/receipt.ts'
-import { type PaidRequest, requirePayment } from './express.ts'
+import { type PaidRequest, requirePayment, type VerifiedPayment } from './express.ts'
 
 const options = {
   gatewayUrl: 'https://gateway.example',
@@ -15,23 +14,18 @@ const options = {
 }
 const paid = { headers: { authorization: 'x402 mock:mock' } }
 
-async function start(gate = options): Promise<string> {
+// What all middlewares do is in conformance.test.ts.
+async function start(): Promise<string> {
   const app = express()
-  app.use(requirePayment(gate))
+  app.use(requirePayment(options))
   app.get('/weather', (request, response) => {
     response.json({
       payment: response.locals.payment,
       same: (request as unknown as PaidRequest).payment.paymentId,
     })
   })
-  app.get('/throws', () => {
-    throw new Error('no weather')
-  })
   app.get('/rejects', async () => {
     throw new Error('no weather')
-  })
-  app.get('/unavailable', (_, response) => {
-    response.status(503).json({ later: true })
   })
   app.get('/raw', (_, response) => {
     response.writeHead(502, { 'x-own': 'kept' })
@@ -48,12 +42,6 @@ async function start(gate = options): Promise<string> {
     response.statusCode = 500
     response.end('too late')
   })
-  app.get('/cached', (_, response) => {
-    response.set('Cache-Control', 'public, max-age=60, s-maxage=600').send('for all')
-  })
-  app.get('/secret', (_, response) => {
-    response.set('Cache-Control', 'no-store').send('for one')
-  })
   app.get('/head/:form', (request, response) => {
     const value = 'public, max-age=60'
     const { form } = request.params
@@ -61,9 +49,6 @@ async function start(gate = options): Promise<string> {
     if (form === 'flat') response.writeHead(200, ['x-own', 'kept', 'Cache-Control', value])
     if (form === 'message') response.writeHead(200, 'Fine', { 'Cache-Control': value, 'x-own': 'kept' })
     response.end()
-  })
-  app.get('/wrong', (_, response) => {
-    response.status(404).end('no such city')
   })
   const quiet: ErrorRequestHandler = (_error, _request, response, _next) => {
     response.status(500).send('failed')
@@ -73,19 +58,9 @@ async function start(gate = options): Promise<string> {
 
 test('default', async () => {
   const response = await fetch(`${await start()}/weather`, paid)
-  const receipt = response.headers.get('service-receipt') ?? ''
-  const { paymentId } = decodeReceipt(receipt) ?? {}
-  expect(response.status).toBe(200)
-  expect(await response.json()).toEqual({ payment: { verified: true, receipt, paymentId }, same: paymentId })
-  expect(response.headers.get('service-payment-status')).toBe('verified')
-})
-
-test('behavior: 402 with a challenge for the URL that was asked for', async () => {
-  const url = `${await start()}/weather?city=1`
-  const response = await fetch(url)
-  expect(response.status).toBe(402)
-  expect(response.headers.get('content-type')).toBe('application/json')
-  expect(await response.json()).toMatchObject({ accepts: [{ resource: url }, {}] })
+  const body = (await response.json()) as { payment: VerifiedPayment; same: string }
+  expect(body.payment.paymentId).toBe(response.headers.get('service-payment-id'))
+  expect(body.same).toBe(body.payment.paymentId)
 })
 
 test('behavior: the URL is whole where the app is mounted on a path', async () => {
@@ -95,9 +70,7 @@ test('behavior: the URL is whole where the app is mounted on a path', async () =
 })
 
 test.each([
-  ['/throws', 500, 'failed'],
   ['/rejects', 500, 'failed'],
-  ['/unavailable', 503, '{"later":true}'],
   ['/raw', 502, 'in two parts'],
   ['/piped', 500, 'x'.repeat(320_000)],
 ])('behavior: %s voids the payment and carries no receipt', async (path, status, body) => {
@@ -112,24 +85,21 @@ test('behavior: headers given to writeHead arrive', async () => {
   expect((await fetch(`${await start()}/raw`, paid)).headers.get('x-own')).toBe('kept')
 })
 
-test.each(['/stream', '/wrong'])('behavior: %s is paid for', async (path) => {
-  const response = await fetch(`${await start()}${path}`, paid)
+test('behavior: what fails after its head was sent is paid for', async () => {
+  const response = await fetch(`${await start()}/stream`, paid)
   await response.text()
   expect(response.headers.get('service-receipt')).not.toBeNull()
 })
 
 test.each([
-  ['/weather', 'private'],
-  ['/wrong', 'private'],
-  ['/cached', 'private, max-age=60'],
-  ['/secret', 'no-store'],
+  ['/head/none', 'private'],
   ['/head/object', 'private, max-age=60'],
   ['/head/flat', 'private, max-age=60'],
   ['/head/message', 'private, max-age=60'],
 ])('behavior: no shared cache may keep %s', async (path, cacheControl) => {
   const { status, headers } = await fetch(`${await start()}${path}`, paid)
-  expect([path, status < 500, headers.get('cache-control')]).toEqual([path, true, cacheControl])
-  if (path.startsWith('/head/')) expect(headers.get('x-own')).toBe('kept')
+  expect([status, headers.get('cache-control')]).toEqual([200, cacheControl])
+  expect(headers.get('x-own')).toBe(path === '/head/none' ? null : 'kept')
 })
 
 /** Asks with a request line and a Host header that no proper client sends. */
@@ -176,12 +146,4 @@ test('behavior: plain node:http, without Express', async () => {
   const response = await fetch(urlOf(server), paid)
   expect(response.status).toBe(500)
   expect(response.headers.get('service-payment-status')).toBe('voided')
-})
-
-test('error: the gateway is gone', async () => {
-  const response = await fetch(
-    `${await start({ ...options, mockPayments: false, gatewayUrl: 'http://127.0.0.1:1' })}/weather`,
-  )
-  expect(response.status).toBe(503)
-  expect(response.headers.get('content-type')).toBe('application/problem+json')
 })

@@ -1,6 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { errorCodes } from '../protocol/errors.ts'
-import { paidCacheControl } from './cacheControl.ts'
 import {
   createGate,
   type Gate,
@@ -9,9 +8,11 @@ import {
   paymentIdHeader,
   paymentStatusHeader,
 } from './gate.ts'
+import { parseUrl } from './originCheck.ts'
+import { paidCacheControl } from './paidHeaders.ts'
 import type { VerifiedPayment } from './verification.ts'
 
-export type { GateOptions } from './gate.ts'
+export { exposedHeaders, type GateOptions } from './gate.ts'
 export type { VerifiedPayment } from './verification.ts'
 
 /** What the middleware adds to Express' request: `req.payment`. `res.locals.payment` is the same. */
@@ -182,7 +183,7 @@ function urlOf(request: Request): string | undefined {
   const [path = ''] = target.split('?', 1)
   if (!path.startsWith('/') || ambiguousPath.test(path)) return undefined
   const origin = `${protocol}://${hostPattern.test(host) ? host : 'localhost'}`
-  const url = URL.parse(origin) ?? new URL(`${protocol}://localhost`)
+  const url = parseUrl(origin) ?? new URL(`${protocol}://localhost`)
   url.pathname = path
   url.search = target.slice(path.length)
   return url.href

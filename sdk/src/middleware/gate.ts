@@ -65,8 +65,12 @@ export type GateDecision =
   | { kind: 'answer'; answer: GateAnswer }
 
 export type Gate = {
-  /** Asks for payment, or verifies the one presented. Never throws, whatever a caller sends or the gateway answers. */
-  check(request: GateRequest): Promise<GateDecision>
+  /**
+   * Asks for payment, or verifies the one presented. Never throws, whatever a caller sends or the gateway answers.
+   *
+   * @param waitUntil keeps a process alive for work that goes on after the answer, where its runtime would end it.
+   */
+  check(request: GateRequest, waitUntil?: (work: Promise<unknown>) => void): Promise<GateDecision>
   /**
    * Voids a payment because the handler failed.
    *
@@ -81,6 +85,26 @@ const receiptHeader = 'Service-Receipt'
 export const paymentIdHeader = 'Service-Payment-Id'
 /** Header that tells whether the payment is `verified` or, after a request that failed, `voided`. */
 export const paymentStatusHeader = 'Service-Payment-Status'
+
+/**
+ * The headers that a page of another origin may read only if the response exposes them (CORS): all that a buyer's client
+ * looks at.
+ *
+ * @example
+ * import { exposedHeaders } from '@tollkeeper/sdk/fetch'
+ *
+ * const response = Response.json({ sunny: true })
+ * response.headers.set('Access-Control-Expose-Headers', exposedHeaders.join())
+ */
+export const exposedHeaders = [
+  receiptHeader,
+  paymentIdHeader,
+  paymentStatusHeader,
+  'PAYMENT-REQUIRED',
+  'PAYMENT-RESPONSE',
+  'X-PAYMENT-RESPONSE',
+  'Retry-After',
+]
 
 /**
  * Creates the middleware without a framework: it decides whether to serve, or what to answer instead.
@@ -105,7 +129,7 @@ export function createGate(options: InnerGateOptions): Gate {
   const challenges = createChallenges(gateway, { ...options, pricing })
   const checkOrigin = createOriginCheck()
 
-  async function check(asked: GateRequest): Promise<GateDecision> {
+  const check: Gate['check'] = async (asked, waitUntil) => {
     // What answers a GET answers its HEAD (RFC 9110 section 9.3.2), for the same price.
     const request = asked.method === 'HEAD' ? { ...asked, method: 'GET' } : asked
     const resource = resourceOf(request.url, options)
@@ -121,7 +145,7 @@ export function createGate(options: InnerGateOptions): Gate {
     }
     if (presented.kind === 'absent') return demand(request, resource)
     if (presented.kind === 'mock') return demand(request, resource, 'mock_mode_off')
-    return verify(request, resource, presented)
+    return verify(request, resource, presented, waitUntil)
   }
 
   function checkMock({ kind }: PresentedPayment, split: Split, resource: string): GateDecision {
@@ -156,6 +180,7 @@ export function createGate(options: InnerGateOptions): Gate {
     request: GateRequest,
     resource: string,
     { macaroon, payloads, x402 }: Extract<PresentedPayment, { kind: 'payment' }>,
+    waitUntil: ((work: Promise<unknown>) => void) | undefined,
   ): Promise<GateDecision> {
     // Without a macaroon the header alone says which network it is paid on.
     const paidOn = network ?? (macaroon === undefined ? x402?.network : undefined)
@@ -180,7 +205,10 @@ export function createGate(options: InnerGateOptions): Gate {
     }
     const { answer, mayBeAccepted } = await askForVerification(gateway, call)
     // Nothing is served for it, so nothing may be charged.
-    if (mayBeAccepted && apiKey) void voidLostVerification(gateway, call, voidById)
+    if (mayBeAccepted && apiKey) {
+      const recovery = voidLostVerification(gateway, call, voidById)
+      waitUntil?.(recovery)
+    }
     if (!answer) return unavailable('The gateway did not answer')
     if (answer.status === 200) return serve(answer, x402?.version)
     challenges.forget(request)
@@ -204,6 +232,20 @@ export function createGate(options: InnerGateOptions): Gate {
   }
 
   return { check, void: voidPayment }
+}
+
+/** What the gate looks at in a request. */
+export function readRequest({ method, url, headers }: Request): GateRequest {
+  return {
+    method,
+    url,
+    authorization: headers.get('authorization'),
+    paymentSignature: headers.get('payment-signature'),
+    xPayment: headers.get('x-payment'),
+    accept: headers.get('accept'),
+    forwardedProto: headers.get('x-forwarded-proto'),
+    forwardedHost: headers.get('x-forwarded-host'),
+  }
 }
 
 function serve({ body }: GatewayAnswer, x402Version: 1 | 2 | undefined): GateDecision {

@@ -3,7 +3,7 @@ import { createGate, type GateOptions } from './gate.ts'
 import { passGate } from './honoGate.ts'
 import type { VerifiedPayment } from './verification.ts'
 
-export type { GateOptions } from './gate.ts'
+export { exposedHeaders, type GateOptions } from './gate.ts'
 export type { VerifiedPayment } from './verification.ts'
 
 /** What the middleware adds to Hono's context: `c.get('payment')`. */

@@ -17,7 +17,7 @@ export function createOriginCheck(
   let hasWarned = false
   return (resource, request) => {
     if (hasWarned) return
-    const origin = URL.parse(resource)?.origin
+    const origin = parseUrl(resource)?.origin
     const said = originOf(request)
     if (said === origin) return
     hasWarned = true
@@ -33,8 +33,13 @@ export function createOriginCheck(
 function originOf({ url, forwardedProto, forwardedHost }: SaidOrigin): string {
   const { protocol, host, origin } = new URL(url)
   const proto = first(forwardedProto) ?? protocol.slice(0, -1)
-  const said = URL.parse(`${proto}://${first(forwardedHost) ?? host}`)
+  const said = parseUrl(`${proto}://${first(forwardedHost) ?? host}`)
   return said && /^https?:$/.test(said.protocol) ? said.origin : origin
+}
+
+/** `URL.parse` came with Node 22. */
+export function parseUrl(url: string): URL | undefined {
+  return URL.canParse(url) ? new URL(url) : undefined
 }
 
 /** Each proxy adds its own at the end. */

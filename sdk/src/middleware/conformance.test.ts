@@ -1,0 +1,267 @@
+import { getRequestListener } from '@hono/node-server'
+import express, { type ErrorRequestHandler } from 'express'
+import { type ExecutionContext, Hono } from 'hono'
+import { describe, expect, test } from 'vitest'
+import payments from '../../../test/vectors/payments.json' with { type: 'json' }
+import { closedPort, serve } from '../../test/serve.ts'
+import { encodeAuthorizationHeader } from '../protocol/authorizationHeader.ts'
+import { decodeReceipt } from '../protocol/receipt.ts'
+import { requirePayment as requireExpressPayment } from './express.ts'
+import { requirePayment as requireFetchPayment } from './fetch.ts'
+import { exposedHeaders, type GateOptions } from './gate.ts'
+import { type PaymentVariables, requirePayment as requireHonoPayment } from './hono.ts'
+import type { VerifiedPayment } from './verification.ts'
+
+// What every middleware does, whatever it is mounted on: one table of handlers, run over each. All of them answer over a
+// real connection. That the real gateway is paid is shown by test/e2e.
+
+const options: GateOptions = {
+  gatewayUrl: 'https://gateway.example',
+  providerId: `prov_${'1'.repeat(32)}`,
+  pricing: { usdcPerUnit: '0.05' },
+  mockPayments: true,
+}
+const paid = { headers: { authorization: 'x402 mock:mock' } }
+
+type Answer = { status?: number; headers?: Record<string, string>; body?: string }
+
+/** Handlers by path, in no framework's words. */
+const handlers: Record<string, (payment: VerifiedPayment | undefined) => Answer> = {
+  '/weather': (payment) => ({
+    headers: { 'Content-Type': 'application/json', 'X-Own': 'kept' },
+    body: JSON.stringify({ payment }),
+  }),
+  '/cached': () => ({ headers: { 'Cache-Control': 'public, max-age=60, s-maxage=600' }, body: 'for all' }),
+  '/secret': () => ({ headers: { 'Cache-Control': 'no-store' }, body: 'for one' }),
+  '/empty': () => ({ status: 204 }),
+  '/wrong': () => ({ status: 404, body: 'no such city' }),
+  '/moved': () => ({ status: 302, headers: { Location: '/weather' } }),
+  '/unavailable': () => ({ status: 503, headers: { 'X-Own': 'kept' }, body: '{"later":true}' }),
+  '/throws': () => {
+    throw new Error('no weather')
+  },
+}
+const handle = (path: string, payment: VerifiedPayment | undefined): Answer => {
+  const handler = handlers[path]
+  if (!handler) throw new Error(`no handler for ${path}`)
+  return handler(payment)
+}
+
+const listenFetch = (fetch: (request: Request) => Response | Promise<Response>) =>
+  serve(getRequestListener(fetch))
+
+const frameworks: [name: string, start: (gate: GateOptions) => Promise<string>][] = [
+  [
+    'hono',
+    (gate) => {
+      const app = new Hono<{ Variables: PaymentVariables }>()
+      app.onError((_, c) => c.text('failed', 500))
+      app.all('*', requireHonoPayment(gate), (c) => {
+        const { status = 200, headers, body = null } = handle(c.req.path, c.get('payment'))
+        return new Response(body, { status, ...(headers && { headers }) })
+      })
+      return listenFetch((request) => app.fetch(request))
+    },
+  ],
+  [
+    'express',
+    (gate) => {
+      const app = express()
+      app.use(requireExpressPayment(gate), (request, response) => {
+        const { status = 200, headers, body } = handle(request.path, response.locals.payment)
+        response.status(status).set(headers).end(body)
+      })
+      const quiet: ErrorRequestHandler = (_error, _request, response, _next) => {
+        response.status(500).send('failed')
+      }
+      return serve(app.use(quiet))
+    },
+  ],
+  [
+    'fetch',
+    (gate) => {
+      const answer = requireFetchPayment(gate)((request, payment) => {
+        const { status = 200, headers, body = null } = handle(new URL(request.url).pathname, payment)
+        return new Response(body, { status, ...(headers && { headers }) })
+      })
+      return listenFetch((request) => answer(request).catch(() => new Response('failed', { status: 500 })))
+    },
+  ],
+]
+
+describe.each(frameworks)('%s', (name, start) => {
+  test('default', async () => {
+    const response = await fetch(`${await start(options)}/weather`, paid)
+    const { status, headers } = response
+    const receipt = headers.get('service-receipt') ?? ''
+    const { paymentId } = decodeReceipt(receipt) ?? {}
+    expect(await response.json()).toEqual({ payment: { verified: true, receipt, paymentId } })
+    expect([status, headers.get('x-own')]).toEqual([200, 'kept'])
+    expect(headers.get('content-type')).toMatch(/^application\/json/)
+    expect(headers.get('service-payment-id')).toBe(paymentId)
+    expect(headers.get('service-payment-status')).toBe('verified')
+  })
+
+  test('behavior: 402 with a challenge for the URL that was asked for', async () => {
+    const url = `${await start(options)}/weather?city=1`
+    const response = await fetch(url)
+    expect([response.status, response.headers.get('content-type')]).toEqual([402, 'application/json'])
+    expect(response.headers.get('cache-control')).toBe('no-store')
+    expect(await response.json()).toMatchObject({
+      ...{ x402Version: 1, providerId: options.providerId, accepts: [{ resource: url }, {}] },
+    })
+  })
+
+  test.each([
+    ['/weather', 200, 'private'],
+    ['/cached', 200, 'private, max-age=60'],
+    ['/secret', 200, 'no-store'],
+    ['/empty', 204, 'private'],
+    ['/wrong', 404, 'private'],
+    ['/moved', 302, 'private'],
+  ])('behavior: %s is paid for, and no shared cache may keep it', async (path, status, cacheControl) => {
+    const { status: given, headers } = await fetch(`${await start(options)}${path}`, {
+      ...paid,
+      redirect: 'manual',
+    })
+    expect([given, headers.get('cache-control')]).toEqual([status, cacheControl])
+    expect(headers.get('service-receipt')).not.toBeNull()
+    expect(headers.get('service-payment-status')).toBe('verified')
+  })
+
+  test('behavior: a 5xx is voided: it says so, and carries no receipt', async () => {
+    const response = await fetch(`${await start(options)}/unavailable`, paid)
+    const { status, headers } = response
+    expect([status, await response.text()]).toEqual([503, '{"later":true}'])
+    expect([headers.get('x-own'), headers.get('cache-control')]).toEqual(['kept', 'private'])
+    expect([headers.get('service-receipt'), headers.get('service-payment-status')]).toEqual([null, 'voided'])
+    expect(headers.get('service-payment-id')).toMatch(/^pay_/)
+  })
+
+  test('behavior: a handler that throws is voided, and the error goes on', async () => {
+    const gateway = await playGateway()
+    const response = await fetch(`${await start(gateway.options)}/throws`, { headers: { authorization } })
+    expect([response.status, await response.text()]).toEqual([500, 'failed'])
+    expect(response.headers.get('service-receipt')).toBeNull()
+    expect(gateway.calls).toEqual(['/verify', '/payments/pay_1/void'])
+    // Who answers for a plain handler that threw is the runtime, which knows nothing of the payment.
+    expect(response.headers.get('service-payment-status')).toBe(name === 'fetch' ? null : 'voided')
+  })
+
+  test('behavior: a payment stands where the gateway does not void it', async () => {
+    const gateway = await playGateway({ voids: false })
+    const url = await start(gateway.options)
+    const { status, headers } = await fetch(`${url}/unavailable`, { headers: { authorization } })
+    expect([status, headers.get('service-receipt'), headers.get('service-payment-status')]).toEqual([
+      ...[503, 'a.b.c', 'verified'],
+    ])
+  })
+
+  test('behavior: a page of another origin reads all that it is told of its payment', async () => {
+    const url = await start(options)
+    const { headers } = await fetch(`${url}/weather`, paid)
+    const exposed = exposedHeaders.map((header) => header.toLowerCase())
+    const told = [...headers.keys()].filter((header) => /^(service|payment|x-payment)-/.test(header))
+    expect(told.length).toBe(3)
+    expect(exposed).toEqual(expect.arrayContaining(told))
+  })
+
+  test('error: the gateway is gone', async () => {
+    const url = await start({ ...options, mockPayments: false, gatewayUrl: await closedPort() })
+    for (const init of [{}, paid, { headers: { authorization } }]) {
+      const response = await fetch(`${url}/weather`, init)
+      expect(response.status).toBe(503)
+      expect(response.headers.get('content-type')).toBe('application/problem+json')
+      expect(await response.text()).not.toContain('pay_')
+    }
+  })
+})
+
+test.each([
+  [
+    'hono',
+    (gate: GateOptions) => {
+      const app = new Hono().all('*', requireHonoPayment(gate), (c) => c.text('served'))
+      return (request: Request, context: ExecutionContext) => app.fetch(request, {}, context)
+    },
+  ],
+  [
+    'fetch',
+    (gate: GateOptions): ((request: Request, context: ExecutionContext) => Response | Promise<Response>) =>
+      requireFetchPayment(gate)(() => new Response('served')),
+  ],
+])(
+  'behavior: %s: where the runtime ends with the answer, it waits for a lost payment to be voided',
+  async (_, create) => {
+    const gateway = await playGateway()
+    const works: Promise<unknown>[] = []
+    const context = { waitUntil: (work: Promise<unknown>) => works.push(work) } as unknown as ExecutionContext
+    gateway.state.isLosing = true
+    const answer = create({ ...gateway.options, timeout: 1_000 })
+    const request = new Request('https://api.example/weather', { headers: { authorization } })
+    expect((await answer(request, context)).status).toBe(503)
+    expect(works.length).toBe(1)
+    gateway.state.isLosing = false
+    await Promise.all(works)
+    expect(gateway.calls.at(-1)).toBe('/payments/pay_1/void')
+  },
+)
+
+test('behavior: fetch: the handler gets what the runtime passes, and may answer twice with one response', async () => {
+  const empty = new Response(null, { status: 204 })
+  const seen: unknown[] = []
+  const answer = requireFetchPayment(options)(
+    (_request: Request, { verified }, context: { city: string }) => {
+      seen.push([verified, context.city])
+      return empty
+    },
+  )
+  const ask = () => answer(new Request('https://api.example/weather', paid), { city: 'Lisbon' })
+  const receipts = (await Promise.all([ask(), ask()])).map(({ headers }) => headers.get('service-receipt'))
+  expect(new Set(receipts).size).toBe(2)
+  expect(seen).toEqual([
+    [true, 'Lisbon'],
+    [true, 'Lisbon'],
+  ])
+  expect([...empty.headers]).toEqual([])
+})
+
+test('behavior: fetch: what fetch() answered is passed on with the receipt', async () => {
+  const upstream = await serve((_, response) => response.setHeader('x-own', 'kept').end('from elsewhere'))
+  const answer = requireFetchPayment(options)(() => fetch(upstream))
+  const response = await answer(new Request('https://api.example/weather', paid))
+  expect([await response.text(), response.headers.get('x-own')]).toEqual(['from elsewhere', 'kept'])
+  expect(response.headers.get('service-receipt')).not.toBeNull()
+})
+
+test('error: fetch: a handler that answers nothing is voided', async () => {
+  const gateway = await playGateway()
+  const answer = requireFetchPayment(gateway.options)((() => undefined) as never)
+  const request = new Request('https://api.example/weather', { headers: { authorization } })
+  await expect(answer(request)).rejects.toThrow(TypeError)
+  expect(gateway.calls).toEqual(['/verify', '/payments/pay_1/void'])
+})
+
+const [signed] = payments.payments
+const authorization = encodeAuthorizationHeader({
+  macaroon: 'AgEA',
+  payloads: [signed?.authorization.payload ?? '', signed?.fee?.payload ?? ''],
+})
+
+/** A gateway that accepts every payment, to see what it is asked. */
+async function playGateway({ voids = true } = {}) {
+  const calls: string[] = []
+  const state = { isLosing: false }
+  const gatewayUrl = await serve((request, response) => {
+    if (state.isLosing) {
+      request.socket.destroy()
+      return
+    }
+    calls.push(request.url ?? '')
+    const isVoid = request.url?.endsWith('/void')
+    response.writeHead(isVoid && !voids ? 409 : 200, { 'content-type': 'application/json' })
+    response.end(JSON.stringify({ verified: true, receipt: 'a.b.c', paymentId: 'pay_1' }))
+  })
+  const gate = { ...options, mockPayments: false, gatewayUrl, apiKey: 'tk_1', endpointId: 'ep_1' }
+  return { calls, state, options: gate }
+}

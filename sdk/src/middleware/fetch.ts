@@ -1,0 +1,82 @@
+import { createGate, type GateOptions, readRequest } from './gate.ts'
+import { paidHeaders } from './paidHeaders.ts'
+import type { VerifiedPayment } from './verification.ts'
+
+export { exposedHeaders, type GateOptions } from './gate.ts'
+export type { VerifiedPayment } from './verification.ts'
+
+/** Answers a paid request. What the runtime passes beside the request comes after the payment. */
+export type PaidHandler<Asked extends Request, Rest extends unknown[]> = (
+  request: Asked,
+  payment: VerifiedPayment,
+  ...rest: Rest
+) => Response | Promise<Response>
+
+/**
+ * Creates what wraps a handler from `Request` to `Response`, so that it serves only those who paid (SPEC 4.3): a route
+ * handler of Next.js, `Deno.serve`, `Bun.serve`, or `fetch` of a Worker.
+ *
+ * A handler that throws or answers 5xx gets the payment voided, and the response carries no receipt. What it throws goes
+ * on to the runtime.
+ *
+ * @throws {ProtocolError} `invalid_field` for a price that isn't a USDC amount; `price_below_minimum`.
+ * @throws {TypeError} for a `gatewayUrl` that is no URL, or an empty `providerId`.
+ * @example
+ * import { requirePayment } from '@tollkeeper/sdk/fetch'
+ *
+ * const paid = requirePayment({
+ *   gatewayUrl: 'https://gateway.example',
+ *   providerId: 'prov_1',
+ *   apiKey: process.env.TOLLKEEPER_API_KEY,
+ *   pricing: { usdcPerUnit: '0.05' },
+ * })
+ * export const GET = paid((_request, payment) => Response.json({ sunny: true, paid: payment.paymentId }))
+ */
+export function requirePayment(
+  options: GateOptions,
+): <Asked extends Request = Request, Rest extends unknown[] = []>(
+  handler: PaidHandler<Asked, Rest>,
+) => (request: Asked, ...rest: Rest) => Promise<Response> {
+  const gate = createGate(options)
+  return (handler) =>
+    async (request, ...rest) => {
+      const decision = await gate.check(readRequest(request), waiterOf(rest))
+      if (decision.kind === 'answer') {
+        const { status, headers, body } = decision.answer
+        return new Response(body, { status, headers })
+      }
+      try {
+        const response = await handler(request, decision.payment, ...rest)
+        const handled = {
+          hasFailed: response.status >= 500,
+          cacheControl: response.headers.get('cache-control'),
+        }
+        return withHeaders(response, await paidHeaders(gate, decision, handled))
+      } catch (error) {
+        await gate.void(decision.payment)
+        throw error
+      }
+    }
+}
+
+/** A copy, because a handler may return the same empty response again, or one of `fetch`, which can't be changed. */
+function withHeaders(response: Response, headers: [name: string, value: string | undefined][]): Response {
+  // An upgrade can't be copied.
+  if (response.status === 101) return response
+  const copy = new Response(response.body, response)
+  for (const [name, value] of headers) {
+    if (value === undefined) copy.headers.delete(name)
+    else copy.headers.set(name, value)
+  }
+  return copy
+}
+
+/** The context by which Workers and their like are told of work that outlives the response. */
+function waiterOf(rest: readonly unknown[]): ((work: Promise<unknown>) => void) | undefined {
+  const context = rest.find(hasWaitUntil)
+  return context && ((work) => context.waitUntil(work))
+}
+
+function hasWaitUntil(value: unknown): value is { waitUntil(work: Promise<unknown>): void } {
+  return typeof (value as { waitUntil?: unknown } | null | undefined)?.waitUntil === 'function'
+}
