@@ -170,6 +170,7 @@ test('default: our client buys what the provider’s server answers', async () =
   }
   const client = createClient({
     ...{ gatewayUrl: url, network: 'localhost', account: buyer, usdcAddress: gateway.served.token },
+    maxPaymentUsdc: '0.05',
   })
   const { data, receipt, paymentId } = await client.request(at('/forecast?city=7'), {
     ...{ method: 'POST', body: { days: 3 }, headers: { cookie: 'a=1', 'service-upstream-secret': 'mine' } },

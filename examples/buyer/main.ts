@@ -13,6 +13,7 @@ const client = createClient({
   network: (NETWORK || 'localhost') as NetworkName,
   walletPrivateKey: WALLET_PRIVATE_KEY,
   maxPaymentUsdc: '0.10',
+  maxDailyUsdc: '5',
   debug: true,
   ...(USDC_ADDRESS && { usdcAddress: USDC_ADDRESS as `0x${string}` }),
 })

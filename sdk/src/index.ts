@@ -7,6 +7,7 @@ export {
   type RequestOptions,
 } from './client/createClient.ts'
 export {
+  type ChallengeRefusal,
   ChallengeRefusedError,
   ClientError,
   type ClientErrorCode,
@@ -20,7 +21,16 @@ export {
   RequestTimeoutError,
   SettlementError,
 } from './client/errors.ts'
+export type { LimitOptions, ProposedPayment } from './client/limits.ts'
 export type { Payer, SignedPayment } from './client/payment.ts'
 export type { Settlement } from './client/settlement.ts'
+export {
+  createSpendingMemory,
+  type DailyLimits,
+  type Overrun,
+  type Reservation,
+  type Spending,
+  type SpendingStore,
+} from './client/spending.ts'
 export { BaseError, type ErrorCode, ProtocolError } from './protocol/errors.ts'
 export { type NetworkName, networkNames, networks } from './protocol/networks.ts'

@@ -115,7 +115,8 @@ export const fetchWithKeys: typeof fetch = async (input, init) =>
   String(input) === `${gatewayUrl}/.well-known/jwks.json` ? Response.json(jwks) : fetch(input, init)
 
 export function clientOf(options: Partial<ClientOptions> = {}): Client {
-  return createClient({ gatewayUrl, walletPrivateKey, network: 'base', fetch: fetchWithKeys, ...options })
+  const shared = { gatewayUrl, network: 'base', maxPaymentUsdc: '1', fetch: fetchWithKeys } as const
+  return createClient({ ...shared, walletPrivateKey, ...options })
 }
 
 export async function errorOf(promise: Promise<unknown>): Promise<ClientError> {

@@ -125,6 +125,7 @@ describe('POST /submit', () => {
               network,
               account,
               usdcAddress,
+              maxPaymentUsdc: '1',
             })
             const payment = {
               requestId: '',

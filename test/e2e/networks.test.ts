@@ -104,7 +104,12 @@ async function newBuyer(): Promise<Record<Name, Client> & { privateKey: `0x${str
   const privateKey = generatePrivateKey()
   const { address } = privateKeyToAccount(privateKey)
   await Promise.all(names.map((name) => chains[name].mintUsdc([address], parseUsdc('1'))))
-  const shared = { gatewayUrl: stack.api.url, walletPrivateKey: privateKey, timeout: 60_000 }
+  const shared = {
+    gatewayUrl: stack.api.url,
+    walletPrivateKey: privateKey,
+    maxPaymentUsdc: '0.01',
+    timeout: 60_000,
+  }
   const clientOn = (network: Name) => createClient({ ...shared, network })
   return { privateKey, base: clientOn('base'), 'base-sepolia': clientOn('base-sepolia') }
 }

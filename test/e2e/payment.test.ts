@@ -103,6 +103,23 @@ test('behavior: of ten copies of one paid request at once, one is served', async
   await shop.close()
 })
 
+test('behavior: of 100 requests at once with a budget for 10, exactly 10 are paid', async () => {
+  const shop = await openShop(stack, { usdcPerUnit: '0.05' })
+  const buyer = await newBuyer(stack, '10', { maxDailyUsdc: '0.54' })
+  const requests = Array.from({ length: 100 }, () =>
+    buyer.client.request(shop.url).then(
+      () => 'paid',
+      ({ code }) => code,
+    ),
+  )
+  const answers = await Promise.all(requests)
+  expect(answers.sort()).toEqual([...Array(10).fill('paid'), ...Array(90).fill('spending_limit_exceeded')])
+  expect(shop.served()).toBe(10)
+  const { body } = await stack.get(`/settlements/status?wallet=${shop.address}`)
+  expect(body).toMatchObject({ payment_count: 10, accumulated_usdc: '0.475000' })
+  await shop.close()
+})
+
 test.each([
   ['answers 500', () => new Response('broken', { status: 500 })],
   [

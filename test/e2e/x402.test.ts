@@ -132,6 +132,7 @@ describe('our SDK', () => {
       network: stack.chain.network,
       usdcAddress: tokenOf(stack.chain),
       facilitatorUrl: stack.keeper.url,
+      maxPaymentUsdc: '1',
       account: {
         address: account.address,
         signTypedData: (data) => {

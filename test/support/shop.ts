@@ -12,6 +12,7 @@ import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
 import { parseChallenge } from '#protocol/challenge'
 import { networks } from '#protocol/networks'
 import { type Client, createClient } from '#sdk/client/createClient'
+import type { LimitOptions } from '#sdk/client/limits'
 import { type SignedPayment, signPayment } from '#sdk/client/payment'
 import { requirePayment as requireExpressPayment } from '#sdk/middleware/express'
 import { requirePayment as requireFetchPayment } from '#sdk/middleware/fetch'
@@ -195,7 +196,7 @@ export async function openAttackedShops(stack: Stack) {
 export type TestBuyer = { address: Address; privateKey: Hex; client: Client }
 
 /** A wallet with so many USDC, and a client that pays from it. */
-export async function newBuyer(stack: Stack, usdc: string): Promise<TestBuyer> {
+export async function newBuyer(stack: Stack, usdc: string, limits: LimitOptions = {}): Promise<TestBuyer> {
   const privateKey = generatePrivateKey()
   const address = privateKeyToAddress(privateKey)
   await stack.chain.mintUsdc([address], parseUsdc(usdc))
@@ -204,7 +205,9 @@ export async function newBuyer(stack: Stack, usdc: string): Promise<TestBuyer> {
     network: stack.chain.network,
     walletPrivateKey: privateKey,
     usdcAddress: tokenOf(stack.chain),
+    maxPaymentUsdc: '20',
     timeout: 60_000,
+    ...limits,
   })
   return { address, privateKey, client }
 }

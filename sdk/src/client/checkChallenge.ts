@@ -1,11 +1,10 @@
 import type { Address } from 'viem'
-import { formatUsdc } from '../protocol/amount.ts'
 import type { Challenge } from '../protocol/challenge.ts'
 import type { Network } from '../protocol/networks.ts'
 import { ChallengeRefusedError } from './errors.ts'
 
 /** What a challenge is checked against before anything is signed. */
-export type PaymentPolicy = {
+export type ChallengePolicy = {
   /** URL that was requested. */
   url: string
   /** URL that the challenge came from. */
@@ -13,8 +12,6 @@ export type PaymentPolicy = {
   gatewayUrl: string
   network: Network
   usdc: Address
-  /** Base units, both payments together. */
-  maxPayment: bigint | undefined
 }
 
 /**
@@ -22,9 +19,9 @@ export type PaymentPolicy = {
  *
  * @throws {ChallengeRefusedError}
  */
-export function checkChallenge(challenge: Challenge, policy: PaymentPolicy): void {
-  const { network, usdc, maxPayment } = policy
-  const [provider, fee] = challenge.accepts
+export function checkChallenge(challenge: Challenge, policy: ChallengePolicy): void {
+  const { network, usdc } = policy
+  const [provider] = challenge.accepts
   const origin = new URL(policy.url).origin
   if (originOf(policy.answeredBy) !== origin) {
     throw new ChallengeRefusedError(`${origin} redirected to ${policy.answeredBy}, which asks for it`)
@@ -45,12 +42,6 @@ export function checkChallenge(challenge: Challenge, policy: PaymentPolicy): voi
   if (canonicalUrl(challenge.issuer) !== canonicalUrl(policy.gatewayUrl)) {
     throw new ChallengeRefusedError(
       `the challenge comes from the gateway ${challenge.issuer}, not from ${policy.gatewayUrl}`,
-    )
-  }
-  const amount = BigInt(provider.maxAmountRequired) + BigInt(fee.maxAmountRequired)
-  if (maxPayment !== undefined && amount > maxPayment) {
-    throw new ChallengeRefusedError(
-      `the challenge asks for ${formatUsdc(amount)} USDC, maxPaymentUsdc is ${formatUsdc(maxPayment)}`,
     )
   }
 }

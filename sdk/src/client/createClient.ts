@@ -2,7 +2,6 @@ import { createRemoteJWKSet, customFetch } from 'jose'
 import type { Address, Hash, Hex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { verifyReceipt } from '../audit/verifyReceipt.ts'
-import { parseUsdc } from '../protocol/amount.ts'
 import { encodeAuthorizationHeader, mockAuthorizationHeader } from '../protocol/authorizationHeader.ts'
 import { challengeMediaType, parseChallenge } from '../protocol/challenge.ts'
 import { type NetworkName, networkByName } from '../protocol/networks.ts'
@@ -19,12 +18,13 @@ import {
   PaymentVerificationError,
   readProblem,
 } from './errors.ts'
-import { type Payer, type SignedPayment, signPayment } from './payment.ts'
+import { hostOf, type LimitOptions, readLimits, signWithin, warnWithoutLimit } from './limits.ts'
+import { type Payer, priceOf, type SignedPayment, signPayment } from './payment.ts'
 import { type Gateway, type Settlement, settleNow, waitForSettlement } from './settlement.ts'
 import { type Answer, type Deadline, pause, send, startDeadline, waitFor } from './transport.ts'
 
 /** Options of {@link createClient} (SPEC 4.6). */
-export type ClientOptions = {
+export type ClientOptions = LimitOptions & {
   /** Public URL of the gateway whose challenges are paid. */
   gatewayUrl: string
   /** Key of the paying wallet, 0x and 64 hex digits. Never logged, never sent. */
@@ -41,8 +41,6 @@ export type ClientOptions = {
   timeout?: number
   /** The URL that paths are resolved against. Default: `gatewayUrl`. */
   baseUrl?: string
-  /** The most that one request may cost, both payments together, in decimal USDC. Default: no limit. */
-  maxPaymentUsdc?: string | number
   /** USDC's address, where the network's table has none (`localhost`) or a test chain plays a network. */
   usdcAddress?: Address
   /**
@@ -151,8 +149,8 @@ const notJson = [ReadableStream, FormData, URLSearchParams, Blob, ArrayBuffer, U
 /**
  * Creates a client that pays for HTTP requests in USDC (SPEC 4.6).
  *
- * @throws {TypeError} for a key, URL or missing `usdcAddress` that it can't work with.
- * @throws {ProtocolError} `unknown_network`; `invalid_field` for a `maxPaymentUsdc` that isn't a USDC amount.
+ * @throws {TypeError} for a key, URL, host or missing `usdcAddress` that it can't work with.
+ * @throws {ProtocolError} `unknown_network`; `invalid_field` for a limit that isn't a USDC amount.
  * @example
  * import { createClient } from '@tollkeeper/sdk'
  *
@@ -162,6 +160,7 @@ const notJson = [ReadableStream, FormData, URLSearchParams, Blob, ArrayBuffer, U
  *     walletPrivateKey: process.env.WALLET_PRIVATE_KEY,
  *     network: 'base',
  *     maxPaymentUsdc: '0.10',
+ *     maxDailyUsdc: '5',
  *   })
  *   const { data, receipt, paymentId } = await client.request('https://api.example/weather')
  *   return { data, receipt, paymentId }
@@ -173,13 +172,14 @@ export function createClient(options: ClientOptions): Client {
   const network = networkByName(options.network)
   const usdc = (options.usdcAddress ?? network.usdc)?.toLowerCase() as Address | undefined
   const payer = options.account ?? payerOfKey(options.walletPrivateKey)
-  const maxPayment = options.maxPaymentUsdc === undefined ? undefined : parseUsdc(options.maxPaymentUsdc)
+  const limits = readLimits(options)
   const defaultTimeoutMs = options.timeout ?? 30_000
   const log = options.debug ? (message: string) => console.debug(`[tollkeeper] ${message}`) : () => {}
   for (const [name, url] of Object.entries({ gatewayUrl, baseUrl })) {
     if (!URL.canParse(url)) throw new TypeError(`${name} must be a URL, got ${url}`)
   }
   if (!usdc && !mockPayments) throw new TypeError(`usdcAddress must be given for the network ${network.name}`)
+  if (!mockPayments) warnWithoutLimit(options)
 
   // The keys are fetched once, and again for a key id that isn't among them.
   const receiptKeys = createRemoteJWKSet(new URL(`${gatewayUrl.replace(/\/+$/, '')}/.well-known/jwks.json`), {
@@ -212,7 +212,7 @@ export function createClient(options: ClientOptions): Client {
           deadline,
         )
       }
-      payment = await waitFor(pay(url, answer, deadline.signal), deadline)
+      payment = await waitFor(pay(url, answer, deadline), deadline)
     }
     const answer = await sendPaid(url, init, payment, { ...deadline, payment }, gateway)
     return toResponse<Data>(answer, payment, deadline)
@@ -251,14 +251,24 @@ export function createClient(options: ClientOptions): Client {
     }
   }
 
-  async function pay(url: string, answer: Answer, signal: AbortSignal): Promise<SignedPayment> {
+  async function pay(url: string, answer: Answer, deadline: Deadline): Promise<SignedPayment> {
     if (!usdc) throw new TypeError('Only a client in mock mode can do without a USDC address')
     const challenge = readChallenge(answer, gatewayUrl)
-    checkChallenge(challenge, { url, answeredBy: answer.url, gatewayUrl, network, usdc, maxPayment })
+    checkChallenge(challenge, { url, answeredBy: answer.url, gatewayUrl, network, usdc })
     const { signatures = challenge.signatures ?? 'two' } = options
-    const now = Date.now() / 1000
-    const payment = await signPayment(challenge, { payer, network, usdc, now, signal, signatures })
-    log(`signed ${payment.amount} base units for ${payment.requestId} as ${payer.address}`)
+    const [{ payTo, description }] = challenge.accepts
+    const amount = priceOf(challenge)
+    const proposed = { url, host: hostOf(url), amount, network: network.name, payTo, description }
+    const payment = await signWithin(
+      limits,
+      { ...proposed, requestId: challenge.requestId },
+      deadline,
+      () => {
+        const { signal } = deadline
+        return signPayment(challenge, { payer, network, usdc, now: Date.now() / 1000, signal, signatures })
+      },
+    )
+    log(`signed ${amount} base units for ${payment.requestId} as ${payer.address}`)
     return payment
   }
 

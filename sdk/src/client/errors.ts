@@ -10,10 +10,18 @@ export type ClientErrorCode =
   | 'timeout'
   | 'aborted'
   | 'network_error'
-  | 'challenge_refused'
+  | ChallengeRefusal
   | 'payment_refused'
   | 'http_error'
   | 'response_too_large'
+
+/** Why a challenge was not paid. */
+export type ChallengeRefusal =
+  | 'challenge_refused'
+  | 'host_not_allowed'
+  | 'spending_limit_exceeded'
+  | 'spending_store_failed'
+  | 'payment_declined'
 
 /** What a client error carries besides its code and message. */
 export type ClientErrorOptions = {
@@ -125,22 +133,28 @@ export class NetworkError extends ClientError {
 }
 
 /**
- * Thrown for a challenge that this client will not sign (`challenge_refused`): it is for another origin, network, token or
- * gateway, or its price is over `maxPaymentUsdc`. Nothing was paid.
+ * Thrown for a challenge that this client does not pay. Nobody was shown a signature, so nothing can be charged. `code` says why:
+ *
+ * - `challenge_refused`: it can't be read, or is for another origin, network, token or gateway than this client pays.
+ * - `host_not_allowed`: who asks is not among `allowedHosts`.
+ * - `spending_limit_exceeded`: the price is over `maxPaymentUsdc`, or more than the daily limits leave.
+ * - `spending_store_failed`: the store of the daily sums failed; `cause` says how.
+ * - `payment_declined`: `onPayment` refused it.
  *
  * @example
  * import { ChallengeRefusedError } from '@tollkeeper/sdk'
  *
- * export const isTooDear = (error: unknown) =>
- *   error instanceof ChallengeRefusedError && error.message.includes('maxPaymentUsdc')
+ * export const isOverBudget = (error: unknown) =>
+ *   error instanceof ChallengeRefusedError && error.code === 'spending_limit_exceeded'
  */
 export class ChallengeRefusedError extends ClientError {
   override readonly name = 'ChallengeRefusedError'
 
-  constructor(reason: string, options?: ClientErrorOptions) {
-    super('challenge_refused', `Payment verification failed (402) before anything was signed: ${reason}`, {
+  constructor(reason: string, options: ClientErrorOptions & { code?: ChallengeRefusal } = {}) {
+    const { code = 'challenge_refused', ...rest } = options
+    super(code, `Payment verification failed (402) before anything was paid: ${reason}`, {
       status: 402,
-      ...options,
+      ...rest,
     })
   }
 }

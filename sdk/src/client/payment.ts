@@ -17,6 +17,11 @@ type TransferTypedData = TypedDataDefinition<
   'TransferWithAuthorization'
 >
 
+/** What a challenge costs: base units, both payments together. */
+export function priceOf({ accepts: [provider, fee] }: Challenge): bigint {
+  return BigInt(provider.maxAmountRequired) + BigInt(fee.maxAmountRequired)
+}
+
 /** A challenge that was signed: enough to present it again or to have it settled at once. It holds no secret. */
 export type SignedPayment = {
   requestId: string
@@ -83,7 +88,7 @@ export async function signPayment(
     network: network.name,
     macaroon: challenge.macaroon,
     payloads,
-    amount: amount + feeAmount,
+    amount: priceOf(challenge),
   }
 }
 

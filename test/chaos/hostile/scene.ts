@@ -107,6 +107,7 @@ function clientOf(stack: TestStack, account: Payer): Client {
     network: stack.chain.network,
     account,
     usdcAddress: tokenOf(stack.chain),
+    maxPaymentUsdc: '20',
     timeout: 30_000,
   })
 }

@@ -140,6 +140,7 @@ async function payAndEmptyTheWallet(stack: Stack, shop: Shop): Promise<[string, 
     gatewayUrl: stack.api.url,
     network,
     walletPrivateKey: devPrivateKey(14),
+    maxPaymentUsdc: '20',
     usdcAddress,
   })
   const first = await client.request(shop.url)

@@ -1,0 +1,305 @@
+import type { IncomingMessage } from 'node:http'
+import { beforeEach, describe, expect, test, vi } from 'vitest'
+import {
+  account,
+  answerJson,
+  challengeFor,
+  clientOf,
+  errorOf,
+  gatewayUrl,
+  playProvider,
+  serveReceipt,
+  walletPrivateKey,
+} from '../../test/playProvider.ts'
+import { serve } from '../../test/serve.ts'
+import type { PaidResponse } from './createClient.ts'
+import { type ClientError, RequestTimeoutError } from './errors.ts'
+import type { LimitOptions, ProposedPayment } from './limits.ts'
+import { createDailySums, createSpendingMemory, type SpendingStore } from './spending.ts'
+
+// Each request costs 0.05 USDC.
+
+const signTypedData = vi.fn(account.signTypedData)
+beforeEach(() => {
+  signTypedData.mockClear()
+})
+
+/** A client whose signatures are counted; two a payment. */
+const buyerOf = (limits: LimitOptions, options: Parameters<typeof clientOf>[0] = {}) =>
+  clientOf({ account: { ...account, signTypedData }, ...limits, ...options })
+
+const signedPayments = () => signTypedData.mock.calls.length / 2
+
+/** How a number of requests at once end: how many were paid, and why the others were not. */
+async function outcomesOf(requests: Promise<PaidResponse>[]) {
+  const settled = await Promise.allSettled(requests)
+  const refusals = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason as ClientError] : []))
+  return { paid: requests.length - refusals.length, refusals }
+}
+
+/** The provider's server by another name, as far as a client sees. */
+const atHost =
+  (real: string): typeof fetch =>
+  async (input, init) => {
+    const { protocol, host, pathname } = new URL(String(input))
+    const headers = new Headers(init?.headers)
+    headers.set('x-host', `${protocol}//${host}`)
+    return fetch(new URL(pathname, real), { ...init, headers })
+  }
+
+/** Answers for whichever host it is asked as. */
+async function playHosts() {
+  const url = await serve((request: IncomingMessage, response) => {
+    if (request.headers.authorization) serveReceipt(request, response, 1)
+    else answerJson(response, 402, challengeFor(`${request.headers['x-host']}${request.url}`))
+  })
+  // A fetch whose answers have no URL of their own, as tests' and proxies' have.
+  return async (input: Parameters<typeof fetch>[0], init?: RequestInit) => {
+    const answer = await atHost(url)(input, init)
+    return new Response(answer.body, answer)
+  }
+}
+
+describe('amounts', () => {
+  test('args: maxPaymentUsdc counts both payments', async () => {
+    const { url } = await playProvider(serveReceipt)
+    const error = await errorOf(buyerOf({ maxPaymentUsdc: '0.049999' }).request(url))
+    expect(error).toMatchObject({
+      name: 'ChallengeRefusedError',
+      code: 'spending_limit_exceeded',
+      status: 402,
+    })
+    expect(error.message).toContain('asks for 0.050000 USDC, maxPaymentUsdc is 0.049999')
+    expect(signedPayments()).toBe(0)
+    await buyerOf({ maxPaymentUsdc: '0.05' }).request(url)
+    expect(signedPayments()).toBe(1)
+  })
+
+  test('behavior: of 100 calls at once with a budget for 10, exactly 10 are signed and paid', async () => {
+    const provider = await playProvider(serveReceipt)
+    const client = buyerOf({ maxDailyUsdc: '0.549999' })
+    const { paid, refusals } = await outcomesOf(
+      Array.from({ length: 100 }, () => client.request(provider.url)),
+    )
+    expect([paid, signedPayments(), provider.paidHeaders.length]).toEqual([10, 10, 10])
+    expect(new Set(refusals.map(({ code }) => code))).toEqual(new Set(['spending_limit_exceeded']))
+    expect(refusals[0]?.message).toContain('maxDailyUsdc is 0.549999, of which 0.500000 are spent')
+  })
+
+  test('behavior: one host’s limit leaves the rest of the day’s to others, in whatever spelling it is asked', async () => {
+    const fetch = await playHosts()
+    const client = buyerOf({ maxDailyUsdc: '0.25', maxDailyUsdcPerHost: '0.10' }, { fetch })
+    const spellings = [
+      'https://api.example/a',
+      'https://API.EXAMPLE/b',
+      'https://api.example:443/c',
+      'https://api.example:8443/d',
+      'http://api.example/e',
+      'https://api.example./f',
+    ]
+    const { paid, refusals } = await outcomesOf(spellings.map((url) => client.request(url)))
+    expect(paid).toBe(2)
+    expect(refusals.map(({ message }) => message)).toEqual(
+      Array(4).fill(expect.stringContaining('maxDailyUsdcPerHost is 0.100000, of which 0.100000 are spent')),
+    )
+    const others = [1, 2, 3, 4, 5].map((n) => client.request(`https://${n}.example/`))
+    expect((await outcomesOf(others)).paid).toBe(3)
+    expect(signedPayments()).toBe(5)
+  })
+
+  test('behavior: whatever a seller answers once it has the signature, the amount stays spent', async () => {
+    const answers: (typeof serveReceipt)[] = [
+      (request) => request.socket.destroy(),
+      (_, response) => answerJson(response, 503, { code: 'dependency_unavailable' }),
+      (_, response) => answerJson(response, 402, { code: 'insufficient_balance' }),
+      // A new challenge, as cheap as the first.
+      (request, response) => answerJson(response, 402, challengeFor(`http://${request.headers.host}/`)),
+      (_, response) => answerJson(response, 500, {}, { 'Service-Payment-Status': 'voided' }),
+    ]
+    for (const answer of answers) {
+      const { url } = await playProvider(answer)
+      const client = buyerOf({ maxDailyUsdc: '0.05' })
+      await expect(client.request(url)).rejects.toMatchObject({ payment: { amount: 50_000n } })
+      await expect(client.request(url)).rejects.toMatchObject({ code: 'spending_limit_exceeded' })
+    }
+    expect(signedPayments()).toBe(answers.length)
+  })
+
+  test('behavior: presented again, a payment is not spent again', async () => {
+    const { url } = await playProvider((request, response, attempt) =>
+      attempt < 4 ? request.socket.destroy() : serveReceipt(request, response, attempt),
+    )
+    const client = buyerOf({ maxDailyUsdc: '0.05' })
+    const { payment } = await errorOf(client.request(url))
+    if (!payment) throw new Error('The error must carry the payment')
+    expect((await client.request(url, { payment })).status).toBe(200)
+  })
+
+  test('behavior: what nobody was shown is given back: refused, aborted, or not signed in time', async () => {
+    const { url } = await playProvider(serveReceipt)
+    const spending = createSpendingMemory()
+    const limits = { maxDailyUsdc: '0.05', spending }
+    const failing = buyerOf(limits, {
+      account: { ...account, signTypedData: () => Promise.reject(new Error('no')) },
+    })
+    await expect(failing.request(url)).rejects.toThrow()
+    await expect(buyerOf({ ...limits, onPayment: () => false }).request(url)).rejects.toThrow('onPayment')
+    const controller = new AbortController()
+    const aborting = buyerOf({ ...limits, onPayment: () => controller.abort(new Error('enough')) })
+    await expect(aborting.request(url, { signal: controller.signal })).rejects.toThrow('enough')
+    const silent = buyerOf({ ...limits, onPayment: () => new Promise(() => {}) })
+    await expect(silent.request(url, { timeout: 200 })).rejects.toBeInstanceOf(RequestTimeoutError)
+    await buyerOf(limits).request(url)
+    await expect(buyerOf(limits).request(url)).rejects.toMatchObject({ code: 'spending_limit_exceeded' })
+    expect(signedPayments()).toBe(1)
+  })
+
+  test('behavior: a store that fails, or counts only when nobody waits any more, has nothing signed', async () => {
+    const { url } = await playProvider(serveReceipt)
+    const broken: SpendingStore = { reserve: () => Promise.reject(new Error('the disk is full')) }
+    const error = await errorOf(buyerOf({ maxDailyUsdc: '1', spending: broken }).request(url))
+    expect(error).toMatchObject({ code: 'spending_store_failed', cause: new Error('the disk is full') })
+    const released = vi.fn(async () => {})
+    const late = Promise.withResolvers<void>()
+    const slow: SpendingStore = {
+      reserve: () => late.promise.then(() => ({ isReserved: true, release: released })),
+    }
+    const request = buyerOf({ spending: slow }).request(url, { timeout: 200 })
+    await expect(request).rejects.toBeInstanceOf(RequestTimeoutError)
+    late.resolve()
+    await expect.poll(() => released.mock.calls.length).toBe(1)
+    expect(signedPayments()).toBe(0)
+  })
+})
+
+test('args: allowedHosts are asked for money, others are only asked', async () => {
+  const fetch = await playHosts()
+  const allowedHosts = [
+    'API.example',
+    'port.example:8443',
+    'http://plain.example',
+    'http://[::1]:80',
+    'dot.example.',
+  ]
+  const client = buyerOf({ allowedHosts }, { fetch })
+  const codeOf = (url: string) =>
+    client.request(url).then(
+      () => 'paid',
+      ({ code }) => code,
+    )
+  const urls = {
+    'https://api.example/': 'paid',
+    'https://api.example.:443/': 'paid',
+    'https://dot.example/': 'paid',
+    'https://port.example:8443/': 'paid',
+    'http://plain.example/': 'paid',
+    'http://[0:0::1]/': 'paid',
+    // Whoever is between could be paid instead.
+    'http://api.example/': 'host_not_allowed',
+    'https://api.example:8443/': 'host_not_allowed',
+    'https://port.example/': 'host_not_allowed',
+    'https://plain.example/': 'host_not_allowed',
+    'https://evil.api.example/': 'host_not_allowed',
+    'https://api.example.evil.example/': 'host_not_allowed',
+  }
+  const codes = await Promise.all(Object.keys(urls).map(async (url) => [url, await codeOf(url)]))
+  expect(Object.fromEntries(codes)).toEqual(urls)
+  expect(signedPayments()).toBe(6)
+  for (const host of ['', '*.example', 'ftp://a.example', 'a.example/path', 'user@a.example', 'a b']) {
+    expect(() => clientOf({ allowedHosts: [host] }), host).toThrow(/^allowedHosts takes hosts/)
+  }
+})
+
+test('args: onPayment sees what is asked for before it is signed, and may refuse', async () => {
+  const { url } = await playProvider(serveReceipt)
+  const seen: [ProposedPayment, number][] = []
+  const onPayment = async (payment: ProposedPayment) => {
+    seen.push([{ ...payment }, signedPayments()])
+    payment.amount = 0n
+    if (seen.length === 2) throw new Error('ask my mother')
+    return seen.length !== 3
+  }
+  const client = buyerOf({ onPayment })
+  expect((await client.request(`${url}/a`)).payment?.amount).toBe(50_000n)
+  expect(seen).toEqual([
+    [
+      {
+        url: `${url}/a`,
+        host: '127.0.0.1',
+        amount: 50_000n,
+        network: 'base',
+        payTo: `0x${'b'.repeat(40)}`,
+        description: 'Provider payment',
+        requestId: `req_${'0'.repeat(32)}`,
+      },
+      0,
+    ],
+  ])
+  for (const message of [/onPayment refused it: ask my mother$/, /onPayment refused it$/]) {
+    const error = await errorOf(client.request(url))
+    expect(error).toMatchObject({ name: 'ChallengeRefusedError', code: 'payment_declined' })
+    expect(error.message).toMatch(message)
+  }
+  expect(signedPayments()).toBe(1)
+})
+
+test('behavior: a client without any limit warns, once a process', async () => {
+  vi.resetModules()
+  const { createClient } = await import('./createClient.ts')
+  const shared = { gatewayUrl, walletPrivateKey, network: 'base' } as const
+  const warn = vi.fn()
+  for (const limit of [
+    { maxPaymentUsdc: 1 },
+    { maxDailyUsdc: 0 },
+    { maxDailyUsdcPerHost: 1 },
+    { onPayment() {} },
+  ]) {
+    createClient({ ...shared, ...limit, warn })
+  }
+  createClient({ ...shared, mockPayments: true, warn })
+  expect(warn).not.toHaveBeenCalled()
+  createClient({ ...shared, allowedHosts: ['api.example'], warn })
+  createClient({ ...shared, warn })
+  expect(warn.mock.calls).toEqual([[expect.stringContaining('Set maxPaymentUsdc and maxDailyUsdc')]])
+  expect(warn.mock.calls.join()).not.toContain(walletPrivateKey.slice(2))
+})
+
+describe('the last 24 hours', () => {
+  const dayMs = 86_400_000
+  const host = 'api.example'
+
+  test('behavior: a day is any 24 hours', () => {
+    const sums = createDailySums()
+    const claim = (at: number, amount = 5n) => sums.claim(`${at}`, { host, amount, at }, { daily: 10n })
+    expect(claim(0)).toBeUndefined()
+    expect(claim(dayMs - 2)).toBeUndefined()
+    expect(claim(dayMs - 1)).toEqual({ limit: 'daily', spent: 10n })
+    expect(claim(dayMs)).toBeUndefined()
+    expect(claim(dayMs + 1)).toEqual({ limit: 'daily', spent: 10n })
+    expect(claim(2 * dayMs - 2)).toBeUndefined()
+  })
+
+  test('behavior: what is refused counts nothing, what is released once counts once', () => {
+    const sums = createDailySums()
+    const claim = (id: string, amount: bigint) =>
+      sums.claim(id, { host, amount, at: 0 }, { daily: 10n, dailyPerHost: 8n })
+    expect(claim('a', 7n)).toBeUndefined()
+    expect(claim('b', 2n)).toEqual({ limit: 'dailyPerHost', spent: 7n })
+    expect(claim('c', 1n)).toBeUndefined()
+    sums.release('a')
+    sums.release('a')
+    sums.release('b')
+    expect(claim('d', 8n)).toEqual({ limit: 'dailyPerHost', spent: 1n })
+    expect(claim('e', 7n)).toBeUndefined()
+  })
+
+  test('behavior: each payment is held against its own limits, and counts for all', () => {
+    const sums = createDailySums()
+    expect(sums.claim('a', { host, amount: 20n, at: 0 }, {})).toBeUndefined()
+    expect(sums.claim('b', { host: 'b', amount: 1n, at: 0 }, { daily: 20n })).toEqual({
+      limit: 'daily',
+      spent: 20n,
+    })
+    expect(sums.claim('c', { host: 'b', amount: 1n, at: 0 }, { dailyPerHost: 1n })).toBeUndefined()
+  })
+})

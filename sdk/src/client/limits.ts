@@ -1,0 +1,176 @@
+import type { Address } from 'viem'
+import { formatUsdc, parseUsdc } from '../protocol/amount.ts'
+import { ChallengeRefusedError } from './errors.ts'
+import { createSpendingMemory, type DailyLimits, type SpendingStore } from './spending.ts'
+import { type Deadline, waitFor } from './transport.ts'
+
+/** What a buyer allows to be spent. Amounts are decimal USDC, the fee included. */
+export type LimitOptions = {
+  /** The most that one request may cost. Default: no limit. */
+  maxPaymentUsdc?: string | number
+  /** The most within any 24 hours. Default: no limit. */
+  maxDailyUsdc?: string | number
+  /** The most at one host within any 24 hours, whatever its port. Default: no limit. */
+  maxDailyUsdcPerHost?: string | number
+  /**
+   * Who may be paid: `api.example` is `https://api.example`; other ports (`api.example:8443`) and `http://api.example` are
+   * allowed by name only. Default: all. What costs nothing may be requested anywhere.
+   */
+  allowedHosts?: readonly string[]
+  /**
+   * Asked before each payment is signed. `false`, or what it throws, refuses the payment (`payment_declined`). By then its
+   * amount is counted; it is given back after a refusal.
+   */
+  onPayment?: (payment: ProposedPayment) => unknown
+  /**
+   * Where the daily sums are counted: `createSpendingMemory()`, `openSpendingFile()` of `@tollkeeper/sdk/files`, or a store
+   * of your own. Default: the memory of this client alone.
+   */
+  spending?: SpendingStore
+  /** Gets warnings, such as the one of a client without limits. Default: `console.warn`. */
+  warn?: (message: string) => void
+}
+
+/** A payment that a challenge asks for, and that may be signed. */
+export type ProposedPayment = {
+  /** What was requested. */
+  url: string
+  /** Its host: lower-case, without port. */
+  host: string
+  /** USDC base units, the fee included. */
+  amount: bigint
+  network: string
+  /** The provider's wallet, as the challenge has it. */
+  payTo: Address
+  /** In the seller's words. */
+  description: string
+  requestId: string
+}
+
+type Limits = {
+  maxPayment: bigint | undefined
+  daily: DailyLimits
+  allowedOrigins: ReadonlySet<string> | undefined
+  onPayment: LimitOptions['onPayment']
+  spending: SpendingStore
+}
+
+const optionOf = { daily: 'maxDailyUsdc', dailyPerHost: 'maxDailyUsdcPerHost' } as const
+
+let isWarned = false
+
+/** @throws {ProtocolError} `invalid_field`; {TypeError} for a host that is none. */
+export function readLimits(options: LimitOptions): Limits {
+  const { maxPaymentUsdc, maxDailyUsdc, maxDailyUsdcPerHost, allowedHosts, onPayment } = options
+  const amounts = [maxPaymentUsdc, maxDailyUsdc, maxDailyUsdcPerHost]
+  const [maxPayment, daily, dailyPerHost] = amounts.map((text) =>
+    text === undefined ? undefined : parseUsdc(text),
+  )
+  return {
+    maxPayment,
+    daily: { ...(daily !== undefined && { daily }), ...(dailyPerHost !== undefined && { dailyPerHost }) },
+    allowedOrigins: allowedHosts && new Set(allowedHosts.map(parseAllowedHost)),
+    onPayment,
+    spending: options.spending ?? createSpendingMemory(),
+  }
+}
+
+/** Says once a process that nothing bounds what a client spends. */
+export function warnWithoutLimit(options: LimitOptions): void {
+  const { maxPaymentUsdc, maxDailyUsdc, maxDailyUsdcPerHost, onPayment, warn = console.warn } = options
+  const isLimited = [maxPaymentUsdc, maxDailyUsdc, maxDailyUsdcPerHost, onPayment].some(
+    (limit) => limit !== undefined,
+  )
+  if (isLimited || isWarned) return
+  isWarned = true
+  warn(
+    '[tollkeeper] This client pays any price, as far as its wallet reaches. Set maxPaymentUsdc and maxDailyUsdc, or onPayment.',
+  )
+}
+
+/**
+ * Signs a payment that every limit allows.
+ *
+ * Its amount is counted before it is signed, and stays counted once the signature is returned: whoever is shown the
+ * signature can have it settled until `validBefore`, whatever it answers.
+ *
+ * @throws {ChallengeRefusedError} with nothing signed.
+ */
+export async function signWithin<Signed>(
+  { maxPayment, daily, allowedOrigins, onPayment, spending }: Limits,
+  proposed: ProposedPayment,
+  deadline: Deadline,
+  sign: () => Promise<Signed>,
+): Promise<Signed> {
+  const { url, host, amount } = proposed
+  if (allowedOrigins && !allowedOrigins.has(originOf(new URL(url)))) {
+    throw new ChallengeRefusedError(`${new URL(url).origin} is not among allowedHosts`, {
+      code: 'host_not_allowed',
+    })
+  }
+  if (maxPayment !== undefined && amount > maxPayment) throw overLimit(amount, 'maxPaymentUsdc', maxPayment)
+  const reservation = await spending.reserve({ host, amount, at: Date.now() }, daily).catch((cause) => {
+    throw new ChallengeRefusedError('what was spent could not be counted', {
+      code: 'spending_store_failed',
+      cause,
+    })
+  })
+  if (!reservation.isReserved) {
+    const { limit, spent } = reservation
+    throw overLimit(amount, optionOf[limit], daily[limit] ?? 0n, `, of which ${formatUsdc(spent)} are spent`)
+  }
+  try {
+    deadline.signal.throwIfAborted()
+    await waitFor(ask(onPayment, proposed), deadline)
+    const signed = await waitFor(sign(), deadline)
+    deadline.signal.throwIfAborted()
+    return signed
+  } catch (error) {
+    // Nobody is shown a signature. An amount that can't be given back stays counted.
+    await reservation.release().catch(() => {})
+    throw error
+  }
+}
+
+/** The host that a URL's payments are counted for. Ports and schemes are the seller's to choose, and share its limit. */
+export function hostOf(url: string): string {
+  return withoutDot(new URL(url).hostname)
+}
+
+async function ask(onPayment: LimitOptions['onPayment'], proposed: ProposedPayment): Promise<void> {
+  let cause: unknown
+  try {
+    if ((await onPayment?.({ ...proposed })) !== false) return
+  } catch (error) {
+    cause = error
+  }
+  const reason = cause instanceof Error ? `: ${cause.message}` : ''
+  throw new ChallengeRefusedError(`onPayment refused it${reason}`, { code: 'payment_declined', cause })
+}
+
+function overLimit(amount: bigint, option: string, limit: bigint, spent = ''): ChallengeRefusedError {
+  return new ChallengeRefusedError(
+    `it asks for ${formatUsdc(amount)} USDC, ${option} is ${formatUsdc(limit)}${spent}`,
+    { code: 'spending_limit_exceeded' },
+  )
+}
+
+function parseAllowedHost(host: string): string {
+  const url = host.includes('://') ? host : `https://${host}`
+  const parsed = URL.canParse(url) ? new URL(url) : undefined
+  if (!parsed || !/^https?:$/.test(parsed.protocol) || !/^[^/@*?#]+$/.test(host.replace(/^\w+:\/\//, ''))) {
+    throw new TypeError(
+      `allowedHosts takes hosts such as "api.example", or origins such as "http://127.0.0.1:8080", got ${host}`,
+    )
+  }
+  return originOf(parsed)
+}
+
+/** The origin in one spelling: lower-case, without the scheme's own port, without the dot that may end a host. */
+function originOf({ protocol, hostname, port }: URL): string {
+  return `${protocol}//${withoutDot(hostname)}:${port}`
+}
+
+function withoutDot(hostname: string): string {
+  return hostname.replace(/\.+$/, '')
+}
