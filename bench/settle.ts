@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as wait } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
-import { type Address, type Hex, numberToHex } from 'viem'
+import { type Address, numberToHex } from 'viem'
 import { finalityOf } from '#chain/finality'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import { claimNext } from '#keeper/loops/claim'
@@ -21,7 +21,7 @@ import { defaultTriggers } from '#ledger/triggers'
 import { createLogger } from '#process/log'
 import { networks } from '#protocol/networks'
 import { startIndexer } from '../indexer/launch.ts'
-import { devAccount } from '../scripts/chain/accounts.ts'
+import { devPrivateKey } from '../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { type Postgres, startPostgres } from '../scripts/postgres.ts'
 import { fillQueue } from './data/fillQueue.ts'
@@ -361,12 +361,6 @@ function sampleDatabase(database: Database) {
   }
 }
 
-function keyOf(wallet: number): Hex {
-  const { privateKey } = devAccount(10 + wallet).getHdKey()
-  if (!privateKey) throw new Error('a dev account without a key')
-  return `0x${Buffer.from(privateKey).toString('hex')}`
-}
-
 async function startKeeper(bench: Bench, wallets: readonly number[]): Promise<ChildProcess> {
   const child = spawn(process.execPath, [join(import.meta.dirname, '../keeper/main.ts')], {
     env: {
@@ -376,7 +370,7 @@ async function startKeeper(bench: Bench, wallets: readonly number[]): Promise<Ch
       RPC_URL_LOCALHOST: bench.chain.url,
       DEPLOYMENTS_FILE: bench.deploymentsFile,
       PLATFORM_WALLET: platform,
-      KEEPER_PRIVATE_KEYS: wallets.map(keyOf).join(','),
+      KEEPER_PRIVATE_KEYS: wallets.map((wallet) => devPrivateKey(10 + wallet)).join(','),
       KEEPER_PORT: '0',
       KEEPER_LEASE_MS: '3000',
       PRIORITY_FEE_WEI: '0',

@@ -1,40 +1,13 @@
 /**
- * A real Hardhat node in a process of its own. Started by startLocalChain.ts through fork(): it sends its port over
- * that channel and ends when the channel closes, so that it never outlives its parent.
+ * A local chain in a process of its own. Started by startLocalChain.ts through fork(): over that channel it gets its
+ * options and sends its port, and it ends when the channel closes, so that it never outlives its parent.
  */
-import { createHardhatRuntimeEnvironment } from 'hardhat/hre'
-import { devMnemonic } from './accounts.ts'
+import { once } from 'node:events'
+import { type EdrOptions, startEdr } from './edr.ts'
+import { serveRpc } from './rpcServer.ts'
 import { keepSideBlocks } from './sideBlocks.ts'
 
-export type NodeOptions = {
-  port: number
-  chainId: number
-  isOpStack: boolean
-  accounts: number
-  baseFeePerGas: string
-}
-
-const options: NodeOptions = JSON.parse(process.argv[2] ?? '{}')
-
-const hre = await createHardhatRuntimeEnvironment({
-  plugins: [keepSideBlocks()],
-  networks: {
-    chain: {
-      type: 'edr-simulated',
-      // An OP Stack chain has the predeploys (GasPriceOracle, L1Block) and the receipts' L1 fee.
-      chainType: options.isOpStack ? 'op' : 'l1',
-      chainId: options.chainId,
-      initialBaseFeePerGas: BigInt(options.baseFeePerGas),
-      accounts: { mnemonic: devMnemonic, count: options.accounts },
-      // Otherwise every automined block moves the clock by a second, and short windows expire.
-      allowBlocksWithSameTimestamp: true,
-      // As on a real node, a transaction that reverts is mined; eth_sendRawTransaction doesn't fail.
-      throwOnTransactionFailures: false,
-    },
-  },
-})
-
-const server = await hre.network.createServer('chain', '127.0.0.1', options.port)
+export type NodeOptions = EdrOptions & { port: number }
 
 // Ctrl-C reaches the whole process group; the parent decides when the chain stops.
 process.on('SIGINT', () => {})
@@ -42,7 +15,8 @@ process.on('SIGTERM', () => process.exit(0))
 process.on('disconnect', () => process.exit(0))
 
 try {
-  const { port } = await server.listen()
+  const [options] = (await once(process, 'message')) as [NodeOptions]
+  const port = await serveRpc(options.port, keepSideBlocks(await startEdr(options)))
   process.send?.({ port })
 } catch (error) {
   process.send?.({ error: error instanceof Error ? error.message : String(error) })

@@ -6,11 +6,14 @@ import {
   type Address,
   createPublicClient,
   createTestClient,
+  encodeFunctionData,
   type Hash,
   http,
   parseAbiItem,
+  parseEther,
   publicActions,
 } from 'viem'
+import { mnemonicToAccount } from 'viem/accounts'
 import { publicActionsL2 } from 'viem/op-stack'
 import { expect, test } from 'vitest'
 import { usdcAbi } from '#protocol/abi/usdc'
@@ -76,6 +79,37 @@ test('behavior: 600 buyers are funded within a few blocks, and the clock stays',
   }
   const { timestamp } = await client.getBlock()
   expect(Math.abs(Number(timestamp) - Date.now() / 1000)).toBeLessThan(2)
+})
+
+test("default: its accounts are the test mnemonic's first twenty", async () => {
+  await using chain = await startLocalChain({ bare: true })
+  const accounts = await clientOf(chain).request({ method: 'eth_accounts' } as never)
+  expect(accounts).toHaveLength(20)
+  for (const index of [0, 19]) {
+    const { address } = mnemonicToAccount(`${'test '.repeat(11)}junk`, { addressIndex: index })
+    expect(accounts).toHaveProperty([index], address.toLowerCase())
+    expect(await clientOf(chain).getBalance({ address })).toBe(parseEther('10000'))
+  }
+})
+
+test('error: a revert is told as geth does, with its data', async () => {
+  await using chain = await startLocalChain()
+  const { usdc } = deploymentOf(chain)
+  const data = encodeFunctionData({ abi: usdcAbi, functionName: 'transfer', args: [usdc, 1n] })
+  const ask = async (body: unknown) => {
+    const answer = await fetch(chain.url, { method: 'POST', body: JSON.stringify(body) })
+    return answer.json()
+  }
+  const call = { id: 'a', method: 'eth_call', params: [{ to: usdc, data }, 'latest'] }
+  const [reverted, unknown, invalid] = (await ask([call, { id: 2, method: 'eth_nope' }, 3])) as never[]
+  expect(reverted).toMatchObject({
+    jsonrpc: '2.0',
+    id: 'a',
+    error: { code: 3, data: expect.stringMatching(/^0x08c379a0/) },
+  })
+  expect(unknown).toMatchObject({ id: 2, error: { code: -32004 } })
+  expect(invalid).toMatchObject({ id: null, error: { code: -32600 } })
+  expect(await ask({ id: 4, method: 'eth_chainId' })).toEqual({ jsonrpc: '2.0', id: 4, result: '0x7a69' })
 })
 
 test('behavior: blocks come by themselves, or with each transaction', async () => {

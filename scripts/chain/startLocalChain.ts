@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { http } from 'viem'
 import { type NetworkName, networks } from '#protocol/networks'
+import { devPrivateKey } from './accounts.ts'
 import type { NodeOptions } from './node.ts'
 import { type LocalDeployments, type PreparedChain, prepareChain } from './prepareChain.ts'
 
@@ -17,8 +18,6 @@ export type LocalChainOptions = {
   blockTimeMs?: number
   /** A transaction doesn't wait for the next block. Default false. */
   atOnce?: boolean
-  /** How many funded dev accounts (accounts.ts). Default 20. */
-  accounts?: number
   /** Base fee of the first block, in wei. Default 1,000,000 (0.001 gwei), as on Base. */
   baseFeePerGas?: bigint
   /** USD per ETH that the price feed answers, where the network has a feed. Default 3000. */
@@ -28,6 +27,9 @@ export type LocalChainOptions = {
   /** False leaves our contracts out, for tests that deploy them. Default true. */
   withContracts?: boolean
 }
+
+/** How many dev accounts (accounts.ts) have ether, as on Hardhat's node. */
+const fundedAccounts = 20
 
 export type LocalChain = {
   url: string
@@ -47,7 +49,7 @@ export type LocalChain = {
 }
 
 /**
- * Starts a real Hardhat node as a child process on loopback and puts on it what a real network has: the CREATE2
+ * Starts a chain as a child process on loopback and puts on it what a real network has: the CREATE2
  * factory, Multicall3, USDC, and our contracts.
  */
 export async function startLocalChain(options: LocalChainOptions = {}): Promise<LocalChain> {
@@ -57,7 +59,7 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
     port: options.port ?? 0,
     chainId,
     isOpStack: networks[network].isOpStack,
-    accounts: options.accounts ?? 20,
+    privateKeys: Array.from({ length: fundedAccounts }, (_, index) => devPrivateKey(index)),
     baseFeePerGas: String(options.baseFeePerGas ?? 1_000_000n),
   })
   const close = () => stopNode(node)
@@ -93,10 +95,11 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
 }
 
 async function startNode(options: NodeOptions): Promise<{ node: ChildProcess; port: number }> {
-  const node = fork(join(import.meta.dirname, 'node.ts'), [JSON.stringify(options)], {
+  const node = fork(join(import.meta.dirname, 'node.ts'), {
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
     execArgv: [],
   })
+  node.send(options)
   let stderr = ''
   node.stderr?.on('data', (chunk) => {
     stderr = (stderr + chunk).slice(-4000)
