@@ -69,14 +69,14 @@ export class Service {
     this.#spawn(env)
     const deadline = AbortSignal.timeout(startDeadlineMs)
     const gone = this.#exited.then(() => false)
-    while (!(await this.#answers(deadline))) {
+    for (let pauseMs = 50; !(await this.#answers(deadline)); pauseMs = Math.min(pauseMs * 1.2, 250)) {
       if (deadline.aborted) {
         await this.kill()
         throw new Error(`${this.name} wasn't ready after ${startDeadlineMs / 1000} s:\n${this.#report()}`)
       }
       const isAlive = await Promise.race([
         gone,
-        new Promise<boolean>((resolve) => setTimeout(resolve, 50, true)),
+        new Promise<boolean>((resolve) => setTimeout(resolve, pauseMs, true)),
       ])
       if (!isAlive) throw new Error(`${this.name} ended at its start (${this.#ending()}):\n${this.#report()}`)
     }

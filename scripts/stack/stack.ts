@@ -78,8 +78,7 @@ const accounts = { keeper: 1, platform: 2, provider: 3 }
 const root = fileURLToPath(new URL('../../', import.meta.url))
 
 /**
- * Brings up Postgres, a chain, the migrations, the indexer, the keeper, the api and the sample API, in that order.
- * If one fails to start, the others are stopped again.
+ * Brings up Postgres and a chain, the migrations, then the indexer, the keeper and the api, then the sample API. If one fails to start, the others are stopped again.
  */
 export async function startStack(options: StackOptions = {}): Promise<Stack> {
   const started = new Started()
@@ -135,12 +134,11 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   const logFolder = options.logFolder ?? folder
   await mkdir(logFolder, { recursive: true })
 
-  options.onStarting?.('postgres')
-  const databaseUrl = options.databaseUrl ?? (await startOwnPostgres(options, started))
-  options.onReady?.('postgres', withoutPassword(databaseUrl))
-
+  const [databaseUrl, { chain, otherChains, rpcUrls }] = await allOf([
+    openPostgres(options, started),
+    startOwnChains(options, started),
+  ])
   options.signal?.throwIfAborted()
-  const { chain, otherChains, rpcUrls } = await startOwnChains(options, started)
   const deploymentsFile = join(folder, 'deployments.json')
   await writeFile(deploymentsFile, JSON.stringify(deploymentsOf([chain, ...otherChains])))
 
@@ -179,8 +177,6 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
   let indexer: Indexer | undefined
   started.add(async () => indexer?.close())
   indexer = await openIndexer()
-  await Promise.race([indexer.ready, aborted(options.signal)])
-  options.onReady?.('indexer', `${indexer.url}/graphql`)
 
   const service = async (name: 'keeper' | 'api', own: Environment = {}, port = 0): Promise<Service> => {
     const chosen = port || (await reservePort())
@@ -206,13 +202,15 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
 
   const keeper = await service('keeper', {}, ports.keeper)
   const api = await service('api', {}, ports.api)
+  // Ponder takes longest to start, so the others start beside it; a keeper is ready once there is an index.
+  const indexed = indexer.ready.then(() => options.onReady?.('indexer', `${indexer?.url}/graphql`))
   for (const each of [keeper, api]) options.onStarting?.(each.name as ServiceName)
-  await Promise.all(
-    [keeper, api].map(async (each) => {
-      await Promise.race([each.start(), aborted(options.signal)])
-      options.onReady?.(each.name as ServiceName, each.url)
-    }),
-  )
+  const startService = async (each: Service) => {
+    await each.start()
+    options.onReady?.(each.name as ServiceName, each.url)
+  }
+  const served = Promise.all([keeper, api].map(startService))
+  await Promise.race([Promise.all([served, indexed]), aborted(options.signal)])
 
   const stack: Stack = {
     chain,
@@ -290,6 +288,13 @@ function deploymentsOf(chains: readonly LocalChain[]): LocalChain['deployments']
   return Object.assign({}, ...chains.map(({ deployments }) => deployments))
 }
 
+async function openPostgres(options: StackOptions, started: Started): Promise<string> {
+  options.onStarting?.('postgres')
+  const url = options.databaseUrl ?? (await startOwnPostgres(options, started))
+  options.onReady?.('postgres', withoutPassword(url))
+  return url
+}
+
 async function startOwnPostgres(options: StackOptions, started: Started): Promise<string> {
   const port = options.ports?.postgres
   const server: Postgres = await startPostgres({
@@ -336,6 +341,16 @@ async function startSampleProvider(
   started.addService(provider)
   await Promise.race([provider.start(), aborted(options.signal)])
   return { provider, apiKey: registered.apiKey }
+}
+
+/** As Promise.all, but where one fails, waits for the others too: what they have started can be stopped then. */
+async function allOf<Results extends readonly unknown[]>(
+  starts: {
+    [index in keyof Results]: Promise<Results[index]>
+  },
+): Promise<Results> {
+  await Promise.allSettled(starts)
+  return (await Promise.all(starts)) as unknown as Results
 }
 
 /** Rejects when the start is aborted; never resolves without a signal. */
