@@ -9,13 +9,12 @@ import type { Logger } from '#process/log'
 import type { Checkpoint, SettlementWallet } from '../loops/context.ts'
 import type { StepResult } from '../loops/lease.ts'
 import type { Metrics } from '../metrics.ts'
+import { advanceBatch } from '../settler/advance.ts'
 import { type CeilingSettings, createCeiling, type HoldReason } from '../settler/ceiling.ts'
 import type { SettlerContext, SettlerSettings } from '../settler/context.ts'
 import { createMemoryJournal, type MemoryJournal } from '../settler/memoryJournal.ts'
 import type { PlannedBatch } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
-import { settleClaimed } from '../settler/settle.ts'
-import { trackBatch } from '../settler/track.ts'
 import type { Budget } from './budget.ts'
 import type { PendingBatch } from './pendingQueue.ts'
 
@@ -100,7 +99,7 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
           trigger: pending.trigger,
           isSubmission: false,
         }
-        if (!(await settleClaimed(context, wallet, journal.begin(batch, items)))) continue
+        if ((await advanceBatch(context, journal.begin(batch, items))) !== 'sent') continue
         turns = [...turns, lane].slice(-rememberedTurns)
         sayOnce('')
         return 'busy'
@@ -124,7 +123,7 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
         await open.close({ outcome: 'lost', failure: 'deferred' })
         return 'busy'
       }
-      return (await trackBatch(context, open)) ? 'busy' : 'idle'
+      return (await advanceBatch(context, open)) === 'mined' ? 'busy' : 'idle'
     },
     report: journal.report,
   }

@@ -2,7 +2,7 @@ import type { Address } from 'viem'
 import { type BatchRow, readWalletBatches } from '#ledger/batches'
 import { acquireLease, type Lease, readAbandonedWallets, releaseLease } from '#ledger/leases'
 import { readTransactions } from '#ledger/transactions'
-import { trackBatch } from '../settler/track.ts'
+import { advanceBatch } from '../settler/advance.ts'
 import type { Context } from './context.ts'
 import { endBatch } from './endBatch.ts'
 import { createSettlerContext } from './worker.ts'
@@ -40,7 +40,7 @@ async function adopt(context: Context, lease: Lease, batch: BatchRow): Promise<v
   const settler = createSettlerContext(context, lease, null)
   const offers = batch.state === 'claimed' ? [] : await readTransactions(context.sql, batch.id)
   const open = settler.journal.open(batch, offers)
-  if (open.offers.length > 0) await trackBatch(settler, open)
+  await advanceBatch(settler, open)
   // Should it be mined after all, it settles what is left, and the others' batch what it left: nothing moves twice.
   const [dearest] = open.offers
   if (dearest === undefined) await release(context, lease, batch, 'released')

@@ -9,6 +9,7 @@ import { readCondemned } from '#ledger/quarantine'
 import { deferPayments } from '#ledger/queue'
 import { claimSubmission, isSubmissionWaiting } from '#ledger/submissions'
 import type { Context } from './context.ts'
+import { heldLanes } from './holds.ts'
 import { sweepChosen } from './sweep.ts'
 import { isTokenPaused } from './tokenPause.ts'
 
@@ -89,19 +90,17 @@ async function claimFirst(
       },
       context.now(),
     )
-    if (unsettleable.length > 0) await deferUnsettleable(context, unsettleable)
+    if (unsettleable.length > 0) {
+      // The chain shows that somebody else settled it, or that nobody can: it is out of the way.
+      await context.sql.begin(async (tx) => {
+        await deferPayments(tx, unsettleable, new Date(context.now().getTime() + settledElsewhereMs))
+        await sweepChosen(context, tx, unsettleable)
+      })
+      result = 'look again'
+    }
     if (batch) return batch
-    if (unsettleable.length > 0) result = 'look again'
   }
   return result
-}
-
-/** Takes what can't be settled by us out of the way: the chain shows that somebody did, or that nobody can. */
-async function deferUnsettleable(context: Context, paymentIds: string[]): Promise<void> {
-  await context.sql.begin(async (tx) => {
-    await deferPayments(tx, paymentIds, new Date(context.now().getTime() + settledElsewhereMs))
-    await sweepChosen(context, tx, paymentIds)
-  })
 }
 
 /** Fails, unsent, what waits of payers whose payments failed on chain too often after the simulation let them pass. */
@@ -122,14 +121,4 @@ async function failCondemned({ sql, served, settings, now, log, metrics }: Conte
     { payments: condemned.length, payers: [...new Set(condemned.map(({ payer }) => payer))] },
     'payments of payers that lied to the simulation are given up',
   )
-}
-
-/** Lanes that wait for cheaper gas. */
-function heldLanes({ memory, now }: Context): Set<Lane> {
-  const at = now().getTime()
-  const held = new Set<Lane>()
-  if (memory.heldUntil.ordinary > at)
-    for (const lane of ['shared', 'code', 'quarantined'] as const) held.add(lane)
-  if (memory.heldUntil.highValue > at) held.add('high_value')
-  return held
 }

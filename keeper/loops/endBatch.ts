@@ -2,7 +2,9 @@ import { type BatchOutcome, type BatchRow, type BatchState, closeBatch, lockBatc
 import type { Queryable } from '#ledger/database'
 import { type Lease, requireLease } from '#ledger/leases'
 import type { TransferReport } from '#ledger/transferReports'
+import type { Drop } from '../settler/plan.ts'
 import type { Context } from './context.ts'
+import { applyDrops } from './drops.ts'
 
 export type BatchEnd = {
   /** The state it must still be in; in any other, somebody else has dealt with it. */
@@ -11,6 +13,8 @@ export type BatchEnd = {
   lease?: Lease
   /** Written in the same database transaction, before the batch is closed. `false` leaves it open. */
   before?: (tx: Queryable) => Promise<unknown>
+  /** Why items of it weren't settled: each goes where its reason leads. */
+  drops?: readonly Drop[]
 } & (
   | { outcome: Extract<BatchOutcome, 'settled'> }
   | {
@@ -27,17 +31,15 @@ export type BatchEnd = {
  *
  * @returns whether this call ended it.
  */
-export async function endBatch(
-  { sql, now, metrics, served, checkpoint }: Context,
-  batch: BatchRow,
-  end: BatchEnd,
-): Promise<boolean> {
-  const { from, lease, outcome, before } = end
+export async function endBatch(context: Context, batch: BatchRow, end: BatchEnd): Promise<boolean> {
+  const { sql, now, metrics, served, checkpoint } = context
+  const { from, lease, outcome, before, drops = [] } = end
   await checkpoint('before-end')
   const isEnded = await sql.begin(async (tx) => {
     if (lease) await requireLease(tx, lease)
     if (!(await lockBatch(tx, batch.id, from))) return false
     if ((await before?.(tx)) === false) return false
+    if (drops.length > 0) await applyDrops(context, tx, batch, drops)
     const { failure = null, report } = 'failure' in end ? end : {}
     await closeBatch(tx, batch.id, { outcome, failure, ...(report && { report }), now: now() })
     return true

@@ -1,9 +1,9 @@
+import type { Fees } from '#chain/fees'
 import { countSweepsThatFit } from '#chain/gas'
 import type { WalletState } from '#chain/walletState'
 import type { SettlerContext } from './context.ts'
 import type { OpenBatch } from './journal.ts'
 import { buildPlan, type Plan } from './plan.ts'
-import type { Signer } from './prepare.ts'
 
 /**
  * Lets a plan sweep the splitters that are due, as many as fit. Without them where they would cost more than may be spent:
@@ -13,8 +13,7 @@ export async function addSweeps(
   { served, ceiling }: Pick<SettlerContext, 'served' | 'ceiling'>,
   { batch, readSweeps }: OpenBatch,
   plan: Plan,
-  { fees, balance }: Signer,
-  prices: WalletState['fees'],
+  { fees, prices, balance }: { fees: Fees; prices: WalletState['fees']; balance: bigint },
 ): Promise<Plan> {
   // Only the contract's other function sweeps.
   if (plan.shape.pairs > 0) return plan
@@ -25,6 +24,6 @@ export async function addSweeps(
   if (splitters.length === 0) return plan
   const sweeps = { factory: served.deployment.splitterFactory, splitters }
   const swept = buildPlan(batch, plan.entries, plan.shape.hasCode, sweeps)
-  const isPaid = !fees || balance === undefined || balance >= swept.gas * fees.maxFeePerGas
+  const isPaid = balance >= swept.gas * fees.maxFeePerGas
   return isPaid && (await ceiling.isBelow(batch, swept, prices)) ? swept : plan
 }

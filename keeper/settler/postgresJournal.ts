@@ -1,12 +1,10 @@
 import type { Mined } from '#chain/receipts'
-import { type BatchRow, lockBatch, readWalletBatches, releaseItems, setBatchState } from '#ledger/batches'
+import { type BatchRow, lockBatch, readWalletBatches, setBatchState } from '#ledger/batches'
 import type { Queryable } from '#ledger/database'
-import { recordFailure } from '#ledger/failures'
 import { addFacilitatorCost, addGasCost, readGasCost } from '#ledger/gasCosts'
 import { type BatchItem, readBatchItems } from '#ledger/items'
 import { type Lease, pauseWallet, requireLease } from '#ledger/leases'
 import { quarantinePayers, quarantinePayments } from '#ledger/quarantine'
-import { deferPayments, requestChainLookup, setPayerHasCode } from '#ledger/queue'
 import { findDueSweeps } from '#ledger/sweeps'
 import {
   insertTransaction,
@@ -17,17 +15,11 @@ import {
   wasTaken,
 } from '#ledger/transactions'
 import type { Context } from '../loops/context.ts'
+import { applyDrops, paymentsOf } from '../loops/drops.ts'
 import { endBatch } from '../loops/endBatch.ts'
-import { sweepChosen } from '../loops/sweep.ts'
-import { noteTokenPaused } from '../loops/tokenPause.ts'
 import type { Journal, Offer, OpenBatch, Verdict } from './journal.ts'
 import { type Drop, reportDrops } from './plan.ts'
 import { payersOf } from './prepare.ts'
-
-/** How long a payment is deferred when the chain and the index don't agree about it yet. */
-const deferMs = 5_000
-/** While nothing of the token moves, each look at a payment is in vain. */
-const pausedTokenMs = 60_000
 
 export type PostgresJournal = Journal & {
   /** A batch that was read already. @param offers default: none yet. */
@@ -84,10 +76,8 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
           outcome,
           failure,
           report,
-          before: async (tx) => {
-            if (unlessTaken && (await wasTaken(tx, row.id))) return false
-            return applyDrops(context, tx, row, drops)
-          },
+          drops,
+          before: async (tx) => !(unlessTaken && (await wasTaken(tx, row.id))),
         }),
     }
   }
@@ -145,10 +135,10 @@ async function saveMined(
     outcome: 'reverted',
     failure,
     report: reportDrops([], drops),
+    drops,
     before: async (tx) => {
       await write(tx)
       await quarantinePayments(tx, paymentsOf(verdict.untried))
-      await applyDrops(context, tx, row, drops)
     },
   })
 }
@@ -161,55 +151,4 @@ function dropsOf({ failed, spent }: Verdict): Drop[] {
       ({ item, failure }): Drop => ({ item, reason: 'failed', failure: { owner: 'payment', ...failure } }),
     ),
   ]
-}
-
-/** Releases what a plan leaves out, each for its reason. An item of which one half is still planned stays. */
-export async function applyDrops(
-  context: Context,
-  tx: Queryable,
-  row: { id: bigint; batchId: string } | null,
-  drops: readonly Drop[],
-): Promise<void> {
-  const { now, settings, metrics, served, log } = context
-  const network = served.network.name
-  const leaving = drops.filter(({ isPartial }) => isPartial !== true)
-  const by = <Reason extends Drop['reason']>(reason: Reason, among: readonly Drop[] = leaving) =>
-    among.filter((drop): drop is Extract<Drop, { reason: Reason }> => drop.reason === reason)
-  const later = (ms: number) => new Date(now().getTime() + ms)
-  const kinds = by('payer_kind_differs')
-  const ofKind = (hasCode: boolean) =>
-    paymentsOf(kinds.filter((drop) => drop.hasCode === hasCode).map(itemOf))
-  const used = paymentsOf(by('nonce_used').map(itemOf))
-
-  if (row) {
-    const positions = leaving.map((drop) => drop.item.position)
-    await releaseItems(tx, row.id, positions)
-  }
-  for (const paymentId of used) await requestChainLookup(tx, paymentId, now())
-  await deferPayments(tx, [...used, ...paymentsOf(by('deferred').map(itemOf))], later(deferMs))
-  const paused = by('token_paused')
-  if (paused.length > 0) noteTokenPaused(context)
-  await deferPayments(tx, paymentsOf(paused.map(itemOf)), later(pausedTokenMs))
-  await setPayerHasCode(tx, ofKind(true), true)
-  await setPayerHasCode(tx, ofKind(false), false)
-  for (const { item, failure } of by('failed', drops)) {
-    if (item.paymentId === null) continue
-    const { code, detail } = failure
-    const attempts = await recordFailure(
-      tx,
-      { paymentId: item.paymentId, batchId: row?.id ?? null, code, detail, isFinal: false },
-      { now: now(), leadMs: settings.triggers.expiryLeadMs },
-    )
-    metrics.attempts.inc({ network, result: code })
-    log.warn({ payment: item.paymentId, batch: row?.batchId, code, attempts }, 'settlement failed')
-  }
-  await sweepChosen(context, tx, paymentsOf(by('already_settled').map(itemOf)))
-}
-
-function itemOf({ item }: Drop): BatchItem {
-  return item
-}
-
-function paymentsOf(items: readonly BatchItem[]): string[] {
-  return [...new Set(items.flatMap(({ paymentId }) => paymentId ?? []))]
 }

@@ -1,44 +1,61 @@
 import type { Address } from 'viem'
-import { type Fees, priceAt } from '#chain/fees'
+import { bumpFees, type Fees, priceAt } from '#chain/fees'
 import { transactionGasCap } from '#chain/gas'
 import type { At } from '#chain/head'
 import { areNoncesSpent, diagnose, isPaused, simulateBatch } from '#chain/simulate'
-import type { WalletState } from '#chain/walletState'
+import { readWalletState } from '#chain/walletState'
 import type { BatchItem } from '#ledger/items'
 import type { SignedAuthorization } from '#protocol/payload'
 import type { PaymentOutcome } from '#protocol/settlement'
 import type { SettlerContext } from './context.ts'
+import type { OpenBatch } from './journal.ts'
 import { buildPlan, type Drop, type Plan, type PlanEntry, type PlannedBatch, planEntry } from './plan.ts'
+import { type Offerable, resendIfDue } from './send.ts'
+import { requireFunds } from './unfunded.ts'
 
 export type Prepared = { plan: Plan | null; drops: Drop[] }
 
 /** Whose transaction it will be, and what it will offer: the simulation sees the same gas price and gas limit. */
 export type Signer = { address: Address; gasPrice?: bigint; fees?: Fees; balance?: bigint }
 
-/** @param fees what it will offer; of a replacement more than `state` asks for. */
-export function signerOf(
-  address: Address,
-  fees: Fees,
-  { balance, fees: { baseFeePerGas } }: WalletState,
-): Signer {
-  const gasPrice = priceAt(fees, baseFeePerGas)
-  return { address, fees, balance, ...(gasPrice !== undefined && { gasPrice }) }
-}
-
 /** Of one transfer: whatever its payer's code may use of it in a batch, and the token's own. */
 export const diagnosisGas = 1_000_000n
 
-/** The wallet can't pay for a plan. In wei. */
-export class Unfunded extends Error {
-  override name = 'Unfunded'
-  readonly balance: bigint
-  readonly needed: bigint
-
-  constructor(balance: bigint, needed: bigint) {
-    super(`the wallet has ${balance} wei and needs ${needed}`)
-    this.balance = balance
-    this.needed = needed
+/**
+ * Reads the wallet, and asks the chain, as of one block, what of a batch can be settled now and what to offer for it.
+ *
+ * @returns null where the nonce takes no more than was offered for it already: that is sent again, if it was of another batch.
+ * @throws {Unfunded} if the wallet can't pay for it.
+ */
+export async function prepareBatch(
+  context: SettlerContext,
+  { batch, offers, readItems }: OpenBatch,
+): Promise<(Prepared & Offerable & { items: readonly BatchItem[] }) | null> {
+  const { served, address, settings, metrics, journal } = context
+  const [items, notBefore] = await Promise.all([readItems(), context.readNotBefore()])
+  const [state] = await Promise.all([
+    readWalletState(served, address, settings, notBefore),
+    // Asked for now, the answers travel with the others; prepareItems finds them in the cache.
+    context.payersWithCode(payersOf(items)),
+  ])
+  const { balance, at, fees: prices } = state
+  metrics.walletBalance.set(
+    { network: served.network.name, wallet: address },
+    Number(balance / 10n ** 9n) / 1e9,
+  )
+  // A nonce of a batch that is over comes back after a reorg, or where no node had taken it. What is offered for one only rises.
+  const [own] = offers
+  const nonce = own?.nonce ?? state.nonce
+  const [before] = own ? [] : await journal.readOffers({ from: nonce, below: nonce + 1 })
+  const offered = own ?? before?.offer
+  const fees = offered ? bumpFees(offered, prices, settings.maxFeePerGas) : prices
+  if (!fees) {
+    if (before) await resendIfDue(context, before, before.offer)
+    return null
   }
+  const gasPrice = priceAt(fees, prices.baseFeePerGas)
+  const signer: Signer = { address, fees, balance, ...(gasPrice !== undefined && { gasPrice }) }
+  return { ...(await prepareItems(context, batch, items, signer, at)), items, nonce, fees, prices, balance }
 }
 
 /**
@@ -74,7 +91,9 @@ export async function prepareItems(
   // Each round drops at least one entry; two are the rule: what failed, and the rest going through.
   while (entries.length > 0) {
     const plan = buildPlan(batch, entries, hasCode)
-    requireFunds(plan, signer)
+    // On an OP-stack chain the data's fee comes on top; where that is what lacks, the nodes refuse it and it is released then.
+    if (signer.fees && signer.balance !== undefined)
+      requireFunds(signer.balance, plan.gas * signer.fees.maxFeePerGas)
     const call = {
       from: signer.address,
       to: served.deployment.batchSettlement,
@@ -127,13 +146,6 @@ function splitByKind(batch: PlannedBatch, wanted: PlanEntry[], withCode: Readonl
 
 function priceOf({ gasPrice }: Signer): { gasPrice?: bigint } {
   return gasPrice === undefined ? {} : { gasPrice }
-}
-
-function requireFunds(plan: Plan, { fees, balance }: Signer): void {
-  if (!fees || balance === undefined) return
-  // On an OP-stack chain the data's fee comes on top; where that is what lacks, the nodes refuse it and it is released then.
-  const needed = plan.gas * fees.maxFeePerGas
-  if (balance < needed) throw new Unfunded(balance, needed)
 }
 
 type Causes = { isPaused: boolean; spent: ReadonlySet<SignedAuthorization> }

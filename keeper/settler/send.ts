@@ -1,9 +1,89 @@
+import { keccak256 } from 'viem'
 import { type BroadcastResult, broadcast } from '#chain/broadcast'
+import type { Fees } from '#chain/fees'
+import type { WalletState } from '#chain/walletState'
+import type { SettlementWallet } from '../loops/context.ts'
+import { addSweeps } from './addSweeps.ts'
 import type { SettlerContext } from './context.ts'
 import type { Offer, OpenBatch, SignedTransaction } from './journal.ts'
+import type { Drop, Plan } from './plan.ts'
+import { requireFunds, Unfunded } from './unfunded.ts'
 
-/** Hands out a transaction that is stored already, for the first time or again. */
-export async function sendStored(
+/** What a transaction that only uses a nonce up takes. */
+const cancellationGas = 21_000n
+
+/** What can be signed. */
+export type Offerable = {
+  /** null: nothing is left to be settled. */
+  plan: Plan | null
+  nonce: number
+  fees: Fees
+  /** What the network asks for. */
+  prices: WalletState['fees']
+  /** Wei. */
+  balance: bigint
+}
+
+/**
+ * Offers a transaction for a nonce: signs what was prepared, or, if nothing is left of it, an empty transaction to oneself;
+ * stores it, and only then sends it.
+ *
+ * @param drops what the batch loses by it.
+ * @throws {Unfunded} if the wallet can't pay for it; it may be stored by then.
+ */
+export async function sendOffer(
+  context: SettlerContext,
+  wallet: SettlementWallet,
+  open: OpenBatch,
+  { plan: prepared, nonce, fees, prices, balance }: Offerable,
+  kind: SignedTransaction['kind'],
+  drops: readonly Drop[],
+): Promise<void> {
+  const { served, log, metrics, checkpoint } = context
+  const { batch, offers } = open
+  const plan = prepared && (await addSweeps(context, open, prepared, { fees, prices, balance }))
+  if (!plan) requireFunds(balance, cancellationGas * fees.maxFeePerGas)
+  const { maxFeePerGas, maxPriorityFeePerGas } = fees
+  const offered = { nonce, gas: plan?.gas ?? cancellationGas, maxFeePerGas, maxPriorityFeePerGas }
+  const raw = await wallet.sign({
+    ...offered,
+    chainId: served.network.chainId,
+    to: plan ? served.deployment.batchSettlement : wallet.address,
+    data: plan?.calldata ?? '0x',
+  })
+  // Known from here on, before anybody else has seen the bytes.
+  const hash = keccak256(raw)
+  const step = kind === 'settle' ? 'write-ahead' : 'replacement-write-ahead'
+  await checkpoint(`before-${step}`)
+  await open.save({ ...offered, hash, kind, raw }, drops)
+  await checkpoint(`after-${step}`)
+  const payments = { payments: plan?.entries.length ?? 0, sweeps: plan?.shape.sweeps ?? 0 }
+  const said = { batch: batch.batchId, trigger: batch.trigger, wallet: wallet.address, hash, ...payments }
+  if (kind === 'settle') log.info(said, 'batch signed')
+  else {
+    metrics.replacements.inc({ network: served.network.name, kind })
+    log.warn({ ...said, kind, replaced: offers[0]?.hash }, 'offered more for the nonce')
+  }
+  await sendStored(context, open, { hash, raw, kind })
+}
+
+/** Hands a stored transaction out again, if that was last done long enough ago. */
+export async function resendIfDue(
+  context: SettlerContext,
+  journal: Pick<OpenBatch, 'markTried'>,
+  offer: Offer,
+): Promise<BroadcastResult | null> {
+  const { triedAgoMs } = offer
+  if (triedAgoMs !== null && triedAgoMs < context.settings.rebroadcastAfterMs) return null
+  return sendStored(context, journal, offer)
+}
+
+/**
+ * Hands out a transaction that is stored already, for the first time or again.
+ *
+ * @throws {Unfunded} if every node refuses it for want of gas money: the balance went since it was looked at.
+ */
+async function sendStored(
   { served, metrics, log, checkpoint, address }: SettlerContext,
   { markTried }: Pick<OpenBatch, 'markTried'>,
   { hash, raw, kind }: Pick<SignedTransaction, 'hash' | 'raw' | 'kind'>,
@@ -22,21 +102,6 @@ export async function sendStored(
     const { status, reason } = result
     log.warn({ hash, wallet: address, status, reason }, 'no node has confirmed to have the transaction')
   }
+  if (result.status === 'rejected' && result.code === 'insufficient_gas_funds') throw new Unfunded()
   return result
-}
-
-/** Hands a stored transaction out again, if that was last done long enough ago. */
-export async function resendIfDue(
-  context: SettlerContext,
-  journal: Pick<OpenBatch, 'markTried'>,
-  offer: Offer,
-): Promise<BroadcastResult | null> {
-  const { triedAgoMs } = offer
-  if (triedAgoMs !== null && triedAgoMs < context.settings.rebroadcastAfterMs) return null
-  return sendStored(context, journal, offer)
-}
-
-/** Every node refuses it for want of gas money: the balance went between the look at it and the broadcast. */
-export function isUnfunded(result: BroadcastResult | null): boolean {
-  return result?.status === 'rejected' && result.code === 'insufficient_gas_funds'
 }

@@ -121,8 +121,13 @@ export async function startKeeperStack(
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-test-'))
   const deploymentsFile = join(folder, 'deployments.json')
   await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
+  let isClosing = false
+  const indexLines: string[] = []
   const indexer = await startIndexer({
     databaseUrl,
+    onLog: (line) => {
+      if (indexLines.push(line) > 20) indexLines.shift()
+    },
     rpcUrls: { [chain.network]: indexRpcUrl ?? chain.url },
     platformWallets: [platformWallet],
     deploymentsFile,
@@ -134,6 +139,10 @@ export async function startKeeperStack(
   ])
   if (!served) throw new Error('the local chain is not served')
   await indexer.ready
+  // Whoever waits for the index would wait in vain, and not know why.
+  void indexer.exited.then((status) => {
+    if (!isClosing) console.error(`the index ended with status ${status}:\n${indexLines.join('\n')}`)
+  })
 
   const settings: KeeperSettings = {
     triggers: defaultTriggers,
@@ -196,6 +205,7 @@ export async function startKeeperStack(
     },
     balanceOf: (address) => readBalance(served.client, served.token, address),
     async close() {
+      isClosing = true
       await indexer.close()
       await database.end({ timeout: 1 })
       if (chain !== sharedChain) await chain.close()

@@ -10,7 +10,38 @@ import type { OpenBatch, SignedTransaction, Verdict } from './journal.ts'
 import { authorizationKey, readOutcomes } from './outcomes.ts'
 import { diagnosisGas } from './prepare.ts'
 
+const outOfGasPauseMs = 60_000
+
 const noVerdict: Verdict = { failed: [], spent: [], untried: [], ranOut: false }
+
+/** Writes down what stands in a block, and what it says against the batch's payers. The wallet is free. */
+export async function recordMined(context: SettlerContext, open: OpenBatch, mined: Mined): Promise<void> {
+  const { served, log, metrics, checkpoint, address } = context
+  const { blockNumber, status, gasUsed } = mined.receipt
+  const verdict = await judgeMined(context, open, mined)
+  const cost = await context.ceiling.costOf(mined.receipt)
+  await checkpoint('before-mined-recorded')
+  await open.markMined(mined, verdict, cost)
+  context.missingSince.delete(open.batch.batchId)
+  metrics.unknownSeconds.set({ network: served.network.name, wallet: address }, 0)
+  log.info(
+    { batch: open.batch.batchId, hash: mined.hash, block: `${blockNumber}`, status, gasUsed: `${gasUsed}` },
+    'batch mined',
+  )
+  if (status !== 'success') {
+    const counts = {
+      failed: verdict.failed.length,
+      spent: verdict.spent.length,
+      untried: verdict.untried.length,
+    }
+    log.warn({ batch: open.batch.batchId, hash: mined.hash, ...counts }, 'the batch reverted on chain')
+    if (verdict.ranOut) {
+      await context.journal.pause(outOfGasPauseMs, 'out_of_gas')
+      log.error({ wallet: address, batch: open.batch.batchId }, 'a batch ran out of gas: wallet paused')
+    }
+  }
+  await checkpoint('after-mined-recorded')
+}
 
 /**
  * What our own transaction, now that it is mined, says against items that its simulation had let pass.
@@ -19,7 +50,7 @@ const noVerdict: Verdict = { failed: [], spent: [], untried: [], ranOut: false }
  * that is still unused was refused, however well its payer lied to the simulation. In a cheaper batch some may not have been
  * tried, because others burned their gas: these are settled next with each budgeted in full.
  */
-export async function judgeMined(
+async function judgeMined(
   context: SettlerContext,
   open: OpenBatch,
   { hash, receipt }: Mined,

@@ -1,0 +1,65 @@
+import { releaseItems } from '#ledger/batches'
+import type { Queryable } from '#ledger/database'
+import { recordFailure } from '#ledger/failures'
+import type { BatchItem } from '#ledger/items'
+import { deferPayments, requestChainLookup, setPayerHasCode } from '#ledger/queue'
+import type { Drop } from '../settler/plan.ts'
+import type { Context } from './context.ts'
+import { sweepChosen } from './sweep.ts'
+import { noteTokenPaused } from './tokenPause.ts'
+
+/** How long a payment is deferred when the chain and the index don't agree about it yet. */
+const deferMs = 5_000
+/** While nothing of the token moves, each look at a payment is in vain. */
+const pausedTokenMs = 60_000
+
+/** Releases what a plan leaves out, each for its reason. An item of which one half is still planned stays. */
+export async function applyDrops(
+  context: Context,
+  tx: Queryable,
+  row: { id: bigint; batchId: string } | null,
+  drops: readonly Drop[],
+): Promise<void> {
+  const { now, settings, metrics, served, log } = context
+  const network = served.network.name
+  const leaving = drops.filter(({ isPartial }) => isPartial !== true)
+  const by = <Reason extends Drop['reason']>(reason: Reason, among: readonly Drop[] = leaving) =>
+    among.filter((drop): drop is Extract<Drop, { reason: Reason }> => drop.reason === reason)
+  const later = (ms: number) => new Date(now().getTime() + ms)
+  const kinds = by('payer_kind_differs')
+  const ofKind = (hasCode: boolean) =>
+    paymentsOf(kinds.filter((drop) => drop.hasCode === hasCode).map(itemOf))
+  const used = paymentsOf(by('nonce_used').map(itemOf))
+
+  if (row) {
+    const positions = leaving.map((drop) => drop.item.position)
+    await releaseItems(tx, row.id, positions)
+  }
+  for (const paymentId of used) await requestChainLookup(tx, paymentId, now())
+  await deferPayments(tx, [...used, ...paymentsOf(by('deferred').map(itemOf))], later(deferMs))
+  const paused = by('token_paused')
+  if (paused.length > 0) noteTokenPaused(context)
+  await deferPayments(tx, paymentsOf(paused.map(itemOf)), later(pausedTokenMs))
+  await setPayerHasCode(tx, ofKind(true), true)
+  await setPayerHasCode(tx, ofKind(false), false)
+  for (const { item, failure } of by('failed', drops)) {
+    if (item.paymentId === null) continue
+    const { code, detail } = failure
+    const attempts = await recordFailure(
+      tx,
+      { paymentId: item.paymentId, batchId: row?.id ?? null, code, detail, isFinal: false },
+      { now: now(), leadMs: settings.triggers.expiryLeadMs },
+    )
+    metrics.attempts.inc({ network, result: code })
+    log.warn({ payment: item.paymentId, batch: row?.batchId, code, attempts }, 'settlement failed')
+  }
+  await sweepChosen(context, tx, paymentsOf(by('already_settled').map(itemOf)))
+}
+
+function itemOf({ item }: Drop): BatchItem {
+  return item
+}
+
+export function paymentsOf(items: readonly BatchItem[]): string[] {
+  return [...new Set(items.flatMap(({ paymentId }) => paymentId ?? []))]
+}
