@@ -1,0 +1,43 @@
+import { execFile } from 'node:child_process'
+import { copyFile, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+
+const run = promisify(execFile)
+const root = join(import.meta.dirname, '..')
+const sdk = join(root, 'sdk')
+
+type Manifest = {
+  private?: boolean
+  exports: Record<string, Record<string, string>>
+}
+
+/**
+ * Builds `@tollkeeper/sdk` as it is published: `npm publish ./sdk/dist`.
+ *
+ * The folder has a package.json of its own, because that of the checkout points at sources.
+ */
+export async function buildSdk(folder: string = join(sdk, 'dist')): Promise<void> {
+  await rm(folder, { recursive: true, force: true })
+  await mkdir(folder, { recursive: true })
+  const tsc = join(root, 'node_modules/typescript/bin/tsc')
+  await run(process.execPath, [tsc, '-p', join(sdk, 'tsconfig.build.json'), '--outDir', folder]).catch(
+    ({ stdout }: { stdout: string }) => {
+      throw new Error(`tsc: ${stdout}`)
+    },
+  )
+  const manifest: Manifest = JSON.parse(await readFile(join(sdk, 'package.json'), 'utf8'))
+  await writeFile(join(folder, 'package.json'), `${JSON.stringify(toPublished(manifest), null, 2)}\n`)
+  for (const file of ['README.md', 'LICENSE']) await copyFile(join(sdk, file), join(folder, file))
+}
+
+/** Without what only a checkout has: the sources' condition, and `dist/` in the paths. */
+function toPublished({ private: _, exports, ...manifest }: Manifest): object {
+  const published = Object.entries(exports).map(([path, { '@tollkeeper/source': _, ...conditions }]) => {
+    const built = Object.entries(conditions).map(([name, file]) => [name, file.replace('./dist/', './')])
+    return [path, Object.fromEntries(built)]
+  })
+  return { ...manifest, exports: Object.fromEntries(published) }
+}
+
+if (import.meta.main) await buildSdk()
