@@ -2,7 +2,6 @@ export {
   type Client,
   type ClientOptions,
   createClient,
-  type PaidReceipt,
   type PaidResponse,
   type RequestOptions,
 } from './client/createClient.ts'
@@ -22,7 +21,9 @@ export {
   SettlementError,
 } from './client/errors.ts'
 export type { LimitOptions, ProposedPayment } from './client/limits.ts'
-export type { Payer, SignedPayment } from './client/payment.ts'
+export type { Payer, PayerWallet } from './client/payer.ts'
+export type { SignedPayment } from './client/payment.ts'
+export type { PaidReceipt, PaymentOptions } from './client/paymentFlow.ts'
 export type { Settlement } from './client/settlement.ts'
 export {
   createSpendingMemory,

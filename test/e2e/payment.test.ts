@@ -7,10 +7,13 @@ import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
 import type { Challenge } from '#protocol/challenge'
 import { decodeReceipt, zeroHash } from '#protocol/receipt'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
+import { createClient } from '#sdk/client/createClient'
 import type { SignedPayment } from '#sdk/client/payment'
 import { newBuyer, openShop, present, signOnly } from '../support/shop.ts'
+import { openSmartAccount } from '../support/smartAccount.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
+import { tokenOf } from '../support/usdc.ts'
 
 let stack: TestStack
 beforeAll(async () => {
@@ -117,6 +120,27 @@ test('behavior: of 100 requests at once with a budget for 10, exactly 10 are pai
   expect(shop.served()).toBe(10)
   const { body } = await stack.get(`/settlements/status?wallet=${shop.address}`)
   expect(body).toMatchObject({ payment_count: 10, accumulated_usdc: '0.475000' })
+  await shop.close()
+})
+
+test('behavior: a smart account pays by its contract’s word (ERC-1271) once it is deployed, and signs nothing before', async () => {
+  const shop = await openShop(stack, { usdcPerUnit: '0.05' })
+  const { account, deploy, asked } = await openSmartAccount(stack)
+  await stack.chain.mintUsdc([account.address], 1_000_000n)
+  const clientOf = (signatures: 'one' | 'two') =>
+    createClient({
+      ...{ gatewayUrl: stack.api.url, network: stack.chain.network, usdcAddress: tokenOf(stack.chain) },
+      ...{ account, maxPaymentUsdc: '1', timeout: 60_000, signatures },
+    })
+  const refused = clientOf('two').request(shop.url)
+  await expect(refused).rejects.toMatchObject({ code: 'smart_account_not_deployed' })
+  await expect(refused).rejects.toThrow(`${account.address} is not deployed`)
+  expect(asked()).toBe(0)
+  await deploy()
+  for (const signatures of ['one', 'two'] as const) {
+    const { receipt } = await clientOf(signatures).request(shop.url)
+    expect(decodeReceipt(receipt as string)).toMatchObject({ payer: account.address.toLowerCase() })
+  }
   await shop.close()
 })
 

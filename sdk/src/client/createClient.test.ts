@@ -26,8 +26,9 @@ import { eip712Domain, transferWithAuthorizationTypes } from '../protocol/eip300
 import { networks } from '../protocol/networks.ts'
 import { parsePayload } from '../protocol/payload.ts'
 import { splitterAddress } from '../protocol/splitter.ts'
-import { createClient, type PaidReceipt } from './createClient.ts'
+import { createClient } from './createClient.ts'
 import { RequestTimeoutError } from './errors.ts'
+import type { PaidReceipt } from './paymentFlow.ts'
 
 describe('request', () => {
   test('default', async () => {
@@ -551,7 +552,8 @@ describe('faults', () => {
     const asked: (() => void)[] = []
     const slow = {
       address: account.address,
-      signTypedData: () => new Promise<`0x${string}`>((resolve) => asked.push(() => resolve('0x'))),
+      signTypedData: () =>
+        new Promise<`0x${string}`>((resolve) => asked.push(() => resolve(`0x${'1'.repeat(130)}`))),
     }
     const client = clientOf({ account: slow })
     expect(await errorOf(client.request(url, { timeout: 300 }))).toMatchObject({

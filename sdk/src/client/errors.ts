@@ -22,6 +22,10 @@ export type ChallengeRefusal =
   | 'spending_limit_exceeded'
   | 'spending_store_failed'
   | 'payment_declined'
+  | 'wallet_on_another_chain'
+  | 'smart_account_not_deployed'
+  | 'signature_not_supported'
+  | 'signing_failed'
 
 /** What a client error carries besides its code and message. */
 export type ClientErrorOptions = {
@@ -139,7 +143,11 @@ export class NetworkError extends ClientError {
  * - `host_not_allowed`: who asks is not among `allowedHosts`.
  * - `spending_limit_exceeded`: the price is over `maxPaymentUsdc`, or more than the daily limits leave.
  * - `spending_store_failed`: the store of the daily sums failed; `cause` says how.
- * - `payment_declined`: `onPayment` refused it.
+ * - `payment_declined`: `onPayment` refused it, or the wallet's owner did.
+ * - `wallet_on_another_chain`: the wallet signs for no other chain than the one it is on.
+ * - `smart_account_not_deployed`: the payer's contract isn't on the chain yet, so USDC can't ask it (ERC-1271).
+ * - `signature_not_supported`: the payer's signature is shorter or longer than a payment can carry.
+ * - `signing_failed`: the payer could not sign; `cause` says why.
  *
  * @example
  * import { ChallengeRefusedError } from '@tollkeeper/sdk'

@@ -1,21 +1,11 @@
-import type { Address, Hex, TypedDataDefinition } from 'viem'
+import type { Address, Hex } from 'viem'
 import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '../protocol/challenge.ts'
 import { splitterFactory } from '../protocol/deployments.ts'
 import { type Authorization, eip712Domain, transferWithAuthorizationTypes } from '../protocol/eip3009.ts'
 import type { Network } from '../protocol/networks.ts'
 import { encodePayload } from '../protocol/payload.ts'
 import { splitterOf } from '../protocol/splitter.ts'
-
-/** Whatever signs EIP-712 typed data for its address: viem's local accounts, smart accounts, a wallet's wrapper. */
-export type Payer = {
-  address: Address
-  signTypedData(typedData: TransferTypedData): Promise<Hex>
-}
-
-type TransferTypedData = TypedDataDefinition<
-  typeof transferWithAuthorizationTypes,
-  'TransferWithAuthorization'
->
+import { requireDeployed, type Signer, signTransfer } from './payer.ts'
 
 /** What a challenge costs: base units, both payments together. */
 export function priceOf({ accepts: [provider, fee] }: Challenge): bigint {
@@ -34,7 +24,7 @@ export type SignedPayment = {
 }
 
 export type SignOptions = {
-  payer: Payer
+  payer: Signer
   network: Network
   usdc: Address
   /** Unix seconds. */
@@ -67,14 +57,15 @@ export async function signPayment(
       nonce: authorizationNonce,
     }
     signal?.throwIfAborted()
-    const signature = await payer.signTypedData({
+    const signature = await signTransfer(payer, network, {
       domain,
       types: transferWithAuthorizationTypes,
       primaryType: 'TransferWithAuthorization',
       message: authorization,
     })
-    return encodePayload({ ...authorization, signature: normalizeRecovery(signature) })
+    return encodePayload({ ...authorization, signature })
   }
+  await requireDeployed(payer)
   const [provider, fee] = challenge.accepts
   const amount = BigInt(provider.maxAmountRequired)
   const feeAmount = BigInt(fee.maxAmountRequired)
@@ -90,11 +81,4 @@ export async function signPayment(
     payloads,
     amount: priceOf(challenge),
   }
-}
-
-/** Some wallets write v as 0 or 1; USDC takes 27 or 28 only. */
-function normalizeRecovery(signature: Hex): Hex {
-  if (signature.length !== 132) return signature
-  const v = Number.parseInt(signature.slice(130), 16)
-  return v < 2 ? `0x${signature.slice(2, 130)}${(v + 27).toString(16)}` : signature
 }

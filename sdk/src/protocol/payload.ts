@@ -22,7 +22,7 @@ export type SignedAuthorization = {
 const maxTime = 2n ** 40n - 1n
 
 /** The most bytes that a signature may have. */
-const maxSignatureLength = 1024
+export const maxSignatureLength = 1024
 
 /** The most characters that a payload may have: the longest signature and all other fields at their longest, rounded up. */
 const maxPayloadLength = 2 * maxSignatureLength + 2 + 400

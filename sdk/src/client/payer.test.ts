@@ -1,0 +1,135 @@
+import { createWalletClient, custom, type Hex, http, recoverTypedDataAddress } from 'viem'
+import { base, mainnet } from 'viem/chains'
+import { expect, test, vi } from 'vitest'
+import { account, clientOf, errorOf, playProvider, serveReceipt } from '../../test/playProvider.ts'
+import { parseAuthorizationHeader } from '../protocol/authorizationHeader.ts'
+import { eip712Domain, transferWithAuthorizationTypes } from '../protocol/eip3009.ts'
+import { networks } from '../protocol/networks.ts'
+import { parsePayload } from '../protocol/payload.ts'
+import type { ClientOptions } from './createClient.ts'
+
+type Asked = { method: string; params?: unknown }
+
+/** A wallet as a page sees it (EIP-1193). `sign` is asked once the typed data is read. */
+function playWallet(chainId: number, sign: () => void = () => {}) {
+  const asked: string[] = []
+  const request = async ({ method, params }: Asked): Promise<unknown> => {
+    asked.push(method)
+    if (method === 'eth_chainId') return `0x${chainId.toString(16)}`
+    if (method !== 'eth_signTypedData_v4') throw Object.assign(new Error(method), { code: 4200 })
+    const [address, json] = params as [string, string]
+    if (address !== account.address) throw Object.assign(new Error('not connected'), { code: 4100 })
+    sign()
+    return account.signTypedData(JSON.parse(json))
+  }
+  const wallet = createWalletClient({ account: account.address, transport: custom({ request }) })
+  return { wallet, asked }
+}
+
+/** Pays from an account, and tells who signed. */
+async function payFrom(payer: ClientOptions['account']) {
+  const { url, paidHeaders } = await playProvider(serveReceipt)
+  if (!payer) throw new Error('no account')
+  await clientOf({ account: payer }).request(url)
+  const header = parseAuthorizationHeader(paidHeaders[0])
+  if (header.kind !== 'payment') throw new Error('Expected a payment')
+  const domain = eip712Domain(networks.base)
+  return Promise.all(
+    header.payloads.map((payload) => {
+      const { signature, ...message } = parsePayload(payload)
+      const typed = { domain, types: transferWithAuthorizationTypes, message, signature }
+      return recoverTypedDataAddress({ ...typed, primaryType: 'TransferWithAuthorization' })
+    }),
+  )
+}
+
+async function refusalOf(payer: ClientOptions['account']) {
+  const { url, paidHeaders } = await playProvider(serveReceipt)
+  if (!payer) throw new Error('no account')
+  const error = await errorOf(clientOf({ account: payer }).request(url))
+  expect(error.name).toBe('ChallengeRefusedError')
+  expect(paidHeaders).toEqual([])
+  return error
+}
+
+const both = [account.address, account.address]
+
+test('default: an account of viem, and a wallet client with one', async () => {
+  expect(await payFrom(account)).toEqual(both)
+  expect(
+    await payFrom(createWalletClient({ account, chain: base, transport: http('http://127.0.0.1:1') })),
+  ).toEqual(both)
+})
+
+test('default: a browser’s wallet is asked twice, and for nothing else', async () => {
+  const { wallet, asked } = playWallet(base.id)
+  expect(clientOf({ account: wallet }).address).toBe(account.address)
+  expect(await payFrom(wallet)).toEqual(both)
+  expect(asked).toEqual(['eth_signTypedData_v4', 'eth_signTypedData_v4'])
+})
+
+test('behavior: a wallet on another chain pays if it signs all the same, else the error names both chains', async () => {
+  expect(await payFrom(playWallet(mainnet.id).wallet)).toEqual(both)
+  // As MetaMask answers.
+  const { wallet } = playWallet(mainnet.id, () => {
+    const message = 'Provided chainId "8453" must match the active chainId "1"'
+    throw Object.assign(new Error(message), { code: -32603 })
+  })
+  const error = await refusalOf(wallet)
+  expect(error.code).toBe('wallet_on_another_chain')
+  expect(error.message).toContain('on chain 1 and did not sign for base (8453)')
+  expect(error.message).toContain('switchChain({ id: 8453 })')
+})
+
+test('error: a wallet whose owner refuses, or that fails', async () => {
+  const { wallet, asked } = playWallet(mainnet.id, () => {
+    throw Object.assign(new Error('User rejected the request.'), { code: 4001 })
+  })
+  expect((await refusalOf(wallet)).code).toBe('payment_declined')
+  expect(asked).toEqual(['eth_signTypedData_v4'])
+  const broken = playWallet(base.id, () => {
+    throw new Error('the device is locked')
+  })
+  const error = await refusalOf(broken.wallet)
+  expect(error.code).toBe('signing_failed')
+  expect(error.cause).toBeInstanceOf(Error)
+  const throwing = {
+    address: account.address,
+    signTypedData: () => {
+      throw new Error('no key')
+    },
+  }
+  expect((await refusalOf(throwing)).message).toContain('could not sign: no key')
+})
+
+test('error: an account that can’t sign', () => {
+  const address = account.address
+  const jsonRpc = { address, type: 'json-rpc' } as unknown as typeof account
+  expect(() => clientOf({ account: jsonRpc })).toThrow(/pass the wallet client/)
+  const without = createWalletClient({ transport: http('http://127.0.0.1:1') })
+  expect(() => clientOf({ account: without })).toThrow(/needs an account/)
+})
+
+test.each([
+  [
+    'that wraps its deployment (ERC-6492)',
+    `0x${'1'.repeat(300)}${'6492'.repeat(16)}`,
+    'smart_account_not_deployed',
+  ],
+  ['over 1,024 bytes', `0x${'1'.repeat(2_050)}`, 'signature_not_supported'],
+  ['under 65 bytes', `0x${'1'.repeat(128)}`, 'signature_not_supported'],
+] as const)(
+  'error: a signature %s is shown to nobody, and no second one is asked for',
+  async (_, signature, code) => {
+    const signTypedData = vi.fn(async (): Promise<Hex> => signature)
+    expect((await refusalOf({ address: account.address, signTypedData })).code).toBe(code)
+    expect(signTypedData).toHaveBeenCalledOnce()
+  },
+)
+
+test('args: a contract’s signature of 1,024 bytes', async () => {
+  const { url, paidHeaders } = await playProvider(serveReceipt)
+  const signature: Hex = `0x${'5a'.repeat(1_024)}`
+  await clientOf({ account: { address: account.address, signTypedData: async () => signature } }).request(url)
+  expect(paidHeaders[0]).toContain(signature.slice(2))
+})

@@ -1,0 +1,148 @@
+import type { Address, Hex, TypedDataDefinition, WalletClient } from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
+import type { transferWithAuthorizationTypes } from '../protocol/eip3009.ts'
+import type { Network } from '../protocol/networks.ts'
+import { maxSignatureLength } from '../protocol/payload.ts'
+import { ChallengeRefusedError } from './errors.ts'
+
+/** Whatever signs EIP-712 typed data for its address: viem's local and smart accounts, or a wrapper of a wallet. */
+export type Payer = {
+  address: Address
+  signTypedData(typedData: TransferTypedData): Promise<Hex>
+  /** What a wallet client has, and an account hasn't. */
+  getChainId?: undefined
+}
+
+/** A wallet client of viem that has an account, such as that of a browser's wallet (EIP-1193). */
+export type PayerWallet = Pick<WalletClient, 'account' | 'signTypedData' | 'getChainId'>
+
+type TransferTypedData = TypedDataDefinition<
+  typeof transferWithAuthorizationTypes,
+  'TransferWithAuthorization'
+>
+
+/** What both come to, with what tells why it can't sign. */
+export type Signer = Omit<Payer, 'getChainId'> & {
+  /** The chain that a wallet is on. */
+  getChainId?: (() => Promise<number>) | undefined
+  /** What would deploy a smart account; nothing where it is deployed. */
+  getFactoryArgs?: () => Promise<{ factory?: string | undefined }>
+}
+
+/** How a signature ends whose wallet has yet to be deployed (ERC-6492). */
+const erc6492Suffix = '6492'.repeat(16)
+
+/** viem's mark for an account that pays by its own key until it is delegated (EIP-7702). */
+const eip7702Factory = '0x7702'
+
+/** @throws {TypeError} for a key or account that can't sign. */
+export function signerOf(options: {
+  walletPrivateKey?: string | undefined
+  account?: Payer | PayerWallet
+}): Signer {
+  const { account, walletPrivateKey } = options
+  if (!account) return accountOfKey(walletPrivateKey)
+  if (!account.getChainId) {
+    if ('signTypedData' in account) return account
+    throw new TypeError('account can not sign by itself: pass the wallet client that it belongs to')
+  }
+  const { account: payer } = account
+  if (!payer) throw new TypeError('A wallet client needs an account: createWalletClient({ account, … })')
+  return {
+    address: payer.address,
+    signTypedData: (typedData) => account.signTypedData({ ...typedData, account: payer }),
+    getChainId: () => account.getChainId(),
+    ...(payer.getFactoryArgs && { getFactoryArgs: () => payer.getFactoryArgs() }),
+  }
+}
+
+/**
+ * Refuses a smart account that isn't deployed. USDC asks the payer's contract (ERC-1271), so there must be one; and what such an
+ * account signs holds as soon as anybody deploys it.
+ *
+ * @throws {ChallengeRefusedError} `smart_account_not_deployed`
+ */
+export async function requireDeployed(signer: Signer): Promise<void> {
+  // Where its chain doesn't answer, it can't sign either.
+  const { factory } = (await signer.getFactoryArgs?.().catch(() => undefined)) ?? {}
+  if (factory && factory !== eip7702Factory) throw notDeployed(signer.address)
+}
+
+/**
+ * Has one authorization signed.
+ *
+ * @throws {ChallengeRefusedError} where the payer doesn't sign, or signs what USDC or the gateway can't take.
+ */
+export async function signTransfer(
+  signer: Signer,
+  network: Network,
+  typedData: TransferTypedData,
+): Promise<Hex> {
+  let signature: Hex
+  try {
+    signature = await signer.signTypedData(typedData)
+  } catch (cause) {
+    throw await explain(cause, signer, network)
+  }
+  if (signature.endsWith(erc6492Suffix)) throw notDeployed(signer.address)
+  const length = (signature.length - 2) / 2
+  if (length < 65 || length > maxSignatureLength) {
+    throw new ChallengeRefusedError(
+      `a signature has 65 to ${maxSignatureLength} bytes, ${signer.address} gave ${length}`,
+      { code: 'signature_not_supported' },
+    )
+  }
+  return normalizeRecovery(signature)
+}
+
+async function explain(cause: unknown, signer: Signer, network: Network): Promise<ChallengeRefusedError> {
+  if (isRejection(cause)) {
+    return new ChallengeRefusedError('the wallet’s owner refused it', { code: 'payment_declined', cause })
+  }
+  // Wallets such as MetaMask sign for no chain but the one they are on; others do.
+  const chainId = await signer.getChainId?.().catch(() => undefined)
+  if (chainId !== undefined && chainId !== network.chainId) {
+    return new ChallengeRefusedError(
+      `the wallet is on chain ${chainId} and did not sign for ${network.name} (${network.chainId}): switch it with walletClient.switchChain({ id: ${network.chainId} })`,
+      { code: 'wallet_on_another_chain', cause },
+    )
+  }
+  const { shortMessage, message } = cause as { shortMessage?: unknown; message?: unknown }
+  return new ChallengeRefusedError(`${signer.address} could not sign: ${shortMessage ?? message}`, {
+    code: 'signing_failed',
+    cause,
+  })
+}
+
+/** Whether a person said no: EIP-1193's 4001, which viem wraps. */
+function isRejection(error: unknown): boolean {
+  for (let at = error; typeof at === 'object' && at !== null; ) {
+    const { code, cause } = at as { code?: unknown; cause?: unknown }
+    if (code === 4001) return true
+    at = cause
+  }
+  return false
+}
+
+function notDeployed(address: Address): ChallengeRefusedError {
+  return new ChallengeRefusedError(
+    `the smart account ${address} is not deployed, so USDC can not ask it for its signature: send any transaction from it first`,
+    { code: 'smart_account_not_deployed' },
+  )
+}
+
+function accountOfKey(privateKey: string | undefined): Payer {
+  try {
+    if (privateKey && /^0x[0-9a-fA-F]{64}$/.test(privateKey)) return privateKeyToAccount(privateKey as Hex)
+  } catch {
+    // Not on the curve. viem's own error would repeat the key.
+  }
+  throw new TypeError('walletPrivateKey must be 0x and 64 hex digits of a key, or account must be given')
+}
+
+/** Some wallets write v as 0 or 1; USDC takes 27 or 28 only. */
+function normalizeRecovery(signature: Hex): Hex {
+  if (signature.length !== 132) return signature
+  const v = Number.parseInt(signature.slice(130), 16)
+  return v < 2 ? `0x${signature.slice(2, 130)}${(v + 27).toString(16)}` : signature
+}
