@@ -33,5 +33,6 @@ export {
   type Spending,
   type SpendingStore,
 } from './client/spending.ts'
+export { wrapFetch } from './client/wrapFetch.ts'
 export { BaseError, type ErrorCode, ProtocolError } from './protocol/errors.ts'
 export { type NetworkName, networkNames, networks } from './protocol/networks.ts'

@@ -9,7 +9,7 @@ import {
   readProblem,
 } from './errors.ts'
 import type { SignedPayment } from './payment.ts'
-import { acceptChallenge, createPaymentFlow, type PaymentOptions } from './paymentFlow.ts'
+import { acceptChallenge, createPaymentFlow, type PaymentOptions, withAuthorization } from './paymentFlow.ts'
 import { type Settlement, settleNow, waitForSettlement } from './settlement.ts'
 import { type Answer, type Deadline, send, startDeadline } from './transport.ts'
 
@@ -199,12 +199,6 @@ function toRequestInit({ method, body, headers }: RequestOptions): RequestInit &
   }
   if (!init.headers.has('content-type')) init.headers.set('content-type', 'application/json')
   return { ...init, body: JSON.stringify(body) }
-}
-
-function withAuthorization(init: RequestInit, value: string): RequestInit {
-  const headers = new Headers(init.headers)
-  headers.set('authorization', value)
-  return { ...init, headers }
 }
 
 function toError(answer: Answer, payment: SignedPayment | undefined): ClientError {

@@ -26,6 +26,7 @@ export type ChallengeRefusal =
   | 'smart_account_not_deployed'
   | 'signature_not_supported'
   | 'signing_failed'
+  | 'body_not_replayable'
 
 /** What a client error carries besides its code and message. */
 export type ClientErrorOptions = {
@@ -148,6 +149,7 @@ export class NetworkError extends ClientError {
  * - `smart_account_not_deployed`: the payer's contract isn't on the chain yet, so USDC can't ask it (ERC-1271).
  * - `signature_not_supported`: the payer's signature is shorter or longer than a payment can carry.
  * - `signing_failed`: the payer could not sign; `cause` says why.
+ * - `body_not_replayable`: the request's body is a stream, which can't be sent again with the payment.
  *
  * @example
  * import { ChallengeRefusedError } from '@tollkeeper/sdk'

@@ -176,7 +176,13 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
     return undefined
   }
 
-  return { address: payer.address, log, receiptKeys, pay, present, takeReceipt }
+  return { address: payer.address, mockPayments, log, receiptKeys, pay, present, takeReceipt }
+}
+
+export function withAuthorization(init: RequestInit, value: string): RequestInit {
+  const headers = new Headers(init.headers)
+  headers.set('authorization', value)
+  return { ...init, headers }
 }
 
 /** Asks for SPEC.md's body beside whatever else is accepted. */

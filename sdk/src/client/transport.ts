@@ -10,7 +10,7 @@ const defaultMaxResponseBytes = 16_777_216
 
 /** One deadline over all HTTP calls of one operation. */
 export type Deadline = {
-  timeoutMs: number
+  timeoutMs: number | undefined
   /** Fires at the deadline. */
   timer: AbortSignal
   /** Fires at the deadline, or when the caller gave up. */
@@ -21,12 +21,13 @@ export type Deadline = {
   payment?: SignedPayment
 }
 
+/** @param timeoutMs none: only the caller's signal ends it. */
 export function startDeadline(
-  timeoutMs: number,
-  callerSignal?: AbortSignal,
+  timeoutMs?: number,
+  callerSignal?: AbortSignal | null,
   maxResponseBytes = defaultMaxResponseBytes,
 ): Deadline {
-  const timer = AbortSignal.timeout(timeoutMs)
+  const timer = timeoutMs === undefined ? new AbortController().signal : AbortSignal.timeout(timeoutMs)
   const signal = callerSignal ? AbortSignal.any([timer, callerSignal]) : timer
   return { timeoutMs, timer, signal, maxResponseBytes }
 }
@@ -57,12 +58,16 @@ export async function send(
   deadline: Deadline,
 ): Promise<Answer> {
   try {
-    const response = await fetch(url, { ...init, signal: deadline.signal })
-    const { status, headers } = response
-    return { url: response.url || url, status, headers, body: await readBody(response, url, deadline) }
+    return await readAnswer(await fetch(url, { ...init, signal: deadline.signal }), url, deadline)
   } catch (error) {
-    throw error instanceof HttpError ? error : translate(error, url, deadline)
+    throw error instanceof HttpError ? error : toNetworkError(error, url, deadline)
   }
+}
+
+/** Reads a whole answer. */
+export async function readAnswer(response: Response, url: string, deadline: Deadline): Promise<Answer> {
+  const { status, headers } = response
+  return { url: response.url || url, status, headers, body: await readBody(response, url, deadline) }
 }
 
 /** Waits, but not past the deadline. */
@@ -128,7 +133,8 @@ async function readBytes(response: Response, url: string, deadline: Deadline): P
   return concatBytes(...parts)
 }
 
-function translate(error: unknown, url: string, deadline: Deadline): unknown {
+/** What is thrown for a call that failed: the end of the deadline, or a {@link NetworkError}. */
+export function toNetworkError(error: unknown, url: string, deadline: Deadline): unknown {
   if (deadline.signal.aborted) return abortError(deadline)
   return new NetworkError(url, { cause: error, ...sent(deadline) })
 }
@@ -138,7 +144,8 @@ function abortError(deadline: Deadline): unknown {
   const { timeoutMs, timer, signal, payment } = deadline
   const { reason } = signal
   // A caller's own AbortSignal.timeout() has a TimeoutError as its reason, too.
-  if (reason === timer.reason) return new RequestTimeoutError(timeoutMs, { cause: reason, ...sent(deadline) })
+  if (timeoutMs !== undefined && reason === timer.reason)
+    return new RequestTimeoutError(timeoutMs, { cause: reason, ...sent(deadline) })
   return payment ? new RequestAbortedError({ cause: reason, payment }) : reason
 }
 

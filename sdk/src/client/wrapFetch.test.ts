@@ -1,0 +1,276 @@
+import { describe, expect, test, vi } from 'vitest'
+import {
+  account,
+  answerJson,
+  challengeFor,
+  errorOf,
+  fetchWithKeys,
+  gatewayUrl,
+  playProvider,
+  receipt,
+  serveReceipt,
+  walletPrivateKey,
+} from '../../test/playProvider.ts'
+import { closedPort, readBody, serve } from '../../test/serve.ts'
+import type { PaidReceipt, PaymentOptions } from './paymentFlow.ts'
+import { wrapFetch } from './wrapFetch.ts'
+
+const signTypedData = vi.fn(account.signTypedData)
+
+function payingFetch(options: Partial<PaymentOptions> = {}, inner: typeof fetch = fetchWithKeys) {
+  signTypedData.mockClear()
+  const payer = { address: account.address, signTypedData }
+  return wrapFetch(inner, { gatewayUrl, account: payer, network: 'base', maxPaymentUsdc: '1', ...options })
+}
+
+/** A provider that tells what it was sent, twice where it was paid. */
+async function playEcho() {
+  const seen: unknown[] = []
+  const url = await serve(async (request, response) => {
+    const { method, headers } = request
+    seen.push([method, headers['x-own'], headers['content-type']?.split(';')[0], await readBody(request)])
+    if (headers.authorization) serveReceipt(request, response, 1)
+    else answerJson(response, 402, challengeFor(`http://${headers.host}${request.url}`))
+  })
+  return { url, seen }
+}
+
+test('default: the paid response, as it came', async () => {
+  const { url, paidHeaders } = await playProvider(serveReceipt)
+  const response = await payingFetch()(`${url}/weather`)
+  expect([response.status, response.url, response.bodyUsed]).toEqual([200, `${url}/weather`, false])
+  expect(response.headers.get('service-receipt')).toBe(receipt)
+  expect(await response.json()).toEqual({ sunny: true })
+  expect(paidHeaders).toHaveLength(1)
+})
+
+test('behavior: the paid body streams: its beginning is read before its end is sent', async () => {
+  let end = () => {}
+  const { url } = await playProvider((_, response) => {
+    response.writeHead(200).write('first')
+    end = () => response.end('last')
+  })
+  const reader = (await payingFetch()(url)).body?.getReader()
+  expect(new TextDecoder().decode((await reader?.read())?.value)).toBe('first')
+  end()
+  expect(new TextDecoder().decode((await reader?.read())?.value)).toBe('last')
+})
+
+test('behavior: what costs nothing is one call, streams included, and fails as fetch does', async () => {
+  const bodies: string[] = []
+  const url = await serve(async (request, response) => {
+    bodies.push(await readBody(request))
+    response.end('free')
+  })
+  const inner = vi.fn(fetch)
+  const wrapped = payingFetch({}, inner)
+  const body = new Blob(['streamed']).stream()
+  expect(await (await wrapped(url, { method: 'POST', body, duplex: 'half' } as RequestInit)).text()).toBe(
+    'free',
+  )
+  expect(await (await wrapped(new Request(url, { method: 'POST', body: 'text' }))).text()).toBe('free')
+  expect(bodies).toEqual(['streamed', 'text'])
+  expect(inner).toHaveBeenCalledTimes(2)
+  const nobody = await closedPort()
+  await expect(wrapped(nobody)).rejects.toThrow(new TypeError('fetch failed'))
+  await expect(wrapped('http://user:secret@127.0.0.1/')).rejects.toThrow(TypeError)
+})
+
+const form = new FormData()
+form.set('a', '1')
+const streamed = () => new Blob(['streamed']).stream()
+const posted = (body: BodyInit) => ({ method: 'POST', body, headers: { 'x-own': 'kept' } })
+
+test.each<[string, (url: string) => Parameters<typeof fetch>, unknown[]]>([
+  ['a URL', (url) => [new URL(url)], ['GET', undefined, undefined, '']],
+  ['text', (url) => [url, posted('text')], ['POST', 'kept', 'text/plain', 'text']],
+  ['bytes', (url) => [url, posted(new TextEncoder().encode('bytes'))], ['POST', 'kept', undefined, 'bytes']],
+  ['a Blob', (url) => [url, posted(new Blob(['blob']))], ['POST', 'kept', undefined, 'blob']],
+  [
+    'a query',
+    (url) => [url, posted(new URLSearchParams({ a: '1' }))],
+    ['POST', 'kept', 'application/x-www-form-urlencoded', 'a=1'],
+  ],
+  [
+    'a form',
+    (url) => [url, posted(form)],
+    ['POST', 'kept', 'multipart/form-data', expect.stringContaining('"a"')],
+  ],
+  ['a Request', (url) => [new Request(url, posted('text'))], ['POST', 'kept', 'text/plain', 'text']],
+  [
+    'a Request of a stream',
+    (url) => [new Request(url, { ...posted(streamed()), duplex: 'half' } as RequestInit)],
+    ['POST', 'kept', undefined, 'streamed'],
+  ],
+  [
+    'a Request, with other headers and another body',
+    (url) => [new Request(url, posted('text')), { headers: { 'x-own': 'new' }, body: 'other' }],
+    ['POST', 'new', 'text/plain', 'other'],
+  ],
+])('args: %s is sent the same way twice', async (_, argumentsFor, sent) => {
+  const { url, seen } = await playEcho()
+  const response = await payingFetch()(...argumentsFor(url))
+  expect(response.status).toBe(200)
+  expect(seen).toEqual([sent, sent])
+})
+
+test.each([
+  ['a stream', streamed],
+  [
+    'an iterable',
+    async function* () {
+      yield new TextEncoder().encode('streamed')
+    },
+  ],
+])('error: %s, which can’t be sent again, is not paid for', async (_, body) => {
+  const { url, seen } = await playEcho()
+  const init = { method: 'POST', body: body(), duplex: 'half' } as unknown as RequestInit
+  const error = await errorOf(payingFetch()(url, init))
+  expect(error).toMatchObject({ name: 'ChallengeRefusedError', code: 'body_not_replayable' })
+  expect(seen).toEqual([['POST', undefined, undefined, 'streamed']])
+  expect(signTypedData).not.toHaveBeenCalled()
+})
+
+describe('402', () => {
+  test('behavior: one that asks for something else is the caller’s', async () => {
+    const url = await serve((_, response) => answerJson(response, 402, { upgrade: 'to gold' }))
+    const response = await payingFetch()(url)
+    expect([response.status, response.bodyUsed, await response.json()]).toEqual([
+      402,
+      false,
+      { upgrade: 'to gold' },
+    ])
+  })
+
+  test('behavior: who presents a payment pays with it', async () => {
+    const { url, paidHeaders } = await playProvider((_, response) => response.writeHead(402).end())
+    for (const presented of ['x402 a:b', 'X402 a:b']) {
+      expect((await payingFetch()(url, { headers: { authorization: presented } })).status).toBe(402)
+    }
+    expect(paidHeaders).toEqual(['x402 a:b', 'X402 a:b'])
+    expect(signTypedData).not.toHaveBeenCalled()
+  })
+
+  test('behavior: after payment an answer is only passed on, whatever it is', async () => {
+    const statuses = [402, 404, 500, 503]
+    for (const status of statuses) {
+      const { url, requests } = await playProvider((request, response) =>
+        answerJson(response, status, challengeFor(`http://${request.headers.host}/`)),
+      )
+      const response = await payingFetch()(url)
+      expect([response.status, (await response.json()).x402Version]).toEqual([status, 1])
+      expect([requests(), signTypedData.mock.calls.length]).toEqual([2, 2])
+    }
+  })
+
+  test('behavior: the limits of a client hold: of 30 at once with a budget for 10, 10 are paid', async () => {
+    const { url, paidHeaders } = await playProvider(serveReceipt)
+    const wrapped = payingFetch({ maxDailyUsdc: '0.50' })
+    const calls = Array.from({ length: 30 }, () =>
+      wrapped(url).then(
+        ({ status }) => status,
+        ({ code }) => code,
+      ),
+    )
+    expect((await Promise.all(calls)).sort()).toEqual([
+      ...Array(10).fill(200),
+      ...Array(20).fill('spending_limit_exceeded'),
+    ])
+    expect([paidHeaders.length, signTypedData.mock.calls.length]).toEqual([10, 20])
+  })
+
+  test('behavior: a redirect is followed within the origin, and as the caller says', async () => {
+    const url = await serve((request, response) => {
+      if (request.url === '/old') response.writeHead(307, { location: '/new' }).end()
+      else if (request.url === '/away') response.writeHead(307, { location: `${stranger}/` }).end()
+      else if (request.headers.authorization) serveReceipt(request, response, 1)
+      else answerJson(response, 402, challengeFor(`http://${request.headers.host}/new`))
+    })
+    const stranger = await serve((_, response) => answerJson(response, 402, challengeFor(`${url}/away`)))
+    const wrapped = payingFetch()
+    const response = await wrapped(`${url}/old`)
+    expect([response.status, response.url, response.redirected]).toEqual([200, `${url}/new`, true])
+    expect((await wrapped(`${url}/old`, { redirect: 'manual' })).status).toBe(307)
+    await expect(wrapped(`${url}/old`, { redirect: 'error' })).rejects.toThrow('fetch failed')
+    expect(await errorOf(wrapped(`${url}/away`))).toMatchObject({ code: 'challenge_refused' })
+    expect(signTypedData).toHaveBeenCalledTimes(2)
+  })
+})
+
+describe('faults', () => {
+  test('behavior: a broken connection and a pending settlement repeat the payment, with its body', async () => {
+    const bodies: string[] = []
+    const paid: (string | undefined)[] = []
+    const url = await serve(async (request, response) => {
+      const body = await readBody(request)
+      const { authorization, host } = request.headers
+      if (!authorization) return answerJson(response, 402, challengeFor(`http://${host}/`))
+      bodies.push(body)
+      if (paid.push(authorization) === 1) return request.socket.destroy()
+      const pending = { code: 'settlement_pending' }
+      if (paid.length === 2) return answerJson(response, 503, pending, { 'retry-after': '0' })
+      serveReceipt(request, response, 1)
+    })
+    const response = await payingFetch()(new Request(url, { method: 'POST', body: 'same' }))
+    expect(await response.json()).toEqual({ sunny: true })
+    expect([bodies, new Set(paid).size]).toEqual([['same', 'same', 'same'], 1])
+  })
+
+  test('error: a connection that keeps breaking; the error carries the payment', async () => {
+    const { url, paidHeaders } = await playProvider((request) => request.socket.destroy())
+    expect(await errorOf(payingFetch()(url))).toMatchObject({
+      ...{ code: 'network_error', payment: { amount: 50_000n } },
+    })
+    expect([paidHeaders.length, new Set(paidHeaders).size]).toEqual([3, 1])
+  })
+
+  test.each(['init', 'Request'])(
+    'args: the signal of the %s: its reason before payment, after it an error with the payment',
+    async (kind) => {
+      const reason = new Error('changed my mind')
+      const call = (wrapped: typeof fetch, url: string, { signal }: AbortController) =>
+        kind === 'init' ? wrapped(url, { signal }) : wrapped(new Request(url, { signal }))
+      const early = new AbortController()
+      const silent = await serve(() => early.abort(reason))
+      await expect(call(payingFetch(), silent, early)).rejects.toBe(reason)
+
+      const asked = new AbortController()
+      const { url, paidHeaders } = await playProvider(() => late.abort(reason))
+      const hesitant = payingFetch({ onPayment: () => asked.abort(reason) })
+      await expect(call(hesitant, url, asked)).rejects.toBe(reason)
+      expect(paidHeaders).toEqual([])
+
+      const late = new AbortController()
+      expect(await errorOf(call(payingFetch(), url, late))).toMatchObject({
+        ...{ code: 'aborted', cause: reason, payment: { amount: 50_000n } },
+      })
+    },
+  )
+})
+
+test('args: onReceipt has the receipt before the response is returned; what it throws is a warning', async () => {
+  const { url } = await playProvider(serveReceipt)
+  const kept: PaidReceipt[] = []
+  const warn = vi.fn()
+  const onReceipt = (paid: PaidReceipt) => {
+    if (kept.push(paid) === 2) throw new Error('the disk is full')
+  }
+  const wrapped = payingFetch({ onReceipt, warn })
+  await wrapped(`${url}/a`)
+  expect(kept).toEqual([{ receipt, url: `${url}/a`, paymentId: expect.stringMatching(/^pay_/) }])
+  expect(warn).not.toHaveBeenCalled()
+  expect((await wrapped(url)).status).toBe(200)
+  expect(warn.mock.calls).toEqual([['[tollkeeper] A receipt was not kept: Error: the disk is full']])
+})
+
+test('args: mockPayments', async () => {
+  const { url, paidHeaders } = await playProvider(serveReceipt)
+  const wrapped = wrapFetch(fetch, { gatewayUrl, walletPrivateKey, network: 'localhost', mockPayments: true })
+  expect((await wrapped(url)).status).toBe(200)
+  expect(paidHeaders).toEqual(['x402 mock:mock'])
+})
+
+test('error: options that can’t work', () => {
+  expect(() => payingFetch({ gatewayUrl: 'gateway' })).toThrow(/gatewayUrl/)
+  expect(() => payingFetch({ maxDailyUsdc: '-1' })).toThrow(/decimal/)
+})

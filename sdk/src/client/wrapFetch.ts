@@ -1,0 +1,117 @@
+import { ChallengeRefusedError, HttpError } from './errors.ts'
+import {
+  acceptChallenge,
+  createPaymentFlow,
+  type PaymentOptions,
+  readChallenge,
+  withAuthorization,
+} from './paymentFlow.ts'
+import { type Answer, type Deadline, readAnswer, startDeadline, toNetworkError } from './transport.ts'
+
+type Fetch = typeof globalThis.fetch
+/** What a request is made of. */
+type Input = Parameters<Fetch>[0]
+
+/** An answer whose body is left to the caller, but where `body` had to be looked at. */
+type OpenAnswer = Answer & { response: Response }
+
+/**
+ * Wraps a `fetch` so that it pays what answers 402, with the checks and limits of `createClient`.
+ *
+ * It is called as `fetch` is and gives the paid request's response as it came. Without a payment it makes no other call,
+ * keeps no body and throws nothing of its own. It has no timeout: pass a `signal`, as with `fetch`. Each call that is answered by a
+ * 402 is a payment of its own, so a library that repeats requests pays again, within the limits.
+ *
+ * A request is sent a second time with the payment, in the place of an `Authorization` of its own. So its body must be one that can be
+ * sent again: text, bytes, a Blob, a form or a `Request`, whose body is kept until the answer; not a stream.
+ *
+ * @param fetch what to call. It must follow redirects as the global one does.
+ * @returns a function that throws what `fetch` throws, and {@link ClientError} once there is something to pay:
+ * {@link ChallengeRefusedError} where nothing was paid, others with the `payment` that was presented.
+ * @throws {TypeError} for a key, account, URL, host or missing `usdcAddress` that it can't work with.
+ * @throws {ProtocolError} `unknown_network`; `invalid_field` for a limit that isn't a USDC amount.
+ * @example
+ * import { wrapFetch } from '@tollkeeper/sdk'
+ *
+ * export async function readWeather() {
+ *   const payingFetch = wrapFetch(fetch, {
+ *     gatewayUrl: 'https://gateway.example',
+ *     walletPrivateKey: process.env.WALLET_PRIVATE_KEY,
+ *     network: 'base',
+ *     maxPaymentUsdc: '0.10',
+ *     maxDailyUsdc: '5',
+ *   })
+ *   const response = await payingFetch('https://api.example/weather')
+ *   return { weather: await response.json(), receipt: response.headers.get('service-receipt') }
+ * }
+ */
+export function wrapFetch(fetch: Fetch, options: PaymentOptions): Fetch {
+  const flow = createPaymentFlow(options, (input, init) => fetch(input, init))
+  const { warn = console.warn } = options
+
+  return async (input, init) => {
+    const request = input instanceof Request ? input : undefined
+    const headers = new Headers(init?.headers ?? request?.headers)
+    // The caller presents a payment itself.
+    if (/^x402 /i.test(headers.get('authorization') ?? '')) return fetch(input, init)
+    acceptChallenge(headers)
+    const spare = request?.clone()
+    const response = await fetch(input, { ...init, headers })
+    if (response.status !== 402) return response
+
+    const url = urlOf(input)
+    const deadline = startDeadline(undefined, init?.signal === undefined ? request?.signal : init.signal)
+    const challenged = await readAnswer(response.clone(), url, deadline).catch(() => undefined)
+    const isPayable = challenged && (flow.mockPayments || isChallenge(challenged, options.gatewayUrl))
+    if (!isPayable) return response
+    void response.body?.cancel().catch(() => {})
+    if (!isReplayable(init?.body)) {
+      throw new ChallengeRefusedError('the body is a stream, which can not be sent again with a payment', {
+        code: 'body_not_replayable',
+      })
+    }
+    const send = async (authorization: string, within: Deadline): Promise<OpenAnswer> => {
+      const paid = withAuthorization({ ...init, headers }, authorization)
+      try {
+        return await open(await fetch(spare?.clone() ?? input, paid), url, within)
+      } catch (error) {
+        throw error instanceof HttpError ? error : toNetworkError(error, url, within)
+      }
+    }
+    const { answer, payment } = await flow.pay(url, challenged, send, deadline)
+    if (options.onReceipt) {
+      const { receiptError } = await flow.takeReceipt(answer, payment, deadline)
+      if (receiptError !== undefined) warn(`[tollkeeper] A receipt was not kept: ${receiptError}`)
+    }
+    return answer.response
+  }
+}
+
+/** Looks at a body only where it may say that the settlement is pending. */
+async function open(response: Response, url: string, deadline: Deadline): Promise<OpenAnswer> {
+  if (response.status === 503) return { ...(await readAnswer(response.clone(), url, deadline)), response }
+  const { status, headers } = response
+  return { url: response.url || url, status, headers, body: undefined, response }
+}
+
+/** Whether a 402 is one to pay; others are the caller's. */
+function isChallenge(answer: Answer, gatewayUrl: string): boolean {
+  try {
+    readChallenge(answer, gatewayUrl)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** Absolute, also where a page asked by a path. */
+function urlOf(input: Input): string {
+  return input instanceof Request ? input.url : new Request(input).url
+}
+
+function isReplayable(body: BodyInit | null | undefined): boolean {
+  return (
+    !(body instanceof ReadableStream) &&
+    !(typeof body === 'object' && body !== null && Symbol.asyncIterator in body)
+  )
+}
