@@ -45,11 +45,12 @@ export function addProcessCommands(program: Command): void {
     .command('indexer')
     .summary('Ponder, from the chain into Postgres')
     .description('Runs the indexer, and its GraphQL.')
+    .option('--serve', 'only answer GraphQL, from what another indexer writes')
     .addHelpText(
       'after',
       `${environmentNote}\n\nExample:\n  $ DATABASE_URL=postgres://… NETWORKS=base RPC_URL_BASE=https://… tollkeeper indexer`,
     )
-    .action(() => runProgram('indexer/main.ts'))
+    .action(({ serve }: { serve?: boolean }) => runProgram('indexer/main.ts', serve ? ['--serve'] : []))
 
   program
     .command('keeper')

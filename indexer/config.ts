@@ -32,6 +32,8 @@ export type IndexerOptions = {
   schema?: string | undefined
   /** See {@link IndexerConfig.rpcLanes}. Default: 16 for a node on this machine, 1 for others. */
   rpcLanes?: number | null | undefined
+  /** Only answers GraphQL, from what another indexer writes (`ponder serve`); any number of them may run. */
+  isReader?: boolean | undefined
   /** `error`, `warn`, `info`, `debug` or `trace`. Default `warn`. */
   logLevel?: string | undefined
   /** One JSON object a line. */

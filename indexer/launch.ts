@@ -47,15 +47,18 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
 
   await requirePostgresAt(config.databaseUrl)
   const schema = options.schema ?? (await deriveSchema(config))
-  await removeMisfits(config, schema)
-  await releaseDeadLock(config.databaseUrl, schema)
+  const { isReader = false } = options
+  if (!isReader) {
+    await removeMisfits(config, schema)
+    await releaseDeadLock(config.databaseUrl, schema)
+  }
 
   const child = spawn(
     process.execPath,
     [
       '--max-semi-space-size=64', // a receipt is large and short-lived: fewer of them survive into the old space
       ponderFile('./bin/ponder.js'),
-      ...['start', '--root', import.meta.dirname],
+      ...[isReader ? 'serve' : 'start', '--root', import.meta.dirname],
       ...['--schema', schema], // no --views-schema: see views.ts
       ...['--hostname', host, '--port', String(port)],
       ...['--log-format', 'json', '--log-level', options.logLevel ?? 'warn'],
@@ -90,7 +93,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const ready = Promise.race([
     untilReady(url, ended.signal).then(() => {
       child.send(caughtUp, () => {}) // if it has ended, `exited` says so
-      return showIndex(config.databaseUrl, schema, config.networks, ended.signal)
+      if (!isReader) return showIndex(config.databaseUrl, schema, config.networks, ended.signal)
     }),
     exited.then((code) => {
       ended.abort()

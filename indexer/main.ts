@@ -2,6 +2,9 @@ import { readIndexerOptions } from './config.ts'
 import { type Indexer, startIndexer } from './launch.ts'
 
 // `npm run indexer`: Ponder by itself, against the services that the environment names.
+// With `--serve` it only answers GraphQL, from what another one writes.
+
+const isReader = process.argv.includes('--serve')
 
 let indexer: Indexer | undefined
 let isStopping = false
@@ -18,11 +21,13 @@ process.on('SIGINT', stop)
 try {
   indexer = await startIndexer({
     ...readIndexerOptions(process.env),
+    isReader,
     onLog: (line) => process.stdout.write(`${line}\n`),
   })
-  console.log(`indexer: ${indexer.url}/graphql, tables in ${indexer.schema}, views in indexer`)
+  const whose = isReader ? 'another writes them' : 'views in indexer'
+  console.log(`indexer: ${indexer.url}/graphql, tables in ${indexer.schema}, ${whose}`)
   await indexer.ready
-  console.log(`indexer: the views show ${indexer.schema}`)
+  console.log(isReader ? 'indexer: answers' : `indexer: the views show ${indexer.schema}`)
   const code = await indexer.exited
   if (!isStopping) process.exit(code || 1)
 } catch (error) {

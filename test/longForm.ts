@@ -5,6 +5,7 @@ import { parseArgs } from 'node:util'
 // The long forms of what `npm test` runs bounded:
 //   npm run test:crash -- [--runs N] [--at NAME]     dies at each checkpoint, or that one, by itself, N times
 //   npm run test:chaos -- [file] [--runs N] [--seed S]   the N seeds from S on
+//   npm run test:chaos -- topology [--runs N]           every process is killed by itself, N times over
 //   npm run test:chaos -- outages [--seconds N]          a dependency is gone for N seconds
 //   npm run test:chaos -- hostile [--minutes N] [--only A,B]   everybody at once, for an hour or N minutes
 

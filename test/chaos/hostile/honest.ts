@@ -4,7 +4,7 @@ import { parseUsdc } from '#protocol/amount'
 import type { Client, PaidResponse } from '#sdk/client/createClient'
 import { ClientError } from '#sdk/client/errors'
 import type { Shop } from '../../support/shop.ts'
-import { type Buyer, openReceiver, registerWebhook, type Scene } from './scene.ts'
+import { type Buyer, type Market, openReceiver, registerWebhook } from './scene.ts'
 import { honestWallet } from './wallets.ts'
 
 /** One request that somebody pays for. */
@@ -33,7 +33,7 @@ export type Trade = {
 const prices = ['0.005', '0.05', '0.5']
 
 /** Honest buyers, two of them with wallets that are contracts, at three providers with a webhook each, until it is over. */
-export async function openTrade(scene: Scene, over: AbortSignal): Promise<Trade> {
+export async function openTrade(scene: Market, over: AbortSignal): Promise<Trade> {
   const announced = new Set<string>()
   const receiver = await openReceiver((body) => {
     const { type, data } = JSON.parse(body) as { type: string; data: { paymentId?: string } }

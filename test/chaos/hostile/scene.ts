@@ -16,69 +16,115 @@ import { openShop, type Shop } from '../../support/shop.ts'
 import { startTestStack, type TestStack } from '../../support/stack.ts'
 import { tokenOf } from '../../support/usdc.ts'
 
+/** A keeper's process. */
+export type Keeper = { name: string; service: Service; wallet?: Address }
+
 /** A process of ours, with its own way to Postgres. */
-export type Host = { name: string; service: Service; postgres: CutProxy; wallet?: Address }
+export type Host = Keeper & { postgres: CutProxy }
 
 export type Buyer = { account: PrivateKeyAccount; client: Client }
+
+export type Market = Awaited<ReturnType<typeof openMarket>>
 
 export type Scene = Awaited<ReturnType<typeof openScene>>
 
 export const usdcOfBuyer = '1000'
 
+/** What keepers are told: to settle at once, and to give up soon what a dead one held. */
+export const keeperEnv = {
+  TRIGGER_TIME_SECONDS: '2',
+  KEEPER_LEASE_MS: '3000',
+  REBROADCAST_AFTER_MS: '1000',
+  REPLACE_AFTER_MS: '3000',
+}
+
+/** By the clock alone, as real chains do: were each transaction a block of its own, strangers could outrun the index. */
+export const clockwork = { blockTimeMs: 500, atOnce: false }
+
+/** A second keeper with a wallet of its own, for a stack whose first one has the usual. */
+export async function addKeeper(stack: TestStack, env: Record<string, string>): Promise<[Keeper, Keeper]> {
+  const other = await stack.createService('keeper', { ...env, KEEPER_PRIVATE_KEYS: devPrivateKey(15) })
+  await other.start()
+  return [
+    { name: 'keeper 1', service: stack.keeper, wallet: devAccount(1).address },
+    { name: 'keeper 2', service: other, wallet: devAccount(15).address },
+  ]
+}
+
 /**
  * The whole stack, with two keepers on wallets of their own, each process behind a proxy before Postgres.
  *
- * @param buyers how many there will be at most: they are given their USDC now, while gas is cheap.
+ * @param buyers how many there will be at most.
  */
 export async function openScene(buyers: number) {
   const databaseUrl = await createTestDatabase()
   const hostsPostgres = await Promise.all(['api', 'keeper', 'keeper'].map(() => openProxy(databaseUrl)))
   const [first, second, third] = hostsPostgres as [CutProxy, CutProxy, CutProxy]
-  const keeperEnv = {
-    TRIGGER_TIME_SECONDS: '2',
-    KEEPER_LEASE_MS: '3000',
-    REBROADCAST_AFTER_MS: '1000',
-    REPLACE_AFTER_MS: '3000',
-  }
   const stack = await startTestStack({
     databaseUrl,
-    // By the clock alone, as real chains do: were each transaction a block of its own, strangers could outrun the index.
-    chain: { blockTimeMs: 500, atOnce: false },
+    chain: clockwork,
     env: {
       api: { DATABASE_URL: through(databaseUrl, first), WEBHOOK_ALLOW_PRIVATE: 'true' },
       keeper: { ...keeperEnv, DATABASE_URL: through(databaseUrl, second) },
     },
   })
-  const otherKeeper = await stack.createService('keeper', {
-    ...keeperEnv,
-    DATABASE_URL: through(databaseUrl, third),
-    KEEPER_PRIVATE_KEYS: devPrivateKey(15),
-  })
-  await otherKeeper.start()
-  const database = openDatabase({ url: databaseUrl, max: 4, applicationName: 'test' })
+  const [one, other] = await addKeeper(stack, { ...keeperEnv, DATABASE_URL: through(databaseUrl, third) })
+  const keepers: Host[] = [
+    { ...one, postgres: second },
+    { ...other, postgres: third },
+  ]
+  const api: Host = { name: 'api', service: stack.api, postgres: first }
+  const market = await openMarket(stack, keepers, buyers)
+  return {
+    ...market,
+    keepers,
+    api,
+    async close() {
+      for (const { service } of [...keepers, api]) signal(service, 'SIGCONT')
+      await market.close()
+      await Promise.all(hostsPostgres.map((proxy) => proxy.close()))
+    },
+  }
+}
+
+/**
+ * Where honest buyers and providers meet, on a stack that runs.
+ *
+ * @param buyers how many there will be at most: they are given their USDC now, while gas is cheap.
+ */
+export async function openMarket(
+  stack: TestStack,
+  keepers: readonly Keeper[],
+  buyers: number,
+  gatewayUrl: string = stack.api.url,
+) {
+  const database = openDatabase({ url: stack.databaseUrl, max: 4, applicationName: 'test' })
   const chain = createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) }).extend(publicActions)
   const accounts = Array.from({ length: buyers }, () => privateKeyToAccount(generatePrivateKey()))
   const addresses = accounts.map(({ address }) => address)
   await stack.chain.mintUsdc(addresses, parseUsdc(usdcOfBuyer))
   const shops: Shop[] = []
-  const keepers: Host[] = [
-    { name: 'keeper 1', service: stack.keeper, postgres: second, wallet: devAccount(1).address },
-    { name: 'keeper 2', service: otherKeeper, postgres: third, wallet: devAccount(15).address },
-  ]
-  const api: Host = { name: 'api', service: stack.api, postgres: first }
+  const clientOf = (account: Payer): Client =>
+    createClient({
+      gatewayUrl,
+      network: stack.chain.network,
+      account,
+      usdcAddress: tokenOf(stack.chain),
+      maxPaymentUsdc: '20',
+      timeout: 30_000,
+    })
   return {
     stack,
     database,
     chain,
     token: tokenOf(stack.chain),
     keepers,
-    api,
     /** Everything that strangers did, for the message of a failure. */
     events: [] as string[],
     /** Payers with the worst of intentions, by what they do. */
     liars: new Map<Address, string>(),
     async shop(usdcPerUnit: string): Promise<Shop> {
-      const shop = await openShop(stack, { usdcPerUnit })
+      const shop = await openShop(stack, { usdcPerUnit, gatewayUrl })
       shops.push(shop)
       return shop
     },
@@ -86,30 +132,17 @@ export async function openScene(buyers: number) {
     async buyer(code?: Hex): Promise<Buyer> {
       const account = accounts.pop()
       if (!account) throw new Error(`more than ${buyers} buyers`)
-      if (code === undefined) return { account, client: clientOf(stack, account) }
+      if (code === undefined) return { account, client: clientOf(account) }
       await chain.setCode({ address: account.address, bytecode: code })
       const signTypedData = async (): Promise<Hex> => `0x${'5a'.repeat(65)}`
-      return { account, client: clientOf(stack, { address: account.address, signTypedData }) }
+      return { account, client: clientOf({ address: account.address, signTypedData }) }
     },
     async close() {
-      for (const { service } of [...keepers, api]) signal(service, 'SIGCONT')
       await Promise.all(shops.map((shop) => shop.close()))
       await database.end({ timeout: 1 })
       await stack.close()
-      await Promise.all(hostsPostgres.map((proxy) => proxy.close()))
     },
   }
-}
-
-function clientOf(stack: TestStack, account: Payer): Client {
-  return createClient({
-    gatewayUrl: stack.api.url,
-    network: stack.chain.network,
-    account,
-    usdcAddress: tokenOf(stack.chain),
-    maxPaymentUsdc: '20',
-    timeout: 30_000,
-  })
 }
 
 /** Stops a process as a frozen host does, or lets it go on. */
@@ -153,7 +186,7 @@ export async function openReceiver(onMessage: (body: string) => void, { answers 
   }
 }
 
-export async function registerWebhook(scene: Scene, shop: Shop, url: string): Promise<void> {
+export async function registerWebhook(scene: Market, shop: Shop, url: string): Promise<void> {
   const response = await fetch(new URL(`/providers/${shop.providerId}/webhooks`, scene.stack.api.url), {
     method: 'POST',
     headers: { 'content-type': 'application/json', authorization: `Bearer ${shop.apiKey}` },

@@ -8,7 +8,7 @@ import { findBreaches } from '../../support/ledger.ts'
 import { until } from '../../support/until.ts'
 import { readBalance } from '../../support/usdc.ts'
 import type { Trade } from './honest.ts'
-import { type Scene, usdcOfBuyer } from './scene.ts'
+import { type Market, usdcOfBuyer } from './scene.ts'
 
 /** How long to wait at most until everything is settled. A quiet machine takes a few seconds, one that is busy many. */
 export const settleSeconds = 180
@@ -44,7 +44,7 @@ export type Verdict = {
 }
 
 /** What must hold once everybody has left, read from chain and database. Waits for what is still on its way. */
-export async function judge(scene: Scene, { purchases, announced }: Trade): Promise<Verdict> {
+export async function judge(scene: Market, { purchases, announced }: Trade): Promise<Verdict> {
   const { database, chain, token, liars } = scene
   const served = purchases.flatMap(({ paymentId }) => (paymentId === undefined ? [] : [paymentId]))
   const unsettled = async () => {
@@ -109,7 +109,7 @@ export async function judge(scene: Scene, { purchases, announced }: Trade): Prom
   }
 }
 
-async function readComplaints({ keepers }: Scene): Promise<string[]> {
+async function readComplaints({ keepers }: Market): Promise<string[]> {
   const complaints = keepers.map(async ({ name, service }) => {
     try {
       const answer = await fetch(new URL('/readyz', service.url), { signal: AbortSignal.timeout(5_000) })
@@ -124,7 +124,7 @@ async function readComplaints({ keepers }: Scene): Promise<string[]> {
 }
 
 /** By settled payment: the keepers' transactions, of batches claimed after it was accepted, that were mined before it. */
-async function countWaits({ database }: Scene, served: readonly string[]): Promise<Map<string, number>> {
+async function countWaits({ database }: Market, served: readonly string[]): Promise<Map<string, number>> {
   const mined = await database<{ claimedAt: Date; block: bigint }[]>`
     select b.created_at as "claimedAt", t.mined_block as block
     from transaction t join batch b on b.id = t.batch_id where t.mined_block is not null`
@@ -142,7 +142,7 @@ async function countWaits({ database }: Scene, served: readonly string[]): Promi
 }
 
 /** By payer: the keepers' mined transactions that carried a payment of its and moved nothing of it. Read from the chain alone. */
-async function countVain({ chain, token, keepers }: Scene): Promise<Map<Address, number>> {
+async function countVain({ chain, token, keepers }: Market): Promise<Map<Address, number>> {
   const wallets = new Set(keepers.map(({ wallet }) => wallet?.toLowerCase()))
   const head = await chain.getBlockNumber({ cacheTime: 0 })
   const vain = new Map<Address, number>()

@@ -1,0 +1,62 @@
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, request as send } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { loopback } from '#process/port'
+
+export type Answer = { status: number; target: string; path: string }
+
+export type Front = {
+  url: string
+  /** Where requests go, in turn. */
+  targets: string[]
+  close: () => Promise<void>
+}
+
+/**
+ * A round-robin proxy, as it stands before several gateways: where nothing listens, the request goes to the next target; one
+ * whose target ends in the middle of it is answered with 502, since it may have been carried out.
+ */
+export async function startFront(onAnswer: (answer: Answer) => void): Promise<Front> {
+  const targets: string[] = []
+  let turn = 0
+  const server = createServer(async (request, response) => {
+    const body = await read(request)
+    const path = request.url ?? '/'
+    const finish = (target: string, status: number, headers = {}, content?: Buffer) => {
+      onAnswer({ status, target, path })
+      response.writeHead(status, headers).end(content)
+    }
+    const first = turn++
+    for (let attempt = 0; attempt < targets.length; attempt++) {
+      const target = targets[(first + attempt) % targets.length] as string
+      const outcome = await pass(target, request, body).catch((error: NodeJS.ErrnoException) => error)
+      if (!(outcome instanceof Error)) return finish(target, outcome.status, outcome.headers, outcome.body)
+      if (outcome.code !== 'ECONNREFUSED') return finish(target, 502)
+    }
+    finish('', 502)
+  })
+  server.listen(0, loopback)
+  await once(server, 'listening')
+  return {
+    url: `http://${loopback}:${(server.address() as AddressInfo).port}`,
+    targets,
+    async close() {
+      server.closeAllConnections()
+      server.close()
+      await once(server, 'close')
+    },
+  }
+}
+
+async function pass(target: string, { method, url, headers }: IncomingMessage, body: Buffer) {
+  const passed = send(new URL(url ?? '/', target), { method, headers, agent: false })
+  passed.end(body)
+  const [answer] = (await once(passed, 'response')) as [IncomingMessage]
+  return { status: answer.statusCode ?? 502, headers: answer.headers, body: await read(answer) }
+}
+
+async function read(message: IncomingMessage): Promise<Buffer> {
+  const chunks: Buffer[] = []
+  for await (const chunk of message) chunks.push(chunk)
+  return Buffer.concat(chunks)
+}
