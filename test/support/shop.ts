@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { serve } from '@hono/node-server'
 import express from 'express'
 import { type Context, Hono } from 'hono'
+import { cors } from 'hono/cors'
 import type { Address, Hex } from 'viem'
 import { generatePrivateKey, privateKeyToAccount, privateKeyToAddress } from 'viem/accounts'
 import { loopback, reservePort } from '#process/port'
@@ -16,7 +17,7 @@ import type { LimitOptions } from '#sdk/client/limits'
 import { type SignedPayment, signPayment } from '#sdk/client/payment'
 import { requirePayment as requireExpressPayment } from '#sdk/middleware/express'
 import { requirePayment as requireFetchPayment } from '#sdk/middleware/fetch'
-import { type GateOptions, type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
+import { exposedHeaders, type GateOptions, type PaymentVariables, requirePayment } from '#sdk/middleware/hono'
 import { type RegisteredProvider, registerProvider } from '../../scripts/stack/registerProvider.ts'
 import type { Stack } from '../../scripts/stack/stack.ts'
 import { startTlsProxy } from './tlsProxy.ts'
@@ -86,6 +87,8 @@ export async function openShop(
     framework?: keyof typeof servers
     /** Behind a proxy that takes TLS off. */
     tls?: boolean
+    /** Pages of other origins may pay. */
+    crossOrigin?: boolean
     /** Another resource of the same price, beside `/data`. */
     otherPath?: string
   } = {},
@@ -137,9 +140,10 @@ function serveHono(
   gate: GateOptions,
   port: number,
   count: () => void,
-  { handler, otherPath }: { handler?: Handler; otherPath?: string },
+  { handler, otherPath, crossOrigin }: { handler?: Handler; otherPath?: string; crossOrigin?: boolean },
 ): Server {
   const app = new Hono<{ Variables: PaymentVariables }>()
+  if (crossOrigin) app.use(cors({ origin: '*', exposeHeaders: exposedHeaders }))
   // What a handler throws on purpose needn't be printed.
   app.onError((_, c) => c.text('failed', 500))
   app.on('GET', ['/data', ...(otherPath ? [otherPath] : [])], requirePayment(gate), (c) => {
@@ -149,8 +153,20 @@ function serveHono(
   return serve({ fetch: app.fetch, port, hostname: loopback }) as Server
 }
 
-function serveExpress(gate: GateOptions, port: number, count: () => void): Server {
+function serveExpress(
+  gate: GateOptions,
+  port: number,
+  count: () => void,
+  { crossOrigin }: { crossOrigin?: boolean },
+): Server {
   const app = express()
+  if (crossOrigin) {
+    app.use((request, response, next) => {
+      response.set(corsHeaders)
+      if (request.method === 'OPTIONS') response.status(204).end()
+      else next()
+    })
+  }
   app.get('/data', requireExpressPayment(gate), (_, response) => {
     count()
     response.json(response.locals.payment)
@@ -159,12 +175,31 @@ function serveExpress(gate: GateOptions, port: number, count: () => void): Serve
 }
 
 /** A plain handler, as Next.js, Bun, Deno and Workers run it. */
-function serveFetch(gate: GateOptions, port: number, count: () => void): Server {
-  const fetch = requireFetchPayment(gate)((_request, payment) => {
+function serveFetch(
+  gate: GateOptions,
+  port: number,
+  count: () => void,
+  { crossOrigin }: { crossOrigin?: boolean },
+): Server {
+  const paid = requireFetchPayment(gate)((_request, payment) => {
     count()
     return Response.json(payment)
   })
-  return serve({ fetch: (request) => fetch(request), port, hostname: loopback }) as Server
+  const fetch = async (request: Request) => {
+    const isPreflight = crossOrigin && request.method === 'OPTIONS'
+    const response = isPreflight ? new Response(null, { status: 204 }) : await paid(request)
+    if (crossOrigin)
+      for (const [name, value] of Object.entries(corsHeaders)) response.headers.set(name, value)
+    return response
+  }
+  return serve({ fetch, port, hostname: loopback }) as Server
+}
+
+/** Without a library: what a seller says to let pages of any origin pay. `*` would not cover `Authorization`. */
+const corsHeaders = {
+  'Access-Control-Allow-Origin': '*',
+  'Access-Control-Allow-Headers': 'Authorization, Content-Type',
+  'Access-Control-Expose-Headers': exposedHeaders.join(),
 }
 
 const servers = { hono: serveHono, express: serveExpress, fetch: serveFetch }

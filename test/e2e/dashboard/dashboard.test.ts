@@ -25,6 +25,7 @@ import { signPayment } from '../../support/x402.ts'
 import { chooseBrowser } from './chooseBrowser.ts'
 import { addDeskTests } from './desk.ts'
 import { addOperatorTests } from './operator.ts'
+import { addPayingPageTests } from './payingPages.ts'
 import { addRefundTests } from './refunds.ts'
 import { patient, playScene, type Scene } from './scene.ts'
 
@@ -567,6 +568,19 @@ describe.skipIf(executable === undefined)('dashboard', () => {
       await api.stop()
       await database.close()
     }
+  })
+
+  addPayingPageTests({
+    stack: () => stack,
+    visit: async (url) => {
+      // It asks the seller, the gateway and the facilitator, each of another origin.
+      tab = { ...(await openTab(browser, url)), foreign: [] }
+      await tab.page.goto(url)
+      return tab.page
+    },
+    expectErrors: (lines) => {
+      expected = lines
+    },
   })
 
   test('error: a gateway that is gone keeps what was read, says so, and is found again', async () => {

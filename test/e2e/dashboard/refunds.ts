@@ -1,8 +1,8 @@
 import type { Page } from 'playwright-core'
-import { type Hex, numberToHex, type TypedDataDefinition } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { expect, test } from 'vitest'
 import { desktop, seriousViolations } from '../../support/browser.ts'
+import { injectWallet } from '../../support/injectWallet.ts'
 import type { TestStack } from '../../support/stack.ts'
 import type { Scene } from './scene.ts'
 
@@ -14,50 +14,6 @@ export type RefundTools = {
 }
 
 const account = privateKeyToAccount(generatePrivateKey())
-
-/** Puts a wallet into the page as an extension does (EIP-1193); its user says no once. */
-async function injectWallet(page: Page, chainId: number, asked: string[]): Promise<void> {
-  let chain = 1
-  let isWilling = false
-  await page.exposeFunction('askWallet', async (method: string, params: unknown[]) => {
-    asked.push(method)
-    switch (method) {
-      case 'eth_requestAccounts':
-        return { result: [account.address] }
-      case 'eth_chainId':
-        return { result: numberToHex(chain) }
-      case 'wallet_switchEthereumChain':
-        expect(params).toEqual([{ chainId: numberToHex(chainId) }])
-        chain = chainId
-        return { result: null }
-      case 'eth_signTypedData_v4': {
-        if (!isWilling) {
-          isWilling = true
-          return { error: { code: 4001, message: 'User rejected the request.' } }
-        }
-        const [signer, json] = params as [Hex, string]
-        expect(signer).toBe(account.address)
-        const { EIP712Domain: _, ...types } = JSON.parse(json).types
-        const typedData = { ...JSON.parse(json), types } as TypedDataDefinition
-        return { result: await account.signTypedData(typedData) }
-      }
-      default:
-        return { error: { code: -32601, message: `${method} is not known` } }
-    }
-  })
-  await page.evaluate(() => {
-    type Answer = { result?: unknown; error?: object }
-    const { askWallet } = globalThis as unknown as {
-      askWallet: (method: string, params?: unknown[]) => Promise<Answer>
-    }
-    const request = async ({ method, params }: { method: string; params?: unknown[] }) => {
-      const { result, error } = await askWallet(method, params)
-      if (error) throw error
-      return result
-    }
-    Object.assign(globalThis, { ethereum: { request } })
-  })
-}
 
 /** Money back, from the provider's own wallet. */
 export function addRefundTests({ stack, scene, signIn, expectErrors }: RefundTools): void {
@@ -72,8 +28,7 @@ export function addRefundTests({ stack, scene, signIn, expectErrors }: RefundToo
     })
     expect(registered.status).toBe(201)
     const page = await signIn(desktop)
-    const asked: string[] = []
-    await injectWallet(page, chain.chainId, asked)
+    const { asked } = await injectWallet(page, account, chain.chainId, 1)
     // A reload would lose the wallet.
     await page.evaluate((id) => {
       location.hash = `#/payments/${id}`

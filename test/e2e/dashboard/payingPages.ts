@@ -1,0 +1,109 @@
+import { fileURLToPath } from 'node:url'
+import { build } from 'esbuild'
+import type { Page } from 'playwright-core'
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
+import { expect, onTestFinished, test } from 'vitest'
+import { serve } from '#process/serve'
+import { injectWallet } from '../../support/injectWallet.ts'
+import { openShop, type Shop } from '../../support/shop.ts'
+import type { TestStack } from '../../support/stack.ts'
+import { tokenOf } from '../../support/usdc.ts'
+import type { PayingPage, Terms } from './payingPage.ts'
+
+export type PayingPageTools = {
+  stack: () => TestStack
+  /** A tab on a page of somebody else's. */
+  visit: (url: string) => Promise<Page>
+  expectErrors: (lines: RegExp) => void
+}
+
+async function bundlePage(): Promise<string> {
+  const { outputFiles } = await build({
+    entryPoints: [fileURLToPath(new URL('payingPage.ts', import.meta.url))],
+    ...{
+      bundle: true,
+      format: 'iife',
+      platform: 'browser',
+      conditions: ['@tollkeeper/source'],
+      write: false,
+    },
+  })
+  return outputFiles[0]?.text ?? ''
+}
+
+/** A buyer's page, of another origin than the gateway, the facilitator and whom it pays. */
+export function addPayingPageTests({ stack, visit, expectErrors }: PayingPageTools): void {
+  const account = privateKeyToAccount(generatePrivateKey())
+
+  async function openPage() {
+    const { chain, api, keeper } = stack()
+    const [script, site] = await Promise.all([
+      bundlePage(),
+      serve(
+        { fetch: () => new Response('', { headers: { 'content-type': 'text/html' } }) },
+        { host: '127.0.0.1', port: 0, portVariable: 'PORT' },
+      ),
+    ])
+    onTestFinished(() => site.close())
+    await chain.mintUsdc([account.address], 1_000_000n)
+    const page = await visit(`http://127.0.0.1:${site.port}`)
+    const wallet = await injectWallet(page, account, chain.chainId)
+    await page.addScriptTag({ content: script })
+    // A browser's console says each 402.
+    expectErrors(/status of 402/)
+    const terms: Terms = {
+      ...{ gatewayUrl: api.url, facilitatorUrl: keeper.url, network: chain.network, chainId: chain.chainId },
+      usdcAddress: tokenOf(chain),
+    }
+    const run = <Method extends keyof PayingPage>(method: Method, { url }: Shop) =>
+      page.evaluate(`page.${method}(${JSON.stringify(url)}, ${JSON.stringify(terms)})`) as ReturnType<
+        PayingPage[Method]
+      >
+    return { run, wallet }
+  }
+
+  async function openShopFor(framework: 'hono' | 'express' | 'fetch', crossOrigin = true): Promise<Shop> {
+    const shop = await openShop(stack(), { usdcPerUnit: '0.02', framework, crossOrigin })
+    onTestFinished(() => shop.close())
+    return shop
+  }
+
+  test('behavior: a page of another origin pays with the wallet of its user, and has it settled', async () => {
+    const { run, wallet } = await openPage()
+    const shop = await openShopFor('hono')
+    const bought = await run('buy', shop)
+    // The receipt was verified in the page, by the keys that the gateway publishes.
+    expect(bought).toEqual({
+      refused: 'wallet_on_another_chain',
+      data: expect.objectContaining({ verified: true, paymentId: bought.paymentId }),
+      ...{ paymentId: expect.stringMatching(/^pay_/), signatures: 2 },
+    })
+    expect(wallet.asked.filter((method) => method === 'wallet_switchEthereumChain').length).toBe(1)
+    const { body } = await stack().get(`/payments/${bought.paymentId}`)
+    expect(body).toMatchObject({ payment_status: 'verified', payer: account.address.toLowerCase() })
+
+    const { paymentId, paymentTxHash } = await run('settle', shop)
+    expect(paymentTxHash).toMatch(/^0x[0-9a-f]{64}$/)
+    await expect
+      .poll(async () => (await stack().get(`/payments/${paymentId}`)).body.payment_status)
+      .toBe('settled')
+    expect(shop.served()).toBe(2)
+  })
+
+  test('behavior: it reads what it paid for, and the receipt, from each middleware that lets it', async () => {
+    const { run, wallet } = await openPage()
+    await run('buy', await openShopFor('hono'))
+    for (const framework of ['hono', 'express', 'fetch'] as const) {
+      const { status, body, headers } = await run('fetch', await openShopFor(framework))
+      expect([framework, status, body]).toEqual([framework, 200, expect.objectContaining({ verified: true })])
+      expect(headers).toEqual(
+        expect.arrayContaining(['service-payment-id', 'service-payment-status', 'service-receipt']),
+      )
+    }
+    const signed = wallet.asked.length
+    expectErrors(/status of 402|CORS|ERR_FAILED/)
+    await expect(run('fetch', await openShopFor('express', false))).rejects.toThrow(/Failed to fetch/)
+    // It could not read the challenge, so it signed nothing.
+    expect(wallet.asked.slice(signed)).toEqual(['eth_requestAccounts'])
+  })
+}
