@@ -5,6 +5,7 @@ import { createTestDatabase } from '../test/support/database.ts'
 import { createIndexTables } from '../test/support/indexTables.ts'
 import { type SeedProvider, seedPayment, seedProvider, seedSettlement } from '../test/support/seedPayments.ts'
 import { randomHex } from '../test/support/usdc.ts'
+import { compositeArray } from './compositeArray.ts'
 import { type Database, openDatabase } from './database.ts'
 import { bothHalves } from './halves.ts'
 import { migrate } from './migrate.ts'
@@ -48,4 +49,23 @@ test('error: a splitter without a fee is no payment', async () => {
   await expect(seedPayment(database, { provider, splitter, feeAmount: 0n })).rejects.toThrow(
     /check constraint/,
   )
+})
+
+test('behavior: rows arrive as they were, whatever their text holds', async () => {
+  const texts = ['', 'a b', '"', '\\', '\\"', 'a,b', '(x)', '{y}', 'null', "'", '\n\t', 'é€😀', '"",\\\\"']
+  const rows = texts.map((text, index) => [text, index, null, 2n ** 63n, null, null, `${text},`, null, null])
+  const read = await database`
+    select payment_id, half, recipient, value, nonce
+    from unnest(${compositeArray(rows)}::text::candidate_authorization[])`
+  expect([...read]).toEqual(
+    texts.map((text, half) => ({
+      payment_id: text,
+      half,
+      recipient: null,
+      value: 2n ** 63n,
+      nonce: `${text},`,
+    })),
+  )
+  const none = await database`select from unnest(${compositeArray([])}::text::candidate[])`
+  expect(none).toHaveLength(0)
 })

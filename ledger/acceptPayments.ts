@@ -1,4 +1,5 @@
 import type { Address, Hex } from 'viem'
+import { type CompositeField, compositeArray } from './compositeArray.ts'
 import type { Queryable } from './database.ts'
 
 /** One authorization of a payment that passed every check, as it is stored. */
@@ -84,44 +85,48 @@ export type Verdict = 'accepted' | 'replayed' | 'over_limit'
 export async function acceptPayments(database: Queryable, candidates: Candidate[]): Promise<Verdict[]> {
   const refused = await database<{ id: string; reason: Exclude<Verdict, 'accepted'> }[]>`
     select refused_id as id, reason
-    from accept_payments(${JSON.stringify(candidates.map(toRow))}::text::json)`
+    from accept_payments(
+      ${compositeArray(candidates.map(toFields))}::text::candidate[],
+      ${compositeArray(candidates.flatMap(toAuthorizationFields))}::text::candidate_authorization[])`
   if (refused.length === 0) return candidates.map(() => 'accepted')
   const reasons = new Map(refused.map(({ id, reason }) => [id, reason]))
   return candidates.map(({ id }) => reasons.get(id) ?? 'accepted')
 }
 
-function toRow(candidate: Candidate) {
-  const authorizations = candidate.authorizations.map(toAuthorizationRow)
-  return {
-    id: candidate.id,
-    request_id: candidate.requestId,
-    provider_id: candidate.providerId,
-    endpoint_id: candidate.endpointId,
-    chain_id: candidate.chainId,
-    token: candidate.token,
-    payer: candidate.payer,
-    payer_has_code: candidate.payerHasCode,
-    payer_limit: candidate.limit?.toString() ?? null,
-    price: candidate.price.toString(),
-    tier: candidate.tier,
-    effective_rate: candidate.effectiveRate,
-    resource: candidate.resource,
-    receipt: candidate.receipt,
-    idempotency_key: candidate.idempotencyKey,
-    request_hash: candidate.requestHash,
-    challenged_at: candidate.challengedAt,
-    accepted_at: candidate.acceptedAt,
-    payee: candidate.payee,
-    fee_recipient: candidate.feeRecipient,
-    splitter: candidate.splitter,
-    provider_amount: candidate.providerAmount.toString(),
-    fee_amount: candidate.feeAmount.toString(),
-    valid_before: Math.min(...authorizations.map((one) => one.valid_before)),
-    due_at: candidate.facilitation?.reservedUntil === null ? candidate.acceptedAt : null,
-    source: candidate.facilitation ? 'facilitator' : candidate.isRefund ? 'refund' : 'gateway',
-    facilitation: candidate.facilitation ? toFacilitationRow(candidate.facilitation) : null,
-    authorizations,
-  }
+/** As the type `candidate` has them. */
+function toFields(candidate: Candidate): CompositeField[] {
+  const { authorizations, facilitation } = candidate
+  const [first, second] = authorizations
+  return [
+    candidate.id,
+    candidate.requestId,
+    facilitation ? 'facilitator' : candidate.isRefund ? 'refund' : 'gateway',
+    candidate.providerId,
+    candidate.endpointId,
+    candidate.chainId,
+    candidate.token,
+    candidate.payer,
+    candidate.limit,
+    candidate.payerHasCode,
+    candidate.payee,
+    candidate.feeRecipient,
+    candidate.splitter,
+    candidate.price,
+    candidate.providerAmount,
+    candidate.feeAmount,
+    second && second.validBefore < first.validBefore ? second.validBefore : first.validBefore,
+    candidate.tier,
+    candidate.effectiveRate,
+    candidate.resource,
+    candidate.receipt,
+    candidate.idempotencyKey,
+    candidate.requestHash,
+    candidate.challengedAt,
+    candidate.acceptedAt,
+    facilitation?.reservedUntil === null ? candidate.acceptedAt : null,
+    authorizations.length,
+    facilitation ? JSON.stringify(toFacilitationRow(facilitation)) : null,
+  ]
 }
 
 function toFacilitationRow({ providerId, paymentIdentifier, fee, reservedUntil }: Facilitation) {
@@ -133,17 +138,19 @@ function toFacilitationRow({ providerId, paymentIdentifier, fee, reservedUntil }
   }
 }
 
-function toAuthorizationRow(authorization: AcceptedAuthorization, half: number) {
-  const { recipient, value, validAfter, validBefore, nonce, signature, acceptedBlock } = authorization
-  return {
-    half,
-    recipient,
-    // Times and blocks: the codec takes none over 2^40. Amounts go as text.
-    value: value.toString(),
-    valid_after: Number(validAfter),
-    valid_before: Number(validBefore),
-    nonce,
-    signature,
-    accepted_block: acceptedBlock === null ? null : Number(acceptedBlock),
-  }
+/** As the type `candidate_authorization` has them. */
+function toAuthorizationFields({ id, authorizations }: Candidate): CompositeField[][] {
+  return authorizations.map(
+    ({ recipient, value, validAfter, validBefore, nonce, signature, acceptedBlock }, half) => [
+      id,
+      half,
+      recipient,
+      value,
+      validAfter,
+      validBefore,
+      nonce,
+      signature,
+      acceptedBlock,
+    ],
+  )
 }

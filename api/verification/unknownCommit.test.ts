@@ -21,8 +21,8 @@ import type { App } from '../http/app.ts'
 // Postgres commits, and its answer is lost: nobody knows whether the payment was accepted. Whoever pays is served or
 // not charged.
 
-/** Only what stores payments has it among its values. */
-const storing = 'request_hash'
+/** How an array of rows begins that are payments: only what stores them sends one. */
+const storing = '{"(pay_'
 const buyers = 10
 
 let gateway: TestGateway

@@ -913,38 +913,43 @@ create table quota (
 --
 -- Returns only the refused ones: 'over_limit', or 'replayed' (its challenge, payment identifier or an authorization is
 -- already stored).
-create function accept_payments(given json) returns table (refused_id text, reason text) language plpgsql as $$
+--
+-- Arrays of rows, since looking up the fields of JSON by name took longer than all checks of a payment together.
+create type candidate as (
+  id text, request_id text, source text, provider_id text, endpoint_id text, chain_id integer, token text, payer text,
+  payer_limit numeric, payer_has_code boolean, payee text, fee_recipient text, splitter text, price numeric,
+  provider_amount numeric, fee_amount numeric, valid_before bigint, tier text, effective_rate text, resource text,
+  receipt text, idempotency_key text, request_hash text, challenged_at float8, accepted_at float8, due_at float8,
+  authorizations smallint, -- how many it has
+  facilitation json
+);
+create type candidate_authorization as (
+  payment_id text, half smallint, recipient text, value numeric, valid_after bigint, valid_before bigint, nonce text,
+  signature text, accepted_block bigint
+);
+create function accept_payments(candidates candidate[], authorizations candidate_authorization[])
+returns table (refused_id text, reason text) language plpgsql as $$
 declare
-  candidate record;
+  candidate candidate;
   over_limit text[] := '{}';
   replayed text[];
+  has_facilitation boolean := false;
+  has_splitter boolean := false;
 begin
-  for candidate in
-    select g.id, g.chain_id, g.token, g.payer, g.payer_limit, g.provider_amount + g.fee_amount as total
-    from json_to_recordset(given) as g (id text, chain_id int, token text, payer text, payer_limit numeric,
-      provider_amount numeric, fee_amount numeric)
-    order by g.chain_id, g.token, g.payer
+  for candidate in select * from unnest(candidates) as c order by c.chain_id, c.token, c.payer
   loop
     insert into payer as p (chain_id, token, address, accepted_total)
-    select candidate.chain_id, candidate.token, candidate.payer, candidate.total
-    where candidate.payer_limit is null or candidate.total <= candidate.payer_limit
+    select candidate.chain_id, candidate.token, candidate.payer, candidate.provider_amount + candidate.fee_amount
+    where candidate.payer_limit is null or candidate.provider_amount + candidate.fee_amount <= candidate.payer_limit
     on conflict (chain_id, token, address) do update
       set accepted_total = p.accepted_total + excluded.accepted_total
       where candidate.payer_limit is null or p.accepted_total + excluded.accepted_total <= candidate.payer_limit;
     if not found then over_limit := over_limit || candidate.id; end if;
+    has_facilitation := has_facilitation or candidate.facilitation is not null;
+    has_splitter := has_splitter or candidate.splitter is not null;
   end loop;
 
-  with fitting as materialized (
-    select g.* from json_to_recordset(given) as g (
-      id text, request_id text, provider_id text, endpoint_id text, chain_id int, token text, payer text,
-      payer_has_code boolean, price numeric, tier text, effective_rate text, resource text, receipt text,
-      idempotency_key text, request_hash text, challenged_at float8, accepted_at float8,
-      payee text, fee_recipient text, splitter text, provider_amount numeric, fee_amount numeric, valid_before bigint,
-      authorizations json, due_at float8, facilitation json, source text
-    )
-    where g.id <> all (over_limit)
-    order by g.request_id
-  ), inserted as (
+  with inserted as (
     insert into payment (id, request_id, provider_id, endpoint_id, chain_id, token, payer, payer_has_code, payee,
       fee_recipient, splitter, provider_amount, fee_amount, valid_before, price, tier, effective_rate, resource, receipt,
       idempotency_key, request_hash, challenged_at, accepted_at, source, due_at, is_claimed)
@@ -954,68 +959,76 @@ begin
       to_timestamp(challenged_at / 1000), to_timestamp(accepted_at / 1000),
       source, to_timestamp(due_at / 1000),
       facilitation is not null and due_at is null
-    from fitting
+    from unnest(candidates) as c
+    where id <> all (over_limit)
+    order by request_id
     on conflict do nothing
-    returning id
+    returning id, chain_id, token, payer
   ), signed as (
     insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after,
       valid_before, nonce, signature, accepted_block)
-    select id, half, chain_id, token, payer, recipient, value, a.valid_after, a.valid_before, a.nonce,
+    select i.id, a.half, i.chain_id, i.token, i.payer, a.recipient, a.value, a.valid_after, a.valid_before, a.nonce,
       decode(substr(a.signature, 3), 'hex'), a.accepted_block
-    from fitting
-    join inserted using (id)
-    cross join lateral json_to_recordset(authorizations) as a (half smallint, recipient text, value numeric,
-      valid_after bigint, valid_before bigint, nonce text, signature text, accepted_block bigint)
-    on conflict do nothing
-    returning payment_id
-  ), facilitated as (
-    insert into facilitation (payment_id, provider_id, payer, payment_identifier, fee, reserved_until)
-    select id, given.provider_id, fitting.payer, given.payment_identifier, given.fee, to_timestamp(given.reserved_until / 1000)
-    from fitting
-    join inserted using (id)
-    cross join lateral json_to_record(facilitation) as given (provider_id text, payment_identifier text, fee numeric,
-      reserved_until float8)
-    where facilitation is not null
+    from unnest(accept_payments.authorizations) as a
+    join inserted i on i.id = a.payment_id
     on conflict do nothing
     returning payment_id
   )
-  select array_agg(f.id) into replayed
-  from fitting f
-  where (select count(*) from signed s where s.payment_id = f.id) < json_array_length(f.authorizations)
-    or f.facilitation is not null and (
-      not exists (select from facilitated where payment_id = f.id)
+  select array_agg(c.id) into replayed
+  from unnest(candidates) as c
+  left join (select payment_id, count(*) from signed group by payment_id) s on s.payment_id = c.id
+  where c.id <> all (over_limit) and coalesce(s.count, 0) < c.authorizations;
+
+  if has_facilitation then
+    with facilitated as (
+      insert into facilitation (payment_id, provider_id, payer, payment_identifier, fee, reserved_until)
+      select c.id, given.provider_id, c.payer, given.payment_identifier, given.fee, to_timestamp(given.reserved_until / 1000)
+      from unnest(candidates) as c
+      cross join lateral json_to_record(c.facilitation) as given (provider_id text, payment_identifier text, fee numeric,
+        reserved_until float8)
+      where c.facilitation is not null and c.id <> all (over_limit) and c.id <> all (coalesce(replayed, '{}'))
+      on conflict do nothing
+      returning payment_id
+    )
+    select replayed || array_agg(c.id) into replayed
+    from unnest(candidates) as c
+    where c.facilitation is not null and c.id <> all (over_limit) and c.id <> all (coalesce(replayed, '{}')) and (
+      not exists (select from facilitated where payment_id = c.id)
       -- POST /submit is settling it.
       or exists (
-        select from json_to_recordset(f.authorizations) as a (nonce text)
-        join transfer t on t.chain_id = f.chain_id and t.token = f.token and t.authorizer = f.payer and t.nonce = a.nonce
+        select from unnest(accept_payments.authorizations) as a
+        join transfer t on t.chain_id = c.chain_id and t.token = c.token and t.authorizer = c.payer and t.nonce = a.nonce
         join submission s on s.id = t.submission_id and s.failure_code is null
+        where a.payment_id = c.id
       )
     );
+  end if;
 
   if replayed is not null then
     -- Where only the authorization was known, the payment itself was inserted.
     delete from payment where id = any (replayed);
     update payer p set accepted_total = p.accepted_total - taken.total
     from (
-      select g.chain_id, g.token, g.payer, sum(g.provider_amount + g.fee_amount) as total
-      from json_to_recordset(given)
-        as g (id text, chain_id int, token text, payer text, provider_amount numeric, fee_amount numeric)
-      where g.id = any (replayed)
+      select c.chain_id, c.token, c.payer, sum(c.provider_amount + c.fee_amount) as total
+      from unnest(candidates) as c
+      where c.id = any (replayed)
       group by 1, 2, 3
     ) taken
     where p.chain_id = taken.chain_id and p.token = taken.token and p.address = taken.payer;
   end if;
 
-  -- In order, so that concurrent calls can't deadlock; whoever comes later finds them.
-  insert into splitter (chain_id, token, address, provider, platform, provider_share, platform_share)
-  select distinct on (g.chain_id, g.token, g.splitter) g.chain_id, g.token, g.splitter, g.payee, g.fee_recipient,
-    g.provider_amount / gcd(g.provider_amount, g.fee_amount), g.fee_amount / gcd(g.provider_amount, g.fee_amount)
-  from json_to_recordset(given) as g (chain_id int, token text, splitter text, payee text, fee_recipient text,
-    provider_amount numeric, fee_amount numeric)
-  where g.splitter is not null
-    and not exists (select from splitter s where s.chain_id = g.chain_id and s.token = g.token and s.address = g.splitter)
-  order by g.chain_id, g.token, g.splitter
-  on conflict do nothing;
+  if has_splitter then
+    -- In order, so that concurrent calls can't deadlock; whoever comes later finds them.
+    insert into splitter (chain_id, token, address, provider, platform, provider_share, platform_share)
+    select distinct on (c.chain_id, c.token, c.splitter) c.chain_id, c.token, c.splitter, c.payee, c.fee_recipient,
+      c.provider_amount / gcd(c.provider_amount, c.fee_amount), c.fee_amount / gcd(c.provider_amount, c.fee_amount)
+    from unnest(candidates) as c
+    where c.splitter is not null and not exists (
+      select from splitter s where s.chain_id = c.chain_id and s.token = c.token and s.address = c.splitter
+    )
+    order by c.chain_id, c.token, c.splitter
+    on conflict do nothing;
+  end if;
 
   return query
     select unnest(over_limit), 'over_limit'

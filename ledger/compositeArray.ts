@@ -1,0 +1,24 @@
+export type CompositeField = string | number | bigint | boolean | null
+
+/** What needs no quotes, neither in a row nor in an array. */
+const plain = /^[\w.:/-]+$/
+
+/**
+ * Rows as the text of an array of a composite type (Postgres' manual, 8.15.6 and 8.16.6). It's read several times as fast as
+ * the same in JSON.
+ *
+ * @param rows each with its fields in the type's order.
+ */
+export function compositeArray(rows: readonly (readonly CompositeField[])[]): string {
+  return `{${rows.map((fields) => `"${escapeQuotes(`(${fields.map(toText).join()})`)}"`).join()}}`
+}
+
+function toText(field: CompositeField): string {
+  if (field === null) return ''
+  const text = String(field)
+  return plain.test(text) ? text : `"${escapeQuotes(text)}"`
+}
+
+function escapeQuotes(text: string): string {
+  return text.replace(/["\\]/g, '\\$&')
+}
