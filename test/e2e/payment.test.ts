@@ -13,7 +13,7 @@ import { newBuyer, openShop, present, signOnly } from '../support/shop.ts'
 import { openSmartAccount } from '../support/smartAccount.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
-import { tokenOf } from '../support/usdc.ts'
+import { readBalance, tokenOf } from '../support/usdc.ts'
 
 let stack: TestStack
 beforeAll(async () => {
@@ -124,13 +124,13 @@ test('behavior: of 100 requests at once with a budget for 10, exactly 10 are pai
 })
 
 test('behavior: a smart account pays by its contract’s word (ERC-1271) once it is deployed, and signs nothing before', async () => {
-  const shop = await openShop(stack, { usdcPerUnit: '0.05' })
+  const shop = await openShop(stack, { usdcPerUnit: '12' })
   const { account, deploy, asked } = await openSmartAccount(stack)
-  await stack.chain.mintUsdc([account.address], 1_000_000n)
+  await stack.chain.mintUsdc([account.address], 25_000_000n)
   const clientOf = (signatures: 'one' | 'two') =>
     createClient({
       ...{ gatewayUrl: stack.api.url, network: stack.chain.network, usdcAddress: tokenOf(stack.chain) },
-      ...{ account, maxPaymentUsdc: '1', timeout: 60_000, signatures },
+      ...{ account, maxPaymentUsdc: '12', timeout: 60_000, signatures },
     })
   const refused = clientOf('two').request(shop.url)
   await expect(refused).rejects.toMatchObject({ code: 'smart_account_not_deployed' })
@@ -138,9 +138,11 @@ test('behavior: a smart account pays by its contract’s word (ERC-1271) once it
   expect(asked()).toBe(0)
   await deploy()
   for (const signatures of ['one', 'two'] as const) {
-    const { receipt } = await clientOf(signatures).request(shop.url)
-    expect(decodeReceipt(receipt as string)).toMatchObject({ payer: account.address.toLowerCase() })
+    const client = clientOf(signatures)
+    const { paymentId } = await client.request(shop.url)
+    await client.waitForSettlement(paymentId as string, { pollMs: 100 })
   }
+  expect(await readBalance(stack.rpc, tokenOf(stack.chain), account.address)).toBe(1_000_000n)
   await shop.close()
 })
 

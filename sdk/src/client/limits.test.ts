@@ -164,10 +164,12 @@ describe('amounts', () => {
     const slow: SpendingStore = {
       reserve: () => late.promise.then(() => ({ isReserved: true, release: released })),
     }
-    const request = buyerOf({ spending: slow }).request(url, { timeout: 200 })
+    const onPayment = vi.fn()
+    const request = buyerOf({ spending: slow, onPayment }).request(url, { timeout: 200 })
     await expect(request).rejects.toBeInstanceOf(RequestTimeoutError)
     late.resolve()
     await expect.poll(() => released.mock.calls.length).toBe(1)
+    expect(onPayment).not.toHaveBeenCalled()
     expect(signedPayments()).toBe(0)
   })
 })

@@ -140,7 +140,7 @@ export function hostOf(url: string): string {
 async function ask(onPayment: LimitOptions['onPayment'], proposed: ProposedPayment): Promise<void> {
   let cause: unknown
   try {
-    if ((await onPayment?.({ ...proposed })) !== false) return
+    if ((await onPayment?.(proposed)) !== false) return
   } catch (error) {
     cause = error
   }

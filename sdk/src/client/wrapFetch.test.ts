@@ -143,7 +143,9 @@ describe('402', () => {
   })
 
   test('behavior: who presents a payment pays with it', async () => {
-    const { url, paidHeaders } = await playProvider((_, response) => response.writeHead(402).end())
+    const { url, paidHeaders } = await playProvider((request, response) =>
+      answerJson(response, 402, challengeFor(`http://${request.headers.host}/`)),
+    )
     for (const presented of ['x402 a:b', 'X402 a:b']) {
       expect((await payingFetch()(url, { headers: { authorization: presented } })).status).toBe(402)
     }
