@@ -294,6 +294,17 @@ describe('request', () => {
     expect(results.map(({ data }) => data)).toEqual(['hello', Uint8Array.of(1, 2), { a: 1 }, '{broken', null])
   })
 
+  test('behavior: reads answers where streams can not be iterated over, as in Safari', async () => {
+    const { url } = await playProvider(serveReceipt)
+    const fetchInSafari: typeof fetch = async (input, init) => {
+      const response = await fetchWithKeys(input, init)
+      if (response.body) Object.defineProperty(response.body, Symbol.asyncIterator, { value: undefined })
+      return response
+    }
+    const { data } = await clientOf({ fetch: fetchInSafari }).request(url)
+    expect(data).toEqual({ sunny: true })
+  })
+
   test('behavior: a redirect within the origin is followed, with the payment', async () => {
     const paidHeaders: (string | undefined)[] = []
     const url = await serve((request, response) => {

@@ -118,17 +118,20 @@ async function readBytes(response: Response, url: string, deadline: Deadline): P
   const { maxResponseBytes } = deadline
   const parts: Uint8Array[] = []
   let length = 0
-  // Leaving the loop by an error cancels the stream, and with it the connection.
-  for await (const part of response.body ?? []) {
-    length += part.length
+  // Safari's streams can't be iterated over.
+  const reader = response.body?.getReader()
+  for (let read = await reader?.read(); reader && read && !read.done; read = await reader.read()) {
+    length += read.value.length
     if (length > maxResponseBytes) {
+      // Ends the connection; that it may have failed meanwhile changes nothing.
+      reader.cancel().catch(() => {})
       throw new HttpError(
         'response_too_large',
         `The answer of ${new URL(url).origin} has over ${maxResponseBytes} bytes (maxResponseBytes)`,
         { status: response.status, ...sent(deadline) },
       )
     }
-    parts.push(part)
+    parts.push(read.value)
   }
   return concatBytes(...parts)
 }
