@@ -1,8 +1,10 @@
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitest/config'
 
+const here = (path: string) => fileURLToPath(new URL(path, import.meta.url))
+
 // Tests start hundreds of our processes: what Node compiled of them once it needn't compile again.
-process.env.NODE_COMPILE_CACHE ??= fileURLToPath(new URL('node_modules/.cache/compiled', import.meta.url))
+process.env.NODE_COMPILE_CACHE ??= here('node_modules/.cache/compiled')
 
 const shared = {
   pool: 'forks',
@@ -31,6 +33,12 @@ export default defineConfig({
         },
       },
       {
+        // Examples import the packages that users install.
+        resolve: {
+          alias: { 'tollkeeper/testing': here('scripts/dev/startTollkeeper.ts') },
+          conditions: ['@tollkeeper/source'],
+        },
+        ssr: { resolve: { conditions: ['@tollkeeper/source', 'module', 'node', 'import', 'default'] } },
         test: {
           ...shared,
           name: 'unit',

@@ -26,14 +26,14 @@ try {
 }
 
 /**
- * Runs before parsing, because variables are defaults of flags. The demo ignores `.env`.
+ * Runs before parsing, because variables are defaults of flags. The demo and `dev` ignore `.env`.
  *
  * The flag isn't called --env-file because Node takes that flag itself, wherever it stands (nodejs/node#54232).
  */
 function loadEnvironment(args: readonly string[]): void {
   const position = args.findIndex((arg) => /^--env(=|$)/.test(arg))
   const path = position < 0 ? undefined : (args[position]?.split('=')[1] ?? args[position + 1])
-  if (path === undefined && (args[0] === 'demo' || !existsSync('.env'))) return
+  if (path === undefined && (['demo', 'dev'].includes(args[0] ?? '') || !existsSync('.env'))) return
   try {
     process.loadEnvFile(path ?? '.env')
   } catch (error) {

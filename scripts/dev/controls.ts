@@ -1,0 +1,135 @@
+import {
+  type Address,
+  createTestClient,
+  encodeFunctionData,
+  http,
+  parseAbi,
+  publicActions,
+  walletActions,
+} from 'viem'
+import { openDatabase } from '#ledger/database'
+import { usdcAbi } from '#protocol/abi/usdc'
+import { formatUsdc, parseUsdc } from '#protocol/amount'
+import type { PaymentStatus } from '#protocol/paymentStatus'
+import { adminAccountIndex, devAccount } from '../chain/accounts.ts'
+import type { Stack } from '../stack/stack.ts'
+import type { Reorgs } from './reorg.ts'
+import type { RpcFault, RpcFaults } from './rpcFaults.ts'
+import { createSettler } from './settler.ts'
+
+/** What a test or a person can do to the world that `tollkeeper dev` starts. Amounts are decimal USDC. */
+export type Controls = {
+  /**
+   * Settles what waits, whatever the triggers say. Resolves with what became of each payment that waited; `verified` is
+   * one that is still under way after `timeoutSeconds` (default 60).
+   */
+  settle: (options?: { timeoutSeconds?: number | undefined }) => Promise<{
+    payments: Record<string, PaymentStatus>
+  }>
+  /**
+   * Moves the chain's clock forward and mines a block: authorizations run out. The gateway's and the keeper's clocks
+   * stay; what waits for them is settled by `settle`.
+   */
+  travel: (seconds: number) => Promise<{ block: number; timestamp: number }>
+  mine: (blocks?: number) => Promise<{ block: number }>
+  /** Drops at least the newest `depth` blocks, with what was settled in them, and mines one more than that. */
+  reorg: Reorgs['reorg']
+  /** Makes the RPC of gateway, keeper and indexer fail. */
+  failRpc: (fault: RpcFault) => void
+  healRpc: () => void
+  /** What Circle can do: no USDC to or from the address. */
+  blacklist: (address: Address, isBlacklisted?: boolean) => Promise<void>
+  /** What Circle can do: no USDC moves at all. */
+  pause: (isPaused?: boolean) => Promise<void>
+  fund: (address: Address, usdc: string) => Promise<void>
+  state: () => Promise<WorldState>
+}
+
+export type WorldState = {
+  block: number
+  /** Unix seconds, by the chain's clock. */
+  timestamp: number
+  /** The newest payments first. */
+  payments: { paymentId: string; payment_status: PaymentStatus | null }[]
+  /** Decimal USDC. */
+  balances: Record<string, string>
+}
+
+const circleAbi = parseAbi([
+  'function blacklist(address account)',
+  'function unBlacklist(address account)',
+  'function pause()',
+  'function unpause()',
+])
+const shownPayments = 100
+
+export function createControls(options: {
+  stack: Stack
+  reorgs: Reorgs
+  faults: RpcFaults
+  usdc: Address
+  /** Whose balances `state` tells, by name. */
+  wallets: Record<string, Address>
+}): { controls: Controls; close: () => Promise<void> } {
+  const { stack, reorgs, faults, usdc, wallets } = options
+  const sql = openDatabase({ url: stack.databaseUrl, max: 1, applicationName: 'tollkeeper-dev' })
+  const client = createTestClient({ mode: 'hardhat', transport: http(stack.chain.url), cacheTime: 0 })
+    .extend(publicActions)
+    .extend(walletActions)
+  const admin = devAccount(adminAccountIndex).address
+
+  const asCircle = async (data: `0x${string}`) => {
+    const hash = await client.sendTransaction({ account: admin, chain: null, to: usdc, data, gas: 200_000n })
+    const { status } = await client.waitForTransactionReceipt({ hash, pollingInterval: 20 })
+    if (status !== 'success') throw new Error(`USDC refused what its administrator asked for: ${hash}`)
+  }
+  const readHead = async () => {
+    const { number, timestamp } = await client.getBlock()
+    return { block: Number(number), timestamp: Number(timestamp) }
+  }
+  const { settle, readPayment } = createSettler({ stack, sql, client })
+
+  const controls: Controls = {
+    settle: ({ timeoutSeconds = 60 } = {}) => settle(timeoutSeconds),
+    travel: async (seconds) => {
+      await client.increaseTime({ seconds })
+      await client.mine({ blocks: 1 })
+      return readHead()
+    },
+    mine: async (blocks = 1) => {
+      // One by one: a range that is mined at once has zero parent hashes.
+      for (let block = 0; block < blocks; block++) await client.mine({ blocks: 1 })
+      return { block: (await readHead()).block }
+    },
+    reorg: reorgs.reorg,
+    failRpc: faults.fail,
+    healRpc: faults.heal,
+    blacklist: (address, isBlacklisted = true) => {
+      const functionName = isBlacklisted ? 'blacklist' : 'unBlacklist'
+      return asCircle(encodeFunctionData({ abi: circleAbi, functionName, args: [address] }))
+    },
+    pause: (isPaused = true) =>
+      asCircle(encodeFunctionData({ abi: circleAbi, functionName: isPaused ? 'pause' : 'unpause' })),
+    fund: (address, amount) => stack.chain.mintUsdc([address], parseUsdc(amount)),
+    state: async () => {
+      const newest = await sql<{ id: string }[]>`
+        select id from payment order by accepted_at desc limit ${shownPayments}`
+      const payments = newest.map(async ({ id }) => ({
+        paymentId: id,
+        payment_status: (await readPayment(id))?.payment_status ?? null,
+      }))
+      const balances = Object.entries(wallets).map(async ([name, address]) => {
+        const balance = await client.readContract({
+          ...{ address: usdc, abi: usdcAbi, functionName: 'balanceOf', args: [address] },
+        })
+        return [name, formatUsdc(balance)] as const
+      })
+      return {
+        ...(await readHead()),
+        payments: await Promise.all(payments),
+        balances: Object.fromEntries(await Promise.all(balances)),
+      }
+    },
+  }
+  return { controls, close: () => sql.end({ timeout: 1 }) }
+}

@@ -1,0 +1,75 @@
+import { createTestClient, type Hex, http, publicActions } from 'viem'
+import { BaseError } from '#protocol/errors'
+import type { LocalChain } from '../chain/startLocalChain.ts'
+
+/** Ponder follows no reorg on a local chain that is deeper than thirty blocks. */
+export const deepestReorg = 25
+const lookMs = 100
+
+export type Reorgs = {
+  /** Drops the newest blocks, at least `depth` of them, and mines one more than that in their place, all empty. */
+  reorg: (depth: number) => Promise<{ dropped: number; block: number }>
+  stop: () => void
+}
+
+/**
+ * A development node goes back only to where a snapshot was taken, so one is taken of every block that is seen; it costs
+ * the node a kilobyte.
+ */
+export function followChain(chain: LocalChain, mining: { blockTimeMs: number; atOnce: boolean }): Reorgs {
+  const client = createTestClient({ mode: 'hardhat', transport: http(chain.url) }).extend(publicActions)
+  const readHead = () => client.getBlockNumber({ cacheTime: 0 })
+  let snapshots: { height: bigint; id: Hex }[] = []
+  /** One after another: no snapshot amid a reorg. */
+  let turn: Promise<unknown> = Promise.resolve()
+  const inTurn = <Result>(work: () => Promise<Result>): Promise<Result> => {
+    const result = turn.then(work)
+    turn = result.catch(() => {})
+    return result
+  }
+
+  const look = async () => {
+    const height = await readHead()
+    if (height === snapshots.at(-1)?.height) return
+    const id = await client.snapshot()
+    // A block that was mined meanwhile is in the snapshot too.
+    if ((await readHead()) === height) snapshots.push({ height, id })
+    snapshots = snapshots.slice(-10 * deepestReorg)
+  }
+  let isLooking = false
+  const timer = setInterval(() => {
+    if (isLooking) return
+    isLooking = true
+    void inTurn(look)
+      .catch(() => {})
+      .finally(() => {
+        isLooking = false
+      })
+  }, lookMs).unref()
+
+  return {
+    reorg: (depth) =>
+      inTurn(async () => {
+        await look()
+        await chain.setMining(3_600_000)
+        try {
+          const head = await readHead()
+          const base = snapshots.findLast(({ height }) => height <= head - BigInt(depth))
+          if (base === undefined || head - base.height > BigInt(deepestReorg)) {
+            throw new BaseError(
+              'invalid_field',
+              `depth: expected at most ${deepestReorg}, and not before this world was ready; got ${depth} at block ${head}`,
+            )
+          }
+          await client.revert({ id: base.id })
+          snapshots = snapshots.filter(({ height }) => height < base.height)
+          // One by one: a range that is mined at once has zero parent hashes.
+          for (let block = base.height; block <= head; block++) await client.mine({ blocks: 1 })
+          return { dropped: Number(head - base.height), block: Number(head) + 1 }
+        } finally {
+          await chain.setMining(mining.blockTimeMs, mining)
+        }
+      }),
+    stop: () => clearInterval(timer),
+  }
+}

@@ -1,0 +1,92 @@
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { text } from 'node:stream/consumers'
+import { setTimeout as delay } from 'node:timers/promises'
+import { loopback, reservePort } from '#process/port'
+
+/**
+ * - `error`: answered with HTTP 503; the chain gets nothing.
+ * - `refuse`: the connection breaks; the chain gets nothing.
+ * - `lose`: the chain gets the call, and the connection breaks before the answer.
+ * - `stall`: passed on after `delayMs`.
+ */
+export const rpcFaultKinds = ['error', 'refuse', 'lose', 'stall'] as const
+
+export type RpcFault = {
+  kind: (typeof rpcFaultKinds)[number]
+  /** JSON-RPC's method; default any. */
+  method?: string | undefined
+  /** How many calls it hits; default all until `heal`. */
+  times?: number | undefined
+  /** Of `stall`. Default 5,000. */
+  delayMs?: number | undefined
+}
+
+export type RpcFaults = {
+  /** Where our processes reach the chain. */
+  url: string
+  fail: (fault: RpcFault) => void
+  /** No further faults; what stalls is passed on at once. */
+  heal: () => void
+  close: () => Promise<void>
+}
+
+/** A proxy in front of a chain's node that fails as nodes do, when it is told to. A batch fails as its first call would. */
+export async function startRpcFaults(target: string): Promise<RpcFaults> {
+  let planned: { fault: RpcFault; left: number }[] = []
+  let healing = new AbortController()
+
+  function take(body: string): RpcFault | undefined {
+    if (planned.length === 0) return undefined
+    const asked: { method?: string } | { method?: string }[] = JSON.parse(body)
+    const methods = [asked].flat().map(({ method }) => method)
+    const plan = planned.find(({ fault }) => fault.method === undefined || methods.includes(fault.method))
+    if (plan === undefined) return undefined
+    plan.left -= 1
+    planned = planned.filter(({ left }) => left > 0)
+    return plan.fault
+  }
+
+  async function pass(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const body = await text(request)
+    const fault = take(body)
+    if (fault?.kind === 'refuse') return void request.socket.destroy()
+    if (fault?.kind === 'error') return void response.writeHead(503).end()
+    if (fault?.kind === 'stall') {
+      await delay(fault.delayMs ?? 5_000, undefined, { signal: healing.signal }).catch(() => {})
+    }
+    const answer = await fetch(target, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body,
+    })
+    const answered = await answer.text()
+    if (fault?.kind === 'lose') return void request.socket.destroy()
+    response.writeHead(answer.status, { 'content-type': 'application/json' }).end(answered)
+  }
+
+  const server = createServer((request, response) => {
+    // A node that is gone looks to the caller like a connection that breaks.
+    pass(request, response).catch(() => request.socket.destroy())
+  })
+  const port = await reservePort()
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(port, loopback, resolve)
+  })
+  const heal = () => {
+    planned = []
+    healing.abort()
+    healing = new AbortController()
+  }
+  return {
+    url: `http://${loopback}:${port}`,
+    fail: (fault) => void planned.push({ fault, left: fault.times ?? Number.POSITIVE_INFINITY }),
+    heal,
+    close: async () => {
+      heal()
+      const closed = new Promise((resolve) => server.close(resolve))
+      server.closeAllConnections()
+      await closed
+    },
+  }
+}

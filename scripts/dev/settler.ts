@@ -1,0 +1,84 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Hash, PublicClient } from 'viem'
+import type { Database } from '#ledger/database'
+import type { PaymentStatus } from '#protocol/paymentStatus'
+import { devPrivateKey } from '../chain/accounts.ts'
+import type { Service } from '../stack/service.ts'
+import type { Stack } from '../stack/stack.ts'
+
+type Half = { transactionHash: Hash | null }
+type Payment = { payment_status: PaymentStatus; provider: Half; platform: Half | null }
+
+/** Not the keeper's: two keepers don't share a wallet. */
+const settlerAccount = 4
+const pollMs = 100
+
+/** Settles what waits, by a keeper of its own for which all of it is due. */
+export function createSettler(options: {
+  stack: Stack
+  sql: Database
+  client: Pick<PublicClient, 'getTransactionReceipt'>
+}) {
+  const { stack, sql, client } = options
+  let settler: Service | undefined
+
+  const readPayment = async (paymentId: string): Promise<Payment | undefined> => {
+    const answer = await fetch(new URL(`/payments/${paymentId}`, stack.api.url))
+    return answer.ok ? ((await answer.json()) as Payment) : undefined
+  }
+  /** Whether it is concluded, by what is on chain now: after a reorg the gateway may not have heard of it yet. */
+  const isConcluded = async ({ payment_status, provider, platform }: Payment): Promise<boolean> => {
+    if (payment_status === 'verified' || payment_status === 'settling') return false
+    const hashes = [provider, platform].flatMap((half) => half?.transactionHash ?? [])
+    const found = hashes.map((hash) => client.getTransactionReceipt({ hash }).catch(() => null))
+    return !(await Promise.all(found)).includes(null)
+  }
+
+  /** Of these payments, those that aren't concluded; `seen` is told each one's status. */
+  const readOpen = async (ids: readonly string[], seen: (id: string, status: PaymentStatus) => void) => {
+    const open: string[] = []
+    for (const id of ids) {
+      const payment = await readPayment(id)
+      if (payment && (await isConcluded(payment))) seen(id, payment.payment_status)
+      else open.push(id)
+    }
+    return open
+  }
+
+  const settleNow = async (timeoutSeconds: number) => {
+    const pending = await sql<{ id: string }[]>`
+      select id from payment
+      where concluded_at is null and failed_at is null and voided_at is null
+        and (source <> 'facilitator' or due_at is not null)`
+    const waiting = await readOpen(
+      pending.map(({ id }) => id),
+      () => {},
+    )
+    const payments = Object.fromEntries(waiting.map((id): [string, PaymentStatus] => [id, 'verified']))
+    if (waiting.length === 0) return { payments }
+    settler ??= await stack.createService('keeper', {
+      KEEPER_PRIVATE_KEYS: devPrivateKey(settlerAccount),
+      TRIGGER_TIME_SECONDS: '1',
+    })
+    const deadline = Date.now() + timeoutSeconds * 1000
+    try {
+      await settler.start()
+      for (let open = waiting; open.length > 0 && Date.now() < deadline; await delay(pollMs)) {
+        open = await readOpen(open, (id, status) => {
+          payments[id] = status
+        })
+      }
+    } finally {
+      await settler.stop()
+    }
+    return { payments }
+  }
+  /** One after another: there is one such keeper. */
+  let turn: Promise<unknown> = Promise.resolve()
+  const settle = (timeoutSeconds: number): ReturnType<typeof settleNow> => {
+    const result = turn.then(() => settleNow(timeoutSeconds))
+    turn = result.catch(() => {})
+    return result
+  }
+  return { settle, readPayment }
+}

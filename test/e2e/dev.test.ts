@@ -1,0 +1,115 @@
+import { once } from 'node:events'
+import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { parseEnv } from 'node:util'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { isPortFree } from '#process/port'
+import { cliPath } from '../support/cli.ts'
+import { killAll, type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
+
+let folder: string
+const started: RunningCommand[] = []
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tollkeeper-dev-'))
+  // Postgres runs as somebody else where we are root.
+  await chmod(folder, 0o755)
+})
+afterEach(async () => {
+  await Promise.all(started.splice(0).map(killAll))
+  await rm(folder, { recursive: true, force: true })
+})
+
+function dev(...args: string[]): RunningCommand {
+  const command = runCommand([process.execPath, cliPath, 'dev', ...args], { TMPDIR: folder })
+  started.push(command)
+  return command
+}
+
+/** What a seller might run: it uses its environment, and ends as it likes. */
+const seller = `
+  const { CONTROL_URL, GATEWAY_URL, FACILITATOR_URL, PROVIDER_ID, PROVIDER_API_KEY, PORT } = process.env
+  const control = new URL('/state', CONTROL_URL)
+  const ask = async (url, init) => {
+    const answer = await fetch(url, init)
+    const { code } = await answer.json()
+    return [answer.status, code]
+  }
+  const post = (path, body) => ask(new URL(path, CONTROL_URL), { method: 'POST', body: JSON.stringify(body) })
+  const { request } = await import('node:http')
+  const asRebound = () => new Promise((resolve) => request(control, { headers: { host: 'evil.example' } }, ({ statusCode }) => resolve(statusCode)).end())
+  const key = { authorization: 'Bearer ' + PROVIDER_API_KEY }
+  console.log(JSON.stringify({
+    endpoints: (await (await fetch(GATEWAY_URL + '/providers/' + PROVIDER_ID + '/endpoints', { headers: key })).json()).endpoints.map(({ url }) => url === 'http://127.0.0.1:' + PORT + '/*'),
+    supported: (await ask(FACILITATOR_URL + '/supported'))[0],
+    control: (await ask(control))[0],
+    rebound: await asRebound(),
+    page: await ask(control, { headers: { origin: GATEWAY_URL } }),
+    unknown: await post('/nothing', {}),
+    noJson: await ask(new URL('/time', CONTROL_URL), { method: 'POST', body: '{' }),
+    tooDeep: await post('/reorg', { depth: 26 }),
+    typo: await post('/mine', { block: 1 }),
+    mined: (await post('/mine', { blocks: 2 }))[0],
+    paused: [await post('/usdc/pause', {}), await post('/usdc/pause', { paused: false })].map(([status]) => status),
+  }))
+  process.exit(7)`
+
+test('default: runs a command in a world of its own, beside another, and ends with its status; alone it waits', async () => {
+  const file = join(folder, 'seller.mjs')
+  await writeFile(file, seller)
+  const env = join(folder, 'env')
+  const command = dev('--', process.execPath, file)
+  const waiting = dev('--write-env', env, '--price', '0.02')
+  expect(await command.exited, command.output()).toBe(7)
+  // The command's alone.
+  expect(JSON.parse(command.stdout())).toEqual({
+    endpoints: [true],
+    supported: 200,
+    control: 200,
+    rebound: 403,
+    page: [403, 'forbidden'],
+    unknown: [404, 'not_found'],
+    noJson: [400, 'invalid_json'],
+    tooDeep: [422, 'invalid_field'],
+    typo: [422, 'invalid_field'],
+    mined: 200,
+    paused: [200, 200],
+  })
+  await untilGone(command)
+
+  await waiting.line(/Ctrl-C stops everything/)
+  const variables = parseEnv(await readFile(env, 'utf8'))
+  expect(waiting.output()).toContain(`GATEWAY_URL=${variables.GATEWAY_URL}`)
+  expect((await fetch(`${variables.GATEWAY_URL}/readyz`)).status).toBe(200)
+  process.kill(-(waiting.child.pid as number), 'SIGINT')
+  expect(await waiting.exited).toBe(130)
+  await untilGone(waiting)
+  for (const name of ['GATEWAY_URL', 'FACILITATOR_URL', 'CONTROL_URL', 'RPC_URL_LOCALHOST']) {
+    expect(await isPortFree(Number(new URL(variables[name] as string).port)), name).toBe(true)
+  }
+  expect((await readdir(folder)).filter((name) => name.startsWith('tollkeeper'))).toEqual([])
+})
+
+test('error: a port that is taken, a number that is none; nothing is left', async () => {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const taken = dev('--port', String(port), '--', 'true')
+  expect(await taken.exited).toBe(1)
+  expect(taken.output()).toContain(`port ${port} is taken`)
+  const invalid = dev('--settle-after', 'soon')
+  expect(await invalid.exited).toBe(2)
+  expect(invalid.output()).toContain('--settle-after: expected a whole number from 1 to 3600, got "soon"')
+  server.close()
+})
+
+test('behavior: Ctrl-C in the middle of the start', async () => {
+  const command = dev()
+  await command.line(/starting/)
+  process.kill(-(command.child.pid as number), 'SIGINT')
+  expect(await command.exited).toBe(130)
+  await untilGone(command)
+  expect((await readdir(folder)).filter((name) => name.startsWith('tollkeeper'))).toEqual([])
+})
