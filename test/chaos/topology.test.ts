@@ -154,11 +154,11 @@ async function play(waves: readonly (readonly Name[])[]): Promise<void> {
   }
 }
 
-/** By whoever had died: a gateway in the middle of a request, or the pooler, without which none has a database. */
-function isExplained({ from, status, dead: gone }: Failure): boolean {
-  return gone.includes('PgBouncer')
-    ? status === 503 || status === 502
-    : status === 502 && gone.some((name) => name === from)
+/** By whoever had died: a gateway in the middle of a request; the pooler, without which none has a database; the views' index. */
+function isExplained({ from, status, path, dead: gone }: Failure): boolean {
+  if (gone.includes('PgBouncer')) return status === 502 || status === 503
+  if (gone.includes('indexer') && path.startsWith('/settlements/')) return status === 503
+  return status === 502 && gone.some((name) => name === from)
 }
 
 /** Somebody who looks at the gateways' views, and at the reader's, all the time. */

@@ -1,0 +1,34 @@
+# syntax=docker/dockerfile:1
+# One image, whose command is the role: `docker run tollkeeper api`, `… keeper`, `… indexer`, `… doctor`.
+# test/e2e/processes.test.ts takes these steps in a plain folder and starts every role from it.
+
+FROM node:24-bookworm-slim AS dependencies
+WORKDIR /app
+COPY package.json package-lock.json ./
+COPY sdk/package.json sdk/
+RUN npm ci --omit=dev --no-audit --no-fund
+
+FROM node:24-bookworm-slim
+WORKDIR /app
+ENV NODE_ENV=production \
+    API_HOST=0.0.0.0 \
+    KEEPER_HOST=0.0.0.0 \
+    INDEXER_HOST=0.0.0.0 \
+    PONDER_TELEMETRY_DISABLED=true
+COPY --from=dependencies /app ./
+COPY LICENSE README.md tsconfig.json ponder.config.ts ./
+COPY api api
+COPY chain chain
+COPY cli cli
+COPY indexer indexer
+COPY keeper keeper
+COPY ledger ledger
+COPY process process
+COPY scripts scripts
+COPY sdk sdk
+COPY deploy/healthcheck.js deploy/
+# Nothing here belongs to it, and no role writes: `read_only: true` works, with a /tmp.
+USER node
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["node", "deploy/healthcheck.js"]
+ENTRYPOINT ["node", "cli/tollkeeper.js"]
+CMD ["--help"]

