@@ -9,6 +9,7 @@ import { mintChallenge } from '../challenge/mintChallenge.ts'
 import { choosePrice, minimumPriceOn } from '../challenge/price.ts'
 import type { App } from '../http/app.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { readJson } from '../http/readJson.ts'
 import {
   addressOut,
   baseUnits,
@@ -161,8 +162,9 @@ export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): vo
     return c.json(mintChallenge(options, { offer, network, payTo, price, resource: offer.url }), 200)
   })
 
-  app.openapi(postChallenge, async (c) => {
-    const body = c.req.valid('json')
+  app.openAPIRegistry.registerPath(postChallenge)
+  app.post(postChallenge.path, async (c) => {
+    const body = await readJson(c, challengeRequest)
     const { providerId, resource } = body
     const offer =
       body.endpointId === undefined

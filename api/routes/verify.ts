@@ -1,9 +1,9 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Context } from 'hono'
 import { parseUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { invalidRequest } from '../http/invalidRequest.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { readJson } from '../http/readJson.ts'
 import {
   addressOut,
   endpointId,
@@ -16,7 +16,6 @@ import {
 import type { GatewayNetworks } from '../networks.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
 import { toPaymentResponse } from '../receipts/paymentResponse.ts'
-import { Refusal } from '../refusal.ts'
 import type { GatewaySettings } from '../settings.ts'
 import type { VerifyAnswer, VerifyRequest } from '../verification/verifyPayment.ts'
 
@@ -114,10 +113,12 @@ export function addVerifyRoute(
   app: App,
   { networks, verifyPayment, receiptKeys, settings: { issuer } }: VerifyRouteOptions,
 ): void {
-  // Not `app.openapi`: its validators take as long as the macaroon. What they check is checked here, by the same
   app.openAPIRegistry.registerPath(verify)
   app.post('/verify', async (c) => {
-    const { macaroon, payloads, providerId, endpointId, pricing, network, x402Version } = await readBody(c)
+    const { macaroon, payloads, providerId, endpointId, pricing, network, x402Version } = await readJson(
+      c,
+      verifyRequest,
+    )
     c.set('called', { providerId, endpointId })
     const { transactionHash, ...answer } = await verifyPayment({
       macaroon,
@@ -134,24 +135,6 @@ export function addVerifyRoute(
       x402Version && toPaymentResponse(answer.receipt, { x402Version, transactionHash, issuer, receiptKeys })
     return c.json({ verified: true as const, ...answer, ...(paymentResponse && { paymentResponse }) }, 200)
   })
-}
-
-type VerifyBody = z.infer<typeof verifyRequest>
-
-const jsonType = /^application\/json *(?:;|$)/i
-
-async function readBody(c: Context): Promise<VerifyBody> {
-  if (!jsonType.test(c.req.header('content-type') ?? '')) throw new Refusal('unsupported_media_type')
-  let json: unknown
-  try {
-    json = await c.req.json()
-  } catch (error) {
-    if (error instanceof SyntaxError) throw new Refusal('invalid_json', undefined, { cause: error })
-    throw error
-  }
-  const parsed = verifyRequest.safeParse(json)
-  if (!parsed.success) throw invalidRequest('json', parsed.error.issues)
-  return parsed.data
 }
 
 /** RFC 7240, section 4.3. A preference that isn't understood is ignored. */
