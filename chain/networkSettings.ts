@@ -1,7 +1,12 @@
 import { readFileSync } from 'node:fs'
 import { ConfigError, type Environment, isSet, readVariable, requireVariable } from '#process/env'
 import { networkVariable, variables } from '#process/variables'
-import { type Deployment, parseDeployments } from '#protocol/deployments'
+import {
+  committedDeployments,
+  type Deployment,
+  type Deployments,
+  parseDeployments,
+} from '#protocol/deployments'
 import { defaultNetworks, type Network, networks } from '#protocol/networks'
 
 /** What the environment says of one network that this process is to serve. */
@@ -28,7 +33,7 @@ export function readNetworkSettings(env: Environment): NetworkSettings[] {
     throw new ConfigError('NETWORKS', `${urls}, or here ${variables.NETWORKS.parser.expected}`)
   }
 
-  const deployments = parseDeployments(readDeployments(readVariable(env, 'DEPLOYMENTS_FILE')))
+  const deployments = readDeployments(readVariable(env, 'DEPLOYMENTS_FILE'))
   return chosen.map((name) => {
     const deployment = deployments[name]
     if (deployment === undefined) {
@@ -53,12 +58,13 @@ export function readPriorityFee(env: Environment): bigint | null {
   return wei === null ? null : BigInt(wei)
 }
 
-const committedDeployments = new URL('../sdk/src/protocol/deployments.json', import.meta.url)
-
-function readDeployments(path: string | null): unknown {
+function readDeployments(path: string | null): Deployments {
+  if (path === null) return committedDeployments
+  let json: unknown
   try {
-    return JSON.parse(readFileSync(path ?? committedDeployments, 'utf8'))
+    json = JSON.parse(readFileSync(path, 'utf8'))
   } catch (error) {
     throw new ConfigError('DEPLOYMENTS_FILE', 'the path of a readable JSON file', String(error))
   }
+  return parseDeployments(json)
 }

@@ -54,7 +54,7 @@ export function startSignatureThreads(count: number): PayerSignatures {
 }
 
 function startThread(): (asked: Asked) => void {
-  const worker = new Worker(new URL('./signatureThread.ts', import.meta.url))
+  const worker = new Worker(new URL(import.meta.resolve('#chain/signatureThread')))
   worker.unref()
   let scheduled = false
   const waiting: Asked[] = []

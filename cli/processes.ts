@@ -16,7 +16,7 @@ export function addProcessCommands(program: Command): void {
       'Starts a local chain with the real USDC, Postgres, indexer, keeper, gateway and a sample API.',
     )
     .addHelpText('after', '\nExample:\n  $ tollkeeper start')
-    .action(() => runProgram('scripts/start.ts'))
+    .action(() => runProgram(() => import('../scripts/start.ts')))
 
   program
     .command('demo')
@@ -28,7 +28,7 @@ export function addProcessCommands(program: Command): void {
     .option('--json', 'print one JSON object as the last line')
     .addHelpText('after', '\nExample:\n  $ tollkeeper demo --payments 20')
     .action(({ payments, json }: { payments: string; json?: boolean }) =>
-      runProgram('scripts/demo.ts', ['--payments', payments, ...(json ? ['--json'] : [])]),
+      runProgram(() => import('../scripts/demo.ts'), ['--payments', payments, ...(json ? ['--json'] : [])]),
     )
 
   program
@@ -39,7 +39,7 @@ export function addProcessCommands(program: Command): void {
       'after',
       `${environmentNote}\n\nExample:\n  $ DATABASE_URL=postgres://… NETWORKS=base RPC_URL_BASE=https://… tollkeeper api`,
     )
-    .action(() => runProgram('api/main.ts'))
+    .action(() => runProgram(() => import('../api/main.ts')))
 
   program
     .command('indexer')
@@ -50,7 +50,9 @@ export function addProcessCommands(program: Command): void {
       'after',
       `${environmentNote}\n\nExample:\n  $ DATABASE_URL=postgres://… NETWORKS=base RPC_URL_BASE=https://… tollkeeper indexer`,
     )
-    .action(({ serve }: { serve?: boolean }) => runProgram('indexer/main.ts', serve ? ['--serve'] : []))
+    .action(({ serve }: { serve?: boolean }) =>
+      runProgram(() => import('../indexer/main.ts'), serve ? ['--serve'] : []),
+    )
 
   program
     .command('keeper')
@@ -68,7 +70,7 @@ export function addProcessCommands(program: Command): void {
     )
     .action((flags: KeeperFlags) => {
       Object.assign(process.env, keeperEnvironment(flags))
-      return runProgram('keeper/main.ts')
+      return runProgram(() => import('../keeper/main.ts'))
     })
 
   program
@@ -76,8 +78,23 @@ export function addProcessCommands(program: Command): void {
     .summary('put BatchSettlement on a network')
     .description('Deploys the contract to its CREATE2 address, or verifies the code that is there already.')
     .addOption(new Option('--network <name>', 'where').choices(networkNames).makeOptionMandatory())
+    .option('--deployments-file <path>', 'where to record it (DEPLOYMENTS_FILE; default deployments.json)')
+    .option(
+      '--start-block <number>',
+      "the block of an earlier deployment, for an RPC that can't tell old code",
+    )
     .addHelpText('after', `${environmentNote}\n\nExample:\n  $ tollkeeper deploy --network base-sepolia`)
-    .action(({ network }: { network: string }) => runProgram('scripts/deploy.ts', ['--network', network]))
+    .action((flags: DeployFlags) => runProgram(() => import('./deploy.ts'), deployArguments(flags)))
+}
+
+type DeployFlags = { network: NetworkName; deploymentsFile?: string; startBlock?: string }
+
+function deployArguments({ network, deploymentsFile, startBlock }: DeployFlags): string[] {
+  return [
+    `--network=${network}`,
+    ...(deploymentsFile === undefined ? [] : [`--deployments-file=${deploymentsFile}`]),
+    ...(startBlock === undefined ? [] : [`--start-block=${startBlock}`]),
+  ]
 }
 
 type KeeperFlags = { gateway?: string; rpc?: string; network?: NetworkName; keyFile?: string }

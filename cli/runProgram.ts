@@ -1,6 +1,9 @@
-/** Runs one of our programs in this process, as `node <path>` with these arguments would. */
-export async function runProgram(path: string, args: readonly string[] = []): Promise<void> {
-  const program = new URL(`../${path}`, import.meta.url)
-  process.argv = [process.execPath, program.pathname, ...args]
-  await import(program.href)
+/**
+ * Runs one of our programs in this process, as `node <program>` with these arguments would.
+ *
+ * @param load imports the program, which runs by that. An `import()` written out: the package's build follows it.
+ */
+export async function runProgram(load: () => Promise<unknown>, args: readonly string[] = []): Promise<void> {
+  process.argv.splice(2, Number.POSITIVE_INFINITY, ...args)
+  await load()
 }

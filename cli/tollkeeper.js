@@ -4,7 +4,9 @@ import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
-const main = new URL('./main.ts', import.meta.url)
+// In the package it is JavaScript already.
+const built = new URL('./main.js', import.meta.url)
+const main = existsSync(built) ? built : new URL('./main.ts', import.meta.url)
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
 
 if (major > 22 || (major === 22 && minor >= 18)) {
@@ -13,7 +15,7 @@ if (major > 22 || (major === 22 && minor >= 18)) {
   const own = fileURLToPath(new URL('../node_modules/node/bin/node', import.meta.url))
   if (!existsSync(own)) {
     process.stderr.write(
-      `tollkeeper: needs Node 22.18 or newer, this is ${process.versions.node}; npm ci brings one along\n`,
+      `tollkeeper: needs Node 22.18 or newer, this is ${process.versions.node}${main === built ? '' : '; npm ci brings one along'}\n`,
     )
     process.exit(2)
   }

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { extname, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { createPublicClient, http } from 'viem'
@@ -59,6 +59,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
       '--max-semi-space-size=64', // a receipt is large and short-lived: fewer of them survive into the old space
       ponderFile('./bin/ponder.js'),
       ...[isReader ? 'serve' : 'start', '--root', import.meta.dirname],
+      ...['--config', `ponder.config${extname(import.meta.filename)}`],
       ...['--schema', schema], // no --views-schema: see views.ts
       ...['--hostname', host, '--port', String(port)],
       ...['--log-format', 'json', '--log-level', options.logLevel ?? 'warn'],

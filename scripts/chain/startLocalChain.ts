@@ -1,8 +1,9 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
-import { join } from 'node:path'
+import { extname, join } from 'node:path'
 import { http } from 'viem'
 import { type NetworkName, networks } from '#protocol/networks'
+import { findOptionalPackage } from '../optionalPackage.ts'
 import { devPrivateKey } from './accounts.ts'
 import type { NodeOptions } from './node.ts'
 import { type LocalDeployments, type PreparedChain, prepareChain } from './prepareChain.ts'
@@ -95,7 +96,8 @@ export async function startLocalChain(options: LocalChainOptions = {}): Promise<
 }
 
 async function startNode(options: NodeOptions): Promise<{ node: ChildProcess; port: number }> {
-  const node = fork(join(import.meta.dirname, 'node.ts'), {
+  findOptionalPackage('@nomicfoundation/edr')
+  const node = fork(join(import.meta.dirname, `node${extname(import.meta.filename)}`), {
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
     execArgv: [],
   })

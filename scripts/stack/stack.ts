@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { extname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Address } from 'viem'
 import { migrateAt } from '#ledger/migrate'
@@ -75,6 +75,8 @@ export type Stack = {
 /** Dev accounts by their use in the stack. Account 0 administers the token; from 10 on they are free to use. */
 const accounts = { keeper: 1, platform: 2, provider: 3 }
 
+/** `.ts` in the repository, `.js` in the package. */
+const extension = extname(import.meta.filename)
 const root = fileURLToPath(new URL('../../', import.meta.url))
 
 /**
@@ -184,7 +186,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
     const specific = name === 'keeper' ? keeperEnv(chosen) : { ...apiEnv(chosen, url), ...apiSecrets }
     const created = new Service({
       name,
-      program: [join(root, name, 'main.ts')],
+      program: [join(root, name, `main${extension}`)],
       env: { ...env, ...specific, ...options.env?.[name], ...own },
       url,
       readyPath: '/readyz',
@@ -325,7 +327,7 @@ async function startSampleProvider(
   const provider = new Service({
     name: 'provider',
     // The package's own exports, read from its sources.
-    program: ['--conditions=@tollkeeper/source', join(root, 'examples', 'provider', 'main.ts')],
+    program: ['--conditions=@tollkeeper/source', join(root, 'examples', 'provider', `main${extension}`)],
     env: {
       GATEWAY_URL: stack.api.url,
       PROVIDER_ID: registered.providerId,

@@ -1,0 +1,13 @@
+/** `tollkeeper deploy`: as `npm run deploy`, without Hardhat, which isn't part of the package. */
+import { createPublicClient, createWalletClient, http } from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
+import { readVariable } from '#process/env'
+import { runDeployProgram } from '../scripts/deploy/deployProgram.ts'
+
+await runDeployProgram(async ({ url, privateKey }) => {
+  const transport = http(url)
+  const publicClient = createPublicClient({ transport })
+  await publicClient.getChainId()
+  const walletClient = createWalletClient({ account: privateKeyToAccount(privateKey), transport })
+  return { publicClient, walletClient, close: async () => {} }
+}, readVariable(process.env, 'DEPLOYMENTS_FILE') ?? 'deployments.json')

