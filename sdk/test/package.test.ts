@@ -11,6 +11,7 @@ import { formatMessage } from 'publint/utils'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { buildSdk } from '../../scripts/buildSdk.ts'
 import packageJson from '../package.json' with { type: 'json' }
+import { readExports, runSnippets } from './snippets.ts'
 
 // The package as its users get it: packed, unpacked in an empty folder beside nothing but what it says that it needs.
 
@@ -137,6 +138,14 @@ describe('imported', () => {
     expect(Object.keys(exported)).toEqual(paths.map(nameOf))
     for (const names of Object.values(exported)) expect((names as string[]).length).toBeGreaterThan(0)
     expect(stderr).toBe('')
+  })
+
+  test('behavior: every example prints the same in the oldest Node', async () => {
+    await openConsumer('examples', ['jose', 'viem', 'hono', 'express'])
+    const examples = readExports().flatMap((exported) => exported.examples)
+    expect(examples.length).toBeGreaterThan(50)
+    const place = { node: await findNode(20), cwd: join(folder, 'examples') }
+    expect(await runSnippets(examples, place)).toEqual(examples.map(({ expected }) => expected))
   })
 })
 

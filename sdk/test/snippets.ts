@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { join, relative } from 'node:path'
 import { promisify } from 'node:util'
+import { transform } from 'esbuild'
 import { API, SymbolFlags } from 'typescript/unstable/sync'
 import packageJson from '../package.json' with { type: 'json' }
 
@@ -92,12 +93,24 @@ export async function compile(snippets: readonly Snippet[]): Promise<void> {
   }
 }
 
-/** Runs snippets in one process, one after the other. @returns what each prints. */
-export async function runSnippets(snippets: readonly Snippet[]): Promise<string[]> {
-  const folder = await mkdtemp(join(import.meta.dirname, '.snippets-'))
+/**
+ * Runs snippets in one process, one after the other.
+ *
+ * @param place which Node runs them, and the package that they belong to. Default: this Node, and the checkout.
+ * @returns what each prints.
+ */
+export async function runSnippets(
+  snippets: readonly Snippet[],
+  { node = process.execPath, cwd = root }: { node?: string; cwd?: string } = {},
+): Promise<string[]> {
+  const folder = await mkdtemp(join(cwd === root ? import.meta.dirname : cwd, '.snippets-'))
   try {
-    const names = snippets.map((_, index) => `${index}.ts`)
-    await Promise.all(snippets.map(({ source }, index) => writeFile(join(folder, `${index}.ts`), source)))
+    const names = snippets.map((_, index) => `${index}.js`)
+    // Not every Node that the package runs in strips types.
+    const sources = await Promise.all(
+      snippets.map(({ source }) => transform(source, { loader: 'ts', format: 'esm', target: 'es2022' })),
+    )
+    await Promise.all(sources.map(({ code }, index) => writeFile(join(folder, `${index}.js`), code)))
     const main = `
       import { formatWithOptions } from 'node:util'
       const printed = []
@@ -109,8 +122,8 @@ export async function runSnippets(snippets: readonly Snippet[]): Promise<string[
       }
       process.stdout.write(JSON.stringify(printed))`
     await writeFile(join(folder, 'main.js'), main)
-    const args = ['--conditions=@tollkeeper/source', join(relative(root, folder), 'main.js')]
-    const { stdout } = await run(process.execPath, args, { cwd: root })
+    const args = ['--conditions=@tollkeeper/source', join(relative(cwd, folder), 'main.js')]
+    const { stdout } = await run(node, args, { cwd })
     return JSON.parse(stdout)
   } finally {
     await rm(folder, { recursive: true })
