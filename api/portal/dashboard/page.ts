@@ -1,6 +1,7 @@
 import type { Bundle } from './bundle.ts'
 
-export function page({ script, style, icon }: Bundle): string {
+export function page({ script, imports, style, icon }: Bundle): string {
+  const preloads = imports.map((name) => `<link rel="modulepreload" href="${name}">\n`)
   return `<!doctype html>
 <html lang="en">
 <head>
@@ -10,9 +11,9 @@ export function page({ script, style, icon }: Bundle): string {
 <meta name="theme-color" content="#f7f7f5" media="(prefers-color-scheme: light)">
 <meta name="theme-color" content="#131516" media="(prefers-color-scheme: dark)">
 <title>Tollkeeper</title>
-<link rel="icon" href="${icon.name}" type="image/svg+xml">
-<link rel="stylesheet" href="${style.name}">
-<script type="module" src="${script.name}"></script>
+<link rel="icon" href="${icon}" type="image/svg+xml">
+<link rel="stylesheet" href="${style}">
+${preloads.join('')}<script type="module" src="${script}"></script>
 </head>
 <body>
 <div id="app"><noscript><p>The dashboard needs JavaScript: it verifies receipts in your browser.</p></noscript></div>

@@ -164,6 +164,17 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     ],
     ['Provider', () => 'setup/provider', () => ['Test API', 'for anyone']],
     ['History', () => 'setup/history', () => ['Endpoint registered', '0.012000 USDC']],
+    [
+      'Network',
+      () => 'network',
+      () => [
+        'Payments over time',
+        'Gas per payment',
+        'Time to settlement',
+        'Keepers',
+        'localhost #1 (test money)',
+      ],
+    ],
     ['Receipt check', () => `receipt/${scene.receipt}`, () => ['Genuine and settled']],
   ]
 
@@ -187,6 +198,47 @@ describe.skipIf(executable === undefined)('dashboard', () => {
         expect([title, colorScheme, await seriousViolations(page)]).toEqual([title, colorScheme, []])
       }
     }
+  })
+
+  test('default: anyone sees the network without a key, and the batches behind each figure', async () => {
+    const page = await open(phone)
+    await page.getByRole('link', { name: 'See what settles on the network.' }).click()
+    await page.getByRole('heading', { level: 1, name: 'Network' }).waitFor()
+    type Total = { total: { batches: number; payments: number; gas_used: string } }
+    const { total } = (await (await fetch(`${stack.api.url}/network`)).json()) as Total
+    expect(total.payments).toBeGreaterThanOrEqual(9)
+    const figures = await page.locator('.figure .value').allTextContents()
+    const gas = Math.floor(Number(total.gas_used) / total.payments)
+    expect([figures[0], figures[2]]).toEqual([`${total.payments}`, gas.toLocaleString('en')])
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme })
+      expect([colorScheme, await seriousViolations(page)]).toEqual([colorScheme, []])
+    }
+
+    const batches = page.getByRole('region', { name: 'Settled batches' }).getByRole('row')
+    const today = page.getByRole('figure').first().locator('.readout').getByRole('link')
+    const keeper = page.getByRole('region', { name: 'Keepers' }).getByRole('link').first()
+    for (const figure of [page.getByRole('link', { name: /^in \d+ batches$/ }), today, keeper]) {
+      await figure.click()
+      await page.getByRole('heading', { level: 1, name: 'Settled batches' }).waitFor()
+      await page.getByText('localhost #1 (test money)').waitFor()
+      // Without the head.
+      await expect.poll(async () => (await batches.count()) - 1).toBe(total.batches)
+      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(phone.viewport.width)
+      expect(await seriousViolations(page)).toEqual([])
+      await page.getByRole('link', { name: 'The whole network' }).click()
+    }
+    await page.getByRole('radio', { name: '26 weeks' }).check()
+    await page
+      .getByText(/^Week from/)
+      .first()
+      .waitFor()
+    await page.goto(`${stack.api.url}/dashboard/#/network/localhost/batches/keeper/0x${'12'.repeat(20)}`)
+    await page.getByRole('heading', { name: 'No batch' }).waitFor()
+    await page.goto(`${stack.api.url}/dashboard/#/network/base`)
+    expected = /status of 422/
+    await page.getByRole('alert').getByText('base is not served by this gateway').waitFor()
+    expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
   })
 
   test('behavior: a statement is downloaded, and its lines add up to what the page shows', async () => {
@@ -384,7 +436,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     await page.keyboard.type(scene.shop.apiKey)
     await page.keyboard.press('Enter')
     await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor()
-    for (const name of ['Queue', 'Batches', 'Payments', 'Failures']) {
+    for (const name of ['Network', 'Queue', 'Batches', 'Payments', 'Failures']) {
       await page.evaluate(() => (document.activeElement as HTMLElement).blur())
       await tabTo(new RegExp(`^${name}$`))
       await page.keyboard.press('Enter')
@@ -523,7 +575,10 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     const page = await signIn()
     try {
       await sql`update acted_block set block_number = block_number + 1000000`
-      for (const route of ['queue', 'batches', 'payments', 'failures', `payments/${scene.settled[0]}`, '']) {
+      for (const route of [
+        ...['network', 'network/localhost/batches', 'queue', 'batches', 'payments', 'failures'],
+        ...[`payments/${scene.settled[0]}`, ''],
+      ]) {
         await page.goto(`${stack.api.url}/dashboard/#/${route}`)
         await page.getByRole('alert').getByText('The index is behind the chain').waitFor()
       }

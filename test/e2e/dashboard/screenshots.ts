@@ -33,17 +33,18 @@ try {
     endpoints: ['setup/endpoints', 'Live'],
     start: ['start', 'Live'],
     operation: ['', 'Live'],
+    network: ['network', 'Live'],
   } as const
   const devices = { desktop, phone: { ...phone, deviceScaleFactor: 1.5 } }
   const { apiKey } = scene.shop
   const kept: [keyof typeof devices, 'light' | 'dark', key: string, (keyof typeof views)[]][] = [
     [
       ...(['desktop', 'light', apiKey] as const),
-      ['overview', 'queue', 'batches', 'failures', 'payment', 'receipt', 'endpoints', 'start'],
+      ['overview', 'queue', 'batches', 'failures', 'payment', 'receipt', 'endpoints', 'start', 'network'],
     ],
     ['desktop', 'dark', apiKey, ['overview', 'payment']],
     ['phone', 'light', apiKey, ['overview', 'queue']],
-    ['phone', 'dark', apiKey, ['failures', 'endpoints']],
+    ['phone', 'dark', apiKey, ['failures', 'endpoints', 'network']],
     ['desktop', 'light', operator.key, ['operation']],
     ['phone', 'dark', operator.key, ['operation']],
   ]

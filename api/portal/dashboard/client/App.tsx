@@ -22,6 +22,7 @@ import { WalletsPage } from './pages/setup/Wallets.tsx'
 import { WebhookPage } from './pages/setup/Webhook.tsx'
 import { WebhooksPage } from './pages/setup/Webhooks.tsx'
 import { StartPage } from './pages/start/Start.tsx'
+import { Lazy } from './parts/Lazy.tsx'
 import { Empty, useTitle } from './parts/View.tsx'
 import { href, type Route, useRoute } from './routing.ts'
 import {
@@ -46,16 +47,26 @@ const views: Views = [
   ['failures', 'Failures'],
   ['statement', 'Statement'],
   ['setup', 'Setup'],
+  ['network', 'Network'],
   ['receipt', 'Receipt check'],
 ]
 
 const operatorViews: Views = [
   ['', 'Operation'],
   ['providers', 'Providers'],
+  ['network', 'Network'],
   ['receipt', 'Receipt check'],
 ]
 
-const publicViews: Views = [['receipt', 'Receipt check']]
+const publicViews: Views = [
+  ['network', 'Network'],
+  ['receipt', 'Receipt check'],
+]
+
+const publicNames = new Set(publicViews.map(([name]) => name))
+
+/** For whoever looks at it, so that it is no part of what everybody waits for. */
+const loadNetwork = () => import('./pages/network/NetworkPage.tsx').then(({ NetworkPage }) => NetworkPage)
 
 type SignIn =
   | { state: 'out'; reason?: string }
@@ -114,7 +125,7 @@ export function App() {
     [signIn, update],
   )
   const operator = signIn.state === 'operator' ? signIn.session : null
-  const isPublic = route[0] === 'receipt' || (route[0] === 'start' && signIn.state === 'out')
+  const isPublic = publicNames.has(route[0] ?? '') || (route[0] === 'start' && signIn.state === 'out')
   return (
     <EndContext.Provider value={end}>
       <OperatorContext.Provider value={operator}>
@@ -186,7 +197,8 @@ function Header(props: {
 
 type ViewProps = { route: Route; open: (key: string) => Promise<void> }
 
-function View({ route: [name, first, second], open }: ViewProps) {
+function View({ route, open }: ViewProps) {
+  const [name, first, second] = route
   switch (name) {
     case undefined:
       return <OverviewPage />
@@ -204,6 +216,8 @@ function View({ route: [name, first, second], open }: ViewProps) {
       return <StartPage open={open} />
     case 'setup':
       return <Setup page={first} id={second} />
+    case 'network':
+      return <Lazy load={loadNetwork} props={{ route: route.slice(1) }} />
     case 'receipt':
       return <ReceiptCheckPage receipt={first} />
     default:
@@ -232,12 +246,15 @@ function Setup({ page = 'endpoints', id }: { page: string | undefined; id: strin
   }
 }
 
-function OperatorView({ route: [name, first] }: { route: Route }) {
+function OperatorView({ route }: { route: Route }) {
+  const [name, first] = route
   switch (name) {
     case undefined:
       return <OperationPage />
     case 'providers':
       return <ProvidersPage />
+    case 'network':
+      return <Lazy load={loadNetwork} props={{ route: route.slice(1) }} />
     case 'receipt':
       return <ReceiptCheckPage receipt={first} />
     default:

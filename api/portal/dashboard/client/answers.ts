@@ -3,6 +3,7 @@ import type { apiKey, issuedApiKey } from '../../../routes/apiKeys.ts'
 import type { endpointList } from '../../../routes/endpoints.ts'
 import type { failures } from '../../../routes/failures.ts'
 import type { home } from '../../../routes/home.ts'
+import type { networkActivity, networkBatches } from '../../../routes/network.ts'
 import type { operation } from '../../../routes/operation.ts'
 import type { operatorProviders } from '../../../routes/operatorProviders.ts'
 import type { payment } from '../../../routes/payments.ts'
@@ -40,6 +41,8 @@ export type RegistryChanges = { changes: RegistryChange[]; cursor: string | null
 export type ProviderWithKey = z.infer<typeof providerWithKey>
 export type Operation = z.infer<typeof operation>
 export type OperatedNetwork = Operation['networks'][number]
+export type NetworkActivity = z.infer<typeof networkActivity>
+export type NetworkBatches = z.infer<typeof networkBatches>
 export type FiringAlert = Operation['alerts'][number]
 export type OperatorProviders = z.infer<typeof operatorProviders>
 export type Upstream = z.infer<typeof upstream>

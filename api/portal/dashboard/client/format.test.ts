@@ -92,9 +92,9 @@ test.each([
 })
 
 test('default: an explorer only where the network has one', () => {
-  expect(explorerLink('base', '0xab')).toBe('https://basescan.org/tx/0xab')
-  expect(explorerLink('localhost', '0xab')).toBeUndefined()
-  expect(explorerLink('elsewhere', '0xab')).toBeUndefined()
+  expect(explorerLink('base', 'tx/0xab')).toBe('https://basescan.org/tx/0xab')
+  expect(explorerLink('localhost', 'tx/0xab')).toBeUndefined()
+  expect(explorerLink('elsewhere', 'tx/0xab')).toBeUndefined()
 })
 
 test.each([

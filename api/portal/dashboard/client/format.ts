@@ -71,6 +71,13 @@ export function writeCountdown(ms: number): string {
   return `${Math.floor(left / hourMs)}:${two((left % hourMs) / minuteMs)}:${seconds}`
 }
 
+/** `40 s`, `1.5 min`, `2 h`, of a time that took that long. */
+export function writeSeconds(seconds: number): string {
+  const [value, unit] =
+    seconds < 60 ? [seconds, 's'] : seconds < 3_600 ? [seconds / 60, 'min'] : [seconds / 3_600, 'h']
+  return `${Number(value.toFixed(1))} ${unit}`
+}
+
 /** `just now`, `4 min ago`, `in 3 h`. */
 export function writeDistance(from: number, to: number): string {
   const ms = to - from
@@ -124,9 +131,10 @@ function testMoneyNote(network: string): string {
   return isNetworkName(network) && networks[network].testnet ? ' (test money)' : ''
 }
 
-export function explorerLink(network: string, txHash: string): string | undefined {
+/** @param path `tx/0x…` or `address/0x…` */
+export function explorerLink(network: string, path: string): string | undefined {
   const explorer = isNetworkName(network) ? networks[network].explorerUrl : undefined
-  return explorer && `${explorer}/tx/${txHash}`
+  return explorer && `${explorer}/${path}`
 }
 
 /** Explains a stable code in words. */

@@ -4,6 +4,7 @@ import { describeCode, sumUsdc, writeCount, writeExactUsdc, writeShare, writeUsd
 import { query, readPages } from '../gateway.ts'
 import { Table } from '../parts/bits.tsx'
 import { Choice } from '../parts/Choice.tsx'
+import { Figure } from '../parts/Figure.tsx'
 import { Plot } from '../parts/Plot.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
@@ -116,19 +117,19 @@ function Figures({ revenue, usage }: { revenue: Revenue['revenue']; usage: Usage
             </>
           )
         }
-        unit
+        unit="USDC"
       />
       <Figure
         title="Settled"
         value={writeUsdc(sumUsdc(revenue, ({ settled_usdc }) => settled_usdc))}
         note={`${writeCount(settledPayments)} payments, on chain`}
-        unit
+        unit="USDC"
       />
       <Figure
         title="Outstanding"
         value={writeUsdc(sumUsdc(revenue, ({ outstanding_usdc }) => outstanding_usdc))}
         note={<a href={href('queue')}>In the queue</a>}
-        unit
+        unit="USDC"
       />
       <Figure
         title="Calls"
@@ -141,31 +142,6 @@ function Figures({ revenue, usage }: { revenue: Revenue['revenue']; usage: Usage
         note={`${writeCount(paid)} of ${writeCount(calls - challenged)} paid calls accepted`}
       />
     </dl>
-  )
-}
-
-function Figure({
-  title,
-  value,
-  note,
-  unit = false,
-}: {
-  title: string
-  value: string
-  note: preact.ComponentChildren
-  unit?: boolean
-}) {
-  return (
-    <div class="figure">
-      <dt>{title}</dt>
-      <dd>
-        <span class="value">
-          {value}
-          {unit && <small> USDC</small>}
-        </span>
-        <span class="note">{note}</span>
-      </dd>
-    </div>
   )
 }
 

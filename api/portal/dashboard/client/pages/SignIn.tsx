@@ -65,6 +65,9 @@ export function SignInPage({ reason, open }: SignInProps) {
         No key yet? <a href={href('start')}>Sell your API.</a>
       </p>
       <p class="note">
+        Curious first? <a href={href('network')}>See what settles on the network.</a>
+      </p>
+      <p class="note">
         Only want to know whether a receipt is genuine? <a href={href('receipt')}>Check it without a key.</a>
       </p>
     </div>

@@ -61,7 +61,7 @@ function Freshness<T>({ polled: { readAt, error } }: { polled: Polled<T> }) {
   )
 }
 
-function Loading() {
+export function Loading() {
   return (
     <p class="loading" role="status">
       Reading…

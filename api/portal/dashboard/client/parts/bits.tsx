@@ -73,16 +73,22 @@ export function CopyButton({ text, label }: { text: string; label: string }) {
 
 /** A transaction: its hash, and its page in the network's explorer where there is one. */
 export function Transaction({ hash, network }: { hash: string; network: string }) {
-  const link = explorerLink(network, hash)
   return (
     <span class="transaction">
       <Copyable text={hash} />
-      {link === undefined ? null : (
-        <a href={link} target="_blank" rel="noopener noreferrer">
-          explorer<span class="unseen"> (opens in a new tab)</span>
-        </a>
-      )}
+      <ExplorerLink network={network} path={`tx/${hash}`} />
     </span>
+  )
+}
+
+/** @param path `tx/0x…` or `address/0x…` */
+export function ExplorerLink({ network, path }: { network: string; path: string }) {
+  const link = explorerLink(network, path)
+  if (link === undefined) return null
+  return (
+    <a href={link} target="_blank" rel="noopener noreferrer">
+      explorer<span class="unseen"> (opens in a new tab)</span>
+    </a>
   )
 }
 

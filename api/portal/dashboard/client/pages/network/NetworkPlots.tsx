@@ -1,0 +1,171 @@
+import type { ComponentChildren } from 'preact'
+import { useMemo } from 'preact/hooks'
+import type { NetworkActivity } from '../../answers.ts'
+import { countOf, writeCount, writeSeconds } from '../../format.ts'
+import { Table } from '../../parts/bits.tsx'
+import { Plot } from '../../parts/Plot.tsx'
+import { href } from '../../routing.ts'
+import { gasPerPayment, type IntervalRow, type NetworkPoint, networkSeries } from './intervals.ts'
+
+type Measure = {
+  title: string
+  label: string
+  series: { title: string; color: string; of: (row: IntervalRow) => number }[]
+  /** A value at the axis. */
+  writeValue: (value: number) => string
+  /** What one interval says; it links to its batches. */
+  columns: [title: string, of: (row: IntervalRow) => string][]
+  readout: (row: IntervalRow) => ComponentChildren
+  /** Under the plot. */
+  note?: string
+  isShown?: (points: NetworkPoint[]) => boolean
+  /** In the place of a plot that isn't shown. */
+  missing?: string
+}
+
+const measures: Measure[] = [
+  {
+    title: 'Payments over time',
+    label: 'Payments that settled, as bars.',
+    series: [{ title: 'Payments', color: '--accent', of: ({ payments }) => payments }],
+    writeValue: (value) => (Number.isInteger(value) ? writeCount(value) : ''),
+    columns: [
+      ['Payments', ({ payments }) => writeCount(payments)],
+      ['Batches', ({ batches }) => writeCount(batches)],
+      ['Moved, USDC', ({ total_usdc }) => total_usdc],
+    ],
+    readout: ({ payments, batches }) => (
+      <>
+        <b>{countOf(payments, 'payment')}</b> in {countOf(batches, 'batch', 'batches')}
+      </>
+    ),
+  },
+  {
+    title: 'Gas per payment',
+    label: 'Gas per payment, as bars.',
+    series: [{ title: 'Gas per payment', color: '--accent', of: (row) => Number(gasPerPayment(row)) }],
+    writeValue: (value) => value.toLocaleString('en'),
+    columns: [
+      ['Gas per payment', (row) => writeCount(gasPerPayment(row))],
+      ['Gas', ({ gas_used }) => writeCount(BigInt(gas_used))],
+      ['Paid, gas token', ({ gas_cost_ether }) => gas_cost_ether],
+    ],
+    readout: (row) => (
+      <>
+        <b>{writeCount(gasPerPayment(row))}</b> gas a payment
+      </>
+    ),
+  },
+  {
+    title: 'Time to settlement',
+    label:
+      'Time from acceptance to the block: the median, and what 95 of 100 payments took at most, as bars.',
+    series: [
+      { title: '95 of 100', color: '--wait', of: ({ settlementSeconds }) => settlementSeconds?.p95 ?? 0 },
+      { title: 'Median', color: '--good', of: ({ settlementSeconds }) => settlementSeconds?.median ?? 0 },
+    ],
+    writeValue: writeSeconds,
+    columns: [
+      [
+        'Median',
+        ({ settlementSeconds }) => (settlementSeconds ? writeSeconds(settlementSeconds.median) : '–'),
+      ],
+      [
+        '95 of 100 at most',
+        ({ settlementSeconds }) => (settlementSeconds ? writeSeconds(settlementSeconds.p95) : '–'),
+      ],
+    ],
+    note: 'Of the payments that this gateway accepted then and that are final, to within 5 %; shown where they are 20 or more.',
+    isShown: (points) => points.some(({ row }) => row?.settlementSeconds),
+    missing: 'Too few payments so far.',
+    readout: ({ settlementSeconds }) =>
+      settlementSeconds === null ? (
+        'fewer than 20 payments: not shown'
+      ) : (
+        <>
+          <b>{writeSeconds(settlementSeconds.median)}</b> in the median, 95 of 100 within{' '}
+          <b>{writeSeconds(settlementSeconds.p95)}</b>
+        </>
+      ),
+  },
+]
+
+export function NetworkPlots({ activity }: { activity: NetworkActivity }) {
+  const points = useMemo(() => networkSeries(activity, Date.now()), [activity])
+  return (
+    <>
+      {measures.map((measure) => (
+        <section key={measure.title} class="panel">
+          <h2>{measure.title}</h2>
+          {measure.isShown?.(points) === false ? (
+            <p class="note">{measure.missing}</p>
+          ) : (
+            <MeasurePlot measure={measure} activity={activity} points={points} />
+          )}
+          {measure.note && <p class="note">{measure.note}</p>}
+        </section>
+      ))}
+    </>
+  )
+}
+
+type MeasurePlotProps = { measure: Measure; activity: NetworkActivity; points: NetworkPoint[] }
+
+function MeasurePlot({ measure, activity: { network, interval }, points }: MeasurePlotProps) {
+  const times = useMemo(() => points.map(({ startsAt }) => startsAt.getTime() / 1000), [points])
+  const series = useMemo(
+    () =>
+      measure.series.map(({ of, ...shape }) => ({
+        ...shape,
+        values: points.map(({ row }) => (row ? of(row) : 0)),
+      })),
+    [points, measure],
+  )
+  const name = (startsAt: Date) => {
+    const date = startsAt.toISOString().slice(0, 10)
+    return (
+      <a href={href('network', network, 'batches', interval, date)}>
+        {interval === 'week' ? `Week from ${date}` : date}
+      </a>
+    )
+  }
+  return (
+    <Plot
+      label={measure.label}
+      times={times}
+      series={series}
+      shape="bars"
+      writeValue={measure.writeValue}
+      readout={(index) => {
+        const point = points[index]
+        if (!point) return null
+        return (
+          <>
+            {name(point.startsAt)}: {point.row ? measure.readout(point.row) : 'nothing settled'}
+          </>
+        )
+      }}
+      table={
+        <Table
+          label={measure.title}
+          head={[['From (UTC)'], ...measure.columns.map(([title]): [string, boolean] => [title, true])]}
+        >
+          {points.toReversed().flatMap(({ startsAt, row }) =>
+            row === undefined
+              ? []
+              : [
+                  <tr key={startsAt.getTime()}>
+                    <td>{name(startsAt)}</td>
+                    {measure.columns.map(([title, of]) => (
+                      <td key={title} class="right number">
+                        {of(row)}
+                      </td>
+                    ))}
+                  </tr>,
+                ],
+          )}
+        </Table>
+      }
+    />
+  )
+}
