@@ -172,7 +172,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
         'Gas per payment',
         'Time to settlement',
         'Keepers',
-        'localhost #1 (test money)',
+        '#1',
       ],
     ],
     ['Receipt check', () => `receipt/${scene.receipt}`, () => ['Genuine and settled']],
@@ -221,7 +221,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     for (const figure of [page.getByRole('link', { name: /^in \d+ batches$/ }), today, keeper]) {
       await figure.click()
       await page.getByRole('heading', { level: 1, name: 'Settled batches' }).waitFor()
-      await page.getByText('localhost #1 (test money)').waitFor()
+      await page.getByRole('link', { name: '#1', exact: true }).waitFor()
       // Without the head.
       await expect.poll(async () => (await batches.count()) - 1).toBe(total.batches)
       expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(phone.viewport.width)

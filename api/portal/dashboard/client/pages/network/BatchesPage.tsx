@@ -1,5 +1,5 @@
 import type { NetworkBatches } from '../../answers.ts'
-import { nameBatch, nameNetwork, nameTrigger, shorten, writeCount } from '../../format.ts'
+import { nameNetwork, nameTrigger, shorten, writeCount } from '../../format.ts'
 import { createGateway, query, readPages } from '../../gateway.ts'
 import { Copyable, ShowMore, Table, Time, Transaction, Usdc } from '../../parts/bits.tsx'
 import { Empty, View } from '../../parts/View.tsx'
@@ -82,7 +82,11 @@ export function BatchTable({ batches, network }: { batches: NetworkBatches['batc
     >
       {batches.map((batch) => (
         <tr key={batch.batch_id}>
-          <td>{nameBatch(network, batch.batch_id)}</td>
+          <td>
+            <a href={`../settlements/batches${query({ network, tx_hash: batch.tx_hash })}`}>
+              #{batch.batch_id}
+            </a>
+          </td>
           <td class="right number" data-title="Payments">
             {writeCount(batch.payment_count)}
           </td>
