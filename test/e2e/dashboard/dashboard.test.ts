@@ -167,13 +167,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     [
       'Network',
       () => 'network',
-      () => [
-        'Payments over time',
-        'Gas per payment',
-        'Time to settlement',
-        'Keepers',
-        '#1',
-      ],
+      () => ['Payments over time', 'Gas per payment', 'Time to settlement', 'Keepers', '#1'],
     ],
     ['Receipt check', () => `receipt/${scene.receipt}`, () => ['Genuine and settled']],
   ]
