@@ -52,21 +52,18 @@ async function writeDashboard(folder: string): Promise<void> {
   const { assets, ...named } = await bundleDashboard()
   await mkdir(join(folder, 'assets'))
   for (const { name, content } of assets.values()) await writeFile(join(folder, 'assets', name), content)
-  const entries = Object.entries(named).map(
-    ([key, { name, contentType }]) => `  ${key}: await read('${name}', '${contentType}'),\n`,
-  )
+  const files = [...assets.values()].map(({ name, contentType }) => [name, contentType])
   const source = `// Written by scripts/buildTollkeeper.ts.
 import { readFile } from 'node:fs/promises'
 
-const read = async (name, contentType) => {
-  return { name, contentType, content: await readFile(new URL(\`assets/\${name}\`, import.meta.url)) }
-}
+const files = ${JSON.stringify(files)}
 
 export async function bundleDashboard() {
-  const bundle = {
-${entries.join('').replaceAll(/^/gm, '  ').trimEnd()}
-  }
-  return { ...bundle, assets: new Map(Object.values(bundle).map((asset) => [asset.name, asset])) }
+  const assets = files.map(async ([name, contentType]) => {
+    const content = await readFile(new URL(\`assets/\${name}\`, import.meta.url))
+    return [name, { name, contentType, content }]
+  })
+  return { ...${JSON.stringify(named)}, assets: new Map(await Promise.all(assets)) }
 }
 `
   await writeFile(join(folder, 'bundle.js'), source)
