@@ -1,6 +1,10 @@
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { execFileSync } from 'node:child_process'
+import { chmod, copyFile, mkdir, mkdtemp, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { reservePort } from '#process/port'
 import { createTestDatabase } from '../support/database.ts'
+import { buildImage, type Image } from '../support/dockerfile.ts'
 import { killAll, type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
 import { newBuyer, openShop } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
@@ -107,4 +111,106 @@ test.each(['api', 'keeper'])('error: npm run %s on a taken port names it and its
   expect(command.output()).toContain(port)
   expect(command.output()).toContain(variable)
   expect(command.output()).not.toContain('    at ')
+})
+
+// What `docker build` and `docker run --read-only` do, without Docker: a plain folder with nothing but Node, whose user may write nowhere
+// but in /tmp.
+describe('the image', () => {
+  const nobody = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {}
+  let folder: string
+  let image: Image
+  let path: string
+  let env: Record<string, string | undefined>
+  beforeAll(async () => {
+    folder = await mkdtemp('/tmp/tollkeeper-image-')
+    await chmod(folder, 0o755)
+    const bin = join(folder, 'bin')
+    await mkdir(bin)
+    await copyFile(process.execPath, join(bin, 'node'))
+    path = `${bin}:/usr/local/bin:/usr/bin:/bin`
+    image = await buildImage(folder, path)
+    const temporary = join(folder, 'tmp')
+    await mkdir(temporary)
+    await chmod(temporary, 0o777)
+    const DEPLOYMENTS_FILE = join(folder, 'deployments.json')
+    await copyFile(stack.env.DEPLOYMENTS_FILE ?? '', DEPLOYMENTS_FILE)
+    await chmod(DEPLOYMENTS_FILE, 0o644)
+    if (nobody.uid === undefined) execFileSync('chmod', ['-R', 'a-w', image.folder])
+    env = {
+      ...stack.env,
+      ...image.env,
+      ...{ DEPLOYMENTS_FILE, PATH: path, HOME: '/nonexistent', TMPDIR: temporary },
+      ...{ NODE_COMPILE_CACHE: undefined, CI: undefined, VITEST: undefined, NODE_OPTIONS: undefined },
+    }
+  })
+  afterAll(async () => {
+    execFileSync('chmod', ['-R', 'u+w', folder])
+    await rm(folder, { recursive: true, force: true })
+  })
+
+  const runAs = (words: string[], more: Record<string, string | undefined>) => {
+    running = runCommand(words, { ...env, ...more }, { cwd: image.folder, ...nobody })
+    return running
+  }
+
+  test('behavior: it holds what runs, no test, no secret and no development tool', async () => {
+    expect(image.user).toBe('node')
+    const files = execFileSync('find', ['.', '-not', '-path', './node_modules/*', '-type', 'f'], {
+      cwd: image.folder,
+      encoding: 'utf8',
+    }).split('\n')
+    expect(files).toContain('./api/main.ts')
+    expect(
+      files.filter((file) =>
+        /\.test\.tsx?$|\/\.env|\.tollkeeper|^\.\/(test|bench|contracts|\.git)\//.test(file),
+      ),
+    ).toEqual([])
+    const packages = execFileSync('ls', [join(image.folder, 'node_modules')], { encoding: 'utf8' }).split(
+      '\n',
+    )
+    expect(packages).toContain('ponder')
+    expect(
+      packages.filter((name) => ['hardhat', 'vitest', '@nomicfoundation', 'solc', 'node'].includes(name)),
+    ).toEqual([])
+  })
+
+  test.each([
+    ['api', '/readyz'],
+    ['keeper', '/readyz'],
+    ['indexer', '/ready'],
+    ['indexer --serve', '/ready'],
+  ])('default: %s starts, is found healthy, and ends by SIGTERM', async (role, readyPath) => {
+    const keys = join(folder, 'tmp', 'receipt-keys.json')
+    const made = runAs([...image.entrypoint, 'keys', 'rotate', 'receipt', '--file', keys], {})
+    expect(await made.exited, made.output()).toBe(0)
+    const port = String(await reservePort())
+    const others = { API_PORT: '1', KEEPER_PORT: '1', INDEXER_PORT: '1' }
+    const more = {
+      ...others,
+      [`${role.split(' ')[0]?.toUpperCase()}_PORT`]: port,
+      MACAROON_SECRETS: `k1:${'ab'.repeat(32)}`,
+      RECEIPT_KEY_FILE: keys,
+      KEEPER_PRIVATE_KEYS: keeperKey,
+      // Two that index need a schema each; who serves reads the stack's.
+      ...(role === 'indexer' && { DATABASE_SCHEMA: 'image_index', DATABASE_URL: await createTestDatabase() }),
+    }
+    const started = runAs([...image.entrypoint, ...role.split(' ')], more)
+    const ended = started.exited.then((status) => {
+      throw new Error(`it ended with ${status}:\n${started.output()}`)
+    })
+    const ready = until('it is ready', async () => {
+      return (await fetch(`http://127.0.0.1:${port}${readyPath}`).catch(() => undefined))?.ok ?? false
+    })
+    await Promise.race([ready, ended])
+    ended.catch(() => {})
+    const isHealthy = async (ports: Record<string, string>) => {
+      const check = runCommand(image.healthcheck, { ...env, ...ports }, { cwd: image.folder, ...nobody })
+      return (await check.exited) === 0
+    }
+    expect(await isHealthy(more)).toBe(true)
+    expect(await isHealthy(others)).toBe(false)
+    started.child.kill('SIGTERM')
+    expect(await started.exited).toBe(0)
+    await untilGone(started)
+  })
 })

@@ -25,13 +25,18 @@ export type RunningCommand = {
 const terminalEnv = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name)))
 
 /** Runs a command in the repository, as a terminal does: in a process group of its own. */
-export function runCommand(command: string[], env: Record<string, string | undefined> = {}): RunningCommand {
+export function runCommand(
+  command: string[],
+  env: Record<string, string | undefined> = {},
+  as: { cwd?: string; uid?: number; gid?: number } = {},
+): RunningCommand {
   // Children inherit it, however deep, so that they can be found when their parents are gone.
   const tag = `TOLLKEEPER_TEST_RUN=${randomUUID()}`
   const [name, value] = tag.split('=') as [string, string]
   const [program = '', ...args] = command
   const child = spawn(program, args, {
     cwd: root,
+    ...as,
     env: { ...terminalEnv, ...env, [name]: value },
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe'],

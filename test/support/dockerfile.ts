@@ -1,0 +1,88 @@
+import { execFile } from 'node:child_process'
+import { cp, mkdir, readFile } from 'node:fs/promises'
+import { basename, join, matchesGlob, relative } from 'node:path'
+import { promisify } from 'node:util'
+import { type Copy, DockerfileParser, type Env, type From, type Instruction } from 'dockerfile-ast'
+import { root } from './processes.ts'
+
+export type Image = {
+  /** What `/app` is in it. */
+  folder: string
+  env: Record<string, string>
+  entrypoint: string[]
+  healthcheck: string[]
+  user: string | undefined
+}
+
+/**
+ * Takes our Dockerfile's steps without Docker: `/app` of each stage is a plain folder, and RUN is run there. What this doesn't
+ * know it refuses.
+ *
+ * @param folder an empty one
+ * @param path where programs are looked for
+ */
+export async function buildImage(folder: string, path: string): Promise<Image> {
+  const [dockerfile, ignored] = await Promise.all(
+    ['Dockerfile', '.dockerignore'].map((name) => readFile(join(root, name), 'utf8')),
+  )
+  const isIgnored = (file: string) =>
+    (ignored ?? '').split('\n').some((glob) => glob !== '' && matchesGlob(relative(root, file), glob))
+  const stages = new Map<string, string>()
+  let image: Image = { folder, env: {}, entrypoint: [], healthcheck: [], user: undefined }
+  for (const step of DockerfileParser.parse(dockerfile ?? '').getInstructions()) {
+    const words = step.getArguments().map((word) => word.getValue())
+    switch (step.getKeyword()) {
+      case 'FROM': {
+        const stage = (step as From).getBuildStage() ?? 'final'
+        image = { ...image, folder: join(folder, stage), env: {} }
+        stages.set(stage, image.folder)
+        await mkdir(image.folder)
+        break
+      }
+      case 'WORKDIR':
+        if (words.join() !== '/app') throw new Error(`expected WORKDIR /app, got ${words}`)
+        break
+      case 'ENV':
+        for (const one of (step as Env).getProperties()) image.env[one.getName()] = one.getValue() ?? ''
+        break
+      case 'COPY': {
+        const stage = (step as Copy).getFromFlag()?.getValue()
+        const to = join(image.folder, words.pop() ?? '')
+        const isFolder = words.length > 1 || to.endsWith('/')
+        for (const from of stage ? [stages.get(stage) ?? stage] : words.map((word) => join(root, word)))
+          await cp(from, isFolder && !stage ? join(to, basename(from)) : to, {
+            recursive: true,
+            verbatimSymlinks: true,
+            filter: (file) => stage !== undefined || !isIgnored(file),
+          })
+        break
+      }
+      case 'RUN': {
+        // What `npm ci` has brought here before needn't be asked for again.
+        const env = { ...image.env, PATH: path, HOME: process.env.HOME, npm_config_prefer_offline: 'true' }
+        await promisify(execFile)('sh', ['-c', words.join(' ')], { cwd: image.folder, env })
+        break
+      }
+      case 'USER':
+        image.user = words[0]
+        break
+      case 'ENTRYPOINT':
+        image.entrypoint = execForm(step)
+        break
+      case 'HEALTHCHECK':
+        image.healthcheck = execForm(step)
+        break
+      case 'CMD':
+        break
+      default:
+        throw new Error(`${step.getKeyword()} isn't known here`)
+    }
+  }
+  return image
+}
+
+/** The words of `["node", "main.js"]`, which no shell comes between. */
+function execForm(step: Instruction): string[] {
+  const text = step.getArgumentsContent() ?? ''
+  return JSON.parse(text.slice(text.indexOf('['))) as string[]
+}
