@@ -9,6 +9,8 @@ import { decodeReceipt, zeroHash } from '#protocol/receipt'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
 import { createClient } from '#sdk/client/createClient'
 import type { SignedPayment } from '#sdk/client/payment'
+import { createSpendingMemory } from '#sdk/client/spending'
+import { wrapFetch } from '#sdk/client/wrapFetch'
 import { newBuyer, openShop, present, signOnly } from '../support/shop.ts'
 import { openSmartAccount } from '../support/smartAccount.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
@@ -120,6 +122,24 @@ test('behavior: of 100 requests at once with a budget for 10, exactly 10 are pai
   expect(shop.served()).toBe(10)
   const { body } = await stack.get(`/settlements/status?wallet=${shop.address}`)
   expect(body).toMatchObject({ payment_count: 10, accumulated_usdc: '0.475000' })
+  await shop.close()
+})
+
+test('behavior: a wrapped fetch pays, within the budget that a client of the same store has left', async () => {
+  const shop = await openShop(stack, { usdcPerUnit: '0.05', framework: 'express' })
+  const limits = { maxDailyUsdc: '0.10', spending: createSpendingMemory() }
+  const { client, privateKey } = await newBuyer(stack, '1', limits)
+  const payingFetch = wrapFetch(fetch, {
+    ...{ gatewayUrl: stack.api.url, network: stack.chain.network, usdcAddress: tokenOf(stack.chain) },
+    ...{ walletPrivateKey: privateKey, ...limits },
+  })
+  await client.request(shop.url)
+  const response = await payingFetch(new URL(shop.url))
+  const receipt = response.headers.get('service-receipt') as string
+  const paymentId = decodeReceipt(receipt)?.paymentId
+  expect([response.status, await response.json()]).toEqual([200, { verified: true, receipt, paymentId }])
+  await expect(payingFetch(shop.url)).rejects.toMatchObject({ code: 'spending_limit_exceeded' })
+  expect(shop.served()).toBe(2)
   await shop.close()
 })
 

@@ -52,7 +52,8 @@ type Limits = {
   daily: DailyLimits
   allowedOrigins: ReadonlySet<string> | undefined
   onPayment: LimitOptions['onPayment']
-  spending: SpendingStore
+  /** Undefined where nothing needs to be counted. */
+  spending: SpendingStore | undefined
 }
 
 const optionOf = { daily: 'maxDailyUsdc', dailyPerHost: 'maxDailyUsdcPerHost' } as const
@@ -66,12 +67,17 @@ export function readLimits(options: LimitOptions): Limits {
   const [maxPayment, daily, dailyPerHost] = amounts.map((text) =>
     text === undefined ? undefined : parseUsdc(text),
   )
+  const limits = {
+    ...(daily !== undefined && { daily }),
+    ...(dailyPerHost !== undefined && { dailyPerHost }),
+  }
+  const hasDailyLimit = Object.keys(limits).length > 0
   return {
     maxPayment,
-    daily: { ...(daily !== undefined && { daily }), ...(dailyPerHost !== undefined && { dailyPerHost }) },
+    daily: limits,
     allowedOrigins: allowedHosts && new Set(allowedHosts.map(parseAllowedHost)),
     onPayment,
-    spending: options.spending ?? createSpendingMemory(),
+    spending: options.spending ?? (hasDailyLimit ? createSpendingMemory() : undefined),
   }
 }
 
@@ -109,13 +115,13 @@ export async function signWithin<Signed>(
     })
   }
   if (maxPayment !== undefined && amount > maxPayment) throw overLimit(amount, 'maxPaymentUsdc', maxPayment)
-  const reservation = await spending.reserve({ host, amount, at: Date.now() }, daily).catch((cause) => {
+  const reservation = await spending?.reserve({ host, amount, at: Date.now() }, daily).catch((cause) => {
     throw new ChallengeRefusedError('what was spent could not be counted', {
       code: 'spending_store_failed',
       cause,
     })
   })
-  if (!reservation.isReserved) {
+  if (reservation?.isReserved === false) {
     const { limit, spent } = reservation
     throw overLimit(amount, optionOf[limit], daily[limit] ?? 0n, `, of which ${formatUsdc(spent)} are spent`)
   }
@@ -127,7 +133,7 @@ export async function signWithin<Signed>(
     return signed
   } catch (error) {
     // Nobody is shown a signature. An amount that can't be given back stays counted.
-    await reservation.release().catch(() => {})
+    await reservation?.release().catch(() => {})
     throw error
   }
 }

@@ -1,4 +1,5 @@
-import { createWalletClient, custom, type Hex, http, recoverTypedDataAddress } from 'viem'
+import { createPublicClient, createWalletClient, custom, type Hex, http, recoverTypedDataAddress } from 'viem'
+import { toCoinbaseSmartAccount, toSimple7702SmartAccount } from 'viem/account-abstraction'
 import { base, mainnet } from 'viem/chains'
 import { expect, test, vi } from 'vitest'
 import { account, clientOf, errorOf, playProvider, serveReceipt } from '../../test/playProvider.ts'
@@ -100,6 +101,26 @@ test('error: a wallet whose owner refuses, or that fails', async () => {
     },
   }
   expect((await refusalOf(throwing)).message).toContain('could not sign: no key')
+})
+
+test('behavior: an account that isn’t delegated yet (EIP-7702) pays by its key; a smart account that isn’t deployed signs nothing', async () => {
+  const request = async ({ method }: Asked) => {
+    if (method !== 'eth_getCode') throw new Error(method)
+    return '0x'
+  }
+  const client = createPublicClient({ transport: custom({ request }) })
+  const signTypedData = vi.fn(account.signTypedData) as typeof account.signTypedData
+  const owner = { ...account, signTypedData }
+  expect(await payFrom(await toSimple7702SmartAccount({ client, owner }))).toEqual(both)
+  expect(signTypedData).toHaveBeenCalledTimes(2)
+  const smart = await toCoinbaseSmartAccount({
+    ...{ client, owners: [owner], version: '1.1', address: account.address },
+  })
+  const wallet = createWalletClient({ account: smart, transport: custom({ request }) })
+  for (const payer of [smart, wallet]) {
+    expect((await refusalOf(payer)).code).toBe('smart_account_not_deployed')
+  }
+  expect(signTypedData).toHaveBeenCalledTimes(2)
 })
 
 test('error: an account that can’t sign', () => {

@@ -25,6 +25,7 @@ export type ReceiptFile = {
  *     gatewayUrl: 'https://gateway.example',
  *     walletPrivateKey: process.env.WALLET_PRIVATE_KEY,
  *     network: 'base',
+ *     maxDailyUsdc: '5',
  *     onReceipt: file.keep,
  *   })
  * }

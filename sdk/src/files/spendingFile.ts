@@ -29,7 +29,7 @@ type Line = Claim | { released: string }
  * would leave behind. A line that a crash cut short was never paid for, and counts nothing.
  *
  * @param path of the file, on a local disk: a network's file system may not append in one step. It is made where there is
- * none. Delete it only while nobody has it open: that forgets what was spent.
+ * none. Delete it only while nobody has it open, and a day after its last line: sooner, what was spent would be forgotten.
  * @throws Error where the file holds something else.
  * @example
  * import { createClient } from '@tollkeeper/sdk'
