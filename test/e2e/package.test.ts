@@ -102,6 +102,7 @@ describe('npx tollkeeper', () => {
   const commands = [
     'start',
     'demo',
+    'dev',
     'api',
     'keeper',
     'indexer',
@@ -135,6 +136,16 @@ describe('npx tollkeeper', () => {
     expect([status, stdout]).toEqual([1, ''])
     expect(stderr).toContain(message)
     expect(stderr).not.toMatch(/\n {4}at /)
+  })
+
+  test('default: dev runs a command where it can be paid, and `tollkeeper/testing` is the same for a test', async () => {
+    const child = `const { startTollkeeper } = await import('tollkeeper/testing')
+      const { status } = await fetch(process.env.CONTROL_URL + '/state')
+      console.log(typeof startTollkeeper, status)
+      process.exit(7)`
+    const command = [process.execPath, '--input-type=module', '--eval', child]
+    const { status, stdout, stderr } = await tollkeeper(['dev', '--', ...command])
+    expect([status, stdout], stderr).toEqual([7, 'function 200\n'])
   })
 
   test('behavior: doctor examines, and says what is missing', async () => {
