@@ -638,7 +638,7 @@ const examples = {
   GATEWAY_URL: {
     parser: url,
     readers: ['examples'],
-    about: 'Gateway of the provider and of the buyer.',
+    about: 'Gateway of all of them.',
     default: 'http://127.0.0.1:4020',
   },
   PROVIDER_ID: { parser: text, readers: ['examples'], about: "The provider's id." },
@@ -655,7 +655,16 @@ const examples = {
     about: 'true: the provider takes `x402 mock:mock`, without gateway and money.',
     default: 'false',
   },
+  PAY_TO: { parser: address, readers: ['examples'], about: 'Whom the x402 seller has paid.' },
+  X402_NETWORK: {
+    parser: matching('a network as CAIP-2 names it, such as eip155:8453', /^eip155:\d+$/),
+    readers: ['examples'],
+    about: "The x402 seller's network.",
+    default: 'eip155:84532',
+  },
   WALLET_PRIVATE_KEY: { parser: privateKey, readers: ['examples'], about: "The buyer's key." },
+  RECEIPT_FILE: { parser: text, readers: ['examples'], about: 'Where the buyer keeps its receipts.' },
+  RPC_URL: { parser: url, readers: ['examples'], about: "The auditor's node." },
   NETWORK: {
     parser: choice(...networkNames),
     readers: ['examples'],
@@ -698,7 +707,7 @@ export const sections: readonly { title: string; variables: Record<string, Varia
     variables: start,
   },
   {
-    title: 'examples: a provider (npm run sell), a buyer (npm run buy), a webhook receiver',
+    title: 'examples: npm run sell, npm run buy, and what examples/README.md shows',
     variables: examples,
   },
 ]

@@ -1,3 +1,4 @@
+import { globSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -154,11 +155,7 @@ test('error: no secret is repeated', () => {
 })
 
 test('behavior: scripts and examples read nothing that the table lacks', async () => {
-  const files = [
-    'scripts/start.ts',
-    'scripts/deploy.ts',
-    ...['provider', 'buyer', 'webhookReceiver'].map(fileOf),
-  ]
+  const files = ['scripts/start.ts', 'scripts/deploy.ts', ...globSync('examples/*/main.ts', { cwd: root })]
   for (const file of files) {
     const text = await readFile(`${root}/${file}`, 'utf8')
     const names = [...text.matchAll(/\{ ([A-Z_, ]+) \} = process\.env/g)].flatMap(([, list = '']) =>
@@ -169,10 +166,6 @@ test('behavior: scripts and examples read nothing that the table lacks', async (
     expect([...text.matchAll(/process\.env\.([A-Z_]+)/g)].map(([, name]) => name)).toEqual([])
   }
 })
-
-function fileOf(example: string): string {
-  return `examples/${example}/main.ts`
-}
 
 describe('behavior: networks', () => {
   const url = 'https://node.example'

@@ -327,7 +327,7 @@ async function startSampleProvider(
   const provider = new Service({
     name: 'provider',
     // The package's own exports, read from its sources.
-    program: ['--conditions=@tollkeeper/source', join(root, 'examples', 'provider', `main${extension}`)],
+    program: ['--conditions=@tollkeeper/source', join(root, 'examples', 'hono', `main${extension}`)],
     env: {
       GATEWAY_URL: stack.api.url,
       PROVIDER_ID: registered.providerId,

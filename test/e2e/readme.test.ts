@@ -8,6 +8,7 @@ import { type RunningCommand, root, runCommand, untilGone } from '../support/pro
 import { startTestStack, type TestStack } from '../support/stack.ts'
 import { authorityFile, startTlsProxy } from '../support/tlsProxy.ts'
 import { until } from '../support/until.ts'
+import { addExampleTests, exampleEnv } from './examples.ts'
 
 const readme = await readFile(`${root}/README.md`, 'utf8')
 const withoutCode = await readFile(`${root}/docs/without-code.md`, 'utf8')
@@ -16,7 +17,7 @@ let stack: TestStack
 beforeAll(async () => {
   stack = await startTestStack({
     chain: { network: 'base' },
-    env: { keeper: { TRIGGER_TIME_SECONDS: '1' }, api: { UPSTREAM_ALLOW_PRIVATE: 'true' } },
+    env: { ...exampleEnv, api: { ...exampleEnv.api, UPSTREAM_ALLOW_PRIVATE: 'true' } },
   })
 })
 afterAll(() => stack?.close())
@@ -151,6 +152,8 @@ test('behavior: what is sold without code reaches the README’s buyer, and the 
     await untilGone(server)
   }
 })
+
+addExampleTests(() => stack)
 
 test('behavior: every npm script that the README names exists, and every file it links to', async () => {
   const { scripts } = JSON.parse(await readFile(`${root}/package.json`, 'utf8'))

@@ -4,12 +4,11 @@ import { type PaymentVariables, requirePayment } from '@tollkeeper/sdk/hono'
 import { Hono } from 'hono'
 
 const { GATEWAY_URL, PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT, PRICE_USDC, MOCK_PAYMENTS } = process.env
-if (!GATEWAY_URL) throw new Error("GATEWAY_URL: expected the gateway's URL, but it is not set")
 if (!PROVIDER_ID)
   throw new Error('PROVIDER_ID: expected the id that POST /providers answered, but it is not set')
 
 const paid = requirePayment({
-  gatewayUrl: GATEWAY_URL,
+  gatewayUrl: GATEWAY_URL || 'http://127.0.0.1:4020',
   providerId: PROVIDER_ID,
   pricing: { usdcPerUnit: PRICE_USDC || '0.01' },
   mockPayments: MOCK_PAYMENTS === 'true',
@@ -25,7 +24,10 @@ app.get('/forecast', paid, (c) => {
   return c.json({ city: 'Lisbon', celsius: 19, sky: 'clear', paymentId })
 })
 
-const server = serve({ fetch: app.fetch, hostname: '127.0.0.1', port: Number(PROVIDER_PORT || 4030) })
+const server = serve(
+  { fetch: app.fetch, hostname: '127.0.0.1', port: Number(PROVIDER_PORT || 4030) },
+  ({ port }) => console.log(`selling http://127.0.0.1:${port}/forecast`),
+)
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   process.once(signal, () => server.close(() => process.exit(0)))
 }

@@ -1,0 +1,46 @@
+/** Serves a page that pays with the reader's wallet, the packages it imports, and what it pays for. */
+import { readFile } from 'node:fs/promises'
+import { serve } from '@hono/node-server'
+import { requirePayment } from '@tollkeeper/sdk/hono'
+import { build } from 'esbuild'
+import { Hono } from 'hono'
+
+const { GATEWAY_URL, NETWORK, USDC_ADDRESS, PROVIDER_ID, PROVIDER_API_KEY, PROVIDER_PORT } = process.env
+if (!PROVIDER_ID)
+  throw new Error('PROVIDER_ID: expected the id that POST /providers answered, but it is not set')
+
+const gatewayUrl = GATEWAY_URL || 'http://127.0.0.1:4020'
+const paid = requirePayment({
+  gatewayUrl,
+  providerId: PROVIDER_ID,
+  pricing: { usdcPerUnit: '0.01' },
+  ...(PROVIDER_API_KEY && { apiKey: PROVIDER_API_KEY }),
+})
+
+// What the page's import map names, from node_modules and no CDN. A site would build these files once.
+const { outputFiles } = await build({
+  entryPoints: { sdk: '@tollkeeper/sdk', viem: 'viem' },
+  outdir: '/vendor',
+  conditions: process.execArgv.flatMap((flag) => flag.match(/^--conditions=(.*)/)?.[1] ?? []),
+  ...{ bundle: true, splitting: true, minify: true, format: 'esm', platform: 'browser', write: false },
+})
+const files = new Map(outputFiles.map(({ path, text }) => [path, text]))
+
+const app = new Hono()
+app.get('/', async (c) => c.html(await readFile(new URL('index.html', import.meta.url), 'utf8')))
+app.get('/settings.json', (c) =>
+  c.json({ gatewayUrl, network: NETWORK || 'localhost', usdcAddress: USDC_ADDRESS }),
+)
+app.get('/vendor/*', (c) => {
+  const text = files.get(c.req.path)
+  return text === undefined ? c.notFound() : c.body(text, 200, { 'content-type': 'text/javascript' })
+})
+app.get('/forecast', paid, (c) => c.json({ city: 'Lisbon', celsius: 19 }))
+
+const server = serve(
+  { fetch: app.fetch, hostname: '127.0.0.1', port: Number(PROVIDER_PORT || 4030) },
+  ({ port }) => console.log(`open http://127.0.0.1:${port}/`),
+)
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(signal, () => server.close(() => process.exit(0)))
+}

@@ -1,0 +1,191 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Address, Hex } from 'viem'
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
+import { expect, onTestFinished, test } from 'vitest'
+import { loopback, reservePort } from '#process/port'
+import { parseUsdc } from '#protocol/amount'
+import { networks } from '#protocol/networks'
+import { registerProvider } from '../../scripts/stack/registerProvider.ts'
+import { launchBrowser, openTab } from '../support/browser.ts'
+import { killAll, type RunningCommand, root, runCommand } from '../support/processes.ts'
+import type { TestStack } from '../support/stack.ts'
+import { until } from '../support/until.ts'
+import { paymentResponseOf, x402Buyers } from '../support/x402Clients.ts'
+import { chooseBrowser } from './dashboard/chooseBrowser.ts'
+
+/** What the stack's processes need for it. */
+export const exampleEnv = {
+  keeper: { TRIGGER_TIME_SECONDS: '1' },
+  api: { WEBHOOK_ALLOW_PRIVATE: 'true', TRIGGER_TIME_SECONDS: '1' },
+}
+
+const readme = await readFile(`${root}/examples/README.md`, 'utf8')
+
+/** The command that examples/README.md has under a name, as a terminal runs it; `env` takes the place of what it leaves open. */
+function runExample(name: string, env: Record<string, string>, args: Record<string, string> = {}) {
+  const [, shown] = readme.match(new RegExp(`\`\`\`sh ${name}\\n(.*)\\n\`\`\``)) ?? []
+  if (shown === undefined) throw new Error(`examples/README.md has no command for ${name}`)
+  const words = shown.split(' ')
+  const open = words.flatMap((word) => word.match(/^([A-Z_\d]+)=/)?.[1] ?? [])
+  expect([name, open.filter((variable) => !(variable in env))]).toEqual([name, []])
+  const command = words.filter((word) => !/^[A-Z_\d]+=/.test(word)).map((word) => args[word] ?? word)
+  const running = runCommand(command, env)
+  onTestFinished(() => killAll(running))
+  return running
+}
+
+type Seller = { name: string; url: string; providerId: string; apiKey: string; running: RunningCommand }
+
+/** Each example as a process of its own, on the stack of the file that calls this: real payments, settled and audited. */
+export function addExampleTests(stackOf: () => TestStack): void {
+  const account = () => privateKeyToAccount(generatePrivateKey())
+
+  /** Registers a provider for a seller's example, and starts it. */
+  async function sell(name: string, more: Record<string, string> = {}): Promise<Seller> {
+    const { api, chain } = stackOf()
+    const port = await reservePort()
+    const url = `http://${loopback}:${port}/forecast`
+    const { address } = account()
+    const { providerId, apiKey } = await registerProvider({
+      ...{ gatewayUrl: api.url, name, network: chain.network, address },
+      endpoints: [{ url, usdcPerUnit: '0.01' }],
+    })
+    const running = runExample(name, {
+      ...{ GATEWAY_URL: api.url, NETWORK: chain.network, PROVIDER_PORT: `${port}` },
+      ...{ PROVIDER_ID: providerId, PROVIDER_API_KEY: apiKey, ...more },
+    })
+    await running.line(/^(selling|open) http/)
+    return { name, url, providerId, apiKey, running }
+  }
+
+  /** Hears of a provider's webhooks by the example that receives them. */
+  async function receive({ providerId, apiKey }: Seller): Promise<RunningCommand> {
+    const port = await reservePort()
+    const answer = await fetch(new URL(`/providers/${providerId}/webhooks`, stackOf().api.url), {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${apiKey}` },
+      body: JSON.stringify({ url: `http://${loopback}:${port}/tollkeeper` }),
+    })
+    const { secret } = (await answer.json()) as { secret: string }
+    const running = runExample('webhook-receiver', { WEBHOOK_SECRET: secret, WEBHOOK_PORT: `${port}` })
+    await running.line(/^waiting for webhooks/)
+    return running
+  }
+
+  test('behavior: the examples sell, buy, hear of it, settle as strangers and audit, each as its README starts it', async () => {
+    const stack = stackOf()
+    const { chain, rpc, api } = stack
+    const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-examples-'))
+    onTestFinished(() => rm(folder, { recursive: true }))
+    const receiptFile = join(folder, 'receipts.jsonl')
+    const deploymentsFile = join(folder, 'deployments.json')
+    await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
+    const buyerKey = generatePrivateKey()
+    await chain.mintUsdc([privateKeyToAccount(buyerKey).address], parseUsdc('1'))
+    const buy = async ({ url, name }: Seller): Promise<string> => {
+      const env = { GATEWAY_URL: api.url, NETWORK: chain.network, WALLET_PRIVATE_KEY: buyerKey }
+      const buyer = runExample(
+        'buyer',
+        { ...env, RECEIPT_FILE: receiptFile },
+        { 'http://127.0.0.1:4030/forecast': url },
+      )
+      expect(await buyer.exited, `${name}\n${buyer.output()}`).toBe(0)
+      expect(buyer.stdout()).toContain('celsius: 19')
+      return buyer.stdout().match(/pay_[0-9a-f]{32}/)?.[0] ?? ''
+    }
+    const transactionOf = async (paymentId: string) => {
+      const { body } = await stack.get(`/payments/${paymentId}`)
+      return (body.provider as { transactionHash: Hex | null }).transactionHash
+    }
+    const auditor = () =>
+      runExample(
+        'auditor',
+        { GATEWAY_URL: api.url, RPC_URL: chain.url, DEPLOYMENTS_FILE: deploymentsFile },
+        { 'receipts.jsonl': receiptFile },
+      )
+
+    const [hono, express, plain] = await Promise.all([sell('hono'), sell('express'), sell('fetch')])
+    const receiver = await receive(hono)
+    const paid = [await buy(hono), await buy(express), await buy(plain)]
+    await receiver.line(new RegExp(`^payment.settled .*${paid[0]}`))
+
+    // What ours doesn't settle, a stranger does.
+    await stack.keeper.stop()
+    const last = await buy(plain)
+    const early = auditor()
+    expect(await early.exited, early.output()).toBe(1)
+    expect(early.stdout()).toContain(`${last} pending:`)
+    const keeperKey = generatePrivateKey()
+    const keeperAddress = privateKeyToAccount(keeperKey).address
+    await rpc.request({ method: 'hardhat_setBalance', params: [keeperAddress, '0xde0b6b3a7640000'] } as never)
+    runExample('keeper', {
+      ...{ KEEPER_GATEWAY_URL: api.url, KEEPER_PRIVATE_KEYS: keeperKey, NETWORKS: chain.network },
+      ...{ RPC_URL_BASE: chain.url, DEPLOYMENTS_FILE: deploymentsFile, PRIORITY_FEE_WEI: '1000' },
+    })
+    await until('a stranger has settled it', async () => (await transactionOf(last)) !== null)
+    const { from } = await rpc.getTransaction({ hash: (await transactionOf(last)) as Hex })
+    expect(from).toBe(keeperAddress.toLowerCase())
+    await stack.keeper.start()
+
+    await until('all have settled and are confirmed', async () => (await auditor().exited) === 0)
+  })
+
+  test('behavior: an x402 seller that only changed its facilitator sells to an x402 client', async () => {
+    const { keeper } = stackOf()
+    const buyer = account()
+    await stackOf().chain.mintUsdc([buyer.address], parseUsdc('1'))
+    const payTo: Address = account().address
+    const { url } = await sell('x402-seller', {
+      ...{ FACILITATOR_URL: keeper.url, PAY_TO: payTo },
+      X402_NETWORK: `eip155:${networks[stackOf().chain.network].chainId}`,
+    })
+    const bought = await x402Buyers['@x402/fetch'](buyer, new URL('/weather', url).href)
+    expect(bought).toMatchObject({ status: 200, body: { weather: 'sunny' } })
+    const { transaction } = paymentResponseOf(bought)
+    const { status } = await stackOf().rpc.getTransactionReceipt({ hash: transaction as Hex })
+    expect(status).toBe('success')
+  })
+
+  const executable = chooseBrowser()
+  test.skipIf(executable === undefined)(
+    'behavior: the page pays with the wallet of its browser',
+    async () => {
+      const buyer = account()
+      await stackOf().chain.mintUsdc([buyer.address], parseUsdc('1'))
+      const { url } = await sell('browser')
+      const browser = await launchBrowser(executable as string)
+      onTestFinished(() => browser.close())
+      const { page, errors } = await openTab(browser, new URL(url).origin)
+      // A wallet, as an extension offers it: its key is not the page's.
+      await page.exposeFunction('askWallet', async (method: string, params: string[]) => {
+        if (method === 'eth_requestAccounts') return [buyer.address]
+        if (method === 'eth_chainId') return `0x${stackOf().chain.chainId.toString(16)}`
+        if (method === 'eth_signTypedData_v4') return buyer.signTypedData(JSON.parse(params[1] ?? ''))
+        throw new Error(`${method} is not for a page`)
+      })
+      await page.addInitScript(() => {
+        type Asked = { method: string; params?: string[] }
+        const { askWallet } = globalThis as unknown as {
+          askWallet: (method: string, params: string[]) => unknown
+        }
+        Object.assign(globalThis, {
+          ethereum: { request: ({ method, params = [] }: Asked) => askWallet(method, params) },
+        })
+      })
+      await page.goto(new URL('/', url).href)
+      await page.getByRole('button', { name: 'Pay and look' }).click()
+      const answer = page.getByText(/^(Lisbon|Not paid): /)
+      await answer.waitFor()
+      const [paymentId] = ((await answer.textContent()) ?? '').match(/pay_[0-9a-f]{32}/) ?? []
+      expect(await answer.textContent()).toBe(`Lisbon: 19 °C. Paid by ${paymentId}.`)
+      // The browser itself tells of a 402.
+      expect(errors.filter((line) => !line.includes('402'))).toEqual([])
+      await until('it has settled', async () => {
+        const { body } = await stackOf().get(`/payments/${paymentId}`)
+        return body.payment_status === 'settled'
+      })
+    },
+  )
+}
