@@ -38,7 +38,8 @@ export default defineConfig({
           alias: { 'tollkeeper/testing': here('scripts/dev/startTollkeeper.ts') },
           conditions: ['@tollkeeper/source'],
         },
-        ssr: { resolve: { conditions: ['@tollkeeper/source', 'module', 'node', 'import', 'default'] } },
+        // Node's own conditions come by themselves: 'import' among these would hold for require() as well.
+        ssr: { resolve: { conditions: ['@tollkeeper/source', 'module', 'node'] } },
         test: {
           ...shared,
           name: 'unit',
