@@ -1,5 +1,5 @@
 import { type ErrorCode, isErrorCode } from '../protocol/errors.ts'
-import type { SignedPayment } from './payment.ts'
+import type { SignedPayment } from './signedPayment.ts'
 
 /**
  * A stable code of a {@link ClientError}: an {@link ErrorCode} of the gateway, the provider or the protocol, or one that

@@ -6,21 +6,13 @@ import type { Network } from '../protocol/networks.ts'
 import { encodePayload } from '../protocol/payload.ts'
 import { splitterOf } from '../protocol/splitter.ts'
 import { requireDeployed, type Signer, signTransfer } from './payer.ts'
+import type { SignedPayment } from './signedPayment.ts'
+
+export type { SignedPayment } from './signedPayment.ts'
 
 /** What a challenge costs: base units, both payments together. */
 export function priceOf({ accepts: [provider, fee] }: Challenge): bigint {
   return BigInt(provider.maxAmountRequired) + BigInt(fee.maxAmountRequired)
-}
-
-/** A challenge that was signed: enough to present it again or to have it settled at once. It holds no secret. */
-export type SignedPayment = {
-  requestId: string
-  network: string
-  macaroon: string
-  /** The provider's payload and the platform's, or one for both. */
-  payloads: [both: string] | [provider: string, platform: string]
-  /** Base units, both together. */
-  amount: bigint
 }
 
 export type SignOptions = {
