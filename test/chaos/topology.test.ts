@@ -165,8 +165,11 @@ function isExplained({ from, status, path, dead: gone }: Failure): boolean {
 async function look(over: AbortSignal): Promise<void> {
   const query = JSON.stringify({ query: '{ batchs(limit: 1) { items { sequence } } }' })
   while (!over.aborted) {
-    await fetch(`${front.url}/settlements/status?wallet=${market.stack.platformWallet}`).then((answer) =>
-      answer.text(),
+    const path = `/settlements/status?wallet=${market.stack.platformWallet}`
+    // What the front answers it reports by itself; no answer at all is worse.
+    await fetch(`${front.url}${path}`).then(
+      (answer) => answer.text(),
+      () => failures.push({ status: 0, from: 'front', path, dead: [...dead] }),
     )
     const gone = [...dead]
     const answer = await fetch(`${reader.url}/graphql`, {

@@ -35,6 +35,8 @@ export async function startFront(onAnswer: (answer: Answer) => void): Promise<Fr
     }
     finish('', 502)
   })
+  // A client may send on a connection in the very moment in which it is closed for its rest.
+  server.keepAliveTimeout = 65_000
   server.listen(0, loopback)
   await once(server, 'listening')
   return {
