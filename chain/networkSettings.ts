@@ -41,7 +41,7 @@ export function readNetworkSettings(env: Environment): NetworkSettings[] {
         isSet(env, 'DEPLOYMENTS_FILE') ? 'DEPLOYMENTS_FILE' : 'NETWORKS',
         'a deployment of our contracts on each served network',
         `none on ${name}. Deploy them: DEPLOYER_PRIVATE_KEY=0x… ${networkVariable('RPC_URL', name)}=https://… ` +
-          `npm run deploy -- --network ${name}; or leave ${name} out of NETWORKS`,
+          `npx tollkeeper deploy --network ${name}; or leave ${name} out of NETWORKS`,
       )
     }
     return {

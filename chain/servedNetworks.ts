@@ -131,7 +131,7 @@ async function checkChain(
   if (code === undefined) {
     throw new Error(
       `${network.name}: there is no BatchSettlement at ${deployment.batchSettlement}; ` +
-        `deploy it (npm run deploy -- --network ${network.name}) or correct DEPLOYMENTS_FILE`,
+        `deploy it (npx tollkeeper deploy --network ${network.name}) or correct DEPLOYMENTS_FILE`,
     )
   }
 }

@@ -1,5 +1,6 @@
 import { ConfigError } from '#process/env'
 import { BaseError } from '#protocol/errors'
+import { ClientError } from '#sdk/client/errors'
 
 /** Exit statuses of every command. */
 export const exitStatus = {
@@ -24,7 +25,8 @@ export class CliError extends Error {
 
 /** One line for the terminal: what went wrong, and its stable code. */
 export function describeError(error: unknown): string {
-  if (error instanceof CliError || error instanceof BaseError) return `${error.message} (${error.code})`
+  if (error instanceof CliError || error instanceof BaseError || error instanceof ClientError)
+    return `${error.message} (${error.code})`
   if (error instanceof ConfigError) return `${error.message} (invalid_config)`
   // viem's messages carry whole request bodies and URLs, which hold credentials.
   if (error instanceof Error && 'shortMessage' in error) return `${error.shortMessage} (rpc_error)`

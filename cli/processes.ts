@@ -46,12 +46,15 @@ export function addProcessCommands(program: Command): void {
     .summary('Ponder, from the chain into Postgres')
     .description('Runs the indexer, and its GraphQL.')
     .option('--serve', 'only answer GraphQL, from what another indexer writes')
+    .option('--rebuild', 'drop the index, and what is kept of these chains; the next start reads them anew')
     .addHelpText(
       'after',
       `${environmentNote}\n\nExample:\n  $ DATABASE_URL=postgres://… NETWORKS=base RPC_URL_BASE=https://… tollkeeper indexer`,
     )
-    .action(({ serve }: { serve?: boolean }) =>
-      runProgram(() => import('../indexer/main.ts'), serve ? ['--serve'] : []),
+    .action(({ serve, rebuild }: { serve?: boolean; rebuild?: boolean }) =>
+      rebuild
+        ? runProgram(() => import('../indexer/rebuild.ts'))
+        : runProgram(() => import('../indexer/main.ts'), serve ? ['--serve'] : []),
     )
 
   program

@@ -11,7 +11,7 @@ function walk(command: Command, path: string[] = []): [string, Command][] {
 test('default: every command that the issue names is there', () => {
   expect(walk(createProgram()).map(([typed]) => typed.replace('tollkeeper ', ''))).toEqual(
     expect.arrayContaining([
-      ...['start', 'demo', 'dev', 'api', 'keeper', 'indexer', 'deploy', 'audit', 'receipts', 'doctor'],
+      ...['start', 'demo', 'dev', 'buy', 'api', 'keeper', 'indexer', 'deploy', 'audit', 'receipts', 'doctor'],
       ...[
         ...['provider create', 'provider update', 'provider disable', 'provider enable', 'provider changes'],
         ...['provider wallet', 'provider wallet replace', 'provider wallet retire'],

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { Command } from 'commander'
 import { addAuditCommand } from './audit/command.ts'
+import { addBuyCommand } from './buy.ts'
 import { addDevCommand } from './dev.ts'
 import { addDoctorCommand } from './doctor/command.ts'
 import { addGrantCommand } from './grant.ts'
@@ -27,6 +28,7 @@ export function createProgram(): Command {
 
   addProcessCommands(program)
   addDevCommand(program)
+  addBuyCommand(program)
   addReceiptsCommand(program)
   addAuditCommand(program)
   addProviderCommand(program)

@@ -166,7 +166,7 @@ async function removeMisfits(config: IndexerConfig, schema: string): Promise<voi
     const list = foreign.map(({ network, schema: where, detail }) => `${network.name}, ${where}: ${detail}`)
     throw new Error(
       `the index isn't of this chain, or a reorg was deeper than Ponder's finality:\n${list.join('\n')}\n` +
-        'Check the RPC, then: node indexer/rebuild.ts',
+        'Check the RPC, then: npx tollkeeper indexer --rebuild',
     )
   }
   if (misfits.length > 0) {

@@ -21,7 +21,12 @@ const ports = [
 
 const defaultOf = (variable: VariableName) => String(readVariable({}, variable))
 
-const usage = `Usage: npm start
+/** As a part of the package it is JavaScript, and there is no checkout with npm scripts. */
+const [typed, buy] = import.meta.filename.endsWith('.js')
+  ? ['npx tollkeeper start', 'npx tollkeeper buy']
+  : ['npm start', 'npm run buy --']
+
+const usage = `Usage: ${typed}
 
 Starts a local chain with the real USDC, Postgres (or uses DATABASE_URL), the indexer, the keeper, the gateway and a sample
 API that charges for its forecast. Ctrl-C stops everything; the chain and its data go with it.
@@ -116,7 +121,7 @@ async function choosePorts(): Promise<StackPorts> {
     chosen[name] = port
     if (port !== 0 && !(await isPortFree(port))) {
       taken.push(
-        `Port ${port} of the ${title} is taken: set ${variable} to another one, for example ${variable}=${port + 100} npm start`,
+        `Port ${port} of the ${title} is taken: set ${variable} to another one, for example ${variable}=${port + 100} ${typed}`,
       )
     }
   }
@@ -134,7 +139,7 @@ async function invite(
   console.log(`
 Ready after ${seconds.toFixed(1)} s. A buyer with 1,000 USDC can pay for the sample API now, in another terminal:
 
-  GATEWAY_URL=${api.url} WALLET_PRIVATE_KEY=${devPrivateKey(buyerAccount)} USDC_ADDRESS=${usdc} npm run buy -- ${provider?.url}/forecast
+  GATEWAY_URL=${api.url} WALLET_PRIVATE_KEY=${devPrivateKey(buyerAccount)} USDC_ADDRESS=${usdc} ${buy} ${provider?.url}/forecast
 
 What its provider sees: ${api.url}/dashboard/ with the API key ${providerApiKey}
 

@@ -10,7 +10,7 @@ import packageJson from '../../package.json' with { type: 'json' }
 import { buildSdk } from '../../scripts/buildSdk.ts'
 import { buildTollkeeper } from '../../scripts/buildTollkeeper.ts'
 import sdkPackageJson from '../../sdk/package.json' with { type: 'json' }
-import { root } from '../support/processes.ts'
+import { killAll, root, runCommand } from '../support/processes.ts'
 
 // `tollkeeper` as its users get it: both packages built, packed and installed in an empty folder by npm.
 
@@ -104,6 +104,7 @@ describe('npx tollkeeper', () => {
     'start',
     'demo',
     'dev',
+    'buy',
     'api',
     'keeper',
     'indexer',
@@ -137,6 +138,23 @@ describe('npx tollkeeper', () => {
     expect([status, stdout]).toEqual([1, ''])
     expect(stderr).toContain(message)
     expect(stderr).not.toMatch(/\n {4}at /)
+  })
+
+  test('default: start runs the system, and what it prints pays for its sample API', async () => {
+    const names = ['POSTGRES', 'CHAIN', 'INDEXER', 'KEEPER', 'API', 'PROVIDER']
+    const ports = Object.fromEntries(names.map((name) => [`${name}_PORT`, '0']))
+    const cwd = join(folder, 'empty')
+    const started = runCommand(['npx', 'tollkeeper', 'start'], ports, { cwd })
+    try {
+      const line = await started.line(/ npx tollkeeper buy http/)
+      const paid = runCommand(['bash', '-c', line], {}, { cwd })
+      expect([await paid.exited, paid.output()]).toEqual([0, expect.stringMatching(/paid: payment pay_/)])
+      started.child.kill('SIGTERM')
+      await started.exited
+      expect(await started.survivors()).toEqual([])
+    } finally {
+      await killAll(started)
+    }
   })
 
   test('behavior: doctor examines, and says what is missing', async () => {

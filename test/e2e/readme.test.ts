@@ -158,7 +158,7 @@ addExampleTests(() => stack)
 test('behavior: every npm script that the README names exists, and every file it links to', async () => {
   const { scripts } = JSON.parse(await readFile(`${root}/package.json`, 'utf8'))
   const named = [...readme.matchAll(/npm (?:run )?(start|test|[a-z:]+)(?=[` "])/g)].map(([, name]) => name)
-  const npmOwn = new Set(['ci', 'run', 'pack'])
+  const npmOwn = new Set(['ci', 'install', 'run', 'pack'])
   for (const name of named) if (!npmOwn.has(name as string)) expect(scripts).toHaveProperty([name as string])
   for (const [, path] of readme.matchAll(/\]\(([^)#]+)\)/g)) {
     if (!path?.startsWith('http')) await expect(readFile(`${root}/${path}`)).resolves.toBeDefined()
