@@ -194,7 +194,8 @@ async function createReceiptKeys(path: string): Promise<void> {
 }
 
 async function writeBeside(path: string, file: ReceiptKeyFile): Promise<string> {
-  const temporary = `${path}.${process.pid}.tmp`
+  // No process id: two containers that share a folder may both be process 1.
+  const temporary = `${path}.${randomBytes(8).toString('hex')}.tmp`
   await mkdir(dirname(path), { recursive: true })
   await writeFile(temporary, `${JSON.stringify(file, null, 2)}\n`, { mode: 0o600 })
   return temporary

@@ -34,11 +34,11 @@ test('default: a buyer pays, and the money arrives', async () => {
 
 test('behavior: a reorg takes the settlement back, and it is settled again', async () => {
   const { paymentId = '' } = await tollkeeper.buyer.client.request(priceOf('/forecast'))
-  const before = (await tollkeeper.state()).balances
+  const before = await tollkeeper.state()
   await tollkeeper.settle()
 
-  await tollkeeper.reorg(3)
-  expect((await tollkeeper.state()).balances).toMatchObject({ provider: before.provider })
+  await tollkeeper.reorg({ after: before.block })
+  expect((await tollkeeper.state()).balances).toMatchObject({ provider: before.balances.provider })
   expect((await tollkeeper.settle()).payments).toMatchObject({ [paymentId]: 'settled' })
   expect((await tollkeeper.state()).balances.provider).toBe('0.019000')
 })

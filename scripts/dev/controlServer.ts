@@ -21,7 +21,10 @@ const bodies = {
       .max(10 * 365 * 86_400),
   }),
   mine: z.strictObject({ blocks: z.int().min(1).max(1_000).default(1) }),
-  reorg: z.strictObject({ depth: z.int().min(1).max(deepestReorg) }),
+  reorg: z.union([
+    z.strictObject({ depth: z.int().min(1).max(deepestReorg) }),
+    z.strictObject({ after: z.int().min(0) }),
+  ]),
   fault: z.strictObject({
     kind: z.enum(rpcFaultKinds),
     method: z.string().max(100).optional(),
@@ -54,8 +57,8 @@ export function serveControls(controls: Controls): Promise<RunningServer> {
     return c.json(await controls.mine(blocks))
   })
   app.post('/reorg', async (c) => {
-    const { depth } = await read(c.req.raw, bodies.reorg)
-    return c.json(await controls.reorg(depth))
+    const depth = await read(c.req.raw, bodies.reorg)
+    return c.json(await controls.reorg('depth' in depth ? depth.depth : depth))
   })
   app.post('/rpc/faults', async (c) => {
     controls.failRpc(await read(c.req.raw, bodies.fault))

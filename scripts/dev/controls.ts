@@ -32,7 +32,10 @@ export type Controls = {
    */
   travel: (seconds: number) => Promise<{ block: number; timestamp: number }>
   mine: (blocks?: number) => Promise<{ block: number }>
-  /** Drops at least the newest `depth` blocks, with what was settled in them, and mines one more than that. */
+  /**
+   * Drops at least so many of the newest blocks, or `{ after }` a block that `state` told, with what was settled in them, and
+   * mines one more than that.
+   */
   reorg: Reorgs['reorg']
   /** Makes the RPC of gateway, keeper and indexer fail. */
   failRpc: (fault: RpcFault) => void
@@ -112,6 +115,7 @@ export function createControls(options: {
       asCircle(encodeFunctionData({ abi: circleAbi, functionName: isPaused ? 'pause' : 'unpause' })),
     fund: (address, amount) => stack.chain.mintUsdc([address], parseUsdc(amount)),
     state: async () => {
+      await reorgs.mark()
       const newest = await sql<{ id: string }[]>`
         select id from payment order by accepted_at desc limit ${shownPayments}`
       const payments = newest.map(async ({ id }) => ({

@@ -6,9 +6,14 @@ import type { LocalChain } from '../chain/startLocalChain.ts'
 export const deepestReorg = 25
 const lookMs = 100
 
+/** At least so many of the newest blocks; or all that came after the block that `state` told. */
+export type ReorgDepth = number | { after: number }
+
 export type Reorgs = {
-  /** Drops the newest blocks, at least `depth` of them, and mines one more than that in their place, all empty. */
-  reorg: (depth: number) => Promise<{ dropped: number; block: number }>
+  /** Drops the newest blocks, and mines one more than that in their place, all empty. */
+  reorg: (depth: ReorgDepth) => Promise<{ dropped: number; block: number }>
+  /** Makes the newest block one that a reorg can go back to. */
+  mark: () => Promise<void>
   stop: () => void
 }
 
@@ -48,17 +53,23 @@ export function followChain(chain: LocalChain, mining: { blockTimeMs: number; at
   }, lookMs).unref()
 
   return {
+    mark: () =>
+      inTurn(async () => {
+        do await look()
+        while (snapshots.at(-1)?.height !== (await readHead()))
+      }),
     reorg: (depth) =>
       inTurn(async () => {
         await look()
         await chain.setMining(3_600_000)
         try {
           const head = await readHead()
-          const base = snapshots.findLast(({ height }) => height <= head - BigInt(depth))
+          const newest = typeof depth === 'number' ? head - BigInt(depth) : BigInt(depth.after)
+          const base = snapshots.findLast(({ height }) => height <= newest)
           if (base === undefined || head - base.height > BigInt(deepestReorg)) {
             throw new BaseError(
               'invalid_field',
-              `depth: expected at most ${deepestReorg}, and not before this world was ready; got ${depth} at block ${head}`,
+              `depth: expected at most ${deepestReorg}, and not before this world was ready; got ${head - newest} at block ${head}`,
             )
           }
           await client.revert({ id: base.id })
