@@ -6,6 +6,7 @@ import type { OpenBatch } from './journal.ts'
 import { recordMined } from './mined.ts'
 import { prepareBatch } from './prepare.ts'
 import { resendIfDue, sendOffer } from './send.ts'
+import { Unfunded } from './unfunded.ts'
 
 /** A nonce that is gone must be seen gone this long before its batch is given up for lost. */
 const lostAfterMs = 10_000
@@ -58,7 +59,8 @@ export async function trackBatch(context: SettlerContext, open: OpenBatch): Prom
   if (nextNonce < dearest.nonce) {
     // A reorg dropped closed batches as well, which nobody follows any more: until theirs are mined again, ours can't be.
     for (const before of await context.journal.readOffers({ from: nextNonce, below: dearest.nonce })) {
-      await resendIfDue(context, before, before.offer)
+      // That theirs can't be paid for says nothing of ours, which a node may have taken without a word.
+      await resendIfDue(context, before, before.offer).catch(unfundedOnly)
     }
   }
 
@@ -70,6 +72,10 @@ export async function trackBatch(context: SettlerContext, open: OpenBatch): Prom
     await replace(context, wallet, open)
   }
   return false
+}
+
+function unfundedOnly(error: unknown): void {
+  if (!(error instanceof Unfunded)) throw error
 }
 
 function unavailableOnly(error: unknown): 'unavailable' {

@@ -66,10 +66,10 @@ export function followChain(chain: LocalChain, mining: { blockTimeMs: number; at
           const head = await readHead()
           const newest = typeof depth === 'number' ? head - BigInt(depth) : BigInt(depth.after)
           const base = snapshots.findLast(({ height }) => height <= newest)
-          if (base === undefined || head - base.height > BigInt(deepestReorg)) {
+          if (newest > head || base === undefined || head - base.height > BigInt(deepestReorg)) {
             throw new BaseError(
               'invalid_field',
-              `depth: expected at most ${deepestReorg}, and not before this world was ready; got ${head - newest} at block ${head}`,
+              `expected at most ${deepestReorg} blocks, none before this world was ready; got ${head - newest} at block ${head}`,
             )
           }
           await client.revert({ id: base.id })

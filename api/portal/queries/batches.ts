@@ -114,11 +114,16 @@ function sharesOf(
     group by r.sequence`
 }
 
+/** What the transaction of the batch `b` cost, in wei, L1 fee included. */
+export function gasCostOfBatch(sql: Database) {
+  return sql`(b.gas_used * b.effective_gas_price + coalesce(b.l1_fee, 0))`
+}
+
 /** Of the batch `b`; its count and sum of all provider wallets, or those of one wallet's share `r` in it. */
 function columns(sql: Database, ofShare: boolean) {
   return sql`b.sequence, ${ofShare ? sql`r` : sql`b`}.payment_count as "paymentCount",
     ${ofShare ? sql`r.total` : sql`b.provider_total`} as total,
-    b.gas_used * b.effective_gas_price + coalesce(b.l1_fee, 0) as "gasCost", b.tx_hash as "txHash",
+    ${gasCostOfBatch(sql)} as "gasCost", b.tx_hash as "txHash",
     b.trigger as "triggerCode", b.block_number as "blockNumber", b.block_hash as "blockHash",
     b.block_time as "blockTime"`
 }

@@ -1,5 +1,6 @@
 import type { Hash } from 'viem'
 import type { Database } from '#ledger/database'
+import { gasCostOfBatch } from './batches.ts'
 
 /** What settling a provider's payments cost in one block, as its share of the batches by the number of payments. */
 export type GasShare = {
@@ -35,7 +36,7 @@ export async function findGasShares(
     )
     select b.chain_id as "chainId", b.block_number as "blockNumber", b.block_hash as "blockHash",
       t.hash is not null as "isOurs", count(*)::int as batches,
-      sum(ceil((b.gas_used * b.effective_gas_price + coalesce(b.l1_fee, 0)) * paid.payments
+      sum(ceil(${gasCostOfBatch(sql)} * paid.payments
         / greatest(b.payment_count, paid.payments))) as cost
     from paid
     join indexer.batch b on b.chain_id = paid.chain_id and b.tx_hash = paid.tx_hash and b.log_index = paid.log_index

@@ -1,5 +1,6 @@
 import type { Address, Hash } from 'viem'
 import type { Database } from '#ledger/database'
+import { gasCostOfBatch } from './batches.ts'
 
 export const networkIntervals = ['day', 'week'] as const
 export type NetworkInterval = (typeof networkIntervals)[number]
@@ -140,9 +141,9 @@ export async function listSettledBatches(
 ): Promise<SettledBatch[]> {
   return sql<SettledBatch[]>`
     select sequence, keeper, payment_count as payments, provider_total + fee_total as total, gas_used as "gasUsed",
-      gas_used * effective_gas_price + coalesce(l1_fee, 0) as "gasCost", tx_hash as "txHash", trigger as "triggerCode",
+      ${gasCostOfBatch(sql)} as "gasCost", tx_hash as "txHash", trigger as "triggerCode",
       block_time as "blockTime"
-    from indexer.batch
+    from indexer.batch b
     where chain_id = ${chainId}
       ${keeper === undefined ? sql`` : sql`and keeper = ${keeper}`}
       ${from === undefined ? sql`` : sql`and block_time >= ${from.getTime() / 1000}`}

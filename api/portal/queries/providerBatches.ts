@@ -1,5 +1,6 @@
 import type { Database } from '#ledger/database'
 import type { BatchRow } from './batches.ts'
+import { gasCostOfBatch } from './batches.ts'
 
 /** A batch as it concerns one provider: its own count and sum, in all its wallets on that chain. */
 export type ProviderBatch = BatchRow & {
@@ -55,7 +56,7 @@ export async function findProviderBatches(
     )
     select b.chain_id as "chainId", b.sequence, own.payment_count as "paymentCount", own.total,
       b.payment_count as "batchPaymentCount", b.gas_used as "gasUsed",
-      b.gas_used * b.effective_gas_price + coalesce(b.l1_fee, 0) as "gasCost", b.tx_hash as "txHash",
+      ${gasCostOfBatch(sql)} as "gasCost", b.tx_hash as "txHash",
       b.trigger as "triggerCode", b.block_number as "blockNumber", b.block_hash as "blockHash",
       b.block_time as "blockTime"
     from own join indexer.batch b
