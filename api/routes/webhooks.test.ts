@@ -352,6 +352,24 @@ describe('by mail', () => {
     expect((await Promise.all([tell(), tell(), tell()])).flat().map(({ id }) => id)).toHaveLength(1)
   })
 
+  test('behavior: a refund that fails is told by the payment that it goes back to', async () => {
+    const told = await confirmed('refunds@shop.example')
+    const paymentId = await fail(told)
+    // As the keeper writes it (test/e2e/keeper.test.ts): of a payment of its own, naming the one that is refunded.
+    await gateway.database`
+      insert into outbox (event, provider_id, payment_id, data)
+      select 'refund.failed', provider_id, id, ${gateway.database.json({
+        ...{ paymentId, number: 1, code: 'authorization_expired', attempts: 6, nextAttemptAt: null },
+      })}
+      from payment where id = ${(await pay({ ...gateway, app }, told)).paymentId}`
+    await notice()
+    offset += 2 * minute
+    const [mail] = await tell()
+    expect(mail?.subject).toBe('Settlement fails for 1 payment and 1 refund')
+    expect(mail?.text).toContain('1 refund will not be settled any more')
+    expect(mail?.text).toContain(`refund 1 of ${paymentId} authorization_expired`)
+  })
+
   test('behavior: a webhook that answers 410 is switched off, and its provider told', async () => {
     const told = await confirmed('hooks@shop.example')
     const gone = createServer((_, response) => response.writeHead(410).end())

@@ -9,6 +9,10 @@ const headings: Record<Notice['event'], (count: number) => string> = {
   'settlement.failing': (n) =>
     `${payments(n)} failed to settle three times, and ${n === 1 ? 'is' : 'are'} tried again:`,
   'settlement.failed': (n) => `${payments(n)} will not be settled any more:`,
+  'refund.failing': (n) =>
+    `${refunds(n)} failed to settle three times, and ${n === 1 ? 'is' : 'are'} tried again:`,
+  'refund.failed': (n) =>
+    `${refunds(n)} will not be settled any more, and may be made again once the wallet that pays can:`,
   'webhook.disabled': (n) =>
     `${n === 1 ? 'A webhook was' : `${n} webhooks were`} switched off, because the receiver answered 410 Gone:`,
 }
@@ -27,10 +31,15 @@ export function composeNotices(
     if (found.length > listed) lines.push(`  and ${found.length - listed} more`)
     return [[heading(found.length), ...lines].join('\n')]
   })
-  const failures = notices.filter(({ event }) => event !== 'webhook.disabled').length
+  const ofKind = (kind: string) => notices.filter(({ event }) => event.startsWith(`${kind}.`)).length
+  const failing = [
+    ...(ofKind('settlement') > 0 ? [payments(ofKind('settlement'))] : []),
+    ...(ofKind('refund') > 0 ? [refunds(ofKind('refund'))] : []),
+  ]
   return {
     to: address,
-    subject: failures > 0 ? `Settlement fails for ${payments(failures)}` : 'A webhook was switched off',
+    subject:
+      failing.length > 0 ? `Settlement fails for ${failing.join(' and ')}` : 'A webhook was switched off',
     text: [
       `Provider ${providerId} at ${issuer}`,
       ...blocks,
@@ -64,8 +73,13 @@ function payments(count: number): string {
   return count === 1 ? '1 payment' : `${count} payments`
 }
 
+function refunds(count: number): string {
+  return count === 1 ? '1 refund' : `${count} refunds`
+}
+
 function describe({ event, paymentId, data }: Notice): string {
   if (event === 'webhook.disabled') return `${data.webhookId} ${data.url}`
   const next = typeof data.nextAttemptAt === 'string' ? `, next attempt ${data.nextAttemptAt}` : ''
-  return `${paymentId} ${data.code}${next}`
+  const of = event.startsWith('refund.') ? `refund ${data.number} of ` : ''
+  return `${of}${data.paymentId ?? paymentId} ${data.code}${next}`
 }

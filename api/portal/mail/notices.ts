@@ -1,7 +1,13 @@
 import type { Database, Queryable, Transaction } from '#ledger/database'
 
 /** What a provider is told by mail as well: what it may not notice by itself, and has to do something about. */
-export const mailedEvents = ['settlement.failing', 'settlement.failed', 'webhook.disabled'] as const
+export const mailedEvents = [
+  'settlement.failing',
+  'settlement.failed',
+  'refund.failing',
+  'refund.failed',
+  'webhook.disabled',
+] as const
 
 /** So long what happens is gathered before the first mail of it, */
 const gatherMs = 60_000
