@@ -27,7 +27,8 @@ import { type Postgres, startPostgres } from '../scripts/postgres.ts'
 import { fillQueue } from './data/fillQueue.ts'
 import { createStages } from './data/indexStages.ts'
 import { type Buyer, createBuyers, insertPayments, insertProvider } from './data/signPayments.ts'
-import { median, percentile } from './support/statistics.ts'
+import { cpuTime, cpuTimeOfTree, parentOf } from './support/cpuTime.ts'
+import { median, percentile, round2, spread } from './support/statistics.ts'
 
 const blockTimeMs = 2_000
 const price = 50_000n
@@ -44,6 +45,8 @@ type Bench = {
   databaseUrl: string
   deploymentsFile: string
   buyers: Buyer[]
+  indexerPid: number
+  postmaster: number
 }
 
 export async function run(args: string[]): Promise<object | undefined> {
@@ -115,7 +118,9 @@ async function measureSettling(
     ...(withStages ? { logLevel: 'debug', onLog: stages.read } : {}),
   })
   const buyers = createBuyers(buyerCount)
-  const bench: Bench = { ...parts, database, databaseUrl, buyers }
+  const [backend] = await database<[{ pid: number }]>`select pg_backend_pid() as pid`
+  const postmaster = await parentOf(backend.pid)
+  const bench: Bench = { ...parts, database, databaseUrl, buyers, indexerPid: indexer.pid, postmaster }
   try {
     await insertProvider(database, served.network.chainId, payees[0] as Address)
     await chain.mintUsdc(
@@ -145,9 +150,19 @@ async function measureSettling(
     const all = [...runs.one, ...runs.two]
     const latency = await measureLatency(bench)
     say(`trigger to broadcast, ms: ${latency.map(Math.round).join(' ')}`)
+    const cpuMsPerPayment = medianOfEach(all.map((run) => run.cpuMsPerPayment))
+    const ownCpu = all.map(
+      ({ cpuMsPerPayment: { keeper, postgres, indexer } }) => keeper + postgres + indexer,
+    )
     return {
       paymentsPerSecondPerWallet: round(median(runs.one.map((run) => run.paymentsPerSecond)), 1),
       paymentsPerSecondTwoWallets: round(median(runs.two.map((run) => run.paymentsPerSecond)), 1),
+      paymentsPerBlockPerWallet: perBlock(runs.one),
+      paymentsPerBlockTwoWallets: perBlock(runs.two),
+      cpuMsPerPayment,
+      // Of keeper, Postgres and indexer together: the node is a part of no deployment.
+      ownCpuMsPerPayment: round2(median(ownCpu)),
+      ownCpuMsPerPaymentSpread: spread(ownCpu),
       // The node's own period: it grows with what it executes, beside all else on the machine.
       blockMsOneWallet: median(runs.one.map((run) => run.blockMs)),
       blockMsTwoWallets: median(runs.two.map((run) => run.blockMs)),
@@ -159,7 +174,6 @@ async function measureSettling(
         ),
       ),
       gasPerPayment: median(runs.one.map((run) => run.gasPerPayment)),
-      databaseMsPerPayment: round(median(runs.one.map((run) => run.databaseMsPerPayment)), 2),
       peakRssMb: Math.round(Math.max(...all.map((run) => run.peakRssMb))),
     }
   } finally {
@@ -183,16 +197,16 @@ async function settleQueue(bench: Bench, payments: number, wallets: readonly num
   })
   const watch = watchBlocks(bench)
   await watch.firstBlock
-  const load = sampleDatabase(database)
   const keeper = await startKeeper(bench, wallets)
+  const cpuBefore = await readCpu(bench, keeper)
   try {
     await untilSettled(database, ids)
   } finally {
     await watch.stop()
   }
-  const databaseMs = await load.stop()
   const peakRssMb = await readPeakRss(keeper)
   await closeBatches(bench)
+  const cpuAfter = await readCpu(bench, keeper)
   await stopKeeper(keeper)
   const [row] = await database<[{ firstClaim: Date; lastBlock: bigint; gas: bigint }]>`
     with own as (
@@ -214,7 +228,9 @@ async function settleQueue(bench: Bench, payments: number, wallets: readonly num
     paymentsPerSecond: (payments * 1_000) / (minedAt - startedAt),
     blockMs: median(periodsOf([...watch.minedAt.values()].filter((at) => at >= startedAt && at <= minedAt))),
     gasPerPayment: Number(row.gas / BigInt(payments)),
-    databaseMsPerPayment: databaseMs / payments,
+    fullBlocks: await readFullBlocks(database, ids, wallets.length),
+    // From the keeper being ready to its last batch being closed.
+    cpuMsPerPayment: mapValues(cpuAfter, (us, name) => round2((us - cpuBefore[name]) / 1_000 / payments)),
     blocks: watch.blocks(),
     peakRssMb,
   }
@@ -261,13 +277,15 @@ async function measureLatency(bench: Bench): Promise<number[]> {
 
 async function untilSettled(database: Database, ids: string[]): Promise<void> {
   for (let tries = 0; tries < 3_000; tries++) {
-    const [row] = await database<[{ open: number }]>`
-      select count(*)::int as open from signed_authorization a
-      where a.payment_id in ${database(ids)} and not exists (
-        select from indexer.authorization i
-        where i.chain_id = a.chain_id and i.token = a.token and i.authorizer = a.authorizer and i.nonce = a.nonce
-      )`
-    if (row.open === 0) return
+    const [row] = await database<[{ isOpen: boolean }]>`
+      select exists (
+        select from signed_authorization a
+        where a.payment_id in ${database(ids)} and not exists (
+          select from indexer.authorization i
+          where i.chain_id = a.chain_id and i.token = a.token and i.authorizer = a.authorizer and i.nonce = a.nonce
+        )
+      ) as "isOpen"`
+    if (!row.isOpen) return
     await wait(100)
   }
   throw new Error('the queue was not settled in time')
@@ -334,31 +352,57 @@ function watchBlocks({ database, served }: Bench) {
   }
 }
 
-const sampleMs = 10
-
-/** Looks again and again how many of the keeper's connections are executing: their share is the time that they took. */
-function sampleDatabase(database: Database) {
-  let isOver = false
-  let activeMs = 0
-  const sampling = (async () => {
-    let at = performance.now()
-    while (!isOver) {
-      const [row] = await database<[{ active: number }]>`
-        select count(*)::int as active from pg_stat_activity
-        where application_name = 'tollkeeper-keeper' and state = 'active'`
-      const now = performance.now()
-      activeMs += row.active * (now - at)
-      at = now
-      await wait(sampleMs)
-    }
-  })()
+/** CPU time used so far, in µs. Postgres' without what it does for this benchmark. */
+async function readCpu({ chain, database, indexerPid, postmaster }: Bench, keeper: ChildProcess) {
+  const watching = await database<{ pid: number }[]>`
+    select pid from pg_stat_activity where application_name = 'bench'`
+  let forUs = 0
+  for (const { pid } of watching) forUs += await cpuTime(pid)
   return {
-    async stop(): Promise<number> {
-      isOver = true
-      await sampling
-      return activeMs
-    },
+    keeper: await cpuTime(keeper.pid ?? 0),
+    postgres: (await cpuTimeOfTree(postmaster)) - forUs,
+    indexer: await cpuTime(indexerPid),
+    node: await cpuTime(chain.pid),
   }
+}
+
+type Cpu = Awaited<ReturnType<typeof readCpu>>
+
+function mapValues(cpu: Cpu, change: (value: number, name: keyof Cpu) => number): Cpu {
+  const { keeper, postgres, indexer, node } = cpu
+  return {
+    keeper: change(keeper, 'keeper'),
+    postgres: change(postgres, 'postgres'),
+    indexer: change(indexer, 'indexer'),
+    node: change(node, 'node'),
+  }
+}
+
+function medianOfEach(runs: Cpu[]): Cpu {
+  const [first] = runs
+  if (!first) throw new Error('no runs')
+  return mapValues(first, (_, name) => median(runs.map((cpu) => cpu[name])))
+}
+
+/** The blocks from the first batch on for as long as each wallet had a full batch to send, empty ones included. */
+async function readFullBlocks(database: Database, ids: string[], wallets: number) {
+  const rows = await database<{ block: bigint; payments: number }[]>`
+    select t.mined_block as block, count(*)::int as payments
+    from batch_item i join transaction t on t.batch_id = i.batch_id and t.mined_block is not null
+    where i.payment_id in ${database(ids)} group by i.batch_id, t.mined_block order by 1`
+  const full = Math.max(...rows.map(({ payments }) => payments))
+  const first = rows[0]?.block ?? 0n
+  let left = ids.length
+  let end = first
+  for (; left >= full * wallets; end++) {
+    for (const { block, payments } of rows) if (block === end) left -= payments
+  }
+  return { blocks: Number(end - first), payments: ids.length - left }
+}
+
+function perBlock(runs: Run[]): number {
+  const sum = (of: (run: Run) => number) => runs.reduce((total, run) => total + of(run), 0)
+  return round(sum((run) => run.fullBlocks.payments) / sum((run) => run.fullBlocks.blocks), 1)
 }
 
 async function startKeeper(bench: Bench, wallets: readonly number[]): Promise<ChildProcess> {

@@ -28,6 +28,10 @@ export async function fillQueue(sql: Database, { payments, chainId, token, feeRe
         and indexname not in (select conname from pg_constraint)`
     for (const { name } of indexes) await connection`drop index ${connection(name)}`
     await connection`insert into provider (id, name) values ('prov_' || md5(''), 'Weather')`
+    await connection`
+      insert into payer (chain_id, token, address)
+      select distinct ${chainId}::int, ${token}, '0x' || lpad(to_hex(n / 200), 40, '0')
+      from generate_series(0, ${payments}::int - 1) n`
     // Numbers in ascending order fill the keys' indexes from left to right.
     await connection`
       insert into payment (id, request_id, provider_id, endpoint_id, chain_id, token, payer, payee, fee_recipient, price,
