@@ -35,7 +35,9 @@ import { startIndexer } from '../indexer/launch.ts'
 import { readReceipt } from '../indexer/src/receipt.ts'
 import { devAccount } from '../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
-import { startPostgres } from '../scripts/postgres.ts'
+import { type Postgres, startPostgres } from '../scripts/postgres.ts'
+import { cpuTimeOfTree, parentOf } from './support/cpuTime.ts'
+import { median, round2, spread } from './support/statistics.ts'
 
 const authorizationsPerBatch = 150
 const buyers = Array.from({ length: 50 }, (_, i) => keccak256(toHex(`buyer ${i}`)))
@@ -52,7 +54,7 @@ export async function run(args: string[]): Promise<object | undefined> {
       json: { type: 'boolean', default: false },
       authorizations: { type: 'string', default: '20000' },
       lanes: { type: 'string', default: '16' },
-      runs: { type: 'string', default: '3' },
+      runs: { type: 'string', default: '5' },
     },
   })
   const say = (line: string) => values.json || console.log(line)
@@ -66,23 +68,43 @@ export async function run(args: string[]): Promise<object | undefined> {
     const deploymentsFile = join(folder, 'deployments.json')
     await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
 
-    const common = { chain, deploymentsFile, batches, lanes: Number(values.lanes) }
+    const common = {
+      chain,
+      deploymentsFile,
+      batches,
+      lanes: Number(values.lanes),
+      postgresPid: await findServer(server),
+    }
     const rpcCallsPerBatch = await countCalls({
       ...common,
       databaseUrl: await server.createDatabase('counted'),
     })
-    const runs = []
+    const runs: (Omit<Awaited<ReturnType<typeof measureIndexer>>, 'steps'> & {
+      rawLoopPerSecond: number
+      ratioToLoop: number
+    })[] = []
     for (let i = 0; i < Number(values.runs); i++) {
-      const raw = await measureLoop(chain, await server.createDatabase(`loop_${i}`))
-      const databaseUrl = await server.createDatabase(`index_${i}`)
-      const { profile, ...ours } = await measureIndexer({ ...common, databaseUrl })
-      runs.push({ ...ours, rpcCallsPerBatch, rawLoopPerSecond: raw })
-      say(`${ours.authorizationsPerSecond}/s, ${rpcCallsPerBatch} RPC calls a batch, plain loop ${raw}/s`)
-      say(`  ms by step: ${JSON.stringify(profile)}`)
+      const rawLoopPerSecond = await measureLoop(chain, await server.createDatabase(`loop_${i}`))
+      const { steps, ...ours } = await measureIndexer({
+        ...common,
+        databaseUrl: await server.createDatabase(`index_${i}`),
+      })
+      const ratioToLoop = round2(ours.authorizationsPerSecond / rawLoopPerSecond)
+      runs.push({ ...ours, rawLoopPerSecond, ratioToLoop })
+      say(JSON.stringify(runs.at(-1)))
+      say(`  ms by step: ${JSON.stringify(steps)}`)
     }
-    return runs.sort((a, b) => a.authorizationsPerSecond - b.authorizationsPerSecond)[
-      Math.floor(runs.length / 2)
-    ]
+    const medianOf = (name: keyof (typeof runs)[number]) => median(runs.map((run) => run[name]))
+    return {
+      authorizationsPerSecond: medianOf('authorizationsPerSecond'),
+      rawLoopPerSecond: medianOf('rawLoopPerSecond'),
+      ratioToLoop: medianOf('ratioToLoop'),
+      ratioToLoopSpread: spread(runs.map(({ ratioToLoop }) => ratioToLoop)),
+      rpcCallsPerBatch,
+      ponderCpuMsPerBatch: medianOf('ponderCpuMsPerBatch'),
+      postgresCpuMsPerBatch: medianOf('postgresCpuMsPerBatch'),
+      nodeCpuMsPerBatch: medianOf('nodeCpuMsPerBatch'),
+    }
   } finally {
     await chain.close()
     await server.close()
@@ -196,7 +218,8 @@ async function measureLoop(chain: LocalChain, databaseUrl: string): Promise<numb
 }
 
 type IndexRun = {
-  chain: Pick<LocalChain, 'url'>
+  chain: Pick<LocalChain, 'url' | 'pid'>
+  postgresPid: number
   databaseUrl: string
   deploymentsFile: string
   batches: number
@@ -220,7 +243,7 @@ async function countCalls(options: IndexRun): Promise<number> {
   await new Promise<void>((resolve) => proxy.listen(0, loopback, resolve))
   const { port } = proxy.address() as AddressInfo
   try {
-    await measureIndexer({ ...options, chain: { url: `http://${loopback}:${port}` } })
+    await measureIndexer({ ...options, chain: { ...options.chain, url: `http://${loopback}:${port}` } })
   } finally {
     proxy.closeAllConnections()
     proxy.close()
@@ -228,8 +251,10 @@ async function countCalls(options: IndexRun): Promise<number> {
   return Math.round((calls / options.batches) * 100) / 100
 }
 
-async function measureIndexer({ chain, databaseUrl, deploymentsFile, batches, lanes }: IndexRun) {
+async function measureIndexer(options: IndexRun) {
+  const { chain, databaseUrl, deploymentsFile, batches, lanes, postgresPid } = options
   let backfillMs: number | undefined
+  const cpuTimes: Promise<number[]>[] = []
   const indexer = await startIndexer({
     databaseUrl,
     rpcUrls: { localhost: chain.url },
@@ -238,8 +263,10 @@ async function measureIndexer({ chain, databaseUrl, deploymentsFile, batches, la
     rpcLanes: lanes,
     logLevel: 'info',
     onLog: (line) => {
-      if (!line.includes('Completed backfill indexing')) return
-      backfillMs = (JSON.parse(line) as { duration: number }).duration
+      const isOver = line.includes('Completed backfill indexing')
+      if (isOver) backfillMs = (JSON.parse(line) as { duration: number }).duration
+      if (isOver || line.includes('Started backfill indexing'))
+        cpuTimes.push(Promise.all([indexer.pid, postgresPid, chain.pid].map(cpuTimeOfTree)))
     },
   })
   try {
@@ -249,19 +276,32 @@ async function measureIndexer({ chain, databaseUrl, deploymentsFile, batches, la
     await sql.end()
     const count = Number(row?.count)
     if (count !== batches * authorizationsPerBatch) throw new Error(`indexed ${count} authorizations`)
-    if (backfillMs === undefined) throw new Error('Ponder did not say how long it took')
+    const [before, after] = await Promise.all(cpuTimes)
+    if (backfillMs === undefined || !before || !after) throw new Error('Ponder did not say how long it took')
+    const [ponder = 0, server = 0, node = 0] = after.map((us, i) => (us - (before[i] ?? 0)) / 1_000 / batches)
     const metrics = await (await fetch(`${indexer.url}/metrics`)).text()
     return {
       authorizationsPerSecond: Math.round((count / backfillMs) * 1000),
-      profile: profileOf(metrics),
+      ponderCpuMsPerBatch: round2(ponder),
+      postgresCpuMsPerBatch: round2(server),
+      nodeCpuMsPerBatch: round2(node),
+      steps: stepsOf(metrics),
     }
   } finally {
     await indexer.close()
   }
 }
 
+async function findServer({ url }: Postgres): Promise<number> {
+  const sql = postgres(url, { max: 1 })
+  const [{ pid }] = await sql<[{ pid: number }]>`select pg_backend_pid() as pid`
+  const server = await parentOf(pid)
+  await sql.end()
+  return server
+}
+
 /** Milliseconds by step: `extract` fetches and stores blocks and logs, `transform` runs the handlers and writes. */
-function profileOf(metrics: string): Record<string, number> {
+function stepsOf(metrics: string): Record<string, number> {
   const steps = metrics.matchAll(
     /^ponder_historical_(extract|transform)_duration\{step="([a-z_]+)"\} ([\d.e+-]+)/gm,
   )
