@@ -1,5 +1,5 @@
 /**
- * Adds to package-lock.json the optional packages of other platforms that the registry in use doesn't have.
+ * Adds to each package-lock.json the optional packages of other platforms that the registry in use doesn't have.
  *
  * npm leaves an optional package that it can't find out of the lock, and `npm ci` then refuses the lock as incomplete,
  * on every machine. Run it after `npm install`; `--check` only says whether something is missing.
@@ -29,43 +29,58 @@ const systems = [
 ]
 const processors = ['arm64', 'arm', 'ia32', 'loong64', 'mips64el', 'ppc64', 'riscv64', 's390x', 'x64']
 
-const file = new URL('../package-lock.json', import.meta.url)
-const lock: { packages: Record<string, Package> } = JSON.parse(await readFile(file, 'utf8'))
+/** What some packages call them. */
+const aliases: Record<string, string> = { windows: 'win32', 64: 'x64' }
 
-const missing: [path: string, entry: Package][] = []
-for (const [path, parent] of Object.entries(lock.packages)) {
-  for (const [name, version] of Object.entries(parent.optionalDependencies ?? {})) {
-    if (isLocked(path, name)) continue
-    const parts = name.slice(name.lastIndexOf('/') + 1).split('-')
-    missing.push([
-      `node_modules/${name}`,
-      {
-        version,
-        ...(parent.dev && { dev: true }),
-        optional: true,
-        ...limit('os', systems, parts),
-        ...limit('cpu', processors, parts),
-        ...(parts.some((part) => part.startsWith('musl')) && { libc: ['musl'] }),
-      },
-    ])
+type Lock = { packages: Record<string, Package> }
+
+for (const path of ['package-lock.json', 'test/runtimes/package-lock.json']) await completeLock(path)
+
+async function completeLock(path: string): Promise<void> {
+  const file = new URL(`../${path}`, import.meta.url)
+  const lock: Lock = JSON.parse(await readFile(file, 'utf8'))
+  const missing = findMissing(lock)
+  if (missing.length === 0) {
+    console.log(`${path} is complete`)
+  } else if (process.argv.includes('--check')) {
+    console.error(`${path} lacks ${missing.length} packages of other platforms: run npm run lock`)
+    process.exitCode = 1
+  } else {
+    const packages = Object.entries(lock.packages).concat(missing)
+    packages.sort(([a], [b]) => a.localeCompare(b, 'en'))
+    lock.packages = Object.fromEntries(packages)
+    await writeFile(file, `${JSON.stringify(lock, null, 2)}\n`)
+    console.log(`${path}: ${missing.length} packages of other platforms added`)
   }
 }
 
-if (missing.length === 0) {
-  console.log('package-lock.json is complete')
-} else if (process.argv.includes('--check')) {
-  console.error(`package-lock.json lacks ${missing.length} packages of other platforms: run npm run lock`)
-  process.exitCode = 1
-} else {
-  const packages = Object.entries(lock.packages).concat(missing)
-  packages.sort(([a], [b]) => a.localeCompare(b, 'en'))
-  lock.packages = Object.fromEntries(packages)
-  await writeFile(file, `${JSON.stringify(lock, null, 2)}\n`)
-  console.log(`package-lock.json: ${missing.length} packages of other platforms added`)
+function findMissing(lock: Lock): [path: string, entry: Package][] {
+  const missing: [path: string, entry: Package][] = []
+  for (const [path, parent] of Object.entries(lock.packages)) {
+    for (const [name, version] of Object.entries(parent.optionalDependencies ?? {})) {
+      if (isLocked(lock, path, name)) continue
+      const parts = name
+        .slice(name.lastIndexOf('/') + 1)
+        .split('-')
+        .map((part) => aliases[part] ?? part)
+      missing.push([
+        `node_modules/${name}`,
+        {
+          version,
+          ...(parent.dev && { dev: true }),
+          optional: true,
+          ...limit('os', systems, parts),
+          ...limit('cpu', processors, parts),
+          ...(parts.some((part) => part.startsWith('musl')) && { libc: ['musl'] }),
+        },
+      ])
+    }
+  }
+  return missing
 }
 
 /** Looks where Node would: beside the parent, then in each folder above. */
-function isLocked(parent: string, name: string): boolean {
+function isLocked(lock: Lock, parent: string, name: string): boolean {
   let folder = parent
   while (true) {
     if (lock.packages[`${folder && `${folder}/`}node_modules/${name}`]) return true

@@ -9,6 +9,7 @@ import { startTestStack, type TestStack } from '../support/stack.ts'
 import { authorityFile, startTlsProxy } from '../support/tlsProxy.ts'
 import { until } from '../support/until.ts'
 import { addExampleTests, exampleEnv } from './examples.ts'
+import { addRuntimeTests } from './runtimes.ts'
 
 const readme = await readFile(`${root}/README.md`, 'utf8')
 const withoutCode = await readFile(`${root}/docs/without-code.md`, 'utf8')
@@ -154,6 +155,7 @@ test('behavior: what is sold without code reaches the README’s buyer, and the 
 })
 
 addExampleTests(() => stack)
+addRuntimeTests(() => stack)
 
 test('behavior: every npm script that the README names exists, and every file it links to', async () => {
   const { scripts } = JSON.parse(await readFile(`${root}/package.json`, 'utf8'))

@@ -60,11 +60,14 @@ export async function postOnce(
       method: 'POST',
       headers,
       body: JSON.stringify(body),
-      redirect: 'error',
+      // Workers know no 'error'.
+      redirect: 'manual',
       signal: AbortSignal.any([deadline.signal, AbortSignal.timeout(timeoutMs / 2)]),
     })
-    const text = await response.text()
+    // Nobody else is told the key; browsers and Deno show a redirect as status 0, or as it came.
     const { status } = response
+    if (status === 0 || (status >= 300 && status < 400)) return { kind: 'lost' }
+    const text = await response.text()
     return { kind: 'answered', answer: { status, headers: response.headers, body: parseJson(text), text } }
   } catch (error) {
     return { kind: isConnectionRefused(error) ? 'refused' : 'lost' }

@@ -1,0 +1,15 @@
+// @ts-expect-error: only workerd has it
+import { env as bindings } from 'cloudflare:workers'
+import { buy, createShop, type Variables } from './shop.ts'
+
+const env = bindings as Variables
+// At the top of the module, where a Worker may neither draw random bytes nor fetch nor start a timer.
+const shop = createShop(env)
+
+export default {
+  async fetch(request: Request, _env: Variables, context: unknown): Promise<Response> {
+    const { pathname, searchParams } = new URL(request.url)
+    if (pathname === '/buy') return Response.json(await buy(searchParams.get('url') as string, env))
+    return shop(request, env, context)
+  },
+}
