@@ -1,3 +1,4 @@
+import { createRetention } from '#ledger/retention'
 import { type Loop, repeat } from '#process/repeat'
 import type { AppOptions } from './app.ts'
 import { createAddressGuard } from './http/addressGuard.ts'
@@ -40,6 +41,17 @@ export function startBackgroundWork({
       },
     }),
   ]
+  loops.push(
+    repeat({
+      name: 'retention',
+      everyMs: 5_000,
+      step: createRetention(sql, { days: settings.retentionDays, now: Date.now }),
+      onError(error) {
+        log.warn({ err: error }, 'what payments were presented with can not be deleted for now')
+        failed('retention')()
+      },
+    }),
+  )
   const deliveries = createDeliveryLoop({
     sql,
     guard: addressGuard,

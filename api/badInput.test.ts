@@ -36,6 +36,7 @@ const tables = [
   'payer',
   'payment',
   'signed_authorization',
+  'presentation',
   'outbox',
 ]
 

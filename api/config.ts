@@ -72,6 +72,7 @@ export function readApiConfig(env: Environment): ApiConfig {
       priorityFeePerGas: readPriorityFee(env),
       maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
       publicQueue: readVariable(env, 'PUBLIC_QUEUE'),
+      retentionDays: readVariable(env, 'RETENTION_DAYS'),
       rateLimits: readVariable(env, 'RATE_LIMITS')
         ? {
             challenge: readVariable(env, 'RATE_LIMIT_CHALLENGE'),

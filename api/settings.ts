@@ -75,6 +75,8 @@ export type GatewaySettings = {
   maxIndexLagBlocks: bigint
   /** Due batches are published for anybody to settle. */
   publicQueue: boolean
+  /** For how long what a payment was presented with is kept once that is over. */
+  retentionDays: number
   /** Null: none. */
   rateLimits: RateLimits | null
   registration: Registration

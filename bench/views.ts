@@ -1,22 +1,25 @@
 /** How fast providers' and settlement views are with a year of payments, and how that grows with their number. */
+import { mkdtemp, rm } from 'node:fs/promises'
 import { Agent, request } from 'node:http'
 import { totalmem } from 'node:os'
+import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
+import type { Address } from 'viem'
 import { createApp } from '#api/app'
 import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
 import { issueApiKey } from '#api/registry/apiKeys'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/database'
 import { migrate } from '#ledger/migrate'
-import { defaultTriggers } from '#ledger/triggers'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
 import { networks } from '#protocol/networks'
 import { startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { startPostgres } from '../scripts/postgres.ts'
-import { fillViews, type ViewsData } from './data/fillViews.ts'
+import { testGatewaySettings } from '../test/support/gateway.ts'
+import { fillViews, readViewsData, type ViewsData } from './data/fillViews.ts'
 import { percentile, round2 } from './support/statistics.ts'
 
 const views = ['status', 'batches', 'revenue', 'payments'] as const
@@ -45,6 +48,10 @@ export async function run(args: string[]): Promise<object> {
     options: {
       json: { type: 'boolean', default: false },
       payments: { type: 'string', default: '1000000' },
+      // With how many it is compared. Default: a tenth.
+      against: { type: 'string' },
+      // A folder where the filled databases are kept: a second run doesn't fill them again.
+      data: { type: 'string' },
       requests: { type: 'string', default: '1000' },
       'shared-buffers': { type: 'string', default: String(sharedBuffersMb) },
     },
@@ -52,30 +59,26 @@ export async function run(args: string[]): Promise<object> {
   // Standard output holds nothing but the result.
   const say = (line: string) => console.error(line)
   const payments = Number(values.payments)
+  const sizes = [payments, Number(values.against ?? payments / 10)] as const
   const closers: (() => Promise<void>)[] = []
   try {
-    const postgres = await startPostgres({ sharedBuffersMb: Number(values['shared-buffers']) })
-    say(`Postgres has ${values['shared-buffers']} MB of shared buffers`)
-    closers.push(postgres.close)
     const chain = await startLocalChain({ network: 'localhost' })
     closers.push(chain.close)
     const deployment = chain.deployments.localhost
     if (!deployment) throw new Error('the local chain has no deployment')
+    const folder = values.data ?? (await mkdtemp(join('/tmp', 'tollkeeper-views-')))
+    if (values.data === undefined) closers.push(() => rm(folder, { recursive: true, force: true }))
+    for (const size of sizes) await prepare(folder, { size, token: deployment.usdc }, say)
+    const postgres = await startPostgres({ folder, sharedBuffersMb: Number(values['shared-buffers']) })
+    say(`Postgres has ${values['shared-buffers']} MB of shared buffers`)
+    closers.push(postgres.close)
     const served = await openServedNetworks([
       { network: networks.localhost, deployment, rpcUrls: [chain.url] },
     ])
 
     const open = async (size: number): Promise<Bench> => {
-      const began = performance.now()
-      const url = await postgres.createDatabase(`views_${size}`)
-      const database = openDatabase({ url, applicationName: 'bench' })
-      await migrate(database)
-      const data = await fillViews(database, {
-        payments: size,
-        providers: size / 100,
-        chainId: networks.localhost.chainId,
-        token: deployment.usdc,
-      })
+      const database = openDatabase({ url: urlOf(postgres.url, size), applicationName: 'bench' })
+      const data = await readViewsData(database, networks.localhost.chainId)
       const keys = new Map<string, string>()
       for (const providerId of [data.greatProviderId, ...data.providerIds]) {
         keys.set(providerId, (await issueApiKey(database, providerId)).apiKey)
@@ -85,47 +88,9 @@ export async function run(args: string[]): Promise<object> {
         networks: served,
         receiptKeys: toReceiptKeys(rotateReceiptKeys(undefined)),
         log: createLogger('bench', 'error'),
-        settings: {
-          issuer: 'http://127.0.0.1',
-          platformWallet: `0x${'fe'.repeat(20)}`,
-          feeSchedule: 'tiered',
-          minimumPrices: {},
-          macaroonSecrets: [{ kid: 'bench', key: Buffer.alloc(32, 7) }],
-          macaroonNotBefore: 0,
-          checkBalance: false,
-          balanceTtlMs: 5_000,
-          payerCaps: { payer: null, newPayer: null },
-          providerCap: null,
-          contractTimeoutMs: 1_000,
-          settleBeforeServe: null,
-          settleBeforeServeTimeoutMs: 4_000,
-          triggers: defaultTriggers,
-          gasTokenUsd: 3_000_000_000n,
-          priorityFeePerGas: 0n,
-          maxIndexLagBlocks: 20n,
-          publicQueue: true,
-          maxBodyBytes: 16_384,
-          webhookAllowPrivate: false,
-          operatorKeyHashes: [],
-          mail: null,
-          upstream: {
-            allowPrivate: false,
-            maxBodyBytes: 0,
-            connectTimeoutMs: 1_000,
-            answerTimeoutMs: 1_000,
-            idleTimeoutMs: 1_000,
-            concurrency: 1,
-          },
-          metricsToken: null,
-          rateLimits: null,
-          registration: { mode: 'open', limits: null },
-          trustedProxies: 0,
-        },
+        settings: { ...testGatewaySettings, checkBalance: false },
       })
       const server = await serve(app, { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' })
-      say(
-        `${size} payments, ${data.batches} batches: filled in ${Math.round((performance.now() - began) / 1000)} s`,
-      )
       return {
         payments: size,
         data,
@@ -138,9 +103,9 @@ export async function run(args: string[]): Promise<object> {
       }
     }
 
-    const large = await open(payments)
+    const large = await open(sizes[0])
     closers.push(large.close)
-    const small = await open(payments / 10)
+    const small = await open(sizes[1])
     closers.push(small.close)
 
     const times = { large: emptyTimes(), small: emptyTimes() }
@@ -173,7 +138,7 @@ export async function run(args: string[]): Promise<object> {
       paymentsMsP99: round2(p99Of('large', 'payments')),
       exportRowsPerSecond: Math.round(exports.large.rowsPerSecond),
       exportPeakRssMb: Math.round(exports.large.peakRssMb),
-      p99Growth100kTo1M: round2(Math.max(...views.map(growthOf))),
+      p99Growth: round2(Math.max(...views.map(growthOf))),
     }
     say(describeTimes(times, { large: large.payments, small: small.payments }))
     const live = (await sampleExport(large)).map((mb) => Math.round(mb))
@@ -186,6 +151,42 @@ export async function run(args: string[]): Promise<object> {
     return result
   } finally {
     for (const close of closers.reverse()) await close()
+  }
+}
+
+const nameOf = (size: number) => `views_${size}`
+const urlOf = (url: string, size: number) =>
+  Object.assign(new URL(url), { pathname: `/${nameOf(size)}` }).href
+
+/** Fills a database, unless that was done before: by a server that nothing has to survive, which isn't the one measured. */
+async function prepare(
+  folder: string,
+  { size, token }: { size: number; token: Address },
+  say: (line: string) => void,
+): Promise<void> {
+  const began = performance.now()
+  const postgres = await startPostgres({ folder, fast: true, sharedBuffersMb: 2_048 })
+  const server = openDatabase({ url: postgres.url, applicationName: 'bench' })
+  try {
+    const [done] = await server`select from pg_database where datname = ${nameOf(size)}`
+    if (done) return
+    const filling = `filling_${size}`
+    await server`drop database if exists ${server(filling)}`
+    const url = await postgres.createDatabase(filling)
+    const database = openDatabase({ url, applicationName: 'bench', limited: false })
+    await migrate(database)
+    await fillViews(database, {
+      payments: size,
+      providers: size / 100,
+      chainId: networks.localhost.chainId,
+      token,
+    })
+    await database.end()
+    await server`alter database ${server(filling)} rename to ${server(nameOf(size))}`
+    say(`${size} payments: filled in ${Math.round((performance.now() - began) / 1000)} s`)
+  } finally {
+    await server.end()
+    await postgres.close()
   }
 }
 

@@ -138,8 +138,7 @@ export async function writeConclusions(
       where p.id = d.id and p.concluded_at is null and not p.is_claimed
       returning p.id, d.action
     )
-    update signed_authorization set signature = null
-    where payment_id in (select id from changed where action = 'wipe') and signature is not null`
+    delete from presentation where payment_id in (select id from changed where action = 'wipe')`
 }
 
 /**

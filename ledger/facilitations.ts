@@ -9,8 +9,8 @@ export type FacilitatedPayment = {
   paymentId: string
   /** Whose API key came along; null: none did. */
   providerId: string | null
-  /** SHA-256 in hex of what was presented. */
-  requestHash: string
+  /** SHA-256 in hex of what was presented; null once that is forgotten. */
+  requestHash: string | null
   paymentIdentifier: string | null
   /** Null: POST /settle came. */
   reservedUntil: Date | null
@@ -19,7 +19,7 @@ export type FacilitatedPayment = {
 }
 
 function columns(sql: Queryable) {
-  return sql`f.payment_id as "paymentId", f.provider_id as "providerId", encode(p.request_hash, 'hex') as "requestHash",
+  return sql`f.payment_id as "paymentId", f.provider_id as "providerId", encode(s.request_hash, 'hex') as "requestHash",
     f.payment_identifier as "paymentIdentifier", f.reserved_until as "reservedUntil", f.answered_at as "answeredAt"`
 }
 
@@ -31,8 +31,8 @@ export async function findFacilitated(
   const [row] = await sql<FacilitatedPayment[]>`
     select ${columns(sql)}
     from signed_authorization a
-    join payment p on p.id = a.payment_id
-    left join facilitation f on f.payment_id = p.id
+    left join presentation s on s.payment_id = a.payment_id
+    left join facilitation f on f.payment_id = a.payment_id
     where a.chain_id = ${chainId} and a.token = ${token} and a.authorizer = ${payer} and a.nonce = ${nonce}`
   if (row === undefined) return undefined
   return row.paymentId === null ? null : row
@@ -45,7 +45,7 @@ export async function findByPaymentIdentifier(
   paymentIdentifier: string,
 ): Promise<FacilitatedPayment | undefined> {
   const [row] = await sql<FacilitatedPayment[]>`
-    select ${columns(sql)} from facilitation f join payment p on p.id = f.payment_id
+    select ${columns(sql)} from facilitation f left join presentation s on s.payment_id = f.payment_id
     where f.payer = ${payer} and f.payment_identifier = ${paymentIdentifier}`
   return row
 }

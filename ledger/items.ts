@@ -91,9 +91,9 @@ async function readItems(sql: Queryable, items: ReturnType<typeof sql>): Promise
     from ${items} i
     left join payment p on p.id = i.payment_id
     cross join lateral (
-      select half, chain_id, token, authorizer, recipient, value, valid_after, valid_before, nonce, signature,
-        accepted_block
-      from signed_authorization where payment_id = i.payment_id
+      select h.half, h.chain_id, h.token, h.authorizer, h.recipient, h.value, h.valid_after, h.valid_before, h.nonce,
+        ${signatureOf(sql)} as signature, h.accepted_block
+      from signed_authorization h left join presentation s using (payment_id) where h.payment_id = i.payment_id
       union all
       select case when fee_of is null then 0 else 1 end, chain_id, token, authorizer, recipient, value, valid_after,
         valid_before, nonce, signature, null
@@ -102,6 +102,11 @@ async function readItems(sql: Queryable, items: ReturnType<typeof sql>): Promise
     left join lateral ${seenUse(sql)} seen on true
     order by i.position, a.half`
   return groupHalves(rows)
+}
+
+/** The signature of the half `h`, from its presentation `s`. */
+export function signatureOf(sql: Queryable) {
+  return sql`case h.half when 0 then s.signature else s.fee_signature end`
 }
 
 function groupHalves(rows: HalfRow[]): BatchItem[] {

@@ -4,7 +4,7 @@ import type { Trigger } from '#protocol/settlement'
 import type { SplitterTerms } from '#protocol/splitter'
 import type { Database, Queryable } from './database.ts'
 import { halves } from './halves.ts'
-import { type SplitColumns, splitColumns, toTerms } from './items.ts'
+import { type SplitColumns, signatureOf, splitColumns, toTerms } from './items.ts'
 import type { QueueScope } from './queue.ts'
 import { settleMarginSeconds } from './settleMargin.ts'
 
@@ -66,11 +66,11 @@ export async function publishPayments(
     (AuthorizationRow & SplitColumns & { paymentId: string; half: 0 | 1; state: string })[]
   >`
     select p.id as "paymentId", h.half, h.authorizer, h.recipient, h.value, h.valid_after as "validAfter",
-      h.valid_before as "validBefore", h.nonce, h.state, a.signature,
+      h.valid_before as "validBefore", h.nonce, h.state, ${signatureOf(database)} as signature,
       ${splitColumns(database)}
     from payment p
     join ${halves(database)} h on h.payment_id = p.id
-    join signed_authorization a on a.payment_id = h.payment_id and a.half = h.half
+    join presentation s on s.payment_id = p.id
     where p.id in ${database(paymentIds)} and p.published_at is not null and p.voided_at is null
     order by h.half`
   const byPayment = Map.groupBy(rows, (row) => row.paymentId)

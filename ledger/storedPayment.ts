@@ -11,8 +11,8 @@ export type StoredPayment = {
   idempotencyKey: string | null
   /** When its presentation ended without a verdict, and nobody took it over since. */
   releasedAt: Date | null
-  /** SHA-256 in hex. */
-  requestHash: string
+  /** SHA-256 in hex; null once the request and its receipt are forgotten. */
+  requestHash: string | null
 }
 
 const columns = (database: Database) => database`
@@ -25,7 +25,7 @@ export async function findPaymentOfRequest(
   requestId: string,
 ): Promise<StoredPayment | undefined> {
   const [row] = await database<StoredPayment[]>`
-    select ${columns(database)} from payment where request_id = ${requestId}`
+    select ${columns(database)} from payment left join presentation on payment_id = id where request_id = ${requestId}`
   return row
 }
 
@@ -38,7 +38,7 @@ export async function findStoredPayment(
   const tokens = used.tokens.map(({ token }) => token)
   const [row] = await database<StoredPayment[]>`
     select ${columns(database)}
-    from payment
+    from payment left join presentation on payment_id = id
     where id in (
       select payment_id
       from unnest(${chainIds}::int[], ${tokens}::text[]) as served (chain_id, token)

@@ -307,6 +307,13 @@ const api = {
     about: 'The largest body of a request.',
     default: '16384',
   },
+  RETENTION_DAYS: {
+    parser: integer(1, 36_500),
+    readers: ['api'],
+    about:
+      'Days after its end for which the signatures of a payment, and the answer to a request that is sent again, are kept (docs/operations.md).',
+    default: '30',
+  },
   RATE_LIMITS: {
     parser: flag,
     readers: ['api'],

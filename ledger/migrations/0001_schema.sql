@@ -148,10 +148,6 @@ create table payment (
   tier text not null,
   effective_rate text not null,
   resource text not null,
-  receipt text,                         -- the JWS that the buyer got
-  idempotency_key text,
-  released_at timestamptz,              -- its presentation ended without a verdict: one later presentation may take it over
-  request_hash bytea not null,          -- SHA-256 of the request: same key and same hash get the same answer
   challenged_at timestamptz not null,
   accepted_at timestamptz not null,
   due_at timestamptz,                   -- since when POST /settle waits for it
@@ -175,8 +171,8 @@ create table payment (
   foreign key (chain_id, token, payer) references payer,
   check (voided_at is null or published_at is null),
   check (case source
-    when 'gateway' then provider_id is not null and endpoint_id is not null and receipt is not null and due_at is null
-    else endpoint_id is null and receipt is null and fee_amount = 0
+    when 'gateway' then provider_id is not null and endpoint_id is not null and due_at is null
+    else endpoint_id is null and fee_amount = 0
   end),
   check (source <> 'refund' or provider_id is null and due_at is null),
   check (refunded_amount <= provider_amount + fee_amount)
@@ -282,6 +278,20 @@ create index payment_unsummarised on payment (provider_id, accepted_at) where su
 create index payment_to_summarise on payment (concluded_at)
   where summarised is null and concluded_at is not null and provider_id is not null;
 
+-- What a payment was presented with and answered: of use only until it is over, so it is deleted some time after
+-- (ledger/retention.ts). Apart from the payment, because it is three times as large, and each update of a row writes all of it.
+create table presentation (
+  payment_id text primary key references payment on delete cascade,
+  accepted_at timestamptz not null,
+  request_hash bytea not null, -- SHA-256 of the request: same key and same hash get the same answer
+  idempotency_key text,
+  receipt text,                -- the JWS that the buyer got; null: it came through the facilitator, or is a refund
+  released_at timestamptz,     -- it ended without a verdict: one later presentation may take the payment over
+  signature bytea not null check (length(signature) between 65 and 1024), -- of the authorization of half 0
+  fee_signature bytea check (length(fee_signature) between 65 and 1024)   -- of half 1
+);
+create index presentation_accepted on presentation (accepted_at);
+
 -- One row an authorization. The unique key refuses a replay, whatever the code does.
 create table signed_authorization (
   payment_id text not null references payment on delete cascade,
@@ -294,7 +304,6 @@ create table signed_authorization (
   valid_after bigint not null check (valid_after >= 0 and valid_after < 1099511627776),
   valid_before bigint not null check (valid_before > valid_after and valid_before < 1099511627776),
   nonce bytes32 not null,
-  signature bytea check (length(signature) between 65 and 1024), -- null once wiped (voided and past validBefore)
   accepted_block bigint, -- for a nonce that isn't bound to the challenge: a use at or before this block is another's
   primary key (payment_id, half),
   unique (chain_id, token, authorizer, nonce)
@@ -951,12 +960,11 @@ begin
 
   with inserted as (
     insert into payment (id, request_id, provider_id, endpoint_id, chain_id, token, payer, payer_has_code, payee,
-      fee_recipient, splitter, provider_amount, fee_amount, valid_before, price, tier, effective_rate, resource, receipt,
-      idempotency_key, request_hash, challenged_at, accepted_at, source, due_at, is_claimed)
+      fee_recipient, splitter, provider_amount, fee_amount, valid_before, price, tier, effective_rate, resource,
+      challenged_at, accepted_at, source, due_at, is_claimed)
     select id, request_id, provider_id, endpoint_id, chain_id, token, payer, payer_has_code, payee,
       fee_recipient, splitter, provider_amount, fee_amount, valid_before, price, tier,
-      effective_rate, resource, receipt, idempotency_key, decode(request_hash, 'hex'),
-      to_timestamp(challenged_at / 1000), to_timestamp(accepted_at / 1000),
+      effective_rate, resource, to_timestamp(challenged_at / 1000), to_timestamp(accepted_at / 1000),
       source, to_timestamp(due_at / 1000),
       facilitation is not null and due_at is null
     from unnest(candidates) as c
@@ -964,11 +972,19 @@ begin
     order by request_id
     on conflict do nothing
     returning id, chain_id, token, payer
+  ), presented as (
+    insert into presentation (payment_id, accepted_at, request_hash, idempotency_key, receipt, signature, fee_signature)
+    select i.id, to_timestamp(c.accepted_at / 1000), decode(c.request_hash, 'hex'), c.idempotency_key, c.receipt,
+      decode(substr(provider.signature, 3), 'hex'), decode(substr(fee.signature, 3), 'hex')
+    from unnest(candidates) as c
+    join inserted i on i.id = c.id
+    join unnest(accept_payments.authorizations) as provider on provider.payment_id = c.id and provider.half = 0
+    left join unnest(accept_payments.authorizations) as fee on fee.payment_id = c.id and fee.half = 1
   ), signed as (
     insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after,
-      valid_before, nonce, signature, accepted_block)
+      valid_before, nonce, accepted_block)
     select i.id, a.half, i.chain_id, i.token, i.payer, a.recipient, a.value, a.valid_after, a.valid_before, a.nonce,
-      decode(substr(a.signature, 3), 'hex'), a.accepted_block
+      a.accepted_block
     from unnest(accept_payments.authorizations) as a
     join inserted i on i.id = a.payment_id
     on conflict do nothing

@@ -62,7 +62,7 @@ test.each(['before-commit', 'after-commit'] as const)(
     await expect(verify(await portOf(dying), body, 'first')).rejects.toThrow()
     await died
     const find = () => gateway.database<{ id: string; receipt: string }[]>`
-      select id, receipt from payment where payer = ${payer.address.toLowerCase()}`
+      select id, receipt from payment join presentation on payment_id = id where payer = ${payer.address.toLowerCase()}`
     const committed = await find()
     expect(committed).toHaveLength(crashAt === 'after-commit' ? 1 : 0)
 

@@ -216,9 +216,8 @@ describe('voided payments', () => {
     await stack.database`update signed_authorization set valid_before = 1 where payment_id = ${payment.paymentId}`
     await whileRunning([stack.keeper()], () =>
       until('the signatures are wiped', async () => {
-        const rows = await stack.database<{ signature: Uint8Array | null }[]>`
-          select signature from signed_authorization where payment_id = ${payment.paymentId}`
-        return rows.every((row) => row.signature === null)
+        const rows = await stack.database`select from presentation where payment_id = ${payment.paymentId}`
+        return rows.length === 0
       }),
     )
   })

@@ -348,16 +348,19 @@ async function copyPayments(other: KeeperStack, payments: QueuedPayment[]): Prom
     select id, provider_id as "providerId" from endpoint`
   const rows = await stack.database<Record<string, string>[]>`
     select id, request_id, chain_id, token, payer, payee, fee_recipient, price, provider_amount, fee_amount,
-      valid_before, tier, effective_rate, resource, receipt, request_hash, challenged_at, accepted_at
+      valid_before, tier, effective_rate, resource, challenged_at, accepted_at
     from payment where id in ${stack.database(ids)}`
   const authorizations = await stack.database<Record<string, string>[]>`
     select * from signed_authorization where payment_id in ${stack.database(ids)}`
+  const presentations = await stack.database<Record<string, string>[]>`
+    select * from presentation where payment_id in ${stack.database(ids)}`
   const owner = { provider_id: endpoint?.providerId ?? '', endpoint_id: endpoint?.id ?? '' }
   for (const row of rows) {
     const { chain_id, token, payer } = row
     await other.database`insert into payer ${other.database({ chain_id, token, address: payer })}`
     await other.database`insert into payment ${other.database({ ...row, ...owner })}`
   }
+  await other.database`insert into presentation ${other.database(presentations)}`
   for (const row of authorizations) {
     await other.database`insert into signed_authorization ${other.database(row)}`
   }

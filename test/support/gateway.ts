@@ -60,6 +60,7 @@ export const testGatewaySettings: GatewaySettings = {
   priorityFeePerGas: 0n,
   maxIndexLagBlocks: 20n,
   publicQueue: true,
+  retentionDays: 30,
   rateLimits: null,
   registration: { mode: 'open', limits: null },
   trustedProxies: 0,
