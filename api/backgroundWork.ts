@@ -1,3 +1,5 @@
+import { warmSessions } from '#ledger/acceptance'
+import { idleSeconds } from '#ledger/database'
 import { createRetention } from '#ledger/retention'
 import { type Loop, repeat } from '#process/repeat'
 import type { AppOptions } from './app.ts'
@@ -15,6 +17,9 @@ export type BackgroundWork = {
   /** Takes up nothing new, and waits for what is under way. */
   close(): Promise<void>
 }
+
+/** Before they are closed for resting: the first payments in a new session take 50 ms. */
+const warmEveryMs = (idleSeconds * 1_000) / 2
 
 /** Starts what an api process does beside answering: webhooks, the providers' sums, counters. */
 export function startBackgroundWork({
@@ -39,6 +44,12 @@ export function startBackgroundWork({
         log.warn({ err: error }, 'usage can not be written for now')
         failed('usage')()
       },
+    }),
+    repeat({
+      name: 'sessions',
+      everyMs: warmEveryMs,
+      step: () => warmSessions(sql),
+      onError: failed('sessions'),
     }),
   ]
   loops.push(

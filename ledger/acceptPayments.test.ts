@@ -5,6 +5,7 @@ import { createTestDatabase } from '../test/support/database.ts'
 import { createIndexTables } from '../test/support/indexTables.ts'
 import { type SeedProvider, seedPayment, seedProvider, seedSettlement } from '../test/support/seedPayments.ts'
 import { randomHex } from '../test/support/usdc.ts'
+import { warmSessions } from './acceptance.ts'
 import { compositeArray } from './compositeArray.ts'
 import { type Database, openDatabase } from './database.ts'
 import { bothHalves } from './halves.ts'
@@ -49,6 +50,17 @@ test('error: a splitter without a fee is no payment', async () => {
   await expect(seedPayment(database, { provider, splitter, feeAmount: 0n })).rejects.toThrow(
     /check constraint/,
   )
+})
+
+test('behavior: sessions are opened for all groups that can be under way, and nothing is stored', async () => {
+  const sessions = async () =>
+    (await database`select from pg_stat_activity where datname = current_database()`).length
+  const payments = async () => (await database`select from payment`).length
+  const before = await payments()
+  expect(await sessions()).toBe(1)
+  await warmSessions(database)
+  expect(await sessions()).toBe(3)
+  expect(await payments()).toBe(before)
 })
 
 test('behavior: rows arrive as they were, whatever their text holds', async () => {

@@ -8,9 +8,11 @@ import type { Database } from './database.ts'
 import type { Allowance, Payers } from './payers.ts'
 import { findPaymentOfRequest } from './storedPayment.ts'
 
-// Small groups, several under way: one prepares, one waits for the disk, and clients don't all wait for the same one.
-const maxGroup = 16
+// A group has a price of its own, so that a few payments wait for the group that is under way. Of many, one prepares while
+// another waits for the disk.
+const maxGroup = 48
 const groupsInFlight = 3
+const beside = { items: 16, afterMs: 20 }
 
 /**
  * Stores a candidate and reserves its payer's balance for it.
@@ -30,6 +32,7 @@ export function createAccept(database: Database): Accept {
     commit: (candidates) => acceptPayments(database, candidates),
     maxItems: maxGroup,
     concurrency: groupsInFlight,
+    beside,
     isItemFault: isRowFault,
   })
 
@@ -50,6 +53,11 @@ export function createAccept(database: Database): Accept {
   }
 
   return reserveWith(submit)
+}
+
+/** Runs an acceptance of nothing in as many sessions as can be at work at a time: each is open, and has its plans made. */
+export async function warmSessions(database: Database): Promise<void> {
+  await Promise.all(Array.from({ length: groupsInFlight }, () => acceptPayments(database, [])))
 }
 
 /** Reserves a payer's balance for a candidate that `submit` stores. */

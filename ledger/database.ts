@@ -42,7 +42,7 @@ export const lostHostLimits = {
   tcp_user_timeout: silenceMs,
 }
 /** Connections that rest are closed before their silence could be taken for death. */
-const idleSeconds = 5
+export const idleSeconds = 5
 const connectSeconds = 5
 const defaultIdleInTransactionMs = 5_000
 

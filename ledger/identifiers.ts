@@ -3,19 +3,24 @@ import { randomFillSync } from 'node:crypto'
 /** Prefixes of the public identifiers. */
 export type IdPrefix = 'prov' | 'ep' | 'wal' | 'req' | 'pay' | 'key' | 'wh' | 'whd'
 
-const idBytes = 16
+const timeDigits = 12
+const randomBytes = 10
 // Asking the system for many bytes at a time costs a tenth of asking for each identifier's.
-const random = Buffer.alloc(idBytes * 256)
+const random = Buffer.alloc(randomBytes * 256)
 let taken = random.length
 
-/** Makes an unguessable identifier: the prefix, an underscore and 128 random bits in hex. */
+/**
+ * Makes an unguessable identifier: the prefix, an underscore, and in hex the Unix time in milliseconds (48 bits, as in RFC
+ * 9562's UUIDv7) and 80 random bits. What is made together lies together in Postgres' indexes, however large they are.
+ */
 export function newId<P extends IdPrefix>(prefix: P): `${P}_${string}` {
   if (taken === random.length) {
     randomFillSync(random)
     taken = 0
   }
-  taken += idBytes
-  return `${prefix}_${random.toString('hex', taken - idBytes, taken)}`
+  taken += randomBytes
+  const time = Date.now().toString(16).padStart(timeDigits, '0')
+  return `${prefix}_${time}${random.toString('hex', taken - randomBytes, taken)}`
 }
 
 /** Whether `text` has the form of an identifier with this prefix; nothing else can be in the database. */

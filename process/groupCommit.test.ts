@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { createGroupCommit } from './groupCommit.ts'
 
 const settings = { maxItems: 3, concurrency: 1, isItemFault: () => true }
@@ -18,6 +18,55 @@ test('behavior: what comes in while a group is under way goes together, in order
   const rest = [1, 2, 3, 4].map(submit)
   expect(await Promise.all([first, ...rest])).toEqual([0, 10, 20, 30, 40])
   expect(groups).toEqual([[0], [1, 2, 3], [4]])
+})
+
+test('behavior: a group begins beside another when enough wait for it, and else once the other is done', async () => {
+  const groups: number[][] = []
+  const done: (() => void)[] = []
+  const { submit } = createGroupCommit<number, number>({
+    ...settings,
+    concurrency: 2,
+    beside: { items: 2, afterMs: 60_000 },
+    commit: async (items) => {
+      groups.push(items)
+      await new Promise<void>((resolve) => done.push(resolve))
+      return items
+    },
+  })
+  const turn = () => new Promise((resolve) => setImmediate(resolve))
+  const all = [submit(0)]
+  await turn()
+  all.push(submit(1))
+  await turn()
+  expect(groups).toEqual([[0]])
+  all.push(submit(2))
+  await turn()
+  expect(groups).toEqual([[0], [1, 2]])
+  all.push(submit(3))
+  done.shift()?.()
+  await turn()
+  await turn()
+  // The other group is still under way.
+  expect(groups).toHaveLength(2)
+  done.shift()?.()
+  await vi.waitUntil(() => groups.length === 3)
+  done.shift()?.()
+  expect(await Promise.all(all)).toEqual([0, 1, 2, 3])
+})
+
+test('behavior: behind a group that is stuck, nobody waits for more', async () => {
+  const stuck = Promise.withResolvers<number[]>()
+  const { submit } = createGroupCommit<number, number>({
+    ...settings,
+    concurrency: 2,
+    beside: { items: 3, afterMs: 1 },
+    commit: async (items) => (items.includes(0) ? stuck.promise : items),
+  })
+  const first = submit(0)
+  await new Promise((resolve) => setImmediate(resolve))
+  expect(await submit(1)).toBe(1)
+  stuck.resolve([0])
+  expect(await first).toBe(0)
 })
 
 test("behavior: one item's fault is its own", async () => {

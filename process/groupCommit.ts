@@ -10,6 +10,11 @@ export type GroupCommitOptions<T, R> = {
   maxItems: number
   /** Groups under way at a time: while one waits for the disk, the next is prepared. */
   concurrency: number
+  /**
+   * A group begins beside another once so many items wait, or since so long: else they gather until that one is done. Default:
+   * at once.
+   */
+  beside?: { items: number; afterMs: number }
   /** Whether one item may be the cause of the error. If not, as when the database is gone, all of the group fail. */
   isItemFault: (error: unknown) => boolean
 }
@@ -24,11 +29,13 @@ export function createGroupCommit<T, R>({
   commit,
   maxItems,
   concurrency,
+  beside = { items: 1, afterMs: 0 },
   isItemFault,
 }: GroupCommitOptions<T, R>): GroupCommit<T, R> {
   let waiting: Waiting<T, R>[] = []
   let active = 0
   let scheduled = false
+  let isLateAwaited = false
 
   async function run(group: Waiting<T, R>[]): Promise<void> {
     try {
@@ -45,17 +52,32 @@ export function createGroupCommit<T, R>({
     }
   }
 
+  function mayStart(): boolean {
+    return active < concurrency && waiting.length >= (active === 0 ? 1 : beside.items)
+  }
+
   function start(): void {
     scheduled = false
-    while (active < concurrency && waiting.length > 0) {
-      const group = waiting.slice(0, maxItems)
-      waiting = waiting.slice(maxItems)
-      active += 1
-      run(group).finally(() => {
-        active -= 1
-        schedule()
-      })
-    }
+    while (mayStart()) startGroup()
+    // The group under way may be stuck behind a lock.
+    if (waiting.length === 0 || active >= concurrency || isLateAwaited) return
+    isLateAwaited = true
+    setTimeout(startLate, beside.afterMs)
+  }
+
+  function startLate(): void {
+    isLateAwaited = false
+    if (waiting.length > 0 && active < concurrency) startGroup()
+  }
+
+  function startGroup(): void {
+    const group = waiting.slice(0, maxItems)
+    waiting = waiting.slice(maxItems)
+    active += 1
+    run(group).finally(() => {
+      active -= 1
+      schedule()
+    })
   }
 
   // Once the current turn of the event loop is over, so that requests read in one turn go together.

@@ -1,0 +1,14 @@
+import { expect, test, vi } from 'vitest'
+import { isId, newId } from './identifiers.ts'
+
+test('behavior: what is made later sorts later, and what is made together differs', () => {
+  vi.useFakeTimers({ now: Date.UTC(2026, 0), toFake: ['Date'] })
+  const early = Array.from({ length: 1_000 }, () => newId('pay'))
+  expect(early.every((id) => isId('pay', id))).toBe(true)
+  // The last 20 digits are random.
+  expect(new Set(early.map((id) => id.slice(-20))).size).toBe(early.length)
+  vi.setSystemTime(Date.now() + 1)
+  const late = newId('pay')
+  vi.useRealTimers()
+  expect(early.every((id) => id < late)).toBe(true)
+})
