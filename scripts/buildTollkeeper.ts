@@ -2,8 +2,9 @@ import { execFile } from 'node:child_process'
 import { cp, glob, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { bundleDashboard } from '../api/portal/dashboard/bundle.ts'
+import { type Bundle, bundleDashboard } from '../api/portal/dashboard/bundle.ts'
 import { createManifest } from './build/manifest.ts'
+import { collectNotices } from './build/notices.ts'
 import { vendorPonder } from './build/vendorPonder.ts'
 
 const run = promisify(execFile)
@@ -38,7 +39,9 @@ export async function buildTollkeeper(folder: string = join(root, 'dist/tollkeep
     await cp(join(root, path), join(folder, path))
   for await (const path of glob(['ledger/migrations/*.sql', 'indexer/src/**/*.ts'], { cwd: root }))
     if (!path.endsWith('.test.ts')) await cp(join(root, path), join(folder, path))
-  await writeDashboard(join(folder, 'api/portal/dashboard'))
+  const dashboard = await bundleDashboard()
+  await writeDashboard(dashboard, join(folder, 'api/portal/dashboard'))
+  await writeFile(join(folder, 'THIRD_PARTY_NOTICES.md'), collectNotices(root, dashboard.packages))
 
   const rootManifest = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
   const manifest = createManifest(rootManifest, await readImported(folder), vendorPonder(root, folder))
@@ -46,8 +49,7 @@ export async function buildTollkeeper(folder: string = join(root, 'dist/tollkeep
 }
 
 /** In the place of the module that bundles the dashboard, one that reads what was bundled here: users need no bundler. */
-async function writeDashboard(folder: string): Promise<void> {
-  const { assets, ...named } = await bundleDashboard()
+async function writeDashboard({ assets, ...named }: Bundle, folder: string): Promise<void> {
   await mkdir(join(folder, 'assets'))
   for (const { name, content } of assets.values()) await writeFile(join(folder, 'assets', name), content)
   const files = [...assets.values()].map(({ name, contentType }) => [name, contentType])

@@ -1,5 +1,6 @@
 import { cpSync, existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { readLicence } from './notices.ts'
 
 type Manifest = { version: string; dependencies?: Record<string, string> } & Record<string, unknown>
 
@@ -30,6 +31,7 @@ export function vendorPonder(root: string, target: string): Record<string, strin
       recursive: true,
       filter: (file) => isNeeded(file.slice(folder.length)),
     })
+    writeFileSync(join(target, path, 'LICENSE'), `${readLicence(root, folder)}\n`)
     const names = Object.keys(manifest.dependencies ?? {})
     const pins = names.map((name) => {
       const nested = join(inner, name)

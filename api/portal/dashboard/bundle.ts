@@ -12,6 +12,8 @@ export type Bundle = {
   style: string
   icon: string
   assets: ReadonlyMap<string, Asset>
+  /** Others' packages that are in it. */
+  packages: readonly string[]
 }
 
 const contentTypes: Record<string, string> = {
@@ -82,5 +84,11 @@ export async function bundleDashboard(): Promise<Bundle> {
     style: find('client/styles.css').name,
     icon: find('client/icon.svg').name,
     assets: new Map(assets.map((asset) => [asset.name, asset])),
+    packages: packagesOf(Object.values(metafile.outputs).flatMap(({ inputs }) => Object.keys(inputs))),
   }
+}
+
+function packagesOf(inputs: string[]): string[] {
+  const names = inputs.flatMap((input) => /.*node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(input)?.[1] ?? [])
+  return [...new Set(names)].sort()
 }
