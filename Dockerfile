@@ -27,8 +27,6 @@ COPY process process
 COPY scripts scripts
 COPY sdk sdk
 COPY deploy/healthcheck.js deploy/
-# Ponder writes this file anew at each start; only an editor reads it.
-RUN ln -sf /dev/null indexer/ponder-env.d.ts
 # Nothing here belongs to it, and no role writes: `read_only: true` works, with a /tmp.
 USER node
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["node", "deploy/healthcheck.js"]

@@ -57,6 +57,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
     process.execPath,
     [
       '--max-semi-space-size=64', // a receipt is large and short-lived: fewer of them survive into the old space
+      ...['--import', new URL(`leaveRootAlone${extname(import.meta.filename)}`, import.meta.url).href],
       ponderFile('./bin/ponder.js'),
       ...[isReader ? 'serve' : 'start', '--root', import.meta.dirname],
       ...['--config', `ponder.config${extname(import.meta.filename)}`],
