@@ -1,5 +1,7 @@
 import { spawnSync } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { once } from 'node:events'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { parseEnv } from 'node:util'
@@ -11,9 +13,11 @@ import { readApiConfig } from '#api/config'
 import { loadReceiptKeys } from '#api/receipts/keys'
 import { readKeeperConfig } from '#keeper/config'
 import { ConfigError, findMisspelled } from '#process/env'
+import { reservePort } from '#process/port'
 import { variables } from '#process/variables'
 import { readIndexerOptions } from '../../indexer/config.ts'
 import { knownMetrics, labelsIn, metricsIn } from '../support/metrics.ts'
+import { killAll, runCommand } from '../support/processes.ts'
 
 const root = new URL('../../', import.meta.url)
 const read = (path: string) => readFileSync(new URL(path, root), 'utf8')
@@ -148,13 +152,86 @@ describe('docs/deployment.md', () => {
     expect((await loadReceiptKeys(receiptKeyFile, false)).jwks.keys).toHaveLength(1)
   })
 
-  test('behavior: its costs are gas times price', () => {
-    const rows = [...text.matchAll(/^\| .*?\| ([\d,]+) +\| ([\d.]+) USD +\| ([\d.]+) USD +\| ([\d.]+) USD/gm)]
+  test('behavior: the costs of its example are gas times price', () => {
+    const [, gwei] = /at ([\d.]+) gwei, the least that Base takes/.exec(text) ?? []
+    const [, ether = ''] = /an ETH at ([\d,]+) USD/.exec(text) ?? []
+    const etherPerGas = Number(gwei) / 1e9
+    const rows = [...text.matchAll(/^\| (.*?) +\| ([\d,]+) +\| ([\d.]+) USD/gm)]
     expect(rows).toHaveLength(3)
-    for (const [, gas = '', ...costs] of rows) {
-      const usd = (gwei: number) => ((Number(gas.replaceAll(',', '')) * gwei) / 1e9) * 3_000
-      expect(costs).toEqual([0.002, 0.01, 0.05].map((gwei) => usd(gwei).toFixed(4)))
+    for (const [, what, gas = '', cost] of rows) {
+      const usd = Number(gas.replaceAll(',', '')) * etherPerGas * Number(ether.replace(',', ''))
+      expect([what, cost]).toEqual([what, usd.toFixed(6)])
     }
+    const [, gasOfOne = ''] = rows.at(-1)?.slice(1) ?? []
+    const affordable = 0.01 / (Number(gasOfOne.replace(',', '')) * etherPerGas)
+    expect(text).toContain(`some ${Math.floor(affordable / 1000)},000 payments`)
+  })
+})
+
+const hasCaddy = spawnSync('caddy', ['version']).status === 0
+if (!hasCaddy) {
+  const missing = 'no caddy in the PATH (Debian: apt-get install caddy)'
+  if (process.env.CI) throw new Error(`the Caddyfile can't be tested: ${missing}`)
+  process.stderr.write(`\nLEFT OUT: the Caddyfile: ${missing}\n\n`)
+}
+
+describe.skipIf(!hasCaddy)('Caddy', () => {
+  /** Our Caddyfile with a port of this machine in the place of each name that only the containers know. */
+  async function startFront(upstreamPort: number) {
+    const folder = mkdtempSync(join(tmpdir(), 'tollkeeper-caddy-'))
+    const [gateway, facilitator] = [await reservePort(), await reservePort()]
+    const file = read('deploy/Caddyfile').replace(
+      /import rotation (api|keeper) \d+/g,
+      `import rotation localhost ${upstreamPort}`,
+    )
+    writeFileSync(join(folder, 'Caddyfile'), `{\n\tadmin off\n}\n${file}`)
+    const env = {
+      ...{ GATEWAY_HOST: `http://127.0.0.1:${gateway}`, FACILITATOR_HOST: `http://127.0.0.1:${facilitator}` },
+      ...{ HOME: folder, XDG_DATA_HOME: folder, XDG_CONFIG_HOME: folder },
+    }
+    const running = runCommand(['caddy', 'run', '--config', 'Caddyfile', '--adapter', 'caddyfile'], env, {
+      cwd: folder,
+    })
+    onTestFinished(async () => {
+      await killAll(running)
+      rmSync(folder, { recursive: true })
+    })
+    await running.line(/serving initial configuration/)
+    return { gateway: `http://127.0.0.1:${gateway}`, facilitator: `http://127.0.0.1:${facilitator}` }
+  }
+
+  test('behavior: it passes on, keeps metrics inside, waits for a gateway to come back, and repeats nothing that was sent', async () => {
+    const asked: string[] = []
+    const port = await reservePort()
+    const listen = async () => {
+      const server = createServer((request, response) => {
+        asked.push(`${request.method} ${request.url} ${request.headers['x-forwarded-for']}`)
+        if (request.url === '/breaks') request.socket.destroy()
+        else response.end('served')
+      }).listen(port, '127.0.0.1')
+      onTestFinished(() => void server.close())
+      await once(server, 'listening')
+      return server
+    }
+    const server = await listen()
+    const front = await startFront(port)
+    for (const url of [front.gateway, front.facilitator]) {
+      expect(await (await fetch(`${url}/readyz`)).text()).toBe('served')
+      expect((await fetch(`${url}/metrics`)).status).toBe(404)
+    }
+    expect(asked.splice(0)).toEqual(Array(2).fill('GET /readyz 127.0.0.1'))
+    expect((await fetch(`${front.gateway}/breaks`, { method: 'POST', body: '{}' })).status).toBe(502)
+    expect(asked.splice(0)).toEqual(['POST /breaks 127.0.0.1'])
+
+    server.close()
+    server.closeAllConnections()
+    // Without a body: before 2.11.2, Caddy answers 502 to one that has.
+    const waiting = fetch(`${front.gateway}/challenge`)
+    // By its answer Caddy has had the other request for a while.
+    await fetch(`${front.gateway}/metrics`)
+    await listen()
+    expect(await (await waiting).text()).toBe('served')
+    expect(asked).toEqual(['GET /challenge 127.0.0.1'])
   })
 })
 

@@ -73,8 +73,8 @@ function Activity({ network: asked }: { network: string | undefined }) {
                 <h2>Keepers</h2>
                 <Keepers activity={activity} />
                 <p class="note">
-                  Anyone may settle. A keeper pays the gas, and earns nothing from the payments: no terms here
-                  carry a reward, so its net is what it paid. Amounts in USDC are at the price of now.
+                  Anyone may settle. Nobody pays a keeper for it: each earned 0 USDC here, and its net is the gas
+                  that it paid. Amounts in USDC are at the price of now.
                 </p>
               </section>
             </>
