@@ -73,8 +73,9 @@ function Activity({ network: asked }: { network: string | undefined }) {
                 <h2>Keepers</h2>
                 <Keepers activity={activity} />
                 <p class="note">
-                  Anyone may settle. Nobody pays a keeper for it: each earned 0 USDC here, and its net is the gas
-                  that it paid. Amounts in USDC are at the price of now.
+                  Anyone may settle, and nobody pays for it: no terms of this gateway carry a reward, so a
+                  keeper earns 0 USDC and its net is the gas that it paid. Amounts in USDC are at the price of
+                  now.
                 </p>
               </section>
             </>
