@@ -20,6 +20,7 @@ import { startPostgres } from '../../scripts/postgres.ts'
 import { type RegisteredProvider, registerProvider } from '../../scripts/stack/registerProvider.ts'
 import { Service } from '../../scripts/stack/service.ts'
 import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
+import { startPgbouncer } from '../../test/support/pgbouncer.ts'
 import { cpuTime, cpuTimeOfMainThread, cpuTimeOfTree, parentOf } from '../support/cpuTime.ts'
 
 export type Buyer = { address: Address; key: Uint8Array }
@@ -35,6 +36,10 @@ export type VerifyBody = {
 export type Rig = {
   api: Service
   apiPort: number
+  /** Of all api processes; the first is `api`. */
+  apis: { port: number; cpu: () => Promise<number> }[]
+  /** CPU time of PgBouncer, where it stands before Postgres. */
+  poolerCpu: (() => Promise<number>) | undefined
   /** Where the api's inspector listens, if it was asked for. */
   inspectorUrl: string | undefined
   rpcUrl: string
@@ -43,6 +48,7 @@ export type Rig = {
   buyers: Buyer[]
   shop: RegisteredProvider & { url: string; address: Address }
   database: postgres.Sql
+  databaseUrl: string
   /** Starts a program of this folder as a process of its own; it goes with the rig. */
   startServer: (
     file: string,
@@ -51,7 +57,7 @@ export type Rig = {
   ) => Promise<{ port: number; cpu: () => Promise<number> }>
   /** The most memory that the api had, MiB. */
   apiPeakRssMb: () => Promise<number>
-  /** CPU time that each part has used so far, µs; `apiMain` is part of `api`. */
+  /** CPU time that each part has used so far, µs; `api` is the first one's, `apiMain` is part of it. */
   cpu: () => Promise<{ api: number; apiMain: number; postgres: number; chain: number; load: number }>
   close: () => Promise<void>
 }
@@ -59,15 +65,25 @@ export type Rig = {
 export const usdcPerUnit = '0.05'
 /** Of 16 MB each: at 7 KB a payment, enough for 70,000. */
 const logFilesAhead = 32
+/** All api processes' name for themselves, which their challenges' nonces follow from. */
+const publicUrl = 'https://gateway.example'
 const platformWallet: Address = '0x00000000000000000000000000000000000fee00'
+
+export type RigOptions = {
+  buyers: number
+  withInspector?: boolean
+  /** How many api processes there are on the one database. Default: one. */
+  apis?: number
+  /** PgBouncer in transaction mode stands between them and Postgres. */
+  withPooler?: boolean
+}
 
 export async function startRig({
   buyers: count,
   withInspector = false,
-}: {
-  buyers: number
-  withInspector?: boolean
-}): Promise<Rig> {
+  apis: apiCount = 1,
+  withPooler = false,
+}: RigOptions): Promise<Rig> {
   const closers: (() => Promise<unknown>)[] = []
   const close = async () => {
     for (const closer of closers.splice(0).reverse()) await closer()
@@ -111,32 +127,42 @@ export async function startRig({
       return { port, cpu: () => cpuTime(service.pid ?? 0) }
     }
 
+    const pooler = withPooler ? await startPgbouncer(databaseUrl) : undefined
+    if (pooler) closers.push(pooler.close)
     let inspectorUrl: string | undefined
-    const apiPort = await reservePort()
-    const api = new Service({
-      name: 'api',
-      program: [...(withInspector ? [`--inspect=${loopback}:0`] : []), 'api/main.ts'],
-      env: {
-        API_PORT: String(apiPort),
-        DATABASE_URL: databaseUrl,
-        NETWORKS: 'localhost',
-        RPC_URL_LOCALHOST: chain.url,
-        DEPLOYMENTS_FILE: deploymentsFile,
-        PLATFORM_WALLET: platformWallet,
-        MACAROON_SECRETS: `bench:${randomBytes(32).toString('hex')}`,
-        RECEIPT_KEY_FILE: join(folder, 'receipt-keys.json'),
-        RATE_LIMITS: 'off',
-        LOG_LEVEL: 'info',
-      },
-      url: `http://${loopback}:${apiPort}`,
-      readyPath: '/healthz',
-      logFile: join(folder, 'api.log'),
-      onLine: (line) => {
-        inspectorUrl ??= /ws:\/\/\S+/.exec(line)?.[0]
-      },
-    })
-    closers.push(() => api.stop())
-    await api.start()
+    const apiEnv = {
+      DATABASE_URL: pooler?.urlOf('api') ?? databaseUrl,
+      DATABASE_DIRECT_URL: databaseUrl,
+      NETWORKS: 'localhost',
+      RPC_URL_LOCALHOST: chain.url,
+      DEPLOYMENTS_FILE: deploymentsFile,
+      PLATFORM_WALLET: platformWallet,
+      MACAROON_SECRETS: `bench:${randomBytes(32).toString('hex')}`,
+      RECEIPT_KEY_FILE: join(folder, 'receipt-keys.json'),
+      RATE_LIMITS: 'off',
+      LOG_LEVEL: 'info',
+    }
+    const startApi = async (name: string): Promise<{ service: Service; port: number }> => {
+      const port = await reservePort()
+      const service = new Service({
+        name,
+        program: [...(withInspector ? [`--inspect=${loopback}:0`] : []), 'api/main.ts'],
+        env: { ...apiEnv, API_PORT: String(port), PUBLIC_URL: publicUrl },
+        url: `http://${loopback}:${port}`,
+        readyPath: '/healthz',
+        logFile: join(folder, `${name}.log`),
+        onLine: (line) => {
+          inspectorUrl ??= /ws:\/\/\S+/.exec(line)?.[0]
+        },
+      })
+      closers.push(() => service.stop())
+      await service.start()
+      return { service, port }
+    }
+    // The first migrates, and makes the receipts' key.
+    const { service: api, port: apiPort } = await startApi('api')
+    const apis = [{ service: api, port: apiPort }]
+    while (apis.length < apiCount) apis.push(await startApi(`api-${apis.length + 1}`))
 
     const database = openDatabase({ url: databaseUrl, max: 2, applicationName: 'bench' })
     closers.push(() => database.end())
@@ -164,6 +190,8 @@ export async function startRig({
     return {
       api,
       apiPort,
+      apis: apis.map(({ service, port }) => ({ port, cpu: () => cpuTime(service.pid ?? 0) })),
+      poolerCpu: pooler && (() => cpuTime(pooler.pid() ?? 0)),
       inspectorUrl,
       rpcUrl: chain.url,
       usdc: deployment.usdc,
@@ -171,6 +199,7 @@ export async function startRig({
       buyers,
       shop: { ...provider, url, address },
       database,
+      databaseUrl,
       startServer,
       apiPeakRssMb: async () => {
         const status = await readFile(`/proc/${api.pid}/status`, 'utf8')
