@@ -20,6 +20,7 @@ import { migrate } from '#ledger/migrate'
 import { defaultTriggers } from '#ledger/triggers'
 import { createLogger } from '#process/log'
 import { networks } from '#protocol/networks'
+import type { IndexerOptions } from '../indexer/config.ts'
 import { startIndexer } from '../indexer/launch.ts'
 import { devPrivateKey } from '../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
@@ -38,7 +39,7 @@ const payees = Array.from({ length: 20 }, (_, i): Address => numberToHex(0xa000 
 const latencyProbes = 15
 const claims = 41
 
-type Bench = {
+export type Bench = {
   chain: LocalChain
   served: ServedNetwork
   database: Database
@@ -63,10 +64,38 @@ export async function run(args: string[]): Promise<object | undefined> {
   })
   // With --json, standard output is the one line at the end.
   const say = (line: string) => (values.json ? console.error(line) : console.log(line))
-  const postgres = await startPostgres()
-  const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-bench-'))
-  const chain = await startLocalChain({ blockTimeMs: 0 })
+  const stages = createStages()
+  const indexerLog = values.stages ? { logLevel: 'debug' as const, onLog: stages.read } : {}
+  return withSettling({ buyers: Number(values.buyers), ...indexerLog }, async (bench, postgres) => {
+    const settling = await measureSettling(
+      bench,
+      Number(values.payments),
+      Number(values.rounds),
+      say,
+      values.stages ? stages : undefined,
+    )
+    if (values.stages) return undefined
+    const claimMs10k = await measureClaims(postgres, bench.served, 10_000, say)
+    const claimMs1M = await measureClaims(postgres, bench.served, Number(values.queue), say)
+    return { ...settling, claimMs10k, claimMs1M }
+  })
+}
+
+type SettlingOptions = { buyers: number } & Pick<IndexerOptions, 'logLevel' | 'onLog'>
+
+/** Starts Postgres, a chain with a block every two seconds, and Ponder, all but the keeper, and ends them after the work. */
+export async function withSettling<Result>(
+  { buyers: buyerCount, ...indexerLog }: SettlingOptions,
+  work: (bench: Bench, postgres: Postgres) => Promise<Result>,
+): Promise<Result> {
+  const closers: (() => Promise<unknown>)[] = []
   try {
+    const postgres = await startPostgres()
+    closers.push(postgres.close)
+    const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-bench-'))
+    closers.push(() => rm(folder, { recursive: true, force: true }))
+    const chain = await startLocalChain({ blockTimeMs: 0 })
+    closers.push(chain.close)
     const deploymentsFile = join(folder, 'deployments.json')
     await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
     const deployment = chain.deployments.localhost
@@ -76,52 +105,21 @@ export async function run(args: string[]): Promise<object | undefined> {
     ])
     if (!served) throw new Error('the local chain is not served')
 
-    const settling = await measureSettling(
-      postgres,
-      { chain, served, deploymentsFile },
-      Number(values.payments),
-      Number(values.buyers),
-      Number(values.rounds),
-      say,
-      values.stages,
-    )
-    if (values.stages) return undefined
-    const claimMs10k = await measureClaims(postgres, served, 10_000, say)
-    const claimMs1M = await measureClaims(postgres, served, Number(values.queue), say)
-    return { ...settling, claimMs10k, claimMs1M }
-  } finally {
-    await chain.close()
-    await postgres.close()
-    await rm(folder, { recursive: true, force: true })
-  }
-}
-
-async function measureSettling(
-  postgres: Postgres,
-  parts: Pick<Bench, 'chain' | 'served' | 'deploymentsFile'>,
-  payments: number,
-  buyerCount: number,
-  rounds: number,
-  say: (line: string) => void,
-  withStages: boolean,
-) {
-  const { chain, served, deploymentsFile } = parts
-  const databaseUrl = await postgres.createDatabase('settle')
-  const database = openDatabase({ url: databaseUrl, max: 5, applicationName: 'bench' })
-  await migrate(database)
-  const stages = createStages()
-  const indexer = await startIndexer({
-    databaseUrl,
-    rpcUrls: { localhost: chain.url },
-    platformWallets: [platform],
-    deploymentsFile,
-    ...(withStages ? { logLevel: 'debug', onLog: stages.read } : {}),
-  })
-  const buyers = createBuyers(buyerCount)
-  const [backend] = await database<[{ pid: number }]>`select pg_backend_pid() as pid`
-  const postmaster = await parentOf(backend.pid)
-  const bench: Bench = { ...parts, database, databaseUrl, buyers, indexerPid: indexer.pid, postmaster }
-  try {
+    const databaseUrl = await postgres.createDatabase('settle')
+    const database = openDatabase({ url: databaseUrl, max: 5, applicationName: 'bench' })
+    closers.push(() => database.end({ timeout: 1 }))
+    await migrate(database)
+    const indexer = await startIndexer({
+      databaseUrl,
+      rpcUrls: { localhost: chain.url },
+      platformWallets: [platform],
+      deploymentsFile,
+      ...indexerLog,
+    })
+    closers.push(indexer.close)
+    const buyers = createBuyers(buyerCount)
+    const [backend] = await database<[{ pid: number }]>`select pg_backend_pid() as pid`
+    const postmaster = await parentOf(backend.pid)
     await insertProvider(database, served.network.chainId, payees[0] as Address)
     await chain.mintUsdc(
       buyers.map(({ address }) => address),
@@ -129,62 +127,69 @@ async function measureSettling(
     )
     await indexer.ready
     await chain.setMining(blockTimeMs)
-
-    // 2,000 payments are 11 transactions: what a keeper waits for its first block is a good part of a run.
-    const runs = { one: [] as Run[], two: [] as Run[] }
-    for (let round = 1; round <= rounds; round++) {
-      for (const [name, wallets] of [
-        ['one', [0]],
-        ['two', [0, 1]],
-      ] as const) {
-        const run = await settleQueue(bench, payments, wallets)
-        runs[name].push(run)
-        say(`round ${round} of ${rounds}, wallets: ${name}; ${describe(run)}`)
-      }
-    }
-    if (withStages) {
-      for (const [name, some] of Object.entries(runs)) {
-        for (const line of stages.summarize(some.flatMap(({ blocks }) => blocks))) say(`${name}: ${line}`)
-      }
-    }
-    const all = [...runs.one, ...runs.two]
-    const latency = await measureLatency(bench)
-    say(`trigger to broadcast, ms: ${latency.map(Math.round).join(' ')}`)
-    const cpuMsPerPayment = medianOfEach(all.map((run) => run.cpuMsPerPayment))
-    const ownCpu = all.map(
-      ({ cpuMsPerPayment: { keeper, postgres, indexer } }) => keeper + postgres + indexer,
-    )
-    return {
-      paymentsPerSecondPerWallet: round(median(runs.one.map((run) => run.paymentsPerSecond)), 1),
-      paymentsPerSecondTwoWallets: round(median(runs.two.map((run) => run.paymentsPerSecond)), 1),
-      paymentsPerBlockPerWallet: perBlock(runs.one),
-      paymentsPerBlockTwoWallets: perBlock(runs.two),
-      cpuMsPerPayment,
-      // Of keeper, Postgres and indexer together: the node is a part of no deployment.
-      ownCpuMsPerPayment: round2(median(ownCpu)),
-      ownCpuMsPerPaymentSpread: spread(ownCpu),
-      // The node's own period: it grows with what it executes, beside all else on the machine.
-      blockMsOneWallet: median(runs.one.map((run) => run.blockMs)),
-      blockMsTwoWallets: median(runs.two.map((run) => run.blockMs)),
-      triggerToBroadcastMsP95: Math.round(percentile(latency, 0.95)),
-      minedToIndexedMsP95: Math.round(
-        percentile(
-          all.flatMap(({ blocks }) => blocks.map(({ minedAt, seenAt }) => seenAt - minedAt)),
-          0.95,
-        ),
-      ),
-      gasPerPayment: median(runs.one.map((run) => run.gasPerPayment)),
-      peakRssMb: Math.round(Math.max(...all.map((run) => run.peakRssMb))),
-    }
+    closers.push(() => chain.setMining(0))
+    const parts = { chain, served, database, databaseUrl, deploymentsFile, buyers }
+    return await work({ ...parts, indexerPid: indexer.pid, postmaster }, postgres)
   } finally {
-    await chain.setMining(0)
-    await indexer.close()
-    await database.end({ timeout: 1 })
+    for (const closer of closers.reverse()) await closer()
+  }
+}
+
+async function measureSettling(
+  bench: Bench,
+  payments: number,
+  rounds: number,
+  say: (line: string) => void,
+  stages: ReturnType<typeof createStages> | undefined,
+) {
+  // 2,000 payments are 11 transactions: what a keeper waits for its first block is a good part of a run.
+  const runs = { one: [] as Run[], two: [] as Run[] }
+  for (let round = 1; round <= rounds; round++) {
+    for (const [name, wallets] of [
+      ['one', [0]],
+      ['two', [0, 1]],
+    ] as const) {
+      const run = await settleQueue(bench, payments, wallets)
+      runs[name].push(run)
+      say(`round ${round} of ${rounds}, wallets: ${name}; ${describe(run)}`)
+    }
+  }
+  if (stages) {
+    for (const [name, some] of Object.entries(runs)) {
+      for (const line of stages.summarize(some.flatMap(({ blocks }) => blocks))) say(`${name}: ${line}`)
+    }
+  }
+  const all = [...runs.one, ...runs.two]
+  const latency = await measureLatency(bench)
+  say(`trigger to broadcast, ms: ${latency.map(Math.round).join(' ')}`)
+  const cpuMsPerPayment = medianOfEach(all.map((run) => run.cpuMsPerPayment))
+  const ownCpu = all.map(({ cpuMsPerPayment: { keeper, postgres, indexer } }) => keeper + postgres + indexer)
+  return {
+    paymentsPerSecondPerWallet: round(median(runs.one.map((run) => run.paymentsPerSecond)), 1),
+    paymentsPerSecondTwoWallets: round(median(runs.two.map((run) => run.paymentsPerSecond)), 1),
+    paymentsPerBlockPerWallet: perBlock(runs.one),
+    paymentsPerBlockTwoWallets: perBlock(runs.two),
+    cpuMsPerPayment,
+    // Of keeper, Postgres and indexer together: the node is a part of no deployment.
+    ownCpuMsPerPayment: round2(median(ownCpu)),
+    ownCpuMsPerPaymentSpread: spread(ownCpu),
+    // The node's own period: it grows with what it executes, beside all else on the machine.
+    blockMsOneWallet: median(runs.one.map((run) => run.blockMs)),
+    blockMsTwoWallets: median(runs.two.map((run) => run.blockMs)),
+    triggerToBroadcastMsP95: Math.round(percentile(latency, 0.95)),
+    minedToIndexedMsP95: Math.round(
+      percentile(
+        all.flatMap(({ blocks }) => blocks.map(({ minedAt, seenAt }) => seenAt - minedAt)),
+        0.95,
+      ),
+    ),
+    gasPerPayment: median(runs.one.map((run) => run.gasPerPayment)),
+    peakRssMb: Math.round(Math.max(...all.map((run) => run.peakRssMb))),
   }
 }
 
 /** Queues payments that are due, starts a keeper, and waits until the last of them is indexed. */
-async function settleQueue(bench: Bench, payments: number, wallets: readonly number[]) {
+export async function settleQueue(bench: Bench, payments: number, wallets: readonly number[]) {
   const { database, served, buyers } = bench
   const acceptedAt = new Date(Date.now() - 3_600_000)
   const ids = await insertPayments(database, served, {
