@@ -10,7 +10,7 @@ import type { Address } from 'viem'
 import { createApp } from '#api/app'
 import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
 import { issueApiKey } from '#api/registry/apiKeys'
-import { openServedNetworks } from '#chain/servedNetworks'
+import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import { openDatabase } from '#ledger/database'
 import { migrate } from '#ledger/migrate'
 import { createLogger } from '#process/log'
@@ -20,6 +20,8 @@ import { startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { startPostgres } from '../scripts/postgres.ts'
 import { testGatewaySettings } from '../test/support/gateway.ts'
 import { fillViews, readViewsData, type ViewsData } from './data/fillViews.ts'
+import { growWeek, readSizes, type TableSize } from './data/growWeek.ts'
+import { cpuTimeOfTree } from './support/cpuTime.ts'
 import { percentile, round2 } from './support/statistics.ts'
 
 const views = ['status', 'batches', 'revenue', 'payments'] as const
@@ -28,6 +30,7 @@ type View = (typeof views)[number]
 type Bench = {
   payments: number
   data: ViewsData
+  url: string
   port: number
   keys: Map<string, string>
   close: () => Promise<void>
@@ -52,6 +55,10 @@ export async function run(args: string[]): Promise<object> {
       against: { type: 'string' },
       // A folder where the filled databases are kept: a second run doesn't fill them again.
       data: { type: 'string' },
+      // After that so many days pass on the larger one, and its views are asked again.
+      days: { type: 'string', default: '0' },
+      // Default: as many as in a day of the year before.
+      'payments-per-day': { type: 'string' },
       requests: { type: 'string', default: '1000' },
       'shared-buffers': { type: 'string', default: String(sharedBuffersMb) },
     },
@@ -77,7 +84,8 @@ export async function run(args: string[]): Promise<object> {
     ])
 
     const open = async (size: number): Promise<Bench> => {
-      const database = openDatabase({ url: urlOf(postgres.url, size), applicationName: 'bench' })
+      const url = urlOf(postgres.url, size)
+      const database = openDatabase({ url, applicationName: 'bench' })
       const data = await readViewsData(database, networks.localhost.chainId)
       const keys = new Map<string, string>()
       for (const providerId of [data.greatProviderId, ...data.providerIds]) {
@@ -94,6 +102,7 @@ export async function run(args: string[]): Promise<object> {
       return {
         payments: size,
         data,
+        url,
         port: server.port,
         keys,
         close: async () => {
@@ -145,12 +154,60 @@ export async function run(args: string[]): Promise<object> {
     say(`memory in use during an export, after each garbage collection: ${live.join(', ') || 'too short'} MB`)
     for (const one of [exports.small, exports.large]) {
       say(
-        `export of ${one.rows} rows: ${Math.round(one.rowsPerSecond)} rows/s, from ${Math.round(one.rssBeforeMb)} MB to at most ${Math.round(one.peakRssMb)} MB`,
+        `export of ${one.rows} rows: ${Math.round(one.rowsPerSecond)} rows/s, ${round2(one.nodeUs)} µs CPU a row of this process and ${round2(one.postgresUs)} of Postgres, from ${Math.round(one.rssBeforeMb)} MB to at most ${Math.round(one.peakRssMb)} MB`,
       )
     }
-    return result
+    if (Number(values.days) === 0) return result
+    const paymentsPerDay = Number(values['payments-per-day'] ?? Math.round(payments / 365))
+    const grown = await measureWeek(large, served, { paymentsPerDay, days: Number(values.days), rounds }, say)
+    return { ...result, ...grown }
   } finally {
     for (const close of closers.reverse()) await close()
+  }
+}
+
+/** Lets days pass, and says what became of tables and views. */
+async function measureWeek(
+  bench: Bench,
+  [served]: readonly ServedNetwork[],
+  { paymentsPerDay, days, rounds }: { paymentsPerDay: number; days: number; rounds: number },
+  say: (line: string) => void,
+): Promise<object> {
+  if (!served) throw new Error('no network is served')
+  // To vacuum a table may take longer than any statement of production.
+  const database = openDatabase({ url: bench.url, applicationName: 'bench', limited: false })
+  const before = await readSizes(database)
+  const began = performance.now()
+  const { chainId } = served.network
+  await growWeek(database, { chainId, token: served.token, paymentsPerDay, days, retentionDays: 30 })
+  say(
+    `${days} days of ${paymentsPerDay} payments passed in ${Math.round((performance.now() - began) / 1000)} s`,
+  )
+  const after = await readSizes(database)
+  await database.end()
+  say(
+    `${'MB'.padEnd(34)}${['heap', 'after', 'indexes', 'after', 'dead %', 'vacuums'].map((title) => title.padStart(9)).join('')}`,
+  )
+  for (const { name, heapMb, indexMb, deadPercent, vacuums } of after) {
+    if (heapMb + indexMb < 1) continue
+    const old = before.find((one) => one.name === name)
+    const cells = [old?.heapMb ?? 0, heapMb, old?.indexMb ?? 0, indexMb, deadPercent]
+    say(
+      `${name.padEnd(34)}${cells.map((cell) => cell.toFixed(1).padStart(9)).join('')}${String(vacuums - (old?.vacuums ?? 0)).padStart(9)}`,
+    )
+  }
+  const times = emptyTimes()
+  for (let round = 0; round < rounds; round++) {
+    for (const view of views) {
+      const { ms } = await timeRequest(bench, view, round)
+      times[view].set('', [...(times[view].get('') ?? []), ms])
+    }
+  }
+  const total = (sizes: readonly TableSize[]) =>
+    sizes.reduce((sum, { heapMb, indexMb }) => sum + heapMb + indexMb, 0)
+  return {
+    grownBytesPerPayment: Math.round(((total(after) - total(before)) * 1e6) / (paymentsPerDay * days)),
+    ...Object.fromEntries(views.map((view) => [`${view}MsP99After`, round2(p99(all(times[view])))])),
   }
 }
 
@@ -290,7 +347,15 @@ async function timeRequest(
   return { ms, variant }
 }
 
-type Export = { rows: number; rowsPerSecond: number; rssBeforeMb: number; peakRssMb: number }
+type Export = {
+  rows: number
+  rowsPerSecond: number
+  /** CPU a row of this process, which is gateway and client, and of Postgres. */
+  nodeUs: number
+  postgresUs: number
+  rssBeforeMb: number
+  peakRssMb: number
+}
 
 function exportPath({ data }: Bench): string {
   const day = (offset: number) => new Date(Date.now() + offset * 86_400_000).toISOString().slice(0, 10)
@@ -317,6 +382,7 @@ async function timeExport(bench: Bench): Promise<Export> {
   let rows = -1
   const before = process.memoryUsage.rss()
   let peak = before
+  const [own, all] = [process.cpuUsage(), await cpuTimeOfTree(process.pid)]
   const began = performance.now()
   const status = await fetchText(bench, exportPath(bench), undefined, (chunk) => {
     for (let at = chunk.indexOf(10); at !== -1; at = chunk.indexOf(10, at + 1)) rows++
@@ -325,7 +391,13 @@ async function timeExport(bench: Bench): Promise<Export> {
   const seconds = (performance.now() - began) / 1000
   if (status !== 200 || rows < bench.data.batches * 0.9)
     throw new Error(`export answered ${status} with ${rows} rows`)
-  return { rows, rowsPerSecond: rows / seconds, rssBeforeMb: before / 2 ** 20, peakRssMb: peak / 2 ** 20 }
+  const { user, system } = process.cpuUsage(own)
+  const nodeUs = (user + system) / rows
+  return {
+    ...{ rows, rowsPerSecond: rows / seconds, nodeUs },
+    postgresUs: ((await cpuTimeOfTree(process.pid)) - all) / rows - nodeUs,
+    ...{ rssBeforeMb: before / 2 ** 20, peakRssMb: peak / 2 ** 20 },
+  }
 }
 
 function fetchText(

@@ -26,7 +26,7 @@ export async function readUnconfirmedBlocks(
       where chain_id = ${chainId} and block_number > ${after} and block_number <= ${safeBlock}
     ) seen
     where not exists (
-      select from confirmation c where c.chain_id = ${chainId} and c.block_hash = seen.block_hash
+      select from confirmation c where c.chain_id = ${chainId} and c.block_number = seen.block_number::bigint and c.block_hash = seen.block_hash
     )
     order by 1`
 }

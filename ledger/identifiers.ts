@@ -19,8 +19,16 @@ export function newId<P extends IdPrefix>(prefix: P): `${P}_${string}` {
     taken = 0
   }
   taken += randomBytes
-  const time = Date.now().toString(16).padStart(timeDigits, '0')
-  return `${prefix}_${time}${random.toString('hex', taken - randomBytes, taken)}`
+  return `${prefix}_${timeOf(Date.now())}${random.toString('hex', taken - randomBytes, taken)}`
+}
+
+/** What sorts before every identifier that is made from then on, and after all that were made before. */
+export function firstIdAt<P extends IdPrefix>(prefix: P, time: Date): `${P}_${string}` {
+  return `${prefix}_${timeOf(time.getTime())}${'0'.repeat(2 * randomBytes)}`
+}
+
+function timeOf(ms: number): string {
+  return ms.toString(16).padStart(timeDigits, '0')
 }
 
 /** Whether `text` has the form of an identifier with this prefix; nothing else can be in the database. */

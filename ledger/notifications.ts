@@ -141,7 +141,8 @@ export async function notifyBatches(
       select b.tx_hash, b.log_index, b.block_hash, b.sequence, b.block_time, c.confirmed_at, p.provider_id,
         count(distinct p.id) as payments, coalesce(sum(p.provider_amount) filter (where a.half = 0), 0) as net
       from indexer.batch b
-      join confirmation c on c.chain_id = b.chain_id and c.block_hash = b.block_hash
+      join confirmation c on c.chain_id = b.chain_id and c.block_number = b.block_number::bigint
+        and c.block_hash = b.block_hash
       join indexer.authorization used
         on used.chain_id = b.chain_id and used.tx_hash = b.tx_hash and used.batch_log_index = b.log_index
       join signed_authorization a on a.chain_id = used.chain_id and a.token = used.token

@@ -15,11 +15,15 @@ export async function readConfirmedBlocks(
 }
 
 /** Whether the index still shows something of a block that is gone: it hasn't followed the reorg yet. */
-export async function isStillIndexed(sql: Queryable, chainId: number, blockHash: string): Promise<boolean> {
+export async function isStillIndexed(
+  sql: Queryable,
+  chainId: number,
+  { blockNumber, blockHash }: ReliedBlock,
+): Promise<boolean> {
   const [row] = await sql<{ isIndexed: boolean }[]>`
     select exists (
-      select from indexer.authorization i join confirmation c on c.chain_id = i.chain_id and c.block_number = i.block_number
-      where c.chain_id = ${chainId} and c.block_hash = ${blockHash} and i.block_hash = ${blockHash}
+      select from indexer.authorization
+      where chain_id = ${chainId} and block_number = ${blockNumber} and block_hash = ${blockHash}
     ) as "isIndexed"`
   return row?.isIndexed ?? false
 }
@@ -51,7 +55,7 @@ export async function undoConclusions(
   await sql`update evidence set is_final = false where chain_id = ${chainId} and block_number > ${fork} and is_final`
   await sql`
     delete from confirmation
-    where chain_id = ${chainId} and block_hash = any(${gone.map(({ blockHash }) => blockHash)}::text[])`
+    where chain_id = ${chainId} and block_number > ${fork} and block_hash = any(${gone.map(({ blockHash }) => blockHash)}::text[])`
   await sql`
     update acted_block set block_number = least(block_number, ${fork}), swept_block = least(swept_block, ${fork}),
       notified_block = least(notified_block, ${fork})

@@ -1,6 +1,7 @@
 import type { Queryable } from './database.ts'
+import { firstIdAt } from './identifiers.ts'
 
-/** How far a walk over all presentations has come, the oldest first. Postgres' own text: a `Date` would round it. */
+/** The payment that a walk over all presentations, the oldest first, has come to; null: it begins. */
 export type RetentionPosition = string | null
 
 /**
@@ -16,13 +17,13 @@ export async function forgetPresentations(
   concludedBefore: Date,
   { after, limit }: { after: RetentionPosition; limit: number },
 ): Promise<{ forgotten: number; next: RetentionPosition }> {
-  // Not by the time of the conclusion: an index of that would cost each payment an entry, and payments that stay open for
-  // long are few.
+  // Not by the time of the conclusion: an index of that would cost each payment an entry, and those that stay open for long
+  // are few.
   const [row] = await sql<[{ seen: number; forgotten: number; last: string | null }]>`
     with page as (
-      select payment_id, accepted_at from presentation
-      where accepted_at > ${after ?? '-infinity'}::text::timestamptz and accepted_at < ${concludedBefore}
-      order by accepted_at limit ${limit}
+      select payment_id from presentation
+      where payment_id > ${after ?? ''} and payment_id < ${firstIdAt('pay', concludedBefore)}
+      order by payment_id limit ${limit}
       for update skip locked
     ), gone as (
       delete from presentation
@@ -33,7 +34,7 @@ export async function forgetPresentations(
       returning payment_id
     )
     select (select count(*)::int from page) as seen, (select count(*)::int from gone) as forgotten,
-      (select max(accepted_at)::text from page) as last`
+      (select max(payment_id) from page) as last`
   const { seen, forgotten, last } = row
   return { forgotten, next: seen < limit ? null : last }
 }

@@ -327,7 +327,7 @@ describe('export', () => {
 
   test('behavior: a cell that a spreadsheet would take for a formula is none', async () => {
     const wallet: Address = `0x${'d5'.repeat(20)}`
-    await seedMany(wallet, 1, 50_000)
+    await seedMany(wallet, 1, 999)
     const formula = '=HYPERLINK("http://evil.example","x")'
     await gateway.database`update indexer.batch set tx_hash = ${formula} where keeper = ${wallet}`
     const [row] = await exportDay(wallet)

@@ -101,9 +101,7 @@ describe('replay', () => {
     const { body: first } = await verify(over, { idempotencyKey })
     await verify(open, { idempotencyKey })
     for (const payload of over.payloads) await settleDirectly(gateway, payload)
-    await gateway.database`
-      update payment set concluded_at = now() - interval '40 days' where id = ${first.paymentId ?? ''}`
-    await gateway.database`update presentation set accepted_at = accepted_at - interval '60 days'`
+    await gateway.database`update payment set concluded_at = now() where id = ${first.paymentId ?? ''}`
     const receipts = async () => {
       const { body } = await call<{ receipt: string }>(gateway.app, 'GET', `/receipts/${first.paymentId}`)
       return [first.receipt ?? '', body.receipt]
@@ -117,10 +115,11 @@ describe('replay', () => {
     const [view, report] = [await viewed(), await audited()]
     expect(report).toMatchObject({ reconciled: true, states: { settled: 2 } })
 
-    // All are old, and one is over. After the last page comes the first.
+    // A month later all are old, and one is over. After the last page comes the first.
     const count = async () => (await gateway.database`select from presentation`).length
     const before = await count()
-    const forget = createRetention(gateway.database, { days: 30, now: Date.now, limit: 1 })
+    const now = () => Date.now() + 31 * 86_400_000
+    const forget = createRetention(gateway.database, { days: 30, now, limit: 1 })
     for (let page = 0; page < 2 * before; page++) await forget()
     expect(await count()).toBe(before - 1)
     expect((await verify(over, { idempotencyKey })).body).toMatchObject({

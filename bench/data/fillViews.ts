@@ -21,6 +21,8 @@ export type ViewsSize = {
 }
 
 type Connection = ReservedSql<{ bigint: bigint }>
+/** Both sessions count from one moment, since identifiers are made of times. */
+type Fill = ViewsSize & { now: Date }
 
 // The newest payments, accepted within the last hour, are not settled yet: what a busy gateway has at any moment.
 const openPayments = 1_000
@@ -35,7 +37,8 @@ const receiptLength = 1_446
  *
  * @param sql without a limit to how long a statement may take.
  */
-export async function fillViews(sql: Database, size: ViewsSize): Promise<void> {
+export async function fillViews(sql: Database, views: ViewsSize): Promise<void> {
+  const size = { ...views, now: new Date() }
   await createIndexTables(sql, { withIndexes: false })
   const tables = [
     [`${schema}.payment`, `${schema}.presentation`],
@@ -92,24 +95,26 @@ async function fillRegistry(sql: Connection, { providers, chainId, token }: View
 }
 
 /**
- * The payments in the order of their acceptance: a subquery with their number `i` from the oldest. Three of ten go to
+ * The payments in the order of their acceptance: a subquery with their number `i` from the oldest, and with identifiers
+ * that begin with their time, as `newId` makes them. Three of ten go to
  * provider 0, each of them into a batch of its own.
  */
-function made(sql: Connection, { payments, providers }: ViewsSize) {
+function made(sql: Connection, { payments, providers, now }: Fill) {
   return sql`(
-    select i, md5('payment ' || i) as digest,
+    select *, lpad(to_hex((extract(epoch from accepted_at) * 1000)::bigint), 12, '0') || left(md5('payment ' || i), 20) as digest
+    from (select i,
       case when i % 10 < 3 then 0 else 1 + (i::bigint * 7919) % (${providers}::int - 1) end as provider,
       (i::bigint * 104729) % 5000 as payer,
-      (i / 10) * 3 + case when i % 10 < 3 then i % 10 else i % 3 end + 1 as sequence,
-      date_trunc('milliseconds', now() - case when i >= ${payments}::int - ${openPayments}::int
+      (i / 10) * 3 + case when i % 10 < 3 then i % 10 else least((i % 10 - 3) / 2, 2) end + 1 as sequence,
+      date_trunc('milliseconds', ${now}::timestamptz - case when i >= ${payments}::int - ${openPayments}::int
         then (${payments}::int - i) * interval '3 seconds'
         else interval '1 hour' + (${payments}::int - i) * (${days}::int * interval '1 day' / ${payments}::int) end) as accepted_at,
       i >= ${payments}::int - ${openPayments}::int as is_open
-    from generate_series(0, ${payments}::int - 1) i
+    from generate_series(0, ${payments}::int - 1) i) numbered
   )`
 }
 
-async function fillPayments(sql: Connection, size: ViewsSize): Promise<void> {
+async function fillPayments(sql: Connection, size: Fill): Promise<void> {
   const { chainId, token } = size
   await sql`
     insert into payment (id, request_id, provider_id, endpoint_id, chain_id, token, payer, payee, fee_recipient, price,
@@ -123,10 +128,10 @@ async function fillPayments(sql: Connection, size: ViewsSize): Promise<void> {
       case when is_open then null else accepted_at + interval '1 hour' end, case when is_open then null else 3 end
     from ${made(sql, size)} made`
   await sql`
-    insert into presentation (payment_id, accepted_at, request_hash, idempotency_key, receipt, signature, fee_signature)
-    select 'pay_' || digest, accepted_at, sha256(digest::bytea), digest, repeat('a', ${receiptLength}),
+    insert into presentation (payment_id, request_hash, idempotency_key, receipt, signature, fee_signature)
+    select 'pay_' || digest, sha256(digest::bytea), digest, repeat('a', ${receiptLength}),
       decode(repeat('11', 65), 'hex'), decode(repeat('11', 65), 'hex')
-    from ${made(sql, size)} made where accepted_at > now() - ${retentionDays}::int * interval '1 day'`
+    from ${made(sql, size)} made where accepted_at > ${size.now}::timestamptz - ${retentionDays}::int * interval '1 day'`
   // Counted by numbers first: grouping by six texts takes ten times as long.
   await sql`
     insert into revenue (provider_id, period, starts_at, endpoint_id, chain_id, payee, payments, voided_payments,
@@ -158,7 +163,7 @@ async function fillPayments(sql: Connection, size: ViewsSize): Promise<void> {
     ) counted`
 }
 
-async function fillIndex(sql: Connection, size: ViewsSize): Promise<void> {
+async function fillIndex(sql: Connection, size: Fill): Promise<void> {
   const { chainId, token } = size
   // Both halves side by side, as they are accepted and logged.
   const halves = sql`

@@ -132,7 +132,7 @@ async function undoLost(context: Context, index: IndexState, head: bigint, stood
         break
       }
       gone.push(block)
-      if (index.status !== 'current' || (await isStillIndexed(sql, chainId, block.blockHash))) return false
+      if (index.status !== 'current' || (await isStillIndexed(sql, chainId, block))) return false
     }
   }
   if (gone.length === 0) return true

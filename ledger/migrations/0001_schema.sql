@@ -282,7 +282,6 @@ create index payment_to_summarise on payment (concluded_at)
 -- (ledger/retention.ts). Apart from the payment, because it is three times as large, and each update of a row writes all of it.
 create table presentation (
   payment_id text primary key references payment on delete cascade,
-  accepted_at timestamptz not null,
   request_hash bytea not null, -- SHA-256 of the request: same key and same hash get the same answer
   idempotency_key text,
   receipt text,                -- the JWS that the buyer got; null: it came through the facilitator, or is a refund
@@ -290,7 +289,6 @@ create table presentation (
   signature bytea not null check (length(signature) between 65 and 1024), -- of the authorization of half 0
   fee_signature bytea check (length(fee_signature) between 65 and 1024)   -- of half 1
 );
-create index presentation_accepted on presentation (accepted_at);
 
 -- One row an authorization. The unique key refuses a replay, whatever the code does.
 create table signed_authorization (
@@ -633,9 +631,9 @@ create table confirmation (
   block_number bigint not null,
   block_hash bytes32 not null,
   confirmed_at timestamptz not null, -- time of the block that gave it its depth
-  primary key (chain_id, block_hash)
+  -- The number first, which the hash implies: what is read of one time stands side by side.
+  primary key (chain_id, block_number, block_hash) include (confirmed_at)
 );
-create index confirmation_block on confirmation (chain_id, block_number);
 
 -- USD price of a chain's gas token at a block, from its price feed. Joined on the hash, as above.
 create table gas_token_price (
@@ -973,8 +971,8 @@ begin
     on conflict do nothing
     returning id, chain_id, token, payer
   ), presented as (
-    insert into presentation (payment_id, accepted_at, request_hash, idempotency_key, receipt, signature, fee_signature)
-    select i.id, to_timestamp(c.accepted_at / 1000), decode(c.request_hash, 'hex'), c.idempotency_key, c.receipt,
+    insert into presentation (payment_id, request_hash, idempotency_key, receipt, signature, fee_signature)
+    select i.id, decode(c.request_hash, 'hex'), c.idempotency_key, c.receipt,
       decode(substr(provider.signature, 3), 'hex'), decode(substr(fee.signature, 3), 'hex')
     from unnest(candidates) as c
     join inserted i on i.id = c.id

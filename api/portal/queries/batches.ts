@@ -58,34 +58,43 @@ export type PeriodFilter = {
 /** A batch with what was stored of its block: null where that isn't known yet. */
 export type StoredBatchRow = BatchRow & { confirmedAt: Date | null; gasTokenUsd: bigint | null }
 
-/** A wallet's batches of a time, the oldest first, after the last one of the page before. */
+/**
+ * A wallet's batches of a time, the oldest first, after the last one of the page before. The time is looked up once, as a
+ * range of sequences: these rise with it, so that a page is read in the order in which the batches are stored.
+ */
 export async function listBatchesOfPeriod(
   sql: Database,
   { chainId, wallet, from, to }: PeriodFilter,
-  { after, limit }: { after: Pick<BatchRow, 'blockTime' | 'sequence'> | null; limit: number },
+  { after, limit }: { after: Pick<BatchRow, 'sequence'> | null; limit: number },
 ): Promise<StoredBatchRow[]> {
-  // Joined by sequence, not by hash: batches of one time stand side by side in that index.
   return sql<StoredBatchRow[]>`
     with r as materialized (${sharesOf(
       sql,
       { chainId, wallet },
       sql`
-        and r.block_time >= ${from} and r.block_time < ${to}
-        ${after === null ? sql`` : sql`and (r.block_time, r.sequence) > (${after.blockTime}, ${after.sequence})`}
-        order by r.block_time, r.sequence
+        and r.sequence > ${after?.sequence ?? -1}
+        and r.sequence >= (select sequence from indexer.batch where chain_id = ${chainId} and block_time >= ${from}
+          order by block_time, sequence limit 1)
+        and r.sequence <= (select sequence from indexer.batch where chain_id = ${chainId} and block_time < ${to}
+          order by block_time desc, sequence desc limit 1)
+        order by r.sequence
         limit ${limit}`,
     )})
     select ${columns(sql, true)}, c.confirmed_at as "confirmedAt", g.usd as "gasTokenUsd"
     from r join indexer.batch b on b.chain_id = ${chainId} and b.sequence = r.sequence
-    left join confirmation c on c.chain_id = ${chainId} and c.block_hash = b.block_hash
+    left join lateral (
+      select confirmed_at from confirmation
+      where chain_id = ${chainId} and block_number = b.block_number::bigint and block_hash = b.block_hash
+      limit 1 -- looked up for each, not all of them at once
+    ) c on true
     left join gas_token_price g on g.chain_id = ${chainId} and g.block_hash = b.block_hash
-    order by r.block_time, r.sequence
+    order by r.sequence
     limit ${limit}`
 }
 
 /**
  * What batches brought to a wallet, by themselves or through splitters that pay it a share: a query of the columns `sequence`,
- * `payment_count`, `total` and `block_time`.
+ * `payment_count` and `total`.
  *
  * @param page what is looked for in `indexer.batch_recipient r`, in which order, and how much: of each that is paid, and of
  * the sums again by whoever asks. So a batch among the first has all of its rows.
@@ -96,8 +105,7 @@ function sharesOf(
   page: PendingQuery<Row[]>,
 ) {
   return sql`
-    select r.sequence, sum(r.payment_count)::int as payment_count, sum(div(r.total * paid.part, paid.whole)) as total,
-      min(r.block_time) as block_time
+    select r.sequence, sum(r.payment_count)::int as payment_count, sum(div(r.total * paid.part, paid.whole)) as total
     from (
       select ${wallet}::text as address, 1 as part, 1 as whole
       union all
@@ -108,7 +116,7 @@ function sharesOf(
         where chain_id = ${chainId} and platform = ${wallet}
     ) paid
     cross join lateral (
-      select r.sequence, r.payment_count, r.total, r.block_time from indexer.batch_recipient r
+      select r.sequence, r.payment_count, r.total from indexer.batch_recipient r
       where r.chain_id = ${chainId} and r.recipient = paid.address ${page}
     ) r
     group by r.sequence`

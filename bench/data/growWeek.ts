@@ -1,0 +1,194 @@
+import { randomBytes } from 'node:crypto'
+import type { Address, Hex } from 'viem'
+import { summarisePayments } from '#api/portal/revenue/summarise'
+import { acceptPayments, type Candidate } from '#ledger/acceptPayments'
+import { closeBatch, insertBatch, setBatchState } from '#ledger/batches'
+import { concludeBatchPayments } from '#ledger/conclusions'
+import { insertConfirmation } from '#ledger/confirmations'
+import type { Database } from '#ledger/database'
+import { firstIdAt } from '#ledger/identifiers'
+import { createRetention } from '#ledger/retention'
+import { setIndexedHead } from '../../test/support/indexTables.ts'
+
+export type GrowthOptions = {
+  chainId: number
+  token: Address
+  paymentsPerDay: number
+  days: number
+  /** RETENTION_DAYS. */
+  retentionDays: number
+}
+
+/** A table of a size: rows and bytes, those of its indexes apart, and how much of it is dead. */
+export type TableSize = {
+  name: string
+  rows: number
+  heapMb: number
+  indexMb: number
+  deadPercent: number
+  vacuums: number
+}
+
+type Seller = { providerId: string; endpointId: string; payee: Address }
+
+const batchSize = 100
+const acceptedAtOnce = 20
+const dayMs = 86_400_000
+const hex = (bytes: number): Hex => `0x${randomBytes(bytes).toString('hex')}`
+/** As `newId` would make it then. */
+const idAt = (prefix: 'pay' | 'req', now: number) =>
+  firstIdAt(prefix, new Date(now)).slice(0, -20) + hex(10).slice(2)
+/** Of a receipt with two authorizations, which compresses as little. */
+const receipt = () => randomBytes(1_084).toString('base64url')
+
+/**
+ * Lets days pass on a database that fillViews filled, by the functions that production runs: acceptance, claims and their
+ * triggers, conclusion, the providers' sums, retention. Only the index is written by SQL, as Ponder would. After each hour
+ * it vacuums what autovacuum's own rule names, since autovacuum sees only the seconds that pass.
+ */
+export async function growWeek(sql: Database, options: GrowthOptions): Promise<void> {
+  const { chainId, token, paymentsPerDay, days } = options
+  const sellers = await sql<Seller[]>`
+    select e.provider_id as "providerId", e.id as "endpointId", w.address as payee
+    from endpoint e join wallet w on w.id = e.wallet_id
+    where e.provider_id in (select 'prov_' || md5('provider ' || n) from generate_series(0, 500) n)
+    order by e.provider_id = 'prov_' || md5('provider 0') desc, e.id`
+  const payers = (await sql<{ address: Address }[]>`select address from payer limit 1000`).map(
+    (row) => row.address,
+  )
+  const [last] = await sql<[{ sequence: number }]>`select max(sequence)::int as sequence from indexer.batch`
+  const wallet: Address = `0x${'ee'.repeat(20)}`
+  const began = Date.now()
+  const retain = (now: number) => createRetention(sql, { days: options.retentionDays, now: () => now })
+  let { sequence } = last
+  let retentionStep = retain(began)
+  for (let hour = 0; hour < days * 24; hour++) {
+    const now = began + hour * (dayMs / 24)
+    const count = Math.round((paymentsPerDay * (hour + 1)) / 24) - Math.round((paymentsPerDay * hour) / 24)
+    const candidates = Array.from({ length: count }, (_, i) =>
+      candidate(now + i, sellers, payers, { chainId, token }),
+    )
+    for (let i = 0; i < count; i += acceptedAtOnce)
+      await acceptPayments(sql, candidates.slice(i, i + acceptedAtOnce))
+    for (let i = 0; i < count; i += batchSize) {
+      const ids = candidates.slice(i, i + batchSize).map(({ id }) => id)
+      sequence++
+      await settle(sql, ids, { chainId, token, wallet, sequence, now })
+    }
+    while ((await summarisePayments(sql, { limit: 2_000 })) === 2_000);
+    if (hour % 24 === 0) retentionStep = retain(now)
+    while ((await retentionStep()) === 'busy');
+    await vacuumAsDue(sql)
+  }
+}
+
+function candidate(
+  now: number,
+  sellers: readonly Seller[],
+  payers: readonly Address[],
+  { chainId, token }: { chainId: number; token: Address },
+): Candidate {
+  const pick = <T>(from: readonly T[]) => from[Math.floor(Math.random() * from.length)] as T
+  // As in a year's payments: three of ten are the greatest provider's, who comes first with its five endpoints.
+  const seller = Math.random() < 0.3 ? pick(sellers.slice(0, 5)) : pick(sellers.slice(5))
+  const signed = () => ({
+    validAfter: 0n,
+    validBefore: BigInt(Math.floor(now / 1000) + 93_600),
+    nonce: hex(32),
+    signature: hex(65),
+    acceptedBlock: null,
+  })
+  return {
+    ...{
+      id: idAt('pay', now),
+      requestId: idAt('req', now),
+      ...seller,
+      chainId,
+      token,
+      payer: pick(payers),
+      payerHasCode: false,
+    },
+    ...{ feeRecipient: `0x${'fe'.repeat(20)}`, splitter: null, tier: 'micropayment', effectiveRate: '0.05' },
+    ...{ price: 50_000n, providerAmount: 47_500n, feeAmount: 2_500n, resource: 'https://api.example/0' },
+    ...{ receipt: receipt(), idempotencyKey: hex(18).slice(2), requestHash: hex(32).slice(2) },
+    ...{ challengedAt: now, acceptedAt: now, limit: null },
+    authorizations: [
+      { ...signed(), recipient: seller.payee, value: 47_500n },
+      { ...signed(), recipient: `0x${'fe'.repeat(20)}`, value: 2_500n },
+    ],
+  }
+}
+
+async function settle(
+  sql: Database,
+  paymentIds: readonly string[],
+  at: { chainId: number; token: Address; wallet: Address; sequence: number; now: number },
+): Promise<void> {
+  const { chainId, token, wallet, sequence, now } = at
+  const [batchId, txHash, blockHash] = [hex(32), hex(32), hex(32)]
+  const [blockNumber, blockTime] = [1_000 + sequence, Math.floor(now / 1000)]
+  const feeRecipient: Address = `0x${'fe'.repeat(20)}`
+  const batch = await sql.begin((tx) =>
+    insertBatch(
+      tx,
+      { chainId, address: wallet, holder: 'bench', fence: 1n },
+      { batchId, token, feeRecipient, trigger: 'count' },
+      paymentIds.map((paymentId) => ({ paymentId })),
+    ),
+  )
+  await setBatchState(sql, batch.id, 'broadcast')
+  await setBatchState(sql, batch.id, 'mined')
+  await sql`
+    insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
+      block_number, block_hash, block_time, batch_log_index)
+    select chain_id, token, authorizer, nonce, 'used', recipient, value, ${txHash},
+      (2 * row_number() over (order by payment_id, half))::int, ${blockNumber}, ${blockHash}, ${blockTime}, 9999
+    from signed_authorization where payment_id in ${sql([...paymentIds])}`
+  await sql`
+    insert into indexer.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
+      block_number, block_time)
+    select chain_id, ${txHash}, 9999, recipient, ${sequence}, count(*), sum(value), ${blockNumber}, ${blockTime}
+    from signed_authorization where payment_id in ${sql([...paymentIds])} and half = 0 group by chain_id, recipient`
+  await sql`
+    insert into indexer.batch (chain_id, tx_hash, log_index, sequence, batch_id, keeper, token, trigger, authorizations,
+      payment_count, provider_total, fee_total, outcomes, block_number, block_hash, block_time, gas_used,
+      effective_gas_price, l1_fee)
+    values (${chainId}, ${txHash}, 9999, ${sequence}, ${batchId}, ${wallet}, ${token}, 1, ${2 * paymentIds.length},
+      ${paymentIds.length}, ${47_500 * paymentIds.length}, ${2_500 * paymentIds.length}, '0x11', ${blockNumber},
+      ${blockHash}, ${blockTime}, 9000000, 1000000, 2000000000)`
+  await setIndexedHead(sql, { chainId, blockNumber: blockNumber + 1_000, blockTime: blockTime + 20 })
+  await insertConfirmation(
+    sql,
+    chainId,
+    { blockNumber: BigInt(blockNumber), blockHash },
+    new Date(now + 20_000),
+  )
+  await sql.begin(async (tx) => {
+    await concludeBatchPayments(tx, batch.id, BigInt(blockNumber), new Date(now + 20_000))
+    await closeBatch(tx, batch.id, { outcome: 'settled', failure: null, now: new Date(now + 20_000) })
+  })
+}
+
+/** What autovacuum would find due, by each table's own settings or the server's. */
+async function vacuumAsDue(sql: Database): Promise<void> {
+  const due = await sql<{ name: string }[]>`
+    select s.relid::regclass::text as name
+    from pg_stat_user_tables s join pg_class c on c.oid = s.relid
+    cross join lateral (
+      select coalesce((select option_value::float8 from pg_options_to_table(c.reloptions)
+        where option_name = 'autovacuum_vacuum_scale_factor'), current_setting('autovacuum_vacuum_scale_factor')::float8) as share
+    ) own
+    where n_dead_tup > least(50 + own.share * c.reltuples, 100000000)`
+  for (const { name } of due) await sql.unsafe(`vacuum (analyze) ${name}`)
+}
+
+/** The largest first. */
+export async function readSizes(sql: Database): Promise<TableSize[]> {
+  return sql<TableSize[]>`
+    select s.schemaname || '.' || s.relname as name, n_live_tup::float8 as rows,
+      pg_table_size(relid)::float8 / 1e6 as "heapMb", pg_indexes_size(relid)::float8 / 1e6 as "indexMb",
+      (100.0 * n_dead_tup / greatest(1, n_live_tup + n_dead_tup))::float8 as "deadPercent",
+      (vacuum_count + autovacuum_count)::float8 as vacuums
+    from pg_stat_user_tables s
+    order by pg_total_relation_size(relid) desc`
+}
