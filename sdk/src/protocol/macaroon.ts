@@ -1,7 +1,6 @@
 import type { Address, Hex } from 'viem'
 import {
   bytesToHex,
-  concatBytes,
   decodeBase64url,
   encodeBase64url,
   equalBytes,
@@ -330,28 +329,31 @@ function encodeMacaroon(
   caveats: readonly Uint8Array[],
   signature: Uint8Array,
 ): string {
-  const end = Uint8Array.of(endOfSection)
-  const text = encodeBase64url(
-    concatBytes(
-      Uint8Array.of(formatVersion),
-      encodeField(identifierField, identifier),
-      end,
-      ...caveats.flatMap((caveat) => [encodeField(identifierField, caveat), end]),
-      end,
-      encodeField(signatureField, signature),
-    ),
-  )
+  const fields = [identifier, ...caveats, signature]
+  // Each field has a header of at most three bytes and an end; the format's version and another end are all else.
+  const bytes = new Uint8Array(fields.reduce((length, { length: own }) => length + own + 4, 2))
+  bytes[0] = formatVersion
+  let at = 1
+  for (const field of fields.slice(0, -1)) {
+    at = writeField(bytes, at, identifierField, field)
+    bytes[at++] = endOfSection
+  }
+  bytes[at++] = endOfSection
+  at = writeField(bytes, at, signatureField, signature)
+  const text = encodeBase64url(bytes.subarray(0, at))
   if (text.length > maxTextLength) throw invalid(`it would have over ${maxTextLength} characters`)
   return text
 }
 
-function encodeField(type: number, data: Uint8Array): Uint8Array {
+/** @returns the offset behind it. */
+function writeField(target: Uint8Array, offset: number, type: number, data: Uint8Array): number {
+  let at = offset
+  target[at++] = type
   // Two bytes of varint reach 16,383, which is more than a whole macaroon may have.
-  const header =
-    data.length < 0x80
-      ? Uint8Array.of(type, data.length)
-      : Uint8Array.of(type, (data.length & 0x7f) | 0x80, data.length >> 7)
-  return concatBytes(header, data)
+  if (data.length >= 0x80) target[at++] = (data.length & 0x7f) | 0x80
+  target[at++] = data.length < 0x80 ? data.length : data.length >> 7
+  target.set(data, at)
+  return at + data.length
 }
 
 function encodeTerms(terms: MacaroonTerms): Uint8Array {
