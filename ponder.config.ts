@@ -7,6 +7,7 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import type { NetworkName } from '#protocol/networks'
 import { splitterAddress } from '#protocol/splitter'
 import { readIndexerConfig } from './indexer/config.ts'
+import { filterNodes } from './indexer/rpcFilter.ts'
 import { endWhenSilent, heedLauncher } from './indexer/silence.ts'
 
 // Ponder keeps what it indexed only as long as the values of `contracts`, the schema and indexer/src stay the same;
@@ -33,6 +34,17 @@ const sessionSettings = {
   ...lostHostLimits,
 }
 
+const nodes = networks.flatMap(({ network, deployment, rpcUrls }) =>
+  rpcUrls.map((url) => ({
+    url,
+    network: network.name,
+    settlement: deployment.batchSettlement,
+    token: deployment.usdc,
+    platforms: platformsOf(deployment),
+  })),
+)
+const filteredUrls = await filterNodes(nodes)
+
 export default createConfig({
   database: {
     kind: 'postgres',
@@ -56,7 +68,10 @@ export default createConfig({
   ordering: 'multichain',
   chains: perChain(({ network, rpcUrls }) => ({
     id: network.chainId,
-    rpc: rpcUrls.flatMap((url) => Array<string>(rpcLanes ?? (isLoopback(url) ? ownNodeLanes : 1)).fill(url)),
+    rpc: nodes.flatMap(({ url, network: name }, i) => {
+      const lanes = rpcLanes ?? (isLoopback(url) ? ownNodeLanes : 1)
+      return name === network.name ? Array<string>(lanes).fill(filteredUrls[i] ?? '') : []
+    }),
     pollingInterval: rpcUrls.every(isLoopback) ? 100 : network.isOpStack ? 1_000 : 2_000,
     // A local chain is thrown away and started anew under the same id: keep as little of it as possible.
     disableCache: network.name === 'localhost',
@@ -78,8 +93,16 @@ export default createConfig({
         startBlock: deployment.startBlock,
         filter: {
           event: 'Transfer' as const,
-          args: { to: [...platformWallets, ...ownSplitters(deployment.splitterFactory)] },
+          args: { to: platformsOf(deployment) },
         },
+      })),
+    },
+    /** No contract of its own: where the platform's parts go, for the handlers. */
+    Platform: {
+      abi: [],
+      chain: perChain(({ deployment }) => ({
+        address: platformsOf(deployment),
+        startBlock: deployment.startBlock,
       })),
     },
   },
@@ -94,11 +117,12 @@ export default createConfig({
   },
 })
 
-/** Where a platform's parts go that its wallet can't be paid: see contracts/interfaces/ISplitter.sol. */
-function ownSplitters(factory: Address): Address[] {
-  return platformWallets.map((wallet) =>
+/** Its wallets, and where its parts go when a wallet can't be paid: see contracts/interfaces/ISplitter.sol. */
+function platformsOf({ splitterFactory: factory }: NetworkSettings['deployment']): Address[] {
+  const ownSplitters = platformWallets.map((wallet) =>
     splitterAddress({ provider: wallet, platform: wallet, providerShare: 1n, platformShare: 0n, factory }),
   )
+  return [...platformWallets, ...ownSplitters]
 }
 
 function isLoopback(url: string): boolean {

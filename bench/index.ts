@@ -44,8 +44,14 @@ const buyers = Array.from({ length: 50 }, (_, i) => keccak256(toHex(`buyer ${i}`
 const platform: Address = '0x00000000000000000000000000000000000fee00'
 const providers = Array.from({ length: 20 }, (_, i): Address => numberToHex(0xa000 + i, { size: 20 }))
 
-/** What Ponder fetches whatever the handlers do. */
-const blockAndLogMethods = ['eth_chainId', 'eth_getBlockByNumber', 'eth_getBlockByHash', 'eth_getLogs']
+/** What Ponder fetches whatever the handlers do, and the head for which the launcher asks until all is caught up. */
+const blockAndLogMethods = [
+  'eth_chainId',
+  'eth_blockNumber',
+  'eth_getBlockByNumber',
+  'eth_getBlockByHash',
+  'eth_getLogs',
+]
 
 export async function run(args: string[]): Promise<object | undefined> {
   const { values } = parseArgs({
@@ -194,6 +200,7 @@ async function measureLoop(chain: LocalChain, databaseUrl: string): Promise<numb
     const { entries } = readReceipt(receipt.logs as Parameters<typeof readReceipt>[0], {
       settlement: batchSettlement,
       token: usdc,
+      platforms: [platform],
     })
     for (const { authorizer, nonce, recipient, value, logIndex } of entries) {
       const columns = [

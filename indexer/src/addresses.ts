@@ -5,6 +5,11 @@ import type { Addresses } from './receipt.ts'
 /** The contracts of a chain, lower-case. */
 export function addressesOf({ chain, contracts }: Pick<Context, 'chain' | 'contracts'>): Addresses {
   const [settlement, token] = [contracts.BatchSettlement.address, contracts.Usdc.address]
-  if (!settlement || !token) throw new Error(`a contract has no address on ${chain.name}`)
-  return { settlement: settlement.toLowerCase() as Hex, token: token.toLowerCase() as Hex }
+  const platforms = contracts.Platform.address
+  if (!settlement || !token || !platforms) throw new Error(`a contract has no address on ${chain.name}`)
+  return {
+    settlement: settlement.toLowerCase() as Hex,
+    token: token.toLowerCase() as Hex,
+    platforms: platforms.map((address) => address.toLowerCase() as Hex),
+  }
 }

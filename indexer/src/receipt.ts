@@ -38,7 +38,12 @@ export type Receipt = {
 export type ReceiptLog = { address: Hex; topics: readonly Hex[]; data: Hex; logIndex: Hex }
 
 /** The addresses that give a receipt its meaning, lower-case. */
-export type Addresses = { settlement: Hex; token: Hex }
+export type Addresses = {
+  settlement: Hex
+  token: Hex
+  /** Where the platform's parts go. */
+  platforms: readonly Hex[]
+}
 
 /** An authorization as USDC's own logs show it. */
 export type AuthorizationEntry = {
@@ -70,7 +75,7 @@ export type Unreadable = {
 
 /** What a transaction's receipt proves. */
 export type Reading = {
-  /** Two Transfers of one sender in a row. Whether it is a splitter, and the first one the platform's, its reader knows. */
+  /** Two Transfers of one sender in a row, the first one to the platform. Whether it is a splitter, its reader knows. */
   payouts: PayoutEntry[]
   entries: AuthorizationEntry[]
   unreadable: Unreadable[]
@@ -86,7 +91,8 @@ export type Reading = {
  * outcome for each half it tried, so the n settled halves of a batch are the last n uses before it and after the
  * previous BatchSettled. Calldata is never decoded: a wrapper's would mean something else.
  */
-export function readReceipt(logs: readonly ReceiptLog[], { settlement, token }: Addresses): Reading {
+export function readReceipt(logs: readonly ReceiptLog[], addresses: Addresses): Reading {
+  const { settlement, token } = addresses
   const entries: AuthorizationEntry[] = []
   const unreadable: Unreadable[] = []
   const batches: number[] = []
@@ -135,7 +141,7 @@ export function readReceipt(logs: readonly ReceiptLog[], { settlement, token }: 
         half: null,
       })
     } else if (address === token && topic === transfer) {
-      const payout = readPayout(log, logs[position + 1], token)
+      const payout = readPayout(log, logs[position + 1], addresses)
       if (payout) payouts.push(payout)
     } else if (address === settlement && topic === batchSettled && third) {
       if (toAddress(third) === token) {
@@ -163,13 +169,18 @@ export function readReceipt(logs: readonly ReceiptLog[], { settlement, token }: 
 }
 
 /** Anybody can move nothing on behalf of anybody (`transferFrom` of 0): only what moved counts. */
-function readPayout(first: ReceiptLog, second: ReceiptLog | undefined, token: Hex): PayoutEntry | null {
+function readPayout(
+  first: ReceiptLog,
+  second: ReceiptLog | undefined,
+  { token, platforms }: Addresses,
+): PayoutEntry | null {
   const [, splitter, platform] = first.topics
   const logIndex = hexToNumber(first.logIndex)
   const provider = second?.topics[2]
   if (
     !splitter ||
     !platform ||
+    !platforms.includes(toAddress(platform)) ||
     !provider ||
     second.address.toLowerCase() !== token ||
     second.topics[0] !== transfer ||
@@ -194,14 +205,18 @@ function readPayout(first: ReceiptLog, second: ReceiptLog | undefined, token: He
  * So each authorization is recorded by one event, and nobody has to look whether it's there already.
  */
 export function shareOf(
-  { entries, unreadable, batches }: Reading,
+  { entries, unreadable, batches, payouts }: Reading,
   batchLogIndex: number,
-): Pick<Reading, 'entries' | 'unreadable'> {
+): Pick<Reading, 'entries' | 'unreadable' | 'payouts'> {
   const position = batches.indexOf(batchLogIndex)
   const after = batches[position - 1] ?? -1
   const until = position === batches.length - 1 ? Number.POSITIVE_INFINITY : batchLogIndex
   const isOurs = ({ logIndex }: { logIndex: number }) => logIndex > after && logIndex <= until
-  return { entries: entries.filter(isOurs), unreadable: unreadable.filter(isOurs) }
+  return {
+    entries: entries.filter(isOurs),
+    unreadable: unreadable.filter(isOurs),
+    payouts: payouts.filter(isOurs),
+  }
 }
 
 /** What the BatchSettled at a log position says; its sums aren't taken over, since USDC's logs show them. */

@@ -43,8 +43,9 @@ export async function recordBatch(
   { receipt, reading }: FoundReceipt,
 ): Promise<void> {
   const event = readBatchSettled(receipt.logs, logIndex)
-  const { entries, unreadable } = shareOf(reading, logIndex)
+  const { entries, unreadable, payouts } = shareOf(reading, logIndex)
   await recordAuthorizations(db, place, event.token, entries)
+  for (const paidOut of payouts) await db.insert(payout).values({ ...place, token: event.token, ...paidOut })
   for (const item of unreadable) await setAside(db, place, item)
 
   let providerTotal = 0n
@@ -96,9 +97,9 @@ export async function recordBatch(
 }
 
 /**
- * Writes what a transfer to the platform is a part of: a splitter's payout, in whatever transaction; in one without a batch
- * the payment that it belongs to, and whatever else the transaction used, since a stranger may send both halves in one. A
- * plain transfer writes nothing.
+ * Writes what a transfer to the platform is a part of, in a transaction without a batch: a splitter's payout, or the payment
+ * that it belongs to, and whatever else the transaction used, since a stranger may send both halves in one. A plain transfer
+ * writes nothing.
  */
 export async function recordTransfer(
   db: Db,
@@ -107,9 +108,9 @@ export async function recordTransfer(
   logIndex: number,
   { entries, unreadable, batches, payouts }: Reading,
 ): Promise<void> {
+  if (batches.length > 0) return // they record all of it
   const paidOut = payouts.find((one) => one.logIndex === logIndex)
   if (paidOut) await db.insert(payout).values({ ...place, token, ...paidOut })
-  if (batches.length > 0) return // they record all of it
   const own = entries.find((entry) => entry.state === 'used' && entry.logIndex === logIndex - 1)
   if (own === undefined) return
   // Where a transaction holds many fees, the first of them has recorded them all.

@@ -11,6 +11,7 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { startCutProxy } from '../../test/support/cutProxy.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
 import { runCommand } from '../../test/support/processes.ts'
+import { batchSettled, transfer } from '../src/receipt.ts'
 import {
   platformWallet,
   providerA,
@@ -260,8 +261,24 @@ describe('the chain is not the one that was indexed', () => {
     const databaseUrl = await createTestDatabase()
     const old = await track(startTestChain({ network: 'base' }))
     await settleOne(old, 100n)
+    const direct = await old.signPayment(await old.createBuyer(), providerA, 200n, 1n)
+    await old.send(old.usdc, old.encodeTransfer(direct.fee))
     for (let i = 0; i < 35; i++) await old.client.mine({ blocks: 1 })
-    await end(await track(startTestIndexer(databaseUrl, [old])))
+    const first = await track(startTestIndexer(databaseUrl, [old]))
+    expect(await readBatches(first)).toMatchObject([{ provider_total: 100n }])
+    expect(await first.sql`select nonce from indexer.authorization where batch_log_index is null`).toEqual([
+      { nonce: direct.fee.nonce },
+    ])
+    // Of a batch's transaction Ponder reads the batch's own event alone, and of none what it was called with.
+    expect(
+      await first.sql`select l.topic0, t.input from ponder_sync.logs l
+        join ponder_sync.transactions t using (chain_id, block_number, transaction_index)
+        order by l.block_number, l.log_index`,
+    ).toEqual([
+      { topic0: batchSettled, input: '0x' },
+      { topic0: transfer, input: '0x' },
+    ])
+    await end(first)
     await end(old)
 
     const chain = await track(startTestChain({ network: 'base' }))

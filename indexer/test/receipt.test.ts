@@ -17,6 +17,7 @@ const settlement: Hex = '0x00000000000000000000000000000000000000bb'
 const buyer: Hex = '0x00000000000000000000000000000000000000b1'
 const other: Hex = '0x00000000000000000000000000000000000000b2'
 const payee: Hex = '0x00000000000000000000000000000000000000c1'
+const platform: Hex = '0x00000000000000000000000000000000000000fe'
 
 type Unplaced = Omit<ReceiptLog, 'logIndex'>
 
@@ -62,7 +63,7 @@ const settled = (outcomes: Hex, ofToken: Hex = token): Unplaced => ({
   ),
 })
 
-const read = (...logs: Unplaced[]) => readReceipt(place(logs), { settlement, token })
+const read = (...logs: Unplaced[]) => readReceipt(place(logs), { settlement, token, platforms: [platform] })
 
 test('default: a use and its transfer are one entry', () => {
   expect(read(used(1), transfer(5n))).toEqual({
@@ -120,7 +121,7 @@ describe('only the token’s own logs, in their order, prove anything', () => {
     const [first, second] = place([used(1), transfer(5n)])
     if (!first || !second) throw new Error('two logs')
     const logs = [first, { ...second, logIndex: numberToHex(20) }]
-    expect(readReceipt(logs, { settlement, token }).unreadable).toHaveLength(1)
+    expect(readReceipt(logs, { settlement, token, platforms: [platform] }).unreadable).toHaveLength(1)
   })
 
   test('behavior: a cancellation is an entry without money, and no batch’s', () => {
@@ -198,7 +199,6 @@ test.each([
 })
 
 describe('payouts', () => {
-  const platform: Hex = '0x00000000000000000000000000000000000000fe'
   const payouts = (...logs: Unplaced[]) => read(...logs).payouts
 
   test('default: two Transfers of one sender in a row', () => {
@@ -228,6 +228,7 @@ describe('payouts', () => {
     ['the second is somebody else’s', [transfer(1n, other, token, platform), transfer(19n)]],
     ['another token’s', [transfer(1n, other, other, platform), transfer(19n, other, other)]],
     ['one of them another token’s', [transfer(1n, other, token, platform), transfer(19n, other, other)]],
+    ['the first isn’t the platform’s', [transfer(1n, other), transfer(19n, other)]],
     ['only one', [transfer(1n, other, token, platform)]],
     ['an authorization between', [transfer(1n, other, token, platform), used(1), transfer(19n)]],
   ] as [string, Unplaced[]][])('behavior: %s: none', (_, logs) => {

@@ -1,0 +1,137 @@
+import { randomUUID } from 'node:crypto'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { type Address, getAbiItem, type Hex, pad, toEventSelector } from 'viem'
+import { loopback } from '#process/port'
+import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
+import { usdcAbi } from '#protocol/abi/usdc'
+
+// Stands between Ponder and the nodes. A batch's receipt proves all that its transaction did, so Ponder needs none of the
+// transaction's other logs, though half of them match a filter of ours: a Transfer of a fee for each payment. It would store
+// each, and call a handler for it that has nothing to do.
+
+const batchSettled = toEventSelector(getAbiItem({ abi: batchSettlementAbi, name: 'BatchSettled' }))
+const transfer = toEventSelector(getAbiItem({ abi: usdcAbi, name: 'Transfer' }))
+
+/** A node, and what the index reads of its chain. */
+export type FilteredNode = {
+  url: string
+  settlement: Address
+  token: Address
+  /** Where the platform's parts go. */
+  platforms: readonly Address[]
+}
+
+type Log = { address: Hex; topics: readonly Hex[]; blockHash: Hex; transactionHash: Hex }
+type Question = {
+  method: string
+  params?: [{ fromBlock?: Hex; toBlock?: Hex; topics?: unknown[] }?, ...unknown[]]
+}
+type Answer = { status: number; body: string }
+
+/**
+ * Serves each node on this machine with answers that leave out what the index has no use for. What isn't left out, errors
+ * among it, is answered as the node does.
+ *
+ * @returns a URL for each node
+ */
+export async function filterNodes(nodes: readonly FilteredNode[]): Promise<string[]> {
+  // Whoever else reaches this port doesn't know the paths: a node's calls may be metered.
+  const byPath = new Map(nodes.map((node) => [`/${randomUUID()}`, node]))
+  const server = createServer(async (request, response) => {
+    const node = byPath.get(request.url ?? '')
+    if (node === undefined) return response.writeHead(404).end()
+    const left = new AbortController()
+    response.once('close', () => left.abort())
+    const { status, body } = await text(request)
+      .then((body) => answer(node, body, left.signal))
+      .catch(failed)
+    response.writeHead(status, { 'content-type': 'application/json' }).end(body)
+  })
+  // Ponder's requests may come seconds apart: a connection that is closed as one begins would be an error to it.
+  server.keepAliveTimeout = 0
+  await new Promise<void>((resolve) => server.listen(0, loopback, resolve))
+  server.unref()
+  const { port } = server.address() as AddressInfo
+  return [...byPath.keys()].map((path) => `http://${loopback}:${port}${path}`)
+}
+
+/** An error of `fetch` or of JSON.parse: neither names the URL, which may hold a key. */
+function failed(error: unknown): Answer {
+  return {
+    status: 502,
+    body: JSON.stringify({ error: error instanceof Error ? error.message : 'no answer' }),
+  }
+}
+
+async function answer(node: FilteredNode, body: string, signal: AbortSignal): Promise<Answer> {
+  const { method, params = [] } = JSON.parse(body) as Question
+  const ask = async (body: string): Promise<Answer> => {
+    const headers = { 'content-type': 'application/json' }
+    const response = await fetch(node.url, { method: 'POST', headers, body, signal })
+    return { status: response.status, body: await response.text() }
+  }
+  if (method === 'eth_getBlockByNumber' || method === 'eth_getBlockByHash') {
+    const found = await ask(body)
+    return { ...found, body: found.body.replace(/"input":"0x[0-9a-fA-F]+"/g, '"input":"0x"') }
+  }
+  const [filter] = params
+  if (method !== 'eth_getLogs' || filter === undefined) return ask(body)
+  if (filter.fromBlock === undefined) {
+    return changeLogs(await ask(body), (logs) => {
+      const batches = batchesOf(logs, node)
+      const kept = logs.filter((log) => isRead(log, node) && !isExplained(log, batches))
+      // None at all would contradict the block's bloom.
+      return kept.length > 0 ? kept : logs.slice(0, 1)
+    })
+  }
+  if (filter.topics?.[0] !== transfer) return ask(body)
+  const { fromBlock, toBlock } = filter
+  const topics = [batchSettled, null, null, pad(node.token).toLowerCase()]
+  const ofBatches = { fromBlock, toBlock, address: node.settlement, topics }
+  const [transfers, settled] = await Promise.all([
+    ask(body),
+    ask(JSON.stringify({ jsonrpc: '2.0', id: 1, method, params: [ofBatches] })),
+  ])
+  const batches = batchesOf(readLogs(settled) ?? [], node)
+  return changeLogs(transfers, (logs) => logs.filter((log) => !isExplained(log, batches)))
+}
+
+function isBatch({ address, topics }: Log, { settlement, token }: FilteredNode): boolean {
+  return isSame(address, settlement) && topics[0] === batchSettled && isSame(topics[3], pad(token))
+}
+
+function isRead(log: Log, node: FilteredNode): boolean {
+  const { address, topics } = log
+  const isTransfer = isSame(address, node.token) && topics[0] === transfer
+  return (isTransfer && node.platforms.some((to) => isSame(topics[2], pad(to)))) || isBatch(log, node)
+}
+
+/** The transactions that hold a batch. */
+function batchesOf(logs: readonly Log[], node: FilteredNode): Set<string> {
+  return new Set(logs.filter((log) => isBatch(log, node)).map(transactionOf))
+}
+
+function isExplained(log: Log, batches: ReadonlySet<string>): boolean {
+  return log.topics[0] === transfer && batches.has(transactionOf(log))
+}
+
+function transactionOf({ blockHash, transactionHash }: Log): string {
+  return `${blockHash} ${transactionHash}`
+}
+
+function isSame(a: Hex | undefined, b: Hex): boolean {
+  return a?.toLowerCase() === b.toLowerCase()
+}
+
+function readLogs({ status, body }: Answer): Log[] | null {
+  if (status !== 200) return null
+  const { result } = JSON.parse(body) as { result?: Log[] | null }
+  return result ?? null
+}
+
+function changeLogs(found: Answer, change: (logs: Log[]) => Log[]): Answer {
+  const logs = readLogs(found)
+  return logs ? { ...found, body: JSON.stringify({ jsonrpc: '2.0', id: 1, result: change(logs) }) } : found
+}

@@ -1,0 +1,115 @@
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { type Hex, pad } from 'viem'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { filterNodes } from '../rpcFilter.ts'
+import { authorizationUsed, batchSettled, transfer } from '../src/receipt.ts'
+
+const settlement: Hex = '0x00000000000000000000000000000000000000BB'
+const token: Hex = '0x00000000000000000000000000000000000000AA'
+const platform: Hex = '0x00000000000000000000000000000000000000Fe'
+const stranger: Hex = '0x00000000000000000000000000000000000000c1'
+
+const blockHash = pad('0x0b')
+const log = (transaction: Hex, address: Hex, ...topics: Hex[]) => ({
+  address: address.toLowerCase(),
+  topics: topics.map((topic) => pad(topic).toLowerCase()),
+  blockHash,
+  transactionHash: pad(transaction),
+})
+const batch = log('0x01', settlement, batchSettled, '0x01', '0x02', token)
+const fee = log('0x01', token, transfer, stranger, platform)
+const direct = log('0x02', token, transfer, stranger, platform)
+const ofAnotherToken = log('0x03', settlement, batchSettled, '0x01', '0x02', stranger)
+const besideIt = log('0x03', token, transfer, stranger, platform)
+const elsewhere = [
+  log('0x01', token, authorizationUsed, stranger, '0x01'),
+  log('0x04', token, transfer, platform, stranger),
+  log('0x04', stranger, transfer, stranger, platform),
+]
+
+/** What the node answers, by what it is asked for. */
+let answers: (question: { method: string; params?: unknown[] }) => { status?: number; body: unknown }
+const node = createServer(async (request, response) => {
+  const { status = 200, body } = answers(JSON.parse(await text(request)))
+  response.writeHead(status).end(JSON.stringify(body))
+})
+let url: string
+
+beforeAll(async () => {
+  await once(node.listen(0, '127.0.0.1'), 'listening')
+  const { port } = node.address() as AddressInfo
+  const [filtered] = await filterNodes([
+    { url: `http://127.0.0.1:${port}`, settlement, token, platforms: [platform] },
+  ])
+  url = filtered ?? ''
+})
+
+afterAll(() => {
+  node.closeAllConnections()
+  node.close()
+})
+
+async function ask(method: string, ...params: unknown[]) {
+  const body = JSON.stringify({ jsonrpc: '2.0', id: 7, method, ...(params.length > 0 ? { params } : {}) })
+  const response = await fetch(url, { method: 'POST', body })
+  return { status: response.status, ...((await response.json()) as { result?: unknown; error?: unknown }) }
+}
+
+const transfersOf = { topics: [transfer], fromBlock: '0x1', toBlock: '0x2' }
+
+test('default: of a block’s logs those that are read, but of a batch’s transaction the batch alone', async () => {
+  answers = () => ({ body: { result: [fee, batch, direct, ofAnotherToken, besideIt, ...elsewhere] } })
+  expect((await ask('eth_getLogs', { blockHash })).result).toEqual([batch, direct, besideIt])
+})
+
+test('behavior: a block with nothing of ours keeps one log, or none where it has none', async () => {
+  answers = () => ({ body: { result: elsewhere } })
+  expect((await ask('eth_getLogs', { blockHash })).result).toEqual(elsewhere.slice(0, 1))
+  answers = () => ({ body: { result: [] } })
+  expect((await ask('eth_getLogs', { blockHash })).result).toEqual([])
+})
+
+test('default: of a range’s Transfers those of no batch of the token; its batches are asked for', async () => {
+  answers = ({ params }) => {
+    const [filter] = params as [{ address?: Hex; topics: Hex[] }]
+    const isOfBatches = filter.topics[0] === batchSettled && filter.address === settlement
+    return { body: { result: isOfBatches ? [batch] : [fee, direct, besideIt] } }
+  }
+  expect((await ask('eth_getLogs', transfersOf)).result).toEqual([direct, besideIt])
+})
+
+test('behavior: where the batches can’t be had, every Transfer is answered', async () => {
+  const error = { code: -32005, message: 'too many' }
+  answers = ({ params }) => {
+    const [{ topics }] = params as [{ topics: Hex[] }]
+    return { body: topics[0] === transfer ? { result: [fee, direct] } : { error } }
+  }
+  expect((await ask('eth_getLogs', transfersOf)).result).toEqual([fee, direct])
+})
+
+test('default: a block without what its transactions were called with; anything else is the node’s own answer', async () => {
+  answers = ({ method }) => ({ body: { result: { method, input: '0xab01' } } })
+  for (const method of ['eth_getBlockByNumber', 'eth_getBlockByHash'])
+    expect((await ask(method, '0x1', true)).result).toEqual({ method, input: '0x' })
+  expect((await ask('eth_chainId')).result).toEqual({ method: 'eth_chainId', input: '0xab01' })
+})
+
+test('error: the node’s errors pass, by status or by body', async () => {
+  for (const filter of [transfersOf, { blockHash }]) {
+    answers = () => ({ status: 429, body: { error: 'slower' } })
+    expect(await ask('eth_getLogs', filter)).toEqual({ status: 429, error: 'slower' })
+    const error = { code: -32005, message: 'a range of at most 500 blocks' }
+    answers = () => ({ body: { error } })
+    expect(await ask('eth_getLogs', filter)).toEqual({ status: 200, error })
+  }
+})
+
+test('error: another path is nobody’s, and a node that can’t be reached is a 502', async () => {
+  expect((await fetch(new URL('/0', url), { method: 'POST', body: '{}' })).status).toBe(404)
+  const [dead] = await filterNodes([{ url: 'http://127.0.0.1:1/secret', settlement, token, platforms: [] }])
+  const response = await fetch(dead ?? '', { method: 'POST', body: '{"method":"eth_chainId"}' })
+  expect([response.status, await response.text()]).toEqual([502, expect.not.stringContaining('secret')])
+})
