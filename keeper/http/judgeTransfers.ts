@@ -61,11 +61,15 @@ export async function judgeLocally(
     const some = transfers.slice(from, from + togetherAtMost)
     const isSigned = await checkSignaturesHere(served.domainSeparator, some)
     unsigned.push(...some.flatMap((_, index) => (isSigned[index] ? [] : [from + index])))
-    if (!mayHaveCode) failures.push(...unsigned.map(badSignature))
+    if (!mayHaveCode) failures.push(...unsigned.map((one) => ({ ...badSignature(one), detail: withoutKey })))
     await nextTurn()
   }
   return { failures, unsigned }
 }
+
+/** Whether its payer has code isn't looked up: junk without a key is to cost no call to the chain. */
+const withoutKey =
+  "Its payer's own key did not sign it. If the payer is a contract, send the transfers with an API key, or wait for the keeper"
 
 function badSignature(transfer: number): TransferFailure {
   return { transfer, code: 'invalid_signature' }
