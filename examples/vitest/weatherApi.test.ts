@@ -60,6 +60,13 @@ test('error: an empty wallet is refused, a failing node is waited for', async ()
   expect((await tollkeeper.settle()).payments).toEqual({ [paymentId]: 'settled' })
 })
 
+test('behavior: what Circle has frozen is not paid', async () => {
+  const { client, address } = await tollkeeper.createBuyer('1')
+  const { paymentId = '' } = await client.request(priceOf('/forecast'))
+  await tollkeeper.blacklist(address)
+  expect(['failed', 'retrying']).toContain((await tollkeeper.settle()).payments[paymentId])
+})
+
 test('behavior: an authorization that ran out before it was settled is not paid', async () => {
   const { paymentId = '' } = await tollkeeper.buyer.client.request(priceOf('/forecast'))
   await tollkeeper.travel(27 * 3600)

@@ -30,7 +30,7 @@ function dev(...args: string[]): RunningCommand {
 
 /** What a seller might run: it uses its environment, and ends as it likes. */
 const seller = `
-  const { CONTROL_URL, GATEWAY_URL, FACILITATOR_URL, PROVIDER_ID, PROVIDER_API_KEY, PORT } = process.env
+  const { CONTROL_URL, GATEWAY_URL, FACILITATOR_URL, PROVIDER_ID, PROVIDER_API_KEY, PORT, PAY_TO } = process.env
   const control = new URL('/state', CONTROL_URL)
   const ask = async (url, init) => {
     const answer = await fetch(url, init)
@@ -52,6 +52,8 @@ const seller = `
     tooDeep: await post('/reorg', { depth: 26 }),
     typo: await post('/mine', { block: 1 }),
     mined: (await post('/mine', { blocks: 2 }))[0],
+    frozen: [await post('/usdc/blacklist', { address: PAY_TO }), await post('/usdc/blacklist', { address: PAY_TO, blacklisted: false }), await post('/usdc/blacklist', { address: 'nobody' })].map(([status]) => status),
+    faults: [await post('/rpc/faults', { kind: 'stall', delayMs: 1 }), await post('/rpc/faults', { kind: 'none' }), await ask(new URL('/rpc/faults', CONTROL_URL), { method: 'DELETE' })].map(([status]) => status),
     paused: [await post('/usdc/pause', {}), await post('/usdc/pause', { paused: false })].map(([status]) => status),
   }))
   process.exit(7)`
@@ -75,6 +77,8 @@ test('default: runs a command in a world of its own, beside another, and ends wi
     tooDeep: [422, 'invalid_field'],
     typo: [422, 'invalid_field'],
     mined: 200,
+    frozen: [200, 200, 422],
+    faults: [200, 422, 200],
     paused: [200, 200],
   })
   await untilGone(command)
