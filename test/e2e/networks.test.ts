@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import type { Server } from 'node:http'
 import { serve } from '@hono/node-server'
 import { Hono } from 'hono'
+import type { Page } from 'playwright-core'
 import { createPublicClient, type Hash, http, type PublicClient } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -14,10 +15,12 @@ import { type Client, createClient } from '#sdk/client/createClient'
 import { signPayment } from '#sdk/client/payment'
 import { requirePayment } from '#sdk/middleware/hono'
 import type { LocalChain } from '../../scripts/chain/startLocalChain.ts'
+import { desktop, launchBrowser, openTab, phone, seriousViolations } from '../support/browser.ts'
 import { type CutProxy, startCutProxy } from '../support/cutProxy.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
+import { chooseBrowser } from './dashboard/chooseBrowser.ts'
 
 // SPEC.md's two networks in one gateway, keeper and index, by their own chain ids and USDC addresses and with the predeploys
 // of the OP stack. One provider sells on both, and is paid by one address on both.
@@ -144,10 +147,50 @@ async function payAndSettle(buyer: Record<Name, Client>, name: Name): Promise<Ha
   return untilSettled(paymentId, name)
 }
 
+const executable = chooseBrowser('two networks')
+
+/** Opens the public page of the network on a desktop and a phone, chooses each one there, and looks what it shows. */
+async function lookAtNetworks(shows: Record<Name, string>, alsoLook?: (page: Page) => Promise<void>) {
+  const browser = await launchBrowser(executable as string)
+  try {
+    for (const [options, colorScheme] of [
+      [desktop, 'light'],
+      [phone, 'dark'],
+    ] as const) {
+      const { page, errors } = await openTab(browser, stack.api.url, { ...options, colorScheme })
+      await page.goto(`${stack.api.url}/dashboard/#/network`)
+      const chooser = page.getByRole('navigation', { name: 'Networks' })
+      for (const [name, title] of [
+        ['base-sepolia', 'base-sepolia (test money)'],
+        ['base', 'base'],
+      ] as const) {
+        await chooser.getByRole('link', { name: title, exact: true }).click()
+        await page.getByText(`Everything that settled on ${title},`).waitFor()
+        await page.getByText(shows[name]).first().waitFor()
+        expect(await chooser.locator('[aria-current=page]').allTextContents()).toEqual([title])
+        expect(await page.getByText('Test money is worth nothing.').count()).toBe(name === 'base' ? 0 : 1)
+        const width = await page.evaluate(() => document.documentElement.scrollWidth)
+        expect([name, width]).toEqual([name, options.viewport.width])
+      }
+      await alsoLook?.(page)
+      expect(errors).toEqual([])
+    }
+  } finally {
+    await browser.close()
+  }
+}
+
 type Batches = { batches: { batch_id: number; tx_hash: Hash }[]; cursor: string | null; network: Name }
 const batchesPath = (name: Name) => `/settlements/batches?wallet=${wallet}&network=${name}&limit=1`
 
 describe('two networks', () => {
+  test.skipIf(executable === undefined)('default: the public page chooses between two that are empty', () => {
+    const nothing = 'Nothing settled in the last 30 days'
+    return lookAtNetworks({ base: nothing, 'base-sepolia': nothing }, async (page) =>
+      expect(await seriousViolations(page)).toEqual([]),
+    )
+  })
+
   test('default: each endpoint is challenged for and settled on its own, both at once', async () => {
     const buyer = await newBuyer()
     for (const name of names) {
@@ -246,6 +289,12 @@ describe('two networks', () => {
       expect(listed.payments.map(({ network }) => network)).toEqual([name, name])
     }
   })
+})
+
+test.skipIf(executable === undefined)('behavior: the public page shows each network its own batches', () => {
+  const batchesOf = (name: Name) => `in ${settled[name].size} batches`
+  const shows = { base: batchesOf('base'), 'base-sepolia': batchesOf('base-sepolia') }
+  return lookAtNetworks(shows)
 })
 
 describe('one of the two nodes is away', () => {
