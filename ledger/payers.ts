@@ -54,7 +54,7 @@ type Standing = { exposure: Exposure; state: PayerState | undefined }
 
 /** What is known about the payers of one network, cached. */
 export type Payers = {
-  /** Whether the account has code (a contract wallet, or an EIP-7702 delegation), as of the last minute. */
+  /** Whether the account has code (a contract wallet, or an EIP-7702 delegation), as of the last look at the chain. */
   hasCode(payer: Address): Promise<boolean>
   /** @param state what the chain just said of the payer: its balance counts where it is lower than the one remembered. */
   allowance(payer: Address, state?: PayerState): Promise<Allowance>
@@ -67,7 +67,12 @@ export type Payers = {
 }
 
 const maxPayers = 200_000
-const codeTtlMs = 60_000
+/**
+ * How long it is relied on what a payer owes, where a balance or a cap bounds it. Until then, what of it is settled, voided or
+ * expired counts as owed still, so a payer is accepted for no more than there was money for when that was read, whatever it does
+ * meanwhile; and what doesn't fit is looked at anew. Reading it costs as much as the payer has open payments, in each process.
+ */
+const exposureTtlMs = 300_000
 // A buyer without money can't make us read the chain more often than this.
 const minRefreshMs = 100
 const queriesInFlight = 2
@@ -75,7 +80,7 @@ const payersAQuery = 200
 const maxBlock = 2n ** 62n
 
 export function createPayers(served: ServedNetwork, reads: ChainReads, options: PayersOptions): Payers {
-  const { checkBalance, caps, now } = options
+  const { checkBalance, caps, balanceTtlMs, now } = options
 
   const exposures = createGroupCommit<{ payer: Address; block: bigint }, Exposure>({
     commit: async (asked) => {
@@ -100,33 +105,42 @@ export function createPayers(served: ServedNetwork, reads: ChainReads, options: 
     return { exposure: await exposures.submit({ payer, block }), state }
   }
 
-  const codes = createCache<Address, boolean>({
-    load: async (payer) => (await reads.read({ payer })).hasCode,
-    ttlMs: codeTtlMs,
-    refreshAfterMs: codeTtlMs / 2,
+  const states = createCache<Address, PayerState>({
+    load: (payer) => reads.read({ payer }),
+    ttlMs: balanceTtlMs,
+    refreshAfterMs: balanceTtlMs / 2,
     max: maxPayers,
     now,
   })
 
+  async function stateOf(payer: Address, seen?: PayerState): Promise<PayerState | undefined> {
+    if (!checkBalance) return undefined
+    const known = states.get(payer, seen && (async () => seen))
+    return seen ?? known
+  }
+
+  const isBounded = checkBalance || caps.payer !== null
+  const standingTtlMs = isBounded ? Math.max(exposureTtlMs, balanceTtlMs) : balanceTtlMs
   const standings = createCache<Address, Standing>({
     load: readStanding,
-    ttlMs: options.balanceTtlMs,
-    refreshAfterMs: options.balanceTtlMs / 2,
+    ttlMs: standingTtlMs,
+    refreshAfterMs: standingTtlMs / 2,
     max: maxPayers,
     now,
   })
 
   return {
-    hasCode: async (payer) => codes.get(payer),
-    allowance: async (payer, state) =>
-      toAllowance(await standings.get(payer, (one) => readStanding(one, state)), state, caps),
-    isCached: (payer) => standings.has(payer),
-    freshAllowance: async (payer, state) =>
-      toAllowance(
-        await standings.refresh(payer, minRefreshMs, (one) => readStanding(one, state)),
-        state,
-        caps,
-      ),
+    hasCode: async (payer) => (await states.get(payer)).hasCode,
+    async allowance(payer, seen) {
+      const state = await stateOf(payer, seen)
+      return toAllowance(await standings.get(payer, (one) => readStanding(one, state)), state, caps)
+    },
+    isCached: (payer) => standings.has(payer) && (!checkBalance || states.has(payer)),
+    async freshAllowance(payer, seen) {
+      const state = checkBalance ? (seen ?? (await states.refresh(payer, minRefreshMs))) : undefined
+      const standing = await standings.refresh(payer, minRefreshMs, (one) => readStanding(one, state))
+      return toAllowance(standing, state, caps)
+    },
     forget: (payer) => standings.delete(payer),
   }
 }

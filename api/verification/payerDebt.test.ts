@@ -188,6 +188,25 @@ describe('after the service', () => {
     expect(outcomes).toEqual(['verified', ...Array(9).fill('payer_in_debt')])
   })
 
+  test('behavior: while a balance suffices, what its payer owes is not read as often; after five minutes it is', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const cancelled = await signedBody(gateway, shop, payer)
+    const began = Date.now()
+    expect(await outcome(cancelled)).toBe('verified')
+    await cancel(payer, nonceOf(cancelled, 0))
+    try {
+      gateway.setNow(began + 60_000)
+      await gateway.database.begin(async (sql) => {
+        await sql`lock table indexer.authorization in access exclusive mode`
+        expect(await outcome(await signedBody(gateway, shop, payer))).toBe('verified')
+      })
+      gateway.setNow(began + 301_000)
+      expect(await outcome(await signedBody(gateway, shop, payer))).toBe('payer_in_debt')
+    } finally {
+      gateway.setNow(null)
+    }
+  })
+
   test('behavior: signed and cancelled in parallel, all of them get no more than the cap', async () => {
     const payer = await gateway.buyer(10_000_000n)
     const capped = () => gateway.another({ payerCaps: { payer: null, newPayer: 100_000n } })
