@@ -1,6 +1,7 @@
 /**
  * What more api processes on one database cost and bring: CPU time a payment of each process and of Postgres, and who waits for
- * what, with one, two and four of them, as fast as they can and at a fixed rate. The sizes take turns.
+ * what, with one, two and four of them, as fast as they can and at a fixed rate. The sizes take turns. With `--keepers`, the same of
+ * a keeper's wallets.
  */
 import { setTimeout as wait } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
@@ -9,6 +10,7 @@ import { openDatabase } from '#ledger/database'
 import { type Answer, pace, saturate } from './gateway/load.ts'
 import { connections, createPayments } from './gateway/payments.ts'
 import { type Rig, startRig } from './gateway/rig.ts'
+import { settleQueue, withSettling } from './settle.ts'
 import { cpuTime } from './support/cpuTime.ts'
 import { median, round2, spread } from './support/statistics.ts'
 
@@ -39,10 +41,13 @@ export async function run(args: string[]): Promise<object> {
       seconds: { type: 'string', default: '4' },
       rate: { type: 'string', default: '1000' },
       pooler: { type: 'boolean', default: false },
+      keepers: { type: 'boolean', default: false },
+      payments: { type: 'string', default: '1600' },
     },
   })
   const say = (line: string) => (values.json ? console.error(line) : console.log(line))
   const [rounds, perSecond] = [Number(values.rounds), Number(values.rate)]
+  if (values.keepers) return measureKeepers(rounds, Number(values.payments), say)
   const rig = await startRig({ buyers, apis: Math.max(...sizes), withPooler: values.pooler })
   const database = openDatabase({ url: rig.databaseUrl, max: 1, applicationName: 'bench' })
   try {
@@ -64,19 +69,59 @@ export async function run(args: string[]): Promise<object> {
         }
       }
     }
-    const [row] = await database<[{ deadlocks: bigint }]>`
-      select deadlocks from pg_stat_database where datname = current_database()`
+    const [row] = await database<[{ deadlocks: bigint; diskBytes: number }]>`
+      select deadlocks, (pg_database_size(current_database()) / (select count(*) from payment))::float8 as "diskBytes"
+      from pg_stat_database where datname = current_database()`
     return {
       paced: mapSizes(samples.paced, summarize),
       saturated: mapSizes(samples.saturated, summarize),
       ...growth(samples.paced, 'cpuGrowthFourProcesses'),
       ...growth(samples.saturated, 'cpuGrowthFourProcessesSaturated'),
       deadlocks: Number(row.deadlocks),
+      diskBytesPerPayment: Math.round(row.diskBytes),
     }
   } finally {
     await database.end({ timeout: 1 })
     await rig.close()
   }
+}
+
+/** What a keeper settles with one, two and four wallets, and the CPU time a payment of all that has a part in it. */
+async function measureKeepers(rounds: number, payments: number, say: (line: string) => void) {
+  return withSettling({ buyers: 500 }, async (bench) => {
+    const runs: Record<Size, Awaited<ReturnType<typeof settleQueue>>[]> = { 1: [], 2: [], 4: [] }
+    for (let round = 1; round <= rounds; round++) {
+      for (const size of sizes) {
+        const settled = await settleQueue(
+          bench,
+          payments,
+          Array.from({ length: size }, (_, wallet) => wallet),
+        )
+        const { paymentsPerSecond, blockMs, cpuMsPerPayment } = settled
+        say(
+          `round ${round}: wallets: ${size}; ${JSON.stringify({ paymentsPerSecond, blockMs, cpuMsPerPayment })}`,
+        )
+        runs[size].push(settled)
+      }
+    }
+    return {
+      wallets: mapSizes(runs, (some) => {
+        const cpu = (part: keyof (typeof some)[0]['cpuMsPerPayment']) =>
+          round2(median(some.map(({ cpuMsPerPayment }) => cpuMsPerPayment[part])))
+        return {
+          paymentsPerSecond: round2(median(some.map((one) => one.paymentsPerSecond))),
+          paymentsPerSecondSpread: spread(some.map((one) => one.paymentsPerSecond)),
+          blockMs: median(some.map((one) => one.blockMs)),
+          cpuMsPerPayment: {
+            keeper: cpu('keeper'),
+            postgres: cpu('postgres'),
+            indexer: cpu('indexer'),
+            node: cpu('node'),
+          },
+        }
+      }),
+    }
+  })
 }
 
 /** Signs as many payments as are asked for and sends them to the first processes, each its part. */
@@ -180,11 +225,8 @@ function growth(samples: Record<Size, Sample[]>, name: string) {
   return { [name]: round2(median(ratios)), [`${name}Spread`]: spread(ratios) }
 }
 
-function mapSizes<T>(
-  samples: Record<Size, Sample[]>,
-  summarizeSize: (samples: Sample[]) => T,
-): Record<Size, T> {
-  return { 1: summarizeSize(samples[1]), 2: summarizeSize(samples[2]), 4: summarizeSize(samples[4]) }
+function mapSizes<Item, Result>(items: Record<Size, Item[]>, summarizeSize: (items: Item[]) => Result) {
+  return { 1: summarizeSize(items[1]), 2: summarizeSize(items[2]), 4: summarizeSize(items[4]) }
 }
 
 function summarize(samples: Sample[]) {
