@@ -2,7 +2,7 @@ import type { Queryable } from './database.ts'
 import { firstIdAt } from './identifiers.ts'
 
 /** The payment that a walk over all presentations, the oldest first, has come to; null: it begins. */
-export type RetentionPosition = string | null
+type RetentionPosition = string | null
 
 /**
  * Deletes one page of what payments were presented with, where they were concluded before a time. Signatures are worth
@@ -12,7 +12,7 @@ export type RetentionPosition = string | null
  * @param after where the page before this one ended; null: from the beginning.
  * @returns how many were deleted, and where the next page begins; null: that was the last.
  */
-export async function forgetPresentations(
+async function forgetPresentations(
   sql: Queryable,
   concludedBefore: Date,
   { after, limit }: { after: RetentionPosition; limit: number },
