@@ -1,4 +1,4 @@
-import type { Address, Hash, Hex } from 'viem'
+import type { Address, Hash, Hex, TransactionReceipt } from 'viem'
 import type { GasLimits } from '#chain/gasLimits'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
@@ -98,10 +98,16 @@ export type Context = {
 export type Memory = {
   /** Batches whose nonce is used, but by none of their transactions, and since when (ms). */
   missingSince: Map<string, number>
+  /** Receipts of batches that this process found mined, until they are judged, and when (ms) it did. */
+  mined: Map<bigint, { receipt: TransactionReceipt; at: number }>
   /** Mined batches whose receipt was taken down, and its block: looked at again when that is final. */
   judged: Map<bigint, bigint>
   /** The head at the last look for reorgs, when that was (ms), and up to which block everything is final. */
   look: { number: bigint; hash: Hash; safeBlock: bigint; at: number } | null
+  /** Up to here blocks may have been replaced: all of them, at first. */
+  replacedUpTo: bigint
+  /** The index's head when all that isn't final was last looked through, by the notifier and by the sweep. */
+  rescannedAt: { notify: bigint | null; sweep: bigint | null }
   /** Payments with a half that is used on chain, though no log of it was found: when (ms) to look again. */
   lookups: Map<string, { at: number; patienceMs: number }>
   /** By wallet: the lanes of its last batches, the latest last. */
@@ -115,8 +121,11 @@ export type Memory = {
 export function createMemory(): Memory {
   return {
     missingSince: new Map(),
+    mined: new Map(),
     judged: new Map(),
     look: null,
+    replacedUpTo: 0n,
+    rescannedAt: { notify: null, sweep: null },
     lookups: new Map(),
     turns: new Map(),
     heldUntil: { ordinary: 0, highValue: 0 },

@@ -14,6 +14,7 @@ import {
 } from '#ledger/notifications'
 import { confirmBlocks } from './confirm.ts'
 import type { Context } from './context.ts'
+import { planRescan } from './rescan.ts'
 
 const atOnce = 500
 
@@ -36,12 +37,13 @@ export function createNotifier(context: Context) {
     if (upTo < 0n || state === done) return
     // It is notified from there, at the next step.
     if (await followIndexHoles(sql, chainId)) return
-    // What isn't final may have been replaced since, and is looked at again.
-    const unconfirmed = (notified < upTo ? notified : upTo) - context.finalityBlocks
-    const scope = { chainId, network, after: unconfirmed > 0n ? unconfirmed : 0n, upTo }
+    const { after, done: rescanned } = planRescan(context, 'notify', notified < upTo ? notified : upTo, head)
+    const scope = { chainId, network, after: after > 0n ? after : 0n, upTo }
     if (!(await confirmBlocks(context, scope))) return
     if (await notifyTakenBack(context, scope)) return
-    if (await notifyUpTo(context, scope, notified)) done = `${head} ${upTo}`
+    if (!(await notifyUpTo(context, scope, notified))) return
+    done = `${head} ${upTo}`
+    rescanned()
   }
 }
 

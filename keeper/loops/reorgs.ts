@@ -39,6 +39,7 @@ export async function followReorgs(context: Context, index: IndexState): Promise
   memory.look = null
   const head = await served.client.getBlock()
   const hasGrown = before !== null && (await isSameChain(context, before, head))
+  if (!hasGrown) memory.replacedUpTo = before && before.number > head.number ? before.number : head.number
   const safeBlock = index.status === 'current' ? index.head.blockNumber - finalityBlocks : -1n
   for (const block of relied) {
     const isNew = !hasGrown || block.blockNumber > before.number

@@ -17,6 +17,7 @@ import { type IndexedHead, readIndexedHead } from '#ledger/indexedHead'
 import { requestChainLookup } from '#ledger/queue'
 import { unvoidPayments } from '#ledger/voids'
 import type { Context } from './context.ts'
+import { planRescan } from './rescan.ts'
 
 const atOnce = 500
 
@@ -33,8 +34,8 @@ export async function sweepPayments(context: Context, head: IndexedHead): Promis
   const { chainId } = served.network
   const scope = { chainId, token: served.token }
   const swept = await readSweptBlock(sql, chainId)
-  // What isn't final may have been replaced since.
-  const after = (swept < head.blockNumber ? swept : head.blockNumber) - context.finalityBlocks
+  const seen = swept < head.blockNumber ? swept : head.blockNumber
+  const { after, done } = planRescan(context, 'sweep', seen, head.blockNumber)
   const range = { after, upTo: head.blockNumber, blockTime: head.blockTime }
   const payments = await readPaymentsToConclude(sql, scope, range, atOnce)
   const decided = await withoutUsed(context, head, decideAll(context, payments, head))
@@ -44,6 +45,7 @@ export async function sweepPayments(context: Context, head: IndexedHead): Promis
     await checkpoint('after-sweep')
   }
   if (swept !== head.blockNumber) await moveSweptBlock(sql, chainId, swept, head.blockNumber)
+  done()
 }
 
 /** The same, at once, for payments that have just left a batch. What would take a question to the chain waits. */
