@@ -1,10 +1,11 @@
-import { keccak256 as portable } from 'viem'
+import { bytesToHex, keccak256 as portable } from 'viem'
 import { expect, test } from 'vitest'
-import { keccak256 } from './keccak256.ts'
+import { hashHex, keccak256 } from './keccak256.ts'
 
 test('default: the same as viem, around the edges of a block of 136 bytes', () => {
   for (const length of [0, 1, 32, 64, 66, 135, 136, 137, 224, 272, 1_000]) {
     const bytes = crypto.getRandomValues(new Uint8Array(length))
     expect(keccak256(bytes)).toEqual(portable(bytes, 'bytes'))
+    expect(hashHex(bytesToHex(bytes))).toBe(portable(bytes))
   }
 })

@@ -1,4 +1,5 @@
 import { createKeccak } from 'hash-wasm'
+import { bytesToHex, type Hex } from 'viem'
 import type { Keccak256 } from '#protocol/eip3009'
 
 const hasher = await createKeccak(256)
@@ -8,4 +9,9 @@ export const keccak256: Keccak256 = (bytes) => {
   hasher.init()
   hasher.update(bytes)
   return hasher.digest('binary')
+}
+
+/** The same of what is long and comes as hex: a signed batch, say. */
+export function hashHex(hex: Hex): Hex {
+  return bytesToHex(keccak256(Buffer.from(hex.slice(2), 'hex')))
 }

@@ -1,8 +1,9 @@
 import type { Hono } from 'hono'
-import type { Address, Hex, PrivateKeyAccount } from 'viem'
+import { type Address, type Hex, type PrivateKeyAccount, parseSignature, serializeTransaction } from 'viem'
 import { finalityOf } from '#chain/finality'
 import { gasLimitsOf } from '#chain/gasLimits'
 import { probeHead } from '#chain/head'
+import { hashHex } from '#chain/keccak256'
 import { createPayerCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { probeGas } from '#chain/walletState'
@@ -112,7 +113,7 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
       loop('conclude', name, settings.pollMs, async () => {
         const index = await readIndexState(context)
         const safeBlock = await followReorgs(context, index)
-        await concludeMined(context, safeBlock)
+        await concludeMined(context, index, safeBlock)
         if (safeBlock === null || index.status !== 'current') return
         await notify(index)
         await lookUpRequested(context)
@@ -190,7 +191,11 @@ function createContext(
 function walletsOf(accounts: readonly PrivateKeyAccount[]): SettlementWallet[] {
   return accounts.map((account) => ({
     address: account.address.toLowerCase() as Address,
-    sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
+    async sign(transaction) {
+      const typed = { ...transaction, type: 'eip1559' } as const
+      const hash = hashHex(serializeTransaction(typed))
+      return serializeTransaction(typed, parseSignature(await account.sign({ hash })))
+    },
   }))
 }
 

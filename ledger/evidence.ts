@@ -27,40 +27,47 @@ export async function endLookups(sql: Queryable, paymentIds: readonly string[]):
     where id in ${sql(paymentIds)} and lookup_requested_at is not null`
 }
 
-/** Keeps what USDC's logs show, in the place of what was known of the same authorizations. */
+/**
+ * Keeps what USDC's logs show and the index doesn't, in the place of what was known of the same authorizations.
+ *
+ * A block may have been passed by before its evidence was found: conclusions and notifications go back to it.
+ */
 export async function storeEvidence(
   sql: Queryable,
   { chainId, token }: { chainId: number; token: Address },
   found: readonly Evidence[],
 ): Promise<void> {
   if (found.length === 0) return
-  const rows = found.map((one) => ({
-    chain_id: chainId,
-    token,
-    authorizer: one.authorizer,
-    nonce: one.nonce,
-    state: one.state,
-    recipient: one.recipient,
-    value: one.value,
-    tx_hash: one.txHash,
-    log_index: one.logIndex,
-    block_number: one.blockNumber,
-    block_hash: one.blockHash,
-    block_time: one.blockTime,
-  }))
+  const column = <Key extends keyof Evidence>(key: Key) => found.map((one) => one[key])
+  const texts = <Key extends keyof Evidence>(key: Key) => found.map((one) => one[key]?.toString() ?? null)
   await sql`
-    insert into evidence ${sql(rows)}
-    on conflict (chain_id, token, authorizer, nonce) do update set
-      state = excluded.state, recipient = excluded.recipient, value = excluded.value, tx_hash = excluded.tx_hash,
-      log_index = excluded.log_index, block_number = excluded.block_number, block_hash = excluded.block_hash,
-      block_time = excluded.block_time, is_final = false
-      where evidence.block_hash <> excluded.block_hash`
-  // A block may have been passed by before its evidence was found: conclusions and notifications go back to it.
-  const before =
-    found.reduce((least, { blockNumber }) => (blockNumber < least ? blockNumber : least), 2n ** 62n) - 1n
-  await sql`
-    update acted_block set notified_block = least(notified_block, ${before}), swept_block = least(swept_block, ${before})
-    where chain_id = ${chainId} and (notified_block > ${before} or swept_block > ${before})`
+    with found as (
+      select * from unnest(${column('authorizer')}::text[], ${column('nonce')}::text[], ${column('state')}::text[],
+        ${column('recipient')}::text[], ${texts('value')}::numeric[], ${column('txHash')}::text[],
+        ${column('logIndex')}::integer[], ${texts('blockNumber')}::bigint[], ${column('blockHash')}::text[],
+        ${texts('blockTime')}::bigint[]
+      ) as f (authorizer, nonce, state, recipient, value, tx_hash, log_index, block_number, block_hash, block_time)
+      where not exists (
+        select from indexer.authorization i
+        where i.chain_id = ${chainId} and i.token = ${token} and i.authorizer = f.authorizer and i.nonce = f.nonce
+          and i.block_hash = f.block_hash
+      )
+    ), stored as (
+      insert into evidence (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index, block_number,
+        block_hash, block_time)
+      select ${chainId}, ${token}, found.* from found
+      on conflict (chain_id, token, authorizer, nonce) do update set
+        state = excluded.state, recipient = excluded.recipient, value = excluded.value, tx_hash = excluded.tx_hash,
+        log_index = excluded.log_index, block_number = excluded.block_number, block_hash = excluded.block_hash,
+        block_time = excluded.block_time, is_final = false
+        where evidence.block_hash <> excluded.block_hash
+    ), first as (
+      select min(block_number) - 1 as before from found having count(*) > 0
+    )
+    update acted_block acted set notified_block = least(acted.notified_block, first.before),
+      swept_block = least(acted.swept_block, first.before)
+    from first
+    where acted.chain_id = ${chainId} and (acted.notified_block > first.before or acted.swept_block > first.before)`
 }
 
 /** A block of which we have acted on something that a reorg could still take back. */

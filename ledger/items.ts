@@ -2,7 +2,7 @@ import type { Address, Hex } from 'viem'
 import type { SignedAuthorization } from '#protocol/payload'
 import { type SplitterTerms, splitterShares } from '#protocol/splitter'
 import type { Queryable } from './database.ts'
-import { type HalfState, halfState, seenUse } from './halves.ts'
+import { type HalfState, halfState, halves, seenUse } from './halves.ts'
 
 /** One half of what is to be settled, and what the index says of it. */
 export type ItemHalf = { authorization: SignedAuthorization; state: HalfState }
@@ -67,6 +67,32 @@ export async function readBatchItems(sql: Queryable, batchId: bigint): Promise<B
     sql,
     sql`(select position, payment_id, transfer_id from batch_item where batch_id = ${batchId} and active)`,
   )
+}
+
+/** Those among them of which a half isn't settled, and how many others there are. */
+export async function readUnsettledItems(
+  sql: Queryable,
+  batchId: bigint,
+): Promise<{ unsettled: BatchItem[]; settled: number }> {
+  const [[row], items] = await Promise.all([
+    sql<[{ count: number }]>`
+      select count(*)::int as count from batch_item where batch_id = ${batchId} and active`,
+    readItems(
+      sql,
+      sql`(
+        select position, payment_id, transfer_id from batch_item item
+        where batch_id = ${batchId} and active and (payment_id is null or exists (
+          select from ${halves(sql)} h where h.payment_id = item.payment_id and h.state <> 'settled'
+        ))
+      )`,
+    ),
+  ])
+  const unsettled = items.filter(({ provider, fee }) => !isSettled(provider) || (fee && !isSettled(fee)))
+  return { unsettled, settled: row.count - unsettled.length }
+}
+
+function isSettled({ state }: ItemHalf): boolean {
+  return state === 'settled'
 }
 
 /** The same of payments that are in no batch, in the order given. */

@@ -42,6 +42,16 @@ export async function quarantinePayments(sql: Queryable, paymentIds: readonly st
   await sql`update payment set quarantined = true where id in ${sql(paymentIds)} and concluded_at is null`
 }
 
+/** Quarantined payments are few and payers many: looked up one by one, whatever Postgres thinks of either's number. */
+function payerOf(sql: Queryable, payment: string) {
+  const p = sql(payment)
+  return sql`cross join lateral (
+    select mined_failures from payer
+    where payer.chain_id = ${p}.chain_id and payer.token = ${p}.token and payer.address = ${p}.payer
+    offset 0
+  ) payer`
+}
+
 /**
  * Quarantined payments that may be tried: one of each payer that failed on chain before, while none of its is under way,
  * and whatever of others may not have been tried.
@@ -57,7 +67,7 @@ export async function readQuarantined(
       select q.*, payer.mined_failures,
         row_number() over (partition by q.payer order by q.accepted_at, q.id) as place
       from payment q
-      join payer on payer.chain_id = q.chain_id and payer.token = q.token and payer.address = q.payer
+      ${payerOf(sql, 'q')}
       where q.chain_id = ${chainId} and q.token = ${token} and q.fee_recipient = ${feeRecipient} and q.quarantined
         and q.concluded_at is null and q.failed_at is null and q.voided_at is null and not q.is_claimed
         and (q.next_attempt_at is null or q.next_attempt_at <= ${now})
@@ -83,7 +93,7 @@ export async function readCondemned(
   return sql<{ paymentId: string; payer: Address }[]>`
     select p.id as "paymentId", p.payer
     from payment p
-    join payer on payer.chain_id = p.chain_id and payer.token = p.token and payer.address = p.payer
+    ${payerOf(sql, 'p')}
     where p.chain_id = ${chainId} and p.token = ${token} and p.quarantined
       and p.concluded_at is null and p.failed_at is null and p.voided_at is null and not p.is_claimed
       and payer.mined_failures >= ${mostMinedFailures}

@@ -7,7 +7,8 @@ export type TransactionRow = {
   batchId: bigint
   nonce: number
   kind: 'settle' | 'replacement' | 'cancellation'
-  raw: Hex
+  /** Reads its bytes: as much as a hundred kilobytes, which a look at whether it is mined doesn't need. */
+  readRaw: () => Promise<Hex>
   gas: bigint
   maxFeePerGas: bigint
   maxPriorityFeePerGas: bigint
@@ -23,8 +24,8 @@ export type TransactionRow = {
 
 export type NewTransaction = Pick<
   TransactionRow,
-  'hash' | 'batchId' | 'nonce' | 'kind' | 'raw' | 'gas' | 'maxFeePerGas' | 'maxPriorityFeePerGas'
-> & { chainId: number; wallet: Address }
+  'hash' | 'batchId' | 'nonce' | 'kind' | 'gas' | 'maxFeePerGas' | 'maxPriorityFeePerGas'
+> & { chainId: number; wallet: Address; raw: Hex }
 
 /** The write-ahead: committed before the first byte goes out. */
 export async function insertTransaction(sql: Queryable, transaction: NewTransaction): Promise<void> {
@@ -50,24 +51,34 @@ function msSince(sql: Queryable, column: string) {
 
 /** Every transaction of a batch, the dearest (the one that counts) first. */
 export async function readTransactions(sql: Queryable, batchId: bigint): Promise<TransactionRow[]> {
-  const rows = await sql<(Omit<TransactionRow, 'raw' | 'nonce'> & { raw: Uint8Array; nonce: bigint })[]>`
-    select hash, batch_id as "batchId", nonce, kind, raw, gas, max_fee_per_gas as "maxFeePerGas",
+  const rows = await sql<(Omit<TransactionRow, 'readRaw' | 'nonce'> & { nonce: bigint })[]>`
+    select hash, batch_id as "batchId", nonce, kind, gas, max_fee_per_gas as "maxFeePerGas",
       max_priority_fee_per_gas as "maxPriorityFeePerGas", ${msSince(sql, 'created_at')} as "ageMs",
       ${msSince(sql, 'tried_at')} as "triedAgoMs", broadcast_at as "broadcastAt", mined_block as "minedBlock",
       mined_block_hash as "minedBlockHash", succeeded
     from transaction where batch_id = ${batchId}
     order by max_fee_per_gas desc, created_at desc`
-  return rows.map((row) => ({
-    ...row,
-    nonce: Number(row.nonce),
-    raw: `0x${Buffer.from(row.raw).toString('hex')}`,
-  }))
+  return rows.map((row) => ({ ...row, nonce: Number(row.nonce), readRaw: () => readRaw(sql, row.hash) }))
+}
+
+async function readRaw(sql: Queryable, hash: Hex): Promise<Hex> {
+  const [row] = await sql<{ raw: Uint8Array }[]>`select raw from transaction where hash = ${hash}`
+  if (!row) throw new Error(`transaction ${hash} is not stored`)
+  return `0x${Buffer.from(row.raw).toString('hex')}`
 }
 
 /** What was offered for a nonce. */
 export type Offer = Pick<
   TransactionRow,
-  'hash' | 'nonce' | 'raw' | 'kind' | 'gas' | 'ageMs' | 'triedAgoMs' | 'maxFeePerGas' | 'maxPriorityFeePerGas'
+  | 'hash'
+  | 'nonce'
+  | 'readRaw'
+  | 'kind'
+  | 'gas'
+  | 'ageMs'
+  | 'triedAgoMs'
+  | 'maxFeePerGas'
+  | 'maxPriorityFeePerGas'
 >
 
 /** Of each nonce of a wallet in a range the dearest transaction, whatever became of its batch; the lowest nonce first. */
@@ -76,17 +87,13 @@ export async function readDearestBetween(
   { chainId, address }: { chainId: number; address: Address },
   nonces: { from: number; below: number },
 ): Promise<Offer[]> {
-  const rows = await sql<(Omit<Offer, 'raw' | 'nonce'> & { raw: Uint8Array; nonce: bigint })[]>`
-    select distinct on (nonce) hash, nonce, kind, raw, gas, ${msSince(sql, 'created_at')} as "ageMs", max_fee_per_gas as "maxFeePerGas",
+  const rows = await sql<(Omit<Offer, 'readRaw' | 'nonce'> & { nonce: bigint })[]>`
+    select distinct on (nonce) hash, nonce, kind, gas, ${msSince(sql, 'created_at')} as "ageMs", max_fee_per_gas as "maxFeePerGas",
       max_priority_fee_per_gas as "maxPriorityFeePerGas", ${msSince(sql, 'tried_at')} as "triedAgoMs"
     from transaction
     where chain_id = ${chainId} and wallet = ${address} and nonce >= ${nonces.from} and nonce < ${nonces.below}
     order by nonce, max_fee_per_gas desc`
-  return rows.map((row) => ({
-    ...row,
-    nonce: Number(row.nonce),
-    raw: `0x${Buffer.from(row.raw).toString('hex')}`,
-  }))
+  return rows.map((row) => ({ ...row, nonce: Number(row.nonce), readRaw: () => readRaw(sql, row.hash) }))
 }
 
 /** Whether a node has ever said that it has a transaction of this batch. */

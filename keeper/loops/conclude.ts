@@ -7,7 +7,8 @@ import { concludeBatchPayments } from '#ledger/conclusions'
 import type { Queryable } from '#ledger/database'
 import { storeEvidence } from '#ledger/evidence'
 import { recordFailure } from '#ledger/failures'
-import { type BatchItem, readBatchItems } from '#ledger/items'
+import type { IndexState } from '#ledger/indexState'
+import { type BatchItem, readUnsettledItems } from '#ledger/items'
 import { deferPayments, requestChainLookup } from '#ledger/queue'
 import { recordSweeps } from '#ledger/sweeps'
 import { readTransactions, type TransactionRow } from '#ledger/transactions'
@@ -20,22 +21,30 @@ import { sweepChosen } from './sweep.ts'
 /** For so long a payment waits whose half is used on chain, by whom we don't know. */
 const deferMs = 5_000
 
+/** What the index shows needs no evidence: it gets so much time, unless somebody waits for an answer. */
+const indexPatienceMs = 1_000
+
 /**
  * Goes through a network's mined batches: takes down what their receipts show, lets go of what they didn't settle, and
  * closes those that are final. The index isn't needed for that.
  *
  * @param safeBlock Up to here everything that we have acted on is final; null while that isn't known.
  */
-export async function concludeMined(context: Context, safeBlock: bigint | null): Promise<void> {
+export async function concludeMined(
+  context: Context,
+  index: IndexState,
+  safeBlock: bigint | null,
+): Promise<void> {
   const { sql, served, log, metrics, memory } = context
   const { chainId, name } = served.network
   const batches = await readMinedBatches(sql, chainId)
   // Those that another keeper has closed meanwhile would be remembered for ever.
   const open = new Set(batches.map(({ id }) => id))
-  for (const id of memory.judged.keys()) if (!open.has(id)) memory.judged.delete(id)
+  for (const known of [memory.judged, memory.mined])
+    for (const id of known.keys()) if (!open.has(id)) known.delete(id)
   for (const batch of batches) {
     try {
-      await concludeBatch(context, batch, safeBlock)
+      await concludeBatch(context, batch, index, safeBlock)
     } catch (error) {
       metrics.loopErrors.inc({ network: name, loop: 'conclude' })
       log.warn({ err: error, batch: batch.batchId }, 'could not conclude the batch')
@@ -43,7 +52,12 @@ export async function concludeMined(context: Context, safeBlock: bigint | null):
   }
 }
 
-async function concludeBatch(context: Context, batch: BatchRow, safeBlock: bigint | null): Promise<void> {
+async function concludeBatch(
+  context: Context,
+  batch: BatchRow,
+  index: IndexState,
+  safeBlock: bigint | null,
+): Promise<void> {
   const { sql, memory, now, log } = context
   const judged = memory.judged.get(batch.id)
   if (judged !== undefined && (safeBlock === null || judged > safeBlock)) return
@@ -52,7 +66,14 @@ async function concludeBatch(context: Context, batch: BatchRow, safeBlock: bigin
   if (!mined || mined.minedBlock === null)
     throw new Error(`batch ${batch.batchId} is mined without a mined transaction`)
   const block = mined.minedBlock
-  if (judged === undefined && !(await judgeItems(context, batch, mined, block))) return
+  if (judged === undefined) {
+    const seen = memory.mined.get(batch.id)
+    const isYoung = seen !== undefined && performance.now() - seen.at < indexPatienceMs
+    const isIndexed = index.head !== null && index.head.blockNumber >= block
+    if (isYoung && !isIndexed && batch.trigger !== 'direct') return
+    if (!(await judgeItems(context, batch, mined, block))) return
+    memory.mined.delete(batch.id)
+  }
   if (safeBlock === null || block > safeBlock) return
   const isClosed = await endBatch(context, batch, {
     from: 'mined',
@@ -76,15 +97,17 @@ async function judgeItems(
 ): Promise<boolean> {
   const { sql, served, checkpoint, memory, metrics, log } = context
   const { chainId, token, id } = batch
-  const receipt = await served.client.getTransactionReceipt({ hash: mined.hash })
+  const { hash, timestamp } = await served.client.getBlock({ blockNumber: block })
+  const seen = memory.mined.get(id)?.receipt
+  const receipt =
+    seen?.blockHash === hash ? seen : await served.client.getTransactionReceipt({ hash: mined.hash })
   // The reorg is followed first.
-  if (receipt.blockHash !== mined.minedBlockHash) return false
-  const { timestamp } = await served.client.getBlock({ blockHash: receipt.blockHash })
+  if (hash !== mined.minedBlockHash || receipt.blockHash !== hash) return false
   const evidence = readEvidence(receipt, token, timestamp)
   const isSettlement = mined.succeeded === true && mined.kind !== 'cancellation'
-  const tried = isSettlement
+  const outcomes = isSettlement
     ? readOutcomes(served.deployment.batchSettlement, batch.batchId, mined, receipt)
-    : new Map<string, Tried>()
+    : null
   let settled = 0
   const { splitterFactory: factory } = served.deployment
   const sweeps = readSweeps(receipt, { factory, token })
@@ -92,11 +115,11 @@ async function judgeItems(
   const judge = async (tx: Queryable) => {
     await recordSweeps(tx, { chainId, token }, { block, ...sweeps }, context.now())
     await storeEvidence(tx, { chainId, token }, evidence)
-    const items = await readBatchItems(tx, id)
-    const unsettled = items.filter((item) => !isSettled(item))
-    settled = items.length - unsettled.length
+    const items = await readUnsettledItems(tx, id)
+    settled = items.settled
     const left: string[] = []
-    for (const item of unsettled)
+    const tried = items.unsettled.length > 0 ? await outcomes?.readTried() : undefined
+    for (const item of items.unsettled)
       left.push(...(await releaseUnsettled(context, tx, batch, item, outcomeOf(tried, item))))
     await sweepChosen(context, tx, left)
   }
@@ -116,10 +139,6 @@ async function judgeItems(
     await reportCost(context, receipt, settled)
   }
   return isSettlement
-}
-
-function isSettled({ provider, fee }: BatchItem): boolean {
-  return provider.state === 'settled' && (fee === null || fee.state === 'settled')
 }
 
 /** @returns its payment, unless an attempt was counted for it: whether it is over is for the sweep to say. */
@@ -161,8 +180,8 @@ function digitOf(tried: ItemOutcome['provider']): number {
 
 type ItemOutcome = { provider: Tried | null; fee: Tried | null }
 
-function outcomeOf(tried: ReadonlyMap<string, Tried>, { provider, fee }: BatchItem): ItemOutcome {
-  const of = ({ authorization }: BatchItem['provider']) => tried.get(authorizationKey(authorization)) ?? null
+function outcomeOf(tried: ReadonlyMap<string, Tried> | undefined, { provider, fee }: BatchItem): ItemOutcome {
+  const of = ({ authorization }: BatchItem['provider']) => tried?.get(authorizationKey(authorization)) ?? null
   return { provider: of(provider), fee: fee && of(fee) }
 }
 

@@ -18,7 +18,8 @@ export type SignedTransaction = Fees & {
 }
 
 /** A stored transaction. */
-export type Offer = SignedTransaction & {
+export type Offer = Omit<SignedTransaction, 'raw'> & {
+  readRaw: () => Promise<Hex>
   /** Milliseconds since it was stored. */
   ageMs: number
   /** Milliseconds since it was last handed to the nodes; null: never. */

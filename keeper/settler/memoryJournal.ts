@@ -55,8 +55,9 @@ export function createMemoryJournal(budget: Budget, now: () => Date): MemoryJour
       batch: current.batch,
       get offers() {
         const at = now().getTime()
-        return current.attempts.map(({ at: storedAt, triedAt, ...rest }) => ({
+        return current.attempts.map(({ at: storedAt, triedAt, raw, ...rest }) => ({
           ...rest,
+          readRaw: async () => raw,
           ageMs: at - storedAt,
           triedAgoMs: triedAt === null ? null : at - triedAt,
         }))

@@ -6,7 +6,7 @@ import { areNoncesSpent, diagnose, isPaused } from '#chain/simulate'
 import type { BatchItem } from '#ledger/items'
 import { decodeSettle, type SettlementItem } from '#protocol/settlement'
 import type { SettlerContext } from './context.ts'
-import type { OpenBatch, SignedTransaction, Verdict } from './journal.ts'
+import type { Offer, OpenBatch, Verdict } from './journal.ts'
 import { authorizationKey, readOutcomes } from './outcomes.ts'
 import { diagnosisGas } from './prepare.ts'
 
@@ -57,22 +57,22 @@ async function judgeMined(
 ): Promise<Verdict> {
   const offer = open.offers.find((one) => one.hash === hash)
   if (!offer || offer.kind === 'cancellation') return noVerdict
-  const items = await open.readItems()
   return receipt.status === 'success'
-    ? judgeSettled(context, open, offer, items, receipt)
-    : judgeReverted(context, offer, items, receipt)
+    ? judgeSettled(context, open, offer, receipt)
+    : judgeReverted(context, offer, await open.readItems(), receipt)
 }
 
 /** The contract's own report names what failed. What is to follow is concluded elsewhere; here it counts against payers. */
-function judgeSettled(
+async function judgeSettled(
   { served }: SettlerContext,
-  { batch }: OpenBatch,
-  offer: SignedTransaction,
-  items: readonly BatchItem[],
+  { batch, readItems }: OpenBatch,
+  offer: Offer,
   receipt: Mined['receipt'],
-): Verdict {
-  const tried = readOutcomes(served.deployment.batchSettlement, batch.batchId, offer, receipt)
+): Promise<Verdict> {
+  const outcomes = readOutcomes(served.deployment.batchSettlement, batch.batchId, offer, receipt)
   const failed: Verdict['failed'] = []
+  if (!outcomes.hasFailed) return noVerdict
+  const [items, tried] = await Promise.all([readItems(), outcomes.readTried()])
   for (const item of items) {
     for (const half of [item.provider, item.fee]) {
       const outcome = half && tried.get(authorizationKey(half.authorization))
@@ -86,13 +86,13 @@ function judgeSettled(
 
 async function judgeReverted(
   context: SettlerContext,
-  offer: SignedTransaction,
+  offer: Offer,
   items: readonly BatchItem[],
   { blockNumber, gasUsed, effectiveGasPrice }: Mined['receipt'],
 ): Promise<Verdict> {
   const { client, token } = context.served
   const at = { blockNumber }
-  const { batch, items: planned } = decodeSettle(parseTransaction(offer.raw).data ?? '0x')
+  const { batch, items: planned } = decodeSettle(parseTransaction(await offer.readRaw()).data ?? '0x')
   const [paused, spent] = await Promise.all([
     isPaused(client, token, at),
     areNoncesSpent(

@@ -7,24 +7,31 @@ import {
   toEventSelector,
 } from 'viem'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
-import { decodeOutcomes, decodeSettle, type Outcome } from '#protocol/settlement'
+import { decodeOutcomes, decodeSettle, type Outcome, type PaymentOutcome } from '#protocol/settlement'
 
 /** What became of one authorization in our own transaction. */
 export type Tried = { outcome: Outcome; reason: Hex | null }
 
+/** What our own transaction made of what was in it. */
+export type Outcomes = {
+  /** Whether any authorization was tried and refused. */
+  hasFailed: boolean
+  /** By {@link authorizationKey}. */
+  readTried: () => Promise<ReadonlyMap<string, Tried>>
+}
+
 /**
- * What our own transaction made of each authorization in it, by payer and nonce. Read from its stored calldata and its
- * own receipt: events of anybody else's transaction can say what they like.
+ * Reads from a transaction's stored calldata and its own receipt what became of each authorization: events of anybody
+ * else's transaction can say what they like. The calldata is read only where somebody asks: where all settled, nobody does.
  *
  * @param contract lower-case.
  */
 export function readOutcomes(
   contract: string,
   batchId: Hex,
-  { hash, raw }: { hash: Hex; raw: Hex },
+  { hash, readRaw }: { hash: Hex; readRaw: () => Promise<Hex> },
   receipt: TransactionReceipt,
-): Map<string, Tried> {
-  const tried = new Map<string, Tried>()
+): Outcomes {
   const own = receipt.logs.filter((log) => log.address.toLowerCase() === contract)
   const reasons = new Map<string, Hex>()
   let packed: Hex | null = null
@@ -47,10 +54,24 @@ export function readOutcomes(
   }
   if (packed === null) throw new Error(`the receipt of ${hash} has no BatchSettled of its batch`)
 
+  const outcomes = decodeOutcomes(packed)
+  return {
+    hasFailed: outcomes.some(({ provider, fee }) => provider === 'failed' || fee === 'failed'),
+    readTried: async () => indexTried(await readRaw(), outcomes, reasons),
+  }
+}
+
+function indexTried(
+  raw: Hex,
+  outcomes: readonly PaymentOutcome[],
+  reasons: ReadonlyMap<string, Hex>,
+): Map<string, Tried> {
+  const tried = new Map<string, Tried>()
   const { items } = decodeSettle(parseTransaction(raw).data ?? '0x')
-  for (const [index, outcome] of decodeOutcomes(packed).entries()) {
-    const { authorization, fee } = items[index] ?? {}
-    if (authorization) add(authorization, outcome.provider)
+  for (const [index, { authorization, fee }] of items.entries()) {
+    const outcome = outcomes[index]
+    if (!outcome) continue
+    add(authorization, outcome.provider)
     if (fee) add(fee, outcome.fee)
   }
   return tried

@@ -1,6 +1,7 @@
 import type { Address, Hex } from 'viem'
 import type { Failure } from '#chain/failures'
 import { type BatchShape, batchGasLimit, callGasLimit, sweepGasLimit } from '#chain/gas'
+import { keccak256 } from '#chain/keccak256'
 import type { BatchRow } from '#ledger/batches'
 import type { BatchItem, ItemHalf } from '#ledger/items'
 import type { TransferReport } from '#ledger/transferReports'
@@ -86,7 +87,7 @@ export function buildPlan(
   const settlements = entries.map(({ settlement }) => settlement)
   // What was submitted together may be of both kinds: an entry without a fee is one signature.
   const { calldata, payees } = settlements.some(({ fee }) => fee)
-    ? encodeSettle(head, settlements)
+    ? encodeSettle(head, settlements, keccak256)
     : encodeSettleAuthorizations(
         head,
         settlements.map(({ authorization }) => authorization),

@@ -125,6 +125,7 @@ async function saveMined(
       await write(tx)
       await setBatchState(tx, row.id, 'mined')
     })
+    context.memory.mined.set(row.id, { receipt, at: performance.now() })
     return
   }
   const drops = dropsOf(verdict)

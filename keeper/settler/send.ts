@@ -1,6 +1,6 @@
-import { keccak256 } from 'viem'
 import { type BroadcastResult, broadcast } from '#chain/broadcast'
 import type { Fees } from '#chain/fees'
+import { hashHex } from '#chain/keccak256'
 import type { WalletState } from '#chain/walletState'
 import type { SettlementWallet } from '../loops/context.ts'
 import { addSweeps } from './addSweeps.ts'
@@ -52,7 +52,7 @@ export async function sendOffer(
     data: plan?.calldata ?? '0x',
   })
   // Known from here on, before anybody else has seen the bytes.
-  const hash = keccak256(raw)
+  const hash = hashHex(raw)
   const step = kind === 'settle' ? 'write-ahead' : 'replacement-write-ahead'
   await checkpoint(`before-${step}`)
   await open.save({ ...offered, hash, kind, raw }, drops)
@@ -75,7 +75,7 @@ export async function resendIfDue(
 ): Promise<BroadcastResult | null> {
   const { triedAgoMs } = offer
   if (triedAgoMs !== null && triedAgoMs < context.settings.rebroadcastAfterMs) return null
-  return sendStored(context, journal, offer)
+  return sendStored(context, journal, { ...offer, raw: await offer.readRaw() })
 }
 
 /**

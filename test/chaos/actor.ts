@@ -58,7 +58,7 @@ export async function createActor(
     async () => {
       const index = await readIndexState(context)
       const safeBlock = await followReorgs(context, index)
-      await concludeMined(context, safeBlock)
+      await concludeMined(context, index, safeBlock)
       if (safeBlock === null || index.status !== 'current') return
       await notify(index)
       await lookUpRequested(context)

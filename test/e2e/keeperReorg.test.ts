@@ -190,11 +190,12 @@ test("behavior: a reorg takes back a stranger's half after a batch has settled t
     await worker.step()
     return (await readMinedBatches(stack.database, chainId)).length === 1
   })
-  await concludeMined(context, null)
+  await untilIndexed(stack)
+  await concludeMined(context, await readIndexState(context), null)
   expect((await stack.halves(payment)).map(({ state }) => state)).toEqual(['settled', 'settled'])
   expect(await followReorgs(context, await readIndexState(context))).not.toBeNull()
   expect((await stack.halves(payment)).map(({ state }) => state)).toEqual(['open', 'settled'])
-  await concludeMined(context, fork + 100n)
+  await concludeMined(context, await readIndexState(context), fork + 100n)
   expect(await readMinedBatches(stack.database, chainId)).toEqual([])
 
   await whileRunning(stack.keeper(), () => until('all is settled', () => stack.isSettled([payment])))

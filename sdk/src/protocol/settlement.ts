@@ -1,7 +1,7 @@
 import { type Address, decodeFunctionData, encodeFunctionData, type Hex } from 'viem'
 import { batchSettlementAbi } from './abi/batchSettlement.ts'
 import { feeNonce } from './challenge.ts'
-import { compactSignature, expandSignature } from './eip3009.ts'
+import { compactSignature, expandSignature, type Keccak256 } from './eip3009.ts'
 import type { SignedAuthorization } from './payload.ts'
 
 /**
@@ -138,6 +138,7 @@ export function encodePayment(
   { authorization, fee }: SettlementItem,
   payeeIndex: number,
   addSignature: (signature: Hex) => number,
+  keccak?: Keccak256,
 ): Payment {
   const { value, nonce } = authorization
   const own = encodeSignature(authorization.signature, addSignature)
@@ -146,7 +147,7 @@ export function encodePayment(
     head: encodeHead(authorization, payeeIndex),
     values: (value << 128n) | (fee?.value ?? 0n),
     nonce,
-    feeNonce: fee && fee.nonce !== feeNonce(nonce) ? fee.nonce : zeroWord,
+    feeNonce: fee && fee.nonce !== feeNonce(nonce, keccak) ? fee.nonce : zeroWord,
     r: own.r,
     vs: own.vs,
     feeR: feeSignature.r,
@@ -159,6 +160,7 @@ export function encodePayment(
  *
  * @param batch the contract's `Batch`: addresses in lower-case, `trigger` of {@link triggerCodes}, gas for each call.
  * @param items of {@link settlementItems}, one or two for each payment.
+ * @param keccak default: a portable one.
  * @throws {TypeError} where the two authorizations of an item can't share it, or a batch has over 65,536 payees.
  * @example
  * import { encodeSettle, triggerCodes } from '@tollkeeper/sdk/protocol'
@@ -182,7 +184,11 @@ export function encodePayment(
  * console.log(encodeSettle(batch, [{ authorization }]).payees)
  * // [ '0xbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb' ]
  */
-export function encodeSettle(batch: Batch, items: readonly SettlementItem[]): EncodedSettle {
+export function encodeSettle(
+  batch: Batch,
+  items: readonly SettlementItem[],
+  keccak?: Keccak256,
+): EncodedSettle {
   const { payees, indexOf } = collectPayees()
   const signatures: Hex[] = []
   const addSignature = (signature: Hex) => signatures.push(signature) - 1
@@ -193,7 +199,7 @@ export function encodeSettle(batch: Batch, items: readonly SettlementItem[]): En
         `Item ${position}: its fee has another payer, window or recipient, or no value or nonce`,
       )
     }
-    return encodePayment(item, indexOf(authorization.to), addSignature)
+    return encodePayment(item, indexOf(authorization.to), addSignature, keccak)
   })
   const calldata = encodeFunctionData({
     abi: batchSettlementAbi,
