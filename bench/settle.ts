@@ -167,8 +167,8 @@ async function measureSettling(
   return {
     paymentsPerSecondPerWallet: round(median(runs.one.map((run) => run.paymentsPerSecond)), 1),
     paymentsPerSecondTwoWallets: round(median(runs.two.map((run) => run.paymentsPerSecond)), 1),
-    paymentsPerBlockPerWallet: perBlock(runs.one),
-    paymentsPerBlockTwoWallets: perBlock(runs.two),
+    paymentsPerBlockPerWallet: perBlock(runs.one, 1),
+    paymentsPerBlockTwoWallets: perBlock(runs.two, 2),
     cpuMsPerPayment,
     // Of keeper, Postgres and indexer together: the node is a part of no deployment.
     ownCpuMsPerPayment: round2(median(ownCpu)),
@@ -233,7 +233,7 @@ export async function settleQueue(bench: Bench, payments: number, wallets: reado
     paymentsPerSecond: (payments * 1_000) / (minedAt - startedAt),
     blockMs: median(periodsOf([...watch.minedAt.values()].filter((at) => at >= startedAt && at <= minedAt))),
     gasPerPayment: Number(row.gas / BigInt(payments)),
-    fullBlocks: await readFullBlocks(database, ids, wallets.length),
+    ...(await readBlocks(database, ids)),
     // From the keeper being ready to its last batch being closed.
     cpuMsPerPayment: mapValues(cpuAfter, (us, name) => round2((us - cpuBefore[name]) / 1_000 / payments)),
     blocks: watch.blocks(),
@@ -389,25 +389,32 @@ function medianOfEach(runs: Cpu[]): Cpu {
   return mapValues(first, (_, name) => median(runs.map((cpu) => cpu[name])))
 }
 
-/** The blocks from the first batch on for as long as each wallet had a full batch to send, empty ones included. */
-async function readFullBlocks(database: Database, ids: string[], wallets: number) {
-  const rows = await database<{ block: bigint; payments: number }[]>`
-    select t.mined_block as block, count(*)::int as payments
+/** What each block settled, from the first one with a batch on, and how large the largest batch was. */
+async function readBlocks(database: Database, ids: string[]) {
+  const batches = await database<{ block: number; payments: number }[]>`
+    select t.mined_block::int as block, count(*)::int as payments
     from batch_item i join transaction t on t.batch_id = i.batch_id and t.mined_block is not null
     where i.payment_id in ${database(ids)} group by i.batch_id, t.mined_block order by 1`
-  const full = Math.max(...rows.map(({ payments }) => payments))
-  const first = rows[0]?.block ?? 0n
-  let left = ids.length
-  let end = first
-  for (; left >= full * wallets; end++) {
-    for (const { block, payments } of rows) if (block === end) left -= payments
+  const first = batches[0]?.block ?? 0
+  const byBlock: number[] = []
+  for (const { block, payments } of batches) byBlock[block - first] = (byBlock[block - first] ?? 0) + payments
+  return {
+    paymentsByBlock: Array.from(byBlock, (payments = 0) => payments),
+    largestBatch: Math.max(...batches.map(({ payments }) => payments)),
   }
-  return { blocks: Number(end - first), payments: ids.length - left }
 }
 
-function perBlock(runs: Run[]): number {
-  const sum = (of: (run: Run) => number) => runs.reduce((total, run) => total + of(run), 0)
-  return round(sum((run) => run.fullBlocks.payments) / sum((run) => run.fullBlocks.blocks), 1)
+/** A block's payments, empty ones counted, for as long as each wallet had a full batch to send. */
+function perBlock(runs: Run[], wallets: number): number {
+  const full = runs.flatMap(({ paymentsByBlock, largestBatch }) => {
+    let left = paymentsByBlock.reduce((sum, payments) => sum + payments, 0)
+    return paymentsByBlock.filter((payments) => {
+      const isFull = left >= wallets * largestBatch
+      left -= payments
+      return isFull
+    })
+  })
+  return round(full.reduce((sum, payments) => sum + payments, 0) / full.length, 1)
 }
 
 async function startKeeper(bench: Bench, wallets: readonly number[]): Promise<ChildProcess> {

@@ -22,11 +22,19 @@ const rememberedTurns = 10
 const failedAtOnce = 100
 
 /**
- * Claims the next batch for a wallet, if a trigger has fired or something was submitted.
+ * Claims the next batch for a wallet, if a trigger has fired or something was submitted. A process's wallets take turns:
+ * of two that looked at the same moment, both would want the same payments, and one would go without a batch.
  *
  * The index must be current: what it calls open is taken for open, until the chain itself is asked.
  */
-export async function claimNext(context: Context, lease: Lease): Promise<BatchRow | null> {
+export function claimNext(context: Context, lease: Lease): Promise<BatchRow | null> {
+  const { memory } = context
+  const claimed = memory.lastClaim.then(() => claimDue(context, lease))
+  memory.lastClaim = claimed.catch(() => {})
+  return claimed
+}
+
+async function claimDue(context: Context, lease: Lease): Promise<BatchRow | null> {
   const { sql, served, settings, now, memory, checkpoint } = context
   const scope = { chainId: served.network.chainId, token: served.token }
   await checkpoint('before-claim')

@@ -110,6 +110,8 @@ export type Memory = {
   rescannedAt: { notify: bigint | null; sweep: bigint | null }
   /** Payments with a half that is used on chain, though no log of it was found: when (ms) to look again. */
   lookups: Map<string, { at: number; patienceMs: number }>
+  /** The claim that began last, which the next one waits for. */
+  lastClaim: Promise<unknown>
   /** By wallet: the lanes of its last batches, the latest last. */
   turns: Map<Address, Lane[]>
   /** Until when (ms) payments wait for cheaper gas: those that travel alone, and all others. */
@@ -127,6 +129,7 @@ export function createMemory(): Memory {
     replacedUpTo: 0n,
     rescannedAt: { notify: null, sweep: null },
     lookups: new Map(),
+    lastClaim: Promise.resolve(),
     turns: new Map(),
     heldUntil: { ordinary: 0, highValue: 0 },
     tokenLookAt: null,

@@ -190,8 +190,13 @@ test("behavior: a reorg takes back a stranger's half after a batch has settled t
     await worker.step()
     return (await readMinedBatches(stack.database, chainId)).length === 1
   })
+  // The batch's own settlement is left to the index, which shows it in a moment.
+  const countEvidence = async () => (await stack.database`select from evidence`).length
+  await concludeMined(context, { status: 'current', head: { blockNumber: fork, blockTime: 0n } }, null)
+  expect(await countEvidence()).toBe(1)
   await untilIndexed(stack)
   await concludeMined(context, await readIndexState(context), null)
+  expect(await countEvidence()).toBe(1)
   expect((await stack.halves(payment)).map(({ state }) => state)).toEqual(['settled', 'settled'])
   expect(await followReorgs(context, await readIndexState(context))).not.toBeNull()
   expect((await stack.halves(payment)).map(({ state }) => state)).toEqual(['open', 'settled'])

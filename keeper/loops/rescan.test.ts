@@ -1,0 +1,39 @@
+import { expect, test } from 'vitest'
+import { createMemory } from './context.ts'
+import { planRescan } from './rescan.ts'
+
+const finalityBlocks = 30n
+
+test('default: what is new, and all that is not final at the start and in every third of that', () => {
+  const memory = createMemory()
+  const look = (seen: bigint, head: bigint) => planRescan({ memory, finalityBlocks }, 'sweep', seen, head)
+  const first = look(90n, 100n)
+  expect(first.after).toBe(30n)
+  // It wasn't taken to its end.
+  expect(look(90n, 100n).after).toBe(30n)
+  first.done()
+  expect(look(100n, 101n).after).toBe(100n)
+  look(100n, 101n).done()
+  expect(look(108n, 109n).after).toBe(108n)
+  // Nothing becomes final unseen: it begins where the last one did.
+  expect(look(109n, 110n).after).toBe(70n)
+  look(109n, 110n).done()
+  expect(look(110n, 111n).after).toBe(110n)
+})
+
+test('behavior: after a reorg all that is not final, until the index is past it', () => {
+  const memory = createMemory()
+  const look = (seen: bigint, head: bigint) => {
+    const { after, done } = planRescan({ memory, finalityBlocks }, 'notify', seen, head)
+    done()
+    return after
+  }
+  look(100n, 100n)
+  memory.replacedUpTo = 103n
+  expect(look(101n, 102n)).toBe(70n)
+  expect(look(102n, 103n)).toBe(72n)
+  expect(look(103n, 104n)).toBe(73n)
+  expect(look(104n, 105n)).toBe(104n)
+  // The index itself fell back.
+  expect(look(103n, 103n)).toBe(73n)
+})
