@@ -1,7 +1,7 @@
 import type { Address, Hex } from 'viem'
 import type { Queryable } from './database.ts'
 import type { Conclusion, PaymentFacts } from './decideConclusion.ts'
-import { type HalfState, halves } from './halves.ts'
+import { type HalfState, halves, signedFor } from './halves.ts'
 
 /** What a network's payments are read and written by. */
 export type SweepScope = { chainId: number; token: Address }
@@ -51,7 +51,7 @@ export async function readPaymentsToConclude(
         select chain_id, token, authorizer, nonce from indexer.authorization where ${seen}
         union
         select chain_id, token, authorizer, nonce from evidence where ${seen}
-      ) used join signed_authorization a using (chain_id, token, authorizer, nonce)
+      ) used ${signedFor(sql)}
       union
       select id from payment
       where chain_id = ${chainId} and spent_block is not null and concluded_at is null and failed_at is null

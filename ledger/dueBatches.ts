@@ -37,6 +37,8 @@ export type DueBatchesOptions = {
 
 /** Upper bound on the share of time spent looking at every provider wallet in vain. */
 const scanShare = 0.1
+/** How long a fee recipient of whom nothing was known may wait to be noticed while others' payments are known. */
+const groupsAgeMs = 1_000
 /** What the payments of a quarantined batch may burn fits under the gas cut. */
 const mostQuarantined = 20
 
@@ -47,6 +49,16 @@ const mostQuarantined = 20
 export function createDueBatches(sql: Queryable, served: ServedNetwork) {
   const scope = { chainId: served.network.chainId, token: served.token }
   const noneFullUntil = new Map<Address, number>()
+  let groups: QueueGroup[] = []
+  let groupsReadAt = 0
+
+  async function knownGroups(): Promise<QueueGroup[]> {
+    if (groups.length === 0 || performance.now() - groupsReadAt >= groupsAgeMs) {
+      groupsReadAt = performance.now()
+      groups = await readGroups(sql, scope)
+    }
+    return groups
+  }
 
   /** Looks for a full wallet, but not again for a while where very many wallets were looked at in vain. */
   function createBackoffScan(group: QueueGroup, below: bigint): QueueReads['findFullWallet'] {
@@ -127,7 +139,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
   return async function readDueBatches(options: DueBatchesOptions): Promise<DueBatch[]> {
     await returnDeferred(sql, scope, options.now)
     const due: DueBatch[] = []
-    for (const group of await readGroups(sql, scope)) due.push(...(await readGroup(group, options)))
+    for (const group of await knownGroups()) due.push(...(await readGroup(group, options)))
     return due
   }
 }

@@ -47,10 +47,9 @@ export async function storeEvidence(
         ${column('logIndex')}::integer[], ${texts('blockNumber')}::bigint[], ${column('blockHash')}::text[],
         ${texts('blockTime')}::bigint[]
       ) as f (authorizer, nonce, state, recipient, value, tx_hash, log_index, block_number, block_hash, block_time)
-      where not exists (
-        select from indexer.authorization i
+      where block_hash is distinct from (
+        select i.block_hash from indexer.authorization i
         where i.chain_id = ${chainId} and i.token = ${token} and i.authorizer = f.authorizer and i.nonce = f.nonce
-          and i.block_hash = f.block_hash
       )
     ), stored as (
       insert into evidence (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index, block_number,

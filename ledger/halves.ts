@@ -75,6 +75,19 @@ export function halves(sql: Queryable) {
 }
 
 /**
+ * Joins the authorization `a` of ours that was `used` or cancelled. Looked up one by one: of a few new uses, a plan that
+ * joins the tables would read all that was ever signed.
+ */
+export function signedFor(sql: Queryable) {
+  return sql`cross join lateral (
+    select payment_id from signed_authorization s
+    where s.chain_id = used.chain_id and s.token = used.token and s.authorizer = used.authorizer
+      and s.nonce = used.nonce
+    offset 0
+  ) a`
+}
+
+/**
  * Both halves of the payment `p` in one look: a lateral subquery of just one row.
  *
  * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null where there is none; of a settled one `provider_tx`,

@@ -1,6 +1,6 @@
 import type { Hash } from 'viem'
 import type { Queryable } from './database.ts'
-import { bothHalves } from './halves.ts'
+import { bothHalves, signedFor } from './halves.ts'
 
 /** The network whose index is read, and its blocks (after, up to] to look at. */
 export type NotificationScope = {
@@ -53,7 +53,7 @@ export async function notifySettled(
         select chain_id, token, authorizer, nonce from evidence
         where chain_id = ${chainId} and block_number > ${after} and block_number <= ${upTo} and state = 'used'
       ) used
-      join signed_authorization a using (chain_id, token, authorizer, nonce)
+      ${signedFor(sql)}
       where not exists (select from payment_notification n where n.payment_id = a.payment_id and n.is_settled)
     ), settled as (
       select p.id, coalesce(p.provider_id, r.provider_id) as provider_id, r.of_payment_id, r.number, p.provider_amount,

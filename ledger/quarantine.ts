@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import type { Queryable } from './database.ts'
-import { type QueuedPayment, type QueueGroup, type QueueScope, queuedColumns } from './queue.ts'
+import { isWanted, type QueuedPayment, type QueueGroup, type QueueScope, queuedColumns } from './queue.ts'
 
 // A payer whose payment passes the simulation and fails when it is mined may have lied to the simulation. What it costs is
 // bounded by what we count, not by what we detect: its payments go apart, one at a time, and after the second such failure
@@ -69,7 +69,7 @@ export async function readQuarantined(
       from payment q
       ${payerOf(sql, 'q')}
       where q.chain_id = ${chainId} and q.token = ${token} and q.fee_recipient = ${feeRecipient} and q.quarantined
-        and q.concluded_at is null and q.failed_at is null and q.voided_at is null and not q.is_claimed
+        and ${isWanted(sql)}
         and (q.next_attempt_at is null or q.next_attempt_at <= ${now})
         and payer.mined_failures < ${mostMinedFailures}
         and (payer.mined_failures = 0 or not exists (
@@ -94,8 +94,7 @@ export async function readCondemned(
     select p.id as "paymentId", p.payer
     from payment p
     ${payerOf(sql, 'p')}
-    where p.chain_id = ${chainId} and p.token = ${token} and p.quarantined
-      and p.concluded_at is null and p.failed_at is null and p.voided_at is null and not p.is_claimed
+    where p.chain_id = ${chainId} and p.token = ${token} and p.quarantined and ${isWanted(sql)}
       and payer.mined_failures >= ${mostMinedFailures}
     limit ${limit}`
 }
