@@ -441,11 +441,12 @@ create unique index batch_item_transfer_active on batch_item (transfer_id) where
 create index batch_item_payment on batch_item (payment_id);
 create index batch_item_transfer on batch_item (transfer_id);
 
--- payment.is_claimed follows batch_item.active.
+-- payment.is_claimed follows batch_item.active. An array is looked up by key: of a join with a transition table, whose size
+-- Postgres doesn't know, it may read all payments.
 create function claim_payments() returns trigger language plpgsql as $$
 begin
   update payment set is_claimed = true
-  where id in (select payment_id from changed where active and payment_id is not null) and not is_claimed;
+  where id = any (array(select payment_id from changed where active and payment_id is not null)) and not is_claimed;
   return null;
 end
 $$;
@@ -453,7 +454,7 @@ $$;
 create function release_payments() returns trigger language plpgsql as $$
 begin
   update payment set is_claimed = false
-  where id in (select payment_id from changed where not active and payment_id is not null) and is_claimed
+  where id = any (array(select payment_id from changed where not active and payment_id is not null)) and is_claimed
     and not exists (select from batch_item i where i.payment_id = payment.id and i.active);
   return null;
 end
@@ -462,7 +463,7 @@ $$;
 create function release_deleted_payments() returns trigger language plpgsql as $$
 begin
   update payment set is_claimed = false
-  where id in (select payment_id from changed where payment_id is not null) and is_claimed
+  where id = any (array(select payment_id from changed where payment_id is not null)) and is_claimed
     and not exists (select from batch_item i where i.payment_id = payment.id and i.active);
   return null;
 end
