@@ -1,6 +1,9 @@
 import type { Address } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { claimNext } from '#keeper/loops/claim'
 import { readExposures } from '#ledger/exposure'
+import { acquireLease } from '#ledger/leases'
+import { createKeeperContext } from '../support/keeperContext.ts'
 import { whileRunning } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
@@ -70,12 +73,23 @@ describe('triggers', () => {
     expect(rider && (await stack.isSettled([rider]))).toBe(true)
   })
 
-  test('behavior: 10 USD settle at once and alone; what is small waits', async () => {
+  test('behavior: 10 USD settle at once and alone, each by a wallet of its own; what is small waits', async () => {
     const waiting = await queueMany(2, 5_000n, randomHex(20))
-    const [large] = await queueMany(1, 12_000_000n, randomHex(20))
-    if (!large) throw new Error('nothing queued')
-    await whileRunning(stack.keeper(), () => until('it is settled', () => stack.isSettled([large])))
-    expect(await batchesOf([large])).toEqual([{ trigger: 'high_value', outcome: null, items: 1 }])
+    const large = await queueMany(2, 12_000_000n, randomHex(20))
+    // Two wallets of one process look at the same moment, and neither goes without.
+    const context = createKeeperContext(stack)
+    const claim = async (address: Address) => {
+      const wallet = { chainId: stack.served.network.chainId, address }
+      const lease = await acquireLease(stack.database, { ...wallet, holder: 'test', ttlMs: 60_000 })
+      return lease && claimNext(context, lease)
+    }
+    const claimed = await Promise.all([claim(randomHex(20)), claim(randomHex(20))])
+    const ids = claimed.map((batch) => batch?.id ?? null)
+    expect(ids).not.toContain(null)
+    await stack.database`delete from batch where id = any(${ids.map(String)}::bigint[])`
+    await whileRunning(stack.keeper(), () => until('they are settled', () => stack.isSettled(large)))
+    const alone = { trigger: 'high_value', outcome: null, items: 1 }
+    expect(await batchesOf(large)).toEqual([alone, alone])
     expect(await batchesOf(waiting)).toEqual([])
     await whileRunning(stack.keeper({ now: later(60 * minute) }), () =>
       until('the rest is settled', () => stack.isSettled(waiting)),
