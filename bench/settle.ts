@@ -10,24 +10,17 @@ import { parseArgs } from 'node:util'
 import { type Address, numberToHex } from 'viem'
 import { finalityOf } from '#chain/finality'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
-import { claimNext } from '#keeper/loops/claim'
-import { type Context, createMemory } from '#keeper/loops/context'
-import { createMetrics } from '#keeper/metrics'
 import { type Database, openDatabase } from '#ledger/database'
-import { createDueBatches } from '#ledger/dueBatches'
-import { acquireLease } from '#ledger/leases'
 import { migrate } from '#ledger/migrate'
-import { defaultTriggers } from '#ledger/triggers'
-import { createLogger } from '#process/log'
 import { networks } from '#protocol/networks'
 import type { IndexerOptions } from '../indexer/config.ts'
 import { startIndexer } from '../indexer/launch.ts'
 import { devPrivateKey } from '../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { type Postgres, startPostgres } from '../scripts/postgres.ts'
-import { fillQueue } from './data/fillQueue.ts'
 import { createStages } from './data/indexStages.ts'
 import { type Buyer, createBuyers, insertPayments, insertProvider } from './data/signPayments.ts'
+import { measureClaims } from './support/claims.ts'
 import { cpuTime, cpuTimeOfTree, parentOf } from './support/cpuTime.ts'
 import { median, percentile, round2, spread } from './support/statistics.ts'
 
@@ -37,7 +30,6 @@ const highPrice = 12_000_000n
 const platform: Address = '0x00000000000000000000000000000000000fee00'
 const payees = Array.from({ length: 20 }, (_, i): Address => numberToHex(0xa000 + i, { size: 20 }))
 const latencyProbes = 15
-const claims = 41
 
 export type Bench = {
   chain: LocalChain
@@ -75,8 +67,8 @@ export async function run(args: string[]): Promise<object | undefined> {
       values.stages ? stages : undefined,
     )
     if (values.stages) return undefined
-    const claimMs10k = await measureClaims(postgres, bench.served, 10_000, say)
-    const claimMs1M = await measureClaims(postgres, bench.served, Number(values.queue), say)
+    const claimMs10k = await measureClaims(postgres, bench.served, 10_000, platform, say)
+    const claimMs1M = await measureClaims(postgres, bench.served, Number(values.queue), platform, say)
     return { ...settling, claimMs10k, claimMs1M }
   })
 }
@@ -452,80 +444,6 @@ async function stopKeeper(child: ChildProcess): Promise<void> {
 async function readPeakRss({ pid }: ChildProcess): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, 'utf8')
   return Number(/VmHWM:\s+(\d+) kB/.exec(status)?.[1] ?? Number.NaN) / 1024
-}
-
-/** Milliseconds of one claim, the middle one of many, from a queue of so many waiting payments. */
-async function measureClaims(
-  postgres: Postgres,
-  served: ServedNetwork,
-  payments: number,
-  say: (line: string) => void,
-): Promise<number> {
-  const began = performance.now()
-  const url = await postgres.createDatabase(`queue_${payments}`)
-  const sql = openDatabase({ url, max: 5, applicationName: 'bench' })
-  try {
-    await migrate(sql)
-    const { chainId } = served.network
-    await fillQueue(sql, {
-      payments,
-      chainId,
-      token: served.token,
-      feeRecipient: platform,
-    })
-    say(`a queue of ${payments} filled in ${Math.round((performance.now() - began) / 1000)} s`)
-    const context = createContext(sql, served)
-    const times: number[] = []
-    for (let i = 0; i < claims; i++) {
-      const lease = await acquireLease(sql, {
-        chainId,
-        address: `0x${'bb'.repeat(20)}`,
-        holder: 'bench',
-        ttlMs: 60_000,
-      })
-      if (!lease) throw new Error('no lease')
-      const start = performance.now()
-      const batch = await claimNext(context, lease)
-      times.push(performance.now() - start)
-      if (!batch) throw new Error('nothing was claimed')
-      await sql`delete from batch where id = ${batch.id}`
-    }
-    say(`claims, ms: ${times.map(Math.round).join(' ')}`)
-    return round(percentile(times, 0.5), 1)
-  } finally {
-    await sql.end({ timeout: 1 })
-  }
-}
-
-function createContext(sql: Database, served: ServedNetwork): Context {
-  return {
-    sql,
-    served,
-    settings: {
-      triggers: defaultTriggers,
-      pollMs: 250,
-      leaseMs: 15_000,
-      maxIndexLagBlocks: 20n,
-      rebroadcastAfterMs: 6_000,
-      replaceAfterMs: 30_000,
-      priorityFeePerGas: 0n,
-      maxFeePerGas: 100_000_000_000n,
-      gasPerFee: 0n,
-      dailyBudget: 0n,
-      gasTokenUsd: 500_000_000n,
-      facilitatorUrl: null,
-      facilitatorKey: null,
-    },
-    finalityBlocks: 30n,
-    payersWithCode: async () => new Set(),
-    readDueBatches: createDueBatches(sql, served),
-    now: () => new Date(),
-    randomBytes32: () => numberToHex(BigInt(Math.floor(Math.random() * 2 ** 48)), { size: 32 }),
-    checkpoint: () => {},
-    log: createLogger('keeper', 'silent'),
-    metrics: createMetrics(),
-    memory: createMemory(),
-  }
 }
 
 function round(value: number, digits: number): number {

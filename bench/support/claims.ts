@@ -1,0 +1,91 @@
+import { type Address, numberToHex } from 'viem'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { claimNext } from '#keeper/loops/claim'
+import { type Context, createMemory } from '#keeper/loops/context'
+import { createMetrics } from '#keeper/metrics'
+import { type Database, openDatabase } from '#ledger/database'
+import { createDueBatches } from '#ledger/dueBatches'
+import { acquireLease } from '#ledger/leases'
+import { migrate } from '#ledger/migrate'
+import { defaultTriggers } from '#ledger/triggers'
+import { createLogger } from '#process/log'
+import type { Postgres } from '../../scripts/postgres.ts'
+import { fillQueue } from '../data/fillQueue.ts'
+import { median } from './statistics.ts'
+
+const claims = 41
+
+/** Milliseconds of one claim, the middle one of many, from a queue of so many waiting payments. */
+export async function measureClaims(
+  postgres: Postgres,
+  served: ServedNetwork,
+  payments: number,
+  feeRecipient: Address,
+  say: (line: string) => void,
+): Promise<number> {
+  const began = performance.now()
+  const url = await postgres.createDatabase(`queue_${payments}`)
+  const sql = openDatabase({ url, max: 5, applicationName: 'bench' })
+  try {
+    await migrate(sql)
+    const { chainId } = served.network
+    await fillQueue(sql, {
+      payments,
+      chainId,
+      token: served.token,
+      feeRecipient,
+    })
+    say(`a queue of ${payments} filled in ${Math.round((performance.now() - began) / 1000)} s`)
+    const context = createContext(sql, served)
+    const times: number[] = []
+    for (let i = 0; i < claims; i++) {
+      const lease = await acquireLease(sql, {
+        chainId,
+        address: `0x${'bb'.repeat(20)}`,
+        holder: 'bench',
+        ttlMs: 60_000,
+      })
+      if (!lease) throw new Error('no lease')
+      const start = performance.now()
+      const batch = await claimNext(context, lease)
+      times.push(performance.now() - start)
+      if (!batch) throw new Error('nothing was claimed')
+      await sql`delete from batch where id = ${batch.id}`
+    }
+    say(`claims, ms: ${times.map(Math.round).join(' ')}`)
+    return Math.round(median(times) * 10) / 10
+  } finally {
+    await sql.end({ timeout: 1 })
+  }
+}
+
+function createContext(sql: Database, served: ServedNetwork): Context {
+  return {
+    sql,
+    served,
+    settings: {
+      triggers: defaultTriggers,
+      pollMs: 250,
+      leaseMs: 15_000,
+      maxIndexLagBlocks: 20n,
+      rebroadcastAfterMs: 6_000,
+      replaceAfterMs: 30_000,
+      priorityFeePerGas: 0n,
+      maxFeePerGas: 100_000_000_000n,
+      gasPerFee: 0n,
+      dailyBudget: 0n,
+      gasTokenUsd: 500_000_000n,
+      facilitatorUrl: null,
+      facilitatorKey: null,
+    },
+    finalityBlocks: 30n,
+    payersWithCode: async () => new Set(),
+    readDueBatches: createDueBatches(sql, served),
+    now: () => new Date(),
+    randomBytes32: () => numberToHex(BigInt(Math.floor(Math.random() * 2 ** 48)), { size: 32 }),
+    checkpoint: () => {},
+    log: createLogger('keeper', 'silent'),
+    metrics: createMetrics(),
+    memory: createMemory(),
+  }
+}
