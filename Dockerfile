@@ -27,6 +27,8 @@ COPY process process
 COPY scripts scripts
 COPY sdk sdk
 COPY deploy/healthcheck.js deploy/
+# Else the indexer would do it at its first start.
+RUN node indexer/bundlePonder.ts
 # Nothing here belongs to it, and no role writes: `read_only: true` works, with a /tmp.
 USER node
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["node", "deploy/healthcheck.js"]

@@ -3,7 +3,6 @@ import { createHash } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
 import { extname, join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { fileURLToPath } from 'node:url'
 import { createPublicClient, http } from 'viem'
 import { requirePostgresAt } from '#ledger/database'
 import { isPortFree, loopback, reservePort } from '#process/port'
@@ -12,6 +11,7 @@ import { networkVariable } from '#process/variables'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { NetworkName } from '#protocol/networks'
+import { bundlePonder } from './bundlePonder.ts'
 import { dropIndex, findMisfits, releaseDeadLock } from './chainData.ts'
 import { type IndexerConfig, type IndexerOptions, readIndexerConfig } from './config.ts'
 import { caughtUp } from './silence.ts'
@@ -46,6 +46,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   if (!(await isPortFree(port))) throw new Error(`port ${port} is in use: set INDEXER_PORT to another one`)
 
   await requirePostgresAt(config.databaseUrl)
+  const bundle = await bundlePonder()
   const schema = options.schema ?? (await deriveSchema(config))
   const { isReader = false } = options
   if (!isReader) {
@@ -57,8 +58,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
     process.execPath,
     [
       '--max-semi-space-size=64', // a receipt is large and short-lived: fewer of them survive into the old space
-      ...['--import', new URL(`leaveRootAlone${extname(import.meta.filename)}`, import.meta.url).href],
-      ponderFile('./bin/ponder.js'),
+      join(bundle, 'dist/esm/bin/ponder.js'),
       ...[isReader ? 'serve' : 'start', '--root', import.meta.dirname],
       ...['--config', `ponder.config${extname(import.meta.filename)}`],
       ...['--schema', schema], // no --views-schema: see views.ts
@@ -73,7 +73,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     },
   )
-  const forget = child.pid === undefined ? () => {} : reapWithUs(child.pid, 'INT')
+  const forget = child.pid === undefined ? () => {} : reapWithUs(child.pid)
   const lastLines: string[] = []
   for (const stream of [child.stdout, child.stderr]) {
     if (!stream) continue
@@ -112,9 +112,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
     ready,
     exited,
     close: async () => {
-      // Not SIGTERM: the vite in Ponder answers that by exiting before Ponder has let go of its schema, and the next
-      // start would wait 25 seconds for the lock to expire.
-      child.kill('SIGINT')
+      child.kill()
       const force = setTimeout(() => child.kill('SIGKILL'), 10_000)
       await exited
       clearTimeout(force)
@@ -139,16 +137,11 @@ export async function deriveSchema({ networks, platformWallets }: IndexerConfig)
       readFile(file, 'utf8'),
     ),
   )
-  const { version } = JSON.parse(await readFile(ponderFile('../../package.json'), 'utf8'))
+  const { version } = JSON.parse(await readFile(join(await bundlePonder(), 'package.json'), 'utf8'))
   const hash = createHash('sha256')
     .update(JSON.stringify([version, chains, platformWallets, batchSettlementAbi, usdcAbi, sources]))
     .digest('hex')
   return `indexer_${hash.slice(0, 10)}`
-}
-
-/** @param path from Ponder's entry point, the only file of it that can be resolved. */
-function ponderFile(path: string): string {
-  return fileURLToPath(new URL(path, import.meta.resolve('ponder')))
 }
 
 async function sourceFiles(): Promise<string[]> {

@@ -3,9 +3,9 @@ import { cp, glob, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { type Bundle, bundleDashboard } from '../api/portal/dashboard/bundle.ts'
+import { writeBundle } from '../indexer/bundlePonder.ts'
 import { createManifest } from './build/manifest.ts'
 import { collectNotices } from './build/notices.ts'
-import { vendorPonder } from './build/vendorPonder.ts'
 
 const run = promisify(execFile)
 const root = join(import.meta.dirname, '..')
@@ -13,8 +13,8 @@ const root = join(import.meta.dirname, '..')
 /**
  * Builds the package `tollkeeper` as it is published: `npm publish ./dist/tollkeeper`.
  *
- * JavaScript by plain tsc, each file where its source lies, since Node strips no types under node_modules. Ponder's root
- * stays TypeScript: Ponder compiles it itself, and its build id is a hash of these bytes.
+ * JavaScript by plain tsc, each file where its source lies, since Node strips no types under node_modules. Ponder's
+ * schema and handlers stay TypeScript: its build id is a hash of these bytes.
  */
 export async function buildTollkeeper(folder: string = join(root, 'dist/tollkeeper')): Promise<void> {
   await rm(folder, { recursive: true, force: true })
@@ -41,10 +41,14 @@ export async function buildTollkeeper(folder: string = join(root, 'dist/tollkeep
     if (!path.endsWith('.test.ts')) await cp(join(root, path), join(folder, path))
   const dashboard = await bundleDashboard()
   await writeDashboard(dashboard, join(folder, 'api/portal/dashboard'))
-  await writeFile(join(folder, 'THIRD_PARTY_NOTICES.md'), collectNotices(root, dashboard.packages))
+  const notices = collectNotices(root, {
+    dashboard: dashboard.packages,
+    indexer: await writePonder(join(folder, 'indexer')),
+  })
+  await writeFile(join(folder, 'THIRD_PARTY_NOTICES.md'), notices)
 
   const rootManifest = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
-  const manifest = createManifest(rootManifest, await readImported(folder), vendorPonder(root, folder))
+  const manifest = createManifest(rootManifest, await readImported(folder))
   await writeFile(join(folder, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`)
 }
 
@@ -69,15 +73,30 @@ export async function bundleDashboard() {
   await writeFile(join(folder, 'bundle.js'), source)
 }
 
-/** The packages that the files import; not Node's own modules and not Ponder's virtual ones. */
+/** As with the dashboard. */
+async function writePonder(folder: string): Promise<string[]> {
+  const packages = await writeBundle(join(folder, 'ponder'))
+  const source = `// Written by scripts/buildTollkeeper.ts.
+import { join } from 'node:path'
+
+export const bundlePonder = async () => join(import.meta.dirname, 'ponder')
+`
+  await writeFile(join(folder, 'bundlePonder.js'), source)
+  return packages
+}
+
+/** The packages that the files import; not Node's own modules and not Ponder, which is in its bundle. */
 async function readImported(folder: string): Promise<string[]> {
   const names = new Set<string>()
-  for await (const file of glob('**/*.{js,ts}', { cwd: folder, exclude: ['**/assets/**', '**/*.d.ts'] })) {
+  for await (const file of glob('**/*.{js,ts}', {
+    cwd: folder,
+    exclude: ['**/assets/**', 'indexer/ponder/**', '**/*.d.ts'],
+  })) {
     const text = await readFile(join(folder, file), 'utf8')
     for (const [, specifier = ''] of text.matchAll(
       /(?:^(?:import|export) (?:[\w\s{},*$]+ from )?|\bimport\()'([^'.#][^']*)'/gm,
     )) {
-      if (/^(node|ponder):/.test(specifier)) continue
+      if (/^(node:|ponder(:|$))/.test(specifier)) continue
       names.add(specifier.split('/', specifier.startsWith('@') ? 2 : 1).join('/'))
     }
   }

@@ -10,15 +10,8 @@ type RootManifest = {
   devDependencies: Record<string, string>
 }
 
-/**
- * @param imported packages that the built files import, each pinned in the repository's own manifest.
- * @param vendored Ponder, which is bundled, and what it needs beside it.
- */
-export function createManifest(
-  root: RootManifest,
-  imported: readonly string[],
-  vendored: Record<string, string>,
-) {
+/** @param imported packages that the built files import, each pinned in the repository's own manifest. */
+export function createManifest(root: RootManifest, imported: readonly string[]) {
   const { version, license, engines } = root
   const pinned = { ...root.devDependencies, ...root.dependencies, '@tollkeeper/sdk': version }
   const pins = (names: readonly string[]) =>
@@ -43,11 +36,7 @@ export function createManifest(
     imports: Object.fromEntries(
       Object.entries(root.imports).map(([alias, path]) => [alias, builtPath(path)]),
     ),
-    dependencies: sorted({
-      ...vendored,
-      ...pins(imported.filter((name) => !optionalPackages.includes(name))),
-    }),
-    bundleDependencies: ['ponder'],
+    dependencies: pins(imported.filter((name) => !optionalPackages.includes(name))),
     optionalDependencies: pins(optionalPackages),
   }
 }
@@ -64,8 +53,4 @@ function builtPath(path: string): string {
   return path
     .replace(/^\.\/sdk\/src\//, '@tollkeeper/sdk/internal/')
     .replace(/\.ts$/, path.startsWith('./sdk/') ? '' : '.js')
-}
-
-function sorted(dependencies: Record<string, string>): Record<string, string> {
-  return Object.fromEntries(Object.entries(dependencies).sort(([a], [b]) => (a < b ? -1 : 1)))
 }

@@ -1,0 +1,100 @@
+import { createHash } from 'node:crypto'
+import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import type { Plugin } from 'esbuild'
+
+const root = join(import.meta.dirname, '..')
+const source = fileURLToPath(new URL('../../', import.meta.resolve('ponder')))
+const entries = {
+  'bin/ponder': join(source, 'dist/esm/bin/ponder.js'),
+  index: join(source, 'dist/esm/index.js'),
+  // Our files are to have the same one as Ponder.
+  viem: fileURLToPath(import.meta.resolve('viem')),
+}
+
+/**
+ * Bundles Ponder as it is installed, since Node takes seconds to find and link its 3,800 modules (docs/decisions.md).
+ *
+ * @returns a folder that is laid out as the package is. It is built at the first use and kept.
+ */
+export async function bundlePonder(): Promise<string> {
+  const sources = ['package-lock.json', 'indexer/bundlePonder.ts', 'indexer/loadByNode.ts']
+  const hash = createHash('sha256')
+  for (const path of sources) hash.update(await readFile(join(root, path)))
+  const folder = join(root, 'node_modules/.cache', `ponder-${hash.digest('hex').slice(0, 16)}`)
+  if (await isFolder(folder)) return folder
+
+  const unfinished = `${folder}-${process.pid}`
+  await writeBundle(unfinished)
+  // Of several processes that built it at once, one was first.
+  await rename(unfinished, folder).catch(async (error) => {
+    await rm(unfinished, { recursive: true })
+    if (!(await isFolder(folder))) throw error
+  })
+  return folder
+}
+
+/**
+ * @param folder is made.
+ * @returns the packages that are in it: their paths below node_modules.
+ */
+export async function writeBundle(folder: string): Promise<string[]> {
+  const { build } = await import('esbuild')
+  const { metafile } = await build({
+    entryPoints: entries,
+    outdir: join(folder, 'dist/esm'),
+    absWorkingDir: root,
+    bundle: true,
+    splitting: true,
+    format: 'esm',
+    platform: 'node',
+    target: 'node22',
+    mainFields: ['module', 'main'],
+    external: ['pg-native'],
+    plugins: [replaceUnused],
+    banner: {
+      js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);",
+    },
+    legalComments: 'none',
+    metafile: true,
+    logLevel: 'error',
+  })
+  const { name, version } = JSON.parse(await readFile(join(source, 'package.json'), 'utf8'))
+  await writeFile(join(folder, 'package.json'), JSON.stringify({ name, version, type: 'module' }))
+  const paths = Object.keys(metafile.inputs).flatMap(
+    (path) => /^node_modules\/((?:.*\/node_modules\/)?(?:@[^/]+\/)?[^/]+)/.exec(path)?.[1] ?? [],
+  )
+  return [...new Set(paths)].sort()
+}
+
+/**
+ * What Ponder can do without here: vite, the database that it takes where there is no Postgres, and the writing of
+ * `ponder-env.d.ts`, which only an editor reads: an installation may belong to somebody else.
+ */
+const replaceUnused: Plugin = {
+  name: 'replaceUnused',
+  setup({ onResolve, onLoad }) {
+    onResolve({ filter: /^vite($|-node\/|-tsconfig-paths$)/ }, () => ({
+      path: join(import.meta.dirname, 'loadByNode.ts'),
+    }))
+    onResolve({ filter: /^@electric-sql\/pglite$/ }, () => ({ path: 'pglite', namespace: 'none' }))
+    onResolve({ filter: /\/utils\/codegen\.js$/ }, () => ({ path: 'codegen', namespace: 'none' }))
+    onLoad({ filter: /^codegen$/, namespace: 'none' }, () => ({
+      contents: 'export function runCodegen() {}',
+    }))
+    onLoad({ filter: /^pglite$/, namespace: 'none' }, () => ({
+      contents:
+        "export const types = {}\nexport class PGlite { constructor() { throw new Error('no PGlite') } }",
+    }))
+  },
+}
+
+async function isFolder(path: string): Promise<boolean> {
+  return stat(path).then(
+    (found) => found.isDirectory(),
+    () => false,
+  )
+}
+
+if (import.meta.main) await bundlePonder()

@@ -1,0 +1,72 @@
+import { readFileSync } from 'node:fs'
+import { registerHooks, stripTypeScriptTypes } from 'node:module'
+import { isAbsolute } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+
+// Part of the bundle of Ponder (bundlePonder.ts), in the place of vite, vite-node and vite's plugin, through which Ponder
+// loads the config, the schema and the handlers: it hands them to Node, which runs TypeScript by itself.
+
+/** Of Ponder's own plugin, the part that writes the modules `ponder:registry`, `ponder:schema` and `ponder:api`. */
+type Plugin = { load: (id: string) => string | null }
+
+/** The bundle's entry, which lies in `bin`. */
+const entry = pathToFileURL(process.argv[1] ?? '')
+/** What our files share with Ponder. */
+const bundled: Record<string, string> = {
+  ponder: new URL('../index.js', entry).href,
+  viem: new URL('../viem.js', entry).href,
+}
+const isVirtual = (url: string) => url.startsWith('ponder:')
+/** Node itself strips no types under node_modules, where the published package lies. */
+const isPackaged = (url: string) => url.includes('/node_modules/') && url.endsWith('.ts')
+let plugins: readonly Plugin[] = []
+
+registerHooks({
+  resolve(specifier, context, next) {
+    const url = bundled[specifier] ?? (isVirtual(specifier) ? specifier : undefined)
+    if (url) return { url, format: 'module', shortCircuit: true }
+    // A virtual module names the schema by its path.
+    const isPath = isVirtual(context.parentURL ?? '') && isAbsolute(specifier)
+    return next(isPath ? pathToFileURL(specifier).href : specifier, context)
+  },
+  load(url, context, next) {
+    if (isVirtual(url)) {
+      const source = plugins.map(({ load }) => load(url)).find((text) => text !== null)
+      if (source === undefined) throw new Error(`Ponder has no module ${url}`)
+      return { source, format: 'module', shortCircuit: true }
+    }
+    if (!isPackaged(url)) return next(url, context)
+    const source = stripTypeScriptTypes(readFileSync(fileURLToPath(url), 'utf8'))
+    return { source, format: 'module', shortCircuit: true }
+  },
+})
+
+/** For `vite`. */
+export async function createServer(options: { root: string; plugins: (Plugin | undefined)[] }) {
+  plugins = options.plugins.filter((plugin) => plugin !== undefined)
+  return {
+    config: { root: options.root },
+    pluginContainer: { buildStart: async () => {} },
+    close: async () => {},
+  }
+}
+
+/** For `vite-node/client`. */
+export class ViteNodeRunner {
+  executeFile(path: string): Promise<unknown> {
+    return import(pathToFileURL(path).href)
+  }
+  executeId(id: string): Promise<unknown> {
+    return import(id)
+  }
+}
+
+/** For `vite-node/server`. */
+export class ViteNodeServer {}
+/** For `vite-node/source-map`: stripping types moves no line. */
+export function installSourcemapsSupport(): void {}
+/** For `vite-node/utils`, which only `ponder dev` calls. */
+export const normalizeModuleId = String
+export const toFilePath = String
+/** For `vite-tsconfig-paths`: the aliases are those of package.json, which Node knows. */
+export default function noPlugin(): undefined {}
