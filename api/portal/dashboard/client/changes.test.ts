@@ -22,8 +22,8 @@ test('default: only what differs, in words', () => {
     { field: 'Description', before: '–', after: 'Weather' },
     {
       field: 'Paid on',
-      before: 'base (wal_11111111…1111)',
-      after: 'base (wal_11111111…1111), polygon (wal_22222222…2222)',
+      before: 'base (wal_…111111111111)',
+      after: 'base (wal_…111111111111), polygon (wal_…222222222222)',
     },
   ])
 })

@@ -51,10 +51,14 @@ export function sumUsdc<T>(rows: readonly T[], read: (row: T) => string): bigint
   return rows.reduce((sum, row) => sum + parseUsdc(read(row)), 0n)
 }
 
-/** Shortens an identifier: `0x71c7656e…976f`, `pay_0f8fad5b…950e`. */
+/** Shortens an identifier: `0x71c7656e…976f`, `pay_…70867728950e`. */
 export function shorten(text: string): string {
-  const prefix = /^(?:0x|[a-z]+_)/.exec(text)?.[0].length ?? 0
-  return text.length <= prefix + 14 ? text : `${text.slice(0, prefix + 8)}…${text.slice(-4)}`
+  const [prefix = ''] = /^(?:0x|[a-z]+_)/.exec(text) ?? []
+  if (text.length <= prefix.length + 14) return text
+  // Our identifiers begin with the time, which those of a minute share.
+  return prefix.endsWith('_')
+    ? `${prefix}…${text.slice(-12)}`
+    : `${text.slice(0, prefix.length + 8)}…${text.slice(-4)}`
 }
 
 const minuteMs = 60_000
