@@ -143,7 +143,9 @@ describe('junk', () => {
     const [first] = pairs
     if (!first) throw new Error('no pair')
     const forged = pairs.map((one, index) => (index === 343 ? { ...one, signature: first.signature } : one))
-    expect((await submit(forged)).body.failures).toEqual([{ transfer: 343, code: 'invalid_signature' }])
+    expect((await submit(forged)).body.failures).toEqual([
+      { transfer: 343, code: 'invalid_signature', detail: expect.stringContaining('with an API key') },
+    ])
     expect(rpc.calls.length).toBe(asked)
   })
 
