@@ -6,6 +6,7 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { devPrivateKey } from '../../scripts/chain/accounts.ts'
 import { cliPath, runCli } from '../support/cli.ts'
+import { mine } from '../support/keeperScenes.ts'
 import { root } from '../support/processes.ts'
 import { newBuyer, openShop } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
@@ -36,6 +37,8 @@ test('behavior: an auditor with an RPC and the receipts alone sees what the gate
       expect.poll(async () => (await stack.get(`/payments/${id}`)).body.payment_status).toBe('settled'),
     ),
   )
+  // An auditor counts what has a block on top of it; the gateway says settled before.
+  await mine(stack, 1)
   const file = join(folder, 'receipts.jsonl')
   // The receipts that the buyer got, and the ones signed anew after settlement.
   const anew = await Promise.all(
