@@ -51,8 +51,6 @@ export function startBackgroundWork({
       step: () => warmSessions(sql),
       onError: failed('sessions'),
     }),
-  ]
-  loops.push(
     repeat({
       name: 'retention',
       everyMs: 5_000,
@@ -62,7 +60,7 @@ export function startBackgroundWork({
         failed('retention')()
       },
     }),
-  )
+  ]
   const deliveries = createDeliveryLoop({
     sql,
     guard: addressGuard,

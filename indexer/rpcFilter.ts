@@ -25,6 +25,7 @@ export type FilteredNode = {
 
 type Log = { address: Hex; topics: readonly Hex[]; blockHash: Hex; transactionHash: Hex }
 type Question = {
+  id: unknown
   method: string
   params?: [{ fromBlock?: Hex; toBlock?: Hex; topics?: unknown[] }?, ...unknown[]]
 }
@@ -66,7 +67,7 @@ function failed(error: unknown): Answer {
 }
 
 async function answer(node: FilteredNode, body: string, signal: AbortSignal): Promise<Answer> {
-  const { method, params = [] } = JSON.parse(body) as Question
+  const { id, method, params = [] } = JSON.parse(body) as Question
   const ask = async (body: string): Promise<Answer> => {
     const headers = { 'content-type': 'application/json' }
     const response = await fetch(node.url, { method: 'POST', headers, body, signal })
@@ -79,7 +80,7 @@ async function answer(node: FilteredNode, body: string, signal: AbortSignal): Pr
   const [filter] = params
   if (method !== 'eth_getLogs' || filter === undefined) return ask(body)
   if (filter.fromBlock === undefined) {
-    return changeLogs(await ask(body), (logs) => {
+    return changeLogs(await ask(body), id, (logs) => {
       const batches = batchesOf(logs, node)
       const kept = logs.filter((log) => isRead(log, node) && !isExplained(log, batches))
       // None at all would contradict the block's bloom.
@@ -92,10 +93,10 @@ async function answer(node: FilteredNode, body: string, signal: AbortSignal): Pr
   const ofBatches = { fromBlock, toBlock, address: node.settlement, topics }
   const [transfers, settled] = await Promise.all([
     ask(body),
-    ask(JSON.stringify({ jsonrpc: '2.0', id: 1, method, params: [ofBatches] })),
+    ask(JSON.stringify({ jsonrpc: '2.0', id, method, params: [ofBatches] })),
   ])
   const batches = batchesOf(readLogs(settled) ?? [], node)
-  return changeLogs(transfers, (logs) => logs.filter((log) => !isExplained(log, batches)))
+  return changeLogs(transfers, id, (logs) => logs.filter((log) => !isExplained(log, batches)))
 }
 
 function isBatch({ address, topics }: Log, { settlement, token }: FilteredNode): boolean {
@@ -131,7 +132,7 @@ function readLogs({ status, body }: Answer): Log[] | null {
   return result ?? null
 }
 
-function changeLogs(found: Answer, change: (logs: Log[]) => Log[]): Answer {
+function changeLogs(found: Answer, id: unknown, change: (logs: Log[]) => Log[]): Answer {
   const logs = readLogs(found)
-  return logs ? { ...found, body: JSON.stringify({ jsonrpc: '2.0', id: 1, result: change(logs) }) } : found
+  return logs ? { ...found, body: JSON.stringify({ jsonrpc: '2.0', id, result: change(logs) }) } : found
 }

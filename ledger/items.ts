@@ -167,7 +167,8 @@ export function toTerms({
 }
 
 function toAuthorization(row: HalfRow): SignedAuthorization {
-  if (row.signature === null) throw new Error(`the signature of nonce ${row.nonce} was wiped`)
+  if (row.signature === null)
+    throw new Error(`what the payment of nonce ${row.nonce} was presented with is deleted`)
   return {
     from: row.authorizer,
     to: row.recipient,

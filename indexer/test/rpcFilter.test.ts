@@ -55,14 +55,17 @@ afterAll(() => {
 async function ask(method: string, ...params: unknown[]) {
   const body = JSON.stringify({ jsonrpc: '2.0', id: 7, method, ...(params.length > 0 ? { params } : {}) })
   const response = await fetch(url, { method: 'POST', body })
-  return { status: response.status, ...((await response.json()) as { result?: unknown; error?: unknown }) }
+  return {
+    status: response.status,
+    ...((await response.json()) as { id?: unknown; result?: unknown; error?: unknown }),
+  }
 }
 
 const transfersOf = { topics: [transfer], fromBlock: '0x1', toBlock: '0x2' }
 
 test('default: of a block’s logs those that are read, but of a batch’s transaction the batch alone', async () => {
   answers = () => ({ body: { result: [fee, batch, direct, ofAnotherToken, besideIt, ...elsewhere] } })
-  expect((await ask('eth_getLogs', { blockHash })).result).toEqual([batch, direct, besideIt])
+  expect(await ask('eth_getLogs', { blockHash })).toMatchObject({ id: 7, result: [batch, direct, besideIt] })
 })
 
 test('behavior: a block with nothing of ours keeps one log, or none where it has none', async () => {

@@ -1,6 +1,5 @@
 import type { Database } from '#ledger/database'
-import type { BatchRow } from './batches.ts'
-import { gasCostOfBatch } from './batches.ts'
+import { type BatchRow, gasCostOfBatch } from './batches.ts'
 
 /** A batch as it concerns one provider: its own count and sum, in all its wallets on that chain. */
 export type ProviderBatch = BatchRow & {
