@@ -56,7 +56,7 @@ export function startBackgroundWork({
       everyMs: 5_000,
       step: createRetention(sql, { days: settings.retentionDays, now: Date.now }),
       onError(error) {
-        log.warn({ err: error }, 'what payments were presented with can not be deleted for now')
+        log.warn({ err: error }, 'what is long over can not be deleted for now')
         failed('retention')()
       },
     }),

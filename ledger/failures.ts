@@ -74,7 +74,7 @@ export async function recordFailure(
       insert into outbox (event, provider_id, payment_id, data, occurrence)
       values (${event}, ${payment.providerId}, ${paymentId},
         ${sql.json({ ...refund, code, attempts, nextAttemptAt: nextAttemptAt?.toISOString() ?? null })},
-        (select count(*) + 1 from outbox where event = ${event} and payment_id = ${paymentId}))`
+        (select coalesce(max(occurrence), 0) + 1 from outbox where event = ${event} and payment_id = ${paymentId}))`
   }
   return attempts
 }

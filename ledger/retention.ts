@@ -1,54 +1,118 @@
 import type { Queryable } from './database.ts'
 import { firstIdAt } from './identifiers.ts'
 
-/** The payment that a walk over all presentations, the oldest first, has come to; null: it begins. */
-type RetentionPosition = string | null
+/** One page of a walk over a table, the oldest rows first. */
+type Page = {
+  /** What was over before this is deleted. */
+  before: Date
+  /** The key that the page before this one ended with; null: this is the first. */
+  after: string | null
+  limit: number
+}
+
+/** `next`: what the next page comes after; null: there is none. */
+type Forgotten = { forgotten: number; next: string | null }
 
 /**
- * Deletes one page of what payments were presented with, where they were concluded before a time. Signatures are worth
- * nothing then: each authorization was used or cancelled, or has expired. What is lost is the answer to a request that is
- * sent again, with the same Idempotency-Key: from now on that is a replay. Receipts are signed anew for whoever asks.
- *
- * @param after where the page before this one ended; null: from the beginning.
- * @returns how many were deleted, and where the next page begins; null: that was the last.
+ * What payments were presented with. Signatures are worth nothing once a payment is concluded: each authorization was used
+ * or cancelled, or has expired. What is lost is the answer to a request that is sent again, with the same Idempotency-Key:
+ * from now on that is a replay. Receipts are signed anew for whoever asks.
  */
 async function forgetPresentations(
   sql: Queryable,
-  concludedBefore: Date,
-  { after, limit }: { after: RetentionPosition; limit: number },
-): Promise<{ forgotten: number; next: RetentionPosition }> {
+  { before, after, limit }: Page,
+): Promise<Forgotten | undefined> {
   // Not by the time of the conclusion: an index of that would cost each payment an entry, and those that stay open for long
   // are few.
-  const [row] = await sql<[{ seen: number; forgotten: number; last: string | null }]>`
+  const [row] = await sql<[Forgotten]>`
     with page as (
       select payment_id from presentation
-      where payment_id > ${after ?? ''} and payment_id < ${firstIdAt('pay', concludedBefore)}
+      where payment_id > ${after ?? ''} and payment_id < ${firstIdAt('pay', before)}
       order by payment_id limit ${limit}
       for update skip locked
     ), gone as (
       delete from presentation
       where payment_id in (
-        select page.payment_id from page join payment p on p.id = page.payment_id
-        where p.concluded_at < ${concludedBefore}
+        select page.payment_id from page join payment p on p.id = page.payment_id where p.concluded_at < ${before}
       )
       returning payment_id
     )
-    select (select count(*)::int from page) as seen, (select count(*)::int from gone) as forgotten,
-      (select max(payment_id) from page) as last`
-  const { seen, forgotten, last } = row
-  return { forgotten, next: seen < limit ? null : last }
+    select (select count(*)::int from gone) as forgotten,
+      (select max(payment_id) from page having count(*) = ${limit}) as next`
+  return row
 }
 
-/** The same page after page, from the beginning again after the last one: a step of a background loop. */
+/** What providers were told, and the log of telling it; what is still to be sent stays. */
+async function forgetMessages(
+  sql: Queryable,
+  { before, after, limit }: Page,
+): Promise<Forgotten | undefined> {
+  const [row] = await sql<[Forgotten]>`
+    with page as (
+      select id, created_at, dispatched_at from outbox
+      where id > ${after ?? '0'}
+      order by id limit ${limit}
+      for update skip locked
+    ), told as materialized (
+      select id from page
+      where created_at < ${before} and dispatched_at is not null
+        and not exists (
+          select from webhook_delivery d where d.outbox_id = page.id and d.next_attempt_at is not null
+        )
+        and not exists (select from mail_notice n where n.outbox_id = page.id)
+    ), log as (
+      delete from webhook_delivery where outbox_id in (select id from told)
+    ), gone as (
+      delete from outbox where id in (select id from told) returning id
+    )
+    select (select count(*)::int from gone) as forgotten,
+      (select max(id)::text from page having count(*) = ${limit} and max(created_at) < ${before}) as next`
+  return row
+}
+
+/** The bytes of transactions whose nonce is long over, in batches that are closed: the chain has those that were mined. */
+async function forgetTransactionBytes(
+  sql: Queryable,
+  { before, after, limit }: Page,
+): Promise<Forgotten | undefined> {
+  const [row] = await sql<[Forgotten]>`
+    with page as (
+      select t.hash, t.batch_id, t.resolved_at < ${before} and b.state = 'closed' as is_over
+      from transaction t join batch b on b.id = t.batch_id
+      where t.raw is not null and t.batch_id > ${after ?? '0'}
+      order by t.batch_id
+      fetch first ${limit} rows with ties
+    ), gone as (
+      update transaction set raw = null where hash in (select hash from page where is_over) returning hash
+    )
+    select (select count(*)::int from gone) as forgotten,
+      (select max(batch_id)::text from page having count(*) >= ${limit}) as next`
+  return row
+}
+
+/**
+ * A step of a background loop that deletes, a page at a time and from the beginning again after the last one, what is of no
+ * use `days` after it was over.
+ */
 export function createRetention(
   sql: Queryable,
   { days, now, limit = 1_000 }: { days: number; now: () => number; limit?: number },
 ): () => Promise<'busy' | 'idle'> {
-  let after: RetentionPosition = null
+  const walks = [forgetPresentations, forgetMessages, forgetTransactionBytes].map((forget) => {
+    let after: string | null = null
+    return async (before: Date) => {
+      const { forgotten, next } = (await forget(sql, { before, after, limit })) ?? {
+        forgotten: 0,
+        next: null,
+      }
+      after = next
+      return forgotten > 0 && next !== null
+    }
+  })
   return async () => {
-    const concludedBefore = new Date(now() - days * 86_400_000)
-    const { forgotten, next } = await forgetPresentations(sql, concludedBefore, { after, limit })
-    after = next
-    return forgotten > 0 && next !== null ? 'busy' : 'idle'
+    const before = new Date(now() - days * 86_400_000)
+    let isBusy = false
+    for (const walk of walks) isBusy = (await walk(before)) || isBusy
+    return isBusy ? 'busy' : 'idle'
   }
 }

@@ -62,8 +62,8 @@ export async function readTransactions(sql: Queryable, batchId: bigint): Promise
 }
 
 async function readRaw(sql: Queryable, hash: Hex): Promise<Hex> {
-  const [row] = await sql<{ raw: Uint8Array }[]>`select raw from transaction where hash = ${hash}`
-  if (!row) throw new Error(`transaction ${hash} is not stored`)
+  const [row] = await sql<{ raw: Uint8Array | null }[]>`select raw from transaction where hash = ${hash}`
+  if (!row?.raw) throw new Error(`the bytes of transaction ${hash} are not stored, or no longer`)
   return `0x${Buffer.from(row.raw).toString('hex')}`
 }
 

@@ -64,7 +64,7 @@ export async function readKnownTransfers(
       and a.authorizer = asked.authorizer and a.nonce = asked.nonce`
   const hashes = [...new Set(rows.flatMap(({ carriedBy }) => carriedBy ?? []))]
   const carriers = await sql<{ hash: Hex; raw: Uint8Array }[]>`
-    select hash, raw from transaction where hash = any (${hashes})`
+    select hash, raw from transaction where hash = any (${hashes}) and raw is not null`
   const byHash = new Map(
     carriers.map(({ hash, raw }) => [hash, { hash, raw: `0x${Buffer.from(raw).toString('hex')}` as const }]),
   )

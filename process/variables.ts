@@ -311,7 +311,7 @@ const api = {
     parser: integer(1, 36_500),
     readers: ['api'],
     about:
-      'Days after its end for which the signatures of a payment, and the answer to a request that is sent again, are kept (docs/operations.md).',
+      'Days for which what is over is kept: signatures of payments, answers to requests that are sent again, the log of messages, bytes of transactions (docs/operations.md).',
     default: '30',
   },
   RATE_LIMITS: {

@@ -573,7 +573,7 @@ create table transaction (
   wallet address not null,
   nonce bigint not null,
   kind text not null check (kind in ('settle', 'replacement', 'cancellation')),
-  raw bytea not null,
+  raw bytea,                -- null: deleted, some time after it was over (ledger/retention.ts)
   gas bigint not null,
   max_fee_per_gas numeric(78, 0) not null,
   max_priority_fee_per_gas numeric(78, 0) not null,
@@ -583,11 +583,13 @@ create table transaction (
   mined_block bigint,
   mined_block_hash bytes32,
   succeeded boolean,        -- its receipt's status
-  resolved_at timestamptz   -- this nonce is over: this or another transaction with it is final
+  resolved_at timestamptz,  -- this nonce is over: this or another transaction with it is final
+  check (raw is not null or resolved_at is not null)
 );
 create unique index transaction_slot on transaction (chain_id, wallet, nonce, max_fee_per_gas);
 create index transaction_batch on transaction (batch_id);
 create index transaction_open on transaction (chain_id, wallet) where resolved_at is null;
+create index transaction_with_bytes on transaction (batch_id) where raw is not null;
 
 -- A failure that is the payment's own, as our simulation or transaction showed it.
 create table settlement_failure (
@@ -736,7 +738,7 @@ create table webhook_delivery (
   next_attempt_at timestamptz,
   delivered_at timestamptz,
   created_at timestamptz not null,
-  unique (webhook_id, outbox_id)
+  unique (outbox_id, webhook_id)
 );
 create index webhook_delivery_due on webhook_delivery (webhook_id, next_attempt_at) where next_attempt_at is not null;
 create index webhook_delivery_log on webhook_delivery (webhook_id, created_at desc, id desc);
