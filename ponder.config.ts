@@ -43,7 +43,7 @@ const nodes = networks.flatMap(({ network, deployment, rpcUrls }) =>
     platforms: platformsOf(deployment),
   })),
 )
-const filteredUrls = await filterNodes(nodes)
+const filteredUrls = filterNodes(nodes)
 
 export default createConfig({
   database: {

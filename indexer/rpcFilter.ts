@@ -1,9 +1,4 @@
-import { randomUUID } from 'node:crypto'
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
-import { text } from 'node:stream/consumers'
 import { type Address, getAbiItem, type Hex, pad, toEventSelector } from 'viem'
-import { loopback } from '#process/port'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
 
@@ -31,39 +26,26 @@ type Question = {
 }
 type Answer = { status: number; body: string }
 
-/**
- * Serves each node on this machine with answers that leave out what the index has no use for. What isn't left out, errors
- * among it, is answered as the node does.
- *
- * @returns a URL for each node
- */
-export async function filterNodes(nodes: readonly FilteredNode[]): Promise<string[]> {
-  // Whoever else reaches this port doesn't know the paths: a node's calls may be metered.
-  const byPath = new Map(nodes.map((node) => [`/${randomUUID()}`, node]))
-  const server = createServer(async (request, response) => {
-    const node = byPath.get(request.url ?? '')
-    if (node === undefined) return response.writeHead(404).end()
-    const left = new AbortController()
-    response.once('close', () => left.abort())
-    const { status, body } = await text(request)
-      .then((body) => answer(node, body, left.signal))
-      .catch(failed)
-    response.writeHead(status, { 'content-type': 'application/json' }).end(body)
-  })
-  // Ponder's requests may come seconds apart: a connection that is closed as one begins would be an error to it.
-  server.keepAliveTimeout = 0
-  await new Promise<void>((resolve) => server.listen(0, loopback, resolve))
-  server.unref()
-  const { port } = server.address() as AddressInfo
-  return [...byPath.keys()].map((path) => `http://${loopback}:${port}${path}`)
-}
+/** Nodes so far. */
+let filtered = 0
 
-/** An error of `fetch` or of JSON.parse: neither names the URL, which may hold a key. */
-function failed(error: unknown): Answer {
-  return {
-    status: 502,
-    body: JSON.stringify({ error: error instanceof Error ? error.message : 'no answer' }),
+/**
+ * Has `fetch` answer for each node without what the index has no use for. What isn't left out, errors among it, is answered
+ * as the node does. Ponder takes nothing but URLs, and fetches them.
+ *
+ * @returns a URL for each node, of a host that isn't there: only the `fetch` of this process knows it.
+ */
+export function filterNodes(nodes: readonly FilteredNode[]): string[] {
+  const byUrl = new Map(nodes.map((node) => [`http://node-${++filtered}.invalid/`, node]))
+  const fetchDirectly = globalThis.fetch
+  globalThis.fetch = async (input, init) => {
+    const node = byUrl.get(input instanceof Request ? input.url : String(input))
+    if (node === undefined) return fetchDirectly(input, init)
+    const request = new Request(input, init)
+    const { status, body } = await answer(node, await request.text(), request.signal)
+    return new Response(body, { status })
   }
+  return [...byUrl.keys()]
 }
 
 async function answer(node: FilteredNode, body: string, signal: AbortSignal): Promise<Answer> {
