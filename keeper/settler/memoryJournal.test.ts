@@ -62,3 +62,17 @@ test('behavior: what a transaction leaves out is no longer in the batch, and not
   await open.markMined({ hash, receipt: { status: 'success' } } as Mined, verdict, 0n)
   expect(journal.report()).toEqual({ batches: 1, payments: 2, stillOut: null })
 })
+
+test('behavior: what was used already is left alone, until a reorg takes back what the chain said', async () => {
+  const now = () => new Date(1_800_000_000_000)
+  const journal = createMemoryJournal(createBudget(now), now)
+  const item = createItem()
+  const begun = () => journal.begin(planned, [item])
+  await begun().close({
+    ...{ outcome: 'nothing_left', failure: 'deferred' },
+    drops: [{ item, reason: 'nonce_used' }],
+  })
+  expect(journal.standing(item)).toBe('refused')
+  await begun().close({ outcome: 'lost', failure: 'deferred' })
+  expect(journal.standing(item)).toBe('good')
+})

@@ -84,8 +84,10 @@ export function createMemoryJournal(budget: Budget, now: () => Date): MemoryJour
         }
         end()
       },
-      async close({ drops = [] }) {
+      async close({ outcome, drops = [] }) {
         const at = now().getTime()
+        // The chain isn't the one that said so: what a reorg dropped is to be settled again, and now.
+        if (outcome === 'lost') deferredUntil.clear()
         for (const { item } of drops) deferredUntil.set(keyOf(item), at + deferMs)
         // Nothing of the token moves: each batch that is looked at would say the same.
         if (drops.some(({ reason }) => reason === 'token_paused')) pausedUntil = at + pausedTokenMs
