@@ -140,10 +140,10 @@ describe('restarts', () => {
     await index.untilIndexed(31337, settled[0] ?? 0n)
     const { schema } = index
     const relations = await readRelations(index)
-    for (const signal of ['SIGINT', 'SIGKILL'] as const) {
+    for (const signal of ['SIGTERM', 'SIGINT', 'SIGKILL'] as const) {
       await using reader = await watchViews(databaseUrl)
       process.kill(index.pid, signal)
-      expect(await index.exited).toBe(signal === 'SIGINT' ? 0 : null)
+      expect(await index.exited).toBe(signal === 'SIGKILL' ? null : 0)
       await end(index)
       const { blockNumber } = await settleOne(chain, 200n)
       settled.push(blockNumber)
@@ -164,14 +164,15 @@ describe('restarts', () => {
       { chain_id: 31337, sequence: 1, provider_total: 100n },
       { chain_id: 31337, sequence: 2, provider_total: 200n },
       { chain_id: 31337, sequence: 3, provider_total: 200n },
+      { chain_id: 31337, sequence: 4, provider_total: 200n },
     ])
-    expect(await readPaid(index)).toEqual([100n, 200n, 200n])
+    expect(await readPaid(index)).toEqual([100n, 200n, 200n, 200n])
 
     // A failover without a reset: new connections work, and nothing ends those that stand.
     proxy.abandon()
     const { blockNumber } = await settleOne(chain, 300n)
     await index.untilIndexed(31337, blockNumber)
-    expect(await readPaid(index)).toEqual([100n, 200n, 200n, 300n])
+    expect(await readPaid(index)).toEqual([100n, 200n, 200n, 200n, 300n])
     expect(process.kill(index.pid, 0)).toBe(true)
   })
 

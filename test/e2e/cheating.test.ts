@@ -9,7 +9,7 @@ import type { SignedPayment } from '#sdk/client/payment'
 import { devAccount } from '../../scripts/chain/accounts.ts'
 import type { Service } from '../../scripts/stack/service.ts'
 import { newBuyer, openShop, present, type Shop, signOnly, type TestBuyer } from '../support/shop.ts'
-import { startTestStack, type TestStack } from '../support/stack.ts'
+import { mineUntil, startTestStack, type TestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 import {
   cancelDirectly,
@@ -205,10 +205,13 @@ test("behavior: a buyer that cancels after being served: its payment fails and n
   const { paymentId: paid } = await honest.client.request(shop.url)
   const { paymentId: paidLater } = await cheat.client.request(shop.url)
   await cancel(cheat, boundNonce(stack.api.url, payment.requestId))
-  await settleUntil('all of it is decided', async () => {
+  await stack.keeper.start(eager)
+  // What was cancelled may come back in a reorg: it fails once that is final.
+  await mineUntil(stack, 'all of it is decided', async () => {
     const statuses = await Promise.all([cheated, paid, paidLater].map(statusOf))
     return statuses.join() === 'failed,settled,settled'
   })
+  await stack.keeper.stop()
 
   const own = shop
   await until('the provider is shown why', async () =>

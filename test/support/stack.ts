@@ -1,6 +1,7 @@
 import { type Address, createPublicClient, http, type PublicClient } from 'viem'
 import { type Stack, type StackOptions, startStack } from '../../scripts/stack/stack.ts'
 import { createTestDatabase } from './database.ts'
+import { until } from './until.ts'
 import { tokenOf } from './usdc.ts'
 
 export type TestStack = Stack & {
@@ -50,6 +51,24 @@ export function scopeOf({ chain }: TestStack): { chainId: number; token: Address
 }
 
 export type ChainSnapshot = { id: string; height: bigint }
+
+/**
+ * Looks until it holds, and mines a block whenever the index has read the one before: what waits for the finality of the chain
+ * needn't wait for its clock.
+ */
+export async function mineUntil(
+  { rpc, get, chain }: TestStack,
+  what: string,
+  holds: () => Promise<boolean>,
+): Promise<void> {
+  await until(what, async () => {
+    if (await holds()) return true
+    const { body } = await get(`/network/batches?limit=1&network=${chain.network}`)
+    if (body.indexedBlock === Number(await rpc.getBlockNumber()))
+      await rpc.request({ method: 'evm_mine' } as never)
+    return false
+  })
+}
 
 /** What to go back to. From here on blocks come slowly: Ponder follows no reorg that is deeper than thirty. */
 export async function takeSnapshot({ rpc, chain }: TestStack): Promise<ChainSnapshot> {
