@@ -54,8 +54,6 @@ export type Candidate = {
   tier: string
   effectiveRate: string
   resource: string
-  /** Null: came through the facilitator. */
-  receipt: string | null
   idempotencyKey: string | null
   /** SHA-256 in hex of what was presented. */
   requestHash: string
@@ -118,7 +116,6 @@ function toFields(candidate: Candidate): CompositeField[] {
     candidate.tier,
     candidate.effectiveRate,
     candidate.resource,
-    candidate.receipt,
     candidate.idempotencyKey,
     candidate.requestHash,
     candidate.challengedAt,

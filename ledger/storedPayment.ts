@@ -1,23 +1,36 @@
 import type { Address, Hex } from 'viem'
 import type { Database } from './database.ts'
 
-/** What is needed to answer a request that was answered before. */
+/** What is needed to answer a request that was answered before: beside what it presents again, what its receipt says. */
 export type StoredPayment = {
   paymentId: string
   requestId: string
-  receipt: string
+  tier: string
+  effectiveRate: string
+  acceptedAt: Date
+  chainId: number
+  token: Address
+  payer: Address
+  resource: string
+  payee: Address
+  feeRecipient: Address
+  providerAmount: bigint
+  feeAmount: bigint
+  splitter: Address | null
   /** USDC base units. */
   price: bigint
   idempotencyKey: string | null
   /** When its presentation ended without a verdict, and nobody took it over since. */
   releasedAt: Date | null
-  /** SHA-256 in hex; null once the request and its receipt are forgotten. */
+  /** SHA-256 in hex; null once the request is forgotten. */
   requestHash: string | null
 }
 
 const columns = (database: Database) => database`
-  id as "paymentId", request_id as "requestId", receipt, price, idempotency_key as "idempotencyKey", released_at as "releasedAt",
-  encode(request_hash, 'hex') as "requestHash"`
+  id as "paymentId", request_id as "requestId", tier, effective_rate as "effectiveRate", accepted_at as "acceptedAt",
+  chain_id as "chainId", token, payer, resource, payee, fee_recipient as "feeRecipient",
+  provider_amount as "providerAmount", fee_amount as "feeAmount", splitter, price, idempotency_key as "idempotencyKey",
+  released_at as "releasedAt", encode(request_hash, 'hex') as "requestHash"`
 
 /** The payment that used this challenge. */
 export async function findPaymentOfRequest(

@@ -116,7 +116,7 @@ test('behavior: no secret, signature or macaroon in any log line at any level', 
     networks: [{ ...gateway.served, client: createPublicClient({ transport }) }],
   })
   expect((await call(away, 'POST', '/verify', { json: body })).status).toBe(503)
-  await gateway.database`alter table presentation add constraint broken check (receipt = '') not valid`
+  await gateway.database`alter table presentation add constraint broken check (request_hash = '') not valid`
   expect((await call(app, 'POST', '/verify', { json: body })).status).toBe(500)
   await gateway.database`alter table presentation drop constraint broken`
   expect(text).toContain('HttpRequestError')

@@ -16,7 +16,7 @@ import { parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { splitterOf } from '#protocol/splitter'
 import { effectiveRate, splitPrice } from '#protocol/tier'
 import type { ReceiptKeys } from '../receipts/keys.ts'
-import { receiptClaims } from '../receipts/receiptClaims.ts'
+import { type ReceiptFacts, receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
 import type { Offer } from '../registry/offers.ts'
@@ -84,7 +84,7 @@ async function verifyOrRepeat(context: Context, request: VerifyRequest): Promise
     if (!mayBeStored || !(await isAuthentic(context, request, presented))) throw error
     const stored = await findByAuthorization(context, presented)
     if (stored === undefined) throw error
-    return answerAgain(context, stored, request)
+    return answerAgain(context, stored, request, presented)
   }
 }
 
@@ -154,13 +154,14 @@ async function reserve(
   presented: Presented,
   { terms, network, offer, splitter, payerHasCode, state, acceptedBlocks, acceptedAt }: Checked,
 ): Promise<Accepted> {
-  const { database, feeSchedule, issuer, providerCap, receiptKeys, accept } = context
+  const { database, feeSchedule, providerCap, accept } = context
   const { served, payers } = network
   const [first, second] = presented
   const { requestId } = terms
   const price = terms.amount + terms.feeAmount
   const paymentId = newId('pay')
-  const facts = {
+  const payment = {
+    paymentId,
     providerId: request.providerId,
     endpointId: request.endpointId,
     tier: splitPrice(price, feeSchedule).tier,
@@ -175,28 +176,20 @@ async function reserve(
     feeAmount: second ? second.value : terms.feeAmount,
     splitter,
   }
+  const receipt = receiptOf(context, { ...payment, network: served.network }, presented)
   const provider = toAccepted(first, acceptedBlocks[0])
-  const fee = second ? toAccepted(second, acceptedBlocks[1]) : null
-  const validBefore =
-    second && second.validBefore < first.validBefore ? second.validBefore : first.validBefore
-  const claims = receiptClaims(
-    { ...facts, paymentId, network: served.network, validBefore, provider, fee },
-    { issuer, signedAt: acceptedAt, status: 'verified' },
-  )
-  const receipt = signReceipt(claims, receiptKeys.current)
 
-  const total = facts.providerAmount + facts.feeAmount
+  const total = payment.providerAmount + payment.feeAmount
   await providerCap.require(request.providerId, served.network.testnet, total)
   const verdict = await accept(
     {
-      ...facts,
+      ...payment,
       id: paymentId,
       requestId,
       chainId: terms.chainId,
       payerHasCode,
-      authorizations: fee ? [provider, fee] : [provider],
+      authorizations: second ? [provider, toAccepted(second, acceptedBlocks[1])] : [provider],
       price,
-      receipt,
       idempotencyKey: request.idempotencyKey ?? null,
       requestHash: hashRequest(request),
       challengedAt: terms.mintedAt * 1000,
@@ -214,7 +207,7 @@ async function reserve(
   // Whatever held it was rolled back since.
   if (stored === undefined)
     throw new Refusal('dependency_unavailable', 'A concurrent request was undone: try again')
-  return answerAgain(context, stored, request)
+  return answerAgain(context, stored, request, presented)
 }
 
 /**
@@ -231,24 +224,46 @@ async function isAuthentic(context: Context, request: VerifyRequest, presented: 
   }
 }
 
-/** What a used challenge or authorization gets: its stored answer if it's the same request again, else 409. */
+/** What a used challenge or authorization gets: its answer, made again, if it's the same request again, else 409. */
 async function answerAgain(
-  { settleBeforeServe }: Context,
+  context: Context,
   stored: StoredPayment,
   request: VerifyRequest,
+  presented: Presented,
 ): Promise<Accepted> {
-  const { paymentId, requestId, receipt, price, releasedAt } = stored
+  const { paymentId, requestId, price, releasedAt } = stored
   const isTheirs =
     stored.requestHash === hashRequest(request) &&
     (releasedAt === null
       ? request.idempotencyKey !== undefined && stored.idempotencyKey === request.idempotencyKey
-      : await settleBeforeServe.takeOver(paymentId, request.idempotencyKey))
+      : await context.settleBeforeServe.takeOver(paymentId, request.idempotencyKey))
   if (!isTheirs) {
     // The signature is public once it is on chain, and without a macaroon it is all that was shown.
     const details = request.macaroon === undefined ? {} : { paymentId }
     throw new Refusal('payment_replayed', undefined, { details })
   }
+  const { providerId, endpointId } = request
+  const [network, acceptedAt] = [networkByChainId(stored.chainId), stored.acceptedAt.getTime()]
+  const receipt = receiptOf(context, { ...stored, providerId, endpointId, network, acceptedAt }, presented)
   return { paymentId, requestId, receipt, price }
+}
+
+/**
+ * The receipt of what was accepted. It isn't stored: asked for again, it is signed again, with the same claims. ES256 draws a number
+ * for each signature, so its bytes differ.
+ */
+function receiptOf(
+  { issuer, receiptKeys }: Context,
+  payment: Omit<ReceiptFacts, 'validBefore' | 'provider' | 'fee'>,
+  [first, second]: Presented,
+): string {
+  const validBefore =
+    second && second.validBefore < first.validBefore ? second.validBefore : first.validBefore
+  const claims = receiptClaims(
+    { ...payment, validBefore, provider: toAccepted(first), fee: second ? toAccepted(second) : null },
+    { issuer, signedAt: payment.acceptedAt, status: 'verified' },
+  )
+  return signReceipt(claims, receiptKeys.current)
 }
 
 async function findByAuthorization(

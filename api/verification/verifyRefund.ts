@@ -109,7 +109,7 @@ export function createVerifyRefund({ sql, networks, settings, now, payerSignatur
           { recipient: to, value, validAfter, validBefore, nonce, signature, acceptedBlock: null },
         ],
         ...{ price: value, tier: payment.tier, effectiveRate: '0', resource: payment.resource },
-        ...{ receipt: null, idempotencyKey: null, requestHash: hash('sha256', payload) },
+        ...{ idempotencyKey: null, requestHash: hash('sha256', payload) },
         ...{ challengedAt: acceptedAt, acceptedAt, limit: null },
       },
       payers,

@@ -52,8 +52,8 @@ export async function fillQueue(sql: Database, { payments, chainId, token, feeRe
         '0x' || lpad(to_hex(2 * n + half), 64, '0')
       from generate_series(0, ${payments}::int - 1) n cross join generate_series(0, 1) half`
     await connection`
-      insert into presentation (payment_id, request_hash, receipt, signature, fee_signature)
-      select id, '', 'header.payload.signature', decode(repeat('11', 65), 'hex'), decode(repeat('11', 65), 'hex')
+      insert into presentation (payment_id, request_hash, signature, fee_signature)
+      select id, '', decode(repeat('11', 65), 'hex'), decode(repeat('11', 65), 'hex')
       from payment order by id`
     for (const { definition } of indexes) await connection.unsafe(definition)
     await connection`vacuum analyze payment`

@@ -38,8 +38,6 @@ const hex = (bytes: number): Hex => `0x${randomBytes(bytes).toString('hex')}`
 /** As `newId` would make it then. */
 const idAt = (prefix: 'pay' | 'req', now: number) =>
   firstIdAt(prefix, new Date(now)).slice(0, -20) + hex(10).slice(2)
-/** Of a receipt with two authorizations, which compresses as little. */
-const receipt = () => randomBytes(1_084).toString('base64url')
 
 /**
  * Lets days pass on a database that fillViews filled, by the functions that production runs: acceptance, claims and their
@@ -110,7 +108,7 @@ function candidate(
     },
     ...{ feeRecipient: `0x${'fe'.repeat(20)}`, splitter: null, tier: 'micropayment', effectiveRate: '0.05' },
     ...{ price: 50_000n, providerAmount: 47_500n, feeAmount: 2_500n, resource: 'https://api.example/0' },
-    ...{ receipt: receipt(), idempotencyKey: hex(18).slice(2), requestHash: hex(32).slice(2) },
+    ...{ idempotencyKey: hex(18).slice(2), requestHash: hex(32).slice(2) },
     ...{ challengedAt: now, acceptedAt: now, limit: null },
     authorizations: [
       { ...signed(), recipient: seller.payee, value: 47_500n },

@@ -79,7 +79,6 @@ export async function insertPayments(
       halves: [sign(payee, providerAmount, nonce), sign(feeRecipient, feeAmount, feeNonce(nonce))],
       tier,
       resource: 'https://api.example/',
-      receipt: 'header.payload.signature',
       acceptedAt,
     }
   })

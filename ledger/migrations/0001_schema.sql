@@ -280,13 +280,12 @@ create index payment_unsummarised on payment (provider_id, accepted_at) where su
 create index payment_to_summarise on payment (concluded_at)
   where summarised is null and concluded_at is not null and provider_id is not null;
 
--- What a payment was presented with and answered: of use only until it is over, so it is deleted some time after
--- (ledger/retention.ts). Apart from the payment, because it is three times as large, and each update of a row writes all of it.
+-- What a payment was presented with: of use only until it is over, so it is deleted some time after (ledger/retention.ts).
+-- Apart from the payment, because each update of a row writes all of it.
 create table presentation (
   payment_id text primary key references payment on delete cascade,
-  request_hash bytea not null, -- SHA-256 of the request: same key and same hash get the same answer
+  request_hash bytea not null, -- SHA-256 of the request: same key and same hash are accepted again
   idempotency_key text,
-  receipt text,                -- the JWS that the buyer got; null: it came through the facilitator, or is a refund
   released_at timestamptz,     -- it ended without a verdict: one later presentation may take the payment over
   signature bytea not null check (length(signature) between 65 and 1024), -- of the authorization of half 0
   fee_signature bytea check (length(fee_signature) between 65 and 1024)   -- of half 1
@@ -931,7 +930,7 @@ create type candidate as (
   id text, request_id text, source text, provider_id text, endpoint_id text, chain_id integer, token text, payer text,
   payer_limit numeric, payer_has_code boolean, payee text, fee_recipient text, splitter text, price numeric,
   provider_amount numeric, fee_amount numeric, valid_before bigint, tier text, effective_rate text, resource text,
-  receipt text, idempotency_key text, request_hash text, challenged_at float8, accepted_at float8, due_at float8,
+  idempotency_key text, request_hash text, challenged_at float8, accepted_at float8, due_at float8,
   authorizations smallint, -- how many it has
   facilitation json
 );
@@ -976,8 +975,8 @@ begin
     on conflict do nothing
     returning id, chain_id, token, payer
   ), presented as (
-    insert into presentation (payment_id, request_hash, idempotency_key, receipt, signature, fee_signature)
-    select i.id, decode(c.request_hash, 'hex'), c.idempotency_key, c.receipt,
+    insert into presentation (payment_id, request_hash, idempotency_key, signature, fee_signature)
+    select i.id, decode(c.request_hash, 'hex'), c.idempotency_key,
       decode(substr(provider.signature, 3), 'hex'), decode(substr(fee.signature, 3), 'hex')
     from unnest(candidates) as c
     join inserted i on i.id = c.id

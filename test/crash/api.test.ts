@@ -1,6 +1,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { decodeJwt } from 'jose'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import {
   openShop,
@@ -49,7 +50,8 @@ async function verify(port: number, body: VerifyBody, idempotencyKey: string) {
     headers: { 'content-type': 'application/json', 'idempotency-key': idempotencyKey },
     body: JSON.stringify(body),
   })
-  return { status: response.status, body: (await response.json()) as Record<string, unknown> }
+  const { receipt, ...rest } = (await response.json()) as Record<string, unknown>
+  return { status: response.status, body: rest, claims: receipt && decodeJwt(receipt as string) }
 }
 
 test.each(['before-commit', 'after-commit'] as const)(
@@ -61,18 +63,19 @@ test.each(['before-commit', 'after-commit'] as const)(
     const died = death(dying)
     await expect(verify(await portOf(dying), body, 'first')).rejects.toThrow()
     await died
-    const find = () => gateway.database<{ id: string; receipt: string }[]>`
-      select id, receipt from payment join presentation on payment_id = id where payer = ${payer.address.toLowerCase()}`
+    const find = () => gateway.database<{ id: string; at: Date }[]>`
+      select id, accepted_at as at from payment join presentation on payment_id = id where payer = ${payer.address.toLowerCase()}`
     const committed = await find()
     expect(committed).toHaveLength(crashAt === 'after-commit' ? 1 : 0)
 
     const port = await portOf(startApi(null))
     const answer = await verify(port, body, 'first')
     expect(answer).toMatchObject({ status: 200, body: { verified: true } })
-    // What was committed is what is answered: the same payment, the same receipt.
+    // What was committed is what is answered: the same payment, with a receipt of then.
     const [stored, ...more] = await find()
     expect(more).toEqual([])
-    expect(answer.body).toMatchObject({ paymentId: stored?.id, receipt: stored?.receipt })
+    expect(answer.body).toMatchObject({ paymentId: stored?.id })
+    expect(answer.claims).toMatchObject({ paymentId: stored?.id, timestamp: stored?.at.toISOString() })
     if (committed[0]) expect(stored).toEqual(committed[0])
     expect(await verify(port, body, 'first')).toEqual(answer)
     expect(await verify(port, body, 'second')).toMatchObject({

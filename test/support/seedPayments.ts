@@ -59,7 +59,6 @@ export function toCandidate({ acceptedAt, halves, ...payment }: StoredPayment): 
     price: provider.value + fee.value,
     tier: 'micropayment',
     effectiveRate: '0.05',
-    receipt: 'a.b.c',
     idempotencyKey: null,
     requestHash: '00'.repeat(32),
     challengedAt: acceptedAt.getTime(),

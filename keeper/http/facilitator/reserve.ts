@@ -106,7 +106,6 @@ export async function reserve(
     tier: value < minimumPrice ? 'ultra-micro' : splitPrice(value).tier,
     effectiveRate: '0',
     resource,
-    receipt: null,
     idempotencyKey: null,
     requestHash: request.hash,
     challengedAt: now,
