@@ -11,14 +11,15 @@ import { createApp } from '#api/app'
 import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
 import { issueApiKey } from '#api/registry/apiKeys'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
-import { openDatabase } from '#ledger/database'
+import { type Database, openDatabase } from '#ledger/database'
 import { migrate } from '#ledger/migrate'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
 import { networks } from '#protocol/networks'
 import { startLocalChain } from '../scripts/chain/startLocalChain.ts'
-import { startPostgres } from '../scripts/postgres.ts'
+import { type Postgres, startPostgres } from '../scripts/postgres.ts'
 import { testGatewaySettings } from '../test/support/gateway.ts'
+import { checkRetention, checkSums } from './data/checkFill.ts'
 import { fillViews, readViewsData, type ViewsData } from './data/fillViews.ts'
 import { growWeek, readSizes, type TableSize } from './data/growWeek.ts'
 import { cpuTimeOfTree } from './support/cpuTime.ts'
@@ -75,7 +76,7 @@ export async function run(args: string[]): Promise<object> {
     if (!deployment) throw new Error('the local chain has no deployment')
     const folder = values.data ?? (await mkdtemp(join('/tmp', 'tollkeeper-views-')))
     if (values.data === undefined) closers.push(() => rm(folder, { recursive: true, force: true }))
-    for (const size of sizes) await prepare(folder, { size, token: deployment.usdc }, say)
+    await prepare(folder, sizes, deployment.usdc, say)
     const postgres = await startPostgres({ folder, sharedBuffersMb: Number(values['shared-buffers']) })
     say(`Postgres has ${values['shared-buffers']} MB of shared buffers`)
     closers.push(postgres.close)
@@ -216,36 +217,53 @@ const nameOf = (size: number) => `views_${size}`
 const urlOf = (url: string, size: number) =>
   Object.assign(new URL(url), { pathname: `/${nameOf(size)}` }).href
 
-/** Fills a database, unless that was done before: by a server that nothing has to survive, which isn't the one measured. */
+/**
+ * Fills databases, but for those that were filled before: by a server that nothing has to survive, which isn't the one
+ * measured.
+ */
 async function prepare(
   folder: string,
-  { size, token }: { size: number; token: Address },
+  sizes: readonly number[],
+  token: Address,
   say: (line: string) => void,
 ): Promise<void> {
-  const began = performance.now()
   const postgres = await startPostgres({ folder, fast: true, sharedBuffersMb: 2_048 })
   const server = openDatabase({ url: postgres.url, applicationName: 'bench' })
   try {
-    const [done] = await server`select from pg_database where datname = ${nameOf(size)}`
-    if (done) return
-    const filling = `filling_${size}`
-    await server`drop database if exists ${server(filling)}`
-    const url = await postgres.createDatabase(filling)
-    const database = openDatabase({ url, applicationName: 'bench', limited: false })
-    await migrate(database)
-    await fillViews(database, {
-      payments: size,
-      providers: size / 100,
-      chainId: networks.localhost.chainId,
-      token,
-    })
-    await database.end()
-    await server`alter database ${server(filling)} rename to ${server(nameOf(size))}`
-    say(`${size} payments: filled in ${Math.round((performance.now() - began) / 1000)} s`)
+    for (const size of sizes) {
+      const [done] = await server`select from pg_database where datname = ${nameOf(size)}`
+      if (done) continue
+      // A small one first, which says at once whether the schema has outgrown the fill.
+      await fill(postgres, server, { size: 20_000, token, check: true })
+      await server`drop database ${server(fillingName)}`
+      const began = performance.now()
+      await fill(postgres, server, { size, token, check: false })
+      await server`alter database ${server(fillingName)} rename to ${server(nameOf(size))}`
+      say(`${size} payments: filled in ${Math.round((performance.now() - began) / 1000)} s`)
+    }
   } finally {
     await server.end()
     await postgres.close()
   }
+}
+
+const fillingName = 'filling'
+
+async function fill(
+  postgres: Postgres,
+  server: Database,
+  { size, token, check }: { size: number; token: Address; check: boolean },
+): Promise<void> {
+  await server`drop database if exists ${server(fillingName)}`
+  const url = await postgres.createDatabase(fillingName)
+  const database = openDatabase({ url, applicationName: 'bench', limited: false })
+  const [now, { chainId }] = [new Date(), networks.localhost]
+  await migrate(database)
+  await fillViews(database, { payments: size, providers: size / 100, chainId, token, now })
+  await readViewsData(database, chainId)
+  await checkRetention(database, now)
+  if (check) await checkSums(database)
+  await database.end()
 }
 
 function describeTimes(

@@ -1,10 +1,12 @@
 import type { ReservedSql } from 'postgres'
 import type { Address } from 'viem'
+import { acceptPayments } from '#ledger/acceptPayments'
 import { type Database, schema } from '#ledger/database'
 import { createIndexTables, indexIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
+import { feeRecipient, makeCandidate, type Seller } from './makeCandidate.ts'
 
 export type ViewsData = {
-  /** The provider with the most, and its wallet, which is in 30 % of all payments, each in a batch of its own. */
+  /** The provider with the most, and its wallet, which is in 30 % of all payments and in each batch. */
   greatProviderId: string
   greatWallet: Address
   /** Some of the others. */
@@ -18,220 +20,92 @@ export type ViewsSize = {
   providers: number
   chainId: number
   token: Address
+  /** The end of the year. */
+  now: Date
 }
 
 type Connection = ReservedSql<{ bigint: bigint }>
-/** Both sessions count from one moment, since identifiers are made of times. */
-type Fill = ViewsSize & { now: Date }
+type Fill = (sql: Connection, size: ViewsSize) => Promise<void>
 
-// The newest payments, accepted within the last hour, are not settled yet: what a busy gateway has at any moment.
+/** The newest payments, accepted within the last hour, are not settled yet: what a busy gateway has at any moment. */
 const openPayments = 1_000
-const days = 365
+const dayMs = 86_400_000
+const payers = 5_000
 /** RETENTION_DAYS, as it is unless set. */
-const retentionDays = 30
+export const retentionDays = 30
+
+/** What is filled side by side, since none reads what another writes: its tables, and how. */
+const parts: { tables: string[]; fill: Fill }[] = [
+  { tables: [`${schema}.payment`, `${schema}.presentation`], fill: fillPayments },
+  { tables: [`${schema}.signed_authorization`], fill: fillSigned },
+  { tables: ['indexer.authorization'], fill: fillAuthorizations },
+  {
+    tables: [
+      ...['revenue', 'payer_revenue', 'settlement_time', 'confirmation'].map((name) => `${schema}.${name}`),
+      ...['indexer.batch', 'indexer.batch_recipient'],
+    ],
+    fill: async (sql, size) => {
+      await fillSums(sql, size)
+      await fillBatches(sql, size)
+    },
+  },
+]
 
 /**
- * Fills tables as a gateway and its index would look after a year, sums included, by SQL.
+ * Fills tables as a gateway and its index would look after a year, sums and retention included: what is over by SQL, what
+ * is open by the function that production runs. checkFill holds it against what the system itself makes of it.
  *
  * @param sql without a limit to how long a statement may take.
  */
-export async function fillViews(sql: Database, views: ViewsSize): Promise<void> {
-  const size = { ...views, now: new Date() }
+export async function fillViews(sql: Database, size: ViewsSize): Promise<void> {
   await createIndexTables(sql, { withIndexes: false })
-  const tables = [
-    [`${schema}.payment`, `${schema}.presentation`],
-    [`${schema}.signed_authorization`, 'indexer.authorization', 'indexer.batch', 'indexer.batch_recipient'],
-  ] as const
-  const [payments, others] = await Promise.all([openSession(sql), openSession(sql)])
+  await indexIndexTables(sql)
+  await withSession(sql, (session) => fillRegistry(session, size))
+  await Promise.all(
+    parts.map(({ tables, fill }) =>
+      withSession(sql, async (session) => {
+        await session`begin`
+        const restoreKeys = await dropKeys(session, tables)
+        await fill(session, size)
+        await restoreKeys()
+        await session`commit`
+        // Not left to autovacuum, which would come while the views are measured.
+        await session.unsafe(`vacuum (analyze) ${tables.join(', ')}`)
+      }),
+    ),
+  )
+  await sql`
+    update payer set accepted_total = r.gross
+    from (select payer, sum(gross) as gross from payer_revenue where period = 'all' group by payer) r
+    where address = r.payer`
+  await acceptOpenPayments(sql, size)
+  await sql`vacuum (analyze)`
+}
+
+async function withSession(sql: Database, use: (session: Connection) => Promise<void>): Promise<void> {
+  const session = await sql.reserve()
   try {
-    // Both at once, on two cores: neither reads what the other writes.
-    const [restorePayments, restoreOthers] = [
-      await dropKeys(payments, tables[0]),
-      await dropKeys(others, tables[1]),
-    ]
-    await fillRegistry(payments, size)
-    await Promise.all([
-      fillPayments(payments, size).then(restorePayments),
-      fillIndex(others, size)
-        .then(restoreOthers)
-        .then(() => indexIndexTables(others)),
-    ])
-    // Not analyzed by itself while this server is busy with a further database.
-    await payments`vacuum (analyze)`
+    // Foreign keys are right by construction here; looking each of them up takes most of the time.
+    await session`set session_replication_role = replica`
+    await session`set work_mem = '256MB'`
+    await session`set maintenance_work_mem = '512MB'`
+    await use(session)
+    await session`reset all`
   } finally {
-    payments.release()
-    others.release()
+    session.release()
   }
-}
-
-async function openSession(sql: Database): Promise<Connection> {
-  const connection = await sql.reserve()
-  // Foreign keys are right by construction here; looking each of them up takes most of the time.
-  await connection`set session_replication_role = replica`
-  await connection`set synchronous_commit = off`
-  await connection`set work_mem = '256MB'`
-  await connection`set maintenance_work_mem = '1GB'`
-  return connection
-}
-
-async function fillRegistry(sql: Connection, { providers, chainId, token }: ViewsSize): Promise<void> {
-  await sql`
-    insert into provider (id, name)
-    select 'prov_' || md5('provider ' || n), 'Provider ' || n from generate_series(0, ${providers}::int - 1) n`
-  await sql`
-    insert into wallet (id, provider_id, chain_id, address)
-    select 'wal_' || md5('wallet ' || n), 'prov_' || md5('provider ' || n), ${chainId}::int, '0x' || left(md5('to ' || n) || md5(n::text), 40)
-    from generate_series(0, ${providers}::int - 1) n`
-  await sql`
-    insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
-    select 'ep_' || md5('endpoint ' || n || ' ' || e), 'prov_' || md5('provider ' || n), 'wal_' || md5('wallet ' || n),
-      ${chainId}::int, 'GET', 'https://api.example/' || e, '/' || e, '/' || e, 50000
-    from generate_series(0, ${providers}::int - 1) n cross join generate_series(0, 4) e`
-  await sql`
-    insert into payer (chain_id, token, address)
-    select ${chainId}::int, ${token}, '0x' || left(md5('payer ' || n) || md5(n::text), 40) from generate_series(0, 4999) n`
 }
 
 /**
- * The payments in the order of their acceptance: a subquery with their number `i` from the oldest, and with identifiers
- * that begin with their time, as `newId` makes them. Three of ten go to
- * provider 0, each of them into a batch of its own.
+ * Keys and indexes are made again at the end: that is many times faster than keeping them up to date row by row. And the
+ * tables get new files: what a transaction writes into files of its own isn't logged (wal_level = minimal).
  */
-function made(sql: Connection, { payments, providers, now }: Fill) {
-  return sql`(
-    select *, lpad(to_hex((extract(epoch from accepted_at) * 1000)::bigint), 12, '0') || left(md5('payment ' || i), 20) as digest
-    from (select i,
-      case when i % 10 < 3 then 0 else 1 + (i::bigint * 7919) % (${providers}::int - 1) end as provider,
-      (i::bigint * 104729) % 5000 as payer,
-      (i / 10) * 3 + case when i % 10 < 3 then i % 10 else least((i % 10 - 3) / 2, 2) end + 1 as sequence,
-      date_trunc('milliseconds', ${now}::timestamptz - case when i >= ${payments}::int - ${openPayments}::int
-        then (${payments}::int - i) * interval '3 seconds'
-        else interval '1 hour' + (${payments}::int - i) * (${days}::int * interval '1 day' / ${payments}::int) end) as accepted_at,
-      i >= ${payments}::int - ${openPayments}::int as is_open
-    from generate_series(0, ${payments}::int - 1) i) numbered
-  )`
-}
-
-async function fillPayments(sql: Connection, size: Fill): Promise<void> {
-  const { chainId, token } = size
-  await sql`
-    insert into payment (id, request_id, provider_id, endpoint_id, chain_id, token, payer, payee, fee_recipient, price,
-      provider_amount, fee_amount, valid_before, tier, effective_rate, resource, challenged_at, accepted_at, concluded_at,
-      summarised)
-    select 'pay_' || digest, 'req_' || digest, 'prov_' || md5('provider ' || provider),
-      'ep_' || md5('endpoint ' || provider || ' ' || i % 5), ${chainId}::int, ${token},
-      '0x' || left(md5('payer ' || payer) || md5(payer::text), 40), '0x' || left(md5('to ' || provider) || md5(provider::text), 40),
-      '0x' || repeat('fe', 20), 50000, 47500, 2500, extract(epoch from accepted_at)::bigint + 93600, 'micropayment',
-      '0.05', 'https://api.example/0', accepted_at, accepted_at,
-      case when is_open then null else accepted_at + interval '1 hour' end, case when is_open then null else 3 end
-    from ${made(sql, size)} made`
-  await sql`
-    insert into presentation (payment_id, request_hash, idempotency_key, signature, fee_signature)
-    select 'pay_' || digest, sha256(digest::bytea), digest,
-      decode(repeat('11', 65), 'hex'), decode(repeat('11', 65), 'hex')
-    from ${made(sql, size)} made where accepted_at > ${size.now}::timestamptz - ${retentionDays}::int * interval '1 day'`
-  // Counted by numbers first: grouping by six texts takes ten times as long.
-  await sql`
-    insert into revenue (provider_id, period, starts_at, endpoint_id, chain_id, payee, payments, voided_payments,
-      settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net)
-    select 'prov_' || md5('provider ' || provider), period, starts_at,
-      'ep_' || md5('endpoint ' || provider || ' ' || endpoint), ${chainId}::int,
-      '0x' || left(md5('to ' || provider) || md5(provider::text), 40), payments, 0, payments, 0, payments * 50000,
-      payments * 2500, payments * 47500, payments * 2500, 0
-    from (
-      select provider, i % 5 as endpoint, period, date_trunc(period, accepted_at, 'UTC') as starts_at,
-        count(*) as payments
-      from ${made(sql, size)} made cross join (values ('hour'), ('day'), ('month')) as periods (period)
-      where not is_open group by 1, 2, 3, 4
-      order by 4
-    ) counted`
-  await sql`
-    insert into payer_revenue (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net,
-      last_accepted_at)
-    select 'prov_' || md5('provider ' || provider), period, starts_at, ${chainId}::int,
-      '0x' || left(md5('payer ' || payer) || md5(payer::text), 40), payments, payments * 50000, payments * 47500,
-      last_accepted_at
-    from (
-      select provider, payer, period,
-        case period when 'all' then 'epoch' else date_trunc(period, accepted_at, 'UTC') end as starts_at,
-        count(*) as payments, max(accepted_at) as last_accepted_at
-      from ${made(sql, size)} made cross join (values ('all'), ('month'), ('day')) as periods (period)
-      where not is_open group by 1, 2, 3, 4
-      order by 4
-    ) counted`
-}
-
-async function fillIndex(sql: Connection, size: Fill): Promise<void> {
-  const { chainId, token } = size
-  // Both halves side by side, as they are accepted and logged.
-  const halves = sql`
-    select m.*, half, '0x' || left(md5('payer ' || payer) || md5(payer::text), 40) as authorizer,
-      case half when 0 then '0x' || left(md5('to ' || provider) || md5(provider::text), 40) else '0x' || repeat('fe', 20) end
-        as recipient,
-      case half when 0 then 47500 else 2500 end as value,
-      '0x' || md5(half || digest) || md5(digest || half) as nonce
-    from ${made(sql, size)} m cross join lateral (values (0), (1)) h (half)`
-  await sql`
-    insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after,
-      valid_before, nonce)
-    select 'pay_' || digest, half, ${chainId}::int, ${token}, authorizer, recipient, value, 0,
-      extract(epoch from accepted_at)::bigint + 93600, nonce
-    from (${halves}) h`
-  await sql`
-    insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
-      block_number, block_hash, block_time, batch_log_index)
-    select ${chainId}::int, ${token}, authorizer, nonce, 'used', recipient, value,
-      '0x' || md5('tx ' || sequence) || md5(sequence::text), 2 * i % 10 + half, 1000 + sequence,
-      '0x' || md5('block ' || sequence) || md5(sequence::text),
-      extract(epoch from accepted_at)::bigint + 60, 99
-    from (${halves}) h where not is_open`
-  await sql`
-    insert into indexer.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
-      block_number, block_time)
-    select ${chainId}::int, '0x' || md5('tx ' || sequence) || md5(sequence::text), 99,
-      '0x' || left(md5('to ' || provider) || md5(provider::text), 40), sequence, count(*), count(*) * 47500,
-      1000 + sequence, max(max(extract(epoch from accepted_at)::bigint + 60)) over (partition by sequence)
-    from ${made(sql, size)} made where not is_open group by sequence, provider order by sequence`
-  await sql`
-    insert into indexer.batch (chain_id, tx_hash, log_index, sequence, batch_id, keeper, token, trigger, authorizations,
-      payment_count, provider_total, fee_total, outcomes, block_number, block_hash, block_time, gas_used,
-      effective_gas_price, l1_fee)
-    select ${chainId}::int, tx_hash, 99, sequence, tx_hash, '0x' || repeat('ee', 20), ${token}, 1, 2 * sum(payment_count),
-      sum(payment_count), sum(total), sum(payment_count) * 2500, '0x11', block_number,
-      '0x' || md5('block ' || sequence) || md5(sequence::text), max(block_time), 90000, 1000000, 2000000000
-    from indexer.batch_recipient group by tx_hash, sequence, block_number order by sequence`
-  await sql`
-    insert into confirmation (chain_id, block_number, block_hash, confirmed_at)
-    select chain_id, block_number, block_hash, to_timestamp(block_time + 20) from indexer.batch`
-}
-
-/** Puts the index where the chain would be, and says whom to ask for. */
-export async function readViewsData(sql: Database, chainId: number): Promise<ViewsData> {
-  const [{ batches }] = await sql<
-    [{ batches: number }]
-  >`select max(sequence)::int as batches from indexer.batch`
-  await setIndexedHead(sql, {
-    chainId,
-    blockNumber: 2_000 + batches,
-    blockTime: Math.floor(Date.now() / 1000),
-  })
-  const rows = await sql<{ providerId: string; address: Address }[]>`
-    select provider_id as "providerId", address from wallet
-    where id in (select 'wal_' || md5('wallet ' || n) from generate_series(0, 200) n)
-    order by provider_id = ${'prov_'} || md5('provider 0') desc`
-  const [great, ...others] = rows
-  if (!great) throw new Error('there is no provider')
-  return {
-    greatProviderId: great.providerId,
-    greatWallet: great.address,
-    providerIds: others.map(({ providerId }) => providerId),
-    wallets: others.map(({ address }) => address),
-    batches,
-  }
-}
-
-/** Keys and indexes are made again at the end: that is many times faster than keeping them up to date row by row. */
 async function dropKeys(sql: Connection, tables: readonly string[]): Promise<() => Promise<void>> {
+  const anyIndex = await sql<{ table: string; name: string }[]>`
+    select distinct on (indrelid) indrelid::regclass::text as table, c.relname as name
+    from pg_index i join pg_class c on c.oid = indexrelid
+    where indrelid = any(${tables}::regclass[]) and indpred is null`
+  for (const { table, name } of anyIndex) await sql.unsafe(`cluster ${table} using ${name}`)
   // What a foreign key points to stays.
   const keys = await sql<{ table: string; name: string; definition: string }[]>`
     select conrelid::regclass::text as table, conname as name, pg_get_constraintdef(oid) as definition
@@ -248,5 +122,222 @@ async function dropKeys(sql: Connection, tables: readonly string[]): Promise<() 
       await sql.unsafe(`alter table ${table} add constraint ${name} ${definition}`)
     }
     for (const { definition } of indexes) await sql.unsafe(definition)
+  }
+}
+
+async function fillRegistry(sql: Connection, { providers, chainId, token }: ViewsSize): Promise<void> {
+  const numbers = sql`generate_series(0, ${providers}::int - 1) n`
+  await sql`
+    insert into provider (id, name) select 'prov_' || md5('provider ' || n), 'Provider ' || n from ${numbers}`
+  await sql`
+    insert into wallet (id, provider_id, chain_id, address)
+    select 'wal_' || md5('wallet ' || n), 'prov_' || md5('provider ' || n), ${chainId}::int, ${addressOf(sql, 'to', 'n')}
+    from ${numbers}`
+  await sql`
+    insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
+    select 'ep_' || md5('endpoint ' || n || ' ' || e), 'prov_' || md5('provider ' || n), 'wal_' || md5('wallet ' || n),
+      ${chainId}::int, 'GET', 'https://api.example/' || e, '/' || e, '/' || e, 50000
+    from ${numbers} cross join generate_series(0, 4) e`
+  await sql`
+    insert into payer (chain_id, token, address)
+    select ${chainId}::int, ${token}, ${addressOf(sql, 'payer', 'n')} from generate_series(0, ${payers}::int - 1) n`
+}
+
+/**
+ * The payments that are over, in the order of their acceptance, by number: a subquery. A buyer makes ten in a row, and those
+ * of ten other buyers come in between. Of each ten neighbours three go to provider 0, wherever their buyer is: they are a
+ * batch, which is mined a minute after the last of them.
+ */
+function overPayments(sql: Connection, { payments, providers, now }: ViewsSize) {
+  const over = payments - openPayments
+  const acceptedMs = (i: string) =>
+    sql`${now.getTime() - dayMs / 12}::bigint - ((${over}::int - ${sql.unsafe(i)}) * ${(365 * dayMs) / payments}::float8)::bigint`
+  return sql`(
+    select i, run % 5 as endpoint, run * 104729 % ${payers}::int as payer, i / 10 + 1 as sequence,
+      case when i % 10 < 3 then 0 else 1 + run * 7919 % (${providers}::int - 1) end as provider,
+      ${acceptedMs('i')} as accepted_ms, (${acceptedMs('(i / 10 * 10 + 9)')}) / 1000 + 60 as block_time
+    from (select i, (i / 110 * 11 + i % 11)::bigint as run from generate_series(0, ${over}::int - 1) i) numbered
+  )`
+}
+
+/** The same with an identifier that begins with its time, as `newId` makes it: each is computed once, whoever reads it. */
+function identified(sql: Connection, size: ViewsSize) {
+  return sql`(
+    select *, lpad(to_hex(accepted_ms), 12, '0') || left(md5('payment ' || i), 20) as digest,
+      to_timestamp(accepted_ms / 1000.0) as accepted_at, accepted_ms / 1000 + 93600 as valid_before,
+      ${addressOf(sql, 'payer', 'payer')} as authorizer, ${addressOf(sql, 'to', 'provider')} as payee
+    from ${overPayments(sql, size)} over offset 0
+  )`
+}
+
+/** Both halves side by side, as they are accepted and logged. */
+function halvesOf(sql: Connection, size: ViewsSize) {
+  return sql`(
+    select *, ${hashOf(sql, 'half', 'digest')} as nonce, case half when 0 then 47500 else 2500 end as value,
+      case half when 0 then payee else ${feeRecipient} end as recipient
+    from (select *, unnest(array[0, 1]) as half from ${identified(sql, size)} one) each offset 0
+  )`
+}
+
+const addressOf = (sql: Connection, kind: string, column: string) =>
+  sql`'0x' || left(encode(sha256((${`${kind} `}::text || ${sql.unsafe(column)})::bytea), 'hex'), 40)`
+const hashOf = (sql: Connection, kind: string, column: string) =>
+  sql`'0x' || encode(sha256((${sql.unsafe(kind)} || ' ' || ${sql.unsafe(column)})::bytea), 'hex')`
+
+async function fillPayments(sql: Connection, size: ViewsSize): Promise<void> {
+  const { chainId, token } = size
+  await sql`
+    insert into payment (id, request_id, provider_id, endpoint_id, chain_id, token, payer, payee, fee_recipient, price,
+      provider_amount, fee_amount, valid_before, tier, effective_rate, resource, challenged_at, accepted_at, spent_block,
+      concluded_at, summarised, settlement_seconds)
+    select 'pay_' || digest, 'req_' || digest, 'prov_' || md5('provider ' || provider),
+      'ep_' || md5('endpoint ' || provider || ' ' || endpoint), ${chainId}::int, ${token}, authorizer, payee,
+      ${feeRecipient}, 50000, 47500, 2500, valid_before, 'micropayment', '0.05', 'https://api.example/0', accepted_at,
+      accepted_at, 1000 + sequence, to_timestamp(block_time + 20), 3, block_time - accepted_ms / 1000.0
+    from ${identified(sql, size)} one`
+  await sql`
+    insert into presentation (payment_id, request_hash, idempotency_key, signature, fee_signature)
+    select id, sha256(id::bytea), substr(id, 5), decode(repeat('11', 65), 'hex'), decode(repeat('11', 65), 'hex')
+    from payment where concluded_at >= ${new Date(size.now.getTime() - retentionDays * dayMs)} order by id`
+}
+
+async function fillSigned(sql: Connection, size: ViewsSize): Promise<void> {
+  const { chainId, token } = size
+  await sql`
+    insert into signed_authorization (payment_id, half, chain_id, token, authorizer, recipient, value, valid_after,
+      valid_before, nonce)
+    select 'pay_' || digest, half, ${chainId}::int, ${token}, authorizer, recipient, value, 0, valid_before, nonce
+    from ${halvesOf(sql, size)} half`
+}
+
+async function fillAuthorizations(sql: Connection, size: ViewsSize): Promise<void> {
+  const { chainId, token } = size
+  await sql`
+    insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
+      block_number, block_hash, block_time, batch_log_index)
+    select ${chainId}::int, ${token}, authorizer, nonce, 'used', recipient, value, ${hashOf(sql, "'tx'", 'sequence')},
+      2 * (i % 10) + half, 1000 + sequence, ${hashOf(sql, "'block'", 'sequence')}, block_time, 99
+    from ${halvesOf(sql, size)} half`
+}
+
+/** Counted by numbers first: grouping by six texts takes ten times as long. */
+async function fillSums(sql: Connection, size: ViewsSize): Promise<void> {
+  const { chainId } = size
+  await sql`
+    with hourly as materialized (
+      select provider, endpoint, accepted_ms / 3600000 as hour, count(*) as payments
+      from ${overPayments(sql, size)} one group by 1, 2, 3
+    ), daily as materialized (
+      select provider, endpoint, hour / 24 as day, sum(payments) as payments from hourly group by 1, 2, 3
+    )
+    insert into revenue (provider_id, period, starts_at, endpoint_id, chain_id, payee, payments, voided_payments,
+      settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net)
+    select 'prov_' || md5('provider ' || provider), period, starts_at,
+      'ep_' || md5('endpoint ' || provider || ' ' || endpoint), ${chainId}::int, ${addressOf(sql, 'to', 'provider')},
+      payments, 0, payments, 0, payments * 50000, payments * 2500, payments * 47500, payments * 2500, 0
+    from (
+      select provider, endpoint, 'hour' as period, to_timestamp(hour * 3600) as starts_at, payments from hourly
+      union all
+      select provider, endpoint, 'day', to_timestamp(day * 86400), payments from daily
+      union all
+      select provider, endpoint, 'month', date_trunc('month', to_timestamp(day * 86400), 'UTC'), sum(payments)
+      from daily group by 1, 2, 3, 4
+    ) counted order by starts_at`
+  await sql`
+    with daily as materialized (
+      select provider, payer, accepted_ms / 86400000 as day, count(*) as payments, max(accepted_ms) as last_ms
+      from ${overPayments(sql, size)} one group by 1, 2, 3
+    )
+    insert into payer_revenue (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net,
+      last_accepted_at)
+    select 'prov_' || md5('provider ' || provider), period, starts_at, ${chainId}::int,
+      ${addressOf(sql, 'payer', 'payer')}, payments, payments * 50000, payments * 47500, to_timestamp(last_ms / 1000.0)
+    from (
+      select provider, payer, 'day' as period, to_timestamp(day * 86400) as starts_at, payments, last_ms from daily
+      union all
+      select provider, payer, 'month', date_trunc('month', to_timestamp(day * 86400), 'UTC'), sum(payments), max(last_ms)
+      from daily group by 1, 2, 3, 4
+      union all
+      select provider, payer, 'all', to_timestamp(0), sum(payments), max(last_ms) from daily group by 1, 2
+    ) counted order by starts_at`
+  await sql`
+    insert into settlement_time (chain_id, day, bucket, payments)
+    select ${chainId}::int, date '1970-01-01' + day, settlement_bucket(seconds), sum(payments)
+    from (
+      select (accepted_ms / 86400000)::int as day, (block_time - accepted_ms / 1000.0)::int as seconds, count(*) as payments
+      from ${overPayments(sql, size)} one group by 1, 2
+    ) counted group by 1, 2, 3`
+}
+
+async function fillBatches(sql: Connection, size: ViewsSize): Promise<void> {
+  const { chainId, token } = size
+  await sql`
+    insert into indexer.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
+      block_number, block_time)
+    select ${chainId}::int, ${hashOf(sql, "'tx'", 'sequence')}, 99, ${addressOf(sql, 'to', 'provider')}, sequence,
+      payments, payments * 47500, 1000 + sequence, block_time
+    from (
+      select sequence, block_time, provider, count(*) as payments
+      from ${overPayments(sql, size)} one group by 1, 2, 3 order by 1
+    ) counted`
+  await sql`
+    insert into indexer.batch (chain_id, tx_hash, log_index, sequence, batch_id, keeper, token, trigger, authorizations,
+      payment_count, provider_total, fee_total, outcomes, block_number, block_hash, block_time, gas_used,
+      effective_gas_price, l1_fee)
+    select ${chainId}::int, tx_hash, 99, sequence, tx_hash, '0x' || repeat('ee', 20), ${token}, 1, 2 * sum(payment_count),
+      sum(payment_count), sum(total), sum(payment_count) * 2500, '0x' || repeat('11', sum(payment_count)::int),
+      block_number, ${hashOf(sql, "'block'", 'sequence')}, block_time, 90000 * sum(payment_count), 1000000, 2000000000
+    from indexer.batch_recipient group by tx_hash, sequence, block_number, block_time order by sequence`
+  await sql`
+    insert into confirmation (chain_id, block_number, block_hash, confirmed_at)
+    select chain_id, block_number, block_hash, to_timestamp(block_time + 20) from indexer.batch`
+}
+
+/** As the gateway takes them: whatever waits for the keeper is stored as production stores it. */
+async function acceptOpenPayments(
+  sql: Database,
+  { providers, chainId, token, now }: ViewsSize,
+): Promise<void> {
+  const sellers = await sql<Seller[]>`
+    select e.provider_id as "providerId", e.id as "endpointId", w.address as payee
+    from generate_series(0, ${openPayments - 1}::int) i
+    join endpoint e on e.id = 'ep_' || md5('endpoint ' ||
+      case when i % 10 < 3 then 0 else 1 + i * 7919::bigint % (${providers}::int - 1) end || ' ' || i % 5)
+    join wallet w on w.id = e.wallet_id
+    order by i`
+  const addresses = await sql<{ address: Address }[]>`select address from payer limit 100`
+  const candidates = sellers.map((seller, i) => {
+    const payer = addresses[i % addresses.length]?.address
+    if (!payer) throw new Error('there is no payer')
+    return makeCandidate(now.getTime() - (openPayments - i) * 3_000, seller, { payer, chainId, token })
+  })
+  for (let i = 0; i < candidates.length; i += 20) {
+    const verdicts = await acceptPayments(sql, candidates.slice(i, i + 20))
+    if (verdicts.some((verdict) => verdict !== 'accepted')) throw new Error(`refused: ${verdicts.join()}`)
+  }
+}
+
+/** Puts the index where the chain would be, and says whom to ask for. */
+export async function readViewsData(sql: Database, chainId: number): Promise<ViewsData> {
+  const [{ batches }] = await sql<
+    [{ batches: number }]
+  >`select max(sequence)::int as batches from indexer.batch`
+  await setIndexedHead(sql, {
+    chainId,
+    blockNumber: 2_000 + batches,
+    blockTime: Math.floor(Date.now() / 1000),
+  })
+  const rows = await sql<{ providerId: string; address: Address }[]>`
+    select provider_id as "providerId", address from wallet
+    where id in (select 'wal_' || md5('wallet ' || n) from generate_series(0, 200) n)
+    order by provider_id = ${'prov_'} || md5('provider 0') desc, id`
+  const [great, ...others] = rows
+  if (!great) throw new Error('there is no provider')
+  return {
+    greatProviderId: great.providerId,
+    greatWallet: great.address,
+    providerIds: others.map(({ providerId }) => providerId),
+    wallets: others.map(({ address }) => address),
+    batches,
   }
 }

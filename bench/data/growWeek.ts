@@ -1,14 +1,13 @@
-import { randomBytes } from 'node:crypto'
-import type { Address, Hex } from 'viem'
+import type { Address } from 'viem'
 import { summarisePayments } from '#api/portal/revenue/summarise'
-import { acceptPayments, type Candidate } from '#ledger/acceptPayments'
+import { acceptPayments } from '#ledger/acceptPayments'
 import { closeBatch, insertBatch, setBatchState } from '#ledger/batches'
 import { concludeBatchPayments } from '#ledger/conclusions'
 import { insertConfirmation } from '#ledger/confirmations'
 import type { Database } from '#ledger/database'
-import { firstIdAt } from '#ledger/identifiers'
 import { createRetention } from '#ledger/retention'
 import { setIndexedHead } from '../../test/support/indexTables.ts'
+import { feeRecipient, makeCandidate, randomHex, type Seller } from './makeCandidate.ts'
 
 export type GrowthOptions = {
   chainId: number
@@ -29,15 +28,10 @@ export type TableSize = {
   vacuums: number
 }
 
-type Seller = { providerId: string; endpointId: string; payee: Address }
-
 const batchSize = 100
 const acceptedAtOnce = 20
 const dayMs = 86_400_000
-const hex = (bytes: number): Hex => `0x${randomBytes(bytes).toString('hex')}`
-/** As `newId` would make it then. */
-const idAt = (prefix: 'pay' | 'req', now: number) =>
-  firstIdAt(prefix, new Date(now)).slice(0, -20) + hex(10).slice(2)
+const pick = <T>(from: readonly T[]) => from[Math.floor(Math.random() * from.length)] as T
 
 /**
  * Lets days pass on a database that fillViews filled, by the functions that production runs: acceptance, claims and their
@@ -63,8 +57,11 @@ export async function growWeek(sql: Database, options: GrowthOptions): Promise<v
   for (let hour = 0; hour < days * 24; hour++) {
     const now = began + hour * (dayMs / 24)
     const count = Math.round((paymentsPerDay * (hour + 1)) / 24) - Math.round((paymentsPerDay * hour) / 24)
+    // As in a year's payments: three of ten are the greatest provider's, who comes first with its five endpoints.
     const candidates = Array.from({ length: count }, (_, i) =>
-      candidate(now + i, sellers, payers, { chainId, token }),
+      makeCandidate(now + i, pick(Math.random() < 0.3 ? sellers.slice(0, 5) : sellers.slice(5)), {
+        ...{ payer: pick(payers), chainId, token },
+      }),
     )
     for (let i = 0; i < count; i += acceptedAtOnce)
       await acceptPayments(sql, candidates.slice(i, i + acceptedAtOnce))
@@ -80,52 +77,14 @@ export async function growWeek(sql: Database, options: GrowthOptions): Promise<v
   }
 }
 
-function candidate(
-  now: number,
-  sellers: readonly Seller[],
-  payers: readonly Address[],
-  { chainId, token }: { chainId: number; token: Address },
-): Candidate {
-  const pick = <T>(from: readonly T[]) => from[Math.floor(Math.random() * from.length)] as T
-  // As in a year's payments: three of ten are the greatest provider's, who comes first with its five endpoints.
-  const seller = Math.random() < 0.3 ? pick(sellers.slice(0, 5)) : pick(sellers.slice(5))
-  const signed = () => ({
-    validAfter: 0n,
-    validBefore: BigInt(Math.floor(now / 1000) + 93_600),
-    nonce: hex(32),
-    signature: hex(65),
-    acceptedBlock: null,
-  })
-  return {
-    ...{
-      id: idAt('pay', now),
-      requestId: idAt('req', now),
-      ...seller,
-      chainId,
-      token,
-      payer: pick(payers),
-      payerHasCode: false,
-    },
-    ...{ feeRecipient: `0x${'fe'.repeat(20)}`, splitter: null, tier: 'micropayment', effectiveRate: '0.05' },
-    ...{ price: 50_000n, providerAmount: 47_500n, feeAmount: 2_500n, resource: 'https://api.example/0' },
-    ...{ idempotencyKey: hex(18).slice(2), requestHash: hex(32).slice(2) },
-    ...{ challengedAt: now, acceptedAt: now, limit: null },
-    authorizations: [
-      { ...signed(), recipient: seller.payee, value: 47_500n },
-      { ...signed(), recipient: `0x${'fe'.repeat(20)}`, value: 2_500n },
-    ],
-  }
-}
-
 async function settle(
   sql: Database,
   paymentIds: readonly string[],
   at: { chainId: number; token: Address; wallet: Address; sequence: number; now: number },
 ): Promise<void> {
   const { chainId, token, wallet, sequence, now } = at
-  const [batchId, txHash, blockHash] = [hex(32), hex(32), hex(32)]
+  const [batchId, txHash, blockHash] = [randomHex(32), randomHex(32), randomHex(32)]
   const [blockNumber, blockTime] = [1_000 + sequence, Math.floor(now / 1000)]
-  const feeRecipient: Address = `0x${'fe'.repeat(20)}`
   const batch = await sql.begin((tx) =>
     insertBatch(
       tx,
