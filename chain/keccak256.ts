@@ -1,5 +1,6 @@
 import { createKeccak } from 'hash-wasm'
-import { bytesToHex, type Hex } from 'viem'
+import type { Hex } from 'viem'
+import { bytesToHex } from '#protocol/bytes'
 import type { Keccak256 } from '#protocol/eip3009'
 
 const hasher = await createKeccak(256)
