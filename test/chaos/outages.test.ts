@@ -1,3 +1,4 @@
+import { setTimeout as wait } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type CutProxy, startCutProxy } from '../support/cutProxy.ts'
 import { mine, queueDue, queueFor, testClient, transactionsOf } from '../support/keeperScenes.ts'
@@ -110,6 +111,7 @@ describe.each([
       while (Date.now() - goneAt < seconds * 1_000) {
         expect(await readReady(url)).toMatchObject({ status: 503, failing: expect.arrayContaining([named]) })
         expect((await fetch(`${url}/healthz`)).status).toBe(200)
+        await wait(100)
       }
       proxy().mend()
 

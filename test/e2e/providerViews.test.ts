@@ -10,7 +10,14 @@ import { decodeReceipt, type ReceiptClaims } from '#protocol/receipt'
 import { untilIndexAlone } from '../support/keeperScenes.ts'
 import { seedPayment, seedProvider } from '../support/seedPayments.ts'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
-import { dropBlocksSince, scopeOf, startTestStack, type TestStack, takeSnapshot } from '../support/stack.ts'
+import {
+  dropBlocksSince,
+  mineUntil,
+  scopeOf,
+  startTestStack,
+  type TestStack,
+  takeSnapshot,
+} from '../support/stack.ts'
 import { until } from '../support/until.ts'
 import { readBalance, signAuthorization, tokenOf } from '../support/usdc.ts'
 
@@ -157,16 +164,12 @@ async function pay(agesMs: number[]): Promise<string[]> {
 
 /** Until they are final, thirty blocks later, and the gateway's own loop has added them to the sums. */
 async function untilFinal(ids: string[]): Promise<void> {
-  await stack.chain.setMining(200, { atOnce: true })
-  await untilSummed(ids)
-  await stack.chain.setMining(1_000, { atOnce: true })
+  await mineUntil(stack, 'they are in the sums', () => areSummed(ids))
 }
 
-async function untilSummed(ids: string[]): Promise<void> {
-  await until('they are in the sums', async () => {
-    const summed = await database`select from payment where id = any(${ids}) and summarised is not null`
-    return summed.length === ids.length
-  })
+async function areSummed(ids: string[]): Promise<boolean> {
+  const summed = await database`select from payment where id = any(${ids}) and summarised is not null`
+  return summed.length === ids.length
 }
 
 /** Until it has summed a payment that is concluded only now: another provider's, which no chain knows. */
@@ -177,7 +180,7 @@ async function untilLoopTurned(): Promise<void> {
     acceptedAt: longAgo,
   })
   await database`update payment set voided_at = now(), concluded_at = now() where id = ${paymentId}`
-  await untilSummed([paymentId])
+  await until('it is in the sums', () => areSummed([paymentId]))
 }
 
 type Rows = Record<string, unknown>[]
