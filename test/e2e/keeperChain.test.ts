@@ -263,6 +263,9 @@ describe('transactions', () => {
       await chain.setAutomine(true)
       await chain.mine({ blocks: 1 })
       await until('it is settled', () => stack.isSettled([payment]))
+      await until('the mined one is recorded', async () => {
+        return (await transactionsOf(payment)).filter((one) => one.mined !== null).length === 1
+      })
     })
     const all = await transactionsOf(payment)
     expect(new Set(all.map((one) => one.nonce)).size).toBe(1)
@@ -272,9 +275,6 @@ describe('transactions', () => {
       expect(maxFee * 100n).toBeGreaterThanOrEqual(before.maxFee * 110n)
       expect(priority).toBeGreaterThan(before.priority)
     }
-    await until('the mined one is recorded', async () => {
-      return (await transactionsOf(payment)).filter((one) => one.mined !== null).length === 1
-    })
   })
 
   test('behavior: nothing is left of a stuck batch: its nonce is taken back', async () => {
