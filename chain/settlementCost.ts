@@ -1,5 +1,6 @@
 import { type Address, type Hex, keccak256, type PublicClient, parseAbi } from 'viem'
 import { estimateL1Fee } from 'viem/op-stack'
+import { ceilDiv } from '#protocol/amount'
 import type { Network } from '#protocol/networks'
 import { type BatchShape, estimateBatchGas } from './gas.ts'
 
@@ -42,9 +43,11 @@ export async function readGasTokenPrice(
   return { usdPerToken: (answer * 1_000_000n) / 10n ** BigInt(decimals), source: 'feed' }
 }
 
+const weiPerToken = 10n ** 18n
+
 /** What `wei` cost, in USDC base units, rounded up. */
 export function weiToUsd(wei: bigint, usdPerToken: bigint): bigint {
-  return (wei * usdPerToken + 10n ** 18n - 1n) / 10n ** 18n
+  return ceilDiv(wei * usdPerToken, weiPerToken)
 }
 
 // A payment's words in the calldata, eight of two authorizations and five of one; signatures don't compress, so the sample

@@ -36,7 +36,7 @@ const getExport = createRoute({
   },
 })
 
-const pageSize = 5_000
+const pageSize = 2_000
 const daySeconds = 86_400
 
 /** SPEC 4.1. */
@@ -75,8 +75,8 @@ export function addSettlementExportRoute(app: App, options: SettlementExportRout
     const filter = { chainId, wallet, from, to }
     const readPage = async (after: StoredBatchRow | null): Promise<TextPage<StoredBatchRow>> => {
       const rows = await fromIndex(listBatchesOfPeriod(sql, filter, { after, limit: pageSize }))
-      const complete = await addBlockFacts(sql, served, { rows, indexedBlock, gasTokenUsd })
-      const text = complete.map((row) => toLine(row, gasTokenUsd)).join('')
+      await addBlockFacts(sql, served, { rows, indexedBlock, gasTokenUsd })
+      const text = rows.map((row) => toLine(row, gasTokenUsd)).join('')
       return { text, next: (rows.length === pageSize && rows.at(-1)) || null }
     }
     const { text, next } = await readPage(null)
@@ -90,12 +90,12 @@ export function addSettlementExportRoute(app: App, options: SettlementExportRout
 
 type FactOptions = { rows: StoredBatchRow[]; indexedBlock: bigint; gasTokenUsd: bigint }
 
-/** Adds what is known of the blocks. The chain is asked only about blocks of which nothing is stored. */
+/** Adds to the rows what is known of their blocks. The chain is asked only about blocks of which nothing is stored. */
 async function addBlockFacts(
   sql: Database,
   served: ServedNetwork,
   { rows, indexedBlock, gasTokenUsd }: FactOptions,
-): Promise<StoredBatchRow[]> {
+): Promise<void> {
   const { confirmations, ethUsdFeed } = served.network
   const isDeep = ({ blockNumber }: BatchRow) => blockNumber + BigInt(confirmations) <= indexedBlock
   const unknown = rows.filter(
@@ -103,11 +103,11 @@ async function addBlockFacts(
       (row.confirmedAt === null && isDeep(row)) || (row.gasTokenUsd === null && ethUsdFeed !== undefined),
   )
   const facts = await readBlockFacts(sql, served, { blocks: unknown, indexedBlock, gasTokenUsd })
-  return rows.map((row) => ({
-    ...row,
-    confirmedAt: isDeep(row) ? (row.confirmedAt ?? facts.get(row.blockHash)?.confirmedAt ?? null) : null,
-    gasTokenUsd: row.gasTokenUsd ?? facts.get(row.blockHash)?.gasTokenUsd ?? null,
-  }))
+  for (const row of rows) {
+    const fact = facts.get(row.blockHash)
+    row.confirmedAt = isDeep(row) ? (row.confirmedAt ?? fact?.confirmedAt ?? null) : null
+    row.gasTokenUsd ??= fact?.gasTokenUsd ?? null
+  }
 }
 
 function toLine(row: StoredBatchRow, gasTokenUsd: bigint): string {

@@ -1,0 +1,19 @@
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import { isoOfSeconds, isoOrNull } from './wire.ts'
+
+test('default: times are written as Date writes them, whatever day the one before was of', () => {
+  const ms = fc.oneof(
+    fc.nat(4_000_000_000_000),
+    fc.nat(46_000).map((day) => day * 86_400_000),
+  )
+  fc.assert(
+    fc.property(ms, (time) => {
+      const date = new Date(time)
+      expect(isoOrNull(date)).toBe(date.toISOString())
+      const seconds = Math.floor(time / 1000)
+      expect(isoOfSeconds(BigInt(seconds))).toBe(new Date(seconds * 1000).toISOString())
+    }),
+  )
+  expect(isoOrNull(null)).toBeNull()
+})
