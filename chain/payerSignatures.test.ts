@@ -7,6 +7,7 @@ import { checkSignaturesHere, startSignatureThreads } from './payerSignatures.ts
 
 const domain = eip712Domain(networks.base)
 const separator = domainSeparator(domain)
+const onThreads = startSignatureThreads(2)
 const account = privateKeyToAccount(`0x${'11'.repeat(32)}`)
 
 async function sign(value: bigint): Promise<SignedAuthorization> {
@@ -29,7 +30,7 @@ async function sign(value: bigint): Promise<SignedAuthorization> {
 
 test.each([
   ['here', checkSignaturesHere],
-  ['on threads', startSignatureThreads(2)],
+  ['on threads', onThreads],
 ])('behavior: %s, each answer is for its own question', async (_, check) => {
   const good = await Promise.all(Array.from({ length: 40 }, (_, i) => sign(BigInt(i + 1))))
   const asked = good.map((one, i): [SignedAuthorization, SignedAuthorization] => [
@@ -38,6 +39,28 @@ test.each([
   ])
   const answers = await Promise.all(asked.map((pair) => check(separator, pair)))
   expect(answers).toEqual(asked.map((_, i) => [i % 3 !== 0, i % 5 !== 0]))
+})
+
+test('behavior: few are checked by the thread that asks, many by the others', async () => {
+  const one = await sign(1n)
+  const other = { ...one, value: 99n }
+  // A thread's answer is a message, which no turn of the event loop receives in which it is asked for.
+  const answersOfThisTurn = async (asked: SignedAuthorization[]) => {
+    const answers: (boolean[] | null)[] = asked.map(() => null)
+    const all = asked.map(async (authorization, i) => {
+      answers[i] = await onThreads(separator, [authorization])
+    })
+    await new Promise((resolve) => setImmediate(resolve))
+    const soFar = [...answers]
+    await Promise.all(all)
+    return [soFar, answers]
+  }
+  expect(await answersOfThisTurn([one, other])).toEqual(Array(2).fill([[true], [false]]))
+  const many = [one, other, one]
+  expect(await answersOfThisTurn(many)).toEqual([
+    [null, null, null],
+    [[true], [false], [true]],
+  ])
 })
 
 test('error: what is no canonical signature of a key', async () => {

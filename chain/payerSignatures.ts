@@ -19,7 +19,10 @@ export type PayerSignatures = (
 ) => boolean[] | Promise<boolean[]>
 
 /** On the thread that asks. */
-export const checkSignaturesHere: PayerSignatures = (separator, authorizations) => {
+export const checkSignaturesHere = (
+  separator: Hex,
+  authorizations: readonly SignedAuthorization[],
+): boolean[] => {
   const questions = new Uint8Array(authorizations.length * questionLength)
   writeQuestions(questions, 0, separator, authorizations)
   return Array.from(areSigned(questions), Boolean)
@@ -31,6 +34,12 @@ export const checkSignaturesHere: PayerSignatures = (separator, authorizations) 
  */
 const maxTogether = 8
 
+/**
+ * So few are checked here while no thread is at work: their message would wake two threads, which costs up to 90 µs more than it
+ * takes off this one, and a process with so little to do has the time (docs/performance.md).
+ */
+const maxHere = 2
+
 type Asked = {
   separator: Hex
   authorizations: readonly SignedAuthorization[]
@@ -39,25 +48,39 @@ type Asked = {
 
 /**
  * On threads of their own, in turn: recovering two keys takes as long as everything else that a verification does, and
- * the thread that serves HTTP is what limits a process. Questions of one turn of the event loop travel together.
+ * the thread that serves HTTP is what limits a process. Questions of one turn of the event loop travel together; few stay.
  *
  * A thread that fails ends the process: nothing that is sent to it makes it throw.
  */
 export function startSignatureThreads(count: number): PayerSignatures {
   const threads = Array.from({ length: count }, startThread)
   let next = 0
+  let waiting: Asked[] = []
+
+  function send(): void {
+    const asked = waiting
+    waiting = []
+    if (asked.length <= maxHere && threads.every(({ isIdle }) => isIdle())) {
+      for (const { separator, authorizations, resolve } of asked)
+        resolve(checkSignaturesHere(separator, authorizations))
+      return
+    }
+    const together = Math.min(maxTogether, Math.ceil(asked.length / count))
+    for (let at = 0; at < asked.length; at += together) {
+      threads[next]?.post(asked.slice(at, at + together))
+      next = (next + 1) % count
+    }
+  }
+
   return (separator, authorizations) =>
     new Promise((resolve) => {
-      threads[next]?.({ separator, authorizations, resolve })
-      next = (next + 1) % count
+      if (waiting.push({ separator, authorizations, resolve }) === 1) setImmediate(send)
     })
 }
 
-function startThread(): (asked: Asked) => void {
+function startThread(): { post: (asked: Asked[]) => void; isIdle: () => boolean } {
   const worker = new Worker(new URL(import.meta.resolve('#chain/signatureThread')))
   worker.unref()
-  let scheduled = false
-  const waiting: Asked[] = []
   // Answers come back in the order of the questions.
   const sent: Asked[][] = []
 
@@ -69,27 +92,18 @@ function startThread(): (asked: Asked) => void {
     }
   })
 
-  function send(): void {
-    scheduled = false
-    while (waiting.length > 0) post(waiting.splice(0, maxTogether))
-  }
-
-  function post(gathered: Asked[]): void {
-    const count = gathered.reduce((sum, { authorizations }) => sum + authorizations.length, 0)
+  function post(asked: Asked[]): void {
+    const count = asked.reduce((sum, { authorizations }) => sum + authorizations.length, 0)
     const questions = new Uint8Array(count * questionLength)
     let at = 0
-    for (const { separator, authorizations } of gathered) {
+    for (const { separator, authorizations } of asked) {
       at = writeQuestions(questions, at, separator, authorizations)
     }
-    sent.push(gathered)
+    sent.push(asked)
     worker.postMessage(questions)
   }
 
-  return (asked) => {
-    waiting.push(asked)
-    if (!scheduled) setImmediate(send)
-    scheduled = true
-  }
+  return { post, isIdle: () => sent.length === 0 }
 }
 
 /** @returns the offset behind them. A signature that isn't canonical leaves its place empty, which recovers to nobody. */

@@ -79,7 +79,8 @@ export async function pace({
     const work = () => {
       while (due.length > 0 && idle.length > 0) {
         const index = due.shift() as number
-        const line = idle.pop() as Line
+        // In turn: one that rests for seconds is closed by the server, and would never hear its answer.
+        const line = idle.shift() as Line
         line.send(requests[index] as Buffer).then((answer) => {
           answers[index] = answer
           ms.push(performance.now() - began - (index / perSecond) * 1000)
