@@ -1,7 +1,8 @@
 /**
  * What more api processes on one database cost and bring: CPU time a payment of each process and of Postgres, and who waits for
- * what, with one, two and four of them, as fast as they can and at a fixed rate. The sizes take turns. With `--keepers`, the same of
- * a keeper's wallets.
+ * what, with one, two and four of them, as fast as they can and at a fixed rate. The sizes take turns, and beside each as many processes
+ * of the floor get the same requests: what a request costs more there, because each process has fewer, is the machine's. With
+ * `--keepers`, the same of a keeper's wallets.
  */
 import { setTimeout as wait } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
@@ -21,10 +22,20 @@ const warmUps = 4
 const modes = ['paced', 'saturated'] as const
 type Mode = (typeof modes)[number]
 
+type Server = Awaited<ReturnType<Rig['startServer']>>
+
 type Sample = {
   paymentsPerSecond: number
-  /** CPU time a payment, µs; `apis` of each process by the payments that it answered. */
-  cpuUs: { apis: number[]; api: number; postgres: number; pooler: number; chain: number; load: number }
+  /** CPU time a payment, µs; `apis` of each process by the payments that it answered; `floor` of as many processes of it. */
+  cpuUs: {
+    apis: number[]
+    api: number
+    postgres: number
+    pooler: number
+    chain: number
+    load: number
+    floor: number
+  }
   /** Time that Postgres' sessions waited, µs a payment, by `type:event` of pg_stat_activity. */
   waitUs: Record<string, number>
   /** Transactions that wrote, a payment. */
@@ -51,7 +62,9 @@ export async function run(args: string[]): Promise<object> {
   const rig = await startRig({ buyers, apis: Math.max(...sizes), withPooler: values.pooler })
   const database = openDatabase({ url: rig.databaseUrl, max: 1, applicationName: 'bench' })
   try {
-    const measure = createMeasure(rig, database, perSecond * Number(values.seconds), perSecond)
+    const floors: Server[] = []
+    for (const _ of rig.apis) floors.push(await rig.startServer('floorServer.ts'))
+    const measure = createMeasure(rig, floors, database, perSecond * Number(values.seconds), perSecond)
     const samples: Record<Mode, Record<Size, Sample[]>> = {
       paced: { 1: [], 2: [], 4: [] },
       saturated: { 1: [], 2: [], 4: [] },
@@ -75,8 +88,10 @@ export async function run(args: string[]): Promise<object> {
     return {
       paced: mapSizes(samples.paced, summarize),
       saturated: mapSizes(samples.saturated, summarize),
-      ...growth(samples.paced, 'cpuGrowthFourProcesses'),
-      ...growth(samples.saturated, 'cpuGrowthFourProcessesSaturated'),
+      ...growth(samples.paced, 'cpuGrowthFourProcesses', ownCpu),
+      ...growth(samples.paced, 'apiGrowthFourProcesses', ({ cpuUs }) => cpuUs.api),
+      ...growth(samples.paced, 'floorGrowthFourProcesses', ({ cpuUs }) => cpuUs.floor),
+      ...growth(samples.saturated, 'cpuGrowthFourProcessesSaturated', ownCpu),
       deadlocks: Number(row.deadlocks),
       diskBytesPerPayment: Math.round(row.diskBytes),
     }
@@ -124,8 +139,8 @@ async function measureKeepers(rounds: number, payments: number, say: (line: stri
   })
 }
 
-/** Signs as many payments as are asked for and sends them to the first processes, each its part. */
-function createMeasure(rig: Rig, database: postgres.Sql, count: number, perSecond: number) {
+/** Signs as many payments as are asked for and sends them to the first processes, each its part; then to the floor's. */
+function createMeasure(rig: Rig, floors: Server[], database: postgres.Sql, count: number, perSecond: number) {
   const payments = createPayments(rig)
 
   async function readCpu(): Promise<
@@ -150,22 +165,30 @@ function createMeasure(rig: Rig, database: postgres.Sql, count: number, perSecon
 
   return async (mode: Mode, size: Size): Promise<Sample> => {
     const signed = payments.sign((await payments.challenge(count)).challenges, 'bound')
-    const ports = rig.apis.slice(0, size).map(({ port }) => port)
-    const parts = ports.map((_, part) => signed.requests.filter((_, index) => index % size === part))
+    const parts = Array.from({ length: size }, (_, part) =>
+      signed.requests.filter((_, index) => index % size === part),
+    )
+    const send = (servers: Server[]) =>
+      Promise.all(
+        parts.map((requests, part) => {
+          const { port } = servers[part] as Server
+          const load = { port, requests, connections: Math.ceil(connections / size) }
+          return mode === 'paced' ? pace({ ...load, perSecond: perSecond / size }) : saturate(load)
+        }),
+      )
     const [cpu, writes] = [await readCpu(), await readWrites()]
     const waits = watchWaits(database)
     const began = performance.now()
-    const answers = await Promise.all(
-      parts.map((requests, part) => {
-        const load = { port: ports[part] as number, requests, connections: Math.ceil(connections / size) }
-        return mode === 'paced' ? pace({ ...load, perSecond: perSecond / size }) : saturate(load)
-      }),
-    )
+    const answers = await send(rig.apis)
     const seconds = (performance.now() - began) / 1_000
     const waitMs = await waits.stop()
     const [cpuAfter, writesAfter] = [await readCpu(), await readWrites()]
     signed.require(signed.requests.map((_, i) => answers[i % size]?.answers[Math.floor(i / size)] as Answer))
     const used = (part: 'postgres' | 'pooler' | 'chain' | 'load') => (cpuAfter[part] - cpu[part]) / count
+    const readFloors = () => Promise.all(floors.slice(0, size).map(({ cpu }) => cpu()))
+    const floorsBefore = await readFloors()
+    await send(floors)
+    const floor = (await readFloors()).reduce((sum, us, i) => sum + us - (floorsBefore[i] ?? 0), 0)
     const apis = parts.map(({ length }, i) => ((cpuAfter.apis[i] ?? 0) - (cpu.apis[i] ?? 0)) / length)
     return {
       paymentsPerSecond: count / seconds,
@@ -176,6 +199,7 @@ function createMeasure(rig: Rig, database: postgres.Sql, count: number, perSecon
         pooler: used('pooler'),
         chain: used('chain'),
         load: used('load'),
+        floor: floor / count,
       },
       waitUs: Object.fromEntries([...waitMs].map(([event, ms]) => [event, (1_000 * ms) / count])),
       transactions: (writesAfter.transactions - writes.transactions) / count,
@@ -220,8 +244,8 @@ function ownCpu({ cpuUs: { api, postgres, pooler } }: Sample): number {
 }
 
 /** Of neighbours, so that a minute in which the machine is slower falls on both. */
-function growth(samples: Record<Size, Sample[]>, name: string) {
-  const ratios = samples[4].map((four, i) => ownCpu(four) / ownCpu(samples[1][i] as Sample))
+function growth(samples: Record<Size, Sample[]>, name: string, cpuOf: (sample: Sample) => number) {
+  const ratios = samples[4].map((four, i) => cpuOf(four) / cpuOf(samples[1][i] as Sample))
   return { [name]: round2(median(ratios)), [`${name}Spread`]: spread(ratios) }
 }
 
@@ -243,6 +267,7 @@ function summarize(samples: Sample[]) {
     poolerCpuUs: of(({ cpuUs }) => cpuUs.pooler),
     chainCpuUs: of(({ cpuUs }) => cpuUs.chain),
     loadCpuUs: of(({ cpuUs }) => cpuUs.load),
+    floorCpuUs: of(({ cpuUs }) => cpuUs.floor),
     waitUsPerPayment: Object.fromEntries(waits.filter(([, us]) => us > 0).toSorted((a, b) => b[1] - a[1])),
     paymentsPerTransaction: round2(1 / median(samples.map(({ transactions }) => transactions))),
     walBytesPerPayment: of(({ walBytes }) => walBytes),
