@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import type { AddressInfo } from 'node:net'
 import { serve } from '@hono/node-server'
-import type { Hex } from 'viem'
+import type { Address, Hex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { openServedNetworks } from '#chain/servedNetworks'
 import { createKeeper } from '#keeper/keeper'
@@ -12,7 +12,6 @@ import { openDatabase } from '#ledger/database'
 import { createLogger } from '#process/log'
 import { parseDeployments } from '#protocol/deployments'
 import { networks } from '#protocol/networks'
-import { platformWallet } from '../support/keeperStack.ts'
 import { readOptions } from './children.ts'
 
 // A keeper as a process of its own that ends itself, as `kill -9` would, when it comes to a named checkpoint.
@@ -22,6 +21,7 @@ export type CrashingKeeperOptions = {
   rpcUrl: string
   deploymentsFile: string
   privateKeys: readonly Hex[]
+  platformWallet: Address
   settings: KeeperSettings
 }
 
@@ -45,7 +45,7 @@ const keeper = createKeeper({
     { network: networks.localhost, deployment, rpcUrls: [options.rpcUrl] },
   ]),
   accounts: options.privateKeys.map((key) => privateKeyToAccount(key)),
-  platformWallets: [platformWallet],
+  platformWallets: [options.platformWallet],
   settings: options.settings,
   submitTimeoutMs: 10_000,
   upkeepMs: 500,

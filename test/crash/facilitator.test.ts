@@ -5,7 +5,13 @@ import type { Hash } from 'viem'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import type { CheckpointName } from '#keeper/loops/context'
 import { encodePayload } from '#protocol/payload'
-import { type KeeperStack, type QueuedPayment, startKeeperStack, walletKey } from '../support/keeperStack.ts'
+import {
+  type KeeperStack,
+  platformWallet,
+  type QueuedPayment,
+  startKeeperStack,
+  walletKey,
+} from '../support/keeperStack.ts'
 import { describeState, findBreaches, findMisplaced } from '../support/ledger.ts'
 import { until } from '../support/until.ts'
 import { ofPushes, ofSubmissions } from './checkpoints.ts'
@@ -33,6 +39,7 @@ function startKeeper(
     settings,
     rpcUrl: chain.url,
     privateKeys: [walletKey(0)],
+    platformWallet,
     ...change,
   } satisfies CrashingKeeperOptions)
   keeper.send({ crashAt } satisfies Turn)

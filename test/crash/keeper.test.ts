@@ -57,6 +57,7 @@ async function startKeeper(crashAt: CheckpointName | null): Promise<ChildProcess
       settings,
       rpcUrl: rpc.url,
       privateKeys: [walletKey(0)],
+      platformWallet,
     } satisfies CrashingKeeperOptions)
   const keeper = standby && isAlive(standby) ? standby : start()
   standby = start()

@@ -1,7 +1,7 @@
 import type { Hex } from 'viem'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import type { CheckpointName } from '#keeper/loops/context'
-import { type KeeperStack, startKeeperStack, walletKey } from '../support/keeperStack.ts'
+import { type KeeperStack, platformWallet, startKeeperStack, walletKey } from '../support/keeperStack.ts'
 import { findBreaches } from '../support/ledger.ts'
 import { randomHex } from '../support/usdc.ts'
 import { signPayment, type X402Payment } from '../support/x402.ts'
@@ -24,6 +24,7 @@ function startKeeper(crashAt: CheckpointName | null) {
     ...{ databaseUrl, deploymentsFile, settings },
     rpcUrl: chain.url,
     privateKeys: [walletKey(0)],
+    platformWallet,
   } satisfies CrashingKeeperOptions)
   keeper.send({ crashAt } satisfies Turn)
   return keeper
