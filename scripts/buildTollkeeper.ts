@@ -13,10 +13,15 @@ const root = join(import.meta.dirname, '..')
 /**
  * Builds the package `tollkeeper` as it is published: `npm publish ./dist/tollkeeper`.
  *
- * JavaScript by plain tsc, each file where its source lies, since Node strips no types under node_modules. Ponder's
- * schema and handlers stay TypeScript: its build id is a hash of these bytes.
+ * JavaScript by plain tsc, each file where its source lies, since Node strips no types under node_modules. It checks no
+ * types, which would be five sixths of its time: `npm run check` does. Ponder's schema and handlers stay TypeScript: its
+ * build id is a hash of these bytes.
+ *
+ * @returns the dashboard's bundle, and the packages in Ponder's.
  */
-export async function buildTollkeeper(folder: string = join(root, 'dist/tollkeeper')): Promise<void> {
+export async function buildTollkeeper(
+  folder: string = join(root, 'dist/tollkeeper'),
+): Promise<{ dashboard: Bundle; indexer: string[] }> {
   await rm(folder, { recursive: true, force: true })
   const tsc = join(root, 'node_modules/typescript/bin/tsc')
   // All that runs; and declarations, for what others import: `tollkeeper/testing`.
@@ -41,15 +46,14 @@ export async function buildTollkeeper(folder: string = join(root, 'dist/tollkeep
     if (!path.endsWith('.test.ts')) await cp(join(root, path), join(folder, path))
   const dashboard = await bundleDashboard()
   await writeDashboard(dashboard, join(folder, 'api/portal/dashboard'))
-  const notices = collectNotices(root, {
-    dashboard: dashboard.packages,
-    indexer: await writePonder(join(folder, 'indexer')),
-  })
+  const indexer = await writePonder(join(folder, 'indexer'))
+  const notices = collectNotices(root, { dashboard: dashboard.packages, indexer })
   await writeFile(join(folder, 'THIRD_PARTY_NOTICES.md'), notices)
 
   const rootManifest = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
   const manifest = createManifest(rootManifest, await readImported(folder))
   await writeFile(join(folder, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`)
+  return { dashboard, indexer }
 }
 
 /** In the place of the module that bundles the dashboard, one that reads what was bundled here: users need no bundler. */

