@@ -121,6 +121,7 @@ describe('the image', () => {
   let image: Image
   let path: string
   let env: Record<string, string | undefined>
+  let keys: string
   beforeAll(async () => {
     folder = await mkdtemp('/tmp/tollkeeper-image-')
     await chmod(folder, 0o755)
@@ -140,8 +141,13 @@ describe('the image', () => {
       ...stack.env,
       ...image.env,
       ...{ DEPLOYMENTS_FILE, PATH: path, HOME: '/nonexistent', TMPDIR: temporary },
-      ...{ NODE_COMPILE_CACHE: undefined, CI: undefined, VITEST: undefined, NODE_OPTIONS: undefined },
+      ...{ CI: undefined, VITEST: undefined, NODE_OPTIONS: undefined },
+      // Node's image has none; the starts here share what Node compiled.
+      NODE_COMPILE_CACHE: join(temporary, 'compiled'),
     }
+    keys = join(temporary, 'receipt-keys.json')
+    const made = runAs([...image.entrypoint, 'keys', 'rotate', 'receipt', '--file', keys], {})
+    expect(await made.exited, made.output()).toBe(0)
   })
   afterAll(async () => {
     execFileSync('chmod', ['-R', 'u+w', folder])
@@ -180,9 +186,6 @@ describe('the image', () => {
     ['indexer', '/ready'],
     ['indexer --serve', '/ready'],
   ])('default: %s starts, is found healthy, and ends by SIGTERM', async (role, readyPath) => {
-    const keys = join(folder, 'tmp', 'receipt-keys.json')
-    const made = runAs([...image.entrypoint, 'keys', 'rotate', 'receipt', '--file', keys], {})
-    expect(await made.exited, made.output()).toBe(0)
     const port = String(await reservePort())
     const others = { API_PORT: '1', KEEPER_PORT: '1', INDEXER_PORT: '1' }
     const more = {

@@ -5,6 +5,8 @@ import { promisify } from 'node:util'
 import { type Copy, DockerfileParser, type Env, type From, type Instruction } from 'dockerfile-ast'
 import { root } from './processes.ts'
 
+const run = promisify(execFile)
+
 export type Image = {
   /** What `/app` is in it. */
   folder: string
@@ -49,18 +51,21 @@ export async function buildImage(folder: string, path: string): Promise<Image> {
         const stage = (step as Copy).getFromFlag()?.getValue()
         const to = join(image.folder, words.pop() ?? '')
         const isFolder = words.length > 1 || to.endsWith('/')
-        for (const from of stage ? [stages.get(stage) ?? stage] : words.map((word) => join(root, word)))
-          await cp(from, isFolder && !stage ? join(to, basename(from)) : to, {
-            recursive: true,
-            verbatimSymlinks: true,
-            filter: (file) => stage !== undefined || !isIgnored(file),
-          })
+        // Hard links: all that is installed would take seconds to copy.
+        if (stage) await run('cp', ['-al', `${stages.get(stage) ?? stage}/.`, to])
+        else
+          for (const from of words.map((word) => join(root, word)))
+            await cp(from, isFolder ? join(to, basename(from)) : to, {
+              recursive: true,
+              verbatimSymlinks: true,
+              filter: (file) => !isIgnored(file),
+            })
         break
       }
       case 'RUN': {
         // What `npm ci` has brought here before needn't be asked for again.
         const env = { ...image.env, PATH: path, HOME: process.env.HOME, npm_config_prefer_offline: 'true' }
-        await promisify(execFile)('sh', ['-c', words.join(' ')], { cwd: image.folder, env })
+        await run('sh', ['-c', words.join(' ')], { cwd: image.folder, env })
         break
       }
       case 'USER':
