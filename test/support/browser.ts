@@ -1,6 +1,6 @@
 import { accessSync, constants } from 'node:fs'
 import { delimiter, join } from 'node:path'
-import axeCore, { type AxeResults, type Result } from 'axe-core'
+import axeCore, { type AxeResults, type Result, type RunOptions } from 'axe-core'
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 
 const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable', 'chrome']
@@ -76,14 +76,29 @@ export async function openTab(
   return { page, errors, foreign }
 }
 
+/** axe-core's rules about colours, of those that it has switched on. */
+const colourRules = ['color-contrast', 'link-in-text-block']
+
+/** In light and in dark; in dark only what is about colours, since all else is the same page. */
+export async function violationsInBothSchemes(page: Page): Promise<string[]> {
+  await page.emulateMedia({ colorScheme: 'light' })
+  const light = await seriousViolations(page)
+  await page.emulateMedia({ colorScheme: 'dark' })
+  const dark = await seriousViolations(page, { runOnly: { type: 'rule', values: colourRules } })
+  return [...light, ...dark.map((violation) => `in dark: ${violation}`)]
+}
+
 /** What axe-core holds for serious or worse on the page as it is now. */
-export async function seriousViolations(page: Page): Promise<string[]> {
+export async function seriousViolations(page: Page, options: RunOptions = {}): Promise<string[]> {
   const isThere = await page.evaluate(() => 'axe' in globalThis)
   if (!isThere) await page.evaluate(axeCore.source)
-  const violations = await page.evaluate(async (): Promise<Result[]> => {
-    const { axe } = globalThis as unknown as { axe: { run: (options: object) => Promise<AxeResults> } }
-    return (await axe.run({ resultTypes: ['violations'] })).violations
-  })
+  const violations = await page.evaluate(
+    async (asked): Promise<Result[]> => {
+      const { axe } = globalThis as unknown as { axe: { run: (options: object) => Promise<AxeResults> } }
+      return (await axe.run(asked)).violations
+    },
+    { ...options, resultTypes: ['violations' as const] },
+  )
   return violations
     .filter(({ impact }) => impact === 'serious' || impact === 'critical')
     .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(' | ')}`)
