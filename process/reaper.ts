@@ -25,7 +25,10 @@ for tenth in $(seq 100); do
   sleep 0.1
 done
 for each in $groups; do kill -s KILL -- "-\${each#*:}" 2>/dev/null; done
-printf '%s' "$dirs" | while read -r each; do rm -rf -- "$each"; done
+# What a process leaves behind that ends only now, or a child of it in a group of its own, may come while its files go.
+printf '%s' "$dirs" | while read -r each; do
+  for tenth in $(seq 100); do rm -rf -- "$each" && break; sleep 0.1; done
+done
 `
 
 let reaper: ChildProcess | undefined

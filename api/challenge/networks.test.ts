@@ -234,7 +234,9 @@ describe('verify', () => {
     expect(accepted.status).toBe(200)
     await gateway.database`delete from endpoint_wallet where endpoint_id = ${endpoint.endpointId}`
     const again = await call(restart(), 'POST', '/verify', request)
-    expect([again.status, again.body]).toEqual([200, accepted.body])
+    const receipt = accepted.body.receipt as string
+    expect([again.status, again.body]).toEqual([200, { ...accepted.body, receipt: expect.any(String) }])
+    expect(decodeReceipt(again.body.receipt as string)).toEqual(decodeReceipt(receipt))
     const { status, body } = await call(restart(), 'POST', '/verify', { json })
     expect([status, body.code]).toEqual([409, 'payment_replayed'])
   })

@@ -1,0 +1,30 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdtempSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+
+test('behavior: a directory goes though somebody still writes into it when its process is killed', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'tollkeeper-reaper-'))
+  const program = `
+    import { removeWithUs } from ${JSON.stringify(new URL('./reaper.ts', import.meta.url).href)}
+    removeWithUs(${JSON.stringify(folder)})
+    setInterval(() => {}, 1_000)
+    console.log('ready')`
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', program], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  await once(child.stdout, 'data')
+  child.kill('SIGKILL')
+  const end = Date.now() + 1_000
+  for (let file = 0; Date.now() < end; file = (file + 1) % 200) {
+    try {
+      writeFileSync(join(folder, `file-${file}`), '')
+    } catch {
+      break // It is gone already.
+    }
+    if (file === 0) await new Promise((resolve) => setImmediate(resolve))
+  }
+  await expect.poll(() => existsSync(folder)).toBe(false)
+})
