@@ -10,8 +10,8 @@ const shared = {
   pool: 'forks',
   // Starting a worker and importing anew what all share takes longer than most files' tests.
   isolate: false,
-  // A stack is eight processes, but most of them wait: four test files keep two cores busy.
-  maxWorkers: 4,
+  // A stack is eight processes, but most of them wait: three test files keep two cores busy.
+  maxWorkers: 3,
   // Limits on waiting catch a hang; they say nothing of speed.
   testTimeout: 300_000,
   hookTimeout: 300_000,
