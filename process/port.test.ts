@@ -1,10 +1,12 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { createServer } from 'node:net'
+import { type AddressInfo, createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { isPortFree, loopback, reservePort } from './port.ts'
 
-const [from, to] = [18_000, 18_003]
+// Four ports, others in each run: two suites may run on one machine.
+const from = 12_000 + 4 * Math.floor(Math.random() * 1_900)
+const to = from + 3
 
 test('behavior: a port is reserved once, in whatever process, until that ends', async () => {
   const program = `
@@ -20,6 +22,7 @@ test('behavior: a port is reserved once, in whatever process, until that ends', 
   const theirs: number[] = JSON.parse(String(line))
   const ours = await reservePort(from, to)
   expect(new Set([...theirs, ours]).size).toBe(4)
+  await expect(reservePort(from, to)).rejects.toThrow(`No port from ${from} to ${to} is free`)
   // Reserved, not listened on.
   expect(await isPortFree(ours)).toBe(true)
   child.kill('SIGKILL')
@@ -28,9 +31,10 @@ test('behavior: a port is reserved once, in whatever process, until that ends', 
 })
 
 test('behavior: a port that a server listens on is not given', async () => {
-  const server = createServer().listen(19_000, loopback)
+  const server = createServer().listen(0, loopback)
   await once(server, 'listening')
-  expect(await isPortFree(19_000)).toBe(false)
-  expect(await reservePort(19_000, 19_001)).toBe(19_001)
+  const { port: taken } = server.address() as AddressInfo
+  expect(await isPortFree(taken)).toBe(false)
+  await expect(reservePort(taken, taken)).rejects.toThrow('is free')
   server.close()
 })

@@ -13,12 +13,17 @@ const highest = 32_767
  * URL must be known before it starts. One that needn't listens on port 0.
  *
  * The lock is a UDP socket on the same number, which the system closes with this process, however that ends.
+ *
+ * @throws Error where every port from `from` to `to` is taken.
  */
 export async function reservePort(from = lowest, to = highest): Promise<number> {
-  for (;;) {
-    const port = from + Math.floor(Math.random() * (to - from + 1))
+  const ports = to - from + 1
+  const first = Math.floor(Math.random() * ports)
+  for (let tried = 0; tried < ports; tried++) {
+    const port = from + ((first + tried) % ports)
     if ((await lock(port)) && (await isPortFree(port))) return port
   }
+  throw new Error(`No port from ${from} to ${to} is free: end what listens on them`)
 }
 
 async function lock(port: number): Promise<boolean> {
