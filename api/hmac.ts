@@ -2,6 +2,11 @@ import { hash } from 'node:crypto'
 import type { Hmac } from '#protocol/macaroon'
 
 const blockLength = 64
+/** What a macaroon's fields fit in. Memory of its own for each message would take a third of the time, and more to collect. */
+const scratch = Buffer.alloc(blockLength + 1_024)
+/** The scratch's beginnings, by length. */
+const beginnings: Buffer[] = []
+const outer = Buffer.alloc(blockLength + 32)
 
 /**
  * HMAC-SHA-256 (RFC 2104) as two one-shot hashes: a fifth of what `createHmac` takes for inputs this short, and a
@@ -9,8 +14,9 @@ const blockLength = 64
  */
 export const hmacSha256: Hmac = (key, data) => {
   const short = key.length > blockLength ? hash('sha256', key, 'buffer') : key
-  const inner = new Uint8Array(blockLength + data.length).fill(0x36, 0, blockLength)
-  const outer = new Uint8Array(blockLength + 32).fill(0x5c, 0, blockLength)
+  const inner = ofLength(blockLength + data.length)
+  inner.fill(0x36, short.length, blockLength)
+  outer.fill(0x5c, short.length, blockLength)
   for (let i = 0; i < short.length; i++) {
     const byte = short[i] as number
     inner[i] = 0x36 ^ byte
@@ -19,4 +25,10 @@ export const hmacSha256: Hmac = (key, data) => {
   inner.set(data, blockLength)
   outer.set(hash('sha256', inner, 'buffer'), blockLength)
   return hash('sha256', outer, 'buffer')
+}
+
+function ofLength(length: number): Buffer {
+  if (length > scratch.length) return Buffer.alloc(length)
+  beginnings[length] ??= scratch.subarray(0, length)
+  return beginnings[length]
 }

@@ -1,3 +1,4 @@
+import { isIPv4 } from 'node:net'
 import { getConnInfo } from '@hono/node-server/conninfo'
 import type { Context } from 'hono'
 import ipaddr from 'ipaddr.js'
@@ -18,6 +19,7 @@ export function clientAddress(c: Context, trustedProxies: number): string {
 }
 
 function subscriberOf(address: string): string {
+  if (isIPv4(address)) return address
   if (!ipaddr.isValid(address)) return address
   const parsed = ipaddr.process(address) // an IPv4-mapped IPv6 address becomes the IPv4 address that it is
   if (!(parsed instanceof ipaddr.IPv6)) return parsed.toString()

@@ -1,5 +1,5 @@
 import { zeroAddress } from 'viem'
-import { encodeBase64url } from '../protocol/bytes.ts'
+import { encodeBase64url, encodeUtf8 } from '../protocol/bytes.ts'
 import { type Challenge, createChallenge, maxTimeoutSeconds } from '../protocol/challenge.ts'
 import { networks } from '../protocol/networks.ts'
 import { type ReceiptClaims, zeroHash } from '../protocol/receipt.ts'
@@ -20,7 +20,6 @@ export type MockTerms = {
 }
 
 const network = networks['base-sepolia']
-const utf8 = new TextEncoder()
 
 export function mockChallenge({ gatewayUrl, providerId, endpointId, resource, split }: MockTerms): Challenge {
   return createChallenge({
@@ -79,7 +78,7 @@ export function mockPayment({
   }
   const header = { alg: 'none', typ: 'JWT', kid: 'mock' }
   const receipt = [JSON.stringify(header), JSON.stringify(claims), 'mock']
-    .map((part) => encodeBase64url(utf8.encode(part)))
+    .map((part) => encodeBase64url(encodeUtf8(part)))
     .join('.')
   return { verified: true, receipt, paymentId }
 }

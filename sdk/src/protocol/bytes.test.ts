@@ -1,16 +1,9 @@
 import fc from 'fast-check'
 import { toHex } from 'viem'
-import { describe, expect, test } from 'vitest'
-import {
-  bytesToHex,
-  concatBytes,
-  decodeBase64url,
-  encodeBase64url,
-  equalBytes,
-  hexToBytes,
-  readUint,
-  writeUint,
-} from './bytes.ts'
+import { describe, expect, test, vi } from 'vitest'
+import * as own from './bytes.ts'
+
+const { bytesToHex, concatBytes, equalBytes, hexToBytes, readUint, writeUint } = own
 
 const bytes = fc.uint8Array({ maxLength: 200 })
 
@@ -29,13 +22,31 @@ describe('hex', () => {
   })
 })
 
-describe('base64url', () => {
+/** The module as it is where there is no such Buffer. */
+async function withoutNode(Buffer: unknown): Promise<typeof own> {
+  vi.resetModules()
+  vi.stubGlobal('Buffer', Buffer)
+  try {
+    return await import('./bytes.ts')
+  } finally {
+    vi.unstubAllGlobals()
+  }
+}
+
+describe.each([
+  ['by Node', own],
+  ['without a Buffer', await withoutNode(undefined)],
+  // The npm package that bundlers give to pages.
+  ['beside a Buffer that knows no base64url', await withoutNode({ isEncoding: () => false })],
+])('base64url and UTF-8 %s', (_, { decodeBase64url, encodeBase64url, encodeUtf8 }) => {
   test('behavior: agrees with Node, and back', () => {
     fc.assert(
       fc.property(bytes, (value) => {
         const text = encodeBase64url(value)
         expect(text).toBe(Buffer.from(value).toString('base64url'))
         expect(decodeBase64url(text)).toEqual(new Uint8Array(value))
+        // Of a longer buffer only what is meant.
+        expect(encodeBase64url(Uint8Array.of(7, ...value, 7).subarray(1, -1))).toBe(text)
       }),
     )
   })
@@ -51,6 +62,11 @@ describe('base64url', () => {
 
   test.each(['A', 'AAAAA', 'AA==', 'AB', 'AAB', 'A+', 'A/', 'A A', 'AAA\n', 'éA'])('error: %j', (text) => {
     expect(decodeBase64url(text)).toBeUndefined()
+  })
+
+  test('behavior: a text’s UTF-8 is that of TextEncoder, also of half a surrogate pair', () => {
+    for (const text of ['', 'a', 'é€😀', '\ud83d', 'x\udc00y'])
+      expect(new Uint8Array(encodeUtf8(text))).toEqual(new TextEncoder().encode(text))
   })
 })
 

@@ -1,5 +1,5 @@
 import type { Address, Hex } from 'viem'
-import { bytesToHex, hexToBytes } from './bytes.ts'
+import { bytesToHex, encodeUtf8, hexToBytes } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
 import { ProtocolError } from './errors.ts'
 import { isNetworkName, type Network, networks } from './networks.ts'
@@ -83,8 +83,6 @@ export type ChallengeTerms = {
   tier: Tier
 }
 
-const utf8 = new TextEncoder()
-
 /** Builds a challenge. Only its macaroon is signed; the rest repeats the macaroon's terms for the buyer to read. */
 export function createChallenge(terms: ChallengeTerms): Challenge {
   const { network, asset, resource, mimeType = 'application/json' } = terms
@@ -132,7 +130,7 @@ export function createChallenge(terms: ChallengeTerms): Challenge {
  * // 0xbc1f99bbea4be0c62b22d696c15a1a40ce28e2ef668b5e83d5a02d956c1d5072
  */
 export function boundNonce(issuer: string, requestId: string, keccak: Keccak256 = portableKeccak256): Hex {
-  return bytesToHex(keccak(utf8.encode(`x402:${issuer}:${requestId}`)))
+  return bytesToHex(keccak(encodeUtf8(`x402:${issuer}:${requestId}`)))
 }
 
 /**

@@ -3,6 +3,7 @@ import {
   bytesToHex,
   decodeBase64url,
   encodeBase64url,
+  encodeUtf8,
   equalBytes,
   readUint,
   writeHex,
@@ -100,10 +101,9 @@ const termsVersion = 1
 /** mintedAt 5, requestId 16, chainId 8, three addresses, two amounts of 8. */
 const fixedTermsLength = 5 + 16 + 8 + 3 * 20 + 2 * 8
 
-const utf8 = new TextEncoder()
 const strictUtf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 /** libmacaroons turns every root key into an HMAC key with this one. */
-const keyGenerator = utf8.encode('macaroons-key-generator')
+const keyGenerator = encodeUtf8('macaroons-key-generator')
 
 const kidPattern = /^[A-Za-z0-9._-]{1,32}$/
 const requestIdPattern = /^req_[0-9a-f]{32}$/
@@ -159,7 +159,7 @@ export function mintMacaroon({
     `provider-id = ${caveats.providerId}`,
     `endpoint-id = ${caveats.endpointId}`,
     `expiry = ${formatTime(caveats.expiry)}`,
-  ].map((caveat) => utf8.encode(caveat))
+  ].map((caveat) => encodeUtf8(caveat))
   const signature = signChain(rootSignature(secret, identifier, hmac), caveatBytes, hmac)
   return encodeMacaroon(identifier, caveatBytes, signature)
 }
@@ -187,7 +187,7 @@ export function attenuateMacaroon(text: string, caveats: HolderCaveats, hmac: Hm
   if (caveats.expiry !== undefined) added.push(`expiry = ${formatTime(caveats.expiry)}`)
   if (caveats.payer !== undefined) added.push(`payer = ${caveats.payer.toLowerCase()}`)
   if (caveats.maxAmount !== undefined) added.push(`max-amount = ${caveats.maxAmount}`)
-  const addedBytes = added.map((caveat) => utf8.encode(caveat))
+  const addedBytes = added.map((caveat) => encodeUtf8(caveat))
   return encodeMacaroon(identifier, [...caveatBytes, ...addedBytes], signChain(signature, addedBytes, hmac))
 }
 
@@ -363,7 +363,7 @@ function encodeTerms(terms: MacaroonTerms): Uint8Array {
   const bytes = new Uint8Array(2 + terms.kid.length + fixedTermsLength)
   bytes[0] = termsVersion
   bytes[1] = terms.kid.length
-  bytes.set(utf8.encode(terms.kid), 2)
+  bytes.set(encodeUtf8(terms.kid), 2)
   let at = 2 + terms.kid.length
   writeUint(bytes, at, 5, BigInt(terms.mintedAt))
   at = writeHex(bytes, at + 5, `0x${terms.requestId.slice(4)}`)

@@ -1,5 +1,5 @@
 import type { Hex } from 'viem'
-import { bytesToHex } from './bytes.ts'
+import { bytesToHex, encodeUtf8 } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
 
 /**
@@ -13,8 +13,6 @@ import { type Keccak256, portableKeccak256 } from './eip3009.ts'
  *   Array.from({ length: maxRefunds }, (_, index) => refundNonce(issuer, paymentId, index + 1))
  */
 export const maxRefunds = 3
-
-const utf8 = new TextEncoder()
 
 /**
  * Derives the nonce of a refund's authorization: keccak256 of UTF-8 `x402-refund:{issuer}:{paymentId}:{number}`.
@@ -39,5 +37,5 @@ export function refundNonce(
   number: number,
   keccak: Keccak256 = portableKeccak256,
 ): Hex {
-  return bytesToHex(keccak(utf8.encode(`x402-refund:${issuer}:${paymentId}:${number}`)))
+  return bytesToHex(keccak(encodeUtf8(`x402-refund:${issuer}:${paymentId}:${number}`)))
 }

@@ -1,4 +1,5 @@
 import type { Address } from 'viem'
+import { encodeUtf8 } from './bytes.ts'
 import type { Challenge } from './challenge.ts'
 import type { Keccak256 } from './eip3009.ts'
 import { type ErrorCode, isErrorCode, ProtocolError } from './errors.ts'
@@ -183,7 +184,7 @@ export function reasonOf(code: ErrorCode, x402Version: 1 | 2): string {
  * // eyJ4NDAyVmVyc2lvbiI6Mn0=
  */
 export function encodePaymentHeader(value: object): string {
-  const bytes = new TextEncoder().encode(JSON.stringify(value))
+  const bytes = encodeUtf8(JSON.stringify(value))
   return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''))
 }
 
