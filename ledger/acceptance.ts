@@ -13,13 +13,15 @@ import { findPaymentOfRequest } from './storedPayment.ts'
 const maxGroup = 48
 const groupsInFlight = 3
 const beside = { items: 16, afterMs: 20 }
+// Half a second's work of a small machine: who would wait for longer had better try again, perhaps at another process.
+const maxWaiting = 1_000
 
 /**
  * Stores a candidate and reserves its payer's balance for it.
  *
  * @param state what the chain just said of the payer, where it was asked: then its balance isn't read again.
  * @throws {BaseError} `payer_in_debt`, `payer_quarantined`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or `payer_limit_exceeded`;
- * `index_behind` where the index can't tell.
+ * `index_behind` where the index can't tell; `overloaded` where too many wait.
  */
 export type Accept = (
   candidate: Candidate,
@@ -33,6 +35,7 @@ export function createAccept(database: Database): Accept {
     maxItems: maxGroup,
     concurrency: groupsInFlight,
     beside,
+    maxWaiting,
     isItemFault: isRowFault,
   })
 

@@ -95,3 +95,15 @@ test("behavior: a fault that is nobody's fails the whole group at once", async (
   expect(results.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected'])
   expect(commits).toBe(1)
 })
+
+test('behavior: who comes when as many wait as may is told at once, and those who wait lose nothing', async () => {
+  const { submit } = createGroupCommit<number, number>({
+    ...settings,
+    maxWaiting: 2,
+    commit: async (items) => items,
+  })
+  const first = [0, 1].map(submit)
+  await expect(submit(2)).rejects.toMatchObject({ code: 'overloaded', status: 503, retryable: true })
+  expect(await Promise.all(first)).toEqual([0, 1])
+  expect(await submit(3)).toBe(3)
+})

@@ -1,5 +1,7 @@
+import { BaseError } from '#protocol/errors'
+
 export type GroupCommit<T, R> = {
-  /** Queues one item and answers with its own result. */
+  /** Queues one item and answers with its own result. @throws {BaseError} `overloaded` where too many wait. */
   submit(item: T): Promise<R>
 }
 
@@ -15,6 +17,8 @@ export type GroupCommitOptions<T, R> = {
    * at once.
    */
   beside?: { items: number; afterMs: number }
+  /** So many may wait for a group; who comes then is told at once. Default: any number. */
+  maxWaiting?: number
   /** Whether one item may be the cause of the error. If not, as when the database is gone, all of the group fail. */
   isItemFault: (error: unknown) => boolean
 }
@@ -30,6 +34,7 @@ export function createGroupCommit<T, R>({
   maxItems,
   concurrency,
   beside = { items: 1, afterMs: 0 },
+  maxWaiting = Number.POSITIVE_INFINITY,
   isItemFault,
 }: GroupCommitOptions<T, R>): GroupCommit<T, R> {
   let waiting: Waiting<T, R>[] = []
@@ -90,6 +95,7 @@ export function createGroupCommit<T, R>({
   return {
     submit: (item) =>
       new Promise((resolve, reject) => {
+        if (waiting.length >= maxWaiting) return reject(new BaseError('overloaded'))
         waiting.push({ item, resolve, reject })
         schedule()
       }),
