@@ -31,7 +31,7 @@ let filtered = 0
 
 /**
  * Has `fetch` answer for each node without what the index has no use for. What isn't left out, errors among it, is answered
- * as the node does. Ponder takes nothing but URLs, and fetches them.
+ * as the node does. Of several nodes Ponder takes URLs only, and fetches them.
  *
  * @returns a URL for each node, of a host that isn't there: only the `fetch` of this process knows it.
  */
