@@ -48,7 +48,10 @@ export function createAccept(database: Database): Accept {
       return await acceptance.submit(candidate)
     } catch (error) {
       if (failedDependency(error) !== 'database') throw error
-      const verdict = await acceptance.submit(candidate)
+      const verdict = await acceptance.submit(candidate).catch((again: unknown) => {
+        // Whether it is stored is open. `overloaded` would say that it isn't.
+        throw again instanceof BaseError && again.code === 'overloaded' ? error : again
+      })
       if (verdict === 'accepted') return verdict
       const stored = await findPaymentOfRequest(database, candidate.requestId)
       return stored?.paymentId === candidate.id ? 'accepted' : verdict

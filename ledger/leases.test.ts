@@ -40,13 +40,13 @@ test('behavior: what was released can be taken at once', async () => {
 })
 
 test('behavior: nobody takes a wallet over while a fenced transaction is open (KEEPER 12)', async () => {
-  const lease = await acquireLease(sql, { ...wallet('4'), holder: 'a', ttlMs: 100 })
+  const lease = await acquireLease(sql, { ...wallet('4'), holder: 'a', ttlMs: 2_000 })
   if (!lease) throw new Error('no lease')
   const order: string[] = []
   let rival: Promise<unknown> = Promise.resolve()
   await sql.begin(async (tx) => {
     await requireLease(tx, lease)
-    await wait(150)
+    await wait(2_050)
     rival = acquireLease(sql, { ...wallet('4'), holder: 'b', ttlMs: 60_000 }).then(() => order.push('rival'))
     await wait(50)
     order.push('holder')

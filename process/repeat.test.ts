@@ -39,7 +39,8 @@ test('behavior: a step that fails is told and taken again, and does not count as
   })
   const startedAt = performance.now()
   await enough.promise
-  expect(loop.sinceStepMs()).toBeGreaterThanOrEqual(performance.now() - startedAt - 1)
+  const least = performance.now() - startedAt
+  expect(loop.sinceStepMs()).toBeGreaterThanOrEqual(least - 1)
   await loop.stop()
   expect(told.slice(0, 3)).toEqual([1, 2, 3])
 })

@@ -271,7 +271,7 @@ describe('no service, no charge', () => {
     ],
     ['has a status of its own', raw('HTTP/1.1 999 Odd\nContent-Length: 0\n\n'), 502, 'upstream_failed'],
   ])('behavior: an upstream that %s', async (_, answers, status, code) => {
-    restart({ answerTimeoutMs: 500 })
+    restart({ answerTimeoutMs: status === 504 ? 500 : 30_000 })
     const headers = await payFor('/forecast')
     handler = answers
     const response = await fetch(at('/forecast'), { headers })
@@ -593,11 +593,17 @@ describe('limits', () => {
   test('behavior: rate limits hold, for who asks and for who pays', async () => {
     const rateLimits = { challenge: 2, verify: 1, register: 1, other: 1, payer: 10, keyFactor: 1 }
     restart({}, { rateLimits })
-    const headers = await payFor('/forecast')
-    const codes = [await fetch(at('/forecast')), await fetch(at('/forecast'))].map(({ status }) => status)
-    expect(codes).toEqual([402, 429])
-    expect((await fetch(at('/forecast'), { headers })).status).toBe(200)
-    expect((await fetch(at('/forecast'), { headers })).status).toBe(429)
+    // In the middle of a minute, so that none ends while its requests are counted.
+    gateway.setNow(30_000 + 60_000 * Math.floor(Date.now() / 60_000))
+    try {
+      const headers = await payFor('/forecast')
+      const codes = [await fetch(at('/forecast')), await fetch(at('/forecast'))].map(({ status }) => status)
+      expect(codes).toEqual([402, 429])
+      expect((await fetch(at('/forecast'), { headers })).status).toBe(200)
+      expect((await fetch(at('/forecast'), { headers })).status).toBe(429)
+    } finally {
+      gateway.setNow(null)
+    }
   })
 })
 

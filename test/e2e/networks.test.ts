@@ -86,7 +86,7 @@ async function openShops(): Promise<void> {
   const port = await reservePort()
   const gate = requirePayment({
     ...{ gatewayUrl: stack.api.url, providerId: provider.providerId, apiKey: provider.apiKey },
-    ...{ pricing: { usdcPerUnit: '0.01' }, timeout: 3_000 },
+    ...{ pricing: { usdcPerUnit: '0.01' }, timeout: 20_000 },
   })
   const app = new Hono()
   for (const network of names) {

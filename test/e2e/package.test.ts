@@ -38,7 +38,8 @@ beforeAll(async () => {
   packed = results.at(-1)?.files.map(({ path }) => path) ?? []
   await npm(['install', '--prefer-offline', '--no-audit', '--no-fund', ...tarballs], empty)
   manifest = (await import(join(installed, 'package.json'), { with: { type: 'json' } })).default
-})
+  // Two builds and an install: a busy machine takes minutes.
+}, 900_000)
 afterAll(() => rm(folder, { recursive: true, force: true }))
 
 /** As from a terminal: without what npm told this process. */

@@ -148,7 +148,8 @@ describe('the image', () => {
     keys = join(temporary, 'receipt-keys.json')
     const made = runAs([...image.entrypoint, 'keys', 'rotate', 'receipt', '--file', keys], {})
     expect(await made.exited, made.output()).toBe(0)
-  })
+    // npm installs twice: a busy machine takes minutes.
+  }, 900_000)
   afterAll(async () => {
     execFileSync('chmod', ['-R', 'u+w', folder])
     await rm(folder, { recursive: true, force: true })

@@ -1,6 +1,7 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import type { Address, Hex } from 'viem'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { openDatabase } from '#ledger/database'
 import { encodePayload } from '#protocol/payload'
 import { hourAgo, queueDue, raiseBaseFee, testClient, whileRunning } from '../support/keeperScenes.ts'
 import {
@@ -133,8 +134,10 @@ test('behavior: a host that stands still in the middle of its claim stops nobody
     goOn = resolve
   })
   let isStanding = false
-  // All that a session can hold which a keeper has ever taken for a claim: the lock of claims, and its payments' rows.
-  const standing = stack.database.begin(async (tx) => {
+  // All that a session can hold which a keeper has ever taken for a claim: the lock of claims, and its payments' rows. It
+  // has no limit of its own, which a busy machine might reach.
+  const host = openDatabase({ url: stack.databaseUrl, max: 1, applicationName: 'test', limited: false })
+  const standing = host.begin(async (tx) => {
     await tx`select pg_advisory_xact_lock(7402002, ${stack.served.network.chainId})`
     await tx`select 1 from payment where id = ${taken.paymentId} for update`
     isStanding = true
@@ -147,6 +150,7 @@ test('behavior: a host that stands still in the middle of its claim stops nobody
   } finally {
     goOn()
     await standing
+    await host.end()
   }
   await whileRunning(stack.keeper(), () => until('it is settled as well', () => stack.isSettled([taken])))
 })

@@ -22,7 +22,8 @@ let stack: KeeperStack
 let keeper: Keeper
 let key: string
 beforeAll(async () => {
-  stack = await startKeeperStack()
+  // What waits to be mined is told by its first transaction: none is replaced.
+  stack = await startKeeperStack({ replaceAfterMs: 600_000 })
   key = stack.apiKey
   keeper = stack.keeper({ facilitator: { budgets } })
   keeper.start()

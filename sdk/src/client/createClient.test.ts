@@ -486,7 +486,7 @@ describe('faults', () => {
     const { url, paidHeaders } = await playProvider((_, response) =>
       answerJson(response, 503, { code: 'settlement_pending' }, { 'Retry-After': '60' }),
     )
-    const error = await errorOf(clientOf().request(url, { timeout: 300 }))
+    const error = await errorOf(clientOf().request(url, { timeout: 3_000 }))
     expect(error).toMatchObject({ code: 'timeout', payment: { amount: 50_000n } })
     expect(paidHeaders).toHaveLength(1)
   })
@@ -547,7 +547,7 @@ describe('faults', () => {
     expect(early).toMatchObject({ code: 'timeout', payment: undefined })
     expect(early.message).toMatch(/^Request timeout/)
     const { url } = await playProvider(() => {})
-    const late = await errorOf(clientOf().request(url, { timeout: 300 }))
+    const late = await errorOf(clientOf().request(url, { timeout: 3_000 }))
     expect(late).toMatchObject({ code: 'timeout', payment: { amount: 50_000n } })
   })
 
@@ -567,7 +567,7 @@ describe('faults', () => {
         new Promise<`0x${string}`>((resolve) => asked.push(() => resolve(`0x${'1'.repeat(130)}`))),
     }
     const client = clientOf({ account: slow })
-    expect(await errorOf(client.request(url, { timeout: 300 }))).toMatchObject({
+    expect(await errorOf(client.request(url, { timeout: 3_000 }))).toMatchObject({
       code: 'timeout',
       payment: undefined,
     })

@@ -101,6 +101,18 @@ describe('fails closed', () => {
     expect(answerOf(await gate.check(request)).status).toBe(503)
   })
 
+  test('error: a gateway that has too much to do stored nothing, and is not asked again', async () => {
+    let calls = 0
+    const url = await serve((_, response) => {
+      calls++
+      response.writeHead(503, { 'content-type': 'application/problem+json' })
+      response.end(JSON.stringify({ status: 503, code: 'overloaded' }))
+    })
+    const gate = createGate({ ...base, gatewayUrl: url, endpointId: 'ep_1', timeout: 10_000 })
+    const { status, body } = answerOf(await gate.check({ ...request, authorization }))
+    expect([status, body, calls]).toMatchObject([503, { code: 'overloaded' }, 1])
+  })
+
   test('error: something else answers in its place', async () => {
     const url = await serve((_, response) =>
       response.writeHead(200, { 'content-type': 'text/html' }).end('<h1>Hi</h1>'),
@@ -133,7 +145,7 @@ test('behavior: a lost call is repeated with its Idempotency-Key, the next reque
     bodies.add(await readBody(incoming))
     incoming.socket.destroy()
   })
-  const gate = createGate({ ...base, gatewayUrl: url, endpointId: 'ep_1', timeout: 1_000 })
+  const gate = createGate({ ...base, gatewayUrl: url, endpointId: 'ep_1', timeout: 10_000 })
   await gate.check({ ...request, authorization })
   expect(keys.length).toBeGreaterThan(2)
   expect(new Set(keys).size).toBe(1)
