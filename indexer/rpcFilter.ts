@@ -51,8 +51,9 @@ export function filterNodes(nodes: readonly FilteredNode[]): string[] {
 async function answer(node: FilteredNode, body: string, signal: AbortSignal): Promise<Answer> {
   const { id, method, params = [] } = JSON.parse(body) as Question
   const ask = async (body: string): Promise<Answer> => {
-    const headers = { 'content-type': 'application/json' }
-    const response = await fetch(node.url, { method: 'POST', headers, body, signal })
+    const { url, authorization } = splitCredentials(node.url)
+    const headers = { 'content-type': 'application/json', ...(authorization && { authorization }) }
+    const response = await fetch(url, { method: 'POST', headers, body, signal })
     return { status: response.status, body: await response.text() }
   }
   if (method === 'eth_getBlockByNumber' || method === 'eth_getBlockByHash') {
@@ -79,6 +80,17 @@ async function answer(node: FilteredNode, body: string, signal: AbortSignal): Pr
   ])
   const batches = batchesOf(readLogs(settled) ?? [], node)
   return changeLogs(transfers, id, (logs) => logs.filter((log) => !isExplained(log, batches)))
+}
+
+/** `fetch` refuses a URL with a password in it, and its error would show it in the log. */
+function splitCredentials(text: string): { url: string; authorization?: string } {
+  const url = new URL(text)
+  const { username, password } = url
+  if (username === '' && password === '') return { url: text }
+  url.username = ''
+  url.password = ''
+  const credentials = Buffer.from(`${decodeURIComponent(username)}:${decodeURIComponent(password)}`)
+  return { url: url.href, authorization: `Basic ${credentials.toString('base64')}` }
 }
 
 function isBatch({ address, topics }: Log, { settlement, token }: FilteredNode): boolean {

@@ -13,7 +13,7 @@ import { findPaymentOfRequest } from './storedPayment.ts'
 const maxGroup = 48
 const groupsInFlight = 3
 const beside = { items: 16, afterMs: 20 }
-// Half a second's work of a small machine: who would wait for longer had better try again, perhaps at another process.
+// About half a second's work of a small machine with one api: who would wait for longer had better try again.
 const maxWaiting = 1_000
 
 /**

@@ -36,12 +36,12 @@ async function tell(createdAt: Date, dispatchedAt: Date | null = createdAt): Pro
   return row.id
 }
 
-async function deliver(outboxId: bigint, nextAttemptAt: Date | null): Promise<void> {
+async function deliver(outboxId: bigint, nextAttemptAt: Date | null, startedAt = daysAgo(40)): Promise<void> {
   const id = newId('whd')
   await database`
     insert into webhook_delivery (id, outbox_id, webhook_id, message_id, attempts, next_attempt_at, created_at)
     values (${id}, ${outboxId}, ${webhookId}, ${id}, 1, ${nextAttemptAt}, ${daysAgo(40)})`
-  await database`insert into webhook_attempt (delivery_id, attempt, started_at) values (${id}, 1, ${daysAgo(40)})`
+  await database`insert into webhook_attempt (delivery_id, attempt, started_at) values (${id}, 1, ${startedAt})`
 }
 
 test('default: messages that were told long ago go with their log; what is young, due or undispatched stays', async () => {
@@ -53,6 +53,9 @@ test('default: messages that were told long ago go with their log; what is young
   await database`
     insert into confirmed_contact (provider_id, address, confirmed_at) values (${providerId}, 'a@b.example', now())`
   await database`insert into mail_notice (outbox_id, provider_id) values (${mailed}, ${providerId})`
+  // A receiver was silent for days, or it was sent again by hand.
+  const late = await tell(daysAgo(40))
+  await deliver(late, null, daysAgo(29))
   const delivered = await tell(daysAgo(40))
   await deliver(delivered, null)
   await tell(daysAgo(31))
@@ -60,12 +63,13 @@ test('default: messages that were told long ago go with their log; what is young
   await deliver(young, null)
   await forget()
   const left = await database<{ id: bigint }[]>`select id from outbox order by id`
-  expect(left.map(({ id }) => id)).toEqual([due, undispatched, mailed, young])
+  expect(left.map(({ id }) => id)).toEqual([due, undispatched, mailed, late, young])
   const log = await database<{ outboxId: bigint; attempts: number }[]>`
     select outbox_id as "outboxId", (select count(*)::int from webhook_attempt a where a.delivery_id = d.id) as attempts
     from webhook_delivery d order by outbox_id`
   expect(log).toEqual([
     { outboxId: due, attempts: 1 },
+    { outboxId: late, attempts: 1 },
     { outboxId: young, attempts: 1 },
   ])
 })

@@ -17,6 +17,8 @@ type Forgotten = { forgotten: number; next: string | null }
  * What payments were presented with. Signatures are worth nothing once a payment is concluded: each authorization was used
  * or cancelled, or has expired. What is lost is the answer to a request that is sent again, with the same Idempotency-Key:
  * from now on that is a replay. Receipts are signed anew for whoever asks.
+ *
+ * What a payer still owes for keeps its signatures: it settled nowhere, so nothing else shows that it was signed.
  */
 async function forgetPresentations(
   sql: Queryable,
@@ -33,7 +35,11 @@ async function forgetPresentations(
     ), gone as (
       delete from presentation
       where payment_id in (
-        select page.payment_id from page join payment p on p.id = page.payment_id where p.concluded_at < ${before}
+        select page.payment_id from page join payment p on p.id = page.payment_id
+        where p.concluded_at < ${before} and (
+          p.failure_code is null or p.voided_at is not null
+          or exists (select from forgiven_debt f where f.payment_id = p.id)
+        )
       )
       returning payment_id
     )
@@ -42,24 +48,28 @@ async function forgetPresentations(
   return row
 }
 
-/** What providers were told, and the log of telling it; what is still to be sent stays. */
+/** What providers were told, and the log of telling it; what is still to be sent, or was sent just now, stays. */
 async function forgetMessages(
   sql: Queryable,
   { before, after, limit }: Page,
 ): Promise<Forgotten | undefined> {
   const [row] = await sql<[Forgotten]>`
     with page as (
-      select id, created_at, dispatched_at from outbox
+      select id, created_at from outbox
       where id > ${after ?? '0'}
       order by id limit ${limit}
-      for update skip locked
     ), told as materialized (
-      select id from page
-      where created_at < ${before} and dispatched_at is not null
+      select o.id from outbox o join page on page.id = o.id
+      where o.created_at < ${before} and o.dispatched_at is not null
         and not exists (
-          select from webhook_delivery d where d.outbox_id = page.id and d.next_attempt_at is not null
+          select from webhook_delivery d
+          where d.outbox_id = o.id and (
+            d.next_attempt_at is not null
+            or exists (select from webhook_attempt a where a.delivery_id = d.id and a.started_at >= ${before})
+          )
         )
-        and not exists (select from mail_notice n where n.outbox_id = page.id)
+        and not exists (select from mail_notice n where n.outbox_id = o.id)
+      for update of o skip locked
     ), log as (
       delete from webhook_delivery where outbox_id in (select id from told)
     ), gone as (
@@ -83,7 +93,8 @@ async function forgetTransactionBytes(
       order by t.batch_id
       fetch first ${limit} rows with ties
     ), gone as (
-      update transaction set raw = null where hash in (select hash from page where is_over) returning hash
+      update transaction set raw = null where hash in (select hash from page where is_over) and raw is not null
+      returning hash
     )
     select (select count(*)::int from gone) as forgotten,
       (select max(batch_id)::text from page having count(*) >= ${limit}) as next`

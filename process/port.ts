@@ -1,4 +1,4 @@
-import { createSocket } from 'node:dgram'
+import { createSocket, type Socket } from 'node:dgram'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 
@@ -21,18 +21,24 @@ export async function reservePort(from = lowest, to = highest): Promise<number> 
   const first = Math.floor(Math.random() * ports)
   for (let tried = 0; tried < ports; tried++) {
     const port = from + ((first + tried) % ports)
-    if ((await lock(port)) && (await isPortFree(port))) return port
+    const lock = await takeLock(port)
+    if (lock === null) continue
+    if (await isPortFree(port)) return port
+    lock.close()
   }
   throw new Error(`No port from ${from} to ${to} is free: end what listens on them`)
 }
 
-async function lock(port: number): Promise<boolean> {
+async function takeLock(port: number): Promise<Socket | null> {
   const socket = createSocket('udp4').unref()
   socket.bind({ port, address: loopback, exclusive: true })
-  return once(socket, 'listening').then(
-    () => true,
-    () => false,
-  )
+  try {
+    await once(socket, 'listening')
+    return socket
+  } catch {
+    socket.close()
+    return null
+  }
 }
 
 /** True if `port` on loopback can be listened on. */

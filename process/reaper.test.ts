@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 
 test('behavior: a directory goes though somebody still writes into it when its process is killed', async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'tollkeeper-reaper-'))
+  const folder = mkdtempSync(join(tmpdir(), 'tollkeeper reaper-'))
   const program = `
     import { removeWithUs } from ${JSON.stringify(new URL('./reaper.ts', import.meta.url).href)}
     removeWithUs(${JSON.stringify(folder)})

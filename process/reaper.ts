@@ -13,7 +13,7 @@ while read -r verb one two; do
     drop) left=''
       for each in $groups; do [ "\${each#*:}" = "$one" ] || left="$left $each"; done
       groups="$left" ;;
-    dir) dirs="$dirs$one$two
+    dir) dirs="$dirs$one\${two:+ $two}
 " ;;
   esac
 done
@@ -25,7 +25,7 @@ for tenth in $(seq 100); do
   sleep 0.1
 done
 for each in $groups; do kill -s KILL -- "-\${each#*:}" 2>/dev/null; done
-# What a process leaves behind that ends only now, or a child of it in a group of its own, may come while its files go.
+# Files may still be written while they are removed, by a process that is just ending or by a child in another group.
 printf '%s' "$dirs" | while read -r each; do
   for tenth in $(seq 100); do rm -rf -- "$each" && break; sleep 0.1; done
 done

@@ -120,16 +120,23 @@ describe('replay', () => {
       const { deployments, url } = gateway.chain
       return audit({ receipts: await receipts(), jwks, rpcUrls: [url], deployments, confirmations: 0 })
     }
+    const owed =
+      (await verify(await signedBody(gateway, shop, await gateway.buyer(1_000_000n)))).body.paymentId ?? ''
+    await gateway.database`
+      update payment set failure_code = 'insufficient_balance', concluded_at = now() where id = ${owed}`
     const [view, report] = [await viewed(), await audited()]
     expect(report).toMatchObject({ reconciled: true, states: { settled: 2 } })
 
-    // A month later all are old, and one is over. After the last page comes the first.
+    // A month later all are old, one is over, and of one its payer still owes: its signatures show that it was signed. After the last page comes the first.
     const count = async () => (await gateway.database`select from presentation`).length
     const before = await count()
     const now = () => Date.now() + 31 * 86_400_000
     const forget = createRetention(gateway.database, { days: 30, now, limit: 1 })
     for (let page = 0; page < 2 * before; page++) await forget()
     expect(await count()).toBe(before - 1)
+    await gateway.database`insert into forgiven_debt (payment_id, reason) values (${owed}, 'a gift')`
+    for (let page = 0; page < before; page++) await forget()
+    expect(await count()).toBe(before - 2)
     expect((await verify(over, { idempotencyKey })).body).toMatchObject({
       code: 'payment_replayed',
       paymentId: first.paymentId,

@@ -37,7 +37,9 @@ let answers: (question: { method: string; params?: unknown[] }) => {
   body: unknown
   isSilent?: boolean
 }
+let authorization: string | undefined
 const node = createServer(async (request, response) => {
+  authorization = request.headers.authorization
   const { status = 200, body, isSilent = false } = answers(JSON.parse(await text(request)))
   if (!isSilent) response.writeHead(status).end(JSON.stringify(body))
 })
@@ -127,6 +129,17 @@ test('error: a node that can’t be reached is an error without its URL; any oth
   const { port } = node.address() as AddressInfo
   const direct = await fetch(`http://127.0.0.1:${port}`, { method: 'POST', body: '{"method":"eth_chainId"}' })
   expect(await direct.json()).toEqual({ result: '0x1' })
+})
+
+test('args: a password in a node’s URL goes into a header, where no error shows it', async () => {
+  const { port } = node.address() as AddressInfo
+  const [filtered = ''] = filterNodes([
+    { url: `http://me:p%40ss@127.0.0.1:${port}`, settlement, token, platforms: [platform] },
+  ])
+  answers = () => ({ body: { jsonrpc: '2.0', id: 7, result: '0x1' } })
+  const body = JSON.stringify({ jsonrpc: '2.0', id: 7, method: 'eth_chainId' })
+  expect((await fetch(filtered, { method: 'POST', body })).status).toBe(200)
+  expect(authorization).toBe(`Basic ${Buffer.from('me:p@ss').toString('base64')}`)
 })
 
 test('behavior: what is given up is given up at the node', async () => {

@@ -94,13 +94,13 @@ export function encodeBase64url(bytes: Uint8Array): string {
 
 /** Decodes unpadded base64url; undefined for padding, foreign characters or unused bits that are not zero. */
 export function decodeBase64url(text: string): Uint8Array<ArrayBuffer> | undefined {
+  const tail = text.length % 4
+  if (tail === 1) return undefined
   if (native) {
     // Node skips what it doesn't know: the one spelling is what the bytes are written as.
     const decoded = native.from(text, 'base64url')
     return decoded.toString('base64url') === text ? new Uint8Array(decoded) : undefined
   }
-  const tail = text.length % 4
-  if (tail === 1) return undefined
   const bytes = new Uint8Array((text.length * 3) >> 2)
   let at = 0
   let bits = 0
