@@ -280,12 +280,18 @@ describe('transactions', () => {
   test('behavior: nothing is left of a stuck batch: its nonce is taken back', async () => {
     const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
-    // What the keeper offers, by the latest block, isn't enough for the next one.
-    await testClient(stack).setNextBlockBaseFeePerGas({ baseFeePerGas: 10_000_000_000n })
+    const chain = testClient(stack)
+    await chain.setAutomine(false)
+    await sendDirectly(stack, payment.provider)
+    await sendDirectly(stack, payment.fee)
+    // What the keeper offers, by the latest block, isn't enough for the next one, which takes both halves at once.
+    await chain.setNextBlockBaseFeePerGas({ baseFeePerGas: 10_000_000_000n })
     await whileRunning([stack.keeper()], async () => {
       await until('it is out', async () => (await transactionsOf(payment)).length > 0)
-      await submitDirectly(payment.provider)
-      await submitDirectly(payment.fee)
+      await chain.mine({ blocks: 1 })
+      await until('its replacement is out', async () => (await transactionsOf(payment)).length > 1)
+      await chain.setAutomine(true)
+      await chain.mine({ blocks: 1 })
       await until('it is settled', () => stack.isSettled([payment]))
       await until('the batch is over', async () => {
         const all = await transactionsOf(payment)
