@@ -199,9 +199,10 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     type Total = { total: { batches: number; payments: number; gas_used: string } }
     const { total } = (await (await fetch(`${stack.api.url}/network`)).json()) as Total
     expect(total.payments).toBeGreaterThanOrEqual(9)
-    const figures = await page.locator('.figure .value').allTextContents()
     const gas = Math.floor(Number(total.gas_used) / total.payments)
-    expect([figures[0], figures[2]]).toEqual([`${total.payments}`, gas.toLocaleString('en')])
+    const figures = () => page.locator('.figure .value').allTextContents()
+    await expect.poll(async () => (await figures())[0]).toBe(`${total.payments}`)
+    expect((await figures())[2]).toBe(gas.toLocaleString('en'))
     expect(await violationsInBothSchemes(page)).toEqual([])
 
     const batches = page.getByRole('region', { name: 'Settled batches' }).getByRole('row')

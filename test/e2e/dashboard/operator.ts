@@ -37,13 +37,11 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
       const keeper = page.getByRole('region', { name: 'Keepers on localhost' }).getByRole('row').nth(1)
       await keeper.getByText('at work').waitFor()
       const queue = page.getByRole('region', { name: 'Queue on localhost' })
-      const cells = await queue
-        .getByRole('row')
-        .filter({ hasText: 'Test API' })
-        .getByRole('cell')
-        .allTextContents()
+      const cells = queue.getByRole('row').filter({ hasText: 'Test API' }).getByRole('cell')
       // Four wait, and one is retried later: 0.0114 USDC each.
-      expect(cells.slice(1, 6)).toEqual(['Test API', '4', '1', expect.any(String), '0.057000'])
+      await expect
+        .poll(async () => (await cells.allTextContents()).slice(1, 6))
+        .toEqual(['Test API', '4', '1', expect.any(String), '0.057000'])
       expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(options.viewport.width)
       await inBothSchemes(page)
 

@@ -9,7 +9,7 @@ export type Polled<T> = {
   error: GatewayError | undefined
   /** When `data` was read. */
   readAt: number | undefined
-  /** Reads now. */
+  /** Reads now, or again once the read that is under way has ended. */
   refresh: () => void
 }
 
@@ -42,15 +42,23 @@ export function usePolled<T>(
     const stop = new AbortController()
     const { signal } = stop
     let failures = 0
+    // While a read is under way, too: what it tells may be from before whatever the reader has just changed.
+    let isWanted = false
+    let resume = () => {}
+    wake.current = () => {
+      isWanted = true
+      resume()
+    }
 
     const pause = (ms: number) =>
       new Promise<void>((resolve) => {
+        if (isWanted) return resolve()
         const timer = setTimeout(resolve, ms)
-        wake.current = () => {
+        resume = () => {
           clearTimeout(timer)
           resolve()
         }
-        signal.addEventListener('abort', wake.current, { once: true })
+        signal.addEventListener('abort', resume, { once: true })
       })
     const untilVisible = () =>
       new Promise<void>((resolve) => {
@@ -62,6 +70,7 @@ export function usePolled<T>(
 
     const run = async () => {
       while (!signal.aborted) {
+        isWanted = false
         try {
           const data = await latest.current(signal)
           failures = 0
