@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { summarisePayments } from '#api/portal/revenue/summarise'
-import { createTestDatabase } from '../test/support/database.ts'
+import { createMigratedDatabase } from '../test/support/database.ts'
 import { createIndexTables } from '../test/support/indexTables.ts'
 import { type SeedProvider, seedPayment, seedProvider, seedSettlement } from '../test/support/seedPayments.ts'
 import { randomHex } from '../test/support/usdc.ts'
@@ -9,15 +9,13 @@ import { warmSessions } from './acceptance.ts'
 import { compositeArray } from './compositeArray.ts'
 import { type Database, openDatabase } from './database.ts'
 import { bothHalves } from './halves.ts'
-import { migrate } from './migrate.ts'
 
 const splitter: Address = randomHex(20)
 
 let database: Database
 let provider: SeedProvider
 beforeAll(async () => {
-  database = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  await migrate(database)
+  database = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
   await createIndexTables(database)
   provider = await seedProvider(database)
 })

@@ -1,16 +1,14 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createTestDatabase } from '../test/support/database.ts'
+import { createMigratedDatabase } from '../test/support/database.ts'
 import { createIndexTables } from '../test/support/indexTables.ts'
 import { type SeedProvider, seedPayment, seedProvider, seedSettlement } from '../test/support/seedPayments.ts'
 import { badDebt } from './badDebt.ts'
 import { type Database, openDatabase } from './database.ts'
-import { migrate } from './migrate.ts'
 
 let database: Database
 let provider: SeedProvider
 beforeAll(async () => {
-  database = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  await migrate(database)
+  database = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
   await createIndexTables(database)
   provider = await seedProvider(database)
 })

@@ -4,9 +4,8 @@
  * only if the distribution column is in it, a foreign key only between such columns or to a reference table, and no trigger.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createTestDatabase } from '../test/support/database.ts'
+import { createMigratedDatabase } from '../test/support/database.ts'
 import { type Database, openDatabase, schema } from './database.ts'
-import { migrate } from './migrate.ts'
 
 /** By which column. */
 const distributed = {
@@ -54,8 +53,7 @@ const answers: Record<string, string> = {
 
 let sql: Database
 beforeAll(async () => {
-  sql = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  await migrate(sql)
+  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
 })
 afterAll(() => sql.end())
 

@@ -1,17 +1,15 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { networks } from '#protocol/networks'
-import { createTestDatabase } from '../test/support/database.ts'
+import { createMigratedDatabase } from '../test/support/database.ts'
 import { createIndexTables } from '../test/support/indexTables.ts'
 import { seedPayment, seedProvider } from '../test/support/seedPayments.ts'
 import { type Database, openDatabase } from './database.ts'
 import { readExposures } from './exposure.ts'
-import { migrate } from './migrate.ts'
 import { quarantinePayers } from './quarantine.ts'
 
 let sql: Database
 beforeAll(async () => {
-  sql = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  await migrate(sql)
+  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
   await createIndexTables(sql)
 })
 afterAll(() => sql?.end())

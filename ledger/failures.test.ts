@@ -1,16 +1,14 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createTestDatabase } from '../test/support/database.ts'
+import { createMigratedDatabase } from '../test/support/database.ts'
 import { createIndexTables } from '../test/support/indexTables.ts'
 import { seedPayment, seedProvider } from '../test/support/seedPayments.ts'
 import { type Database, openDatabase } from './database.ts'
 import { recordFailure } from './failures.ts'
-import { migrate } from './migrate.ts'
 import { requeuePayment } from './requeue.ts'
 
 let sql: Database
 beforeAll(async () => {
-  sql = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  await migrate(sql)
+  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
   await createIndexTables(sql)
 })
 afterAll(() => sql.end())

@@ -1,19 +1,17 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createTestDatabase } from '../test/support/database.ts'
+import { createMigratedDatabase } from '../test/support/database.ts'
 import { createIndexTables } from '../test/support/indexTables.ts'
 import { randomHex } from '../test/support/usdc.ts'
 import { readSweptBlock } from './conclusions.ts'
 import { type Database, openDatabase } from './database.ts'
 import { followIndexHoles } from './indexHoles.ts'
-import { migrate } from './migrate.ts'
 import { readNotifiedBlock } from './notifications.ts'
 
 const chainId = 31337
 
 let sql: Database
 beforeAll(async () => {
-  sql = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  await migrate(sql)
+  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
   await createIndexTables(sql)
   await sql`
     insert into acted_block (chain_id, block_number, swept_block, notified_block)

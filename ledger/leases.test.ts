@@ -1,14 +1,12 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createTestDatabase } from '../test/support/database.ts'
+import { createMigratedDatabase } from '../test/support/database.ts'
 import { type Database, openDatabase } from './database.ts'
 import { acquireLease, LeaseLost, releaseLease, requireLease } from './leases.ts'
-import { migrate } from './migrate.ts'
 
 let sql: Database
 beforeAll(async () => {
-  sql = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  await migrate(sql)
+  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
 })
 afterAll(() => sql.end())
 

@@ -1,17 +1,15 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { createTestDatabase } from '../test/support/database.ts'
+import { createMigratedDatabase } from '../test/support/database.ts'
 import { randomHex } from '../test/support/usdc.ts'
 import { type Database, openDatabase } from './database.ts'
 import { newId } from './identifiers.ts'
-import { migrate } from './migrate.ts'
 import { createRetention } from './retention.ts'
 
 let database: Database
 const providerId = newId('prov')
 const webhookId = newId('wh')
 beforeAll(async () => {
-  database = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  await migrate(database)
+  database = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
   await database`insert into provider (id, name) values (${providerId}, 'Weather')`
   await database`
     insert into webhook (id, provider_id, url, events, secret)

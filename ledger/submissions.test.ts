@@ -1,13 +1,12 @@
 import type { Address, Hex } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { SignedAuthorization } from '#protocol/payload'
-import { createTestDatabase } from '../test/support/database.ts'
+import { createMigratedDatabase } from '../test/support/database.ts'
 import { seedPayment, seedProvider } from '../test/support/seedPayments.ts'
 import { randomHex } from '../test/support/usdc.ts'
 import { type BatchRow, closeBatch } from './batches.ts'
 import { type Database, openDatabase } from './database.ts'
 import { acquireLease, type Lease } from './leases.ts'
-import { migrate } from './migrate.ts'
 import { claimSubmission, insertSubmission, readSubmission, TransferInProgress } from './submissions.ts'
 
 const token: Address = `0x${'ab'.repeat(20)}`
@@ -16,8 +15,7 @@ const chainId = 31_337
 let sql: Database
 let lease: Lease
 beforeAll(async () => {
-  sql = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  await migrate(sql)
+  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
 })
 afterAll(() => sql.end())
 

@@ -1,13 +1,11 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { networks } from '#protocol/networks'
-import { createTestDatabase } from '../test/support/database.ts'
+import { createMigratedDatabase } from '../test/support/database.ts'
 import { type Database, openDatabase } from './database.ts'
-import { migrate } from './migrate.ts'
 
 let database: Database
 beforeAll(async () => {
-  database = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  await migrate(database)
+  database = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
 })
 afterAll(() => database.end())
 

@@ -1,8 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Database, openDatabase } from '#ledger/database'
-import { migrate } from '#ledger/migrate'
 import { networks } from '#protocol/networks'
-import { createTestDatabase } from '../../test/support/database.ts'
+import { createMigratedDatabase } from '../../test/support/database.ts'
 import { createIndexTables } from '../../test/support/indexTables.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { createMetrics } from '../metrics.ts'
@@ -10,8 +9,7 @@ import { createReporter } from './report.ts'
 
 let sql: Database
 beforeAll(async () => {
-  sql = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  await migrate(sql)
+  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
   await createIndexTables(sql)
 })
 afterAll(() => sql?.end())

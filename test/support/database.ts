@@ -7,10 +7,19 @@ import { createDatabase } from '../../scripts/postgres.ts'
  *
  * @returns its URL
  */
-export async function createTestDatabase(): Promise<string> {
+export function createTestDatabase(): Promise<string> {
+  return copy('template1')
+}
+
+/** As {@link createTestDatabase}, with our schema: a copy of the one that was migrated for the run. */
+export function createMigratedDatabase(): Promise<string> {
+  return copy(inject('migratedDatabase'))
+}
+
+async function copy(template: string): Promise<string> {
   const url = new URL(inject('postgresUrl'))
   const name = `test_${randomBytes(8).toString('hex')}`
-  await createDatabase(url.href, name)
+  await createDatabase(url.href, name, template)
   url.pathname = `/${name}`
   return url.href
 }

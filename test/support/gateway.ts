@@ -6,14 +6,13 @@ import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
 import type { GatewaySettings } from '#api/settings'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import { type Database, openDatabase } from '#ledger/database'
-import { migrate } from '#ledger/migrate'
 import { defaultTriggers } from '#ledger/triggers'
 import { createLogger } from '#process/log'
 import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
 import { type NetworkName, networks } from '#protocol/networks'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocalChain.ts'
-import { createTestDatabase } from './database.ts'
+import { createMigratedDatabase } from './database.ts'
 import { createIndexTables, setIndexedHead } from './indexTables.ts'
 import { sendDirectly, signAuthorization } from './usdc.ts'
 
@@ -85,9 +84,8 @@ export const testGatewaySettings: GatewaySettings = {
  */
 export async function startGateway(overrides: Partial<GatewaySettings> = {}): Promise<TestGateway> {
   const chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
-  const databaseUrl = await createTestDatabase()
+  const databaseUrl = await createMigratedDatabase()
   const database = openDatabase({ url: databaseUrl, max: 10, applicationName: 'test' })
-  await migrate(database)
   await createIndexTables(database)
   const deployment = chain.deployments.localhost
   if (deployment === undefined) throw new Error('the local chain has no deployment')

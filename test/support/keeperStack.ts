@@ -10,7 +10,6 @@ import type { KeeperSettings } from '#keeper/loops/context'
 import { setSubmitGrant } from '#ledger/apiKeys'
 import { type Database, openDatabase } from '#ledger/database'
 import { type Half, halvesOfPayment } from '#ledger/halves'
-import { migrate } from '#ledger/migrate'
 import { storeRefund } from '#ledger/refunds'
 import { defaultTriggers } from '#ledger/triggers'
 import { createLogger } from '#process/log'
@@ -22,7 +21,7 @@ import { splitPrice } from '#protocol/tier'
 import { type Indexer, startIndexer } from '../../indexer/launch.ts'
 import { devPrivateKey } from '../../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocalChain.ts'
-import { createTestDatabase } from './database.ts'
+import { createMigratedDatabase } from './database.ts'
 import { storePayments, toCandidate } from './seedPayments.ts'
 import { randomHex, readBalance, signAuthorization } from './usdc.ts'
 
@@ -115,9 +114,8 @@ export async function startKeeperStack(
   indexRpcUrl?: string,
 ): Promise<KeeperStack> {
   const chain = sharedChain ?? (await startLocalChain({ network: 'localhost', blockTimeMs: 0 }))
-  const databaseUrl = await createTestDatabase()
+  const databaseUrl = await createMigratedDatabase()
   const database = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test' })
-  await migrate(database)
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-test-'))
   const deploymentsFile = join(folder, 'deployments.json')
   await writeFile(deploymentsFile, JSON.stringify(chain.deployments))

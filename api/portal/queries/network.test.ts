@@ -1,8 +1,7 @@
 import type { Hex } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Database, openDatabase } from '#ledger/database'
-import { migrate } from '#ledger/migrate'
-import { createTestDatabase } from '../../../test/support/database.ts'
+import { createMigratedDatabase } from '../../../test/support/database.ts'
 import { createIndexTables, setIndexedHead } from '../../../test/support/indexTables.ts'
 import { seedChainId, seedPayment, seedProvider, seedSettlement } from '../../../test/support/seedPayments.ts'
 import { summarisePayments } from '../revenue/summarise.ts'
@@ -14,8 +13,7 @@ const daysBefore = (days: number) => new Date(day.getTime() - days * 86_400_000)
 const otherChain = seedChainId + 1
 
 beforeAll(async () => {
-  sql = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  await migrate(sql)
+  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
   await createIndexTables(sql)
 })
 afterAll(() => sql.end())

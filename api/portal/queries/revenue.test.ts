@@ -1,7 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { type Database, openDatabase } from '#ledger/database'
-import { migrate } from '#ledger/migrate'
-import { createTestDatabase } from '../../../test/support/database.ts'
+import { createMigratedDatabase } from '../../../test/support/database.ts'
 import { createIndexTables, setIndexedHead } from '../../../test/support/indexTables.ts'
 import {
   type SeedProvider,
@@ -23,8 +22,7 @@ const at = (hours: number) => new Date(day.getTime() + hours * 3_600_000)
 const chainTime = (hours: number) => at(hours).getTime() / 1000
 
 beforeAll(async () => {
-  database = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  await migrate(database)
+  database = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
   await createIndexTables(database)
 })
 beforeEach(async () => {

@@ -5,8 +5,7 @@ import { Webhook as Verifier } from 'standardwebhooks'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { type Database, openDatabase } from '#ledger/database'
 import { newId } from '#ledger/identifiers'
-import { migrate } from '#ledger/migrate'
-import { createTestDatabase } from '../../../test/support/database.ts'
+import { createMigratedDatabase } from '../../../test/support/database.ts'
 import { until } from '../../../test/support/until.ts'
 import { createAddressGuard } from '../../http/addressGuard.ts'
 import { claimDeliveries, deliveryBacklog, dispatchOutbox, senderShares } from './deliveries.ts'
@@ -19,8 +18,7 @@ let database: Database
 const cleanups: (() => Promise<unknown>)[] = []
 
 beforeAll(async () => {
-  database = openDatabase({ url: await createTestDatabase(), applicationName: 'test' })
-  await migrate(database)
+  database = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
 })
 afterEach(async () => {
   // Receivers before loops: a loop waits for what it is sending.
