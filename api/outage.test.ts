@@ -62,5 +62,5 @@ test('behavior: /readyz names the database while it is away', async () => {
     checks: expect.arrayContaining([expect.objectContaining({ name: 'database', ok: false })]),
   })
   proxy.mend()
-  expect((await call(app, 'GET', '/readyz')).status).toBe(200)
+  await expect.poll(async () => (await call(app, 'GET', '/readyz')).status).toBe(200)
 })

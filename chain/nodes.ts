@@ -6,7 +6,6 @@ const maxBehind = 2n
 const judgeEveryMs = 2_000
 /** and a judgement that is older than this isn't used. */
 const judgementEndsMs = 10_000
-const probeTimeoutMs = 2_000
 /** No network of ours has a block more often. A development chain mines when it is told to. */
 const fastestBlockMs = 1_000
 const localChainId = 31337
@@ -34,7 +33,7 @@ type Standing = { head: bigint | null; misses: number; isOtherChain: boolean }
  */
 export function createNodes(
   transports: readonly [Transport, ...Transport[]],
-  { chainId, now }: { chainId: number; now: () => number },
+  { chainId, probeTimeoutMs, now }: { chainId: number; probeTimeoutMs: number; now: () => number },
 ): Nodes {
   const standings = transports.map((): Standing => ({ head: null, misses: 0, isOtherChain: false }))
   if (transports.length === 1) return { transport: transports[0], present: () => [true] }
@@ -47,7 +46,8 @@ export function createNodes(
 
   async function probe(node: number): Promise<void> {
     const standing = standings[node] as Standing
-    const ask = (method: string) => withTimeout(probes[node]?.request({ method }) as Promise<`0x${string}`>)
+    const ask = (method: string) =>
+      withTimeout(probes[node]?.request({ method }) as Promise<`0x${string}`>, probeTimeoutMs)
     try {
       const [head, chain] = await Promise.all([ask('eth_blockNumber'), ask('eth_chainId')])
       Object.assign(standing, { head: BigInt(head), misses: 0, isOtherChain: Number(chain) !== chainId })
@@ -107,8 +107,8 @@ export function createNodes(
 }
 
 /** viem's own limit may be stretched by a batch that the call travels in. */
-function withTimeout<T>(answer: Promise<T>): Promise<T> {
+function withTimeout<T>(answer: Promise<T>, timeoutMs: number): Promise<T> {
   const late = Promise.withResolvers<never>()
-  const timer = setTimeout(() => late.reject(new Error('no answer in time')), probeTimeoutMs)
+  const timer = setTimeout(() => late.reject(new Error('no answer in time')), timeoutMs)
   return Promise.race([answer, late.promise]).finally(() => clearTimeout(timer))
 }

@@ -28,10 +28,10 @@ afterAll(async () => {
 async function open(rpcUrls: string[], onUnreachable?: (network: Network) => void): Promise<ServedNetwork> {
   const deployment = chain.deployments.localhost
   if (!deployment) throw new Error('not deployed')
-  const [served] = await openServedNetworks(
-    [{ network: networks.localhost, deployment, rpcUrls }],
-    onUnreachable && { onUnreachable },
-  )
+  const [served] = await openServedNetworks([{ network: networks.localhost, deployment, rpcUrls }], {
+    probeTimeoutMs: 60_000,
+    ...(onUnreachable && { onUnreachable }),
+  })
   return served as ServedNetwork
 }
 

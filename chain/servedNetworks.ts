@@ -25,6 +25,8 @@ export type ServedNetwork = {
 export type OpenServedNetworksOptions = {
   /** Milliseconds that one RPC call may take; default 10,000. */
   timeoutMs?: number
+  /** Milliseconds that a node has to tell its head, where there are several; default 2,000. */
+  probeTimeoutMs?: number
   /** Milliseconds between two looks at a chain's head; default 1,000. */
   pollingIntervalMs?: number
   /**
@@ -49,15 +51,16 @@ export async function openServedNetworks(
 
 async function openServedNetwork(
   { network, deployment, rpcUrls }: NetworkSettings,
-  { timeoutMs = 10_000, pollingIntervalMs = 1_000, onUnreachable }: OpenServedNetworksOptions,
+  options: OpenServedNetworksOptions,
 ): Promise<ServedNetwork> {
+  const { timeoutMs = 10_000, probeTimeoutMs = 2_000, pollingIntervalMs = 1_000, onUnreachable } = options
   // Calls of one tick travel as one HTTP request.
   const transports = rpcUrls.map((url) =>
     http(url, { timeout: timeoutMs, batch: { batchSize: 200, wait: 0 } }),
   ) as [Transport, ...Transport[]]
   const shared = { pollingInterval: pollingIntervalMs, cacheTime: 0 }
   const { chainId } = network
-  const nodes = createNodes(transports, { chainId, now: () => performance.now() })
+  const nodes = createNodes(transports, { chainId, probeTimeoutMs, now: () => performance.now() })
   const token = deployment.usdc.toLowerCase() as Address
 
   const unchecked = createPublicClient({ ...shared, transport: nodes.transport })

@@ -52,7 +52,9 @@ test('error: a splitter without a fee is no payment', async () => {
 
 test('behavior: sessions are opened for all groups that can be under way, and nothing is stored', async () => {
   const sessions = async () =>
-    (await database`select from pg_stat_activity where datname = current_database()`).length
+    (
+      await database`select from pg_stat_activity where datname = current_database() and backend_type = 'client backend'`
+    ).length
   const payments = async () => (await database`select from payment`).length
   const before = await payments()
   expect(await sessions()).toBe(1)

@@ -9,6 +9,9 @@ let url: string
 const proxies: CutProxy[] = []
 beforeAll(async () => {
   url = await createTestDatabase()
+  const sql = openDatabase({ url, max: 1, applicationName: 'test' })
+  await sql`create schema tollkeeper`
+  await sql.end()
 })
 afterAll(() => Promise.all(proxies.map((proxy) => proxy.close())))
 
@@ -46,10 +49,9 @@ test.concurrent('behavior: connections that went silent are replaced, and no que
 })
 
 test.concurrent('behavior: the locks of a client that is gone in a transaction are free before its lease is over', async () => {
-  const leaseMs = 2_000
+  const leaseMs = 5_000
   const { proxy, sql: lost } = await openBehindProxy({ max: 1, idleInTransactionMs: leaseMs })
-  const other = openDatabase({ url, max: 1, applicationName: 'another' })
-  await other`create schema if not exists tollkeeper`
+  const other = openDatabase({ url, max: 1, applicationName: 'another', limited: false })
   await other`create table lock_test (id int primary key)`
   await other`insert into lock_test values (1)`
   const held = Promise.withResolvers<void>()
@@ -60,11 +62,11 @@ test.concurrent('behavior: the locks of a client that is gone in a transaction a
       await new Promise(() => {})
     })
     .catch((error: unknown) => error)
-  await held.promise
+  await Promise.race([held.promise, frozen.then((error) => Promise.reject(error))])
   proxy.abandon()
   // Refused by `lock_timeout` if the lock were held for longer than the lease and the wait together.
   await other.begin(async (transaction) => {
-    await transaction`set local lock_timeout = ${transaction.unsafe(String(2 * leaseMs))}`
+    await transaction`set local lock_timeout = ${transaction.unsafe(String(3 * leaseMs))}`
     await transaction`update lock_test set id = 1`
   })
   expect(await frozen).toBeInstanceOf(Error)
@@ -72,10 +74,9 @@ test.concurrent('behavior: the locks of a client that is gone in a transaction a
 })
 
 test.concurrent('behavior: nor are they kept for a client that is gone between the messages of one statement', async () => {
-  const limitMs = 2_000
+  const limitMs = 10_000
   const { proxy, sql: lost } = await openBehindProxy({ max: 1, idleInTransactionMs: limitMs / 2 })
-  const other = openDatabase({ url, max: 1, applicationName: 'another' })
-  await other`create schema if not exists tollkeeper`
+  const other = openDatabase({ url, max: 1, applicationName: 'another', limited: false })
   await other`create table half_statement (id int primary key)`
   await other`insert into half_statement values (1)`
   proxy.abandonAfter('half a statement')
@@ -91,9 +92,13 @@ test.concurrent('behavior: nor are they kept for a client that is gone between t
       await other`select state, wait_event from pg_stat_activity
       where query like '%half a statement"%' and pid <> pg_backend_pid()`
     )[0]
-  await until('the server waits for the rest', async () => (await state())?.wait_event === 'ClientRead')
+  let seen: Awaited<ReturnType<typeof state>>
+  await until('the server waits for the rest', async () => {
+    seen = await state()
+    return seen?.wait_event === 'ClientRead'
+  })
   // Neither a rest in the transaction nor a long statement, to the server.
-  expect(await state()).toMatchObject({ state: 'active' })
+  expect(seen).toMatchObject({ state: 'active' })
   await other.begin(async (transaction) => {
     await transaction`set local lock_timeout = ${transaction.unsafe(String(3 * limitMs))}`
     await transaction`select id from half_statement for update`

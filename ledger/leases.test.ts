@@ -1,12 +1,13 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createMigratedDatabase } from '../test/support/database.ts'
+import { until } from '../test/support/until.ts'
 import { type Database, openDatabase } from './database.ts'
 import { acquireLease, LeaseLost, releaseLease, requireLease } from './leases.ts'
 
 let sql: Database
 beforeAll(async () => {
-  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
+  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test', limited: false })
 })
 afterAll(() => sql.end())
 
@@ -38,17 +39,25 @@ test('behavior: what was released can be taken at once', async () => {
 })
 
 test('behavior: nobody takes a wallet over while a fenced transaction is open (KEEPER 12)', async () => {
-  const lease = await acquireLease(sql, { ...wallet('4'), holder: 'a', ttlMs: 2_000 })
+  const lease = await acquireLease(sql, { ...wallet('4'), holder: 'a', ttlMs: 60_000 })
   if (!lease) throw new Error('no lease')
   const order: string[] = []
   let rival: Promise<unknown> = Promise.resolve()
   await sql.begin(async (tx) => {
     await requireLease(tx, lease)
-    await wait(2_050)
-    rival = acquireLease(sql, { ...wallet('4'), holder: 'b', ttlMs: 60_000 }).then(() => order.push('rival'))
-    await wait(50)
+    rival = acquireLease(sql, { ...wallet('4'), holder: 'b', ttlMs: 60_000 }).then((taken) => {
+      order.push('rival')
+      return taken
+    })
+    await until('the rival waits for the row', async () => {
+      const waiting = await sql`
+        select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+      return waiting.length === 1
+    })
+    // Its time passes meanwhile.
+    await tx`update wallet_lease set expires_at = clock_timestamp() where address = ${lease.address}`
     order.push('holder')
   })
-  await rival
+  expect(await rival).toMatchObject({ holder: 'b', fence: 2n })
   expect(order).toEqual(['holder', 'rival'])
 })

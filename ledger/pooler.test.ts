@@ -47,7 +47,7 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
     const server = new URL(direct)
     postgres = await startCutProxy(server.hostname, Number(server.port))
     server.host = `127.0.0.1:${postgres.port}`
-    pooler = await startPgbouncer(server.href, { keeperIdleInTransactionMs: 1_000 })
+    pooler = await startPgbouncer(server.href, { keeperIdleInTransactionMs: 4_000 })
     await migrateAt(direct)
   })
   afterAll(async () => {
@@ -102,9 +102,14 @@ describe.skipIf(!hasPgbouncer)('behind PgBouncer', () => {
         await new Promise(() => {})
       })
       .catch((error: unknown) => error)
-    await isHeld.promise
+    await Promise.race([isHeld.promise, frozen.then((error) => Promise.reject(error))])
     // `lock_timeout` would refuse it if the lock were held for longer.
-    expect(await open('api')`select id from held for update`).toHaveLength(1)
+    const other = openDatabase({ url: direct, max: 1, applicationName: 'another', limited: false })
+    opened.push(other)
+    await other.begin(async (transaction) => {
+      await transaction`set local lock_timeout = 20000`
+      expect(await transaction`select id from held for update`).toHaveLength(1)
+    })
     expect(await frozen).toBeInstanceOf(Error)
   })
 

@@ -40,8 +40,8 @@ let upstreamUrl: string
 let provider: { providerId: string; apiKey: string }
 let secret: string
 
-const limits = { allowPrivate: true, maxBodyBytes: 1_000, connectTimeoutMs: 5_000, answerTimeoutMs: 5_000 }
-const settings = { ...limits, idleTimeoutMs: 5_000, concurrency: 100 }
+const limits = { allowPrivate: true, maxBodyBytes: 1_000, connectTimeoutMs: 60_000, answerTimeoutMs: 60_000 }
+const settings = { ...limits, idleTimeoutMs: 60_000, concurrency: 100 }
 
 beforeAll(async () => {
   gateway = await startGateway()
@@ -54,6 +54,7 @@ beforeAll(async () => {
   url = `http://127.0.0.1:${running.port}`
   restart()
   upstream = createServer((request, response) => handler(request, response))
+  upstream.keepAliveTimeout = 120_000
   upstream.listen(0, '127.0.0.1')
   await once(upstream, 'listening')
   upstreamUrl = `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`
@@ -492,7 +493,7 @@ describe('streams', () => {
   ])(
     'behavior: an upstream that %s midway: the buyer sees that it isn’t whole, and has paid',
     async (_, begin, end) => {
-      restart({ idleTimeoutMs: 500 })
+      restart({ idleTimeoutMs: 3_000 })
       const asked = nextRequest()
       const answer = buy('/forecast')
       const [, upstreamResponse] = await asked
@@ -506,7 +507,7 @@ describe('streams', () => {
   )
 
   test('behavior: a buyer who doesn’t read is cut off, and sees that it isn’t whole', async () => {
-    restart({ idleTimeoutMs: 500 })
+    restart({ idleTimeoutMs: 3_000 })
     const asked = nextRequest()
     const answer = buy('/forecast')
     const [, upstreamResponse] = await asked

@@ -2,6 +2,7 @@ import { tmpdir } from 'node:os'
 import { createWalletClient, type Hex, http, parseAbi } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { openDatabase } from '#ledger/database'
 import { quarantinePayers } from '#ledger/quarantine'
 import { parsePayload } from '#protocol/payload'
 import { adminAccountIndex, devAccount } from '../../scripts/chain/accounts.ts'
@@ -113,14 +114,20 @@ describe('before the service', () => {
       { nonce: randomHex(32) },
       { nonce: randomHex(32) },
     ])
-    // Whether the payee can be paid is known since the challenge.
-    await fetchChallenge(app, shop)
-    calls.length = 0
-    expect(await outcome(random, app)).toBe('verified')
-    expect(calls).toEqual(['getBlockNumber', 'readContract'])
-    // What is cached is not asked for again for nonces that can stand for nothing else.
-    expect(await outcome(await signedBody(gateway, shop, payer), app)).toBe('verified')
-    expect(calls).toEqual(['getBlockNumber', 'readContract'])
+    const bound = await signedBody(gateway, shop, payer)
+    gateway.setNow(Date.now())
+    try {
+      // Whether the payee can be paid is known since the challenge.
+      await fetchChallenge(app, shop)
+      calls.length = 0
+      expect(await outcome(random, app)).toBe('verified')
+      expect(calls).toEqual(['getBlockNumber', 'readContract'])
+      // What is cached is not asked for again for nonces that can stand for nothing else.
+      expect(await outcome(bound, app)).toBe('verified')
+      expect(calls).toEqual(['getBlockNumber', 'readContract'])
+    } finally {
+      gateway.setNow(null)
+    }
   })
 
   test('behavior: a payer that USDC has blacklisted, until it is not', async () => {
@@ -192,11 +199,14 @@ describe('after the service', () => {
     const payer = await gateway.buyer(1_000_000n)
     const cancelled = await signedBody(gateway, shop, payer)
     const began = Date.now()
-    expect(await outcome(cancelled)).toBe('verified')
-    await cancel(payer, nonceOf(cancelled, 0))
+    const unlimited = { max: 1, applicationName: 'lock', limited: false }
+    const other = openDatabase({ url: gateway.databaseUrl, ...unlimited })
     try {
+      gateway.setNow(began)
+      expect(await outcome(cancelled)).toBe('verified')
+      await cancel(payer, nonceOf(cancelled, 0))
       gateway.setNow(began + 60_000)
-      await gateway.database.begin(async (sql) => {
+      await other.begin(async (sql) => {
         await sql`lock table indexer.authorization in access exclusive mode`
         expect(await outcome(await signedBody(gateway, shop, payer))).toBe('verified')
       })
@@ -204,6 +214,7 @@ describe('after the service', () => {
       expect(await outcome(await signedBody(gateway, shop, payer))).toBe('payer_in_debt')
     } finally {
       gateway.setNow(null)
+      await other.end()
     }
   })
 

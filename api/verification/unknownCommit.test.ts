@@ -113,7 +113,6 @@ test('behavior: what stays unknown beyond the bound is not served, and voided as
     expect(decision).toMatchObject({ kind: 'answer', answer: { status: 503 } })
   }
   proxy.mend()
-  const accepted = await stored()
-  expect(accepted.length).toBe(buyers)
+  await until('all are stored', async () => (await stored()).length === buyers)
   await until('nobody is charged', async () => (await stored()).every(({ voided }) => voided))
 })

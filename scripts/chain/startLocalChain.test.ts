@@ -16,6 +16,7 @@ import {
 import { mnemonicToAccount } from 'viem/accounts'
 import { publicActionsL2 } from 'viem/op-stack'
 import { expect, test } from 'vitest'
+import { reservePort } from '#process/port'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { domainSeparator } from '#protocol/eip3009'
 import { networkNames, networks } from '#protocol/networks'
@@ -199,11 +200,12 @@ test('behavior: of what was dropped a bounded number of blocks is kept, the newe
 })
 
 test('behavior: close frees the port', async () => {
-  const first = await startLocalChain({ bare: true })
+  const port = await reservePort()
+  const first = await startLocalChain({ bare: true, port })
   await first.close()
   await first.close()
-  await using second = await startLocalChain({ bare: true, port: first.port })
-  expect(second.port).toBe(first.port)
+  await using second = await startLocalChain({ bare: true, port })
+  expect(second.port).toBe(port)
 })
 
 test('behavior: the node dies with its parent, however that dies', async () => {

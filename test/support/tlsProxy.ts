@@ -42,6 +42,7 @@ export async function startTlsProxy(target: string): Promise<TlsProxy> {
     inner.on('error', () => outgoing.destroy())
     pipeline(incoming, inner, () => {})
   })
+  server.keepAliveTimeout = 120_000
   let connections = 0
   server.on('secureConnection', () => connections++)
   server.listen(0, loopback)

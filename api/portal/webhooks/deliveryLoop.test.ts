@@ -82,7 +82,8 @@ function createLoop(options: Partial<DeliveryLoopOptions> = {}): DeliveryLoop {
     guard,
     log,
     random: () => 0.5,
-    timeoutMs: 2_000,
+    timeoutMs: 600_000,
+    soonMs: 600_000,
     ...options,
   })
   cleanups.push(loop.close)
@@ -312,11 +313,13 @@ test('behavior: receivers that answered before have half of the senders, however
 
 test('behavior: a receiver that does not answer is left alone, longer each time, and its messages lose no attempt', async () => {
   let isBroken = true
-  const receiver = await startReceiver((response) => isBroken || response.writeHead(204).end())
+  const receiver = await startReceiver((response) =>
+    isBroken ? response.destroy() : response.writeHead(204).end(),
+  )
   const { providerId, webhookId } = await register(receiver.url)
   for (let i = 0; i < 20; i++) await emit(providerId)
   const clock = createClock()
-  const loop = createLoop({ now: clock.ms, timeoutMs: 1_000 })
+  const loop = createLoop({ now: clock.ms })
   const sentWithin = async (ms: number) => {
     const before = receiver.received.length
     clock.advance(ms)

@@ -30,6 +30,8 @@ export type DeliveryLoopOptions = {
   senders?: number
   /** For one sending. */
   timeoutMs?: number
+  /** An answer that takes longer is a slow one. */
+  soonMs?: number
   /** Called with what came of each sending. */
   onAttempt?: (outcome: 'delivered' | 'failed' | 'exhausted') => void
   onError?: () => void
@@ -43,9 +45,6 @@ export type DeliveryLoop = {
   close(): Promise<void>
 }
 
-/** An answer that takes longer is a slow one. */
-const soonMs = 2_000
-
 // What a sender needs, beyond the exchange itself, to write its result down.
 const leaseMarginMs = 30_000
 
@@ -58,7 +57,7 @@ const leaseMarginMs = 30_000
 export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
   const { sql, guard, log, onAttempt, onError } = options
   const { now = Date.now, random = Math.random } = options
-  const { pollIntervalMs = 1_000, senders = 16, timeoutMs = 10_000 } = options
+  const { pollIntervalMs = 1_000, senders = 16, timeoutMs = 10_000, soonMs = 2_000 } = options
   const shares = senderShares(senders)
   const underWay = new Map<Promise<void>, Sending>()
   let loop: Loop | undefined

@@ -86,7 +86,7 @@ test('behavior: the status counts when the body never ends', async () => {
     response.writeHead(200)
     response.write('half')
   })
-  expect(await post(`http://127.0.0.1:${port}/`, { timeoutMs: 2_000 })).toMatchObject({
+  expect(await post(`http://127.0.0.1:${port}/`, { timeoutMs: 5_000 })).toMatchObject({
     status: 'answered',
     httpStatus: 200,
     body: 'half',

@@ -161,12 +161,19 @@ describe('amounts', () => {
     expect(error).toMatchObject({ code: 'spending_store_failed', cause: new Error('the disk is full') })
     const released = vi.fn(async () => {})
     const late = Promise.withResolvers<void>()
+    const asked = Promise.withResolvers<void>()
     const slow: SpendingStore = {
-      reserve: () => late.promise.then(() => ({ isReserved: true, release: released })),
+      reserve: () => {
+        asked.resolve()
+        return late.promise.then(() => ({ isReserved: true, release: released }))
+      },
     }
     const onPayment = vi.fn()
-    const request = buyerOf({ spending: slow, onPayment }).request(url, { timeout: 200 })
-    await expect(request).rejects.toBeInstanceOf(RequestTimeoutError)
+    const leaving = new AbortController()
+    const request = buyerOf({ spending: slow, onPayment }).request(url, { signal: leaving.signal })
+    await asked.promise
+    leaving.abort(new Error('too late'))
+    await expect(request).rejects.toThrow('too late')
     late.resolve()
     await expect.poll(() => released.mock.calls.length).toBe(1)
     expect(onPayment).not.toHaveBeenCalled()
