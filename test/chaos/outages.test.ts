@@ -66,7 +66,7 @@ async function startKeeper(): Promise<{ keeper: RunningCommand; url: string }> {
 type Ready = { status: number; failing: string[] }
 
 async function readReady(url: string): Promise<Ready> {
-  const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(10_000) }).catch((cause) => {
+  const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(60_000) }).catch((cause) => {
     // A keeper that is gone said why.
     const { exitCode, signalCode } = running?.child ?? {}
     throw new Error(`no answer (ended: ${signalCode ?? exitCode ?? 'no'}):\n${running?.output()}`, { cause })

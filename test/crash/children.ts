@@ -28,7 +28,11 @@ export function readOptions<Options>(): Options {
 
 /** The port that a child listens on, once it does. */
 export async function portOf(child: ChildProcess): Promise<number> {
-  const [message] = (await once(child, 'message')) as [{ port: number }]
+  const gone = once(child, 'exit').then(([code, signal]): never => {
+    throw new Error(`it ended with ${signal ?? code} before it listened`)
+  })
+  gone.catch(() => {})
+  const [message] = (await Promise.race([once(child, 'message'), gone])) as [{ port: number }]
   return message.port
 }
 

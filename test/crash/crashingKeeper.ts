@@ -47,7 +47,7 @@ const keeper = createKeeper({
   accounts: options.privateKeys.map((key) => privateKeyToAccount(key)),
   platformWallets: [options.platformWallet],
   settings: options.settings,
-  submitTimeoutMs: 10_000,
+  submitTimeoutMs: 120_000,
   upkeepMs: 500,
   log: createLogger('keeper', (process.env.LOG_LEVEL ?? 'silent') as 'silent'),
   now: () => new Date(),

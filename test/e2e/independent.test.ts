@@ -104,11 +104,14 @@ test('behavior: killed with its transaction out, it waits for that one, and send
   // It goes on, and says at its end what it has done.
   const later = await queueDue(stack, 2)
   await until('they are settled too', () => stack.isSettled(later))
-  await second.line(/batch mined/)
+  const count = (what: RegExp) => second.output().match(what)?.length ?? 0
+  await until('each batch is recorded', () => {
+    return count(/batch mined/g) > 0 && count(/batch mined/g) === count(/batch signed/g)
+  })
   second.child.kill('SIGTERM')
   expect(await second.exited).toBe(0)
   // One batch, or two where it looked between the two payments.
-  const batches = second.output().match(/batch mined/g)?.length
+  const batches = count(/batch mined/g)
   expect(JSON.parse(await second.line(/stopped/))).toMatchObject({ batches, payments: 2, stillOut: null })
 })
 

@@ -14,6 +14,7 @@ import {
   queueOneDue,
   testClient,
   transactionsOf,
+  untilIndexed,
   whileRunning,
 } from '../support/keeperScenes.ts'
 import {
@@ -35,7 +36,7 @@ vi.setConfig({ testTimeout: 300_000 })
 let stack: KeeperStack
 let indexer: Indexer
 beforeAll(async () => {
-  stack = await startKeeperStack()
+  stack = await startKeeperStack({ replaceAfterMs: 600_000 })
   indexer = stack.indexer
 })
 afterEach(() => testClient(stack).setAutomine(true))
@@ -90,7 +91,7 @@ describe('an index that restarts', () => {
       await until('its provider heard of it', async () => (await deedsOf([settled])).messages === 1)
 
       // In the middle of a batch: it is out when the index goes.
-      const buyers = await stack.buyers(2, 50_000n)
+      const buyers = await stack.buyers(1, 50_000n)
       await testClient(stack).setAutomine(false)
       const underWay = await queueFor(stack, buyers)
       await until('a batch is out', async () => (await transactionsOf(stack, underWay)).length === 1)
@@ -181,6 +182,7 @@ describe('a reorg deeper than the finality of Ponder', () => {
     })
     const sentBefore = await transactionsOf(stack, dropped)
     const head = await chain.getBlockNumber({ cacheTime: 0 })
+    await untilIndexed(stack)
 
     await chain.revert({ id: snapshot })
     await chain.setAutomine(true)

@@ -190,7 +190,8 @@ test("behavior: a reorg takes back a stranger's half after a batch has settled t
     await worker.step()
     return (await readMinedBatches(stack.database, chainId)).length === 1
   })
-  // The batch's own settlement is left to the index, which shows it in a moment.
+  // The batch's own settlement is left to the index for a second, or for as long as this machine needs.
+  for (const one of context.memory.mined.values()) one.at = Number.POSITIVE_INFINITY
   const countEvidence = async () => (await stack.database`select from evidence`).length
   await concludeMined(context, { status: 'current', head: { blockNumber: fork, blockTime: 0n } }, null)
   expect(await countEvidence()).toBe(1)
@@ -293,8 +294,7 @@ test("behavior: a hole in the index holds no batch: the keeper's own receipt is 
         (await stack.database`select from batch where state = 'closed' and outcome = 'settled'`).length === 1
       )
     })
-    const { checks } = (await (await keeper.app.request('/readyz')).json()) as { checks: { ok: boolean }[] }
-    expect(checks.every(({ ok }) => ok)).toBe(true)
+    await until('/readyz says that all is well', async () => (await keeper.app.request('/readyz')).ok)
   })
   await expectUnharmed(stack, payments)
   const told = await stack.database`select from outbox where event = 'payment.settled'`

@@ -1,5 +1,6 @@
 import { parseEther } from 'viem'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import type { CheckpointName } from '#keeper/loops/context'
 import {
   expectUnharmed,
   queueDue,
@@ -76,14 +77,16 @@ describe('refused for gas after the check', () => {
     const address = walletAccount(5).address
     const payment = await queueOneDue(stack)
     await chain.setAutomine(false)
-    await whileRunning(stack.keeper({ accounts: [walletAccount(5)] }), async () => {
-      const findOut = () => stack.database<{ wei: bigint }[]>`
-        select gas * max_fee_per_gas as wei from transaction
-        where wallet = ${address.toLowerCase()} and broadcast_at is not null`
-      await until('it is out', async () => (await findOut()).length > 0)
+    let isLow = false
+    const checkpoint = async (name: CheckpointName) => {
+      if (name !== 'after-broadcast-recorded' || isLow) return
+      isLow = true
+      const [out] = await stack.database<{ wei: bigint }[]>`
+        select gas * max_fee_per_gas as wei from transaction where wallet = ${address.toLowerCase()}`
       // Enough for what is out, and not for more.
-      const [out] = await findOut()
       await chain.setBalance({ address, value: out?.wei ?? 0n })
+    }
+    await whileRunning(stack.keeper({ accounts: [walletAccount(5)], checkpoint }), async () => {
       await until('the wallet is paused', async () => (await pausedFor(5)) === 'insufficient_gas_funds')
       expect(await transactionsOf(stack, [payment])).toHaveLength(1)
       await chain.setAutomine(true)

@@ -314,7 +314,7 @@ describe('a network between the middleware and the gateway that delivers each ca
 
   test('behavior: no answer at all: nothing is served, and what the gateway accepted is voided', async () => {
     const network = await loseAnswers(Number.POSITIVE_INFINITY)
-    const shop = await openShop(stack, { gatewayUrl: network.url, timeout: 2_000 })
+    const shop = await openShop(stack, { gatewayUrl: network.url, timeout: 8_000 })
     const payment = await signOnly(stack, shop, await newBuyer(stack, '1'))
     const answer = await present(shop, payment)
     expect(answer.status).toBe(503)

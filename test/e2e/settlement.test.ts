@@ -123,6 +123,11 @@ test('behavior: a reorg un-settles the payments in every view, and the keeper se
   const snapshot = await takeSnapshot(stack)
 
   await stack.keeper.restart(eager)
+  await until('they are settled', async () => {
+    const found = await Promise.all(ids.map((id) => stack.get(`/payments/${id}`)))
+    return found.every(({ body }) => body.payment_status === 'settled')
+  })
+  for (let i = 0; i < 2; i++) await stack.rpc.request({ method: 'evm_mine' } as never)
   const claims = await Promise.all(ids.map(settledClaims))
   const [batch] = await batches()
   expect(await viewedBatches(shop.address)).toMatchObject([

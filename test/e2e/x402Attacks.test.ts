@@ -10,7 +10,7 @@ let stack: TestStack
 let target: Target & Record<'cheap' | 'dear' | 'dearest', Shop>
 beforeAll(async () => {
   stack = await startTestStack({
-    env: { api: { SETTLE_BEFORE_SERVE_USDC: '10', SETTLE_BEFORE_SERVE_TIMEOUT_MS: '9000' } },
+    env: { api: { SETTLE_BEFORE_SERVE_USDC: '10', SETTLE_BEFORE_SERVE_TIMEOUT_MS: '60000' } },
   })
   target = { chain: stack.chain, ...(await openAttackedShops(stack)) }
 })

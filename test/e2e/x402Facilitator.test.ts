@@ -350,7 +350,7 @@ test('behavior: a seller that USDC has blacklisted stops neither other sellers n
 
 describe('what is not mined in time', () => {
   test('behavior: v2 hears settlement_pending, and by which transaction; v1 waits; both are settled by it', async () => {
-    const impatient = stack.keeper({ facilitator: { budgets, timeoutMs: 1_000, holdMs: 20_000 } })
+    const impatient = stack.keeper({ facilitator: { budgets, timeoutMs: 1_000, holdMs: 120_000 } })
     const cut = stack.keeper({ facilitator: { budgets, holdMs: 1 } })
     const [two, one] = [await pay(await oneBuyer()), await pay(await oneBuyer())]
     const [v2, v1] = [two.body, toV1(one)]
@@ -377,10 +377,10 @@ describe('what is not mined in time', () => {
       await testClient(stack).setAutomine(true)
       await testClient(stack).mine({ blocks: 1 })
     }
-    expect((await ask(impatient, '/settle', { body: v2, key })).body).toMatchObject({
-      success: true,
-      transaction,
-    })
+    let told = await ask(impatient, '/settle', { body: v2, key })
+    while (told.body.errorReason === 'settlement_pending')
+      told = await ask(impatient, '/settle', { body: v2, key })
+    expect(told.body).toMatchObject({ success: true, transaction })
     expect((await waiting).body).toMatchObject({ success: true, transaction, network: 'localhost' })
   })
 

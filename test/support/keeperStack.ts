@@ -115,7 +115,7 @@ export async function startKeeperStack(
 ): Promise<KeeperStack> {
   const chain = sharedChain ?? (await startLocalChain({ network: 'localhost', blockTimeMs: 0 }))
   const databaseUrl = await createMigratedDatabase()
-  const database = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test' })
+  const database = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test', limited: false })
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-test-'))
   const deploymentsFile = join(folder, 'deployments.json')
   await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
@@ -176,7 +176,7 @@ export async function startKeeperStack(
         accounts: [walletAccount(0)],
         platformWallets: [platformWallet],
         settings,
-        submitTimeoutMs: 20_000,
+        submitTimeoutMs: 120_000,
         upkeepMs: 500,
         log: createLogger('keeper', (process.env.LOG_LEVEL ?? 'silent') as 'silent'),
         now: () => new Date(),

@@ -212,7 +212,7 @@ export async function openAttackedShops(stack: Stack) {
       await task()
       return c.json(c.get('payment'))
     }
-    const shop = await openShop(stack, { usdcPerUnit, handler, ...options })
+    const shop = await openShop(stack, { usdcPerUnit, handler, timeout: 120_000, ...options })
     return Object.assign(shop, {
       otherUrl: new URL('/other', shop.url).href,
       whileServing: (next: typeof task) => {

@@ -70,9 +70,9 @@ export async function mineUntil(
   })
 }
 
-/** What to go back to. From here on blocks come slowly: Ponder follows no reorg that is deeper than thirty. */
+/** What to go back to. From here on blocks come for transactions alone: Ponder follows no reorg that is deeper than thirty. */
 export async function takeSnapshot({ rpc, chain }: TestStack): Promise<ChainSnapshot> {
-  await chain.setMining(2_000)
+  await chain.setMining(3_600_000, { atOnce: true })
   const height = await rpc.getBlockNumber()
   return { id: await rpc.request({ method: 'evm_snapshot' } as never), height }
 }

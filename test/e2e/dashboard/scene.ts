@@ -79,12 +79,11 @@ export async function playScene(stack: Stack, { batches, waiting, days = 0 }: Sc
 
     const [retrying, failed] = await payAndEmptyTheWallet(stack, shop)
     await untilStatus(stack, [retrying, failed], 'retrying')
+    // Its own next attempt would take what waits along: at no time that a slow machine needs for the tests.
+    await sql`update payment set next_attempt_at = now() + interval '55 minutes' where id = ${retrying}`
     // Five retries take a day and an hour: the last one is brought forward.
     await sql`update payment set attempts = 5, next_attempt_at = now() where id = ${failed}`
     await untilStatus(stack, [failed], 'failed')
-
-    // Its own next attempt would take what waits along: at no time that a slow machine needs for the tests.
-    await sql`update payment set next_attempt_at = now() + interval '55 minutes' where id = ${retrying}`
 
     await stack.keeper.restart(patient)
     const last = await pay(waiting)
