@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { reservePort } from '#process/port'
 import { Service } from '../../scripts/stack/service.ts'
-import { createMigratedDatabase } from '../support/database.ts'
+import { createTestDatabase } from '../support/database.ts'
 import { drawFrom } from '../support/draw.ts'
 import { hasPgbouncer, type PgBouncer, startPgbouncer } from '../support/pgbouncer.ts'
 import { root } from '../support/processes.ts'
@@ -36,7 +36,7 @@ const nameOf = new Map<string, Name>()
 
 beforeAll(async () => {
   if (!hasPgbouncer) return
-  const databaseUrl = await createMigratedDatabase()
+  const databaseUrl = await createTestDatabase()
   pooler = await startPgbouncer(databaseUrl, { keeperIdleInTransactionMs: Number(keeperEnv.KEEPER_LEASE_MS) })
   front = await startFront(({ status, target, path }) => {
     if (status >= 500) failures.push({ status, from: nameOf.get(target) ?? 'front', path, dead: [...dead] })

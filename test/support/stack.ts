@@ -1,6 +1,6 @@
 import { type Address, createPublicClient, http, type PublicClient } from 'viem'
 import { type Stack, type StackOptions, startStack } from '../../scripts/stack/stack.ts'
-import { createMigratedDatabase } from './database.ts'
+import { createTestDatabase } from './database.ts'
 import { until } from './until.ts'
 import { tokenOf } from './usdc.ts'
 
@@ -23,7 +23,7 @@ export async function startTestStack({
 }: StackOptions = {}): Promise<TestStack> {
   const quick = { ...mining, baseFeePerGas: 50_000n }
   const stack = await startStack({
-    databaseUrl: await createMigratedDatabase(),
+    databaseUrl: await createTestDatabase(),
     ...options,
     chain: { ...quick, ...chain },
     otherChains: otherChains.map((one) => ({ ...quick, ...one })),

@@ -11,7 +11,7 @@ import type { Payer } from '#sdk/client/payer'
 import { devAccount, devPrivateKey } from '../../../scripts/chain/accounts.ts'
 import type { Service } from '../../../scripts/stack/service.ts'
 import { type CutProxy, startCutProxy } from '../../support/cutProxy.ts'
-import { createMigratedDatabase } from '../../support/database.ts'
+import { createTestDatabase } from '../../support/database.ts'
 import { openShop, type Shop } from '../../support/shop.ts'
 import { startTestStack, type TestStack } from '../../support/stack.ts'
 import { tokenOf } from '../../support/usdc.ts'
@@ -57,7 +57,7 @@ export async function addKeeper(stack: TestStack, env: Record<string, string>): 
  * @param buyers how many there will be at most.
  */
 export async function openScene(buyers: number) {
-  const databaseUrl = await createMigratedDatabase()
+  const databaseUrl = await createTestDatabase()
   const hostsPostgres = await Promise.all(['api', 'keeper', 'keeper'].map(() => openProxy(databaseUrl)))
   const [first, second, third] = hostsPostgres as [CutProxy, CutProxy, CutProxy]
   const stack = await startTestStack({
