@@ -1,6 +1,7 @@
 import type { Hex } from 'viem'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import type { CheckpointName } from '#keeper/loops/context'
+import { untilRecorded } from '../support/keeperScenes.ts'
 import { type KeeperStack, platformWallet, startKeeperStack, walletKey } from '../support/keeperStack.ts'
 import { findBreaches } from '../support/ledger.ts'
 import { randomHex } from '../support/usdc.ts'
@@ -94,6 +95,7 @@ test.each([
       expect(logs.filter(({ topics }) => topics.some((topic) => topic === nonce))).toHaveLength(1)
       expect(await ask(nextPort, 'settle', payment)).toMatchObject({ errorReason: 'duplicate_settlement' })
     }
+    await untilRecorded(stack)
     expect(await findBreaches(stack.database)).toEqual([])
     await kill(next)
   },

@@ -14,6 +14,7 @@ import {
   queueDue,
   testClient,
   untilIndexAlone,
+  untilRecorded,
   whileRunning,
 } from '../support/keeperScenes.ts'
 import {
@@ -418,6 +419,7 @@ describe('notifications', () => {
       const told = await untilTold(payment, 3)
       const [half] = await stack.halves(payment)
       expect(told[2]).toMatchObject({ event: 'payment.settled', txHash: half?.txHash, occurrence: 2 })
+      await untilRecorded(stack)
     })
     expect(await toldOf(payment)).toHaveLength(3)
     expect(await settledRevenue(payment)).toBe(revenue)

@@ -8,6 +8,7 @@ import {
   raiseBaseFee,
   testClient,
   transactionsOf,
+  untilRecorded,
   whileRunning,
 } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
@@ -137,7 +138,10 @@ test('behavior: a reorg gives back the nonce of a batch that is over: what is of
   const snapshot = await chain.snapshot()
   const keeper = () => stack.keeper({ accounts: [account] })
   const first = await queueOneDue(stack)
-  await whileRunning(keeper(), () => until('it is settled', () => stack.isSettled([first])))
+  await whileRunning(keeper(), async () => {
+    await until('it is settled', () => stack.isSettled([first]))
+    await untilRecorded(stack)
+  })
   const [before] = await transactionsOf(stack, [first])
   // As a keeper leaves it that has closed the batch; its payment is no longer wanted.
   await stack.database`update batch set state = 'closed', outcome = 'settled', closed_at = now() where state = 'mined'`

@@ -164,7 +164,7 @@ describe('a keeper without a database', () => {
     expect(await (await fetch(`${url}/healthz`)).json()).toEqual({ status: 'ok' })
     const names = [`rpc localhost`, `gas localhost`, expect.stringMatching(/^loop wallet 0x\w+ localhost$/)]
     const checks = names.map((name) => ({ name, network: 'localhost', ok: true }))
-    expect(await (await fetch(`${url}/readyz`)).json()).toEqual({ status: 'ok', checks })
+    await expect.poll(async () => (await fetch(`${url}/readyz`)).json()).toEqual({ status: 'ok', checks })
     expect((await fetch(`${url}/metrics`)).status).toBe(401)
     const scraped = await fetch(`${url}/metrics`, { headers: { authorization: 'Bearer scraper' } })
     expect(await scraped.text()).toMatch(/^tollkeeper_broadcasts_total\{.*kind="settle".*\} [1-9]/m)
@@ -264,7 +264,7 @@ describe('strangers change nothing but their own gas bill', () => {
       const find = () => stack.database<{ batchId: Hex }[]>`
         select b.batch_id as "batchId" from batch b join transaction t on t.batch_id = b.id
         where b.state = 'broadcast' and t.broadcast_at is not null`
-      await until('the batch is out', async () => (await find()).length === 1)
+      await until('the batch is out', async () => (await find()).length > 0)
       const [batch] = await find()
       await sendAsStranger([pairOf(first)], batch ? { batchId: batch.batchId } : {})
       await chain.mine({ blocks: 1 })

@@ -36,7 +36,7 @@ let buyer: TestBuyer
 
 beforeAll(async () => {
   stack = await startTestStack({ env: { keeper: patient } })
-  database = openDatabase({ url: stack.databaseUrl, max: 2, applicationName: 'test' })
+  database = openDatabase({ url: stack.databaseUrl, max: 2, applicationName: 'test', limited: false })
   shop = await openShop(stack)
   buyer = await newBuyer(stack, '1')
 })

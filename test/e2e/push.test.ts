@@ -159,7 +159,7 @@ test('behavior: one of many is refused by the facilitator: it ends up alone, and
       await until('it is left alone', () => bodies.some((transfers) => transfers.length === 2))
     })
     // 9, 5, 3, 2, 1 with it, and the other halves without.
-    expect(bodies.length).toBeLessThanOrEqual(10)
+    expect(new Set(bodies.map(String)).size).toBeLessThanOrEqual(10)
     expect(await own.isSettled([bad])).toBe(false)
     expect(await attemptsOf(own, payments)).toEqual([0])
   } finally {

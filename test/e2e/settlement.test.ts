@@ -134,7 +134,7 @@ test('behavior: a reorg un-settles the payments in every view, and the keeper se
     { tx_hash: batch?.txHash, payment_count: 5, total_usdc: '0.047500' },
   ])
   await stack.keeper.stop()
-  const database = openDatabase({ url: stack.databaseUrl, max: 1, applicationName: 'test' })
+  const database = openDatabase({ url: stack.databaseUrl, max: 1, applicationName: 'test', limited: false })
   await untilIndexAlone(database, scopeOf(stack)).finally(() => database.end())
 
   await dropBlocksSince(stack, snapshot)

@@ -25,7 +25,7 @@ beforeAll(async () => {
   // What waits to be mined is told by its first transaction: none is replaced.
   stack = await startKeeperStack({ replaceAfterMs: 600_000 })
   key = stack.apiKey
-  keeper = stack.keeper({ facilitator: { budgets } })
+  keeper = stack.keeper({ facilitator: { budgets, timeoutMs: 200_000, holdMs: 250_000 } })
   keeper.start()
 })
 afterAll(async () => {

@@ -70,6 +70,13 @@ export async function untilIndexed(stack: KeeperStack): Promise<void> {
   await until('the index is at the end of the chain', () => isIndexed(stack))
 }
 
+/** Waits until all that was sent is recorded as mined: what the index shows as settled, its keeper may not have noticed yet. */
+export async function untilRecorded({ database }: Pick<KeeperStack, 'database'>): Promise<void> {
+  await until('no batch is under way', async () => {
+    return (await database`select from batch where state in ('claimed', 'broadcast')`).length === 0
+  })
+}
+
 /**
  * Looks until it holds, and mines a block whenever the index has read the one before: blocks that come faster than a busy
  * machine's index reads them leave it behind for ever, and a keeper whose index is behind claims nothing.
