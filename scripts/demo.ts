@@ -45,10 +45,7 @@ try {
     // At this price 150 payments settle for a quarter of a cent, so the raised thresholds don't apply.
     chain: { blockTimeMs: 500, baseFeePerGas: 50_000n, ethUsd: 3000 },
     // All buyers and providers share one IP address here.
-    env: {
-      api: { RATE_LIMITS: 'off' },
-      keeper: { TRIGGER_TIME_SECONDS: process.env.TRIGGER_TIME_SECONDS ?? String(timeTriggerSeconds) },
-    },
+    env: { api: { RATE_LIMITS: 'off' }, keeper: { TRIGGER_TIME_SECONDS: String(timeTriggerSeconds) } },
     onReady: (name, url) => progress.say(`  ${name.padEnd(8)} ${url}`),
     onDeath: (_, reason) => death.reject(new Error(reason)),
   })

@@ -199,8 +199,12 @@ describe('after the service', () => {
     const payer = await gateway.buyer(1_000_000n)
     const cancelled = await signedBody(gateway, shop, payer)
     const began = Date.now()
-    const unlimited = { max: 1, applicationName: 'lock', limited: false }
-    const other = openDatabase({ url: gateway.databaseUrl, ...unlimited })
+    const other = openDatabase({
+      url: gateway.databaseUrl,
+      max: 1,
+      applicationName: 'lock',
+      limited: false,
+    })
     try {
       gateway.setNow(began)
       expect(await outcome(cancelled)).toBe('verified')

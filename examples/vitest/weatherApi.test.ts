@@ -28,20 +28,18 @@ test('default: a buyer pays, and the money arrives', async () => {
   expect(data).toEqual({ celsius: 19 })
   expect(await statusOf(paymentId)).toBe('verified')
 
-  expect(await tollkeeper.settle({ timeoutSeconds: 240 })).toEqual({ payments: { [paymentId]: 'settled' } })
+  expect(await tollkeeper.settle()).toEqual({ payments: { [paymentId]: 'settled' } })
   expect((await tollkeeper.state()).balances).toMatchObject({ provider: '0.009500', platform: '0.000500' })
 })
 
 test('behavior: a reorg takes the settlement back, and it is settled again', async () => {
   const { paymentId = '' } = await tollkeeper.buyer.client.request(priceOf('/forecast'))
   const before = await tollkeeper.state()
-  await tollkeeper.settle({ timeoutSeconds: 240 })
+  await tollkeeper.settle()
 
   await tollkeeper.reorg({ after: before.block })
   expect((await tollkeeper.state()).balances).toMatchObject({ provider: before.balances.provider })
-  expect((await tollkeeper.settle({ timeoutSeconds: 240 })).payments).toMatchObject({
-    [paymentId]: 'settled',
-  })
+  expect((await tollkeeper.settle()).payments).toMatchObject({ [paymentId]: 'settled' })
   expect((await tollkeeper.state()).balances.provider).toBe('0.019000')
 })
 
@@ -59,21 +57,19 @@ test('error: an empty wallet is refused, a failing node is waited for', async ()
 
   const { paymentId = '' } = await tollkeeper.buyer.client.request(priceOf('/forecast'))
   tollkeeper.failRpc({ kind: 'lose', method: 'eth_sendRawTransaction', times: 2 })
-  expect((await tollkeeper.settle({ timeoutSeconds: 240 })).payments).toEqual({ [paymentId]: 'settled' })
+  expect((await tollkeeper.settle()).payments).toEqual({ [paymentId]: 'settled' })
 })
 
 test('behavior: what Circle has frozen is not paid', async () => {
   const { client, address } = await tollkeeper.createBuyer('1')
   const { paymentId = '' } = await client.request(priceOf('/forecast'))
   await tollkeeper.blacklist(address)
-  expect(['failed', 'retrying']).toContain(
-    (await tollkeeper.settle({ timeoutSeconds: 240 })).payments[paymentId],
-  )
+  expect(['failed', 'retrying']).toContain((await tollkeeper.settle()).payments[paymentId])
 })
 
 test('behavior: an authorization that ran out before it was settled is not paid', async () => {
   const { paymentId = '' } = await tollkeeper.buyer.client.request(priceOf('/forecast'))
   await tollkeeper.travel(27 * 3600)
-  const { payments } = await tollkeeper.settle({ timeoutSeconds: 240 })
+  const { payments } = await tollkeeper.settle()
   expect(['failed', 'retrying']).toContain(payments[paymentId])
 })

@@ -19,7 +19,7 @@ export type ServiceOptions = {
   onDeath?: (reason: string) => void
 }
 
-const startDeadlineMs = 240_000
+const startDeadlineMs = 120_000
 const stopDeadlineMs = 15_000
 
 /** A process of the stack, run as a user would: `node <program>` with an environment. */

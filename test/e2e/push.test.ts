@@ -158,8 +158,10 @@ test('behavior: one of many is refused by the facilitator: it ends up alone, and
       await until('the others are settled', () => own.isSettled(good))
       await until('it is left alone', () => bodies.some((transfers) => transfers.length === 2))
     })
-    // 9, 5, 3, 2, 1 with it, and the other halves without.
-    expect(new Set(bodies.map(String)).size).toBeLessThanOrEqual(10)
+    // 9, 5, 3, 2, 1: what a busy machine pushes twice is without it.
+    expect(
+      bodies.filter((transfers) => transfers.includes(encodePayload(bad.provider))).length,
+    ).toBeLessThanOrEqual(5)
     expect(await own.isSettled([bad])).toBe(false)
     expect(await attemptsOf(own, payments)).toEqual([0])
   } finally {

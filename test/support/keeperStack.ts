@@ -115,7 +115,9 @@ export async function startKeeperStack(
 ): Promise<KeeperStack> {
   const chain = sharedChain ?? (await startLocalChain({ network: 'localhost', blockTimeMs: 0 }))
   const databaseUrl = await createMigratedDatabase()
+  // The test may have to wait while Ponder takes its tables apart after a reorg; its keepers have the limits of every keeper.
   const database = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test', limited: false })
+  const keepersDatabase = openDatabase({ url: databaseUrl, max: 20, applicationName: 'test keeper' })
   const folder = await mkdtemp(join(tmpdir(), 'tollkeeper-test-'))
   const deploymentsFile = join(folder, 'deployments.json')
   await writeFile(deploymentsFile, JSON.stringify(chain.deployments))
@@ -171,7 +173,7 @@ export async function startKeeperStack(
     grantedKey: registry.grantedKey,
     keeper: (more = {}) =>
       createKeeper({
-        database,
+        database: keepersDatabase,
         networks: [served],
         accounts: [walletAccount(0)],
         platformWallets: [platformWallet],
@@ -205,7 +207,7 @@ export async function startKeeperStack(
     async close() {
       isClosing = true
       await indexer.close()
-      await database.end({ timeout: 1 })
+      await Promise.all([database.end({ timeout: 1 }), keepersDatabase.end({ timeout: 1 })])
       if (chain !== sharedChain) await chain.close()
       await rm(folder, { recursive: true, force: true })
     },

@@ -28,9 +28,9 @@ export type DeliveryLoopOptions = {
   pollIntervalMs?: number
   /** Messages under way at once. */
   senders?: number
-  /** For one sending. */
+  /** For one sending; default 10,000. */
   timeoutMs?: number
-  /** An answer that takes longer is a slow one. */
+  /** A receiver whose answer takes longer counts as slow; default 2,000. */
   soonMs?: number
   /** Called with what came of each sending. */
   onAttempt?: (outcome: 'delivered' | 'failed' | 'exhausted') => void

@@ -42,7 +42,7 @@ export function usePolled<T>(
     const stop = new AbortController()
     const { signal } = stop
     let failures = 0
-    // While a read is under way, too: what it tells may be from before whatever the reader has just changed.
+    // A refresh during a read asks for another read after it: this one may have begun before what the user has just changed.
     let isWanted = false
     let resume = () => {}
     wake.current = () => {
