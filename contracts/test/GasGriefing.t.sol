@@ -6,7 +6,8 @@ import {Attack, HostileWallet} from "./mocks/Wallets.sol";
 import {SettlementTest} from "./support/SettlementTest.sol";
 
 /// @notice Whoever sends too little gas: what wasn't tried is reported 0 and settles later, nothing good is ever
-/// reported as failed, and what was reached stays settled.
+/// reported as failed, and what was reached stays settled. `test_griefing_` sweeps over gas limits, on the code as it is
+/// deployed: instrumented code needs more.
 contract GasGriefingTest is SettlementTest {
     uint256 private constant COUNT = 8;
 
@@ -79,7 +80,7 @@ contract GasGriefingTest is SettlementTest {
         vm.assertTrue(most >= 2 * payments.length - 1, "the most that was reached");
     }
 
-    function test_behavior_aBurnerNeverRevertsTheOthers() public {
+    function test_griefing_aBurnerNeverRevertsTheOthers() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 3);
         Terms memory burner = _terms(3);
         burner.from = address(new HostileWallet(Attack.BURN_ALL_GAS, address(0), ""));
@@ -88,7 +89,7 @@ contract GasGriefingTest is SettlementTest {
         _sweep(payments, new bytes[](1), hex"113411");
     }
 
-    function test_behavior_aBurnerWithoutFeeNeverRevertsTheOthers() public {
+    function test_griefing_aBurnerWithoutFeeNeverRevertsTheOthers() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 3);
         Terms memory burner = _terms(3);
         burner.from = address(new HostileWallet(Attack.BURN_ALL_GAS, address(0), ""));
@@ -99,7 +100,7 @@ contract GasGriefingTest is SettlementTest {
     }
 
     /// Nor may walking over a long rest that can't be tried any more.
-    function test_behavior_aBurnerBeforeALongRest() public {
+    function test_griefing_aBurnerBeforeALongRest() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 150);
         Terms memory burner = _terms(150);
         burner.from = address(new HostileWallet(Attack.BURN_ALL_GAS, address(0), ""));
@@ -116,7 +117,7 @@ contract GasGriefingTest is SettlementTest {
     }
 
     /// Nor may preparing calls with signatures as long as the gateway takes them.
-    function test_behavior_aBurnerBeforeLongSignatures() public {
+    function test_griefing_aBurnerBeforeLongSignatures() public {
         IBatchSettlement.Payment[] memory payments = _goodPayments(0, 3);
         bytes[] memory signatures = new bytes[](2);
         signatures[1] = new bytes(1024);
@@ -130,8 +131,8 @@ contract GasGriefingTest is SettlementTest {
         _sweep(payments, signatures, hex"113434");
     }
 
-    /// Looking at used items must not run the batch dry either. Instrumented, forty of them need more gas than is swept.
-    function test_gas_usedItemsNeverRevertTheOthers() public {
+    /// Looking at used items must not run the batch dry either.
+    function test_griefing_usedItemsNeverRevertTheOthers() public {
         IBatchSettlement.Payment[] memory payments = new IBatchSettlement.Payment[](40);
         for (uint256 i; i < 40; ++i) {
             Terms memory terms = _terms(i);

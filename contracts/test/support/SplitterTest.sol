@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 pragma solidity 0.8.37;
 
-import {SplitterFactory} from "../../SplitterFactory.sol";
 import {IBatchSettlement} from "../../interfaces/IBatchSettlement.sol";
 import {ISplitter} from "../../interfaces/ISplitter.sol";
 import {ISplitterFactory} from "../../interfaces/ISplitterFactory.sol";
@@ -17,7 +16,7 @@ abstract contract SplitterTest is SettlementTest {
 
     function setUp() public virtual override {
         super.setUp();
-        factory = new SplitterFactory();
+        factory = ISplitterFactory(_deploy("SplitterFactory"));
         vm.label(STRANGER, "stranger");
     }
 

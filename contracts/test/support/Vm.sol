@@ -28,6 +28,7 @@ interface Vm {
     function getRecordedLogs() external returns (Log[] memory);
     function snapshotGasLastCall(string calldata group, string calldata name) external returns (uint256);
     function snapshotValue(string calldata group, string calldata name, uint256 value) external;
+    function envOr(string calldata name, string calldata fallback_) external view returns (string memory);
     function readFile(string calldata path) external view returns (string memory);
     function replace(string calldata input, string calldata from, string calldata to)
         external
