@@ -53,6 +53,8 @@ export default defineConfig({
   networks: Object.fromEntries(publicNetworks),
   solidity: {
     compilers: [compiler],
+    // Tests deploy from the artifacts: so these are built first, even when a test is run by its file's name.
+    splitTestsCompilation: true,
   },
   paths: { sources: 'contracts', tests: { solidity: 'contracts/test' } },
   test: {
