@@ -43,8 +43,7 @@ export function probeGas({ network, client }: ServedNetwork, wallets: readonly A
     network: network.name,
     async ask() {
       const balances = await Promise.all(wallets.map((address) => client.getBalance({ address })))
-      if (wallets.length > 0 && balances.every((balance) => balance === 0n))
-        throw new Error('every wallet is empty')
+      if (balances.every((balance) => balance === 0n)) throw new Error('every wallet is empty')
     },
   }
 }

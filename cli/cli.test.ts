@@ -432,7 +432,7 @@ describe('tollkeeper keys rotate', () => {
 describe('tollkeeper grant', () => {
   test('default: given, and taken back; error: nobody of that id', async () => {
     const providerId = `prov_${'7'.repeat(32)}`
-    await gateway.database`insert into provider (id, name) values (${providerId}, 'Another keeper')`
+    await gateway.database`insert into provider (id, name) values (${providerId}, 'Another operator')`
     const env = { DATABASE_URL: databaseUrl() }
     expect(await hasSubmitGrant(gateway.database, providerId)).toBe(false)
     const given = await run(['grant', providerId], env)

@@ -10,8 +10,8 @@ export function addGrantCommand(program: Command): void {
     .command('grant')
     .summary('let a provider settle anything through POST /submit')
     .description(
-      `Lets a provider settle any transfers through POST /submit, without the platform's fee: another operator's keeper
-that hands its batches over, say. The keeper pays the gas, and logs each use. Reads DATABASE_URL.`,
+      `Lets a provider settle any transfers through POST /submit, without the platform's fee: another operator
+whose payments you settle, say. The keeper pays the gas, and logs each use. Reads DATABASE_URL.`,
     )
     .argument('<provider>', 'its id, prov_…')
     .option('--revoke', 'take it back')

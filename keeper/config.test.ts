@@ -17,7 +17,6 @@ test('default', () => {
     port: 4021,
     triggers: { amount: 1_000_000n, count: 100, timeMs: 3_600_000, raisedAboveCost: 20_000n },
     priorityFeePerGas: null,
-    facilitatorUrl: null,
   })
 })
 
@@ -58,7 +57,6 @@ test.each([
     '0x12',
     'PLATFORM_WALLET: expected an address, lower-case or rightly checksummed, got "0x12"',
   ],
-  ['FACILITATOR_URL', 'ftp://user:secret@x', 'FACILITATOR_URL: expected an http(s) URL, got something else'],
 ])('error: %s', (name, value, message) => {
   expect(() => readKeeperConfig({ ...env, [name]: value })).toThrow(message)
 })

@@ -44,8 +44,6 @@ export type KeeperConfig = {
   facilitator: Omit<FacilitatorSettings, 'holdMs'>
   trustedProxies: number
   metricsToken: string | null
-  facilitatorUrl: string | null
-  facilitatorKey: string | null
 }
 
 /**
@@ -54,14 +52,6 @@ export type KeeperConfig = {
  * @throws {ConfigError} that names the variable, what was expected, and what came unless it is a secret.
  */
 export function readKeeperConfig(env: Environment): KeeperConfig {
-  const facilitatorUrl = readVariable(env, 'FACILITATOR_URL')
-  const privateKeys = readPrivateKeys(env)
-  if (privateKeys.length === 0 && facilitatorUrl === null) {
-    throw new ConfigError(
-      'KEEPER_PRIVATE_KEYS',
-      'a private key, or several with commas between; or KEEPER_KEY_FILE',
-    )
-  }
   const platformWallets = [
     requireVariable(env, 'PLATFORM_WALLET'),
     ...(readVariable(env, 'PLATFORM_WALLETS') ?? []),
@@ -70,7 +60,7 @@ export function readKeeperConfig(env: Environment): KeeperConfig {
     ...readDatabaseUrls(env),
     networks: readNetworkSettings(env),
     platformWallets: [...new Set(platformWallets)],
-    privateKeys,
+    privateKeys: requirePrivateKeys(env),
     host: readVariable(env, 'KEEPER_HOST'),
     port: readVariable(env, 'KEEPER_PORT'),
     logLevel: readVariable(env, 'LOG_LEVEL'),
@@ -96,8 +86,6 @@ export function readKeeperConfig(env: Environment): KeeperConfig {
     },
     trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
     metricsToken: readVariable(env, 'METRICS_TOKEN'),
-    facilitatorUrl,
-    facilitatorKey: readVariable(env, 'FACILITATOR_API_KEY'),
   }
 }
 
@@ -116,6 +104,22 @@ export function readSendingSettings(env: Environment) {
 
 function toBigInt(value: number | null, unit = 1n): bigint | null {
   return value === null ? null : BigInt(value) * unit
+}
+
+/**
+ * As {@link readPrivateKeys}, for whoever can't do without.
+ *
+ * @throws {ConfigError} also where neither variable is set.
+ */
+export function requirePrivateKeys(env: Environment): Hex[] {
+  const privateKeys = readPrivateKeys(env)
+  if (privateKeys.length === 0) {
+    throw new ConfigError(
+      'KEEPER_PRIVATE_KEYS',
+      'a private key, or several with commas between; or KEEPER_KEY_FILE',
+    )
+  }
+  return privateKeys
 }
 
 /** Keys of the gas wallets, from the file if one is named; none where neither variable is set. */

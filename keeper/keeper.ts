@@ -30,7 +30,6 @@ import {
 import { readIndexState } from './loops/indexState.ts'
 import { createVoidWatch, lookUpRequested } from './loops/lookups.ts'
 import { createNotifier } from './loops/notify.ts'
-import { createPusher } from './loops/push.ts'
 import { followReorgs } from './loops/reorgs.ts'
 import { createReporter } from './loops/report.ts'
 import { sweepPayments } from './loops/sweep.ts'
@@ -40,7 +39,7 @@ import { createMetrics } from './metrics.ts'
 export type KeeperDependencies = {
   database: Database
   networks: readonly ServedNetwork[]
-  /** Wallets that pay the gas; each settles on every network. With `facilitatorUrl` none does, and that one settles. */
+  /** Wallets that pay the gas; each settles on every network. */
   accounts: readonly PrivateKeyAccount[]
   platformWallets: readonly Address[]
   settings: KeeperSettings
@@ -99,12 +98,8 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
     for (const context of contexts) {
       const { name } = context.served.network
       const own: Address[] = []
-      const { facilitatorUrl } = settings
-      const workers =
-        facilitatorUrl === null
-          ? walletsOf(accounts).map((wallet) => createWorker(context, holder, wallet))
-          : [createPusher(context, holder, facilitatorUrl)]
-      for (const worker of workers) {
+      for (const wallet of walletsOf(accounts)) {
+        const worker = createWorker(context, holder, wallet)
         own.push(worker.address)
         releases.push(worker.release)
         loop(`wallet ${worker.address}`, name, settings.pollMs, worker.step)

@@ -84,15 +84,7 @@ async function mainOfOperator(): Promise<void> {
 
 function settingsOf(config: KeeperConfig) {
   const { triggers, pollMs, leaseMs, maxIndexLagBlocks, rebroadcastAfterMs, replaceAfterMs } = config
-  const {
-    priorityFeePerGas,
-    maxFeePerGas,
-    gasPerFee,
-    dailyBudget,
-    gasTokenUsd,
-    facilitatorUrl,
-    facilitatorKey,
-  } = config
+  const { priorityFeePerGas, maxFeePerGas, gasPerFee, dailyBudget, gasTokenUsd } = config
   return {
     triggers,
     pollMs,
@@ -105,8 +97,6 @@ function settingsOf(config: KeeperConfig) {
     gasPerFee,
     dailyBudget,
     gasTokenUsd,
-    facilitatorUrl,
-    facilitatorKey,
   }
 }
 

@@ -43,8 +43,8 @@ const groupsAgeMs = 1_000
 const mostQuarantined = 20
 
 /**
- * Reads what is due on a network: the same for the keeper that claims it, the one that gives it to another facilitator,
- * and the gateway that publishes it. Nothing is locked or promised: it may be gone when it is claimed.
+ * Reads what is due on a network: the same for the keeper that claims it and the gateway that publishes it. Nothing is locked
+ * or promised: it may be gone when it is claimed.
  */
 export function createDueBatches(sql: Queryable, served: ServedNetwork) {
   const scope = { chainId: served.network.chainId, token: served.token }

@@ -95,17 +95,6 @@ function isSettled({ state }: ItemHalf): boolean {
   return state === 'settled'
 }
 
-/** The same of payments that are in no batch, in the order given. */
-export async function readPaymentItems(sql: Queryable, paymentIds: readonly string[]): Promise<BatchItem[]> {
-  return readItems(
-    sql,
-    sql`(
-      select (given.position - 1)::int as position, given.id as payment_id, null::bigint as transfer_id
-      from unnest(${paymentIds}::text[]) with ordinality as given (id, position)
-    )`,
-  )
-}
-
 /** @param items a subquery with `position`, `payment_id` and `transfer_id`. */
 async function readItems(sql: Queryable, items: ReturnType<typeof sql>): Promise<BatchItem[]> {
   const rows = await sql<HalfRow[]>`

@@ -45,14 +45,11 @@ export type PublishedPayment = {
 /**
  * Marks payments as published, and gives their signed authorizations once that is committed: nobody who reads them can be
  * told afterwards that the payment was voided.
- *
- * @param which `open`: what is still to be settled. `settled too`: for whoever asks again what became of all of it.
  */
 export async function publishPayments(
   database: Database,
   paymentIds: readonly string[],
   now: Date,
-  which: 'open' | 'settled too' = 'open',
 ): Promise<PublishedPayment[]> {
   if (paymentIds.length === 0) return []
   await database`
@@ -84,9 +81,7 @@ export async function publishPayments(
       )
     )
       return []
-    const given = authorizations.filter(({ state, validBefore }) =>
-      state === 'open' ? validBefore > until : state === 'settled' && which === 'settled too',
-    )
+    const given = authorizations.filter(({ state, validBefore }) => state === 'open' && validBefore > until)
     const [first] = given
     if (!first) return []
     const terms = toTerms(first)
@@ -95,7 +90,7 @@ export async function publishPayments(
   })
 }
 
-export type AuthorizationRow = {
+type AuthorizationRow = {
   authorizer: Address
   recipient: Address
   value: bigint
@@ -105,7 +100,7 @@ export type AuthorizationRow = {
   signature: Uint8Array
 }
 
-export function toPayload({ authorizer, recipient, signature, ...rest }: AuthorizationRow): string {
+function toPayload({ authorizer, recipient, signature, ...rest }: AuthorizationRow): string {
   return encodePayload({
     ...rest,
     from: authorizer,

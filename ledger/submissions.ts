@@ -4,13 +4,10 @@ import { outcomes } from '#protocol/settlement'
 import { type BatchRow, batchColumns } from './batches.ts'
 import type { Queryable } from './database.ts'
 import type { Lease } from './leases.ts'
-import { type AuthorizationRow, toPayload } from './publish.ts'
 import type { QueueScope } from './queue.ts'
 import type { TransferReport } from './transferReports.ts'
 
 export type SubmissionState = {
-  id: bigint
-  batchId: bigint | null
   failureCode: string | null
   report: TransferReport[] | null
   /** Of the transaction that is mined, or else of the dearest one that is out. */
@@ -20,8 +17,7 @@ export type SubmissionState = {
 /** What became of a submission; null if there is none of this key. */
 export async function readSubmission(sql: Queryable, key: Hex): Promise<SubmissionState | null> {
   const [row] = await sql<SubmissionState[]>`
-    select s.id, s.batch_id as "batchId", s.failure_code as "failureCode", s.report,
-      coalesce(t.hash, s.tx_hash) as "txHash"
+    select s.failure_code as "failureCode", s.report, t.hash as "txHash"
     from submission s
     left join lateral (
       select hash from transaction
@@ -121,7 +117,7 @@ export async function insertSubmission(sql: Queryable, submission: NewSubmission
   const [row] = await sql<{ id: bigint }[]>`
     insert into submission (key, chain_id, token) values (${key}, ${chainId}, ${token})
     on conflict (key) do update
-      set failure_code = null, report = null, batch_id = null, tx_hash = null
+      set failure_code = null, report = null, batch_id = null
       where submission.failure_code is not null
     returning id`
   // Asked for a moment ago by somebody else, and under way.
@@ -158,7 +154,7 @@ export async function insertSubmission(sql: Queryable, submission: NewSubmission
           and exists (
             select from submission s left join batch b on b.id = s.batch_id
             where s.id = transfer.submission_id
-              and (s.id = excluded.submission_id or s.failure_code is not null or b.state = 'closed' or s.tx_hash is not null)
+              and (s.id = excluded.submission_id or s.failure_code is not null or b.state = 'closed')
           )
       returning id`
     if (!transfer) throw new TransferInProgress(`the transfer at ${position} is part of another submission`)
@@ -172,13 +168,11 @@ export async function insertSubmission(sql: Queryable, submission: NewSubmission
 
 /** Whether a submission waits for a wallet. */
 export async function isSubmissionWaiting(sql: Queryable, { chainId, token }: QueueScope): Promise<boolean> {
-  const rows = await sql`select from submission where ${isWaiting(sql, chainId, token)} limit 1`
+  const rows = await sql`
+    select from submission
+    where chain_id = ${chainId} and token = ${token} and batch_id is null and failure_code is null
+    limit 1`
   return rows.length > 0
-}
-
-function isWaiting(sql: Queryable, chainId: number, token: Address) {
-  return sql`chain_id = ${chainId} and token = ${token}
-    and batch_id is null and tx_hash is null and failure_code is null`
 }
 
 /**
@@ -196,47 +190,4 @@ export async function claimSubmission(
     from claim_submission(${chainId}, ${address}, ${holder}, ${fence}, ${token}, ${batchId}) claimed`
   // The statement doesn't see what the function wrote.
   return row ? { ...row, isSubmission: true } : null
-}
-
-export type WaitingSubmission = {
-  id: bigint
-  /** Payments of this gateway among what was submitted. */
-  paymentIds: string[]
-  /** One of them was voided since. */
-  isVoided: boolean
-  /** The rest, as payloads, each fee after the transfer that it is for. */
-  transfers: string[]
-}
-
-/** The oldest submission that waits, for a keeper that gives it to another facilitator; null: none. */
-export async function readWaitingSubmission(
-  sql: Queryable,
-  { chainId, token }: QueueScope,
-): Promise<WaitingSubmission | null> {
-  const [row] = await sql<Omit<WaitingSubmission, 'transfers'>[]>`
-    select s.id,
-      array(select payment_id from submission_payment where submission_id = s.id order by payment_id) as "paymentIds",
-      exists (
-        select from submission_payment sp join payment p on p.id = sp.payment_id
-        where sp.submission_id = s.id and p.voided_at is not null
-      ) as "isVoided"
-    from submission s where ${isWaiting(sql, chainId, token)} order by s.id limit 1`
-  if (!row) return null
-  const transfers = await sql<AuthorizationRow[]>`
-    select authorizer, recipient, value, valid_after as "validAfter", valid_before as "validBefore", nonce, signature
-    from transfer where submission_id = ${row.id}
-    order by coalesce(fee_of, id), fee_of nulls first`
-  return { ...row, transfers: transfers.map(toPayload) }
-}
-
-/** What another facilitator answered to a submission. Asking again for a failed one starts over. */
-export async function answerSubmission(
-  sql: Queryable,
-  id: bigint,
-  answer: ({ txHash: Hex } | { failureCode: string }) & { report: readonly TransferReport[] },
-): Promise<void> {
-  const { txHash, failureCode, report } = { txHash: null, failureCode: null, ...answer }
-  await sql`
-    update submission set tx_hash = ${txHash}, failure_code = ${failureCode}, report = ${sql.json(report)}
-    where id = ${id} and batch_id is null`
 }

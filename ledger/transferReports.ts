@@ -10,18 +10,18 @@ import { type HalfState, halfState, seenUse } from './halves.ts'
  * - `sent`: it is in a transaction that is out
  * - `queued`: it is in none yet
  */
-export const transferStatuses = ['settled', 'cancelled', 'foreign_use', 'sent', 'queued'] as const
-
-export type TransferStatus = (typeof transferStatuses)[number]
+export type TransferStatus = 'settled' | 'cancelled' | 'foreign_use' | 'sent' | 'queued'
 
 /** What became of a transfer: in which transaction it is, if in any. */
 export type TransferPlace = { status: TransferStatus; txHash: Hex | null }
 
-/** What was said of one transfer when its submission was answered: why it can't be settled, or where it was put. */
+/** Why one transfer of a submission can't be settled. */
 export type TransferReport = {
   /** `payer:nonce` */
   name: string
-} & ({ code: string; detail?: string } | TransferPlace)
+  code: string
+  detail?: string
+}
 
 export type KnownTransfer = {
   state: HalfState

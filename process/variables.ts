@@ -541,12 +541,6 @@ const keeper = {
     about: 'How many new submissions a minute it takes from all callers without an API key together.',
     default: '120',
   },
-  FACILITATOR_URL: {
-    parser: url,
-    readers: ['keeper'],
-    about: "Push due payments to another facilitator's /submit instead of signing them here.",
-  },
-  FACILITATOR_API_KEY: { parser: secret, readers: ['keeper'], about: "That facilitator's API key." },
   FACILITATOR_OPEN: {
     parser: flag,
     readers: ['keeper'],
@@ -661,6 +655,12 @@ const examples = {
     readers: ['examples'],
     about: 'true: the provider takes `x402 mock:mock`, without gateway and money.',
     default: 'false',
+  },
+  FACILITATOR_URL: {
+    parser: url,
+    readers: ['examples'],
+    about: "The x402 seller's facilitator.",
+    default: 'http://127.0.0.1:4021',
   },
   PAY_TO: { parser: address, readers: ['examples'], about: 'Whom the x402 seller has paid.' },
   X402_NETWORK: {

@@ -75,8 +75,6 @@ function createContext(sql: Database, served: ServedNetwork): Context {
       gasPerFee: 0n,
       dailyBudget: 0n,
       gasTokenUsd: 500_000_000n,
-      facilitatorUrl: null,
-      facilitatorKey: null,
     },
     finalityBlocks: 30n,
     payersWithCode: async () => new Set(),

@@ -15,13 +15,8 @@ export type SubmitAnswer = {
 }
 
 /** What `POST /submit` answers once there is a transaction. */
-export async function answerOf(
-  sql: Queryable,
-  submission: Submission,
-  state: SubmissionState,
-  txHash: Hex,
-): Promise<SubmitAnswer> {
-  return { txHash, transfers: await readPlaces(sql, submission, state) }
+export async function answerOf(sql: Queryable, submission: Submission, txHash: Hex): Promise<SubmitAnswer> {
+  return { txHash, transfers: await readPlaces(sql, submission) }
 }
 
 /** What it answers to a submission that was given up: why, as far as it is known of each transfer, and where each stands. */
@@ -34,20 +29,16 @@ export async function refusalOf(
   const reports = new Map((state.report ?? []).map((one) => [one.name, one]))
   const failures = submission.transfers.flatMap((one, transfer): TransferFailure[] => {
     const report = reports.get(nameOf(one))
-    if (!report || !('code' in report)) return []
+    if (!report) return []
     const { code, detail } = report
     return [{ transfer, code: codeOfFailure(code), ...(detail !== undefined && { detail }) }]
   })
-  const transfers = await readPlaces(sql, submission, state)
+  const transfers = await readPlaces(sql, submission)
   return new BaseError(codeOfFailure(failureCode), undefined, { details: { failures, transfers } })
 }
 
-/** Where each transfer stands: the chain's word first, then what our transactions carry, then what another facilitator said. */
-async function readPlaces(
-  sql: Queryable,
-  { served, transfers }: Submission,
-  { txHash, batchId, report }: SubmissionState,
-): Promise<TransferPlace[]> {
+/** Where each transfer stands: the chain's word first, then what our transactions carry. */
+async function readPlaces(sql: Queryable, { served, transfers }: Submission): Promise<TransferPlace[]> {
   const scope = { chainId: served.network.chainId, token: served.token }
   const known = await readKnownTransfers(sql, scope, transfers)
   const carried = new Map<Hex, Set<string>>()
@@ -61,10 +52,6 @@ async function readPlaces(
     const { state, seenIn, carrier } = known.get(name) ?? { state: 'open', seenIn: null, carrier: null }
     if (state !== 'open') return { status: state, txHash: seenIn }
     if (carrier && carries(carrier, name)) return { status: 'sent', txHash: carrier.hash }
-    const said = report?.find((one) => one.name === name)
-    if (said && 'status' in said) return { status: said.status, txHash: said.txHash }
-    // Given to another facilitator that says no more than a hash.
-    if (batchId === null && txHash !== null) return { status: 'sent', txHash }
     return { status: 'queued', txHash: null }
   })
 }

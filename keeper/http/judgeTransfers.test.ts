@@ -6,7 +6,7 @@ test.each([
   ['deferred', 'dependency_unavailable'],
   ['token_paused', 'dependency_unavailable'],
   ['account_blacklisted', 'settlement_failed'],
-  // What the chain, or another facilitator, said in words of the protocol.
+  // What the chain said in words of the protocol.
   ['insufficient_balance', 'insufficient_balance'],
   ['insufficient_gas_funds', 'insufficient_gas_funds'],
   ['payment_voided', 'payment_voided'],

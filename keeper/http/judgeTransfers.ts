@@ -31,7 +31,7 @@ const codes: Record<string, ErrorCode> = {
   token_paused: 'dependency_unavailable',
 }
 
-/** The code that a caller gets for what the chain, a batch of ours or another facilitator failed with. */
+/** The code that a caller gets for what the chain or a batch of ours failed with. */
 export function codeOfFailure(code: string): ErrorCode {
   return codes[code] ?? (isErrorCode(code) ? code : 'settlement_failed')
 }

@@ -5,7 +5,7 @@ import { BaseError } from '#protocol/errors'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 
 /** Two a payment, and no more payments than the largest batch has. */
-export const maxTransfers = 344
+const maxTransfers = 344
 
 const transferObject = z.strictObject({
   from: z.string(),

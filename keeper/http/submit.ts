@@ -63,8 +63,7 @@ export async function submitTransfers(
   await requireWorthGas(dependencies, submission.served.network, submission.transfers, standing)
 
   const earlier = await readSubmission(sql, submission.key)
-  if (earlier?.txHash && earlier.failureCode === null)
-    return answerOf(sql, submission, earlier, earlier.txHash)
+  if (earlier?.txHash && earlier.failureCode === null) return answerOf(sql, submission, earlier.txHash)
   if (!earlier || earlier.failureCode !== null) {
     const feeOf = pairFees(dependencies, submission)
     await judge(dependencies, submission, standing, feeOf)
@@ -160,7 +159,7 @@ async function waitForAnswer(
   for (;;) {
     const state = await readSubmission(sql, submission.key)
     if (state?.failureCode) throw await refusalOf(sql, submission, state, state.failureCode)
-    if (state?.txHash) return answerOf(sql, submission, state, state.txHash)
+    if (state?.txHash) return answerOf(sql, submission, state.txHash)
     if (now().getTime() >= until) {
       throw new BaseError('dependency_unavailable', 'Not sent yet: ask again with the same transfers')
     }

@@ -1,15 +1,8 @@
 import type { Hex } from 'viem'
 import { type NetworkSettings, readNetworkSettings } from '#chain/networkSettings'
 import { readTriggerSettings } from '#ledger/triggerSettings'
-import {
-  ConfigError,
-  type Environment,
-  isSet,
-  readVariable,
-  requireVariable,
-  type VariableValue,
-} from '#process/env'
-import { readPrivateKeys, readSendingSettings } from '../config.ts'
+import { type Environment, isSet, readVariable, requireVariable, type VariableValue } from '#process/env'
+import { readSendingSettings, requirePrivateKeys } from '../config.ts'
 
 /** USDC base units a UTC day, on all networks together. */
 const defaultBudget = 5_000_000n
@@ -33,18 +26,12 @@ export type IndependentConfig = {
  */
 export function readIndependentConfig(env: Environment): IndependentConfig {
   const gatewayUrl = requireVariable(env, 'KEEPER_GATEWAY_URL')
-  const privateKeys = readPrivateKeys(env)
-  if (privateKeys.length === 0)
-    throw new ConfigError(
-      'KEEPER_PRIVATE_KEYS',
-      'a private key, or several with commas between; or KEEPER_KEY_FILE',
-    )
   const address = { host: readVariable(env, 'KEEPER_HOST'), port: readVariable(env, 'KEEPER_PORT') }
   const sending = readSendingSettings(env)
   return {
     gatewayUrl,
     networks: readNetworkSettings(env),
-    privateKeys,
+    privateKeys: requirePrivateKeys(env),
     logLevel: readVariable(env, 'LOG_LEVEL'),
     http: isSet(env, 'KEEPER_PORT') ? address : null,
     metricsToken: readVariable(env, 'METRICS_TOKEN'),

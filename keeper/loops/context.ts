@@ -42,9 +42,6 @@ export const checkpoints = [
   'after-sweep',
   'before-conclusions-undone',
   'after-conclusions-undone',
-  'before-push',
-  'after-push',
-  'after-push-recorded',
   'before-submission-recorded',
   'after-submission-recorded',
   'before-submission-answer',
@@ -73,8 +70,6 @@ export type KeeperSettings = {
   dailyBudget?: bigint | null
   /** USDC base units an ETH (POL on Polygon), where there is no feed or it is stale. */
   gasTokenUsd: bigint
-  facilitatorUrl: string | null
-  facilitatorKey: string | null
 }
 
 /** What the loops of one network work with. */

@@ -17,7 +17,7 @@ const pausedTokenMs = 60_000
 export async function applyDrops(
   context: Context,
   tx: Queryable,
-  row: { id: bigint; batchId: string } | null,
+  row: { id: bigint; batchId: string },
   drops: readonly Drop[],
 ): Promise<void> {
   const { now, settings, metrics, served, log } = context
@@ -31,10 +31,8 @@ export async function applyDrops(
     paymentsOf(kinds.filter((drop) => drop.hasCode === hasCode).map(itemOf))
   const used = paymentsOf(by('nonce_used').map(itemOf))
 
-  if (row) {
-    const positions = leaving.map((drop) => drop.item.position)
-    await releaseItems(tx, row.id, positions)
-  }
+  const positions = leaving.map((drop) => drop.item.position)
+  await releaseItems(tx, row.id, positions)
   for (const paymentId of used) await requestChainLookup(tx, paymentId, now())
   await deferPayments(tx, [...used, ...paymentsOf(by('deferred').map(itemOf))], later(deferMs))
   const paused = by('token_paused')
@@ -47,11 +45,11 @@ export async function applyDrops(
     const { code, detail } = failure
     const attempts = await recordFailure(
       tx,
-      { paymentId: item.paymentId, batchId: row?.id ?? null, code, detail, isFinal: false },
+      { paymentId: item.paymentId, batchId: row.id, code, detail, isFinal: false },
       { now: now(), leadMs: settings.triggers.expiryLeadMs },
     )
     metrics.attempts.inc({ network, result: code })
-    log.warn({ payment: item.paymentId, batch: row?.batchId, code, attempts }, 'settlement failed')
+    log.warn({ payment: item.paymentId, batch: row.batchId, code, attempts }, 'settlement failed')
   }
   await sweepChosen(context, tx, paymentsOf(by('already_settled').map(itemOf)))
 }

@@ -1,6 +1,5 @@
 import type { Address } from 'viem'
 import { bumpFees, type Fees, priceAt } from '#chain/fees'
-import { transactionGasCap } from '#chain/gas'
 import type { At } from '#chain/head'
 import { areNoncesSpent, diagnose, isPaused, simulateBatch } from '#chain/simulate'
 import { readWalletState } from '#chain/walletState'
@@ -13,10 +12,10 @@ import { buildPlan, type Drop, type Plan, type PlanEntry, type PlannedBatch, pla
 import { type Offerable, resendIfDue } from './send.ts'
 import { requireFunds } from './unfunded.ts'
 
-export type Prepared = { plan: Plan | null; drops: Drop[] }
+type Prepared = { plan: Plan | null; drops: Drop[] }
 
 /** Whose transaction it will be, and what it will offer: the simulation sees the same gas price and gas limit. */
-export type Signer = { address: Address; gasPrice?: bigint; fees?: Fees; balance?: bigint }
+type Signer = { address: Address; gasPrice?: bigint; fees: Fees; balance: bigint }
 
 /** Of one transfer: whatever its payer's code may use of it in a batch, and the token's own. */
 export const diagnosisGas = 1_000_000n
@@ -66,7 +65,7 @@ export async function prepareBatch(
  * @param at one block for all of it, which the index has seen, or a later one: see pinBlock.
  * @throws {Unfunded} before anything is simulated: nodes refuse to simulate what can't be paid for.
  */
-export async function prepareItems(
+async function prepareItems(
   context: Pick<SettlerContext, 'served' | 'payersWithCode'>,
   batch: PlannedBatch,
   items: readonly BatchItem[],
@@ -92,14 +91,12 @@ export async function prepareItems(
   while (entries.length > 0) {
     const plan = buildPlan(batch, entries, hasCode)
     // On an OP-stack chain the data's fee comes on top; where that is what lacks, the nodes refuse it and it is released then.
-    if (signer.fees && signer.balance !== undefined)
-      requireFunds(signer.balance, plan.gas * signer.fees.maxFeePerGas)
+    requireFunds(signer.balance, plan.gas * signer.fees.maxFeePerGas)
     const call = {
       from: signer.address,
       to: served.deployment.batchSettlement,
       calldata: plan.calldata,
-      // Whoever signs nothing has no limit of its own.
-      gas: signer.fees ? plan.gas : transactionGasCap,
+      gas: plan.gas,
       ...priceOf(signer),
     }
     const simulation = await simulateBatch(served.client, call, at)

@@ -49,6 +49,6 @@ export async function settleClaimed(
 
 /** The transfers' own fault comes before what may be over in a moment. */
 function failureOf(report: readonly TransferReport[]): string {
-  const codes = report.flatMap((one) => ('code' in one ? one.code : []))
+  const codes = report.map(({ code }) => code)
   return codes.find((code) => code !== 'deferred') ?? codes[0] ?? 'authorization_used'
 }

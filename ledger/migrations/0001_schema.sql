@@ -394,13 +394,11 @@ create table submission (
   token address not null,
   created_at timestamptz not null default now(),
   batch_id bigint references batch, -- null while it waits
-  tx_hash bytes32,                  -- what another facilitator answered that it was given to (FACILITATOR_URL)
   failure_code text,                -- why it was given up; asking again revives it
-  report jsonb,                     -- what was said of each transfer then (ledger/transferReports.ts)
-  check (tx_hash is null or batch_id is null)
+  report jsonb                      -- which of its transfers are to blame (ledger/transferReports.ts)
 );
 create index submission_batch on submission (batch_id) where batch_id is not null;
-create index submission_waiting on submission (chain_id, id) where batch_id is null and tx_hash is null and failure_code is null;
+create index submission_waiting on submission (chain_id, id) where batch_id is null and failure_code is null;
 
 create table submission_payment (
   submission_id bigint not null references submission,
@@ -493,7 +491,7 @@ begin
     for share;
   if not found then return; end if;
   select id into waiting from submission
-    where chain_id = of_chain and token = usdc and batch_id is null and tx_hash is null and failure_code is null
+    where chain_id = of_chain and token = usdc and batch_id is null and failure_code is null
     order by id limit 1 for update skip locked;
   if waiting is null then return; end if;
   perform from payment where id in (select payment_id from submission_payment where submission_id = waiting)

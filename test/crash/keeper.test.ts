@@ -18,7 +18,7 @@ import {
 import { findBreaches, findMisplaced, findUnknownTransactions, watchBroadcasts } from '../support/ledger.ts'
 import { until } from '../support/until.ts'
 import { randomHex, sendDirectly } from '../support/usdc.ts'
-import { ofPushes, ofSubmissions, ofX402, stretch } from './checkpoints.ts'
+import { ofSubmissions, ofX402, stretch } from './checkpoints.ts'
 import { death, isAlive, killAll, startChild } from './children.ts'
 import type { CrashingKeeperOptions, Turn } from './crashingKeeper.ts'
 
@@ -203,13 +203,7 @@ const scenes: Scene[] = [
 ]
 
 test('args: each checkpoint of the keeper is died at, here or in facilitator.test.ts', () => {
-  const covered = new Set([
-    ...scenes.flatMap((scene) => scene.checkpoints),
-    ...ofSubmissions,
-    ...ofPushes,
-    ...ofX402,
-    'after-push-recorded',
-  ])
+  const covered = new Set([...scenes.flatMap((scene) => scene.checkpoints), ...ofSubmissions, ...ofX402])
   expect(checkpoints.filter((name) => !covered.has(name))).toEqual([])
 })
 

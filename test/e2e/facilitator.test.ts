@@ -323,33 +323,3 @@ describe('POST /submit', () => {
     expect((await submit({ network: 'localhost', transfers })).status).toBe(200)
   })
 })
-
-test('behavior: one keeper is the facilitator of another, which needs no wallet', async () => {
-  const server = await serve(keeper.app, listening)
-  const other = await startKeeperStack({}, stack.chain)
-  try {
-    // A gateway of its own, on the same chain as the facilitator.
-    const client = other.keeper({
-      accounts: [],
-      settings: {
-        ...other.settings,
-        facilitatorUrl: `http://127.0.0.1:${server.port}`,
-        facilitatorKey: stack.grantedKey,
-      },
-    })
-    const payments: QueuedPayment[] = []
-    for (const buyer of await stack.buyers(3, 50_000n)) {
-      payments.push(
-        await other.queue({ buyer, price: 50_000n, acceptedAt: new Date(Date.now() - 3_600_000) }),
-      )
-    }
-    client.start()
-    await until('they are settled', () => other.isSettled(payments))
-    await client.stop()
-    expect(await other.database`select 1 from batch`).toEqual([])
-    expect(await other.database`select 1 from transaction`).toEqual([])
-  } finally {
-    await server.close()
-    await other.close()
-  }
-})

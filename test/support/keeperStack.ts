@@ -154,8 +154,6 @@ export async function startKeeperStack(
     priorityFeePerGas: 0n,
     maxFeePerGas: 100_000_000_000n,
     gasTokenUsd: 500_000_000n,
-    facilitatorUrl: null,
-    facilitatorKey: null,
     ...overrides,
   }
   const registry = await register(database)
@@ -233,7 +231,7 @@ async function register(sql: Database): Promise<Registry> {
   await sql`
     insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
     values (${endpointId}, ${providerId}, ${walletId}, 31337, 'GET', 'https://weather.example/', '/', '/', 50000)`
-  const granted = await registerProvider(sql, 'Another keeper')
+  const granted = await registerProvider(sql, 'Another operator')
   await setSubmitGrant(sql, granted.providerId, new Date())
   return { providerId, endpointId, payee, apiKey, grantedKey: granted.apiKey }
 }

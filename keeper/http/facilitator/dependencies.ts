@@ -82,7 +82,7 @@ export function createFacilitatorDependencies(
       from: platformWallet,
       now,
     }),
-    signers: settings.facilitatorUrl === null ? accounts.map(({ address }) => address) : [],
+    signers: accounts.map(({ address }) => address),
     windowMs: settings.triggers.windowMs,
     wakeIn(ms) {
       if (isWaking) return

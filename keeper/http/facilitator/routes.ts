@@ -13,7 +13,7 @@ import { type FacilitatorCaller, IdentifierTaken, verify } from './reserve.ts'
 import { createSettle, DuplicateSettlement, type SettleContext, SettlementPending } from './settle.ts'
 
 export type FacilitatorDependencies = SettleContext & {
-  /** The wallets that send the transactions; none where another facilitator settles: then nothing is served here. */
+  /** The wallets that send the transactions. */
   signers: readonly Address[]
 }
 
@@ -34,7 +34,7 @@ export function createFacilitator(
   caller: { rateLimiter: RateLimiter; trustedProxies: number },
 ): Hono {
   const { sql, signers, settings } = dependencies
-  const networks = signers.length === 0 ? [] : [...dependencies.networks.values()].map(({ served }) => served)
+  const networks = [...dependencies.networks.values()].map(({ served }) => served)
   const settle = createSettle(dependencies)
   const owners = createKeyOwners(
     (key) => findKeyOwner(sql, key),
@@ -140,7 +140,7 @@ export function createFacilitator(
         { x402Version: 1, scheme: 'exact', network: network.name },
       ]),
       extensions: ['payment-identifier'],
-      signers: signers.length === 0 ? {} : { 'eip155:*': signers },
+      signers: { 'eip155:*': signers },
     }),
   )
   return app
