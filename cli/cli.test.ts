@@ -17,6 +17,7 @@ import { verifyReceipt } from '#sdk/audit/verifyReceipt'
 import { devAccount, devPrivateKey } from '../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { runCli } from '../test/support/cli.ts'
+import { createTestDatabase } from '../test/support/database.ts'
 import {
   pay as buy,
   call,
@@ -591,15 +592,56 @@ describe('tollkeeper doctor', () => {
   })
 
   test('behavior: says that the database is newer than this version', async () => {
-    await gateway.database`insert into migration (name) values ('9999_later.sql')`
+    await gateway.database`
+      insert into migration (name, checksum, version) values ('9999_later.sql', 'a', '7.0.0')`
     const { status, checks } = await examine().finally(
       () => gateway.database`delete from migration where name = '9999_later.sql'`,
     )
     expect(status).toBe(1)
     expect(checks.get('migrations')).toMatchObject({
       status: 'fail',
-      found: expect.stringMatching(/newer than this version: 9999_later\.sql/),
+      found: expect.stringMatching(
+        /newer than this version, .*: it has 9999_later\.sql \(applied by 7\.0\.0\)/,
+      ),
+      advice: expect.stringMatching(/^Start the version/),
     })
+  })
+
+  test('behavior: says that the database is of another baseline; commands that would write to it refuse', async () => {
+    const { database } = gateway
+    const [first] = await database`select * from migration order by name limit 1`
+    if (!first) throw new Error('expected a migration')
+    const { name, checksum, version } = first
+    await database`update migration set checksum = 'c', version = '0.0.9' where name = ${name}`
+    try {
+      const { status, checks } = await examine()
+      expect(status).toBe(1)
+      expect(checks.get('migrations')).toMatchObject({
+        status: 'fail',
+        found: expect.stringMatching(/made by Tollkeeper 0\.0\.9, from another 0001_schema\.sql/),
+        advice: expect.stringMatching(/empty database/),
+      })
+      const provider = `prov_${'8'.repeat(32)}`
+      for (const command of [
+        ['grant', provider],
+        ['payer', 'debts'],
+        ['provider', 'key', '--provider', provider],
+      ]) {
+        const refused = await run(command, { DATABASE_URL: databaseUrl() })
+        expect([refused.status, refused.stdout]).toEqual([2, ''])
+        expect(refused.stderr).toMatch(/made by Tollkeeper 0\.0\.9, .* \(other_schema\)/)
+      }
+    } finally {
+      await database`update migration set checksum = ${checksum}, version = ${version} where name = ${name}`
+    }
+    const lacking = await createTestDatabase()
+    const refused = await run(['payer', 'debts'], { DATABASE_URL: lacking })
+    expect([refused.status, refused.stderr]).toEqual([
+      2,
+      expect.stringMatching(
+        /lacks 0001_schema\.sql.* Start the api or the keeper first.* \(schema_pending\)/,
+      ),
+    ])
   })
 
   test('behavior: the price feed of a network that has one: in order, stale, or gone', async () => {

@@ -1,8 +1,7 @@
 import type { Command } from 'commander'
 import { setSubmitGrant } from '#ledger/apiKeys'
-import { openDatabase } from '#ledger/database'
-import { readDatabaseUrls } from '#ledger/pooler'
 import { CliError } from './cliError.ts'
+import { withDatabase } from './withDatabase.ts'
 
 /** `grant`: what the operator lets a provider do beyond the rules. */
 export function addGrantCommand(program: Command): void {
@@ -16,18 +15,14 @@ whose payments you settle, say. The keeper pays the gas, and logs each use. Read
     .argument('<provider>', 'its id, prov_…')
     .option('--revoke', 'take it back')
     .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env grant prov_0123456789abcdef0123456789abcdef')
-    .action(async (provider: string, { revoke }: { revoke?: boolean }) => {
-      const { directDatabaseUrl: url } = readDatabaseUrls(process.env)
-      const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-grant' })
-      try {
+    .action((provider: string, { revoke }: { revoke?: boolean }) =>
+      withDatabase('grant', async (database) => {
         const at = new Date()
         if (!(await setSubmitGrant(database, provider, revoke ? null : at))) {
           throw new CliError('unknown_provider', `There is no provider ${provider}`)
         }
         const verb = revoke ? 'may no longer' : 'may'
         process.stdout.write(`${at.toISOString()} ${provider} ${verb} settle without a fee through /submit\n`)
-      } finally {
-        await database.end({ timeout: 1 })
-      }
-    })
+      }),
+    )
 }

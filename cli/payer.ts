@@ -1,12 +1,11 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { type Address, isAddress } from 'viem'
-import { type Database, openDatabase } from '#ledger/database'
 import { type Debt, type DebtFilter, findDebts, forgiveDebts } from '#ledger/forgiveDebt'
-import { readDatabaseUrls } from '#ledger/pooler'
 import { formatUsdc } from '#protocol/amount'
 import { type NetworkName, networkByChainId, networkNames, networks } from '#protocol/networks'
 import { CliError } from './cliError.ts'
 import { formatTable } from './output.ts'
+import { withDatabase } from './withDatabase.ts'
 
 type Flags = { network?: NetworkName; payment?: string; json?: boolean }
 
@@ -28,7 +27,9 @@ export function addPayerCommand(program: Command): void {
     .argument('[address]', 'of one payer only', parseAddress)
     .addHelpText('after', '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer debts --network base')
     .action((address: Address | undefined, flags: Flags) =>
-      withDatabase(async (sql) => print(await findDebts(sql, toFilter(flags, address), mostShown), flags)),
+      withDatabase('payer', async (sql) =>
+        print(await findDebts(sql, toFilter(flags, address), mostShown), flags),
+      ),
     )
 
   withFilters(payer.command('forgive'))
@@ -43,7 +44,7 @@ export function addPayerCommand(program: Command): void {
       '\nExample:\n  $ DATABASE_URL=postgres://… tollkeeper payer forgive 0x1000000000000000000000000000000000000001 --reason "paid by bank transfer"',
     )
     .action((address: Address, { reason, ...flags }: Flags & { reason: string }) =>
-      withDatabase(async (sql) => {
+      withDatabase('payer', async (sql) => {
         const filter = { ...toFilter(flags, address), payer: address }
         const forgiven = await sql.begin((transaction) => forgiveDebts(transaction, filter, reason))
         if (forgiven.length === 0) throw new CliError('no_debt', `${address} owes nothing`)
@@ -61,16 +62,6 @@ function withFilters(command: Command): Command {
 
 function toFilter({ network, payment }: Flags, payer: Address | undefined): DebtFilter {
   return { chainId: network && networks[network].chainId, paymentId: payment, payer }
-}
-
-async function withDatabase(act: (sql: Database) => Promise<void>): Promise<void> {
-  const { directDatabaseUrl: url } = readDatabaseUrls(process.env)
-  const sql = openDatabase({ url, max: 1, applicationName: 'tollkeeper-payer' })
-  try {
-    await act(sql)
-  } finally {
-    await sql.end({ timeout: 1 })
-  }
 }
 
 function print(debts: readonly Debt[], { json }: Flags): void {

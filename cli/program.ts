@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs'
 import { Command } from 'commander'
+import { readVersion } from '#process/version'
 import { addAuditCommand } from './audit/command.ts'
 import { addBuyCommand } from './buy.ts'
 import { addDevCommand } from './dev.ts'
@@ -13,10 +13,9 @@ import { addReceiptsCommand } from './receipts/command.ts'
 
 /** `tollkeeper` and its commands; nothing runs before `parse`. */
 export function createProgram(): Command {
-  const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
   const program = new Command('tollkeeper')
     .description('Pay-per-request for HTTP APIs in USDC: gateway, settlement keeper, indexer, audit.')
-    .version(version)
+    .version(readVersion())
     .option('--debug', 'show stack traces')
     .option('--env <path>', 'read variables from a file first; those that are set already stay', (path) => {
       process.loadEnvFile(path)

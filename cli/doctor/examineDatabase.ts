@@ -48,13 +48,11 @@ export async function* examineDatabase(
 
 async function examineMigrations(database: Database): Promise<Check> {
   const name = 'migrations'
-  const { applied, unknown, pending } = await readSchemaState(database)
-  if (unknown.length > 0) {
-    const found = `the database is newer than this version: ${unknown.join(', ')}`
-    return { name, status: 'fail', found, advice: 'nothing starts on it: update this checkout' }
-  }
+  const { applied, pending, refusal } = await readSchemaState(database)
+  if (refusal) return { name, status: 'fail', found: refusal.found, advice: refusal.advice }
   if (pending.length > 0) {
-    const found = applied.length === 0 ? `no schema ${schema} yet` : `${pending.join(', ')} not applied`
+    const names = pending.map((migration) => migration.name).join(', ')
+    const found = applied.length === 0 ? `no schema ${schema} yet` : `${names} not applied`
     const advice = 'start the api or the keeper: each brings the schema up to date'
     return { name, status: 'fail', found, advice }
   }

@@ -1,8 +1,7 @@
 import type { Command } from 'commander'
 import { issueRecordedApiKey } from '#api/registry/apiKeys'
-import { openDatabase } from '#ledger/database'
-import { readDatabaseUrls } from '#ledger/pooler'
 import { CliError } from '../cliError.ts'
+import { withDatabase } from '../withDatabase.ts'
 import { print } from './gateway.ts'
 
 /** `provider key`: the operator's way to let a provider in again. */
@@ -18,18 +17,14 @@ the operator issued this one. Reads DATABASE_URL.`,
     .option('--label <text>', 'shown in the list of its keys', 'issued by the operator')
     .option('--json', 'print JSON')
     .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env provider key --provider prov_…')
-    .action(async ({ provider: providerId, label, json = false }: KeyFlags) => {
-      const { directDatabaseUrl: url } = readDatabaseUrls(process.env)
-      const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-provider-key' })
-      try {
+    .action(({ provider: providerId, label, json = false }: KeyFlags) =>
+      withDatabase('provider-key', async (database) => {
         const issued = await issueRecordedApiKey(database, { providerId, by: null }, label)
         if (issued === undefined) throw new CliError('unknown_provider', `There is no provider ${providerId}`)
         print({ ...issued, createdAt: issued.createdAt.toISOString() }, { json })
         if (!json) process.stderr.write('Keep the apiKey: it is not shown again.\n')
-      } finally {
-        await database.end({ timeout: 1 })
-      }
-    })
+      }),
+    )
 }
 
 type KeyFlags = { provider: string; label: string; json?: boolean }

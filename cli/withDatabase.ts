@@ -1,0 +1,31 @@
+import { type Database, openDatabase } from '#ledger/database'
+import { readSchemaState } from '#ledger/migrate'
+import { readDatabaseUrls } from '#ledger/pooler'
+import { CliError } from './cliError.ts'
+
+/**
+ * Opens the gateway's database for a command, which doesn't migrate it.
+ *
+ * @throws {CliError} where its tables aren't this version's: the command would misread or spoil them.
+ */
+export async function withDatabase<Result>(
+  command: string,
+  act: (sql: Database) => Promise<Result>,
+): Promise<Result> {
+  const { directDatabaseUrl: url } = readDatabaseUrls(process.env)
+  const sql = openDatabase({ url, max: 1, applicationName: `tollkeeper-${command}` })
+  try {
+    const { refusal, pending } = await readSchemaState(sql)
+    if (refusal) throw new CliError('other_schema', refusal.message, refusal)
+    if (pending.length > 0) {
+      const names = pending.map(({ name }) => name).join(', ')
+      throw new CliError(
+        'schema_pending',
+        `The database lacks ${names}. Start the api or the keeper first: each brings the schema up to date`,
+      )
+    }
+    return await act(sql)
+  } finally {
+    await sql.end({ timeout: 1 })
+  }
+}
