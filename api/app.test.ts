@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { call, openShop, signedBody, startGateway, type TestGateway } from '../test/support/gateway.ts'
 
 let gateway: TestGateway
@@ -33,6 +33,19 @@ test('default: a payment is accepted, its receipt read back', async () => {
   expect((await call(app, 'GET', '/openapi.json')).status).toBe(200)
 })
 
+test('behavior: the description is built once, and not sent again to who has it', async () => {
+  const app = gateway.another()
+  const build = vi.spyOn(app, 'getOpenAPI31Document')
+  const [first, second] = [await app.request('/openapi.json'), await app.request('/openapi.json')]
+  expect(await second.text()).toBe(await first.text())
+  expect(build).toHaveBeenCalledTimes(1)
+  const etag = first.headers.get('etag') ?? ''
+  const again = await app.request('/openapi.json', { headers: { 'if-none-match': etag } })
+  expect([again.status, await again.text()]).toEqual([304, ''])
+  const old = await app.request('/openapi.json', { headers: { 'if-none-match': '"old"' } })
+  expect([old.status, old.headers.get('content-type')]).toEqual([200, 'application/json'])
+})
+
 test.each([
   ['GET', '/verify', 'POST'],
   ['DELETE', '/challenge', 'GET, HEAD, POST'],
@@ -57,6 +70,7 @@ test.each([
   ['GET', '/network/batches', 'public, max-age=10'],
   ['GET', '/network/batches?limit=0', 'no-store'],
   ['GET', '/dashboard/', 'no-cache'],
+  ['GET', '/openapi.json', 'no-cache'],
   ['GET', '/.well-known/jwks.json', 'public, max-age=300'],
 ])('behavior: %s %s: %s, and its type is not guessed', async (method, path, cacheControl) => {
   const { headers } = await gateway.app.request(path, { method })

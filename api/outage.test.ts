@@ -1,6 +1,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { openServedNetworks } from '#chain/servedNetworks'
 import { type Database, openDatabase } from '#ledger/database'
 import { createLogger } from '#process/log'
+import { startChaosRpc } from '../test/support/chaosRpc.ts'
 import { type CutProxy, startCutProxy } from '../test/support/cutProxy.ts'
 import {
   call,
@@ -63,4 +65,25 @@ test('behavior: /readyz names the database while it is away', async () => {
   })
   proxy.mend()
   await expect.poll(async () => (await call(app, 'GET', '/readyz')).status).toBe(200)
+})
+
+test('behavior: a gateway that starts while its node is away answers 503, and serves once the node is there', async () => {
+  const { network, deployment } = gateway.served
+  await using node = await startChaosRpc({ target: gateway.chain.url })
+  node.always('*', 'refuse')
+  const networks = await openServedNetworks([{ network, deployment, rpcUrls: [node.url] }], {
+    onUnreachable: () => {},
+  })
+  const app = gateway.withOptions({ networks, log: createLogger('test', 'silent') })
+  const verify = { json: await signedBody(gateway, shop, await gateway.buyer(1_000_000n)) }
+  const address = '0x00000000000000000000000000000000000000ab'
+  const register = { json: { network: network.name, address }, key: shop.key }
+  const ask = async () => [
+    await call(app, 'POST', '/verify', verify),
+    await call(app, 'POST', `/providers/${shop.providerId}/wallets`, register),
+  ]
+  for (const away of await ask())
+    expect(away).toMatchObject({ status: 503, body: { code: 'dependency_unavailable', dependency: 'rpc' } })
+  node.heal()
+  expect((await ask()).map(({ status }) => status)).toEqual([200, 201])
 })

@@ -1,4 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { failedDependency } from '#process/dependencies'
+import { toCodedError } from '#process/problem'
+import { usdcAbi } from '#protocol/abi/usdc'
 import type { Network } from '#protocol/networks'
 import { networks } from '#protocol/networks'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
@@ -119,6 +122,29 @@ describe('a network that is down at the start', () => {
     await expect(headOf(served)).rejects.toThrow('could not read the chain')
     first.heal()
     expect(await headOf(served)).toBe(await headOf(await open([second.url])))
+  })
+
+  test.each<[string, (served: ServedNetwork) => Promise<unknown>]>([
+    ['a head', ({ client }) => client.getBlockNumber()],
+    ['a call', ({ client, token }) => client.call({ to: token, data: '0x06fdde03' })],
+    ['an estimate', ({ client, token }) => client.estimateGas({ to: token, account: token })],
+    [
+      'a read contract',
+      ({ client, token }) => client.readContract({ address: token, abi: usdcAbi, functionName: 'name' }),
+    ],
+    [
+      'a simulation',
+      ({ client, token }) =>
+        client.simulateContract({
+          ...{ address: token, abi: usdcAbi, functionName: 'transfer', args: [token, 1n], account: token },
+        }),
+    ],
+  ])('error: %s says that the node does not answer, so that whoever asked is told 503', async (_, ask) => {
+    first.always('*', 'refuse')
+    const served = await open([first.url], () => {})
+    const error = await ask(served).catch((error: unknown) => error)
+    expect(failedDependency(error)).toBe('rpc')
+    expect(toCodedError(error)).toMatchObject({ status: 503, details: { dependency: 'rpc' } })
   })
 
   test('behavior: is never read where it turns out to be another chain', async () => {

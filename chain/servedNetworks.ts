@@ -1,4 +1,12 @@
-import { type Address, createPublicClient, type Hex, http, type PublicClient, type Transport } from 'viem'
+import {
+  type Address,
+  createPublicClient,
+  type Hex,
+  http,
+  type PublicClient,
+  type Transport,
+  BaseError as ViemError,
+} from 'viem'
 import { ChainUnavailable, isUnreachable } from '#process/dependencies'
 import { networkVariable } from '#process/variables'
 import { usdcAbi } from '#protocol/abi/usdc'
@@ -80,7 +88,7 @@ async function openServedNetwork(
     return (parameters) => {
       const inner = transport(parameters)
       const request: typeof inner.request = async (args, options) => {
-        if (!isChecked) await check()
+        if (!isChecked) await check().catch(throwAsViem)
         return inner.request(args, options)
       }
       return { ...inner, request }
@@ -103,6 +111,15 @@ async function openServedNetwork(
     },
     domainSeparator: domainSeparator(eip712Domain(network, token)),
   }
+}
+
+/**
+ * viem takes each error that has `details` for one of its own, whose `details` are text, and would fail itself on what ours
+ * are. Who asks still finds our error as the cause.
+ */
+function throwAsViem(error: unknown): never {
+  if (error instanceof ChainUnavailable) throw new ViemError('The chain does not answer', { cause: error })
+  throw error
 }
 
 /**

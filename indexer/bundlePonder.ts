@@ -52,7 +52,7 @@ export async function writeBundle(folder: string): Promise<string[]> {
     target: 'node22',
     mainFields: ['module', 'main'],
     external: ['pg-native'],
-    plugins: [replaceUnused],
+    plugins: [replaceUnused, allowFewerChains],
     banner: {
       js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);",
     },
@@ -87,6 +87,22 @@ const replaceUnused: Plugin = {
       contents:
         "export const types = {}\nexport class PGlite { constructor() { throw new Error('no PGlite') } }",
     }))
+  },
+}
+
+const oneCheckpoint = 'for (const { chainId, finalizedCheckpoint } of checkpoints) {'
+
+/** A schema may hold a chain that this start of Ponder leaves out (launch.ts): it has no block to compare with. */
+const allowFewerChains: Plugin = {
+  name: 'allowFewerChains',
+  setup({ onLoad }) {
+    onLoad({ filter: /[\\/]ponder[\\/]dist[\\/]esm[\\/]database[\\/]index\.js$/ }, async ({ path }) => {
+      const code = await readFile(path, 'utf8')
+      if (code.split(oneCheckpoint).length !== 2)
+        throw new Error(`${path} is not the Ponder that is known here`)
+      const skip = `${oneCheckpoint} if (!chains.some((one) => one.id === chainId)) continue;`
+      return { contents: code.replace(oneCheckpoint, skip) }
+    })
   },
 }
 

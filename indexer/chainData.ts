@@ -1,6 +1,7 @@
 import postgres from 'postgres'
-import { createPublicClient, http } from 'viem'
 import type { NetworkSettings } from '#chain/networkSettings'
+import { openReader } from '#chain/reader'
+import { forgetStartHashes } from './startBlocks.ts'
 
 // Ponder takes two things for granted that a development chain doesn't keep: that a chain id always means the same
 // chain, and that no reorg is deeper than its finality. Both leave rows behind that no restart heals.
@@ -21,8 +22,9 @@ export async function findMisfits(
   const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
   try {
     const misfits: Misfit[] = []
-    for (const { network, rpcUrls } of networks) {
-      const chain = createPublicClient({ transport: http(rpcUrls[0]) })
+    for (const settings of networks) {
+      const { network } = settings
+      const chain = openReader(settings)
       const blockAt = (blockNumber: bigint) => chain.getBlock({ blockNumber }).catch(nullIfMissing)
 
       for (const { number, hash } of await readFetched(sql, network.chainId)) {
@@ -75,9 +77,47 @@ export async function dropIndex(
         await transaction`delete from ${transaction(syncSchema)}.${transaction(table)}
           where chain_id in ${transaction([...chainIds])}`
       }
+      await forgetStartHashes(transaction, chainIds)
       // The views of readers go with it; the next start makes them anew.
       await transaction`drop schema if exists ${transaction(schema)} cascade`
     })
+  } finally {
+    await sql.end()
+  }
+}
+
+/** Whether the index has rows for each of these chains, or had no reason to have any yet. */
+export async function holdsChains(
+  databaseUrl: string,
+  schema: string,
+  chainIds: readonly number[],
+): Promise<boolean> {
+  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
+  try {
+    if (!(await exists(sql, schema, '_ponder_checkpoint'))) return false
+    const rows = await sql`
+      select 1 from ${sql(schema)}._ponder_checkpoint where chain_id in ${sql([...chainIds])}`
+    return rows.length === chainIds.length
+  } finally {
+    await sql.end()
+  }
+}
+
+/**
+ * Takes the checkpoint of chains that Ponder is started without back to what is final. Ponder takes back all that isn't final,
+ * theirs as well, but moves the checkpoints of its own chains only.
+ */
+export async function takeBackCheckpoints(
+  databaseUrl: string,
+  schema: string,
+  chainIds: readonly number[],
+): Promise<void> {
+  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
+  try {
+    if (!(await exists(sql, schema, '_ponder_checkpoint'))) return
+    await sql`
+      update ${sql(schema)}._ponder_checkpoint set latest_checkpoint = safe_checkpoint
+      where chain_id in ${sql([...chainIds])}`
   } finally {
     await sql.end()
   }

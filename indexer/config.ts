@@ -32,6 +32,8 @@ export type IndexerOptions = {
   schema?: string | undefined
   /** See {@link IndexerConfig.rpcLanes}. Default: 16 for a node on this machine, 1 for others. */
   rpcLanes?: number | null | undefined
+  /** How long to wait before a network that was left out of a start is asked again. Default 15,000 ms. */
+  retryMs?: number | undefined
   /** Only answers GraphQL, from what another indexer writes (`ponder serve`); any number of them may run. */
   isReader?: boolean | undefined
   /** `error`, `warn`, `info`, `debug` or `trace`. Default `warn`. */

@@ -3,7 +3,9 @@ import { createHash } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
 import { extname, join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { createPublicClient, http } from 'viem'
+import { setTimeout as delay } from 'node:timers/promises'
+import type { NetworkSettings } from '#chain/networkSettings'
+import { openReader } from '#chain/reader'
 import { requirePostgresAt } from '#ledger/database'
 import { isPortFree, loopback, reservePort } from '#process/port'
 import { reapWithUs } from '#process/reaper'
@@ -12,9 +14,10 @@ import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { NetworkName } from '#protocol/networks'
 import { bundlePonder } from './bundlePonder.ts'
-import { dropIndex, findMisfits, releaseDeadLock } from './chainData.ts'
+import { dropIndex, findMisfits, holdsChains, releaseDeadLock, takeBackCheckpoints } from './chainData.ts'
 import { type IndexerConfig, type IndexerOptions, readIndexerConfig } from './config.ts'
 import { caughtUp } from './silence.ts'
+import { readStartHashes, type StartHashes } from './startBlocks.ts'
 import { showIndex } from './views.ts'
 
 export type Indexer = {
@@ -27,6 +30,10 @@ export type Indexer = {
   ready: Promise<void>
   /** Resolves with the exit code when Ponder has ended, for whatever reason. */
   exited: Promise<number | null>
+  /** Networks that were left out of this start, since none of their nodes answered. */
+  leftOut: readonly NetworkName[]
+  /** Resolves once a network that was left out answers: whoever starts the indexer anew then has it indexed. */
+  answersAgain: Promise<void>
   /** Ends Ponder, which lets go of its schema. */
   close: () => Promise<void>
 }
@@ -36,6 +43,10 @@ export type Indexer = {
  *
  * A local chain that was thrown away and started anew is noticed, and what was indexed of the old one is dropped. On
  * any other network that is an error: somebody should look (indexer/rebuild.ts).
+ *
+ * Ponder starts only if each of its chains answers. A network none of whose nodes does is left out of this start.
+ *
+ * @throws Error if no network answers.
  */
 export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const env = environmentOf(options)
@@ -47,11 +58,19 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
 
   await requirePostgresAt(config.databaseUrl)
   const bundle = await bundlePonder()
-  const schema = options.schema ?? (await deriveSchema(config))
   const { isReader = false } = options
+  const { schema, present, absent } = await chooseSchema(config, options)
   if (!isReader) {
-    await removeMisfits(config, schema)
+    for (const { network } of absent) {
+      const msg = `${network.name} is left out: none of its nodes answers. It is not indexed until it does, the others are`
+      options.onLog?.(JSON.stringify({ level: 50, time: Date.now(), msg, network: network.name }))
+    }
+    await removeMisfits({ ...config, networks: present }, schema)
     await releaseDeadLock(config.databaseUrl, schema)
+    if (absent.length > 0) await takeBackCheckpoints(config.databaseUrl, schema, absent.map(chainIdOf))
+    env.NETWORKS = present.map(({ network }) => network.name).join(',')
+    // The name of the schema says what stands in it. Ponder's own check would refuse one with a chain more or less.
+    if (options.schema === undefined) env.PONDER_EXPERIMENTAL_DB = 'platform'
   }
 
   const child = spawn(
@@ -95,7 +114,7 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   const ready = Promise.race([
     untilReady(url, ended.signal).then(() => {
       child.send(caughtUp, () => {}) // if it has ended, `exited` says so
-      if (!isReader) return showIndex(config.databaseUrl, schema, config.networks, ended.signal)
+      if (!isReader) return showIndex(config.databaseUrl, schema, present, ended.signal)
     }),
     exited.then((code) => {
       ended.abort()
@@ -111,6 +130,10 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
     schema,
     ready,
     exited,
+    leftOut: isReader ? [] : absent.map(({ network }) => network.name),
+    answersAgain: isReader
+      ? new Promise(() => {})
+      : untilAnswered(absent, options.retryMs ?? retryMs, ended.signal),
     close: async () => {
       child.kill()
       const force = setTimeout(() => child.kill('SIGKILL'), 10_000)
@@ -120,23 +143,91 @@ export async function startIndexer(options: IndexerOptions): Promise<Indexer> {
   }
 }
 
+const retryMs = 15_000
+
+type Choice = {
+  schema: string
+  /** Networks that are indexed by this start. */
+  present: NetworkSettings[]
+  /** Those that are left out of it. */
+  absent: NetworkSettings[]
+}
+
+/**
+ * A network that doesn't answer now stays in a schema that holds it already. Where there is none yet, a schema without it is
+ * used meanwhile.
+ */
+async function chooseSchema(config: IndexerConfig, options: IndexerOptions): Promise<Choice> {
+  const { databaseUrl, networks } = config
+  if (options.isReader) {
+    const schema =
+      options.schema ?? (await deriveSchema(config, await readStartHashes(databaseUrl, networks, true)))
+    return { schema, present: networks, absent: [] }
+  }
+  const answered = await Promise.all(networks.map(isAnswering))
+  const present = networks.filter((_, i) => answered[i])
+  const absent = networks.filter((_, i) => !answered[i])
+  const names = absent.map(({ network }) => network.name).join(', ')
+  if (present.length === 0) throw new Error(`no node of ${names} answers: check RPC_URL_…`)
+  if (options.schema !== undefined) {
+    // Ponder knows it by its chains.
+    if (absent.length > 0) throw new Error(`no node of ${names} answers, and DATABASE_SCHEMA is set`)
+    return { schema: options.schema, present, absent }
+  }
+  const hashes = await readStartHashes(databaseUrl, networks)
+  const schema = await deriveSchema(config, hashes)
+  if (absent.length === 0 || (await holdsChains(databaseUrl, schema, absent.map(chainIdOf)))) {
+    return { schema, present, absent }
+  }
+  return { schema: await deriveSchema({ ...config, networks: present }, hashes), present, absent }
+}
+
+function chainIdOf({ network }: NetworkSettings): number {
+  return network.chainId
+}
+
+async function isAnswering(settings: NetworkSettings): Promise<boolean> {
+  return openReader(settings)
+    .getBlockNumber()
+    .then(
+      () => true,
+      () => false,
+    )
+}
+
+async function untilAnswered(
+  absent: readonly NetworkSettings[],
+  pauseMs: number,
+  signal: AbortSignal,
+): Promise<void> {
+  const never = new Promise<void>(() => {})
+  if (absent.length === 0) return never
+  while (!signal.aborted) {
+    await delay(pauseMs, undefined, { signal, ref: false }).catch(() => {})
+    if (signal.aborted) break
+    if ((await Promise.all(absent.map(isAnswering))).includes(true)) return
+  }
+  return never
+}
+
 /**
  * Names the schema after what stands in it: addresses, wallets, code, and which chains these are. Whoever changes any of
  * it gets a new schema beside the old one, and the views move over once it has caught up.
  */
-export async function deriveSchema({ networks, platformWallets }: IndexerConfig): Promise<string> {
-  const chains = await Promise.all(
-    networks.map(async ({ network, deployment, rpcUrls }) => {
-      const chain = createPublicClient({ transport: http(rpcUrls[0]) })
-      const { hash } = await chain.getBlock({ blockNumber: BigInt(deployment.startBlock) })
-      return [network.chainId, network.name, hash, deployment]
-    }),
-  )
-  const sources = await Promise.all(
-    [join(import.meta.dirname, 'ponder.schema.ts'), ...(await sourceFiles())].map((file) =>
-      readFile(file, 'utf8'),
-    ),
-  )
+export async function deriveSchema(
+  { networks, platformWallets }: IndexerConfig,
+  hashes: StartHashes,
+): Promise<string> {
+  const chains = networks.map(({ network, deployment }) => [
+    network.chainId,
+    network.name,
+    hashes[network.name] ?? null,
+    deployment,
+  ])
+  const folder = import.meta.dirname
+  const config = join(folder, '..', `ponder.config${extname(import.meta.filename)}`)
+  const files = [config, join(folder, 'ponder.schema.ts'), ...(await sourceFiles())]
+  const sources = await Promise.all(files.map((file) => readFile(file, 'utf8')))
   const { version } = JSON.parse(await readFile(join(await bundlePonder(), 'package.json'), 'utf8'))
   const hash = createHash('sha256')
     .update(JSON.stringify([version, chains, platformWallets, batchSettlementAbi, usdcAbi, sources]))

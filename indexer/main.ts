@@ -18,7 +18,8 @@ function stop(): void {
 process.on('SIGTERM', stop)
 process.on('SIGINT', stop)
 
-try {
+/** Resolves once it has ended, or is to be started anew, which is said by `true`. */
+async function run(): Promise<true | number | null> {
   indexer = await startIndexer({
     ...readIndexerOptions(process.env),
     isReader,
@@ -28,8 +29,19 @@ try {
   console.log(`indexer: ${indexer.url}/graphql, tables in ${indexer.schema}, ${whose}`)
   await indexer.ready
   console.log(isReader ? 'indexer: answers' : `indexer: the views show ${indexer.schema}`)
-  const code = await indexer.exited
-  if (!isStopping) process.exit(code || 1)
+  return Promise.race([indexer.exited, indexer.answersAgain.then(() => true as const)])
+}
+
+try {
+  while (!isStopping) {
+    const outcome = await run()
+    if (outcome !== true) {
+      if (!isStopping) process.exit(outcome || 1)
+      break
+    }
+    console.log(`indexer: starts anew, since one of ${indexer?.leftOut.join(', ')} answers again`)
+    await indexer?.close()
+  }
 } catch (error) {
   if (!isStopping) {
     console.error(error instanceof Error ? error.message : error)

@@ -3,6 +3,7 @@ import { ConfigError } from '#process/env'
 import { dropIndex } from './chainData.ts'
 import { readIndexerConfig, readIndexerOptions } from './config.ts'
 import { deriveSchema } from './launch.ts'
+import { readStartHashes } from './startBlocks.ts'
 
 // After a reorg that was deeper than Ponder's finality, or another chain under a known chain id: removes the index and
 // what Ponder keeps of these chains, so that the next start reads them anew.
@@ -18,7 +19,9 @@ try {
   if (unknown !== undefined) {
     throw new ConfigError('--network', `one of ${served.map(({ name }) => name).join(', ')}`, unknown)
   }
-  const schema = readIndexerOptions(process.env).schema ?? (await deriveSchema(config))
+  const schema =
+    readIndexerOptions(process.env).schema ??
+    (await deriveSchema(config, await readStartHashes(config.databaseUrl, config.networks, true)))
   const chains = served.filter(({ name }) => named.some((each) => each === name))
   await dropIndex(
     config.databaseUrl,

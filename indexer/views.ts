@@ -1,6 +1,6 @@
 import postgres from 'postgres'
-import { createPublicClient, http } from 'viem'
 import type { NetworkSettings } from '#chain/networkSettings'
+import { openReader } from '#chain/reader'
 
 // Ponder makes the tables. What readers see of them is made here: Ponder drops and builds its own database indexes and
 // views at each start, which takes longer the more there is to index, and leaves readers without them meanwhile.
@@ -43,6 +43,8 @@ export async function showIndex(
     if (await isShown(sql, schema)) return
     await createIndexes(sql, schema)
     await untilCaughtUp(sql, schema, networks, signal)
+    // It may have ended before it had caught up.
+    signal.throwIfAborted()
     await moveViews(sql, schema)
   } finally {
     await sql.end()
@@ -71,18 +73,22 @@ async function createIndexes(sql: postgres.Sql, schema: string): Promise<void> {
   }
 }
 
-/** Resolves once the index is where the chains are, and not behind what the views show now. */
+/**
+ * Resolves once the index is where the chains are, and not behind what the views show now. A chain whose nodes don't answer
+ * is not waited for.
+ */
 async function untilCaughtUp(
   sql: postgres.Sql,
   schema: string,
   networks: readonly NetworkSettings[],
   signal: AbortSignal,
 ): Promise<void> {
-  const chains = networks.map(({ network, rpcUrls }) => ({
-    chainId: network.chainId,
-    client: createPublicClient({ transport: http(rpcUrls[0]), cacheTime: 0 }),
+  const chains = networks.map((settings) => ({
+    chainId: settings.network.chainId,
+    client: openReader(settings),
   }))
-  const readHeads = () => Promise.all(chains.map(({ client }) => client.getBlockNumber()))
+  const readHeads = () =>
+    Promise.all(chains.map(({ client }) => client.getBlockNumber().catch(() => undefined)))
   const first = await readHeads()
   while (!signal.aborted) {
     const [ours, shown, heads] = [
@@ -91,10 +97,12 @@ async function untilCaughtUp(
       await readHeads(),
     ]
     const isThere = chains.every(({ chainId }, i) => {
+      const head = heads[i]
+      if (head === undefined) return true
       const block = ours.get(chainId) ?? -1n
       const other = shown.get(chainId) ?? 0n
       // What is shown may be of another chain under the same id: a local one that was started anew.
-      const isOfThisChain = other <= (heads[i] ?? 0n)
+      const isOfThisChain = other <= head
       return block >= (first[i] ?? 0n) && (block >= other || !isOfThisChain)
     })
     if (isThere) return

@@ -135,6 +135,7 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   const wake = () => {
     for (const one of loops) one.wake()
   }
+  const rateLimiter = createRateLimiter({ sql: database, log, now: () => now().getTime() })
   const app = createApp({
     facilitator: createFacilitatorDependencies(dependencies, wake),
     submit: {
@@ -143,7 +144,7 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
       platformWallets: dependencies.platformWallets,
       now,
       timeoutMs: dependencies.submitTimeoutMs,
-      rateLimiter: createRateLimiter({ sql: database, log, now: () => now().getTime() }),
+      rateLimiter,
       limits: dependencies.submitLimits ?? defaultSubmitLimits,
       payersWithCode: new Map(
         contexts.map(({ served, payersWithCode }) => [served.network.name, payersWithCode]),
@@ -152,6 +153,7 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
       wake,
       checkpoint: dependencies.checkpoint ?? (() => {}),
     },
+    rateLimiter,
     trustedProxies: dependencies.trustedProxies ?? 0,
     readiness: () => readReadiness(probes),
     metrics,

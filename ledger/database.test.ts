@@ -170,6 +170,60 @@ test('behavior: connections are cut in the middle of transactions and savepoints
   expect(uncaught).toEqual([])
 })
 
+// `types`: postgres.js asks each new session for them, by a query of its own.
+test.each([
+  ['has not started', 'query', 'behind a proxy'],
+  ['has not started', 'transaction', 'behind a proxy'],
+  ['asks for its types', 'query', 'typcategory'],
+  ['asks for its types', 'transaction', 'typcategory'],
+] as const)(
+  'behavior: a pool is replaced while another session %s: its %s is refused, and the process goes on',
+  async (_, kind, text) => {
+    const uncaught: unknown[] = []
+    const onUncaught = (error: unknown) => uncaught.push(error)
+    process.on('uncaughtException', onUncaught).on('unhandledRejection', onUncaught)
+    const { proxy, sql } = await openBehindProxy({ max: 2 })
+    const isBusy = Promise.withResolvers<void>()
+    const isStarting = Promise.withResolvers<void>()
+    const cut = sql
+      .begin(async (transaction) => {
+        await transaction`select 1`
+        isBusy.resolve()
+        await isStarting.promise
+        proxy.loseAnswersTo('cut here', 1)
+        await transaction`select 'cut here'`
+      })
+      .catch((error: unknown) => error)
+    await isBusy.promise
+    const isAbandoned = proxy.abandonAfter(text)
+    const starting = (
+      kind === 'query' ? sql`select 2`.execute() : sql.begin((transaction) => transaction`select 2`)
+    ).catch((error: unknown) => error)
+    await isAbandoned
+    isStarting.resolve()
+    expect(await cut).toMatchObject({ code: 'ECONNRESET' })
+    expect(await starting).toMatchObject({ code: 'ECONNRESET' })
+    expect(await isAnswered(sql)).toBe(true)
+    await sql.end({ timeout: 1 })
+    process.off('uncaughtException', onUncaught).off('unhandledRejection', onUncaught)
+    expect(uncaught).toEqual([])
+  },
+)
+
+test('behavior: a pool is closed while a session asks for its types, and the process goes on', async () => {
+  const uncaught: unknown[] = []
+  const onUncaught = (error: unknown) => uncaught.push(error)
+  process.on('uncaughtException', onUncaught).on('unhandledRejection', onUncaught)
+  const { proxy, sql } = await openBehindProxy({ max: 2 })
+  const isAbandoned = proxy.abandonAfter('typcategory')
+  const starting = sql`select 1`.catch((error: unknown) => error)
+  await isAbandoned
+  await sql.end({ timeout: 0.1 })
+  expect(await starting).toBeInstanceOf(Error)
+  process.off('uncaughtException', onUncaught).off('unhandledRejection', onUncaught)
+  expect(uncaught).toEqual([])
+})
+
 test('behavior: however often connecting failed, the first query after the outage is answered', async () => {
   const { proxy, sql } = await openBehindProxy()
   proxy.cut()

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import postgres from 'postgres'
 import { ConfigError } from '#process/env'
-import { DatabaseSocket, type DatabaseSocketOptions } from './databaseSocket.ts'
+import { ConnectionLost, DatabaseSocket, type DatabaseSocketOptions } from './databaseSocket.ts'
 
 /** Schema of our own tables. Ponder's live elsewhere and are only read, see `halves.ts`. */
 export const schema = 'tollkeeper'
@@ -79,13 +79,18 @@ export function openDatabase(options: DatabaseOptions): Database {
   let wasAnswered = true
   let current = open()
 
-  function open(): Database {
+  function open(): Pool {
+    const sockets = new Set<DatabaseSocket>()
     const lost = new Set<DatabaseSocket>()
     let isRetired = false
-    const pool = openPool(options, async (where) => {
+    let isCut = false
+    const sql = openPool(options, async (where) => {
       // Each query would try to connect at once, to a server that is known to be away.
       if (!wasAnswered) await delay(pauseMs)
-      return new DatabaseSocket({ ...where, ...(tls && { tls }), onLost })
+      if (isCut) throw new ConnectionLost('the pool was closed before the connection was opened')
+      const socket = new DatabaseSocket({ ...where, ...(tls && { tls }), onLost })
+      sockets.add(socket)
+      return socket.once('close', () => sockets.delete(socket))
     })
     function onLost(socket: DatabaseSocket) {
       lost.add(socket)
@@ -93,21 +98,45 @@ export function openDatabase(options: DatabaseOptions): Database {
       if (isRetired) return
       isRetired = true
       if (!isEnded) current = open()
-      const retired = retire(pool, lost).finally(() => retiring.delete(retired))
+      const retired = retire().finally(() => retiring.delete(retired))
       retiring.add(retired)
     }
-    return pool
+    async function retire(): Promise<void> {
+      await delay(graceMs)
+      // Refuses what is left, and all that a lost transaction may still ask.
+      await endPool(0)
+      for (const socket of lost) socket.release()
+    }
+    async function endPool(seconds: number): Promise<void> {
+      const timer = setTimeout(cutStarts, seconds * 1_000)
+      if (seconds === 0) cutStarts()
+      await sql.end({ timeout: seconds })
+      clearTimeout(timer)
+      isCut = true
+    }
+    /** Just before postgres.js destroys its connections, which a session that is starting doesn't survive. */
+    function cutStarts(): void {
+      isCut = true
+      for (const socket of sockets) socket.cutStart()
+    }
+    return { sql, end: endPool }
   }
 
   async function end({ timeout = endSeconds }: { timeout?: number } = {}): Promise<void> {
     isEnded = true
-    await Promise.all([current.end({ timeout }), ...retiring])
+    await Promise.all([current.end(timeout), ...retiring])
   }
 
-  return new Proxy(current, {
-    apply: (_target, _this, args) => Reflect.apply(current, undefined, args),
-    get: (_target, key) => (key === 'end' ? end : Reflect.get(current, key)),
+  return new Proxy(current.sql, {
+    apply: (_target, _this, args) => Reflect.apply(current.sql, undefined, args),
+    get: (_target, key) => (key === 'end' ? end : Reflect.get(current.sql, key)),
   })
+}
+
+type Pool = {
+  sql: Database
+  /** Refuses new queries. After so many seconds it refuses those that go on, too. */
+  end: (seconds: number) => Promise<void>
 }
 
 /** The oldest Postgres that knows `transaction_timeout`. */
@@ -154,13 +183,6 @@ function poolerInTheWay(): ConfigError {
 export async function requirePostgresAt(url: string): Promise<void> {
   const sql = openDatabase({ url, max: 1, applicationName: 'tollkeeper-start', limited: false })
   await requirePostgres(sql).finally(() => sql.end({ timeout: 1 }))
-}
-
-async function retire(pool: Database, lost: ReadonlySet<DatabaseSocket>): Promise<void> {
-  await delay(graceMs)
-  // Refuses what is left, and all that a lost transaction may still ask.
-  await pool.end({ timeout: 0 })
-  for (const socket of lost) socket.release()
 }
 
 type Where = Pick<DatabaseSocketOptions, 'path' | 'host' | 'port' | 'silenceMs'>

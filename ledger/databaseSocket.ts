@@ -188,6 +188,15 @@ export class DatabaseSocket extends EventEmitter {
     this.#lose(new ConnectionLost('the server has not answered in time'))
   }
 
+  /**
+   * Ends a session that has not started yet. The owner of a pool calls this before postgres.js destroys the pool: it would
+   * reject its own query for the types then, which nobody catches, and that ends the process.
+   */
+  cutStart(): void {
+    if (this.#readies < 2)
+      this.#lose(new ConnectionLost('the pool was closed while the session was starting'))
+  }
+
   setKeepAlive(isOn: boolean, delayMs: number): void {
     this.#raw.setKeepAlive(isOn, delayMs)
   }
@@ -201,7 +210,7 @@ export class DatabaseSocket extends EventEmitter {
   }
 }
 
-class ConnectionLost extends Error {
+export class ConnectionLost extends Error {
   override readonly name = 'ConnectionLost'
   /** As Node says it of a connection that the other side has dropped. */
   readonly code = 'ECONNRESET'

@@ -18,7 +18,8 @@ export function clientAddress(c: Context, trustedProxies: number): string {
   return address === undefined ? 'unknown' : subscriberOf(address)
 }
 
-function subscriberOf(address: string): string {
+/** The address itself; of IPv6 its /64. */
+export function subscriberOf(address: string): string {
   if (isIPv4(address)) return address
   if (!ipaddr.isValid(address)) return address
   const parsed = ipaddr.process(address) // an IPv4-mapped IPv6 address becomes the IPv4 address that it is

@@ -15,6 +15,14 @@ const maxKeys = 100_000
 
 type Counter = { shared: number; pending: number }
 
+export type RateLimiterOptions = {
+  /** Where processes share their counts. Null: this one has no database, and counts by itself. */
+  sql: Sql<{ bigint: bigint }> | null
+  log: Logger
+  /** Unix milliseconds. */
+  now: () => number
+}
+
 /**
  * Fixed windows of a minute, counted in memory: no request waits for the database. Once a second, behind the requests,
  * what was counted is added to the shared sums, and these are read back; so a limit is overrun by at most what the
@@ -22,21 +30,13 @@ type Counter = { shared: number; pending: number }
  *
  * If the database can't be reached, each process goes on with what it knows: a limit is then one per process.
  */
-export function createRateLimiter({
-  sql,
-  log,
-  now,
-}: {
-  sql: Sql<{ bigint: bigint }>
-  log: Logger
-  now: () => number
-}): RateLimiter {
+export function createRateLimiter({ sql, log, now }: RateLimiterOptions): RateLimiter {
   let windowStart = 0
   let counters = new Map<string, Counter>()
   let syncedAt = 0
   let isSyncing = false
 
-  async function sync(): Promise<void> {
+  async function sync(sql: Sql<{ bigint: bigint }>): Promise<void> {
     const window = windowStart
     const current = counters
     const changed = [...current].filter(([, { pending }]) => pending > 0)
@@ -60,10 +60,10 @@ export function createRateLimiter({
   }
 
   function syncBehind(time: number): void {
-    if (isSyncing || time - syncedAt < syncEveryMs) return
+    if (sql === null || isSyncing || time - syncedAt < syncEveryMs) return
     isSyncing = true
     syncedAt = time
-    sync()
+    sync(sql)
       .catch((error: unknown) => log.warn({ err: error }, 'rate limits could not be shared'))
       .finally(() => {
         isSyncing = false

@@ -1,6 +1,7 @@
 import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { createAdaptorServer } from '@hono/node-server'
+import { limitConnections } from './limitConnections.ts'
 
 export type RunningServer = {
   port: number
@@ -14,7 +15,9 @@ export type ServeOptions = {
   port: number
   /** The variable to change where the port is taken. */
   portVariable: string
+  /** From the connection, or from the first byte of a further request, to the last one of its headers. Default 10,000. */
   headersTimeoutMs?: number
+  /** Default 5,000. */
   maxConnections?: number
 }
 
@@ -41,7 +44,7 @@ export async function serve(
     },
   }) as Server
   server.maxRequestsPerSocket = 0
-  server.maxConnections = maxConnections
+  limitConnections(server, maxConnections)
 
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {

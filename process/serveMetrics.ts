@@ -2,21 +2,37 @@ import { hash, timingSafeEqual } from 'node:crypto'
 import type { Handler } from 'hono'
 import type { Registry } from 'prom-client'
 import { BaseError } from '#protocol/errors'
+import { clientAddress } from './clientAddress.ts'
+import type { RateLimiter } from './rateLimiter.ts'
 
 export type ServeMetricsOptions = {
   registry: Registry
   /** What Prometheus presents; null: anyone may read them. */
   token: string | null
+  /** Counts who presents no token. Null: they may ask as often as they like. */
+  rateLimiter: RateLimiter | null
+  trustedProxies: number
 }
 
-/** `GET /metrics` for Prometheus; with `METRICS_TOKEN`, only for who presents it. */
-export function serveMetrics({ registry, token }: ServeMetricsOptions): Handler {
+/** Readings a minute of one address without the token: a reading takes 30 ms, and a scraper asks every few seconds. */
+const mostReadings = 120
+
+/** `GET /metrics` for Prometheus; with `METRICS_TOKEN`, only for who presents it. Who presents none is limited by address. */
+export function serveMetrics({ registry, token, rateLimiter, trustedProxies }: ServeMetricsOptions): Handler {
   return async (c) => {
-    if (token !== null && !isEqual(c.req.header('authorization') ?? '', `Bearer ${token}`)) {
-      throw new BaseError('unauthorized', 'This needs METRICS_TOKEN as a bearer token')
+    if (token === null || !isEqual(c.req.header('authorization') ?? '', `Bearer ${token}`)) {
+      if (rateLimiter) countReading(rateLimiter, clientAddress(c, trustedProxies))
+      if (token !== null) throw new BaseError('unauthorized', 'This needs METRICS_TOKEN as a bearer token')
     }
     return c.body(await registry.metrics(), 200, { 'content-type': registry.contentType })
   }
+}
+
+function countReading(rateLimiter: RateLimiter, address: string): void {
+  const { isAllowed, limit, resetSeconds } = rateLimiter.count(`metrics:${address}`, mostReadings)
+  if (isAllowed) return
+  const details = { retryAfter: resetSeconds }
+  throw new BaseError('rate_limited', `At most ${limit} readings a minute`, { details })
 }
 
 function isEqual(a: string, b: string): boolean {

@@ -63,6 +63,22 @@ test('behavior: kinds, keys and addresses are counted apart', async () => {
   gateway.setNow(null)
 })
 
+test.each([
+  ['metrics that anyone may read', null, 200],
+  ['metrics behind a token', 'scraper', 401],
+])('behavior: %s: limited by address, but for who presents the token', async (_, metricsToken, status) => {
+  const app = gateway.another({ rateLimits, trustedProxies: 1, metricsToken })
+  gateway.setNow(minute + 240_000)
+  const from = (address: string) => ({ headers: { 'x-forwarded-for': address } })
+  const read = async (options: object) => (await call(app, 'GET', '/metrics', options)).status
+  const statuses = []
+  for (let i = 0; i < 121; i++) statuses.push(await read(from('10.0.3.1')))
+  expect(statuses).toEqual([...Array(120).fill(status), 429])
+  expect(await read(from('10.0.3.2'))).toBe(status)
+  if (metricsToken) expect(await read({ ...from('10.0.3.1'), key: metricsToken })).toBe(200)
+  gateway.setNow(null)
+})
+
 test('behavior: a key never lifts the limit of an address; from several addresses it has its own', async () => {
   const app = gateway.another({ rateLimits, trustedProxies: 1 })
   gateway.setNow(minute + 120_000)

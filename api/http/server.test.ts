@@ -80,19 +80,6 @@ test('behavior: a body over the limit ends the connection, and is not read to it
   await server.close()
 })
 
-test('behavior: connections over the limit are refused, those that stand are served', async () => {
-  const server = await serve(gateway.app, { ...anyPort, maxConnections: 1 })
-  const first = connect(server.port, '127.0.0.1')
-  await once(first, 'connect')
-  const second = connect(server.port, '127.0.0.1')
-  second.on('error', () => {})
-  await once(second, 'close')
-  first.write('GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n')
-  expect(String(await once(first, 'data'))).toMatch(/^HTTP\/1.1 200 /)
-  first.destroy()
-  await server.close()
-})
-
 test('behavior: no secret, signature or macaroon in any log line at any level', async () => {
   let text = ''
   const destination = new Writable({

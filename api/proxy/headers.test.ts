@@ -24,6 +24,9 @@ test('default: what is the buyer’s to say to the upstream goes on, and what is
     'if-none-match': '"1"',
     range: 'bytes=0-9',
     'x-own': 'a, b',
+    'x-client-version': '3',
+    'x-originality': '1',
+    'x-real': '1',
   }
   expect(toUpstream(given)).toEqual({ ...given, ...ours })
 })
@@ -48,8 +51,30 @@ test.each([
   'Forwarded',
   'Via',
   'X-Real-IP',
+  'X-Forwarded',
   'X-Forwarded-For',
   'X-Forwarded-Host',
+  'True-Client-IP',
+  'X-Client-IP',
+  'X-Cluster-Client-IP',
+  'CF-Connecting-IP',
+  'CF-Connecting-IPv6',
+  'Fastly-Client-IP',
+  'X-Azure-ClientIP',
+  'X-Envoy-External-Address',
+  'X-HTTP-Method',
+  'X-HTTP-Method-Override',
+  'X_HTTP_Method_Override',
+  'X-Method-Override',
+  'X-Original-URL',
+  'X-Original-Host',
+  'X-Rewrite-URL',
+  'X-Override-URL',
+  'X-Host',
+  'X-Envoy-Original-Path',
+  'X-Middleware-Subrequest',
+  'X-Accel-Mapping',
+  'X-Sendfile-Type',
   'Service-Upstream-Secret',
   'Service_Upstream_Secret',
   'Service-Payment-Id',
@@ -71,7 +96,12 @@ test('behavior: a body is framed once', () => {
 const toBuyer = (given: NodeJS.Dict<string[]>, path = '/v2/forecast') => {
   const base = new URL('https://origin.example/v2')
   const passed = responseHeaders(given, { requested: new URL(path, base), base, publicUrl })
-  const { 'content-security-policy': policy, ...others } = Object.fromEntries(passed)
+  const {
+    'content-security-policy': policy,
+    'x-content-type-options': sniffing,
+    ...others
+  } = Object.fromEntries(passed)
+  expect(sniffing).toBe('nosniff')
   expect(policy).toBe("sandbox; default-src 'none'")
   return others
 }
@@ -94,6 +124,7 @@ test('default: what describes the content goes on', () => {
 test.each([
   // To the browser, of the whole origin.
   ...['access-control-allow-origin', 'clear-site-data', 'content-security-policy', 'nel', 'report-to'],
+  'x-content-type-options',
   ...['service-worker-allowed', 'set-cookie', 'strict-transport-security', 'www-authenticate'],
   // To what stands before or behind us.
   ...[

@@ -22,8 +22,60 @@ const hopByHop = new Set([
  * Not the buyer's to say to an upstream: how the body is framed, the payment, cookies of an origin that others share, and
  * where the request came from.
  */
-const ofBuyer =
-  /^(?:host|expect|content-length|authorization|cookie|payment-signature|x-payment|forwarded|via|x-real-ip|x-forwarded-.*|service-.*)$/
+const ofBuyer = new Set([
+  'authorization',
+  'content-length',
+  'cookie',
+  'expect',
+  'host',
+  'payment-signature',
+  'via',
+  'x-payment',
+])
+
+/**
+ * Another method, path or host than what was paid for. Rails, Symfony, Express and Spring offer the first three, IIS, Symfony and
+ * others the rest: a cheap call would be served as a dear one.
+ */
+const overrides = new Set([
+  'x-http-method',
+  'x-http-method-override',
+  'x-method-override',
+  'x-host',
+  'x-http-destinationurl',
+  'x-http-host-override',
+  'x-override-url',
+  'x-rewrite-url',
+  'x-sendfile-type',
+  'x-waws-unencoded-url',
+])
+
+/** Where a request came from, as a proxy or CDN says it. None of theirs stands there, so none of it is true. */
+const ofProxies = new Set([
+  'client-ip',
+  'do-connecting-ip',
+  'fastly-client-ip',
+  'fly-client-ip',
+  'forwarded',
+  'front-end-https',
+  'proxy-client-ip',
+  'true-client-ip',
+  'wl-proxy-client-ip',
+  'x-client-ip',
+  'x-cluster-client-ip',
+  'x-forwarded',
+  'x-nf-client-connection-ip',
+  'x-originating-ip',
+  'x-proxyuser-ip',
+  'x-remote-addr',
+  'x-remote-ip',
+  'x-scheme',
+  'x-true-client-ip',
+  'x-url-scheme',
+])
+
+/** What begins so is one of these, too: `Service-` is ours, `X-Middleware-` is Next.js', `X-Original-` and `X-Accel-` are of many. */
+const prefixes = /^(?:service|cf|x-(?:accel|amzn|appengine|azure|envoy|forwarded|middleware|original|real))-/
 
 /** Header in which the gateway shows an upstream that it is calling. */
 const upstreamSecretHeader = 'Service-Upstream-Secret'
@@ -46,8 +98,7 @@ export function requestHeaders(
   const named = namedByConnection(given.get('connection'))
   const headers: Record<string, string> = {}
   for (const [name, value] of given) {
-    // CGI, WSGI and others read `a_b` as `a-b`.
-    if (hopByHop.has(name) || named.has(name) || ofBuyer.test(name) || name.includes('_')) continue
+    if (hopByHop.has(name) || named.has(name) || !isBuyers(name)) continue
     headers[name] = value
   }
   const length = given.get('content-length')
@@ -61,6 +112,12 @@ export function requestHeaders(
     'Service-Payment-Id': paymentId,
     [upstreamSecretHeader]: secrets.join(', '),
   }
+}
+
+function isBuyers(name: string): boolean {
+  if (ofBuyer.has(name) || overrides.has(name) || ofProxies.has(name)) return false
+  // CGI, WSGI and others read `a_b` as `a-b`.
+  return !prefixes.test(name) && !name.includes('_')
 }
 
 /**
@@ -115,6 +172,7 @@ export function responseHeaders(
   }
   const location = headers.get('location')
   if (location !== null) headers.set('location', publicLocation(location, { requested, base, publicUrl }))
+  headers.set('x-content-type-options', 'nosniff')
   // A page that a provider serves gets an origin of its own, and runs no script: the dashboard is on this one.
   headers.set('content-security-policy', "sandbox; default-src 'none'")
   return headers

@@ -86,6 +86,16 @@ describe('what servers read differently is nobody’s', () => {
       '/%E2%84%AA%FF',
     ],
     ...['/ｆｒｅｅ', '/x/..;/premium', '/%C0%AFpremium'],
+    // Dots, slashes, a semicolon and a percent sign once they are normalised.
+    ...[
+      '/x/．．/premium',
+      '/x/%EF%BC%8E%EF%BC%8E/premium',
+      '/x/‥/premium',
+      '/x/․․/premium',
+      '/x/.．/premium',
+    ],
+    ...['/．/premium', '/a／premium', '/a%EF%BC%8Fpremium', '/a＼premium', '/a℀b', '/free；x=1'],
+    ...['/a％2fpremium', '/a％２Ｆpremium', '/a%EF%BC%852fb', '/a%C2%85b'],
   ])('error: %s', (path) => expect(find(table, path)).toBe(undefined))
 
   test.each(['/premium/../free', '/x/%2e%2e/free', '/./free', '/x/.%2E/free'])(

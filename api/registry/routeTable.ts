@@ -21,8 +21,8 @@ export type Route = {
 /** So that no path makes a look-up dear. */
 const maxSegments = 32
 const parameterPattern = /^:[A-Za-z_]\w*$/
-/** Encoded slashes, backslashes and control characters, what is encoded twice, matrix parameters, dot segments. */
-const structural = /%(?:2f|5c|25[\da-f]{2}|[01][\da-f]|7f)|[;\\]|^(?:\.|%2e){1,2}$/i
+/** Slashes, backslashes, control characters, matrix parameters, what was encoded twice, dot segments. Of a segment that is decoded. */
+const structural = /[/\\;\p{Cc}]|%[\da-f]{2}|^\.{1,2}$/u
 
 /**
  * Reads the path of an endpoint's URL: `:name` stands for one segment, `*` at the end for all that follow, or none.
@@ -63,17 +63,18 @@ function readSegments(pathname: string): Segment[] | undefined {
   if (texts.length > maxSegments) return undefined
   const segments: Segment[] = []
   for (const text of texts) {
-    const loose = text === '' || structural.test(text) ? undefined : looseOf(text)
-    if (loose === undefined) return undefined
+    const folded = fold(text)
+    if (folded === undefined || folded === '' || structural.test(folded)) return undefined
+    const loose = encodeURIComponent(folded).replaceAll('*', '%2A')
     segments.push({ text: text.replace(/%[\da-f]{2}/gi, (byte) => byte.toUpperCase()), loose })
   }
   return segments
 }
 
-function looseOf(text: string): string | undefined {
+/** As the most tolerant server reads it: a full-width dot is a dot, `℀` is `a/c`. Undefined for what is no UTF-8. */
+function fold(text: string): string | undefined {
   try {
-    const folded = decodeURIComponent(text).normalize('NFKC').toLowerCase()
-    return encodeURIComponent(folded).replaceAll('*', '%2A')
+    return decodeURIComponent(text).normalize('NFKC').toLowerCase().normalize('NFKC')
   } catch {
     return undefined
   }

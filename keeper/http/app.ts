@@ -11,15 +11,14 @@ import { type SubmitDependencies, submitTransfers } from './submit.ts'
 export type AppDependencies = OperationsOptions & {
   submit: SubmitDependencies
   facilitator: FacilitatorDependencies
-  /** Proxies in front of this server, whose `X-Forwarded-For` is believed. */
-  trustedProxies: number
 }
 
 /** 344 transfers with the longest signature each. */
 const mostBytes = 1_000_000
 
 /** The keeper's HTTP side: the facilitator, and what operators and their probes ask. */
-export function createApp({ submit, facilitator, trustedProxies, ...operations }: AppDependencies): Hono {
+export function createApp({ submit, facilitator, ...operations }: AppDependencies): Hono {
+  const { rateLimiter, trustedProxies } = operations
   const app = createOperationsApp(operations)
 
   // A buyer's page may be anywhere. Pages gain nothing by it that they had not: a POST of plain text needs no leave.
@@ -32,7 +31,7 @@ export function createApp({ submit, facilitator, trustedProxies, ...operations }
     return c.json(await submitTransfers(submit, parseJson(text), caller))
   })
 
-  app.route('/', createFacilitator(facilitator, { rateLimiter: submit.rateLimiter, trustedProxies }))
+  app.route('/', createFacilitator(facilitator, { rateLimiter, trustedProxies }))
   refuseOtherMethods(app)
   return app
 }

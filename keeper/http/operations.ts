@@ -2,6 +2,7 @@ import { Hono } from 'hono'
 import type { Readiness } from '#process/health'
 import type { Logger } from '#process/log'
 import { answerProblem, toCodedError } from '#process/problem'
+import type { RateLimiter } from '#process/rateLimiter'
 import { responseHeaders } from '#process/responseHeaders'
 import { serveMetrics } from '#process/serveMetrics'
 import { BaseError } from '#protocol/errors'
@@ -12,11 +13,21 @@ export type OperationsOptions = {
   metrics: Metrics
   /** What Prometheus presents to read them; null: anyone may. */
   metricsToken: string | null
+  /** Counts readings of the metrics without the token. */
+  rateLimiter: RateLimiter
+  /** Proxies in front of this server, whose `X-Forwarded-For` is believed. */
+  trustedProxies: number
   log: Logger
 }
 
 /** What operators and their probes ask of every keeper, with a database or without. */
-export function createOperationsApp({ readiness, metrics, metricsToken, log }: OperationsOptions): Hono {
+export function createOperationsApp({
+  readiness,
+  metrics,
+  metricsToken,
+  log,
+  ...limiting
+}: OperationsOptions): Hono {
   const app = new Hono()
   app.use(responseHeaders)
   app.onError((error, c) => {
@@ -31,6 +42,6 @@ export function createOperationsApp({ readiness, metrics, metricsToken, log }: O
     const body = await readiness()
     return c.json(body, body.status === 'unavailable' ? 503 : 200)
   })
-  app.get('/metrics', serveMetrics({ registry: metrics.registry, token: metricsToken }))
+  app.get('/metrics', serveMetrics({ ...limiting, registry: metrics.registry, token: metricsToken }))
   return app
 }

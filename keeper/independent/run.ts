@@ -9,6 +9,7 @@ import { openServedNetworks } from '#chain/servedNetworks'
 import { probeGas } from '#chain/walletState'
 import { probeLoop, readReadiness } from '#process/health'
 import { createLogger } from '#process/log'
+import { createRateLimiter } from '#process/rateLimiter'
 import { refuseOtherMethods } from '#process/refuseOtherMethods'
 import { repeat } from '#process/repeat'
 import { type RunningServer, serve } from '#process/serve'
@@ -90,10 +91,11 @@ export async function runIndependentKeeper(config: IndependentConfig, stopping: 
 /** Health and metrics, where a port is set for them. */
 async function serveOperations(
   { http, metricsToken }: IndependentConfig,
-  options: Omit<OperationsOptions, 'metricsToken'>,
+  options: Omit<OperationsOptions, 'metricsToken' | 'rateLimiter' | 'trustedProxies'>,
 ): Promise<RunningServer | undefined> {
   if (http === null) return undefined
-  const app = createOperationsApp({ ...options, metricsToken })
+  const rateLimiter = createRateLimiter({ sql: null, log: options.log, now: Date.now })
+  const app = createOperationsApp({ ...options, metricsToken, rateLimiter, trustedProxies: 0 })
   refuseOtherMethods(app)
   const server = await serve(app, { ...http, portVariable: 'KEEPER_PORT' })
   options.log.info({ port: server.port }, `health and metrics on http://${http.host}:${server.port}`)

@@ -14,8 +14,11 @@ export type CutProxy = {
    * is done, and who asked doesn't hear of it.
    */
   loseAnswersTo: (text: string, count: number) => void
-  /** Carries what holds `text` to the server, and then nothing over that connection: its host is gone within a statement. */
-  abandonAfter: (text: string) => void
+  /**
+   * Carries what holds `text` to the server, and then nothing over that connection: its host is gone within a statement.
+   * Resolves once that has happened.
+   */
+  abandonAfter: (text: string) => Promise<void>
   mend: () => void
   close: () => Promise<void>
 }
@@ -27,7 +30,7 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
   let isCut = false
   let isStalled = false
   let lost = { text: '', count: 0 }
-  let last: string | undefined
+  let last: { text: string; happened: () => void } | undefined
   const abandon = (socket: Socket) => {
     abandoned.add(socket)
     socket.pause()
@@ -50,9 +53,10 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
       if (isStalled) one.pause()
     }
     client.on('data', (message) => {
-      if (last !== undefined && message.includes(last)) {
-        last = undefined
+      if (last !== undefined && message.includes(last.text)) {
         for (const socket of [client, target]) abandon(socket)
+        last.happened()
+        last = undefined
       }
       if (lost.count === 0 || !message.includes(lost.text)) return
       lost.count--
@@ -77,7 +81,9 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
     },
     abandon: () => sockets.forEach(abandon),
     abandonAfter: (text) => {
-      last = text
+      const { promise, resolve } = Promise.withResolvers<void>()
+      last = { text, happened: resolve }
+      return promise
     },
     loseAnswersTo: (text, count) => {
       lost = { text, count }

@@ -107,6 +107,33 @@ describe('amounts', () => {
     expect(signedPayments()).toBe(5)
   })
 
+  test.each([
+    [
+      'this machine',
+      [
+        ...[
+          'http://localhost:1/',
+          'http://127.0.0.1:2/',
+          'http://127.1/',
+          'http://127.8.8.8/',
+          'http://0.0.0.0/',
+        ],
+        ...['http://[::1]:3/', 'http://[::]/', 'http://[::ffff:127.0.0.1]/', 'http://LOCALHOST./'],
+        'http://api.localhost/',
+      ],
+    ],
+    [
+      'one address',
+      ['https://93.184.216.34/', 'https://[::ffff:93.184.216.34]/', 'https://[::FFFF:5DB8:D822]/'],
+    ],
+  ])('behavior: all names of %s are one host', async (_, urls) => {
+    const client = buyerOf({ maxDailyUsdcPerHost: '0.05' }, { fetch: await playHosts() })
+    const { paid, refusals } = await outcomesOf(urls.map((url) => client.request(url)))
+    expect([paid, refusals.length]).toEqual([1, urls.length - 1])
+    expect((await outcomesOf([client.request('https://localhost.example/')])).paid).toBe(1)
+    expect((await outcomesOf([client.request('https://127.0.0.1.example/')])).paid).toBe(1)
+  })
+
   test('behavior: whatever a seller answers once it has the signature, the amount stays spent', async () => {
     const answers: (typeof serveReceipt)[] = [
       (request) => request.socket.destroy(),

@@ -10,7 +10,7 @@ export type LimitOptions = {
   maxPaymentUsdc?: string | number
   /** The most within any 24 hours. Default: no limit. */
   maxDailyUsdc?: string | number
-  /** The most at one host within any 24 hours, whatever its port. Default: no limit. */
+  /** The most at one host within any 24 hours, whatever its port; all names of this machine are one host. Default: no limit. */
   maxDailyUsdcPerHost?: string | number
   /**
    * Who may be paid: `api.example` is `https://api.example`; other ports (`api.example:8443`) and `http://api.example` are
@@ -115,12 +115,14 @@ export async function signWithin<Signed>(
     })
   }
   if (maxPayment !== undefined && amount > maxPayment) throw overLimit(amount, 'maxPaymentUsdc', maxPayment)
-  const reservation = await spending?.reserve({ host, amount, at: Date.now() }, daily).catch((cause) => {
-    throw new ChallengeRefusedError('what was spent could not be counted', {
-      code: 'spending_store_failed',
-      cause,
+  const reservation = await spending
+    ?.reserve({ host: countedAs(host), amount, at: Date.now() }, daily)
+    .catch((cause) => {
+      throw new ChallengeRefusedError('what was spent could not be counted', {
+        code: 'spending_store_failed',
+        cause,
+      })
     })
-  })
   if (reservation?.isReserved === false) {
     const { limit, spent } = reservation
     throw overLimit(amount, optionOf[limit], daily[limit] ?? 0n, `, of which ${formatUsdc(spent)} are spent`)
@@ -141,6 +143,23 @@ export async function signWithin<Signed>(
 /** The host that a URL's payments are counted for. Ports and schemes are the seller's to choose, and share its limit. */
 export function hostOf(url: string): string {
   return withoutDot(new URL(url).hostname)
+}
+
+/** One name for a host that has several: `127.0.0.1`, `[::1]` and `api.localhost` are `localhost`. Other names aren't resolved. */
+function countedAs(host: string): string {
+  const name = unmapped(host)
+  const isThisMachine =
+    /^(?:.+\.)?localhost$/.test(name) ||
+    /^127(?:\.\d+){3}$/.test(name) ||
+    ['0.0.0.0', '[::]', '[::1]'].includes(name)
+  return isThisMachine ? 'localhost' : name
+}
+
+/** An IPv4 address that is written as IPv6. A URL spells it `[::ffff:7f00:1]`. */
+function unmapped(host: string): string {
+  const [, high, low] = /^\[::ffff:([\da-f]+):([\da-f]+)\]$/.exec(host) ?? []
+  if (high === undefined || low === undefined) return host
+  return [high, low].flatMap((part) => [Number(`0x${part}`) >> 8, Number(`0x${part}`) & 255]).join('.')
 }
 
 async function ask(onPayment: LimitOptions['onPayment'], proposed: ProposedPayment): Promise<void> {

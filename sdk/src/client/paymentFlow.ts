@@ -11,7 +11,7 @@ import { ChallengeRefusedError, NetworkError, readProblem } from './errors.ts'
 import { hostOf, type LimitOptions, readLimits, signWithin, warnWithoutLimit } from './limits.ts'
 import { type Payer, type PayerWallet, signerOf } from './payer.ts'
 import { priceOf, type SignedPayment, signPayment } from './payment.ts'
-import { type Answer, type Deadline, pause, waitFor } from './transport.ts'
+import { type Answer, type Deadline, pause, startDeadline, waitFor } from './transport.ts'
 
 /** How a buyer pays, and how much at most: options of `createClient` and `wrapFetch`. */
 export type PaymentOptions = LimitOptions & {
@@ -87,6 +87,7 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
     answer: Answer,
     send: SendPaid<A>,
     deadline: Deadline,
+    pendingTimeoutMs?: number,
   ): Promise<{ answer: A; payment: SignedPayment | undefined }> {
     log('402: payment required')
     if (mockPayments) {
@@ -94,7 +95,7 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
       return { answer: await send(mockAuthorizationHeader, deadline), payment: undefined }
     }
     const payment = await waitFor(sign(url, answer, deadline), deadline)
-    return { answer: await present(payment, send, deadline), payment }
+    return { answer: await present(payment, send, deadline, pendingTimeoutMs), payment }
   }
 
   async function sign(url: string, answer: Answer, deadline: Deadline): Promise<SignedPayment> {
@@ -118,23 +119,28 @@ export function createPaymentFlow(options: PaymentOptions, fetch: typeof globalT
   /**
    * Presents a signed payment. When the connection breaks or the settlement is pending, presents the same payment again,
    * which can be charged only once.
+   *
+   * @param pendingTimeoutMs after the first answer that it is pending. Default: only the deadline ends it.
    */
   async function present<A extends Answer>(
     payment: SignedPayment,
     send: SendPaid<A>,
     deadline: Deadline,
+    pendingTimeoutMs?: number,
   ): Promise<A> {
     const authorization = encodeAuthorizationHeader(payment)
+    let within: Deadline = { ...deadline, payment }
     for (let attempt = 0; ; ) {
       try {
-        const answer = await send(authorization, { ...deadline, payment })
+        const answer = await send(authorization, within)
         log(`answer to the paid request: ${answer.status}`)
         if (!isPending(answer)) return answer
-        await pause(retryAfterMs(answer), { ...deadline, payment })
+        within = limitWait(within, pendingTimeoutMs)
+        await pause(retryAfterMs(answer), within)
       } catch (error) {
         if (!(error instanceof NetworkError) || attempt === resends) throw error
         log('connection failed, presenting the same payment again')
-        await pause(resendDelayMs * 2 ** attempt++, { ...deadline, payment })
+        await pause(resendDelayMs * 2 ** attempt++, within)
       }
     }
   }
@@ -211,6 +217,12 @@ export function readChallenge(answer: Answer, gatewayUrl: string) {
 /** Whether the gateway has the payment, but serves nothing before it is mined (`SETTLE_BEFORE_SERVE_USDC`). */
 function isPending({ status, body }: Answer): boolean {
   return status === 503 && readProblem(status, body).code === 'settlement_pending'
+}
+
+/** The same deadline where it has a time limit already. */
+function limitWait(deadline: Deadline, timeoutMs: number | undefined): Deadline {
+  if (timeoutMs === undefined || deadline.timeoutMs !== undefined) return deadline
+  return { ...deadline, ...startDeadline(timeoutMs, deadline.signal, deadline.maxResponseBytes) }
 }
 
 function retryAfterMs({ headers }: Answer): number {

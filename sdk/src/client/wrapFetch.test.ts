@@ -12,12 +12,15 @@ import {
   walletPrivateKey,
 } from '../../test/playProvider.ts'
 import { closedPort, readBody, serve } from '../../test/serve.ts'
-import type { PaidReceipt, PaymentOptions } from './paymentFlow.ts'
+import type { PaidReceipt } from './paymentFlow.ts'
 import { wrapFetch } from './wrapFetch.ts'
 
 const signTypedData = vi.fn(account.signTypedData)
 
-function payingFetch(options: Partial<PaymentOptions> = {}, inner: typeof fetch = fetchWithKeys) {
+function payingFetch(
+  options: Partial<Parameters<typeof wrapFetch>[1]> = {},
+  inner: typeof fetch = fetchWithKeys,
+) {
   signTypedData.mockClear()
   const payer = { address: account.address, signTypedData }
   return wrapFetch(inner, { gatewayUrl, account: payer, network: 'base', maxPaymentUsdc: '1', ...options })
@@ -216,6 +219,45 @@ describe('faults', () => {
     const response = await payingFetch()(new Request(url, { method: 'POST', body: 'same' }))
     expect(await response.json()).toEqual({ sunny: true })
     expect([bodies, new Set(paid).size]).toEqual([['same', 'same', 'same'], 1])
+  })
+
+  test('error: a settlement that stays pending ends in a timeout that carries the payment', async () => {
+    const { url, paidHeaders } = await playProvider((_, response) =>
+      answerJson(response, 503, { code: 'settlement_pending' }, { 'retry-after': '0' }),
+    )
+    const error = await errorOf(payingFetch({ pendingTimeout: 600 })(url))
+    expect(error).toMatchObject({
+      ...{ name: 'RequestTimeoutError', code: 'timeout', payment: { amount: 50_000n } },
+    })
+    expect(new Set(paidHeaders).size).toBe(1)
+    expect(paidHeaders.length).toBeGreaterThan(1)
+  })
+
+  test('error: so does one whose seller says that once, and nothing more', async () => {
+    const { url, paidHeaders } = await playProvider((_, response, attempt) => {
+      if (attempt === 1) answerJson(response, 503, { code: 'settlement_pending' }, { 'retry-after': '0' })
+    })
+    const error = await errorOf(payingFetch({ pendingTimeout: 600 })(url))
+    expect(error).toMatchObject({ code: 'timeout', payment: { amount: 50_000n } })
+    expect(paidHeaders).toHaveLength(2)
+  })
+
+  test('behavior: the time limit of a pending settlement leaves the body alone that comes after it', async () => {
+    const finished = Promise.withResolvers<void>()
+    const { url } = await playProvider(async (_, response, attempt) => {
+      if (attempt === 1) {
+        answerJson(response, 503, { code: 'settlement_pending' }, { 'retry-after': '0' })
+        return
+      }
+      response.writeHead(200, { 'content-type': 'text/plain' }).write('half, ')
+      await finished.promise
+      response.end('whole')
+    })
+    const pendingTimeout = 500
+    const response = await payingFetch({ pendingTimeout })(url)
+    const isOver = AbortSignal.timeout(pendingTimeout)
+    isOver.addEventListener('abort', () => finished.resolve())
+    expect(await response.text()).toBe('half, whole')
   })
 
   test('error: a connection that keeps breaking; the error carries the payment', async () => {

@@ -19,7 +19,8 @@ type OpenAnswer = Answer & { response: Response }
  * Wraps a `fetch` so that it pays what answers 402, with the checks and limits of `createClient`.
  *
  * It is called as `fetch` is and gives the paid request's response as it came. Without a payment it makes no other call,
- * keeps no body and throws nothing of its own. It has no timeout: pass a `signal`, as with `fetch`. Each call that is answered by a
+ * keeps no body and throws nothing of its own. It has no timeout: pass a `signal`, as with `fetch`. Only the wait for a settlement that the
+ * seller calls pending ends by itself, after `pendingTimeout`. Each call that is answered by a
  * 402 is a payment of its own, so a library that repeats requests pays again, within the limits.
  *
  * A request is sent a second time with the payment, in the place of an `Authorization` of its own. So its body must be one that can be
@@ -27,7 +28,7 @@ type OpenAnswer = Answer & { response: Response }
  *
  * @param fetch what to call. It must follow redirects as the global one does.
  * @returns a function that throws what `fetch` throws, and {@link ClientError} once there is something to pay:
- * {@link ChallengeRefusedError} where nothing was paid, others with the `payment` that was presented.
+ * {@link ChallengeRefusedError} where nothing was paid, {@link RequestTimeoutError} after `pendingTimeout`, others with the `payment` that was presented.
  * @throws {TypeError} for a key, account, URL, host or missing `usdcAddress` that it can't work with.
  * @throws {ProtocolError} `unknown_network`; `invalid_field` for a limit that isn't a USDC amount.
  * @example
@@ -45,9 +46,15 @@ type OpenAnswer = Answer & { response: Response }
  *   return { weather: await response.json(), receipt: response.headers.get('service-receipt') }
  * }
  */
-export function wrapFetch(fetch: Fetch, options: PaymentOptions): Fetch {
+export function wrapFetch(
+  fetch: Fetch,
+  options: PaymentOptions & {
+    /** Milliseconds for which a payment whose settlement is pending is presented again. Default 30,000. */
+    pendingTimeout?: number
+  },
+): Fetch {
   const flow = createPaymentFlow(options, (input, init) => fetch(input, init))
-  const { warn = console.warn } = options
+  const { warn = console.warn, pendingTimeout = 30_000 } = options
 
   return async (input, init) => {
     const request = input instanceof Request ? input : undefined
@@ -60,7 +67,8 @@ export function wrapFetch(fetch: Fetch, options: PaymentOptions): Fetch {
     if (response.status !== 402) return response
 
     const url = urlOf(input)
-    const deadline = startDeadline(undefined, init?.signal === undefined ? request?.signal : init.signal)
+    const callerSignal = init?.signal === undefined ? request?.signal : init.signal
+    const deadline = startDeadline(undefined, callerSignal)
     const challenged = await readAnswer(response.clone(), url, deadline).catch(() => undefined)
     const isPayable = challenged && (flow.mockPayments || isChallenge(challenged, options.gatewayUrl))
     if (!isPayable) return response
@@ -72,13 +80,22 @@ export function wrapFetch(fetch: Fetch, options: PaymentOptions): Fetch {
     }
     const send = async (authorization: string, within: Deadline): Promise<OpenAnswer> => {
       const paid = withAuthorization({ ...init, headers }, authorization)
+      // The wait for a pending settlement has a time limit, but the body that the caller reads afterwards has none.
+      const ended = new AbortController()
+      const end = () => ended.abort(within.signal.reason)
+      if (within.timeoutMs !== undefined) {
+        within.signal.addEventListener('abort', end)
+        paid.signal = callerSignal ? AbortSignal.any([callerSignal, ended.signal]) : ended.signal
+      }
       try {
         return await open(await fetch(spare?.clone() ?? input, paid), url, within)
       } catch (error) {
         throw error instanceof HttpError ? error : toNetworkError(error, url, within)
+      } finally {
+        within.signal.removeEventListener('abort', end)
       }
     }
-    const { answer, payment } = await flow.pay(url, challenged, send, deadline)
+    const { answer, payment } = await flow.pay(url, challenged, send, deadline, pendingTimeout)
     if (options.onReceipt) {
       const { receiptError } = await flow.takeReceipt(answer, payment, deadline)
       if (receiptError !== undefined) warn(`[tollkeeper] A receipt was not kept: ${receiptError}`)

@@ -1,0 +1,20 @@
+import { createPublicClient, http, type PublicClient, type Transport } from 'viem'
+import type { NetworkSettings } from './networkSettings.ts'
+import { createNodes } from './nodes.ts'
+
+const timeoutMs = 4_000
+const probeTimeoutMs = 2_000
+
+/**
+ * Reads a chain through the first node in good standing, and through the others where it fails. Nothing is asked before the
+ * first call, and nothing is cached.
+ */
+export function openReader({ network, rpcUrls }: NetworkSettings): PublicClient {
+  const transports = rpcUrls.map((url) => http(url, { timeout: timeoutMs, retryCount: 1 })) as [
+    Transport,
+    ...Transport[],
+  ]
+  const { chainId } = network
+  const nodes = createNodes(transports, { chainId, probeTimeoutMs, now: () => performance.now() })
+  return createPublicClient({ transport: nodes.transport, cacheTime: 0 })
+}

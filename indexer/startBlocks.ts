@@ -1,0 +1,90 @@
+import postgres from 'postgres'
+import type { NetworkSettings } from '#chain/networkSettings'
+import { openReader } from '#chain/reader'
+import type { NetworkName } from '#protocol/networks'
+
+/** Ours, beside Ponder's own. It survives every rebuild of an index. */
+const schema = 'indexer_start'
+
+export type StartHashes = { [network in NetworkName]?: string }
+
+/**
+ * The hash of each network's start block, which names its chain. It is asked for at the first start and kept, so that a later
+ * start needs no node for it. Only a local chain is asked each time: it is thrown away and started anew under the same id.
+ *
+ * @param isReader it keeps nothing
+ * @returns no hash for a network that was never asked for it and whose nodes don't answer now.
+ */
+export async function readStartHashes(
+  databaseUrl: string,
+  networks: readonly NetworkSettings[],
+  isReader = false,
+): Promise<StartHashes> {
+  const sql = postgres(databaseUrl, { max: 1, onnotice: () => {} })
+  try {
+    const kept = await readKept(sql)
+    const hashes = await Promise.all(
+      networks.map(async (settings) => {
+        const { network, deployment } = settings
+        const known = kept.get(keyOf(network.chainId, deployment.startBlock))
+        if (known !== undefined && network.name !== 'localhost') return [network.name, known] as const
+        const found = await askStartHash(settings)
+        return [network.name, found ?? known] as const
+      }),
+    )
+    const found = Object.fromEntries(hashes.filter(([, hash]) => hash !== undefined)) as StartHashes
+    if (!isReader) await keep(sql, networks, found)
+    return found
+  } finally {
+    await sql.end()
+  }
+}
+
+async function askStartHash(settings: NetworkSettings): Promise<string | undefined> {
+  const blockNumber = BigInt(settings.deployment.startBlock)
+  const block = await openReader(settings)
+    .getBlock({ blockNumber })
+    .catch(() => undefined)
+  return block?.hash
+}
+
+async function readKept(sql: postgres.Sql): Promise<Map<string, string>> {
+  const [{ exists }] = await sql<[{ exists: boolean }]>`
+    select to_regclass(${`${schema}.start_block`}) is not null as exists`
+  if (!exists) return new Map()
+  const rows = await sql<{ chainId: string; number: string; hash: string }[]>`
+    select chain_id as "chainId", number, hash from ${sql(schema)}.start_block`
+  return new Map(rows.map(({ chainId, number, hash }) => [keyOf(chainId, number), hash]))
+}
+
+async function keep(
+  sql: postgres.Sql,
+  networks: readonly NetworkSettings[],
+  hashes: StartHashes,
+): Promise<void> {
+  await sql`create schema if not exists ${sql(schema)}`
+  await sql`create table if not exists ${sql(schema)}.start_block (
+    chain_id bigint not null, number bigint not null, hash text not null, primary key (chain_id, number))`
+  for (const { network, deployment } of networks) {
+    const hash = hashes[network.name]
+    if (hash === undefined) continue
+    await sql`
+      insert into ${sql(schema)}.start_block (chain_id, number, hash)
+      values (${network.chainId}, ${deployment.startBlock}, ${hash})
+      on conflict (chain_id, number) do update set hash = excluded.hash`
+  }
+}
+
+/** For a rebuild: the next start asks the chains again. */
+export async function forgetStartHashes(
+  sql: postgres.Sql | postgres.TransactionSql,
+  chainIds: readonly number[],
+): Promise<void> {
+  const [row] = await sql<{ exists: boolean }[]>`
+    select to_regclass(${`${schema}.start_block`}) is not null as exists`
+  if (row?.exists) await sql`delete from ${sql(schema)}.start_block where chain_id in ${sql([...chainIds])}`
+}
+
+function keyOf(chainId: number | string, blockNumber: number | string): string {
+  return `${chainId} ${blockNumber}`
+}

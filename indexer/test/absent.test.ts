@@ -1,0 +1,127 @@
+import { afterEach, expect, test } from 'vitest'
+import { reservePort } from '#process/port'
+import { type CutProxy, startCutProxy } from '../../test/support/cutProxy.ts'
+import { createTestDatabase } from '../../test/support/database.ts'
+import {
+  indexedBlock,
+  providerA,
+  startTestChain,
+  startTestIndexer,
+  type TestChain,
+  type TestIndex,
+} from './harness.ts'
+
+const running: { close: () => Promise<void> }[] = []
+
+afterEach(async () => {
+  for (const each of running.splice(0).reverse()) await each.close()
+})
+
+const track = async <T extends { close: () => Promise<void> }>(starting: Promise<T>): Promise<T> => {
+  const started = await starting
+  running.push(started)
+  return started
+}
+
+const end = async (each: { close: () => Promise<void> }) => {
+  running.splice(running.indexOf(each), 1)
+  await each.close()
+}
+
+const goneUrl = async () => `http://127.0.0.1:${await reservePort()}`
+
+async function settleOne(chain: TestChain, amount: bigint): Promise<bigint> {
+  const payment = await chain.signPayment(await chain.createBuyer(), providerA, amount, 1n)
+  return (await chain.settle([payment])).blockNumber
+}
+
+async function readTotals({ sql }: TestIndex): Promise<[number, bigint][]> {
+  const rows = await sql<{ chain: number; total: bigint }[]>`
+    select chain_id::integer as chain, provider_total as total from indexer.batch order by chain_id, sequence`
+  return rows.map(({ chain, total }) => [chain, total])
+}
+
+test('behavior: it starts while the first of two nodes is gone', async () => {
+  const chain = await track(startTestChain())
+  const rpcUrls = { localhost: `${await goneUrl()},${chain.url}` }
+  const block = await settleOne(chain, 100n)
+  const index = await track(startTestIndexer(await createTestDatabase(), [chain], { rpcUrls }))
+  await index.untilIndexed(31337, block)
+  expect(await readTotals(index)).toEqual([[31337, 100n]])
+})
+
+test('error: it says so where no network answers', async () => {
+  const chain = await track(startTestChain())
+  const starting = startTestIndexer(await createTestDatabase(), [chain], {
+    rpcUrls: { localhost: await goneUrl() },
+  })
+  await expect(starting).rejects.toThrow('no node of localhost answers')
+})
+
+test('behavior: a network that is gone keeps no other from being indexed, and is indexed once it answers again', async () => {
+  const [local, base] = await Promise.all([
+    track(startTestChain()),
+    track(startTestChain({ network: 'base' })),
+  ])
+  const proxy: CutProxy = await track(startCutProxy('127.0.0.1', Number(new URL(base.url).port)))
+  const databaseUrl = await createTestDatabase()
+  const lines: string[] = []
+  const start = () =>
+    track(
+      startTestIndexer(databaseUrl, [local, base], {
+        rpcUrls: { localhost: local.url, base: `http://127.0.0.1:${proxy.port}` },
+        retryMs: 50,
+        onLog: (line) => lines.push(line),
+      }),
+    )
+  await settleOne(local, 100n)
+  await settleOne(base, 200n)
+  for (let i = 0; i < 35; i++) await base.client.mine({ blocks: 1 })
+
+  // It was never indexed: there is no row of it, so every reader says that its index is behind.
+  proxy.cut()
+  const without = await start()
+  expect(await readTotals(without)).toEqual([[31337, 100n]])
+  expect(without.leftOut).toEqual(['base'])
+  expect(lines.some((line) => line.includes('base is left out: none of its nodes answers'))).toBe(true)
+
+  proxy.mend()
+  await without.answersAgain
+  await end(without)
+  const both = await start()
+  expect(both.leftOut).toEqual([])
+  const late = await settleOne(base, 300n)
+  await both.untilIndexed(8453, late)
+  expect(await readTotals(both)).toEqual([
+    [8453, 200n],
+    [8453, 300n],
+    [31337, 100n],
+  ])
+  await end(both)
+
+  // It was indexed: what is final of it stays to be seen, and its checkpoint says that no more is there.
+  proxy.cut()
+  const block = await settleOne(local, 400n)
+  const partly = await start()
+  expect([partly.schema, partly.leftOut]).toEqual([both.schema, ['base']])
+  await partly.untilIndexed(31337, block)
+  expect(await readTotals(partly)).toEqual([
+    [8453, 200n],
+    [31337, 100n],
+    [31337, 400n],
+  ])
+  expect(await indexedBlock(partly.sql, 8453)).toBeLessThan(late)
+
+  proxy.mend()
+  await partly.answersAgain
+  await end(partly)
+  const again = await start()
+  expect([again.schema, again.leftOut]).toEqual([both.schema, []])
+  await again.untilIndexed(8453, late)
+  expect(await readTotals(again)).toEqual([
+    [8453, 200n],
+    [8453, 300n],
+    [31337, 100n],
+    [31337, 400n],
+  ])
+})
