@@ -8,6 +8,7 @@ import {
   parseDeployments,
 } from '#protocol/deployments'
 import { defaultNetworks, type Network, networks } from '#protocol/networks'
+import { findDeployments, locateDeployments, type Place } from './deploymentsFile.ts'
 
 /** What the environment says of one network that this process is to serve. */
 export type NetworkSettings = {
@@ -22,9 +23,10 @@ export type NetworkSettings = {
  *
  * Without `NETWORKS`, those of {@link defaultNetworks} that have an RPC URL are served.
  *
+ * @param place where `deployments.json` is looked for. Default: where this process runs.
  * @throws {ConfigError}
  */
-export function readNetworkSettings(env: Environment): NetworkSettings[] {
+export function readNetworkSettings(env: Environment, place?: Place): NetworkSettings[] {
   const chosen =
     readVariable(env, 'NETWORKS') ??
     defaultNetworks.filter((name) => isSet(env, networkVariable('RPC_URL', name)))
@@ -33,14 +35,15 @@ export function readNetworkSettings(env: Environment): NetworkSettings[] {
     throw new ConfigError('NETWORKS', `${urls}, or here ${variables.NETWORKS.parser.expected}`)
   }
 
-  const deployments = readDeployments(readVariable(env, 'DEPLOYMENTS_FILE'))
+  const deployments = readDeployments(env, place)
   return chosen.map((name) => {
     const deployment = deployments[name]
     if (deployment === undefined) {
       throw new ConfigError(
         isSet(env, 'DEPLOYMENTS_FILE') ? 'DEPLOYMENTS_FILE' : 'NETWORKS',
         'a deployment of our contracts on each served network',
-        `none on ${name}. Deploy them: DEPLOYER_PRIVATE_KEY=0x… ${networkVariable('RPC_URL', name)}=https://… ` +
+        `none on ${name} in ${locateDeployments(env, place)}. Deploy them, which records it there: ` +
+          `DEPLOYER_PRIVATE_KEY=0x… ${networkVariable('RPC_URL', name)}=https://… ` +
           `npx tollkeeper deploy --network ${name}; or leave ${name} out of NETWORKS`,
       )
     }
@@ -58,13 +61,14 @@ export function readPriorityFee(env: Environment): bigint | null {
   return wei === null ? null : BigInt(wei)
 }
 
-function readDeployments(path: string | null): Deployments {
-  if (path === null) return committedDeployments
-  let json: unknown
+function readDeployments(env: Environment, place: Place | undefined): Deployments {
+  const path = findDeployments(env, place)
+  if (path === undefined) return committedDeployments
   try {
-    json = JSON.parse(readFileSync(path, 'utf8'))
+    return parseDeployments(JSON.parse(readFileSync(path, 'utf8')))
   } catch (error) {
-    throw new ConfigError('DEPLOYMENTS_FILE', 'the path of a readable JSON file', String(error))
+    // Deploying makes the file.
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return {}
+    throw new ConfigError('DEPLOYMENTS_FILE', 'a readable JSON file of deployments', `${path}: ${error}`)
   }
-  return parseDeployments(json)
 }

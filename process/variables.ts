@@ -101,7 +101,7 @@ const shared = {
     parser: text,
     readers: everyone,
     about:
-      'Where BatchSettlement stands on each network. Default: the committed sdk/src/protocol/deployments.json.',
+      'Where BatchSettlement stands on each network; deploy writes it. Default: sdk/src/protocol/deployments.json of a checkout, else ./deployments.json, else what comes with this version.',
   },
   LOG_LEVEL: {
     parser: choice('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'),
