@@ -7,7 +7,7 @@ import {
   type Deployments,
   parseDeployments,
 } from '#protocol/deployments'
-import { defaultNetworks, type Network, networks } from '#protocol/networks'
+import { defaultNetworks, type Network, type NetworkName, networks } from '#protocol/networks'
 import { findDeployments, locateDeployments, type Place } from './deploymentsFile.ts'
 
 /** What the environment says of one network that this process is to serve. */
@@ -21,20 +21,11 @@ export type NetworkSettings = {
 /**
  * Reads `NETWORKS`, `RPC_URL_<NETWORK>` and `DEPLOYMENTS_FILE`.
  *
- * Without `NETWORKS`, those of {@link defaultNetworks} that have an RPC URL are served.
- *
  * @param place where `deployments.json` is looked for. Default: where this process runs.
  * @throws {ConfigError}
  */
 export function readNetworkSettings(env: Environment, place?: Place): NetworkSettings[] {
-  const chosen =
-    readVariable(env, 'NETWORKS') ??
-    defaultNetworks.filter((name) => isSet(env, networkVariable('RPC_URL', name)))
-  if (chosen.length === 0) {
-    const urls = defaultNetworks.map((name) => networkVariable('RPC_URL', name)).join(' or ')
-    throw new ConfigError('NETWORKS', `${urls}, or here ${variables.NETWORKS.parser.expected}`)
-  }
-
+  const chosen = readChosenNetworks(env)
   const deployments = readDeployments(env, place)
   return chosen.map((name) => {
     const deployment = deployments[name]
@@ -55,13 +46,28 @@ export function readNetworkSettings(env: Environment, place?: Place): NetworkSet
   })
 }
 
+/**
+ * `NETWORKS`, or those of {@link defaultNetworks} that have an RPC URL.
+ *
+ * @throws {ConfigError}
+ */
+export function readChosenNetworks(env: Environment): readonly NetworkName[] {
+  const chosen =
+    readVariable(env, 'NETWORKS') ??
+    defaultNetworks.filter((name) => isSet(env, networkVariable('RPC_URL', name)))
+  if (chosen.length > 0) return chosen
+  const urls = defaultNetworks.map((name) => networkVariable('RPC_URL', name)).join(' or ')
+  throw new ConfigError('NETWORKS', `${urls}, or here ${variables.NETWORKS.parser.expected}`)
+}
+
 /** Wei; null: what the node suggests. */
 export function readPriorityFee(env: Environment): bigint | null {
   const wei = readVariable(env, 'PRIORITY_FEE_WEI')
   return wei === null ? null : BigInt(wei)
 }
 
-function readDeployments(env: Environment, place: Place | undefined): Deployments {
+/** @throws {ConfigError} for a file that holds none. */
+export function readDeployments(env: Environment, place?: Place): Deployments {
   const path = findDeployments(env, place)
   if (path === undefined) return committedDeployments
   try {
