@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { ConfigError, type Environment, isSet, readVariable, requireVariable } from '#process/env'
+import { ownCommand } from '#process/ownCommand'
 import { networkVariable, variables } from '#process/variables'
 import {
   committedDeployments,
@@ -35,7 +36,7 @@ export function readNetworkSettings(env: Environment, place?: Place): NetworkSet
         'a deployment of our contracts on each served network',
         `none on ${name} in ${locateDeployments(env, place)}. Deploy them, which records it there: ` +
           `DEPLOYER_PRIVATE_KEY=0x… ${networkVariable('RPC_URL', name)}=https://… ` +
-          `npx tollkeeper deploy --network ${name}; or leave ${name} out of NETWORKS`,
+          `${ownCommand} deploy --network ${name}; or leave ${name} out of NETWORKS`,
       )
     }
     return {

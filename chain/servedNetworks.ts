@@ -1,5 +1,6 @@
 import { type Address, createPublicClient, type Hex, http, type PublicClient, type Transport } from 'viem'
 import { ChainUnavailable, isUnreachable } from '#process/dependencies'
+import { ownCommand } from '#process/ownCommand'
 import { networkVariable } from '#process/variables'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { Deployment } from '#protocol/deployments'
@@ -134,7 +135,7 @@ async function checkChain(
   if (code === undefined) {
     throw new Error(
       `${network.name}: there is no BatchSettlement at ${deployment.batchSettlement}; ` +
-        `deploy it (npx tollkeeper deploy --network ${network.name}) or correct DEPLOYMENTS_FILE`,
+        `deploy it (${ownCommand} deploy --network ${network.name}) or correct DEPLOYMENTS_FILE`,
     )
   }
 }

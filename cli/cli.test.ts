@@ -541,7 +541,7 @@ describe('tollkeeper doctor', () => {
     const { checks } = await withoutIndex(gateway.database, () => examine())
     const check = checks.get('localhost: index')
     expect(check?.status).toBe('fail')
-    expect(`${check?.found} → ${check?.advice}`).toMatch(/no index.*npx tollkeeper indexer/)
+    expect(`${check?.found} → ${check?.advice}`).toMatch(/no index.*npx --no-install tollkeeper indexer/)
   })
 
   test('behavior: says what is wrong and what to do, each by itself', async () => {
@@ -570,8 +570,16 @@ describe('tollkeeper doctor', () => {
         /chain id 31337, expected 84532/,
       ],
       [{ DEPLOYMENTS_FILE: wrongToken }, 'localhost: USDC', /DEPLOYMENTS_FILE/],
-      [{ DEPLOYMENTS_FILE: wrongToken }, 'localhost: BatchSettlement', /no code at .* npx tollkeeper deploy/],
-      [{ DEPLOYMENTS_FILE: wrongToken }, 'localhost: SplitterFactory', /other code .* npx tollkeeper deploy/],
+      [
+        { DEPLOYMENTS_FILE: wrongToken },
+        'localhost: BatchSettlement',
+        /no code at .* npx --no-install tollkeeper deploy/,
+      ],
+      [
+        { DEPLOYMENTS_FILE: wrongToken },
+        'localhost: SplitterFactory',
+        /other code .* npx --no-install tollkeeper deploy/,
+      ],
       [{ DATABASE_URL: 'postgres://a:secret@127.0.0.1:9/x' }, 'database', /ECONNREFUSED.*DATABASE_URL/],
       [{ KEEPER_PRIVATE_KEYS: `0x${'5'.repeat(64)}` }, 'localhost: gas of 0x', /0 ETH.*send ETH/],
       [{ KEEPER_PRIVATE_KEYS: 'secret' }, 'gas', /KEEPER_PRIVATE_KEYS: expected .* got something else/],

@@ -2,6 +2,7 @@ import { createPublicClient, http } from 'viem'
 import { locateDeployments } from '#chain/deploymentsFile'
 import { readGasTokenPrice } from '#chain/settlementCost'
 import type { Environment } from '#process/env'
+import { ownCommand } from '#process/ownCommand'
 import { networkVariable } from '#process/variables'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { formatUsdc } from '#protocol/amount'
@@ -99,7 +100,7 @@ async function examineContract(
   const { client, network, deployment } = examined
   const name = `${network.name}: ${contracts[field].name}`
   const address = deployment?.[field] ?? contracts[field].address
-  const deploy = `npx tollkeeper deploy --network ${network.name}`
+  const deploy = `${ownCommand} deploy --network ${network.name}`
   const fail = (found: string, advice: string): Check => {
     examined.hasContracts = false
     return { name, status: 'fail', found, advice }

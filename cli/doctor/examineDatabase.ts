@@ -3,6 +3,7 @@ import { readActedBlock, readIndexedHead } from '#ledger/indexedHead'
 import { readSchemaState } from '#ledger/migrate'
 import { readDatabaseUrls } from '#ledger/pooler'
 import { ConfigError, type Environment, readVariable } from '#process/env'
+import { ownCommand } from '#process/ownCommand'
 import { type Check, reasonOf, skipped } from './check.ts'
 import type { ExaminedNetwork } from './networks.ts'
 
@@ -81,7 +82,7 @@ async function examineIndex(
   const indexed = await readIndexedHead(database, network.chainId)
   if (indexed === null) {
     const found = `no index of ${network.name} in schema indexer`
-    return { name, status: 'fail', found, advice: 'npx tollkeeper indexer' }
+    return { name, status: 'fail', found, advice: `${ownCommand} indexer` }
   }
   const acted = await readActedBlock(database, network.chainId)
   if (indexed.blockNumber < acted) {
