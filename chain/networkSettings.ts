@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { ConfigError, type Environment, isSet, readVariable, requireVariable } from '#process/env'
+import { ownCommand } from '#process/ownCommand'
 import { networkVariable, variables } from '#process/variables'
 import {
   committedDeployments,
@@ -7,7 +8,8 @@ import {
   type Deployments,
   parseDeployments,
 } from '#protocol/deployments'
-import { defaultNetworks, type Network, networks } from '#protocol/networks'
+import { defaultNetworks, type Network, type NetworkName, networks } from '#protocol/networks'
+import { findDeployments, locateDeployments, type Place } from './deploymentsFile.ts'
 
 /** What the environment says of one network that this process is to serve. */
 export type NetworkSettings = {
@@ -20,28 +22,21 @@ export type NetworkSettings = {
 /**
  * Reads `NETWORKS`, `RPC_URL_<NETWORK>` and `DEPLOYMENTS_FILE`.
  *
- * Without `NETWORKS`, those of {@link defaultNetworks} that have an RPC URL are served.
- *
+ * @param place where `deployments.json` is looked for. Default: where this process runs.
  * @throws {ConfigError}
  */
-export function readNetworkSettings(env: Environment): NetworkSettings[] {
-  const chosen =
-    readVariable(env, 'NETWORKS') ??
-    defaultNetworks.filter((name) => isSet(env, networkVariable('RPC_URL', name)))
-  if (chosen.length === 0) {
-    const urls = defaultNetworks.map((name) => networkVariable('RPC_URL', name)).join(' or ')
-    throw new ConfigError('NETWORKS', `${urls}, or here ${variables.NETWORKS.parser.expected}`)
-  }
-
-  const deployments = readDeployments(readVariable(env, 'DEPLOYMENTS_FILE'))
+export function readNetworkSettings(env: Environment, place?: Place): NetworkSettings[] {
+  const chosen = readChosenNetworks(env)
+  const deployments = readDeployments(env, place)
   return chosen.map((name) => {
     const deployment = deployments[name]
     if (deployment === undefined) {
       throw new ConfigError(
         isSet(env, 'DEPLOYMENTS_FILE') ? 'DEPLOYMENTS_FILE' : 'NETWORKS',
         'a deployment of our contracts on each served network',
-        `none on ${name}. Deploy them: DEPLOYER_PRIVATE_KEY=0x… ${networkVariable('RPC_URL', name)}=https://… ` +
-          `npx tollkeeper deploy --network ${name}; or leave ${name} out of NETWORKS`,
+        `none on ${name} in ${locateDeployments(env, place)}. Deploy them, which records it there: ` +
+          `DEPLOYER_PRIVATE_KEY=0x… ${networkVariable('RPC_URL', name)}=https://… ` +
+          `${ownCommand} deploy --network ${name}; or leave ${name} out of NETWORKS`,
       )
     }
     return {
@@ -52,19 +47,35 @@ export function readNetworkSettings(env: Environment): NetworkSettings[] {
   })
 }
 
+/**
+ * `NETWORKS`, or those of {@link defaultNetworks} that have an RPC URL.
+ *
+ * @throws {ConfigError}
+ */
+export function readChosenNetworks(env: Environment): readonly NetworkName[] {
+  const chosen =
+    readVariable(env, 'NETWORKS') ??
+    defaultNetworks.filter((name) => isSet(env, networkVariable('RPC_URL', name)))
+  if (chosen.length > 0) return chosen
+  const urls = defaultNetworks.map((name) => networkVariable('RPC_URL', name)).join(' or ')
+  throw new ConfigError('NETWORKS', `${urls}, or here ${variables.NETWORKS.parser.expected}`)
+}
+
 /** Wei; null: what the node suggests. */
 export function readPriorityFee(env: Environment): bigint | null {
   const wei = readVariable(env, 'PRIORITY_FEE_WEI')
   return wei === null ? null : BigInt(wei)
 }
 
-function readDeployments(path: string | null): Deployments {
-  if (path === null) return committedDeployments
-  let json: unknown
+/** @throws {ConfigError} for a file that holds none. */
+export function readDeployments(env: Environment, place?: Place): Deployments {
+  const path = findDeployments(env, place)
+  if (path === undefined) return committedDeployments
   try {
-    json = JSON.parse(readFileSync(path, 'utf8'))
+    return parseDeployments(JSON.parse(readFileSync(path, 'utf8')))
   } catch (error) {
-    throw new ConfigError('DEPLOYMENTS_FILE', 'the path of a readable JSON file', String(error))
+    // Deploying makes the file.
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return {}
+    throw new ConfigError('DEPLOYMENTS_FILE', 'a readable JSON file of deployments', `${path}: ${error}`)
   }
-  return parseDeployments(json)
 }

@@ -8,6 +8,7 @@ import {
   BaseError as ViemError,
 } from 'viem'
 import { ChainUnavailable, isUnreachable } from '#process/dependencies'
+import { ownCommand } from '#process/ownCommand'
 import { networkVariable } from '#process/variables'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { Deployment } from '#protocol/deployments'
@@ -151,7 +152,7 @@ async function checkChain(
   if (code === undefined) {
     throw new Error(
       `${network.name}: there is no BatchSettlement at ${deployment.batchSettlement}; ` +
-        `deploy it (npx tollkeeper deploy --network ${network.name}) or correct DEPLOYMENTS_FILE`,
+        `deploy it (${ownCommand} deploy --network ${network.name}) or correct DEPLOYMENTS_FILE`,
     )
   }
 }

@@ -1,3 +1,4 @@
+import { access, open, rm, writeFile } from 'node:fs/promises'
 import type { Command } from 'commander'
 import { readVariable, requireVariable } from '#process/env'
 import type { ClientOptions } from '#sdk/client/createClient'
@@ -9,41 +10,78 @@ export function addBuyCommand(program: Command): void {
     .command('buy')
     .summary('pay for one request')
     .description(
-      'Asks for a URL, pays if it costs something, and prints what came. What was paid goes to standard error. ' +
+      'Asks for a URL, pays if it costs something, and writes what came, byte for byte. What was paid goes to standard error. ' +
         'The wallet is WALLET_PRIVATE_KEY, on NETWORK, by GATEWAY_URL; on a local chain USDC_ADDRESS names the token. ' +
         'With RECEIPT_FILE the receipt is kept, for `tollkeeper audit`.',
     )
     .argument('<url>')
     .option('--max <usdc>', 'pay no more than this', '0.10')
+    .option('-o, --output <file>', 'write it to this file, instead of standard output')
     .addHelpText(
       'after',
       '\nExample:\n  $ WALLET_PRIVATE_KEY=0x… NETWORK=base GATEWAY_URL=https://gateway.example tollkeeper buy https://api.example/forecast',
     )
-    .action((url: string, { max }: { max: string }) => buy(url, max))
+    .action((url: string, { max, output }: { max: string; output?: string }) => buy(url, max, output))
 }
 
-async function buy(url: string, maxPaymentUsdc: string): Promise<void> {
+async function buy(url: string, maxPaymentUsdc: string, output: string | undefined): Promise<void> {
+  if (!URL.canParse(url)) throw new CliError('invalid_url', `expected an http(s) URL, got ${url}`)
+  const { href } = new URL(url)
   const { createClient } = await import('#sdk/client/createClient')
   const { openReceiptFile } = await import('#sdk/files/receiptFile')
   const path = readVariable(process.env, 'RECEIPT_FILE')
   const usdcAddress = readVariable(process.env, 'USDC_ADDRESS')
   const file = path === null ? null : await openReceiptFile(path)
+  // Before anything is paid.
+  if (output !== undefined) await requireWritable(output)
+  let answer: Response | undefined
   const options: ClientOptions = {
     gatewayUrl: readVariable(process.env, 'GATEWAY_URL'),
     network: readVariable(process.env, 'NETWORK'),
     walletPrivateKey: requireVariable(process.env, 'WALLET_PRIVATE_KEY'),
     ...(usdcAddress !== null && { usdcAddress }),
     maxPaymentUsdc,
+    // The client reads JSON and text; what came is kept beside it.
+    fetch: async (input, init) => {
+      const response = await fetch(input, init)
+      if (String(input) === href) answer = response.clone()
+      return response
+    },
     onReceipt: (paid) => {
       process.stderr.write(`paid: payment ${paid.paymentId}\n`)
       return file?.keep(paid)
     },
   }
   try {
-    const { data } = await create(() => createClient(options)).request(url)
-    process.stdout.write(`${typeof data === 'string' ? data : JSON.stringify(data)}\n`)
+    await create(() => createClient(options)).request(href)
+    const bytes = new Uint8Array((await answer?.arrayBuffer()) ?? new ArrayBuffer(0))
+    if (output === undefined) await print(bytes)
+    else await writeFile(output, bytes)
   } finally {
     await file?.close()
+  }
+}
+
+/** A terminal's next line starts at its left; a pipe gets nothing more than came. */
+async function print(bytes: Uint8Array): Promise<void> {
+  const end = process.stdout.isTTY && bytes.at(-1) !== 10 ? '\n' : ''
+  await new Promise<void>((resolve, reject) => {
+    process.stdout.write(bytes, (error) => (error ? reject(error) : resolve()))
+  })
+  process.stdout.write(end)
+}
+
+/** Changes nothing of a file that is there, and leaves none that wasn't. */
+async function requireWritable(path: string): Promise<void> {
+  try {
+    const isNew = await access(path).then(
+      () => false,
+      () => true,
+    )
+    await (await open(path, 'a')).close()
+    if (isNew) await rm(path)
+  } catch (error) {
+    throw new CliError('unwritable_file', `--output: ${(error as Error).message}`, error)
   }
 }
 

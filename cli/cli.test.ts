@@ -542,7 +542,7 @@ describe('tollkeeper doctor', () => {
     const { checks } = await withoutIndex(gateway.database, () => examine())
     const check = checks.get('localhost: index')
     expect(check?.status).toBe('fail')
-    expect(`${check?.found} → ${check?.advice}`).toMatch(/no index.*npx tollkeeper indexer/)
+    expect(`${check?.found} → ${check?.advice}`).toMatch(/no index.*npx --no-install tollkeeper indexer/)
   })
 
   test('behavior: says what is wrong and what to do, each by itself', async () => {
@@ -571,8 +571,16 @@ describe('tollkeeper doctor', () => {
         /chain id 31337, expected 84532/,
       ],
       [{ DEPLOYMENTS_FILE: wrongToken }, 'localhost: USDC', /DEPLOYMENTS_FILE/],
-      [{ DEPLOYMENTS_FILE: wrongToken }, 'localhost: BatchSettlement', /no code at .* npx tollkeeper deploy/],
-      [{ DEPLOYMENTS_FILE: wrongToken }, 'localhost: SplitterFactory', /other code .* npx tollkeeper deploy/],
+      [
+        { DEPLOYMENTS_FILE: wrongToken },
+        'localhost: BatchSettlement',
+        /no code at .* npx --no-install tollkeeper deploy/,
+      ],
+      [
+        { DEPLOYMENTS_FILE: wrongToken },
+        'localhost: SplitterFactory',
+        /other code .* npx --no-install tollkeeper deploy/,
+      ],
       [{ DATABASE_URL: 'postgres://a:secret@127.0.0.1:9/x' }, 'database', /ECONNREFUSED.*DATABASE_URL/],
       [{ KEEPER_PRIVATE_KEYS: `0x${'5'.repeat(64)}` }, 'localhost: gas of 0x', /0 ETH.*send ETH/],
       [{ KEEPER_PRIVATE_KEYS: 'secret' }, 'gas', /KEEPER_PRIVATE_KEYS: expected .* got something else/],
@@ -589,6 +597,84 @@ describe('tollkeeper doctor', () => {
       expect(JSON.stringify([...checks])).not.toContain('secret@')
       expect(JSON.stringify([...checks])).not.toContain('/secret')
     }
+  })
+
+  test('behavior: looks at each thing after what it needs, and says what it skipped and why', async () => {
+    await using bare = await startLocalChain({
+      network: 'base-sepolia',
+      withContracts: false,
+      blockTimeMs: 0,
+    })
+    const none = join(folder, 'none.json')
+    await rm(none, { force: true })
+    const environment = { NETWORKS: 'base-sepolia', RPC_URL_BASE_SEPOLIA: bare.url, DEPLOYMENTS_FILE: none }
+    const statuses = ({ checks }: Awaited<ReturnType<typeof examine>>) =>
+      [...checks].map(([name, { status }]) => `${status} ${name.replace(/0x.*/, '')}`)
+
+    // Nobody has deployed yet: the node, the token and the price feed can be looked at, the index can't.
+    const undeployed = await examine(environment)
+    expect(statuses(undeployed)).toEqual([
+      'ok configuration',
+      'ok base-sepolia: RPC',
+      'ok base-sepolia: USDC',
+      'fail base-sepolia: BatchSettlement',
+      'fail base-sepolia: SplitterFactory',
+      'ok base-sepolia: price feed',
+      'warn database',
+      'ok migrations',
+      'skip base-sepolia: index',
+      'ok base-sepolia: gas of ',
+    ])
+    const { found, advice } = undeployed.checks.get('base-sepolia: BatchSettlement') ?? {}
+    expect(`${found} → ${advice}`).toMatch(
+      /no code at 0x.* → .*tollkeeper deploy --network base-sepolia, before/,
+    )
+    expect(undeployed.checks.get('base-sepolia: index')?.found).toBe(
+      'skipped: it needs the contracts on base-sepolia, which it reads',
+    )
+
+    // No node and no database: what is behind them isn't said to be wrong.
+    const dark = await examine({
+      ...environment,
+      RPC_URL_BASE_SEPOLIA: 'http://127.0.0.1:9',
+      DATABASE_URL: 'postgres://a:b@127.0.0.1:9/x',
+    })
+    expect(statuses(dark)).toEqual([
+      'ok configuration',
+      'fail base-sepolia: RPC',
+      'skip base-sepolia: USDC',
+      'skip base-sepolia: BatchSettlement',
+      'skip base-sepolia: SplitterFactory',
+      'skip base-sepolia: price feed',
+      'fail database',
+      'skip migrations',
+      'skip base-sepolia: index',
+      'skip base-sepolia: gas',
+    ])
+    for (const [, check] of dark.checks)
+      if (check.status === 'skip') expect(check.found).toMatch(/^skipped: it needs a (node|database)/)
+
+    // No network at all: the database is looked at all the same.
+    expect(statuses(await examine({ NETWORKS: 'nowhere' }))).toEqual([
+      'fail configuration',
+      'skip nodes, contracts, index',
+      'warn database',
+      'ok migrations',
+    ])
+  })
+
+  test('behavior: contracts that stand, but are not on record, have only to be recorded', async () => {
+    await using base = await startLocalChain({ network: 'base-sepolia', blockTimeMs: 0 })
+    const { checks } = await examine({
+      NETWORKS: 'base-sepolia',
+      RPC_URL_BASE_SEPOLIA: base.url,
+      DEPLOYMENTS_FILE: join(folder, 'none.json'),
+    })
+    const { status, found, advice } = checks.get('base-sepolia: BatchSettlement') ?? {}
+    expect(status).toBe('fail')
+    expect(`${found} → ${advice}`).toMatch(
+      /it stands at 0x.* but \S+none\.json doesn't say so → .*only records/,
+    )
   })
 
   test('behavior: says that the database is newer than this version', async () => {

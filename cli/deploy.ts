@@ -1,7 +1,6 @@
 /** `tollkeeper deploy`: as `npm run deploy`, without Hardhat, which isn't part of the package. */
 import { createPublicClient, createWalletClient, http } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { readVariable } from '#process/env'
 import { runDeployProgram } from '../scripts/deploy/deployProgram.ts'
 
 await runDeployProgram(async ({ url, privateKey }) => {
@@ -10,4 +9,4 @@ await runDeployProgram(async ({ url, privateKey }) => {
   await publicClient.getChainId()
   const walletClient = createWalletClient({ account: privateKeyToAccount(privateKey), transport })
   return { publicClient, walletClient, close: async () => {} }
-}, readVariable(process.env, 'DEPLOYMENTS_FILE') ?? 'deployments.json')
+})

@@ -81,7 +81,10 @@ export function addProcessCommands(program: Command): void {
     .summary('put BatchSettlement on a network')
     .description('Deploys the contract to its CREATE2 address, or verifies the code that is there already.')
     .addOption(new Option('--network <name>', 'where').choices(networkNames).makeOptionMandatory())
-    .option('--deployments-file <path>', 'where to record it (DEPLOYMENTS_FILE; default deployments.json)')
+    .option(
+      '--deployments-file <path>',
+      'where to record it (default: where api, keeper and indexer look, DEPLOYMENTS_FILE)',
+    )
     .option(
       '--start-block <number>',
       "the block of an earlier deployment, for an RPC that can't tell old code",

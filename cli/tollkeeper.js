@@ -15,7 +15,7 @@ if (major > 22 || (major === 22 && minor >= 18)) {
   const own = fileURLToPath(new URL('../node_modules/node/bin/node', import.meta.url))
   if (!existsSync(own)) {
     process.stderr.write(
-      `tollkeeper: needs Node 22.18 or newer, this is ${process.versions.node}${main === built ? '' : '; npm ci brings one along'}\n`,
+      `tollkeeper: needs Node 22.18 or newer, this is ${process.versions.node}${main === built ? '' : '; npm ci brings one along where install scripts run'}\n`,
     )
     process.exit(2)
   }

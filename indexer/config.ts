@@ -1,4 +1,5 @@
 import type { Address } from 'viem'
+import { findDeployments } from '#chain/deploymentsFile'
 import { type NetworkSettings, readNetworkSettings } from '#chain/networkSettings'
 import { readDatabaseUrls } from '#ledger/pooler'
 import { type Environment, readVariable, requireVariable } from '#process/env'
@@ -59,7 +60,7 @@ export function readIndexerOptions(env: Environment): IndexerOptions {
     databaseUrl,
     rpcUrls: Object.fromEntries(networks.map(({ network, rpcUrls }) => [network.name, rpcUrls.join(',')])),
     platformWallets,
-    deploymentsFile: readVariable(env, 'DEPLOYMENTS_FILE') ?? undefined,
+    deploymentsFile: findDeployments(env),
     host: readVariable(env, 'INDEXER_HOST'),
     port: readVariable(env, 'INDEXER_PORT'),
     schema: readVariable(env, 'DATABASE_SCHEMA') ?? undefined,

@@ -7,6 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { NetworkSettings } from '#chain/networkSettings'
 import { openReader } from '#chain/reader'
 import { requirePostgresAt } from '#ledger/database'
+import { ownCommand } from '#process/ownCommand'
 import { isPortFree, loopback, reservePort } from '#process/port'
 import { reapWithUs } from '#process/reaper'
 import { networkVariable } from '#process/variables'
@@ -251,7 +252,7 @@ async function removeMisfits(config: IndexerConfig, schema: string): Promise<voi
     const list = foreign.map(({ network, schema: where, detail }) => `${network.name}, ${where}: ${detail}`)
     throw new Error(
       `the index isn't of this chain, or a reorg was deeper than Ponder's finality:\n${list.join('\n')}\n` +
-        'Check the RPC, then: npx tollkeeper indexer --rebuild',
+        `Check the RPC, then: ${ownCommand} indexer --rebuild`,
     )
   }
   if (misfits.length > 0) {

@@ -2,6 +2,7 @@ import { isAddress } from 'viem'
 import { parseUsdc } from '#protocol/amount'
 import type { MacaroonSecret } from '#protocol/macaroon'
 import { isMailAddress } from './mailAddress.ts'
+import { ownCommand } from './ownCommand.ts'
 
 /** Reads the text of one environment variable. */
 export type Parser<T> = {
@@ -158,7 +159,7 @@ const macaroonSecretList = list(macaroonSecret)
 
 export const macaroonSecrets: Parser<MacaroonSecret[]> = {
   ...macaroonSecretList,
-  expected: `${macaroonSecretList.expected}, with key ids that differ (npx tollkeeper keys rotate macaroon makes one)`,
+  expected: `${macaroonSecretList.expected}, with key ids that differ (${ownCommand} keys rotate macaroon makes one)`,
   parse(value) {
     const secrets = macaroonSecretList.parse(value)
     return new Set(secrets?.map(({ kid }) => kid)).size === secrets?.length ? secrets : undefined

@@ -1,4 +1,5 @@
 import { defaultNetworks, type NetworkName, networkNames } from '#protocol/networks'
+import { ownCommand } from './ownCommand.ts'
 import {
   address,
   choice,
@@ -101,7 +102,7 @@ const shared = {
     parser: text,
     readers: everyone,
     about:
-      'Where BatchSettlement stands on each network. Default: the committed sdk/src/protocol/deployments.json.',
+      'Where BatchSettlement stands on each network; deploy writes it. Default: sdk/src/protocol/deployments.json of a checkout, else ./deployments.json, else what comes with this version.',
   },
   LOG_LEVEL: {
     parser: choice('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'),
@@ -215,8 +216,7 @@ const api = {
   MACAROON_SECRETS: {
     parser: macaroonSecrets,
     readers: ['api'],
-    about:
-      'kid:hex with at least 32 random bytes, several with commas between; the first mints, all verify. `npx tollkeeper keys rotate macaroon` makes one.',
+    about: `kid:hex with at least 32 random bytes, several with commas between; the first mints, all verify. \`${ownCommand} keys rotate macaroon\` makes one.`,
     example: '',
   },
   MACAROON_NOT_BEFORE: {
@@ -343,7 +343,7 @@ const api = {
     readers: ['api'],
     about:
       'Who may register as a provider: anyone (open), who has REGISTRATION_TOKEN (token), or nobody (closed). ' +
-      '`npx tollkeeper provider key` works in each case.',
+      `\`${ownCommand} provider key\` works in each case.`,
     default: 'open',
   },
   REGISTRATION_TOKEN: {
@@ -367,8 +367,7 @@ const api = {
   OPERATOR_KEY_HASHES: {
     parser: list(sha256Hex),
     readers: ['api'],
-    about:
-      "SHA-256 of each key that may look at the operator's views, with commas between; `npx tollkeeper keys rotate operator` makes one. Default: nobody may.",
+    about: `SHA-256 of each key that may look at the operator's views, with commas between; \`${ownCommand} keys rotate operator\` makes one. Default: nobody may.`,
   },
   RATE_LIMIT_OTHER: {
     parser: integer(1, 1_000_000),

@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process'
 import { copyFile, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
+import { repositoryOf } from './build/manifest.ts'
 
 const run = promisify(execFile)
 const root = join(import.meta.dirname, '..')
@@ -40,7 +41,7 @@ function toPublished({ private: _, exports, ...manifest }: Manifest): object {
     const built = Object.entries(conditions).map(([name, file]) => [name, file.replace('./dist/', './')])
     return [path, Object.fromEntries(built)]
   })
-  return { ...manifest, exports: { ...Object.fromEntries(published), ...internal } }
+  return { ...manifest, ...repositoryOf('sdk'), exports: { ...Object.fromEntries(published), ...internal } }
 }
 
 if (import.meta.main) await buildSdk()

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { createPublicClient, createWalletClient, http, parseEther } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { committedDeployments } from '#protocol/deployments'
 import { type NetworkName, networks } from '#protocol/networks'
 import { devAccount, devPrivateKey } from './chain/accounts.ts'
 import { type LocalChainOptions, startLocalChain } from './chain/startLocalChain.ts'
@@ -74,7 +75,14 @@ test.each(publicNetworks)('default: $name', async ({ name, usdc }) => {
   // The last block has the factory, the one before it BatchSettlement.
   const startBlock = Number(await played.client.getBlockNumber()) - 1
   const addresses = { batchSettlement: address, splitterFactory: splitterFactory.address }
-  expect(await readJson(played.file)).toEqual({ [name]: { ...addresses, usdc, startBlock } })
+  expect(await readJson(played.file)).toEqual({
+    ...committedDeployments,
+    [name]: { ...addresses, usdc, startBlock },
+  })
+  expect(stdout).toMatch(
+    /api, keeper and indexer look in \S+deployments\.json: give them DEPLOYMENTS_FILE=\S+\n/,
+  )
+  expect(stdout).toContain(`DEPLOYMENTS_FILE=${played.file}\n`)
 })
 
 test('behavior: a second run sends nothing, and finds a start block that is not on record; other networks stay on record', async () => {
@@ -94,8 +102,10 @@ test('behavior: a second run sends nothing, and finds a start block that is not 
 
   for (let i = 0; i < 5; i++) await played.chain.mintUsdc([address], 1n)
   await rm(played.file)
-  await deploy(played.args, played.env)
-  expect(await readJson(played.file)).toEqual({ base: recorded.base })
+  // Where a process is told to read, it is recorded too.
+  const told = await deploy(['--network', 'base'], { ...played.env, DEPLOYMENTS_FILE: played.file })
+  expect(told.stdout).toMatch(new RegExp(`recorded  ${played.file}\\n$`))
+  expect(await readJson(played.file)).toEqual({ ...committedDeployments, base: recorded.base })
   expect(await nonce()).toBe(sent)
 })
 

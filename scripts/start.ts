@@ -1,9 +1,11 @@
 /** `npm start`: the whole system on a local chain, with a sample API to pay for, until Ctrl-C. */
+
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { isSet, readVariable, type VariableName } from '#process/env'
+import { ownCommand } from '#process/ownCommand'
 import { isPortFree } from '#process/port'
 import { devAccount, devPrivateKey } from './chain/accounts.ts'
 import { describeLine, watchDatabase } from './stack/feed.ts'
@@ -23,7 +25,7 @@ const defaultOf = (variable: VariableName) => String(readVariable({}, variable))
 
 /** As a part of the package it is JavaScript, and there is no checkout with npm scripts. */
 const [typed, buy] = import.meta.filename.endsWith('.js')
-  ? ['npx tollkeeper start', 'npx tollkeeper buy']
+  ? [`${ownCommand} start`, `${ownCommand} buy`]
   : ['npm start', 'npm run buy --']
 
 const usage = `Usage: ${typed}

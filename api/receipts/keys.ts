@@ -8,6 +8,7 @@ import {
 import { link, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { z } from 'zod'
+import { ownCommand } from '#process/ownCommand'
 
 /** The key that signs receipts. */
 export type ReceiptKey = {
@@ -75,7 +76,7 @@ export async function loadReceiptKeys(path: string, createIfMissing: boolean): P
   if (file === undefined) {
     if (!createIfMissing) {
       throw new Error(
-        `RECEIPT_KEY_FILE: there is no file ${path}; npx tollkeeper keys rotate receipt makes one`,
+        `RECEIPT_KEY_FILE: there is no file ${path}; ${ownCommand} keys rotate receipt makes one`,
       )
     }
     await createReceiptKeys(path)

@@ -2,6 +2,7 @@ import { createWriteStream, readFileSync } from 'node:fs'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { type Address, isAddress } from 'viem'
+import { findDeployments } from '#chain/deploymentsFile'
 import { type Deployments, parseDeployments } from '#protocol/deployments'
 import { type AuditProgress, audit } from '#sdk/audit/audit'
 import type { AuditReport } from '#sdk/audit/report'
@@ -49,7 +50,8 @@ export async function runAudit(flags: AuditFlags): Promise<number> {
   if (flags.from !== undefined && flags.to !== undefined && flags.from > flags.to) {
     throw new CliError('invalid_date_range', '--from is after --to')
   }
-  const { issuer, wallet, from, to, fromBlock, confirmations, deployments } = flags
+  const { issuer, wallet, from, to, fromBlock, confirmations } = flags
+  const deployments = flags.deployments ?? findDeployments(process.env)
   const bar = createProgressBar(process.stderr)
   let report: AuditReport
   try {

@@ -1,10 +1,15 @@
 export type Check = {
   name: string
-  /** `warn`: works, but needs attention. `skip`: not applicable. */
+  /** `warn`: works, but needs attention. `skip`: not made; `found` says what it lacked. */
   status: 'ok' | 'warn' | 'fail' | 'skip'
   found: string
   /** What to do about it. */
   advice?: string
+}
+
+/** A check that can't be made until another thing is there. */
+export function skipped(name: string, needs: string): Check {
+  return { name, status: 'skip', found: `skipped: it needs ${needs}` }
 }
 
 /** A short message for an error, without URLs, which may hold credentials. */

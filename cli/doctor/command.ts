@@ -48,7 +48,10 @@ function describe({ status, name, found, advice }: Check): string {
 }
 
 function summarise(checks: readonly Check[], failures: number): string {
-  if (failures > 0) return paint('red', `${failures} of ${checks.length} must be put right`)
+  const skips = checks.filter(({ status }) => status === 'skip').length
+  const made = checks.length - skips
+  const skipped = skips > 0 ? `, ${skips} more skipped` : ''
+  if (failures > 0) return paint('red', `${failures} of ${made} must be put right${skipped}`)
   const warnings = checks.filter(({ status }) => status === 'warn').length
   return paint('green', warnings > 0 ? `All is in place, ${warnings} to look at` : 'All is in place')
 }

@@ -1,28 +1,23 @@
-import { type Address, createPublicClient, http, type PublicClient } from 'viem'
-import type { NetworkSettings } from '#chain/networkSettings'
+import { createPublicClient, http } from 'viem'
+import { locateDeployments } from '#chain/deploymentsFile'
 import { readGasTokenPrice } from '#chain/settlementCost'
+import type { Environment } from '#process/env'
+import { ownCommand } from '#process/ownCommand'
 import { networkVariable } from '#process/variables'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { formatUsdc } from '#protocol/amount'
 import { domainSeparator, eip712Domain } from '#protocol/eip3009'
 import { contracts } from '../../scripts/deploy/contracts.ts'
-import { type Check, reasonOf } from './check.ts'
+import { type Check, reasonOf, skipped } from './check.ts'
+import type { ExaminedNetwork } from './networks.ts'
 
 /** A node whose newest block is older than this has stopped; true of every network in the table. */
 const staleSeconds = 120n
 
-/**
- * Checks each RPC of a network, then, through the first that works, the token, the contracts and the price feed.
- *
- * @param heads receives the head's block number by network, for the checks that compare with it.
- */
-export async function* examineChain(
-  settings: NetworkSettings,
-  heads: Map<number, bigint>,
-): AsyncGenerator<Check> {
-  const { network, rpcUrls } = settings
+/** Checks each RPC of a network, then, through the first that works, the token, the contracts and the price feed. */
+export async function* examineChain(examined: ExaminedNetwork, env: Environment): AsyncGenerator<Check> {
+  const { network, rpcUrls } = examined
   const variable = networkVariable('RPC_URL', network.name)
-  let client: PublicClient | undefined
   for (const [index, url] of rpcUrls.entries()) {
     const name = `${network.name}: RPC${rpcUrls.length > 1 ? ` ${index + 1}` : ''}`
     const candidate = createPublicClient({
@@ -40,8 +35,8 @@ export async function* examineChain(
       }
       const { number, timestamp } = await candidate.getBlock()
       const age = BigInt(Math.floor(Date.now() / 1000)) - timestamp
-      heads.set(network.chainId, number)
-      client ??= candidate
+      examined.head = number
+      examined.client ??= candidate
       const found = `chain id ${chainId}, block ${number}, ${age} s old, answers in ${tookMs} ms`
       yield age > staleSeconds
         ? { name, status: 'warn', found, advice: 'its head stands still: is the node in sync?' }
@@ -51,29 +46,37 @@ export async function* examineChain(
       yield { name, status: 'fail', found: `no answer: ${reasonOf(error)}`, advice }
     }
   }
-  if (client) {
-    yield await examineToken(client, settings)
-    yield await examineContract(client, settings, 'batchSettlement')
-    yield await examineContract(client, settings, 'splitterFactory')
-    if (settings.network.ethUsdFeed) yield await examineFeed(client, settings.network.ethUsdFeed, settings)
+  const rest = [
+    ['USDC', () => examineToken(examined)],
+    [contracts.batchSettlement.name, () => examineContract(examined, 'batchSettlement', env)],
+    [contracts.splitterFactory.name, () => examineContract(examined, 'splitterFactory', env)],
+    ...(network.ethUsdFeed ? [['price feed', () => examineFeed(examined)] as const] : []),
+  ] as const
+  for (const [what, look] of rest) {
+    const name = `${network.name}: ${what}`
+    if (examined.client) yield await look()
+    else yield skipped(name, `a node: ${rpcUrls.length > 0 ? 'no RPC of this chain answers' : variable}`)
   }
 }
 
-async function examineToken(client: PublicClient, { network, deployment }: NetworkSettings): Promise<Check> {
+async function examineToken({ client, network, deployment }: ExaminedNetwork): Promise<Check> {
   const name = `${network.name}: USDC`
+  const address = deployment?.usdc ?? network.usdc
+  if (!client || address === null)
+    return skipped(name, "a deployment that names this chain's USDC: see BatchSettlement")
   const advice =
     network.usdc === null
       ? 'the USDC of this chain stands elsewhere: correct DEPLOYMENTS_FILE'
       : 'signatures would be worthless: correct DEPLOYMENTS_FILE or the RPC'
-  const token = { address: deployment.usdc, abi: usdcAbi } as const
+  const token = { address, abi: usdcAbi } as const
   try {
     const [domainName, version, separator] = await Promise.all([
       client.readContract({ ...token, functionName: 'name' }),
       client.readContract({ ...token, functionName: 'version' }),
       client.readContract({ ...token, functionName: 'DOMAIN_SEPARATOR' }),
     ])
-    const expected = eip712Domain(network, deployment.usdc)
-    const found = `${deployment.usdc}, domain "${domainName}" version ${version}`
+    const expected = eip712Domain(network, address)
+    const found = `${address}, domain "${domainName}" version ${version}`
     const isRight =
       domainName === expected.name && version === expected.version && separator === domainSeparator(expected)
     if (isRight) return { name, status: 'ok', found }
@@ -84,25 +87,36 @@ async function examineToken(client: PublicClient, { network, deployment }: Netwo
       advice,
     }
   } catch (error) {
-    return { name, status: 'fail', found: `no USDC at ${deployment.usdc}: ${reasonOf(error)}`, advice }
+    return { name, status: 'fail', found: `no USDC at ${address}: ${reasonOf(error)}`, advice }
   }
 }
 
+/** Where nothing is recorded, it looks at the address that every network has in common. */
 async function examineContract(
-  client: PublicClient,
-  { network, deployment }: NetworkSettings,
+  examined: ExaminedNetwork,
   field: keyof typeof contracts,
+  env: Environment,
 ): Promise<Check> {
+  const { client, network, deployment } = examined
   const name = `${network.name}: ${contracts[field].name}`
-  const address = deployment[field]
-  const deploy = `npx tollkeeper deploy --network ${network.name}`
+  const address = deployment?.[field] ?? contracts[field].address
+  const deploy = `${ownCommand} deploy --network ${network.name}`
+  const fail = (found: string, advice: string): Check => {
+    examined.hasContracts = false
+    return { name, status: 'fail', found, advice }
+  }
   try {
-    const code = await client.getCode({ address })
-    if (code === undefined) return { name, status: 'fail', found: `no code at ${address}`, advice: deploy }
+    const code = await client?.getCode({ address })
+    if (code === undefined) return fail(`no code at ${address}`, `${deploy}, before api, keeper and indexer`)
     if (code !== contracts[field].runtimeCode) {
       const advice = `it was deployed from other sources: ${deploy}, or check out the version that deployed it`
-      return { name, status: 'fail', found: `${address} holds other code than this version's`, advice }
+      return fail(`${address} holds other code than this version's`, advice)
     }
+    if (deployment === undefined) {
+      const found = `it stands at ${address}, but ${locateDeployments(env)} doesn't say so`
+      return fail(found, `${deploy}, which then only records it`)
+    }
+    examined.hasContracts ??= true
     return {
       name,
       status: 'ok',
@@ -119,12 +133,10 @@ async function examineContract(
 }
 
 /** The keeper and the views convert gas costs with the feed's price; without a feed they use ETH_USD. */
-async function examineFeed(
-  client: PublicClient,
-  feed: Address,
-  { network }: NetworkSettings,
-): Promise<Check> {
+async function examineFeed({ client, network }: ExaminedNetwork): Promise<Check> {
   const name = `${network.name}: price feed`
+  const feed = network.ethUsdFeed
+  if (!client || !feed) return skipped(name, 'a node')
   const advice = 'until it is back, ETH_USD is used instead: see that it is about right'
   try {
     const { usdPerToken, source } = await readGasTokenPrice(client, feed, 0n)

@@ -1,17 +1,19 @@
-import type { NetworkSettings } from '#chain/networkSettings'
 import { type Database, openDatabase, requirePostgres, schema } from '#ledger/database'
 import { readActedBlock, readIndexedHead } from '#ledger/indexedHead'
 import { readSchemaState } from '#ledger/migrate'
 import { readDatabaseUrls } from '#ledger/pooler'
 import { ConfigError, type Environment, readVariable } from '#process/env'
-import { type Check, reasonOf } from './check.ts'
+import { ownCommand } from '#process/ownCommand'
+import { type Check, reasonOf, skipped } from './check.ts'
+import type { ExaminedNetwork } from './networks.ts'
 
 /** Checks the database, its migrations, and how far the index of each network is. */
 export async function* examineDatabase(
   env: Environment,
-  networks: readonly NetworkSettings[],
-  heads: ReadonlyMap<number, bigint>,
+  networks: readonly ExaminedNetwork[],
 ): AsyncGenerator<Check> {
+  const left = ['migrations', ...networks.map(indexCheck)]
+  const skipLeft = (needs: string) => left.map((name) => skipped(name, needs))
   let url: string
   let lagLimit: bigint
   try {
@@ -21,6 +23,7 @@ export async function* examineDatabase(
     if (!(error instanceof ConfigError)) throw error
     const advice = 'a keeper with --gateway needs no database'
     yield { name: 'database', status: 'fail', found: error.message, advice }
+    yield* skipLeft('a database')
     return
   }
   const database = openDatabase({ url, max: 1, applicationName: 'tollkeeper-doctor', limited: false })
@@ -34,17 +37,25 @@ export async function* examineDatabase(
     yield { name: 'database', status: isDurable ? 'ok' : 'warn', found, ...(!isDurable && { advice }) }
     const migrations = await examineMigrations(database)
     yield migrations
-    if (migrations.status !== 'ok') return
-    for (const settings of networks) {
-      yield await examineIndex(database, lagLimit, settings, heads.get(settings.network.chainId))
+    left.shift()
+    if (migrations.status !== 'ok') {
+      yield* skipLeft("this version's schema in the database")
+      return
+    }
+    for (const network of networks) {
+      yield await examineIndex(database, lagLimit, network)
+      left.shift()
     }
   } catch (error) {
     const advice = 'check that DATABASE_URL is right and Postgres runs'
     yield { name: 'database', status: 'fail', found: reasonOf(error), advice }
+    yield* skipLeft('a database that answers')
   } finally {
     await database.end({ timeout: 1 })
   }
 }
+
+const indexCheck = ({ network }: Pick<ExaminedNetwork, 'network'>) => `${network.name}: index`
 
 async function examineMigrations(database: Database): Promise<Check> {
   const name = 'migrations'
@@ -62,14 +73,14 @@ async function examineMigrations(database: Database): Promise<Check> {
 async function examineIndex(
   database: Database,
   limit: bigint,
-  { network }: NetworkSettings,
-  chainHead: bigint | undefined,
+  { network, head: chainHead, hasContracts }: ExaminedNetwork,
 ): Promise<Check> {
-  const name = `${network.name}: index`
+  const name = indexCheck({ network })
+  if (hasContracts === false) return skipped(name, `the contracts on ${network.name}, which it reads`)
   const indexed = await readIndexedHead(database, network.chainId)
   if (indexed === null) {
     const found = `no index of ${network.name} in schema indexer`
-    return { name, status: 'fail', found, advice: 'npx tollkeeper indexer' }
+    return { name, status: 'fail', found, advice: `${ownCommand} indexer` }
   }
   const acted = await readActedBlock(database, network.chainId)
   if (indexed.blockNumber < acted) {

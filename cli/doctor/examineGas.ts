@@ -1,9 +1,9 @@
-import { type Address, createPublicClient, fallback, formatEther, http } from 'viem'
+import { type Address, formatEther } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
-import type { NetworkSettings } from '#chain/networkSettings'
 import { readPrivateKeys } from '#keeper/config'
 import { ConfigError, type Environment } from '#process/env'
-import { type Check, reasonOf } from './check.ts'
+import { type Check, reasonOf, skipped } from './check.ts'
+import type { ExaminedNetwork } from './networks.ts'
 
 /** Gas of a full batch. */
 const batchGas = 15_500_000n
@@ -13,7 +13,7 @@ const comfortable = 20n
 /** Checks that each wallet of the keeper can pay for batches at the network's current gas price. */
 export async function* examineGas(
   env: Environment,
-  networks: readonly NetworkSettings[],
+  networks: readonly ExaminedNetwork[],
 ): AsyncGenerator<Check> {
   let wallets: Address[]
   try {
@@ -32,10 +32,11 @@ export async function* examineGas(
     yield { name: 'gas', status: 'skip', found: 'no keeper keys here (KEEPER_KEY_FILE, KEEPER_PRIVATE_KEYS)' }
     return
   }
-  for (const { network, rpcUrls } of networks) {
-    const client = createPublicClient({
-      transport: fallback(rpcUrls.map((url) => http(url, { retryCount: 1 }))),
-    })
+  for (const { network, client } of networks) {
+    if (!client) {
+      yield skipped(`${network.name}: gas`, 'a node that answers for this chain')
+      continue
+    }
     for (const wallet of wallets) {
       const name = `${network.name}: gas of ${wallet.slice(0, 8)}`
       try {

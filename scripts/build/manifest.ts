@@ -23,6 +23,8 @@ export function createManifest(root: RootManifest, imported: readonly string[]) 
       'Charge for each HTTP request in USDC: gateway, settlement keeper, indexer and audit, self-hosted.',
     keywords: ['x402', 'usdc', 'payments', 'micropayments', 'eip-3009', 'http-402', 'facilitator'],
     license,
+    ...repositoryOf(),
+    publishConfig: { access: 'public', provenance: true },
     type: 'module',
     engines,
     bin: { tollkeeper: './cli/tollkeeper.js' },
@@ -39,6 +41,14 @@ export function createManifest(root: RootManifest, imported: readonly string[]) 
     dependencies: pins(imported.filter((name) => !optionalPackages.includes(name))),
     optionalDependencies: pins(optionalPackages),
   }
+}
+
+/** Where CI builds it from: npm compares this with the provenance. Elsewhere nothing is said, and nothing published. */
+export function repositoryOf(directory?: string, env: NodeJS.ProcessEnv = process.env) {
+  const { GITHUB_SERVER_URL: server, GITHUB_REPOSITORY: name } = env
+  if (!server || !name) return {}
+  const url = `git+${server}/${name}.git`
+  return { repository: { type: 'git', url, ...(directory && { directory }) } }
 }
 
 function pinOf(pinned: Record<string, string>, name: string): string {

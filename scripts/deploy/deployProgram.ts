@@ -1,7 +1,8 @@
 import { access, constants } from 'node:fs/promises'
-import { dirname } from 'node:path'
+import { dirname, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import type { Hex } from 'viem'
+import { locateDeployments } from '#chain/deploymentsFile'
 import { ConfigError, isSet, requireVariable } from '#process/env'
 import { networkVariable } from '#process/variables'
 import { isNetworkName, type Network, type NetworkName, networkNames, networks } from '#protocol/networks'
@@ -24,7 +25,8 @@ Deploys BatchSettlement and SplitterFactory through the CREATE2 factory, to the 
 the code on chain and records addresses and start block. What is deployed already is only checked.
 
   --network <name>           ${networkNames.join(', ')}
-  --deployments-file <path>  where to record it (default ${defaultFile})
+  --deployments-file <path>  where to record it (default ${defaultFile},
+                             where api, keeper and indexer look: DEPLOYMENTS_FILE)
   --start-block <number>     the block of an earlier deployment, for an RPC that can't tell old code
   --help
 
@@ -33,9 +35,9 @@ Environment:
   DEPLOYER_PRIVATE_KEY       0x and 64 hex digits; for localhost default Hardhat's first account`
 
 /** Puts our contracts on the network that the arguments name, and records where; sets the exit code. */
-export async function runDeployProgram(open: OpenClients, defaultFile: string): Promise<void> {
+export async function runDeployProgram(open: OpenClients): Promise<void> {
   try {
-    await deploy(open, defaultFile)
+    await deploy(open)
   } catch (error) {
     // An expected refusal is one line; an unexpected error keeps its stack trace.
     console.error(
@@ -45,7 +47,8 @@ export async function runDeployProgram(open: OpenClients, defaultFile: string): 
   }
 }
 
-async function deploy(open: OpenClients, defaultFile: string): Promise<void> {
+async function deploy(open: OpenClients): Promise<void> {
+  const defaultFile = locateDeployments(process.env)
   const usage = usageOf(defaultFile)
   const { values } = readArguments(usage)
   if (values.help) {
@@ -59,7 +62,7 @@ async function deploy(open: OpenClients, defaultFile: string): Promise<void> {
     )
   }
   const network = networks[name]
-  const file = values['deployments-file'] ?? defaultFile
+  const file = resolve(values['deployments-file'] ?? defaultFile)
   const recorded = (await readRecords(file))[name]
   const usdc = network.usdc ?? fiatToken().address
 
@@ -84,6 +87,8 @@ async function deploy(open: OpenClients, defaultFile: string): Promise<void> {
       startBlock,
     })
     console.log(`recorded  ${file}`)
+    if (file !== defaultFile)
+      console.log(`api, keeper and indexer look in ${defaultFile}: give them DEPLOYMENTS_FILE=${file}`)
   } finally {
     await close()
   }

@@ -1,4 +1,5 @@
 import { readFile, rename, writeFile } from 'node:fs/promises'
+import { committedDeployments } from '#protocol/deployments'
 import type { NetworkName } from '#protocol/networks'
 
 /** A network's entry as the file has it; `startBlock` is null where the contract isn't deployed yet. */
@@ -27,13 +28,18 @@ export async function readDeploymentsFile(path: string): Promise<DeploymentsFile
   return json as DeploymentsFile
 }
 
-/** Replaces one network's entry and leaves the others; the file is never half written. */
+/**
+ * Replaces one network's entry and leaves the others; the file is never half written. A new one starts with what comes with
+ * this version, which nobody reads beside it.
+ */
 export async function recordDeployment(
   path: string,
   network: NetworkName,
   deployment: RecordedDeployment,
 ): Promise<void> {
-  const deployments = { ...(await readDeploymentsFile(path)), [network]: deployment }
+  const known = await readDeploymentsFile(path)
+  const others = Object.keys(known).length > 0 ? known : committedDeployments
+  const deployments = { ...others, [network]: deployment }
   const temporary = `${path}.${process.pid}.tmp`
   await writeFile(temporary, `${JSON.stringify(deployments, null, 2)}\n`)
   await rename(temporary, path)

@@ -48,7 +48,7 @@ function npm(args: string[], cwd: string) {
   return run('npm', args, { cwd, env, maxBuffer: 1e8 })
 }
 
-/** `npx tollkeeper …` in the empty folder, with nothing of ours in the environment. */
+/** `tollkeeper …` in the empty folder, with nothing of ours in the environment. */
 async function tollkeeper(args: string[]): Promise<{ status: number; stdout: string; stderr: string }> {
   const command = join(folder, 'empty/node_modules/.bin/tollkeeper')
   const { PATH, HOME, NODE_COMPILE_CACHE } = process.env
@@ -131,7 +131,7 @@ describe('packed', () => {
   })
 })
 
-describe('npx tollkeeper', () => {
+describe('tollkeeper', () => {
   const commands = [
     'start',
     'demo',
@@ -178,7 +178,7 @@ describe('npx tollkeeper', () => {
     const cwd = join(folder, 'empty')
     const started = runCommand(['npx', 'tollkeeper', 'start'], ports, { cwd })
     try {
-      const line = await started.line(/ npx tollkeeper buy http/)
+      const line = await started.line(/ npx --no-install tollkeeper buy http/)
       const paid = runCommand(['bash', '-c', line], {}, { cwd })
       expect([await paid.exited, paid.output()]).toEqual([0, expect.stringMatching(/paid: payment pay_/)])
       started.child.kill('SIGTERM')

@@ -41,7 +41,7 @@ type RunCommand = (words: string[], apiKey: string | undefined) => Promise<strin
 
 /** As the README has it, by npx. */
 const runByNpx: RunCommand = async (words, apiKey) => {
-  const running = runCommand(['npx', ...words], { TOLLKEEPER_API_KEY: apiKey })
+  const running = runCommand(['npx', '--no-install', ...words], { TOLLKEEPER_API_KEY: apiKey })
   expect(await running.exited, running.output()).toBe(0)
   return running.stdout()
 }
@@ -61,7 +61,7 @@ const runHere: RunCommand = async ([, ...words], apiKey) => {
 /** Registers a provider by the commands that a text shows, and gives what they answer. */
 async function register(text: string, count: number, here: (code: string) => string, run: RunCommand) {
   const address = privateKeyToAddress(generatePrivateKey())
-  const shown = [...text.matchAll(/^npx (tollkeeper provider .*)$/gm)].map(([, command = '']) =>
+  const shown = [...text.matchAll(/^npx --no-install (tollkeeper provider .*)$/gm)].map(([, command = '']) =>
     here(command),
   )
   expect(shown).toHaveLength(count)

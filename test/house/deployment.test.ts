@@ -133,7 +133,7 @@ describe('docs/deployment.md', () => {
     onTestFinished(() => rmSync(folder, { recursive: true }))
     const [, lines = ''] = /```sh\n(.*?)```/s.exec(text) ?? []
     const cli = new URL('cli/tollkeeper.js', root).pathname
-    const { status, stderr } = spawnSync('sh', ['-euc', `npx() { shift; node "${cli}" "$@"; }\n${lines}`], {
+    const { status, stderr } = spawnSync('sh', ['-euc', `npx() { shift 2; node "${cli}" "$@"; }\n${lines}`], {
       cwd: folder,
       encoding: 'utf8',
       env: { PATH: `${dirname(process.execPath)}:${process.env.PATH}` },

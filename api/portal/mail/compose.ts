@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto'
+import { ownCommand, whereItRuns } from '#process/ownCommand'
 import type { Mail } from './mailer.ts'
 import type { ClaimedMail, Notice } from './notices.ts'
 
@@ -62,7 +63,7 @@ export function composeConfirmation(
     text: [
       `Somebody named this address as the contact of a provider at ${issuer}: ${providerId}`,
       `If that was you, confirm it with this code within 24 hours:\n\n  ${code}`,
-      `  npx tollkeeper provider contact --provider ${providerId} --code ${code}`,
+      `Run this ${whereItRuns}:\n\n  ${ownCommand} provider contact --provider ${providerId} --code ${code}`,
       'If not, do nothing: nothing else will be sent to this address.',
     ].join('\n\n'),
     id: hash('sha256', code).slice(0, 32),

@@ -2,6 +2,7 @@ import type { Address } from 'viem'
 import { type Challenge, parseChallenge } from '../protocol/challenge.ts'
 import type { NetworkName } from '../protocol/networks.ts'
 import { type GatewayAnswer, type GatewayClientOptions, postToGateway } from './gatewayClient.ts'
+import type { Warnings } from './warnings.ts'
 
 export type ChallengesOptions = {
   providerId: string
@@ -9,6 +10,8 @@ export type ChallengesOptions = {
   endpointId?: string
   network?: NetworkName
   payTo?: readonly Address[]
+  /** Told why there is no challenge. */
+  warnings: Pick<Warnings, 'tell' | 'explain'>
 }
 
 type Asker = { method: string; url: string }
@@ -29,7 +32,7 @@ const maxCachedEndpoints = 1000
 
 /** Asks the gateway for challenges of one provider. */
 export function createChallenges(gateway: GatewayClientOptions, options: ChallengesOptions): Challenges {
-  const { providerId, pricing, endpointId, network } = options
+  const { providerId, pricing, endpointId, network, warnings } = options
   const payees = options.payTo && new Set(options.payTo.map((wallet) => wallet.toLowerCase()))
   const endpoints = new Map<string, { endpointId: string; expiresAt: number }>()
 
@@ -49,13 +52,20 @@ export function createChallenges(gateway: GatewayClientOptions, options: Challen
           ...(network && { network }),
         },
       })
-      if (answer?.status !== 200) return { answer }
+      if (answer?.status !== 200) {
+        if (answer) warnings.explain(answer, routeOf(request))
+        return { answer }
+      }
       try {
         const challenge = parseChallenge(answer.body)
-        if (payees && !payees.has(challenge.accepts[0].payTo)) return { answer }
+        if (payees && !payees.has(challenge.accepts[0].payTo)) {
+          warnings.tell('payee_mismatch')
+          return { answer }
+        }
         remember(request, challenge.endpointId)
         return { answer, challenge }
       } catch {
+        warnings.tell('not_a_gateway')
         return { answer }
       }
     },

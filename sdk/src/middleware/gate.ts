@@ -12,6 +12,7 @@ import { createOriginCheck, type SaidOrigin } from './originCheck.ts'
 import { demandPayment } from './paymentRequired.ts'
 import { type PaymentHeaders, type PresentedPayment, readPayment } from './presentedPayment.ts'
 import { askForVerification, type VerifiedPayment, voidLostVerification } from './verification.ts'
+import { createWarnings, type Warnings } from './warnings.ts'
 
 /** Options of `requirePayment` (SPEC 4.6). */
 export type GateOptions = {
@@ -43,6 +44,11 @@ export type GateOptions = {
   signatures?: 'one' | 'two'
   /** What a proxy strips from the start of the path, such as `/api`: endpoints are registered with it. */
   basePath?: string
+  /**
+   * Told what of these options the gateway refuses, and what to do: each reason once an hour at most, with no secret in it.
+   * Default: `console.warn`.
+   */
+  warn?: (message: string) => void
 }
 
 type GateRequest = PaymentHeaders &
@@ -117,17 +123,21 @@ export const exposedHeaders = [
 export function createGate(options: InnerGateOptions): Gate {
   const { providerId, gatewayUrl, apiKey, network, timeout = 10_000, mockPayments = false } = options
   const { body: bodyForm = 'tollkeeper', signatures, publicUrl } = options
-  if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
-  if (options.basePath && !/^\/[^?#]*$/.test(options.basePath)) {
-    throw new TypeError(`basePath must be a path like /api, got ${options.basePath}`)
-  }
-  if (!providerId) throw new TypeError('providerId must be given: what POST /providers answered')
+  requireOptions(options)
   const pricing = options.pricing && { usdcPerUnit: String(options.pricing.usdcPerUnit) }
   const split = pricing && splitPrice(parseUsdc(pricing.usdcPerUnit))
   const { fetch } = options
-  const gateway = { gatewayUrl, apiKey, timeoutMs: timeout, ...(fetch && { fetch }) }
-  const challenges = createChallenges(gateway, { ...options, pricing })
-  const checkOrigin = createOriginCheck()
+  const warnings = createWarnings(options)
+  if (mockPayments) warnings.checkMock()
+  const gateway = {
+    gatewayUrl,
+    apiKey,
+    timeoutMs: timeout,
+    onFailure: warnings.onFailure,
+    ...(fetch && { fetch }),
+  }
+  const challenges = createChallenges(gateway, { ...options, pricing, warnings })
+  const checkOrigin = createOriginCheck(options.warn)
 
   const check: Gate['check'] = async (asked, waitUntil) => {
     // What answers a GET answers its HEAD (RFC 9110 section 9.3.2), for the same price.
@@ -141,17 +151,12 @@ export function createGate(options: InnerGateOptions): Gate {
       return refuse(error.code, error.message)
     }
     if (mockPayments && split) {
-      return checkMock(presented, split, resource.replace(/^\//, `${new URL(request.url).origin}/`))
+      const absolute = resource.replace(/^\//, `${new URL(request.url).origin}/`)
+      return checkMock(presented, options, { resource: absolute, split })
     }
     if (presented.kind === 'absent') return demand(request, resource)
     if (presented.kind === 'mock') return demand(request, resource, 'mock_mode_off')
     return verify(request, resource, presented, waitUntil)
-  }
-
-  function checkMock({ kind }: PresentedPayment, split: Split, resource: string): GateDecision {
-    const terms = { gatewayUrl, providerId, endpointId: options.endpointId ?? 'ep_mock', resource, split }
-    if (kind === 'mock') return toServe(mockPayment(terms))
-    return json(402, { ...mockChallenge(terms), error: 'Payment required (mock mode)' })
   }
 
   /** A 402 with a fresh challenge, and with the reason where a payment was presented. */
@@ -217,21 +222,50 @@ export function createGate(options: InnerGateOptions): Gate {
       const known = isErrorCode(code) ? code : 'invalid_signature'
       return demand(request, resource, known, typeof detail === 'string' ? detail : undefined)
     }
+    // What is malformed here, the buyer wrote.
+    if (answer.status !== 400) warnings.explain(answer)
     return [400, 409, 413, 422, 429, 503].includes(answer.status) ? passOn(answer) : misconfigured(answer)
   }
 
-  async function voidById(paymentId: string): Promise<boolean> {
-    const path = `/payments/${encodeURIComponent(paymentId)}/void`
-    const answer = await postToGateway(gateway, { path, body: {} })
-    return answer !== undefined && answer.status >= 200 && answer.status < 300
-  }
+  const voidById = (paymentId: string) => voidAt(gateway, paymentId, warnings)
 
   async function voidPayment({ paymentId }: VerifiedPayment): Promise<boolean> {
     if (mockPayments) return true
+    if (!apiKey) warnings.tell('no_api_key')
     return apiKey ? voidById(paymentId) : false
   }
 
   return { check, void: voidPayment }
+}
+
+async function voidAt(
+  gateway: GatewayClientOptions,
+  paymentId: string,
+  warnings: Pick<Warnings, 'explain'>,
+): Promise<boolean> {
+  const path = `/payments/${encodeURIComponent(paymentId)}/void`
+  const answer = await postToGateway(gateway, { path, body: {} })
+  const isVoided = answer !== undefined && answer.status >= 200 && answer.status < 300
+  if (answer && !isVoided) warnings.explain(answer, 'voiding a payment')
+  return isVoided
+}
+
+function checkMock(
+  { kind }: PresentedPayment,
+  { gatewayUrl, providerId, endpointId = 'ep_mock' }: InnerGateOptions,
+  terms: { resource: string; split: Split },
+): GateDecision {
+  const mocked = { gatewayUrl, providerId, endpointId, ...terms }
+  if (kind === 'mock') return toServe(mockPayment(mocked))
+  return json(402, { ...mockChallenge(mocked), error: 'Payment required (mock mode)' })
+}
+
+function requireOptions({ gatewayUrl, basePath, providerId }: InnerGateOptions): void {
+  if (!URL.canParse(gatewayUrl)) throw new TypeError(`gatewayUrl must be a URL, got ${gatewayUrl}`)
+  if (basePath && !/^\/[^?#]*$/.test(basePath)) {
+    throw new TypeError(`basePath must be a path like /api, got ${basePath}`)
+  }
+  if (!providerId) throw new TypeError('providerId must be given: what POST /providers answered')
 }
 
 /** What the gate looks at in a request. */

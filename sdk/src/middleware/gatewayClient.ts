@@ -9,7 +9,12 @@ export type GatewayClientOptions = {
   timeoutMs: number
   /** Of a gateway within this process. Default: the global one. */
   fetch?: (url: string, init: RequestInit) => Response | Promise<Response>
+  /** Told where a call got no answer at all. */
+  onFailure?: (failure: Failure) => void
 }
+
+/** What a call without an answer ended with. */
+export type Failure = Exclude<Attempt, { kind: 'answered' }>
 
 export type GatewayCall = {
   path: string
@@ -24,7 +29,10 @@ export type GatewayCall = {
  * - `refused`: nothing listens at the gateway's address, so it has not seen the call
  * - `lost`: no answer came, and the gateway may have acted on the call
  */
-export type Attempt = { kind: 'answered'; answer: GatewayAnswer } | { kind: 'refused' } | { kind: 'lost' }
+export type Attempt =
+  | { kind: 'answered'; answer: GatewayAnswer }
+  | { kind: 'refused' }
+  | { kind: 'lost'; isRedirect?: true; reason?: string }
 
 const attempts = 3
 
@@ -66,11 +74,12 @@ export async function postOnce(
     })
     // Nobody else is told the key; browsers and Deno show a redirect as status 0, or as it came.
     const { status } = response
-    if (status === 0 || (status >= 300 && status < 400)) return { kind: 'lost' }
+    if (status === 0 || (status >= 300 && status < 400)) return { kind: 'lost', isRedirect: true }
     const text = await response.text()
     return { kind: 'answered', answer: { status, headers: response.headers, body: parseJson(text), text } }
   } catch (error) {
-    return { kind: isConnectionRefused(error) ? 'refused' : 'lost' }
+    const reason = reasonOf(error)
+    return reason === 'ECONNREFUSED' ? { kind: 'refused' } : { kind: 'lost', ...(reason && { reason }) }
   }
 }
 
@@ -85,11 +94,14 @@ export async function postToGateway(
   call: GatewayCall,
 ): Promise<GatewayAnswer | undefined> {
   const deadline = startDeadline(options.timeoutMs)
+  let failure: Failure = { kind: 'lost' }
   for (let attempt = 0; attempt < attempts && !deadline.signal.aborted; attempt++) {
     if (attempt > 0) await sleep(delayMs(attempt))
     const outcome = await postOnce(options, call, deadline)
     if (outcome.kind === 'answered') return outcome.answer
+    failure = outcome
   }
+  options.onFailure?.(failure)
   return undefined
 }
 
@@ -106,10 +118,10 @@ export function sleep(ms: number): Promise<void> {
   })
 }
 
-/** Whether nothing listens there. Only Node's `fetch` tells so, in its cause; elsewhere the call counts as lost. */
-function isConnectionRefused(error: unknown): boolean {
+/** Why a connection failed, such as `ECONNREFUSED`. Only Node's `fetch` tells so, in its cause. */
+function reasonOf(error: unknown): string | undefined {
   const cause = error instanceof Error ? error.cause : undefined
-  return cause instanceof Error && 'code' in cause && cause.code === 'ECONNREFUSED'
+  return cause instanceof Error && 'code' in cause ? String(cause.code) : undefined
 }
 
 function parseJson(text: string): unknown {

@@ -61,6 +61,7 @@ export async function askForVerification(
       // A refusal may overtake an acceptance that is still being committed.
       return { answer, mayBeAccepted: mayBeAccepted && !saysWhatIsStored(answer) }
     }
+    if (outcome.kind !== 'answered') options.onFailure?.(outcome)
     if (outcome.kind !== 'refused') mayBeAccepted = true
     // Nothing has listened at the gateway's address at any attempt, so nothing was accepted.
     else if (!mayBeAccepted && attempt === 2) break

