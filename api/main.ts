@@ -5,6 +5,7 @@ import { isPooled, prepareDatabase } from '#ledger/pooler'
 import { findMisspelled } from '#process/env'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
+import { growYoungGenerationAtOnce } from '#process/youngGeneration'
 import { createApp } from './app.ts'
 import { startBackgroundWork } from './backgroundWork.ts'
 import { readApiConfig } from './config.ts'
@@ -12,6 +13,7 @@ import { loadReceiptKeys } from './receipts/keys.ts'
 import { watchReceiptKeys } from './receipts/watchKeys.ts'
 
 async function main(): Promise<void> {
+  growYoungGenerationAtOnce()
   const config = readApiConfig(process.env)
   const log = createLogger('api', config.logLevel)
   for (const [name, meant] of findMisspelled(process.env))

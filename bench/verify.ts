@@ -2,6 +2,7 @@
  * How fast `/verify` and `/challenge` are, beside the floor under each (the cryptography alone behind Hono) and the x402
  * reference facilitator, in one run: short rounds that take turns, so that whatever else the machine does falls on all.
  */
+import { setTimeout as delay } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { pace, saturate } from './gateway/load.ts'
 import { connections, createPayments, requireAll, requireReference } from './gateway/payments.ts'
@@ -105,13 +106,15 @@ async function prepare(rig: Rig, requests: number) {
     }
   }
 
-  /** How long each took at a fixed rate, by our gateway and by the floor, ms. */
+  /** How long each took at a fixed rate after a rest, in their order, by our gateway and by the floor, ms. */
   async function measurePaced(perSecond: number): Promise<{ verify: number[]; floor: number[] }> {
     const { challenges } = await payments.challenge(requests)
     const signed = payments.sign(challenges, 'bound')
     const load = { requests: signed.requests, connections, perSecond }
+    await delay(restMs)
     const ours = await pace({ ...load, port: rig.apiPort })
     signed.require(ours.answers)
+    await delay(restMs)
     const floor = await pace({ ...load, port: floorServer.port })
     return { verify: ours.ms, floor: floor.ms }
   }
@@ -167,33 +170,51 @@ function summarize(rounds: Round[]) {
 /** Upper bounds of the histogram's steps, ms. */
 const steps = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, Number.POSITIVE_INFINITY]
 
+/** Before each paced round, of the gateway and of the floor alike. */
+const restMs = 3_000
+/** So long after a rest, what comes has a figure of its own. */
+const afterRestMs = 150
+/** Of a round's requests, the first that don't count as steady. */
+const unsteadyShare = 0.1
+
 async function measureLatencies(
   perSecond: number,
   rounds: number,
   kinds: Kinds,
   say: (line: string) => void,
 ) {
-  const all = { verify: [] as number[], floor: [] as number[] }
-  const [p50, p99, floorP50, floorP99] = [[], [], [], []] as [number[], number[], number[], number[]]
+  const [verify, floor] = [[], []] as [number[][], number[][]]
   for (let round = 0; round < rounds; round++) {
-    const { verify, floor } = await kinds.measurePaced(perSecond)
-    all.verify.push(...verify)
-    all.floor.push(...floor)
-    p50.push(median(verify))
-    p99.push(percentile(verify, 0.99))
-    floorP50.push(median(floor))
-    floorP99.push(percentile(floor, 0.99))
+    const measured = await kinds.measurePaced(perSecond)
+    verify.push(measured.verify)
+    floor.push(measured.floor)
   }
-  for (const [name, ms] of Object.entries(all)) {
-    const counts = steps.map((upTo, i) => ms.filter((one) => one <= upTo && one > (steps[i - 1] ?? 0)).length)
-    const shares = counts.map((count, i) => `≤${steps[i]}: ${((100 * count) / ms.length).toFixed(1)}`)
-    say(`${name} at ${perSecond.toFixed()}/s, % by ms: ${shares.join(', ')}`)
+  const steady = (round: number[]) => round.slice(Math.ceil(round.length * unsteadyShare))
+  const first = (round: number[]) => round.slice(0, Math.ceil((perSecond * afterRestMs) / 1000))
+  for (const [name, all] of Object.entries({ verify, floor })) {
+    say(`${name} at ${perSecond.toFixed()}/s, % by ms: ${histogram(all.flatMap(steady))}`)
+    say(`${name}, the first ${afterRestMs} ms after a rest: ${histogram(all.flatMap(first))}`)
   }
+  const [ours, theirs] = [latencies(verify.map(steady)), latencies(floor.map(steady))]
   return {
-    p50Ms: round2(median(p50)),
-    p99Ms: round2(median(p99)),
-    p99Spread: spread(p99),
-    floorP50Ms: round2(median(floorP50)),
-    floorP99Ms: round2(median(floorP99)),
+    ...{ p50Ms: ours.p50, p99Ms: ours.p99, p99Spread: ours.p99Spread, p99ToP50: ours.p99ToP50 },
+    ...{ floorP50Ms: theirs.p50, floorP99Ms: theirs.p99, floorP99ToP50: theirs.p99ToP50 },
+    afterRest: { verify: latencies(verify.map(first)), floor: latencies(floor.map(first)) },
   }
+}
+
+/** Medians of the rounds. */
+function latencies(rounds: number[][]) {
+  const p99 = rounds.map((ms) => percentile(ms, 0.99))
+  return {
+    p50: round2(median(rounds.map(median))),
+    p99: round2(median(p99)),
+    p99Spread: spread(p99),
+    p99ToP50: round2(median(rounds.map((ms) => percentile(ms, 0.99) / median(ms)))),
+  }
+}
+
+function histogram(ms: number[]): string {
+  const counts = steps.map((upTo, i) => ms.filter((one) => one <= upTo && one > (steps[i - 1] ?? 0)).length)
+  return counts.map((count, i) => `≤${steps[i]}: ${((100 * count) / ms.length).toFixed(1)}`).join(', ')
 }

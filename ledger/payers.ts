@@ -21,6 +21,8 @@ export type PayersOptions = {
   /** How long a balance is relied on. */
   balanceTtlMs: number
   now: () => number
+  /** Spreads renewals, from 0 to below 1. Default: `Math.random`. */
+  random?: () => number
 }
 
 /** What a payer may still do. */
@@ -52,6 +54,8 @@ export type Allowance = {
 /** What a payer owes as of a block, and what the chain says of it there; undefined where balances don't count. */
 type Standing = { exposure: Exposure; state: PayerState | undefined }
 
+type ExposureAsked = { payer: Address; block: bigint }
+
 /** What is known about the payers of one network, cached. */
 export type Payers = {
   /** Whether the account has code (a contract wallet, or an EIP-7702 delegation), as of the last look at the chain. */
@@ -75,42 +79,67 @@ const maxPayers = 200_000
 const exposureTtlMs = 300_000
 // A buyer without money can't make us read the chain more often than this.
 const minRefreshMs = 100
+/**
+ * Renewals at a time. Payers that were first seen together, as after a start or a rest, come due together, and the requests
+ * beside them wait for what renewals take of the processor.
+ */
+const maxRefreshes = 64
+/** Nobody waits for a renewal, and one alone costs nearly as much as many together: they gather. */
+const renewed = { items: 32, afterMs: 250 }
+const renewals = {
+  maxItems: renewed.items,
+  concurrency: maxRefreshes / renewed.items,
+  alone: renewed,
+  beside: renewed,
+  isItemFault: () => false,
+}
 const queriesInFlight = 2
 const payersAQuery = 200
 const maxBlock = 2n ** 62n
 
 export function createPayers(served: ServedNetwork, reads: ChainReads, options: PayersOptions): Payers {
-  const { checkBalance, caps, balanceTtlMs, now } = options
+  const { checkBalance, caps, balanceTtlMs, now, random } = options
 
-  const exposures = createGroupCommit<{ payer: Address; block: bigint }, Exposure>({
-    commit: async (asked) => {
-      const read = await readExposures(options.database, served, {
-        payers: asked.map(({ payer }) => payer),
-        // The earliest of them: what moved after it counts as unsettled, which is right for a later one as well.
-        block: asked.reduce((least, { block }) => (block < least ? block : least), maxBlock),
-        now: Math.floor(now() / 1000),
-        withHistory: caps.newPayer !== null,
-      })
-      return asked.map(({ payer }) => read.get(payer) as Exposure)
-    },
+  async function readGroup(asked: ExposureAsked[]): Promise<Exposure[]> {
+    const read = await readExposures(options.database, served, {
+      payers: asked.map(({ payer }) => payer),
+      // The earliest of them: what moved after it counts as unsettled, which is right for a later one as well.
+      block: asked.reduce((least, { block }) => (block < least ? block : least), maxBlock),
+      now: Math.floor(now() / 1000),
+      withHistory: caps.newPayer !== null,
+    })
+    return asked.map(({ payer }) => read.get(payer) as Exposure)
+  }
+
+  const exposures = createGroupCommit<ExposureAsked, Exposure>({
+    commit: readGroup,
     // Many in one question cost little more than one: payers gather while a question is under way.
     maxItems: payersAQuery,
     concurrency: queriesInFlight,
     isItemFault: () => false,
   })
+  const renewedExposures = createGroupCommit<ExposureAsked, Exposure>({ ...renewals, commit: readGroup })
+  const renewedStates = createGroupCommit<Address, PayerState>({
+    ...renewals,
+    commit: (asked) => Promise.all(asked.map((payer) => reads.read({ payer }))),
+  })
 
-  async function readStanding(payer: Address, seen?: PayerState): Promise<Standing> {
-    const state = checkBalance ? (seen ?? (await reads.read({ payer }))) : undefined
+  async function readState(payer: Address, isBehind: boolean): Promise<PayerState> {
+    return isBehind ? renewedStates.submit(payer) : reads.read({ payer })
+  }
+
+  async function readStanding(payer: Address, isBehind: boolean, seen?: PayerState): Promise<Standing> {
+    const state = checkBalance ? (seen ?? (await readState(payer, isBehind))) : undefined
     const block = state?.blockNumber ?? (await served.client.getBlockNumber())
-    return { exposure: await exposures.submit({ payer, block }), state }
+    return { exposure: await (isBehind ? renewedExposures : exposures).submit({ payer, block }), state }
   }
 
   const states = createCache<Address, PayerState>({
-    load: (payer) => reads.read({ payer }),
-    ttlMs: balanceTtlMs,
-    refreshAfterMs: balanceTtlMs / 2,
+    load: readState,
+    ...relyOn(balanceTtlMs),
     max: maxPayers,
     now,
+    ...(random && { random }),
   })
 
   async function stateOf(payer: Address, seen?: PayerState): Promise<PayerState | undefined> {
@@ -123,26 +152,37 @@ export function createPayers(served: ServedNetwork, reads: ChainReads, options: 
   const standingTtlMs = isBounded ? Math.max(exposureTtlMs, balanceTtlMs) : balanceTtlMs
   const standings = createCache<Address, Standing>({
     load: readStanding,
-    ttlMs: standingTtlMs,
-    refreshAfterMs: standingTtlMs / 2,
+    ...relyOn(standingTtlMs),
     max: maxPayers,
     now,
+    ...(random && { random }),
   })
 
   return {
     hasCode: async (payer) => (await states.get(payer)).hasCode,
     async allowance(payer, seen) {
       const state = await stateOf(payer, seen)
-      return toAllowance(await standings.get(payer, (one) => readStanding(one, state)), state, caps)
+      return toAllowance(
+        await standings.get(payer, (one, isBehind) => readStanding(one, isBehind, state)),
+        state,
+        caps,
+      )
     },
     isCached: (payer) => standings.has(payer) && (!checkBalance || states.has(payer)),
     async freshAllowance(payer, seen) {
       const state = checkBalance ? (seen ?? (await states.refresh(payer, minRefreshMs))) : undefined
-      const standing = await standings.refresh(payer, minRefreshMs, (one) => readStanding(one, state))
+      const standing = await standings.refresh(payer, minRefreshMs, (one, isBehind) =>
+        readStanding(one, isBehind, state),
+      )
       return toAllowance(standing, state, caps)
     },
     forget: (payer) => standings.delete(payer),
   }
+}
+
+/** How long a value is served, and when it is renewed: between a quarter and three quarters of that. */
+function relyOn(ttlMs: number) {
+  return { ttlMs, refreshAfterMs: ttlMs / 2, refreshJitterMs: ttlMs / 4, maxRefreshes }
 }
 
 /**

@@ -107,3 +107,35 @@ test('behavior: who comes when as many wait as may is told at once, and those wh
   expect(await Promise.all(first)).toEqual([0, 1])
   expect(await submit(3)).toBe(3)
 })
+
+test('behavior: where a group may wait alone, it gathers until enough wait or its time is over', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout'] })
+  try {
+    const groups: number[][] = []
+    const { submit } = createGroupCommit<number, number>({
+      ...settings,
+      alone: { items: 3, afterMs: 250 },
+      commit: async (items) => {
+        groups.push(items)
+        return items
+      },
+    })
+    const turn = () => new Promise((resolve) => setImmediate(resolve))
+    const first = submit(0)
+    await turn()
+    vi.advanceTimersByTime(249)
+    const second = submit(1)
+    await turn()
+    expect(groups).toEqual([])
+    vi.advanceTimersByTime(1)
+    expect(await Promise.all([first, second])).toEqual([0, 1])
+    expect(groups).toEqual([[0, 1]])
+    expect(await Promise.all([2, 3, 4].map(submit))).toEqual([2, 3, 4])
+    expect(groups).toEqual([
+      [0, 1],
+      [2, 3, 4],
+    ])
+  } finally {
+    vi.useRealTimers()
+  }
+})

@@ -12,6 +12,8 @@ export type GroupCommitOptions<T, R> = {
   maxItems: number
   /** Groups under way at a time: while one waits for the disk, the next is prepared. */
   concurrency: number
+  /** A group begins beside no other once so many items wait, or since so long. Default: at once. */
+  alone?: { items: number; afterMs: number }
   /**
    * A group begins beside another once so many items wait, or since so long: else they gather until that one is done. Default:
    * at once.
@@ -33,6 +35,7 @@ export function createGroupCommit<T, R>({
   commit,
   maxItems,
   concurrency,
+  alone = { items: 1, afterMs: 0 },
   beside = { items: 1, afterMs: 0 },
   maxWaiting = Number.POSITIVE_INFINITY,
   isItemFault,
@@ -57,8 +60,10 @@ export function createGroupCommit<T, R>({
     }
   }
 
+  const gathers = () => (active === 0 ? alone : beside)
+
   function mayStart(): boolean {
-    return active < concurrency && waiting.length >= (active === 0 ? 1 : beside.items)
+    return active < concurrency && waiting.length >= gathers().items
   }
 
   function start(): void {
@@ -67,7 +72,7 @@ export function createGroupCommit<T, R>({
     // The group under way may be stuck behind a lock.
     if (waiting.length === 0 || active >= concurrency || isLateAwaited) return
     isLateAwaited = true
-    setTimeout(startLate, beside.afterMs)
+    setTimeout(startLate, gathers().afterMs)
   }
 
   function startLate(): void {

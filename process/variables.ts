@@ -252,7 +252,7 @@ const api = {
     parser: integer(0, 60_000),
     readers: ['api'],
     about:
-      'For how long a balance that was read is good, milliseconds; after half of that it is read anew behind the requests.',
+      'For how long a balance that was read is good, milliseconds; after about half of that it is read anew behind the requests.',
     default: '30000',
   },
   PAYER_UNSETTLED_CAP_USDC: {

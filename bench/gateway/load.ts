@@ -65,13 +65,15 @@ export async function pace({
   connections,
   perSecond,
 }: Load & { perSecond: number }): Promise<{
+  /** In the order of the requests. */
   ms: number[]
   answers: Answer[]
 }> {
   const idle = await openLines(port, connections)
   const all = [...idle]
   const answers: Answer[] = new Array(requests.length)
-  const ms: number[] = []
+  const ms: number[] = new Array(requests.length)
+  let answered = 0
   const due: number[] = []
   const began = performance.now()
   let next = 0
@@ -83,9 +85,9 @@ export async function pace({
         const line = idle.shift() as Line
         line.send(requests[index] as Buffer).then((answer) => {
           answers[index] = answer
-          ms.push(performance.now() - began - (index / perSecond) * 1000)
+          ms[index] = performance.now() - began - (index / perSecond) * 1000
           idle.push(line)
-          if (ms.length === requests.length) resolve()
+          if (++answered === requests.length) resolve()
           else work()
         }, reject)
       }

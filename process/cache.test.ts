@@ -1,0 +1,141 @@
+import { expect, test } from 'vitest'
+import { type CacheOptions, createCache } from './cache.ts'
+
+const ttlMs = 1_000
+
+/** A cache whose loads are answered by hand, and whose values are what the clock said when they were asked for. */
+function createByHand(options: Partial<CacheOptions<string, number>> = {}) {
+  const clock = { ms: 0 }
+  const asked: string[] = []
+  const answers: (() => void)[] = []
+  const cache = createCache<string, number>({
+    load: (key) => {
+      asked.push(key)
+      const value = clock.ms
+      return new Promise((resolve) => answers.push(() => resolve(value)))
+    },
+    ttlMs,
+    refreshAfterMs: ttlMs / 2,
+    max: 100,
+    now: () => clock.ms,
+    ...options,
+  })
+  /** Answers all loads under way. */
+  async function answer() {
+    for (const one of answers.splice(0)) one()
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+
+  async function fill(keys: readonly string[]) {
+    for (const key of keys) void cache.get(key)
+    await answer()
+    expect(asked.splice(0)).toEqual(keys)
+  }
+
+  /** The keys that were asked for since the last look. */
+  return { cache, clock, asked: () => asked.splice(0), answer, fill }
+}
+
+const keys = ['a', 'b', 'c', 'd']
+
+test('default: a value is served, renewed behind once it is due, and loaded anew once it has run out', async () => {
+  const { cache, clock, asked, answer, fill } = createByHand()
+  await fill(['a'])
+  clock.ms = 499
+  expect(cache.get('a')).toBe(0)
+  expect(asked()).toEqual([])
+  clock.ms = 500
+  expect([cache.get('a'), cache.get('a')]).toEqual([0, 0])
+  expect(asked()).toEqual(['a'])
+  await answer()
+  expect(cache.get('a')).toBe(500)
+  clock.ms = 1_500
+  const late = cache.get('a')
+  expect(late).toBeInstanceOf(Promise)
+  await answer()
+  expect(await late).toBe(1_500)
+})
+
+test('behavior: what was loaded together is renewed at different times, each by its own draw', async () => {
+  const draws = [0, 0.25, 0.5, 0.75]
+  const { cache, clock, asked, fill } = createByHand({
+    refreshJitterMs: 200,
+    random: () => draws.shift() as number,
+  })
+  await fill(keys)
+  const renewed = []
+  for (clock.ms = 0; clock.ms < ttlMs; clock.ms += 50) {
+    for (const key of keys) expect(cache.get(key)).toBe(0)
+    renewed.push(...asked().map((key) => [key, clock.ms]))
+  }
+  expect(renewed).toEqual([
+    ['a', 300],
+    ['b', 400],
+    ['c', 500],
+    ['d', 600],
+  ])
+})
+
+test('behavior: only so many are renewed at a time, and nobody who has a value waits for that', async () => {
+  const { cache, clock, asked, answer, fill } = createByHand({ maxRefreshes: 2 })
+  const all = () => keys.map((key) => cache.get(key))
+  await fill(keys)
+  clock.ms = 600
+  expect(all()).toEqual([0, 0, 0, 0])
+  expect(asked()).toEqual(['a', 'b'])
+  expect(all()).toEqual([0, 0, 0, 0])
+  expect(asked()).toEqual([])
+  await answer()
+  expect(all()).toEqual([600, 600, 0, 0])
+  expect(asked()).toEqual(['c', 'd'])
+})
+
+test('behavior: whose value has run out is loaded at once, however many are being renewed', async () => {
+  const { cache, clock, asked, answer, fill } = createByHand({ maxRefreshes: 1 })
+  await fill(['a'])
+  clock.ms = 300
+  await fill(['b'])
+  clock.ms = 1_000
+  expect(cache.get('b')).toBe(300)
+  const [late, other] = [cache.get('a'), cache.get('c')]
+  expect(asked()).toEqual(['b', 'a', 'c'])
+  await answer()
+  expect([await late, await other]).toEqual([1_000, 1_000])
+})
+
+test('behavior: who waits joins no renewal, which is done its own way and may take long', async () => {
+  const renewal = Promise.withResolvers<number>()
+  const { cache, clock, answer, fill } = createByHand()
+  await fill(['a'])
+  const asked: boolean[] = []
+  const load = (_key: string, isBehind: boolean) => {
+    asked.push(isBehind)
+    return isBehind ? renewal.promise : Promise.resolve(clock.ms)
+  }
+  clock.ms = 900
+  expect(cache.get('a', load)).toBe(0)
+  clock.ms = 1_000
+  expect(await Promise.all([cache.get('a', load), cache.get('a', load)])).toEqual([1_000, 1_000])
+  expect(asked).toEqual([true, false])
+  // Late, it doesn't replace what is younger.
+  renewal.resolve(900)
+  await answer()
+  expect(cache.get('a')).toBe(1_000)
+})
+
+test('error: a renewal that fails leaves the value, and its place for another', async () => {
+  let isDown = true
+  const { cache, clock, fill } = createByHand({ maxRefreshes: 1 })
+  await fill(['a'])
+  clock.ms = 600
+  const renew = async () => {
+    if (isDown) throw new Error('down')
+    return 1
+  }
+  expect(cache.get('a', renew)).toBe(0)
+  await new Promise((resolve) => setImmediate(resolve))
+  isDown = false
+  expect(cache.get('a', renew)).toBe(0)
+  await new Promise((resolve) => setImmediate(resolve))
+  expect(cache.get('a')).toBe(1)
+})
