@@ -180,7 +180,7 @@ export function createApp({
   app.use('/operator/*', requireOperator)
 
   addPayments(app)
-  addRequeueRoute(app, { sql, heads, now })
+  addRequeueRoute(app, { sql, now })
   addRefundRoutes(app, { sql, heads, networks, payerSignatures, settings, now })
   addReceiptRoutes(app, { sql, heads, networks, receiptKeys, settings, now })
 
@@ -211,7 +211,7 @@ export function createApp({
   addPendingRoute(app, { sql, heads, networks, settings, now })
 
   addOperationRoute(app, { sql, networks, settings, now })
-  addOperatorProvidersRoute(app, { sql, heads, networks, now })
+  addOperatorProvidersRoute(app, { sql, networks, now })
 
   addHealthRoutes(app, { sql, networks, loops })
   addHomeRoute(app, { networks, settings, mailer })

@@ -1,13 +1,18 @@
+import { finalityOf } from '#chain/finality'
+import type { ServedNetwork } from '#chain/servedNetworks'
 import { warmSessions } from '#ledger/acceptance'
-import { idleSeconds } from '#ledger/database'
+import { type Database, idleSeconds } from '#ledger/database'
+import { readIndexState } from '#ledger/indexState'
+import { readRecordAge } from '#ledger/record'
+import { createRecorder } from '#ledger/recorder'
 import { createRetention } from '#ledger/retention'
+import type { Logger } from '#process/log'
 import { type Loop, repeat } from '#process/repeat'
 import type { AppOptions } from './app.ts'
 import { createAddressGuard } from './http/addressGuard.ts'
 import { collectApiState, createApiMetrics } from './metrics.ts'
 import { createMailer } from './portal/mail/mailer.ts'
 import { createMailLoop } from './portal/mail/mailLoop.ts'
-import { startSummaries } from './portal/revenue/summarise.ts'
 import { createUsageCounters } from './portal/usage/usageCounters.ts'
 import { createDeliveryLoop } from './portal/webhooks/deliveryLoop.ts'
 
@@ -21,7 +26,27 @@ export type BackgroundWork = {
 /** Before they are closed for resting: the first payments in a new session take 50 ms. */
 const warmEveryMs = (idleSeconds * 1_000) / 2
 
-/** Starts what an api process does beside answering: webhooks, the providers' sums, counters. */
+/** A keeper reads the index into the record every second or two: where nobody did for so long, none runs. */
+const recordAgeMs = 10_000
+
+/** Keeps the record of a network while nobody else does, so that what strangers settle shows all the same. */
+function createSpareRecorder(
+  sql: Database,
+  served: ServedNetwork,
+  { maxLagBlocks, log }: { maxLagBlocks: bigint; log: Logger },
+) {
+  const { chainId } = served.network
+  const recorder = createRecorder({ sql, served, finalityBlocks: finalityOf(chainId), log })
+  return async () => {
+    const age = await readRecordAge(sql, chainId)
+    if (age !== null && age <= recordAgeMs) return
+    const index = await readIndexState(sql, served, maxLagBlocks)
+    const safeBlock = await recorder.followReorgs(index)
+    if (safeBlock !== null && index.status === 'current') await recorder.record(index.head)
+  }
+}
+
+/** Starts what an api process does beside answering: webhooks, counters, the record while no keeper runs. */
 export function startBackgroundWork({
   sql,
   networks,
@@ -35,7 +60,6 @@ export function startBackgroundWork({
   const addressGuard = createAddressGuard({ allowPrivate: settings.webhookAllowPrivate })
   const usage = createUsageCounters({ sql })
   const loops: Loop[] = [
-    startSummaries({ sql, log, onError: failed('summaries') }),
     repeat({
       name: 'usage',
       everyMs: 5_000,
@@ -61,6 +85,19 @@ export function startBackgroundWork({
       },
     }),
   ]
+  // Apart from the others: where a node is down they stand still, and payments are verified all the same.
+  const recorders = networks.map((served) => {
+    const network = served.network.name
+    return repeat({
+      name: `record ${network}`,
+      everyMs: 2_000,
+      step: createSpareRecorder(sql, served, { maxLagBlocks: settings.maxIndexLagBlocks, log }),
+      onError(error) {
+        log.warn({ err: error, network }, 'the record can not be kept for now')
+        failed('record')()
+      },
+    })
+  })
   const deliveries = createDeliveryLoop({
     sql,
     guard: addressGuard,
@@ -86,7 +123,7 @@ export function startBackgroundWork({
   return {
     shared: { addressGuard, mailer, usage, metrics, loops },
     async close() {
-      await Promise.all([deliveries.close(), ...loops.map((loop) => loop.stop())])
+      await Promise.all([deliveries.close(), ...[...loops, ...recorders].map((loop) => loop.stop())])
       await usage.flush().catch(() => {})
     },
   }

@@ -52,7 +52,7 @@ export function createApiMetrics() {
 
 export type ApiMetrics = ReturnType<typeof createApiMetrics>
 
-/** Adds what is looked up when Prometheus asks: the process, the webhooks' backlog, the sums' backlog, the index's age. */
+/** Adds what is looked up when Prometheus asks: the process, the webhooks' backlog, the index's age. */
 export function collectApiState(
   { registry }: ApiMetrics,
   { sql, networks }: { sql: Database; networks: Network[] },
@@ -96,16 +96,6 @@ export function collectApiState(
     async (overdue) => {
       const { oldestDueAt } = await deliveryBacklog(sql)
       overdue.set(oldestDueAt ? Math.max(0, (Date.now() - oldestDueAt.getTime()) / 1000) : 0)
-    },
-  )
-  gauge(
-    'tollkeeper_api_unsummarised_payments',
-    'Concluded payments that are not in the sums yet',
-    [],
-    async (open) => {
-      const [row] = await sql<[{ count: number }]>`
-      select count(*)::int as count from payment where summarised is null and concluded_at is not null`
-      open.set(row.count)
     },
   )
   gauge('tollkeeper_api_index_age_seconds', "Age of the indexed head's block", ['network'], async (age) => {

@@ -272,7 +272,7 @@ async function startRig(): Promise<Rig> {
         managed: { port: ports.managed, headers: {} },
       },
       analyze: async () => {
-        const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'bench' })
+        const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'bench', limited: false })
         await sql`analyze`
         await sql.end({ timeout: 1 })
       },
@@ -294,7 +294,7 @@ async function startRig(): Promise<Rig> {
 
 /** @returns the API key of a new provider. */
 async function register(databaseUrl: string, chainId: number): Promise<string> {
-  const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'bench' })
+  const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'bench', limited: false })
   try {
     await migrate(sql)
     await insertProvider(sql, chainId, sellers[0] as Address)

@@ -60,7 +60,7 @@ export async function run(args: string[]): Promise<object> {
   const [rounds, perSecond] = [Number(values.rounds), Number(values.rate)]
   if (values.keepers) return measureKeepers(rounds, Number(values.payments), say)
   const rig = await startRig({ buyers, apis: Math.max(...sizes), withPooler: values.pooler })
-  const database = openDatabase({ url: rig.databaseUrl, max: 1, applicationName: 'bench' })
+  const database = openDatabase({ url: rig.databaseUrl, max: 1, applicationName: 'bench', limited: false })
   try {
     const floors: Server[] = []
     for (const _ of rig.apis) floors.push(await rig.startServer('floorServer.ts'))

@@ -98,7 +98,7 @@ export async function withSettling<Result>(
     if (!served) throw new Error('the local chain is not served')
 
     const databaseUrl = await postgres.createDatabase('settle')
-    const database = openDatabase({ url: databaseUrl, max: 5, applicationName: 'bench' })
+    const database = openDatabase({ url: databaseUrl, max: 5, applicationName: 'bench', limited: false })
     closers.push(() => database.end({ timeout: 1 }))
     await migrate(database)
     const indexer = await startIndexer({

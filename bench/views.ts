@@ -228,7 +228,7 @@ async function prepare(
   say: (line: string) => void,
 ): Promise<void> {
   const postgres = await startPostgres({ folder, fast: true, sharedBuffersMb: 2_048 })
-  const server = openDatabase({ url: postgres.url, applicationName: 'bench' })
+  const server = openDatabase({ url: postgres.url, applicationName: 'bench', limited: false })
   try {
     for (const size of sizes) {
       const [done] = await server`select from pg_database where datname = ${nameOf(size)}`
@@ -262,7 +262,7 @@ async function fill(
   await fillViews(database, { payments: size, providers: size / 100, chainId, token, now })
   await readViewsData(database, chainId)
   await checkRetention(database, now)
-  if (check) await checkSums(database)
+  if (check) await checkSums(database, now)
   await database.end()
 }
 

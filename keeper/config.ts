@@ -52,6 +52,7 @@ export type KeeperConfig = {
  * @throws {ConfigError} that names the variable, what was expected, and what came unless it is a secret.
  */
 export function readKeeperConfig(env: Environment): KeeperConfig {
+  const privateKeys = requirePrivateKeys(env)
   const platformWallets = [
     requireVariable(env, 'PLATFORM_WALLET'),
     ...(readVariable(env, 'PLATFORM_WALLETS') ?? []),
@@ -60,7 +61,7 @@ export function readKeeperConfig(env: Environment): KeeperConfig {
     ...readDatabaseUrls(env),
     networks: readNetworkSettings(env),
     platformWallets: [...new Set(platformWallets)],
-    privateKeys: requirePrivateKeys(env),
+    privateKeys,
     host: readVariable(env, 'KEEPER_HOST'),
     port: readVariable(env, 'KEEPER_PORT'),
     logLevel: readVariable(env, 'LOG_LEVEL'),

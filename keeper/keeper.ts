@@ -29,8 +29,7 @@ import {
 } from './loops/context.ts'
 import { readIndexState } from './loops/indexState.ts'
 import { createVoidWatch, lookUpRequested } from './loops/lookups.ts'
-import { createNotifier } from './loops/notify.ts'
-import { followReorgs } from './loops/reorgs.ts'
+import { createKeeperRecorder } from './loops/recorder.ts'
 import { createReporter } from './loops/report.ts'
 import { sweepPayments } from './loops/sweep.ts'
 import { createWorker } from './loops/worker.ts'
@@ -104,13 +103,14 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
         releases.push(worker.release)
         loop(`wallet ${worker.address}`, name, settings.pollMs, worker.step)
       }
-      const notify = createNotifier(context)
+      const recorder = createKeeperRecorder(context)
       loop('conclude', name, settings.pollMs, async () => {
         const index = await readIndexState(context)
-        const safeBlock = await followReorgs(context, index)
-        await concludeMined(context, index, safeBlock)
+        const safeBlock = await recorder.followReorgs(index)
+        await concludeMined(context, safeBlock)
+        context.memory.isFollowed = safeBlock !== null && index.status === 'current'
         if (safeBlock === null || index.status !== 'current') return
-        await notify(index)
+        await recorder.record(index.head)
         await lookUpRequested(context)
       })
       const report = createReporter(context)
@@ -120,9 +120,9 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
         await releaseReservations(database, now())
         await adoptAbandoned(context, holder, own)
         const index = await readIndexState(context)
-        if (index.status !== 'current' || context.memory.look === null) return
+        if (index.status !== 'current' || !context.memory.isFollowed) return
         await watchVoided()
-        await sweepPayments(context, index.head)
+        await sweepPayments(context)
       })
     }
   }
@@ -135,9 +135,10 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   const wake = () => {
     for (const one of loops) one.wake()
   }
+  const facilitator = createFacilitatorDependencies(dependencies, wake)
   const rateLimiter = createRateLimiter({ sql: database, log, now: () => now().getTime() })
   const app = createApp({
-    facilitator: createFacilitatorDependencies(dependencies, wake),
+    facilitator,
     submit: {
       sql: database,
       networks,
@@ -149,6 +150,8 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
       payersWithCode: new Map(
         contexts.map(({ served, payersWithCode }) => [served.network.name, payersWithCode]),
       ),
+      payers: new Map([...facilitator.networks].map(([chainId, { payers }]) => [chainId, payers])),
+      watch: facilitator.watch,
       log,
       wake,
       checkpoint: dependencies.checkpoint ?? (() => {}),

@@ -1,6 +1,5 @@
 import type { Address } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { summarisePayments } from '#api/portal/revenue/summarise'
 import { createMigratedDatabase } from '../test/support/database.ts'
 import { createIndexTables } from '../test/support/indexTables.ts'
 import { type SeedProvider, seedPayment, seedProvider, seedSettlement } from '../test/support/seedPayments.ts'
@@ -9,6 +8,7 @@ import { warmSessions } from './acceptance.ts'
 import { compositeArray } from './compositeArray.ts'
 import { type Database, openDatabase } from './database.ts'
 import { bothHalves } from './halves.ts'
+import { endPayments } from './stages.ts'
 
 const splitter: Address = randomHex(20)
 
@@ -37,8 +37,8 @@ test("behavior: one authorization to a splitter carries the provider's part and 
 
   const txHash = await seedSettlement(database, payment, { halves: [0] })
   expect(await readHalves(payment.paymentId)).toEqual({ provider: 'settled', fee: 'settled', feeTx: txHash })
-  await database`update payment set concluded_at = now() where id = ${payment.paymentId}`
-  expect(await summarisePayments(database, { limit: 10 })).toBe(1)
+  const ending = { paymentId: payment.paymentId, kind: 'settled', code: null, isFinal: true } as const
+  await endPayments(database, [ending], new Date())
   const [sums] = await database`
     select settled_net, settled_fee from revenue where provider_id = ${provider.providerId} and period = 'day'`
   expect(sums).toEqual({ settled_net: 47_500n, settled_fee: 2_500n })

@@ -25,17 +25,32 @@ export type Facilitation = {
   paymentIdentifier: string | null
   /** What the provider owes for it, base units. */
   fee: bigint
-  /** Unix milliseconds until when POST /settle may come; null: it came. */
-  reservedUntil: number | null
 }
+
+/** Which door a payment came through. */
+export type PaymentSource = 'gateway' | 'facilitator' | 'refund' | 'submission'
+
+/**
+ * Where a payment stands first; times in Unix milliseconds.
+ *
+ * - `waiting`: for a trigger
+ * - `reserved`: for its seller, until then
+ * - `due`: a caller waits for it since then; with the others of its submission, all or none
+ */
+export type FirstStage =
+  | { stage: 'waiting' }
+  | { stage: 'reserved'; until: number }
+  | { stage: 'due'; since: number; submission?: Hex }
 
 /** A payment that passed every check but uniqueness and the payer's limit. */
 export type Candidate = {
   id: string
-  requestId: string
-  /** Null: of a facilitator's caller without an API key, or reserved. */
+  source: PaymentSource
+  /** The challenge that it answers; null: it came through another door than the gateway's /verify. */
+  requestId: string | null
+  /** Null: of a facilitator's caller without an API key, a submission or a refund. */
   providerId: string | null
-  /** Null: came through the facilitator. */
+  /** Null: came through another door than the gateway's /verify. */
   endpointId: string | null
   chainId: number
   token: Address
@@ -60,9 +75,8 @@ export type Candidate = {
   /** Unix milliseconds. */
   challengedAt: number
   acceptedAt: number
-  /** Default: it came through the gateway's /verify. */
+  first: FirstStage
   facilitation?: Facilitation
-  isRefund?: boolean
   /** What the payer's `accepted_total` may reach: its balance or cap, plus what of it is no longer owed. */
   limit: bigint | null
 }
@@ -93,12 +107,12 @@ export async function acceptPayments(database: Queryable, candidates: Candidate[
 
 /** As the type `candidate` has them. */
 function toFields(candidate: Candidate): CompositeField[] {
-  const { authorizations, facilitation } = candidate
-  const [first, second] = authorizations
+  const { authorizations, facilitation, first } = candidate
+  const [provider, fee] = authorizations
   return [
     candidate.id,
+    candidate.source,
     candidate.requestId,
-    facilitation ? 'facilitator' : candidate.isRefund ? 'refund' : 'gateway',
     candidate.providerId,
     candidate.endpointId,
     candidate.chainId,
@@ -112,7 +126,7 @@ function toFields(candidate: Candidate): CompositeField[] {
     candidate.price,
     candidate.providerAmount,
     candidate.feeAmount,
-    second && second.validBefore < first.validBefore ? second.validBefore : first.validBefore,
+    fee && fee.validBefore < provider.validBefore ? fee.validBefore : provider.validBefore,
     candidate.tier,
     candidate.effectiveRate,
     candidate.resource,
@@ -120,19 +134,15 @@ function toFields(candidate: Candidate): CompositeField[] {
     candidate.requestHash,
     candidate.challengedAt,
     candidate.acceptedAt,
-    facilitation?.reservedUntil === null ? candidate.acceptedAt : null,
+    first.stage === 'reserved' ? 'reserved' : 'waiting',
+    first.stage === 'reserved' ? first.until : null,
+    first.stage === 'due' ? first.since : null,
+    first.stage === 'due' ? (first.submission ?? null) : null,
+    facilitation?.providerId ?? null,
+    facilitation?.paymentIdentifier ?? null,
+    facilitation?.fee ?? null,
     authorizations.length,
-    facilitation ? JSON.stringify(toFacilitationRow(facilitation)) : null,
   ]
-}
-
-function toFacilitationRow({ providerId, paymentIdentifier, fee, reservedUntil }: Facilitation) {
-  return {
-    provider_id: providerId,
-    payment_identifier: paymentIdentifier,
-    fee: fee.toString(),
-    reserved_until: reservedUntil,
-  }
 }
 
 /** As the type `candidate_authorization` has them. */

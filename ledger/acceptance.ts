@@ -1,3 +1,4 @@
+import type { Address } from 'viem'
 import type { PayerState } from '#chain/chainReads'
 import { failedDependency, isRowFault } from '#process/dependencies'
 import { createGroupCommit } from '#process/groupCommit'
@@ -6,7 +7,6 @@ import { BaseError } from '#protocol/errors'
 import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
 import type { Database } from './database.ts'
 import type { Allowance, Payers } from './payers.ts'
-import { findPaymentOfRequest } from './storedPayment.ts'
 
 // A group has a price of its own, so that a few payments wait for the group that is under way. Of many, one prepares while
 // another waits for the disk.
@@ -21,7 +21,7 @@ const maxWaiting = 1_000
  *
  * @param state what the chain just said of the payer, where it was asked: then its balance isn't read again.
  * @throws {BaseError} `payer_in_debt`, `payer_quarantined`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or `payer_limit_exceeded`;
- * `index_behind` where the index can't tell; `overloaded` where too many wait.
+ * `overloaded` where too many wait.
  */
 export type Accept = (
   candidate: Candidate,
@@ -53,8 +53,8 @@ export function createAccept(database: Database): Accept {
         throw again instanceof BaseError && again.code === 'overloaded' ? error : again
       })
       if (verdict === 'accepted') return verdict
-      const stored = await findPaymentOfRequest(database, candidate.requestId)
-      return stored?.paymentId === candidate.id ? 'accepted' : verdict
+      const [stored] = await database`select from payment where id = ${candidate.id}`
+      return stored ? 'accepted' : verdict
     }
   }
 
@@ -84,6 +84,41 @@ export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>):
   }
 }
 
+/**
+ * The same for payments that are stored together, or not at all: `store` throws, or rolls back, unless it accepts all.
+ *
+ * @param replaced what counts as unsettled of each payer until `store` deletes it.
+ * @throws {BaseError} as {@link Accept}; `payment_replayed` where one was stored before.
+ */
+export async function reserveTogether(
+  candidates: readonly Candidate[],
+  payers: Payers,
+  store: (candidates: Candidate[]) => Promise<Verdict[]>,
+  replaced: ReadonlyMap<Address, bigint> = new Map(),
+): Promise<void> {
+  const allowances = new Map<Address, { allowance: Allowance; needed: bigint }>()
+  for (const [payer, own] of Map.groupBy(candidates, (one) => one.payer)) {
+    const needed = own.reduce((sum, { providerAmount, feeAmount }) => sum + providerAmount + feeAmount, 0n)
+    const allowance = without(await payers.freshAllowance(payer), replaced.get(payer) ?? 0n)
+    if (!covers(allowance, needed)) throw refusalFor(allowance, needed)
+    allowances.set(payer, { allowance, needed })
+  }
+  const verdicts = await store(
+    candidates.map((one) => ({ ...one, limit: allowances.get(one.payer)?.allowance.limit ?? null })),
+  )
+  for (const [index, verdict] of verdicts.entries()) {
+    if (verdict === 'replayed') throw new BaseError('payment_replayed')
+    const known = candidates[index] && allowances.get(candidates[index].payer)
+    if (verdict === 'over_limit' && known) throw refusalFor(known.allowance, known.needed)
+  }
+}
+
+/** The allowance once so much of what is unsettled is deleted. */
+function without(allowance: Allowance, amount: bigint): Allowance {
+  const { limit, unsettled } = allowance
+  return { ...allowance, unsettled: unsettled - amount, limit: limit === null ? null : limit + amount }
+}
+
 /** Whether an amount fits, as far as the allowance knew when it was read. */
 function covers({ limit, available, unsettled, debt, blockedBy }: Allowance, needed: bigint): boolean {
   if (debt > 0n || blockedBy !== undefined) return false
@@ -91,7 +126,7 @@ function covers({ limit, available, unsettled, debt, blockedBy }: Allowance, nee
 }
 
 function refusalFor(allowance: Allowance, needed: bigint): BaseError {
-  const { by, available, unsettled, debt, blockedBy, isIndexed } = allowance
+  const { by, available, unsettled, debt, blockedBy } = allowance
   if (blockedBy !== undefined) return new BaseError(blockedBy)
   if (debt > 0n) {
     return new BaseError(
@@ -100,8 +135,6 @@ function refusalFor(allowance: Allowance, needed: bigint): BaseError {
       { details: { debt: debt.toString() } },
     )
   }
-  // Without the index, what settled long ago counts as owed: only a balance that is too low by itself is certain.
-  if (!isIndexed && needed <= available) return new BaseError('index_behind')
   const details = {
     needed: needed.toString(),
     [by === 'cap' ? 'cap' : 'balance']: available.toString(),

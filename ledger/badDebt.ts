@@ -22,26 +22,31 @@ const payerFaultCodes = [
  * What came through the facilitator isn't owed to us: its seller serves only what is settled.
  *
  * A fragment for a `from` clause; restrict it by `chain_id`, `token` and `payer`. Columns: `payment_id`, `half`, `value`,
- * `code` (one of {@link payerFaultCodes}), and `failed_at`, null while the payment is not given up yet. A half that moves
- * after all, or whose payment is queued again or forgiven, is no longer among them.
+ * and `code` (one of {@link payerFaultCodes}). A half that moves after all, or whose payment is queued again or forgiven,
+ * is no longer among them.
  */
 export function badDebt(sql: Queryable) {
   return sql`(
-    select p.chain_id, p.token, p.payer, p.id as payment_id, h.half, h.value, p.failed_at,
+    select p.chain_id, p.token, p.payer, p.id as payment_id, h.half, h.value,
       case h.state
         when 'cancelled' then 'authorization_cancelled'
         when 'foreign_use' then 'authorization_used'
-        else p.failure_code
+        else suspect.code
       end as code
-    from payment p
+    from (
+      select payer, payment_id, null as code from queue
+      union all
+      select payer, payment_id, code from outcome where kind <> 'voided' and final_at is null
+      union all
+      select payer, payment_id, code from outcome where kind <> 'voided' and final_at is not null and code is not null
+    ) suspect
+    join payment p on p.id = suspect.payment_id and p.payer = suspect.payer
     join lateral ${halves(sql)} h on h.payment_id = p.id
-    where p.voided_at is null and p.source = 'gateway'
+    where p.source = 'gateway'
       and not exists (select from forgiven_debt f where f.payment_id = p.id)
-      and (p.concluded_at is null or p.failure_code is not null)
       and (
         h.state in ('cancelled', 'foreign_use')
-        or h.state = 'open' and p.failure_code in ${sql(payerFaultCodes)}
-          and (p.failed_at is not null or p.concluded_at is not null)
+        or h.state = 'open' and suspect.code in ${sql(payerFaultCodes)}
       )
   )`
 }

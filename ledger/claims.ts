@@ -3,9 +3,10 @@ import type { Trigger } from '#protocol/settlement'
 import { type BatchRow, batchColumns } from './batches.ts'
 import type { Queryable } from './database.ts'
 import { halves } from './halves.ts'
+import type { Lane } from './lanes.ts'
 import { type Lease, LeaseLost } from './leases.ts'
-import { isWanted } from './queue.ts'
 import { settleMarginSeconds } from './settleMargin.ts'
+import { isLoose } from './stages.ts'
 
 // A claim is one statement: it holds no lock while anybody's host thinks, or stands still. What two keepers want at the
 // same moment, one of them gets; the other one's claim leaves it out.
@@ -15,10 +16,10 @@ export type Claim = {
   token: Address
   feeRecipient: Address
   trigger: Trigger
-  /** Payments, the most urgent first. */
+  /** In the lane of the quarantined, others are left out; in the other lanes these are. */
+  lane: Lane
+  /** Payments, the most urgent first. In the lane `direct`, all of them are claimed, or none. */
   paymentIds: readonly string[]
-  /** Whether they are claimed as quarantined: those whose payers are quarantined since are left out, or in. */
-  quarantined: boolean
 }
 
 export type Claimed = {
@@ -38,9 +39,11 @@ export type Claimed = {
 export async function claimPayments(
   sql: Queryable,
   lease: Lease,
-  { batchId, token, feeRecipient, trigger, paymentIds, quarantined }: Claim,
+  { batchId, token, feeRecipient, trigger, lane, paymentIds }: Claim,
   now: Date,
 ): Promise<Claimed> {
+  const isApart = lane === 'quarantined'
+  const least = lane === 'direct' ? paymentIds.length : 1
   const [row] = await sql<
     (Omit<BatchRow, 'id'> & { id: bigint | null; isHeld: boolean; unsettleable: string[] | null })[]
   >`
@@ -50,12 +53,13 @@ export async function claimPayments(
         and fence = ${lease.fence} and expires_at > clock_timestamp()
       for share
     ), wanted as materialized (
-      select payment.id, payment.chain_id, payment.token, payment.payer, payment.quarantined
-      from payment
-      where payment.id in ${sql(paymentIds)} and ${isWanted(sql)} and exists (select from held)
+      select q.payment_id as id, q.payer, q.stage
+      from queue q
+      where q.payment_id in ${sql(paymentIds)} and ${isLoose(sql)} and exists (select from held)
       for update skip locked
     ), judged as materialized (
-      select w.id, w.quarantined or payer.mined_failures > 0 as quarantined,
+      select w.id, w.stage <> 'quarantined' and payer.mined_failures > 0 as is_new,
+        w.stage = 'quarantined' or payer.mined_failures > 0 and ${lane !== 'direct'} as is_apart,
         (
           select bool_or(h.state = 'open'
               and h.valid_before > extract(epoch from ${now}::timestamptz) + ${settleMarginSeconds})
@@ -63,17 +67,21 @@ export async function claimPayments(
           from ${halves(sql)} h where h.payment_id = w.id
         ) as settleable
       from wanted w
-      join payer on payer.chain_id = w.chain_id and payer.token = w.token and payer.address = w.payer
-    ), newly_quarantined as (
-      update payment set quarantined = true
-      from judged where payment.id = judged.id and judged.quarantined and not payment.quarantined
+      join payer on payer.chain_id = ${lease.chainId} and payer.token = ${token} and payer.address = w.payer
     ), chosen as materialized (
-      select id from judged where settleable and quarantined = ${quarantined}
+      select id from judged where settleable and is_apart = ${isApart}
+    ), set_apart as (
+      update queue q set stage = 'quarantined'
+      from judged where q.payment_id = judged.id and judged.is_new and judged.is_apart
+        and not exists (select from chosen where chosen.id = judged.id)
     ), made as (
-      insert into batch (batch_id, chain_id, token, fee_recipient, trigger, wallet, fence)
-      select ${batchId}, ${lease.chainId}, ${token}, ${feeRecipient}, ${trigger}, ${lease.address}, ${lease.fence}
-      where exists (select from chosen)
+      insert into batch (batch_id, chain_id, token, fee_recipient, trigger, lane, wallet, fence)
+      select ${batchId}, ${lease.chainId}, ${token}, ${feeRecipient}, ${trigger}, ${lane}, ${lease.address}, ${lease.fence}
+      where (select count(*) from chosen) >= ${least}
       returning *
+    ), taken as (
+      update queue q set stage = 'claimed', batch_id = made.id, next_at = null
+      from made, chosen where q.payment_id = chosen.id
     ), items as (
       insert into batch_item (batch_id, position, payment_id)
       select made.id, row_number() over (order by given.position) - 1, given.id

@@ -1,67 +1,70 @@
 import type { Address, Hex } from 'viem'
 import type { Queryable } from './database.ts'
-import type { Conclusion, PaymentFacts } from './decideConclusion.ts'
-import { type HalfState, halves, signedFor } from './halves.ts'
+import type { ChainFacts, PaymentFacts } from './decideConclusion.ts'
+import { type HalfState, halves } from './halves.ts'
+import { type Ending, endPayments, isLoose } from './stages.ts'
 
-/** What a network's payments are read and written by. */
-export type SweepScope = { chainId: number; token: Address }
-
-/** A payment that isn't concluded and stands in no batch, and its nonces, provider's first. */
+/** A payment whose end isn't final and that stands in no batch, and its nonces, provider's first. */
 export type OpenPayment = PaymentFacts & { paymentId: string; payer: Address; nonces: [Hex, Hex | null] }
 
-/** Up to which block everything that was used or cancelled has been looked at. */
-export async function readSweptBlock(sql: Queryable, chainId: number): Promise<bigint> {
-  const [row] = await sql<{ block: bigint }[]>`
-    select swept_block as block from acted_block where chain_id = ${chainId}`
-  return row?.block ?? 0n
+/** What of a network is to be looked at. */
+export type Concluding = {
+  /** Blocks of the record that were not looked at, or not since they are final: {@link markLooked}. */
+  blockIds: readonly bigint[]
+  payments: OpenPayment[]
 }
 
-/** Unless evidence that was found late has lowered it meanwhile. */
-export async function moveSweptBlock(
-  sql: Queryable,
-  chainId: number,
-  from: bigint,
-  to: bigint,
-): Promise<void> {
-  await sql`
-    insert into acted_block as acted (chain_id, block_number, swept_block) values (${chainId}, 0, ${to})
-    on conflict (chain_id) do update set swept_block = excluded.swept_block where acted.swept_block = ${from}`
-}
+const blocksAtOnce = 100
 
 /**
- * The payments about which something may have to be done: something of them was used or cancelled after the block `after`,
- * nothing of them is left to settle, or their time is over.
+ * The payments about which something may have to be done: something of them was used or cancelled in a block that wasn't
+ * looked at yet, or wasn't since it is final; nothing of them is left to settle; or their time is over.
  *
- * @param blockTime Unix seconds, of the indexed head `upTo`: every block that could have settled the last ones was read.
+ * @param chain up to which block all is final, and the recorded head's time: every block that could have settled what
+ *   ran out before that was read.
  */
 export async function readPaymentsToConclude(
   sql: Queryable,
-  { chainId }: SweepScope,
-  { after, upTo, blockTime }: { after: bigint; upTo: bigint; blockTime: bigint },
+  chainId: number,
+  { safeBlock, blockTime }: ChainFacts,
   limit: number,
-): Promise<OpenPayment[]> {
-  const seen = sql`chain_id = ${chainId} and block_number > ${after} and block_number <= ${upTo}`
-  const isExpired = sql`chain_id = ${chainId} and valid_before <= ${blockTime} and concluded_at is null
-    and lookup_requested_at is null and not is_claimed`
-  return readOpenPayments(
+): Promise<Concluding> {
+  const blocks = await sql<{ id: bigint }[]>`
+    select id from recorded_block
+    where chain_id = ${chainId} and looked < 2 and (looked = 0 or number <= ${safeBlock})
+    order by number limit ${blocksAtOnce}`
+  const blockIds = blocks.map(({ id }) => id)
+  const isNotLookedUp = (id: string) => sql`not exists (select from lookup where payment_id = ${sql(id)})`
+  const payments = await readOpenPayments(
     sql,
     sql`
-      select a.payment_id as id
-      from (
-        select chain_id, token, authorizer, nonce from indexer.authorization where ${seen}
-        union
-        select chain_id, token, authorizer, nonce from evidence where ${seen}
-      ) used ${signedFor(sql)}
+      select payment_id as id from authorization_event where block_id = any(${blockIds.map(String)}::bigint[])
       union
-      select id from payment
-      where chain_id = ${chainId} and spent_block is not null and concluded_at is null and failed_at is null
+      select payment_id from outcome where chain_id = ${chainId} and kind = 'spent'
       union
-      (select id from payment where ${isExpired} and failed_at is null and voided_at is null and spent_block is null
-      order by valid_before limit ${limit})
+      (select q.payment_id from queue q
+      where q.group_id in (select id from queue_group where chain_id = ${chainId}) and ${isLoose(sql)}
+        and q.valid_before <= ${blockTime} and ${isNotLookedUp('q.payment_id')}
+      order by q.valid_before limit ${limit})
       union
-      (select id from payment where ${isExpired} and (failed_at is not null or voided_at is not null)
-      order by valid_before limit ${limit})`,
+      (select o.payment_id from outcome o
+      where o.chain_id = ${chainId} and o.final_at is null and o.valid_before <= ${blockTime}
+        and ${isNotLookedUp('o.payment_id')}
+      order by o.valid_before limit ${limit})`,
   )
+  return { blockIds, payments }
+}
+
+/** Their payments were looked at. */
+export async function markLooked(
+  sql: Queryable,
+  blockIds: readonly bigint[],
+  safeBlock: bigint,
+): Promise<void> {
+  if (blockIds.length === 0) return
+  await sql`
+    update recorded_block set looked = case when number <= ${safeBlock} then 2 else 1 end
+    where id = any(${blockIds.map(String)}::bigint[])`
 }
 
 /** The same of chosen payments. */
@@ -83,10 +86,14 @@ type OpenPaymentRow = Omit<OpenPayment, 'provider' | 'fee' | 'nonces'> & {
 
 async function readOpenPayments(sql: Queryable, candidates: ReturnType<typeof sql>): Promise<OpenPayment[]> {
   const rows = await sql<OpenPaymentRow[]>`
-    select p.id as "paymentId", p.payer, p.spent_block as "spentBlock", p.voided_at is not null as "isVoided",
-      p.failed_at is not null as "isFailed", p.failure_code as "failureCode", half.*
+    select p.id as "paymentId", p.payer, o.kind as ended, half.*,
+      case when q.attempts > 0 then (
+        select f.code from settlement_failure f where f.payment_id = p.id and f.attempt = q.attempts
+      ) else o.code end as "failureCode"
     from (${candidates}) candidate
     join payment p on p.id = candidate.id
+    left join queue q on q.payment_id = p.id
+    left join outcome o on o.payment_id = p.id
     cross join lateral (
       select max(h.block_number) as "lastBlock",
         max(h.state) filter (where h.half = 0) as "providerState", max(h.state) filter (where h.half = 1) as "feeState",
@@ -95,7 +102,7 @@ async function readOpenPayments(sql: Queryable, candidates: ReturnType<typeof sq
         max(h.nonce) filter (where h.half = 0) as "providerNonce", max(h.nonce) filter (where h.half = 1) as "feeNonce"
       from ${halves(sql)} h where h.payment_id = p.id
     ) half
-    where p.concluded_at is null and not p.is_claimed`
+    where ${isLoose(sql)} or o.final_at is null and o.payment_id is not null`
   return rows.map(
     ({ providerState, providerUntil, providerNonce, feeState, feeUntil, feeNonce, ...payment }) => ({
       ...payment,
@@ -106,61 +113,67 @@ async function readOpenPayments(sql: Queryable, candidates: ReturnType<typeof sq
   )
 }
 
-/** A decision that is written by itself; `fail` and `unvoid` have functions of their own. */
-export type WrittenConclusion = { payment: Pick<OpenPayment, 'paymentId' | 'lastBlock'> } & {
-  conclusion: Extract<Conclusion, { action: 'spend' | 'reopen' | 'conclude' | 'wipe' }>
-}
-
-/** Writes decisions, in one statement; leaves out payments that were claimed or concluded since. */
-export async function writeConclusions(
-  sql: Queryable,
-  written: readonly WrittenConclusion[],
-  now: Date,
-): Promise<void> {
-  if (written.length === 0) return
-  const rows = written.map(({ payment: { paymentId, lastBlock }, conclusion }) => ({
-    id: paymentId,
-    action: conclusion.action,
-    block: lastBlock?.toString() ?? null,
-    code: conclusion.action === 'conclude' ? conclusion.code : null,
-  }))
-  await sql`
-    with decided as (
-      select * from json_to_recordset(${JSON.stringify(rows)}::text::json) as d (id text, action text, block bigint, code text)
-    ), changed as (
-      update payment p set
-        spent_block = case when d.action = 'reopen' then null else coalesce(d.block, p.spent_block) end,
-        concluded_at = case when d.action in ('conclude', 'wipe') then ${now}::timestamptz end,
-        next_attempt_at = case when d.action in ('conclude', 'wipe') then null else p.next_attempt_at end,
-        lookup_requested_at = null,
-        failure_code = coalesce(d.code, p.failure_code)
-      from decided d
-      where p.id = d.id and p.concluded_at is null and not p.is_claimed
-      returning p.id, d.action
-    )
-    delete from presentation where payment_id in (select id from changed where action = 'wipe')`
+/** Writes ends; looks no further for what ended, and forgets the signatures of what was voided and can't move any more. */
+export async function writeEndings(sql: Queryable, endings: readonly Ending[], now: Date): Promise<void> {
+  const ended = await endPayments(sql, endings, now)
+  if (ended.length === 0) return
+  const written = new Set(ended)
+  const wiped = endings.flatMap(({ paymentId, kind, isFinal }) =>
+    kind === 'voided' && isFinal && written.has(paymentId) ? paymentId : [],
+  )
+  await sql`delete from lookup where payment_id = any(${ended}::text[])`
+  if (wiped.length > 0) await sql`delete from presentation where payment_id = any(${wiped}::text[])`
 }
 
 /**
- * Concludes what is still active in a batch of ours that is about to be closed as settled in `block`. A payment of which a
- * reorg gave back what somebody else had settled is left to the queue: the batch settled only the rest.
+ * Ends what a batch of ours settled, which is about to be closed: final. A payment of which a reorg gave back what
+ * somebody else had settled is left to the queue: the batch settled only the rest.
  */
-export async function concludeBatchPayments(
-  sql: Queryable,
-  batchId: bigint,
-  block: bigint,
-  now: Date,
-): Promise<void> {
-  // The batch's closing lets go of them in any case: said here already, it costs no second write.
-  await sql`
-    update payment set concluded_at = ${now}, spent_block = ${block}, next_attempt_at = null,
-      lookup_requested_at = null, is_claimed = false
-    where concluded_at is null
-      and id in (select payment_id from batch_item where batch_id = ${batchId} and active and payment_id is not null)
-      and not exists (select from ${halves(sql)} h where h.payment_id = payment.id and h.state <> 'settled')`
+export async function endSettled(sql: Queryable, batchId: bigint, now: Date): Promise<void> {
+  const rows = await sql<{ id: string }[]>`
+    select q.payment_id as id from queue q
+    where q.batch_id = ${batchId}
+      and not exists (select from ${halves(sql)} h where h.payment_id = q.payment_id and h.state <> 'settled')`
+  const endings = rows.map(
+    ({ id }): Ending => ({ paymentId: id, kind: 'settled', code: null, isFinal: true }),
+  )
+  await endPayments(sql, endings, now, batchId)
+  await sql`delete from lookup where payment_id = any(${rows.map(({ id }) => id)}::text[])`
 }
 
-/** Writes down in which block it was seen that a payment which has failed can't be settled any more. */
-export async function setSpentBlock(sql: Queryable, paymentId: string, block: bigint): Promise<void> {
-  await sql`update payment set spent_block = ${block} where id = ${paymentId}`
+/**
+ * The payments that were over for what blocks showed that are gone, since a reorg was deeper than anything we wait for.
+ * Nothing is settled, failed or told for that: all of it is looked at again, as if it were new.
+ *
+ * @param blockHashes that are gone; call it before they are dropped.
+ * @returns `unfinished`: those that had failed for another reason than what these blocks showed; they stay failed.
+ */
+export async function readUndone(
+  sql: Queryable,
+  chainId: number,
+  blockHashes: readonly Hex[],
+): Promise<{ reopened: string[]; unfinished: string[] }> {
+  if (blockHashes.length === 0) return { reopened: [], unfinished: [] }
+  const isExcused = sql`o.kind = 'failed' and o.code in ('authorization_cancelled', 'authorization_used')`
+  const rows = await sql<{ id: string; isReopened: boolean }[]>`
+    select distinct o.payment_id as id, o.kind <> 'failed' or ${isExcused} as "isReopened"
+    from recorded_block b
+    join authorization_event e on e.block_id = b.id
+    join outcome o on o.payment_id = e.payment_id
+    join payment p on p.id = o.payment_id
+    where b.chain_id = ${chainId} and b.hash = any(${[...blockHashes]}::text[]) and o.kind <> 'voided'
+      -- A submission fails for what isn't final, too: its caller was told so.
+      and (o.final_at is not null or (${isExcused} and p.source <> 'submission'))`
+  return {
+    reopened: rows.flatMap(({ id, isReopened }) => (isReopened ? id : [])),
+    unfinished: rows.flatMap(({ id, isReopened }) => (isReopened ? [] : id)),
+  }
+}
+
+/** Something of payments that had failed for good can move again. */
+export async function unfinishPayments(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
+  if (paymentIds.length === 0) return
+  await sql`
+    update outcome set final_at = null, arrived = null, settlement_seconds = null, is_partial = false
+    where payment_id = any(${[...paymentIds]}::text[]) and final_at is not null`
 }

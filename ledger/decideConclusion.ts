@@ -1,4 +1,5 @@
 import type { HalfState } from './halves.ts'
+import type { OutcomeKind } from './stages.ts'
 
 /** What the database and the indexed chain say of a payment that isn't concluded and stands in no batch. */
 export type PaymentFacts = {
@@ -7,10 +8,8 @@ export type PaymentFacts = {
   fee: HalfFacts | null
   /** The highest block that used or cancelled one of its halves; null: none did. */
   lastBlock: bigint | null
-  /** Up to which block it was seen that nothing of it is left to settle; null: something was. */
-  spentBlock: bigint | null
-  isVoided: boolean
-  isFailed: boolean
+  /** How it ended, though not finally; null: it is in the queue. */
+  ended: OutcomeKind | null
   failureCode: string | null
 }
 
@@ -41,7 +40,7 @@ export type ChainFacts = {
 export type Conclusion =
   | { action: 'leave' | 'unvoid' }
   | { action: 'reopen' }
-  | { action: 'spend'; block: bigint }
+  | { action: 'spend' }
   | { action: 'fail'; code: string; detail: string; ifUnused: boolean }
   | { action: 'conclude'; code: string | null; ifUnused: boolean }
   | { action: 'wipe'; ifUnused: boolean }
@@ -50,12 +49,13 @@ const leave: Conclusion = { action: 'leave' }
 
 /** The one place that says when the keeper is done with a payment that is in none of its batches. */
 export function decideConclusion(payment: PaymentFacts, { safeBlock, blockTime }: ChainFacts): Conclusion {
-  const { provider, fee, lastBlock, spentBlock, isFailed, failureCode } = payment
+  const { provider, fee, lastBlock, ended, failureCode } = payment
+  const isFailed = ended === 'failed'
   const halves = fee === null ? [provider] : [provider, fee]
   const open = halves.filter(({ state }) => state === 'open')
   const isOver = open.every(({ validBefore }) => validBefore <= blockTime)
   const ifUnused = open.length > 0
-  if (payment.isVoided) {
+  if (ended === 'voided') {
     if (provider.state === 'settled') return { action: 'unvoid' }
     return isOver ? { action: 'wipe', ifUnused } : leave
   }
@@ -63,10 +63,10 @@ export function decideConclusion(payment: PaymentFacts, { safeBlock, blockTime }
   // Nobody is charged the fee alone.
   const spoiled = spoiledBy(provider.state)
   const isLost = spoiled !== null || (provider.state === 'open' && provider.validBefore <= blockTime)
-  if (!isOver && !isLost) return spentBlock === null ? leave : { action: 'reopen' }
+  if (!isOver && !isLost) return ended === 'spent' ? { action: 'reopen' } : leave
   // What can move no more, or not by us, waits outside the queue until it is final.
   if (lastBlock !== null && lastBlock > safeBlock) {
-    return spentBlock === null ? { action: 'spend', block: lastBlock } : leave
+    return ended === null ? { action: 'spend' } : leave
   }
   if (!isFailed && spoiled !== null) return { action: 'fail', ...spoiled, ifUnused: false }
   if (!isFailed && provider.state === 'open') return { action: 'fail', ...expired(failureCode), ifUnused }

@@ -1,40 +1,54 @@
+import type { Address } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { openShop, pay, startGateway, type TestGateway } from '../test/support/gateway.ts'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { networks } from '#protocol/networks'
+import { createMigratedDatabase } from '../test/support/database.ts'
+import { type SeedProvider, seedPayment, seedProvider } from '../test/support/seedPayments.ts'
+import { type Database, openDatabase } from './database.ts'
 import { createDueBatches } from './dueBatches.ts'
+import { recordFailure } from './failures.ts'
 import { defaultTriggers } from './triggers.ts'
 
-let gateway: TestGateway
+// Nothing here is full enough for the cost of settling it to matter, so no chain is asked.
+const served = {
+  network: networks.localhost,
+  token: `0x${'ab'.repeat(20)}` as Address,
+} as unknown as ServedNetwork
+
+let sql: Database
+let provider: SeedProvider
 beforeAll(async () => {
-  gateway = await startGateway()
+  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
+  provider = await seedProvider(sql)
 })
-afterAll(() => gateway.close())
+afterAll(() => sql.end())
 
 test('behavior: a payment of high value travels alone on its retries as well, and makes nothing else due', async () => {
-  const { app, database: sql, served } = gateway
-  const shop = await openShop(app)
-  const { paymentId: great } = await pay(gateway, shop)
-  const { paymentId: small } = await pay(gateway, shop)
-  const { paymentId: young } = await pay(gateway, shop)
-  const now = new Date()
-  // Of that size while this test's threshold holds, so that no more than a USDC is needed.
+  // Of that size while this test's threshold holds.
   const triggers = { ...defaultTriggers, highValue: 1_000_000n }
   const settings = { triggers, priorityFeePerGas: 0n, maxFeePerGas: 10n ** 12n, gasTokenUsd: 3_000_000_000n }
-  await sql`update payment set provider_amount = 1000000 where id = ${great}`
-  const fail = (id: string, next: Date) => sql`
-    update payment set attempts = 1, first_failed_at = ${now}, next_attempt_at = ${next} where id = ${id}`
+  const { paymentId: great } = await seedPayment(sql, { provider, providerAmount: 1_000_000n })
+  const { paymentId: small } = await seedPayment(sql, { provider })
+  const { paymentId: young } = await seedPayment(sql, { provider })
+  const failedAt = new Date()
+  const retriedAt = failedAt.getTime() + 60_000
+  const fail = (paymentId: string) => {
+    const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal: false }
+    return recordFailure(sql, failure, { now: failedAt, leadMs: triggers.expiryLeadMs })
+  }
   const read = createDueBatches(sql, served)
-  const due = async () =>
-    (await read({ settings, from: gateway.settings.platformWallet, now })).map(({ lane, payments }) => [
+  const dueAt = async (ms: number) =>
+    (await read({ settings, from: provider.wallet, now: new Date(ms) })).map(({ lane, payments }) => [
       lane,
       payments.map(({ id }) => id),
     ])
 
-  await fail(great, new Date(now.getTime() + 1_000))
-  expect(await due()).toEqual([])
-  await fail(great, now)
-  expect(await due()).toEqual([['high_value', [great]]])
-  await fail(small, now)
-  expect(await due()).toEqual([
+  expect(await dueAt(retriedAt)).toEqual([['high_value', [great]]])
+  await fail(great)
+  expect(await dueAt(retriedAt - 1)).toEqual([])
+  expect(await dueAt(retriedAt)).toEqual([['high_value', [great]]])
+  await fail(small)
+  expect(await dueAt(retriedAt)).toEqual([
     ['high_value', [great]],
     ['shared', [small, young]],
   ])

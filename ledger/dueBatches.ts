@@ -17,8 +17,9 @@ import {
   readGroups,
   readMostUrgent,
   readNextBatchSize,
-  returnDeferred,
+  readSubmission,
 } from './queue.ts'
+import { returnDeferred } from './stages.ts'
 import type { TriggerSettings } from './triggers.ts'
 
 /** Payments for which a trigger has fired, the most urgent first; of `high_value` ones, each is a batch of its own. */
@@ -37,7 +38,7 @@ export type DueBatchesOptions = {
 
 /** Upper bound on the share of time spent looking at every provider wallet in vain. */
 const scanShare = 0.1
-/** How long a fee recipient of whom nothing was known may wait to be noticed while others' payments are known. */
+/** How long the first payment of a new group may wait to be noticed. */
 const groupsAgeMs = 1_000
 /** What the payments of a quarantined batch may burn fits under the gas cut. */
 const mostQuarantined = 20
@@ -73,7 +74,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
   }
 
   /** What somebody waits for: due once the window is over, or a batch is full. Payers with code go by themselves. */
-  async function readDirect(group: QueueGroup, now: Date, windowMs: number): Promise<DueBatch[]> {
+  async function readFacilitated(group: QueueGroup, now: Date, windowMs: number): Promise<DueBatch[]> {
     const kinds = await Promise.all(
       [false, true].map((hasCode) => readAwaited(sql, group, { hasCode, limit: mostPayments })),
     )
@@ -88,12 +89,12 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
   async function readGroup(group: QueueGroup, options: DueBatchesOptions): Promise<DueBatch[]> {
     const { settings, from, page = 0, held = new Set<Lane>(), now } = options
     const { highValue, expiryLeadMs, windowMs } = settings.triggers
-    const [extremes, direct, quarantined] = await Promise.all([
+    const [extremes, facilitated, quarantined] = await Promise.all([
       readExtremes(sql, group, highValue, now),
-      page === 0 ? readDirect(group, now, windowMs) : [],
+      page === 0 ? readFacilitated(group, now, windowMs) : [],
       page === 0 ? readQuarantined(sql, group, now, mostQuarantined) : [],
     ])
-    const due: DueBatch[] = [...direct]
+    const due: DueBatch[] = [...facilitated]
     const add = (lane: Lane, trigger: Trigger, payments: QueuedPayment[]) => {
       const until = BigInt(Math.floor((now.getTime() + expiryLeadMs) / 1000))
       const left = held.has(lane) ? payments.filter(({ validBefore }) => validBefore <= until) : payments
@@ -139,7 +140,11 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
   return async function readDueBatches(options: DueBatchesOptions): Promise<DueBatch[]> {
     await returnDeferred(sql, scope, options.now)
     const due: DueBatch[] = []
-    for (const group of await knownGroups()) due.push(...(await readGroup(group, options)))
+    const submitted = await readSubmission(sql, scope)
+    const groups = await knownGroups()
+    const group = groups.find(({ feeRecipient }) => feeRecipient === submitted[0]?.feeRecipient)
+    if (group) due.push({ lane: 'direct', group, trigger: 'direct', payments: submitted })
+    for (const one of groups) due.push(...(await readGroup(one, options)))
     return due
   }
 }

@@ -1,11 +1,14 @@
+import type { Address } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { networks } from '#protocol/networks'
 import { createMigratedDatabase } from '../test/support/database.ts'
 import { createIndexTables } from '../test/support/indexTables.ts'
-import { seedPayment, seedProvider } from '../test/support/seedPayments.ts'
+import { seedChainId, seedPayment, seedProvider, seedSettlement } from '../test/support/seedPayments.ts'
 import { type Database, openDatabase } from './database.ts'
 import { readExposures } from './exposure.ts'
 import { quarantinePayers } from './quarantine.ts'
+
+const token: Address = `0x${'ab'.repeat(20)}`
 
 let sql: Database
 beforeAll(async () => {
@@ -15,9 +18,9 @@ beforeAll(async () => {
 afterAll(() => sql?.end())
 
 test('behavior: a payer is quarantined while a payment of it waits that failed on chain', async () => {
-  const { paymentId } = await seedPayment(sql, { provider: await seedProvider(sql) })
-  const [payment] = await sql`select payer, token, chain_id as "chainId" from payment where id = ${paymentId}`
-  const { payer, token, chainId } = payment as { payer: `0x${string}`; token: `0x${string}`; chainId: number }
+  const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
+  const { payer } = payment
+  const chainId = seedChainId
   const network = Object.values(networks).find((one) => one.chainId === chainId)
   if (!network) throw new Error(`no network ${chainId}`)
   const isQuarantined = async () => {
@@ -28,10 +31,6 @@ test('behavior: a payer is quarantined while a payment of it waits that failed o
   await quarantinePayers(sql, { chainId, token }, [payer])
   expect(await isQuarantined()).toBe(true)
   // Settled after all.
-  await sql`
-    insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
-      block_number, block_hash, block_time)
-    select chain_id, token, authorizer, nonce, 'used', recipient, value, nonce, 0, 1000, nonce, 1
-    from signed_authorization where payment_id = ${paymentId}`
+  await seedSettlement(sql, payment)
   expect(await isQuarantined()).toBe(false)
 })

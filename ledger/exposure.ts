@@ -3,7 +3,6 @@ import type { ServedNetwork } from '#chain/servedNetworks'
 import { badDebt } from './badDebt.ts'
 import type { Database } from './database.ts'
 import { halves } from './halves.ts'
-import { isMissingIndex } from './indexedHead.ts'
 
 /** What a payer owes, in USDC base units. */
 export type Exposure = {
@@ -11,14 +10,12 @@ export type Exposure = {
   acceptedTotal: bigint
   /** What of it can still move, and had not by the block that was asked for. */
   unsettled: bigint
-  /** What it owes for a fault of its own, and nobody forgave; 0 without the index. */
+  /** What it owes for a fault of its own, and nobody forgave. */
   debt: bigint
   /** Whether a payment of it failed on chain that the simulation had let pass, and waits still (quarantine.ts). */
   isQuarantined: boolean
   /** Whether anything accepted of it ever settled; false where that was not asked for. */
   everSettled: boolean
-  /** Whether the index could be read; without it, everything accepted counts as unsettled. */
-  isIndexed: boolean
 }
 
 export type ExposureQuestion = {
@@ -35,12 +32,10 @@ export type ExposureQuestion = {
 const graceSeconds = 120
 
 /**
- * What was concluded longer ago than this had settled, if at all, in blocks that no node we ask can lack. It isn't looked
+ * What ended for good longer ago than this had settled, if at all, in blocks that no node we ask can lack. It isn't looked
  * at again, so that a payer's long past makes nothing slower.
  */
-const concludedSeconds = 600
-
-type Row = Omit<Exposure, 'isIndexed'> & { address: Address }
+const endedSeconds = 600
 
 /**
  * What each payer has accepted and not settled, both from one snapshot.
@@ -53,26 +48,20 @@ export async function readExposures(
   { payers, block, now, withHistory }: ExposureQuestion,
 ): Promise<Map<Address, Exposure>> {
   const { chainId } = network
-
-  const read = (isIndexed: boolean) => database<Row[]>`
+  const rows = await database<(Exposure & { address: Address })[]>`
     select asked.address, coalesce(payer.accepted_total, 0) as "acceptedTotal",
       coalesce(owed.unsettled, 0) as unsettled,
       coalesce(payer.mined_failures > 0 and owed.is_quarantined, false) as "isQuarantined",
+      (
+        select coalesce(sum(debt.value), 0) from ${badDebt(database)} debt
+        where debt.chain_id = ${chainId} and debt.token = ${token} and debt.payer = asked.address
+      ) as debt,
       ${
-        isIndexed
-          ? database`(
-              select coalesce(sum(debt.value), 0) from ${badDebt(database)} debt
-              where debt.chain_id = ${chainId} and debt.token = ${token} and debt.payer = asked.address
-            )`
-          : database`0::numeric`
-      } as debt,
-      ${
-        isIndexed && withHistory
+        withHistory
           ? database`exists (
-              select from signed_authorization own
-              join indexer.authorization used using (chain_id, token, authorizer, nonce)
+              select from signed_authorization own join authorization_event e using (payment_id, half)
               where own.chain_id = ${chainId} and own.token = ${token} and own.authorizer = asked.address
-                and used.state = 'used'
+                and e.state = 'settled'
             )`
           : database`false`
       } as "everSettled"
@@ -81,25 +70,18 @@ export async function readExposures(
     left join lateral (
       select sum(h.value) filter (
         where h.state = 'open' or (h.state in ('settled', 'foreign_use') and h.block_number > ${block})
-      ) as unsettled, bool_or(payment.quarantined and h.state = 'open') as is_quarantined
-      from payment
-      join ${
-        isIndexed
-          ? halves(database)
-          : database`(select *, 'open' as state, null::bigint as block_number from signed_authorization)`
-      } h on h.payment_id = payment.id
-      where payment.chain_id = ${chainId} and payment.token = ${token} and payment.payer = asked.address
-        and (payment.concluded_at is null or payment.concluded_at > to_timestamp(${now - concludedSeconds}))
-        and payment.voided_at is null
-        and h.valid_before > ${now - graceSeconds}
+      ) as unsettled, bool_or(open.is_apart and h.state = 'open') as is_quarantined
+      from (
+        select q.payment_id, q.stage = 'quarantined' or b.lane = 'quarantined' as is_apart
+        from queue q left join batch b on b.id = q.batch_id
+        where q.payer = asked.address
+        union all
+        select o.payment_id, false from outcome o
+        where o.payer = asked.address and o.kind <> 'voided'
+          and (o.final_at is null or o.final_at > to_timestamp(${now - endedSeconds}))
+      ) open
+      join ${halves(database)} h on h.payment_id = open.payment_id
+      where h.chain_id = ${chainId} and h.token = ${token} and h.valid_before > ${now - graceSeconds}
     ) owed on true`
-
-  const [rows, isIndexed] = await read(true).then(
-    (found) => [found, true] as const,
-    async (error) => {
-      if (!isMissingIndex(error)) throw error
-      return [await read(false), false] as const
-    },
-  )
-  return new Map(rows.map(({ address, ...exposure }) => [address, { ...exposure, isIndexed }]))
+  return new Map(rows.map(({ address, ...exposure }) => [address, exposure]))
 }

@@ -1,6 +1,7 @@
 import type { Address, Hex } from 'viem'
 import type { Database, Queryable } from './database.ts'
 import { type HalfState, halves } from './halves.ts'
+import type { OutcomeKind, Stage } from './stages.ts'
 
 // Payments that came through x402's facilitator (keeper/http/facilitator).
 
@@ -12,15 +13,16 @@ export type FacilitatedPayment = {
   /** SHA-256 in hex of what was presented; null once that is forgotten. */
   requestHash: string | null
   paymentIdentifier: string | null
-  /** Null: POST /settle came. */
-  reservedUntil: Date | null
+  /** POST /settle hasn't come yet. */
+  isReserved: boolean
   /** When POST /settle said that it is settled. */
   answeredAt: Date | null
 }
 
 function columns(sql: Queryable) {
   return sql`f.payment_id as "paymentId", f.provider_id as "providerId", encode(s.request_hash, 'hex') as "requestHash",
-    f.payment_identifier as "paymentIdentifier", f.reserved_until as "reservedUntil", f.answered_at as "answeredAt"`
+    f.payment_identifier as "paymentIdentifier", f.answered_at as "answeredAt",
+    exists (select from queue q where q.payment_id = f.payment_id and q.stage = 'reserved') as "isReserved"`
 }
 
 /** What holds an authorization: a payment of the facilitator's, another payment (`null`), or nothing. */
@@ -61,16 +63,12 @@ export async function settleReserved(
   now: Date,
 ): Promise<Set<string>> {
   const rows = await database<{ id: string }[]>`
-    with reserved as materialized (
-      select payment_id, provider_id from facilitation
-      where payment_id in ${database(paymentIds)} and reserved_until is not null
+    update queue set stage = 'waiting', next_at = null, due_at = ${now}
+    where payment_id in (
+      select payment_id from queue where payment_id in ${database(paymentIds)} and stage = 'reserved'
       order by payment_id for update
-    ), taken as (
-      update facilitation f set reserved_until = null from reserved where f.payment_id = reserved.payment_id
     )
-    update payment p set due_at = ${now}, provider_id = reserved.provider_id, is_claimed = false
-    from reserved where p.id = reserved.payment_id
-    returning p.id`
+    returning payment_id as id`
   return new Set(rows.map(({ id }) => id))
 }
 
@@ -85,8 +83,8 @@ export async function settleReserved(
 export async function releaseReservations(sql: Queryable, now: Date, payer?: Address): Promise<number> {
   const { count } = await sql`
     with lapsed as (
-      select payment_id from facilitation
-      where reserved_until < ${now} ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
+      select payment_id from queue
+      where stage = 'reserved' and next_at < ${now} ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
       for update skip locked
     )
     delete from payment where id in (select payment_id from lapsed)`
@@ -97,28 +95,43 @@ export async function releaseReservations(sql: Queryable, now: Date, payer?: Add
 export type SettlementProgress = {
   paymentId: string
   state: HalfState
-  failedAt: Date | null
+  /** Of the platform's half; null: it has none of its own. */
+  feeState: HalfState | null
+  /** Of the queue; null: it is over. */
+  stage: Stage | null
+  /** What it is settled together with. */
+  submission: Hex | null
+  /** Null: it isn't over. */
+  ended: OutcomeKind | null
   failureCode: string | null
-  voidedAt: Date | null
+  /** Of its last failure, in words. */
+  failureDetail: string | null
   /** Of the transaction that settled it, or else of the dearest one that is out. */
   txHash: Hex | null
+  /** Of the transaction in which the platform's half was used or cancelled. */
+  feeTxHash: Hex | null
   /** Of the AuthorizationUsed that settled it; its Transfer follows. */
   logIndex: number | null
   /** Of the batch that the transaction is of; null: a stranger's. */
   batchId: Hex | null
 }
 
-/** @throws where the index is being deployed. */
 export async function readProgress(
   sql: Queryable,
   paymentIds: readonly string[],
 ): Promise<Map<string, SettlementProgress>> {
   const rows = await sql<SettlementProgress[]>`
-    select p.id as "paymentId", h.state, p.failed_at as "failedAt", p.failure_code as "failureCode",
-      p.voided_at as "voidedAt", coalesce(h.tx_hash, sent.hash) as "txHash", h.log_index as "logIndex",
-      case when h.tx_hash is null or h.tx_hash = sent.hash then sent.batch_id end as "batchId"
+    select p.id as "paymentId", h.state, fee.state as "feeState", q.stage, q.submission, o.kind as ended, o.code as "failureCode",
+      coalesce(h.tx_hash, sent.hash) as "txHash", fee.tx_hash as "feeTxHash", h.log_index as "logIndex",
+      case when h.tx_hash is null or h.tx_hash = sent.hash then sent.batch_id end as "batchId",
+      case when o.kind = 'failed' then (
+        select f.detail from settlement_failure f where f.payment_id = p.id order by f.failed_at desc, f.attempt desc limit 1
+      ) end as "failureDetail"
     from payment p
     join ${halves(sql)} h on h.payment_id = p.id and h.half = 0
+    left join ${halves(sql)} fee on fee.payment_id = p.id and fee.half = 1
+    left join queue q on q.payment_id = p.id
+    left join outcome o on o.payment_id = p.id
     left join lateral (
       select t.hash, b.batch_id
       from batch_item i join batch b on b.id = i.batch_id join transaction t on t.batch_id = b.id
@@ -126,7 +139,7 @@ export async function readProgress(
       order by t.hash = h.tx_hash desc nulls last, b.id desc, t.mined_block nulls last, t.max_fee_per_gas desc
       limit 1
     ) sent on true
-    where p.id in ${sql(paymentIds)}`
+    where p.id = any(${[...paymentIds]}::text[])`
   return new Map(rows.map((row) => [row.paymentId, row]))
 }
 
@@ -135,20 +148,5 @@ export async function claimAnswer(sql: Queryable, paymentId: string, now: Date):
   const rows = await sql`
     update facilitation set answered_at = ${now} where payment_id = ${paymentId} and answered_at is null
     returning payment_id`
-  return rows.length === 1
-}
-
-/**
- * Gives up a payment of which nothing was signed yet, so that whoever waits can be told that it won't be settled.
- *
- * @returns false where it is in a batch, or over.
- */
-export async function giveUpUnsent(sql: Queryable, paymentId: string, now: Date): Promise<boolean> {
-  const rows = await sql`
-    update payment set voided_at = ${now}
-    where id = ${paymentId} and not is_claimed and voided_at is null and failed_at is null and concluded_at is null
-      and spent_block is null and published_at is null
-      and not exists (select from batch_item i where i.payment_id = payment.id)
-    returning id`
   return rows.length === 1
 }

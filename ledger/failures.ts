@@ -1,6 +1,7 @@
 import type { Queryable } from './database.ts'
 import { halves } from './halves.ts'
 import { decideRetry, notifyAfterAttempts } from './retry.ts'
+import { endPayments, type Stage } from './stages.ts'
 
 export type PaymentFailure = {
   paymentId: string
@@ -27,35 +28,44 @@ export async function recordFailure(
       attempts: number
       firstFailedAt: Date | null
       validBefore: bigint
+      isSubmission: boolean
+      stage: Stage | null
+      dueAt: Date | null
       providerId: string | null
       refund: { paymentId: string; number: number } | null
-      dueAt: Date | null
     }[]
   >`
-    select attempts, first_failed_at as "firstFailedAt", valid_before as "validBefore", due_at as "dueAt",
-      coalesce(provider_id, (select r.provider_id from refund r where r.payment_id = id)) as "providerId",
-      (select json_build_object('paymentId', r.of_payment_id, 'number', r.number) from refund r where r.payment_id = id)
-        as refund
-    from payment where id = ${paymentId} and failed_at is null and concluded_at is null
-    for update`
+    select coalesce(q.attempts, o.attempts) as attempts, q.first_failed_at as "firstFailedAt", q.stage,
+      q.due_at as "dueAt", p.source = 'submission' as "isSubmission", p.valid_before as "validBefore", coalesce(p.provider_id, r.provider_id) as "providerId",
+      case when r.number is not null then json_build_object('paymentId', r.of_payment_id, 'number', r.number) end as refund
+    from payment p
+    left join (select * from queue where payment_id = ${paymentId} for update) q on true
+    left join (select * from outcome where payment_id = ${paymentId} and kind = 'spent' for update) o on true
+    left join refund r on r.payment_id = p.id
+    where p.id = ${paymentId} and (q.payment_id is not null or o.payment_id is not null)`
   if (!payment) return null
   const attempts = Math.min(payment.attempts + 1, 6)
   const firstFailedAt = payment.firstFailedAt ?? now
   // Whoever waits for it is told that it failed: then it must not be settled later.
-  const isFinal = failure.isFinal || payment.dueAt !== null
+  const isFinal = failure.isFinal || payment.dueAt !== null || payment.isSubmission
   const decision = isFinal
     ? ({ status: 'failed' } as const)
     : decideRetry({ attempts, firstFailedAt, validBefore: payment.validBefore, leadMs, now })
-  const nextAttemptAt = decision.status === 'retry' ? decision.at : null
-  await sql`
-    update payment set attempts = ${attempts}, first_failed_at = ${firstFailedAt}, failure_code = ${code},
-      next_attempt_at = ${nextAttemptAt}, failed_at = ${nextAttemptAt ? null : now}
-    where id = ${paymentId}`
+  const isInBatch = payment.stage === 'claimed' || payment.stage === 'sent'
+  // What a batch still holds it ends, or lets go of for another attempt.
+  const nextAttemptAt = decision.status === 'retry' ? decision.at : isInBatch ? now : null
   await sql`
     insert into settlement_failure (payment_id, attempt, batch_id, code, detail, failed_at, next_attempt_at)
     values (${paymentId}, ${attempts}, ${batchId}, ${code}, ${detail.slice(0, 500)}, ${now}, ${nextAttemptAt})
     on conflict (payment_id, attempt) do update set batch_id = excluded.batch_id, code = excluded.code,
       detail = excluded.detail, failed_at = excluded.failed_at, next_attempt_at = excluded.next_attempt_at`
+  await sql`
+    update queue set attempts = ${attempts}, first_failed_at = ${firstFailedAt}, next_at = ${nextAttemptAt ?? now},
+      stage = case when stage in ('waiting', 'deferred') then 'retrying' else stage end
+    where payment_id = ${paymentId}`
+  await sql`update outcome set attempts = ${attempts} where payment_id = ${paymentId} and kind = 'spent'`
+  if (nextAttemptAt === null)
+    await endPayments(sql, [{ paymentId, kind: 'failed', code, isFinal: false }], now)
   // A provider who was paid in full has lost nothing: what failed is the platform's fee.
   const [paid] = await sql`
     select from ${halves(sql)} h where h.payment_id = ${paymentId} and h.half = 0 and h.state = 'settled'`

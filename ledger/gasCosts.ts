@@ -30,7 +30,7 @@ export async function addFacilitatorCost(
 ): Promise<void> {
   await sql`
     with items as materialized (
-      select payment_id from batch_item where batch_id = ${batchId} and active
+      select payment_id from queue where batch_id = ${batchId}
     ), costed as (
       update facilitation f set is_costed = true from items where f.payment_id = items.payment_id
       returning f.provider_id
@@ -50,8 +50,8 @@ export async function readFacilitatorCost(
   const [row] = await sql<[{ spent: bigint | null; open: number }]>`
     select (select cost from facilitator_cost where provider_id is not distinct from ${providerId} and day = ${dayOf(now)}) as spent,
       (
-        select count(*)::int from facilitation f join payment p on p.id = f.payment_id
-        where f.provider_id is not distinct from ${providerId} and not f.is_costed and p.failed_at is null and p.voided_at is null and p.concluded_at is null
+        select count(*)::int from facilitation f join queue q on q.payment_id = f.payment_id
+        where f.provider_id is not distinct from ${providerId} and not f.is_costed
       ) as open`
   return { spent: BigInt(row.spent ?? 0n), open: row.open }
 }

@@ -2,12 +2,12 @@ import type { Address, Hex } from 'viem'
 import type { Database, Queryable } from './database.ts'
 
 /**
- * What the chain says of one half of a payment.
+ * What the chain says of one half of a payment, as the record has it (ledger/record.ts).
  *
  * - `settled`: the authorization was used and the Transfer paired with it is the one that was accepted
  * - `foreign_use`: the nonce was used by another authorization, or before the payment was accepted
  * - `cancelled`: the payer cancelled it (`authorizationState` is true then, too)
- * - `open`: neither is indexed
+ * - `open`: nothing is recorded
  */
 export type HalfState = 'settled' | 'foreign_use' | 'cancelled' | 'open'
 
@@ -27,64 +27,19 @@ export type Half = {
 }
 
 /**
- * The use or cancellation of the authorization `a` that is indexed, or else that the keeper found evidence of: a lateral
- * subquery of at most one row, to be named `seen`.
- */
-export function seenUse(sql: Queryable) {
-  return sql`(
-    select 0 as source, i.state, i.recipient, i.value, i.tx_hash, i.log_index, i.block_number, i.block_hash,
-      i.block_time
-    from indexer.authorization i
-    where i.chain_id = a.chain_id and i.token = a.token and i.authorizer = a.authorizer and i.nonce = a.nonce
-    union all
-    select 1, e.state, e.recipient, e.value, e.tx_hash, e.log_index, e.block_number, e.block_hash, e.block_time
-    from evidence e
-    where e.chain_id = a.chain_id and e.token = a.token and e.authorizer = a.authorizer and e.nonce = a.nonce
-    order by source
-    limit 1
-  )`
-}
-
-/** {@link HalfState} of the authorization `a`, given the {@link seenUse} of it. The only place that says what is paid. */
-export function halfState(sql: Queryable) {
-  return sql`
-    case
-      when seen.state is null then 'open'
-      when seen.state = 'cancelled' then 'cancelled'
-      when seen.recipient = a.recipient and seen.value = a.value
-        and (a.accepted_block is null or seen.block_number > a.accepted_block) then 'settled'
-      else 'foreign_use'
-    end`
-}
-
-/**
- * The settled query: signed authorizations joined with what the chain shows of them.
+ * The settled query: signed authorizations joined with what the chain did with them.
  *
  * A fragment for a `from` clause, with the columns of {@link Half} in snake_case; restrict it by `payment_id`.
- *
- * Ponder drops and creates its views anew when it deploys, so no view or function of ours may depend on them.
  */
 export function halves(sql: Queryable) {
   return sql`(
     select a.payment_id, a.half, a.chain_id, a.token, a.authorizer, a.recipient, a.value,
-      a.valid_after, a.valid_before, a.nonce, ${halfState(sql)} as state,
-      seen.tx_hash, seen.log_index, seen.block_number, seen.block_hash, seen.block_time
+      a.valid_after, a.valid_before, a.nonce, coalesce(e.state, 'open') as state,
+      e.tx_hash, e.log_index, b.number as block_number, b.hash as block_hash, b.time as block_time
     from signed_authorization a
-    left join lateral ${seenUse(sql)} seen on true
+    left join authorization_event e on e.payment_id = a.payment_id and e.half = a.half
+    left join recorded_block b on b.id = e.block_id
   )`
-}
-
-/**
- * Joins the authorization `a` of ours that was `used` or cancelled. Looked up one by one: of a few new uses, a plan that
- * joins the tables would read all that was ever signed.
- */
-export function signedFor(sql: Queryable) {
-  return sql`cross join lateral (
-    select payment_id from signed_authorization s
-    where s.chain_id = used.chain_id and s.token = used.token and s.authorizer = used.authorizer
-      and s.nonce = used.nonce
-    offset 0
-  ) a`
 }
 
 /**
@@ -106,19 +61,24 @@ export function bothHalves(sql: Queryable) {
 }
 
 /** Whether the half `h` of the payment `p` carries its fee: the second one, or the one that pays a splitter. */
-export function carriesFee(sql: Queryable) {
+function carriesFee(sql: Queryable) {
   return sql`h.half = case when p.splitter is null then 1 else 0 end`
 }
 
 /**
- * Whether the half `h` of a concluded payment can still move, as far as the index has come: not used, and not expired at the
- * indexed head. Whoever concluded the payment knew better, but an index that is empty or behind (it was deployed anew) must
- * not turn settled payments into failed ones where nobody would look again.
+ * Whether the record shows nothing of a half of the queue's row `q`: the provider's (0), or the one that carries the fee (1).
+ * Looked up one by one: a plan that joins the tables would read all that was ever signed.
  */
-export function isUndecided(sql: Queryable) {
-  return sql`h.state = 'open' and h.valid_before > coalesce((
-    select left(latest_checkpoint, 10)::bigint from indexer._ponder_checkpoint c
-    where c.chain_id = h.chain_id), 0)`
+export function isOpen(sql: Queryable, half: 0 | 1) {
+  const own = half === 0 ? sql`e.half = 0` : sql`(e.half = 1 or e.splitter is not null)`
+  return sql`(select true from authorization_event e where e.payment_id = q.payment_id and ${own} limit 1) is null`
+}
+
+/** Whether a half of the payment of this id has settled: looked up one by one, too. Null: none has. */
+export function hasSettled(sql: Queryable, paymentId: ReturnType<typeof isOpen>) {
+  return sql`(
+    select true from authorization_event e where e.payment_id = ${paymentId} and e.state = 'settled' limit 1
+  )`
 }
 
 /** The halves of one payment, provider's first; empty for an unknown id. */

@@ -1,5 +1,5 @@
 import postgres from 'postgres'
-import type { Database, Queryable } from './database.ts'
+import type { Database } from './database.ts'
 
 export type IndexedHead = { blockNumber: bigint /** Unix seconds. */; blockTime: bigint }
 
@@ -55,17 +55,4 @@ async function orMissing<T>(query: Promise<T>): Promise<T | null> {
     if (code === undefinedTable || code === invalidSchema) return null
     throw error
   }
-}
-
-/** The highest block that a decision of ours relied on; 0 before the first. */
-export async function readActedBlock(sql: Queryable, chainId: number): Promise<bigint> {
-  const [row] = await sql<{ blockNumber: bigint }[]>`
-    select block_number as "blockNumber" from acted_block where chain_id = ${chainId}`
-  return row?.blockNumber ?? 0n
-}
-
-export async function raiseActedBlock(sql: Queryable, chainId: number, blockNumber: bigint): Promise<void> {
-  await sql`
-    insert into acted_block as acted (chain_id, block_number) values (${chainId}, ${blockNumber})
-    on conflict (chain_id) do update set block_number = greatest(acted.block_number, excluded.block_number)`
 }

@@ -2,16 +2,16 @@ import type { Address, Hex } from 'viem'
 import type { SignedAuthorization } from '#protocol/payload'
 import { type SplitterTerms, splitterShares } from '#protocol/splitter'
 import type { Queryable } from './database.ts'
-import { type HalfState, halfState, halves, seenUse } from './halves.ts'
+import { type HalfState, halves } from './halves.ts'
 
 /** One half of what is to be settled, and what the index says of it. */
 export type ItemHalf = { authorization: SignedAuthorization; state: HalfState }
 
-/** What a batch settles for one payment, or for one transfer that came through POST /submit. */
+/** What a batch settles for one payment. */
 export type BatchItem = {
   position: number
+  /** Null: of a keeper without a database. */
   paymentId: string | null
-  transferId: bigint | null
   /** Its payer may have lied to a simulation: see quarantine.ts. */
   isQuarantined?: boolean
   /** It goes back to a payer, whose payment paid the fee for it. */
@@ -31,8 +31,7 @@ export function feeOfItem({ provider, fee, splitter }: BatchItem): bigint {
 
 type HalfRow = SplitColumns & {
   position: number
-  paymentId: string | null
-  transferId: bigint | null
+  paymentId: string
   isQuarantined: boolean
   isRefund: boolean
   half: 0 | 1
@@ -46,13 +45,12 @@ type HalfRow = SplitColumns & {
   state: HalfState
 }
 
-/** Of a payment, or nulls of what is none. */
 export type SplitColumns = {
   splitter: Address | null
-  payee: Address | null
-  feeRecipient: Address | null
-  providerAmount: bigint | null
-  feeAmount: bigint | null
+  payee: Address
+  feeRecipient: Address
+  providerAmount: bigint
+  feeAmount: bigint
 }
 
 /** The columns of {@link SplitColumns} of the payment `p`. */
@@ -61,12 +59,9 @@ export function splitColumns(sql: Queryable) {
     p.fee_amount as "feeAmount"`
 }
 
-/** The active items of a batch, in the order of their urgency. */
+/** What is in a batch, in the order of its urgency. */
 export async function readBatchItems(sql: Queryable, batchId: bigint): Promise<BatchItem[]> {
-  return readItems(
-    sql,
-    sql`(select position, payment_id, transfer_id from batch_item where batch_id = ${batchId} and active)`,
-  )
+  return readItems(sql, batchId, sql``)
 }
 
 /** Those among them of which a half isn't settled, and how many others there are. */
@@ -75,15 +70,12 @@ export async function readUnsettledItems(
   batchId: bigint,
 ): Promise<{ unsettled: BatchItem[]; settled: number }> {
   const [[row], items] = await Promise.all([
-    sql<[{ count: number }]>`
-      select count(*)::int as count from batch_item where batch_id = ${batchId} and active`,
+    sql<[{ count: number }]>`select count(*)::int as count from queue where batch_id = ${batchId}`,
     readItems(
       sql,
-      sql`(
-        select position, payment_id, transfer_id from batch_item item
-        where batch_id = ${batchId} and active and (payment_id is null or exists (
-          select from ${halves(sql)} h where h.payment_id = item.payment_id and h.state <> 'settled'
-        ))
+      batchId,
+      sql`and exists (
+        select from ${halves(sql)} h where h.payment_id = i.payment_id and h.state <> 'settled'
       )`,
     ),
   ])
@@ -95,27 +87,23 @@ function isSettled({ state }: ItemHalf): boolean {
   return state === 'settled'
 }
 
-/** @param items a subquery with `position`, `payment_id` and `transfer_id`. */
-async function readItems(sql: Queryable, items: ReturnType<typeof sql>): Promise<BatchItem[]> {
+async function readItems(
+  sql: Queryable,
+  batchId: bigint,
+  condition: ReturnType<typeof sql>,
+): Promise<BatchItem[]> {
   const rows = await sql<HalfRow[]>`
-    select i.position, i.payment_id as "paymentId", i.transfer_id as "transferId",
-      coalesce(p.quarantined, false) as "isQuarantined", coalesce(p.source = 'refund', false) as "isRefund",
-      ${splitColumns(sql)}, a.half, a.authorizer,
-      a.recipient, a.value, a.valid_after as "validAfter", a.valid_before as "validBefore", a.nonce, a.signature,
-      ${halfState(sql)} as state
-    from ${items} i
-    left join payment p on p.id = i.payment_id
-    cross join lateral (
-      select h.half, h.chain_id, h.token, h.authorizer, h.recipient, h.value, h.valid_after, h.valid_before, h.nonce,
-        ${signatureOf(sql)} as signature, h.accepted_block
-      from signed_authorization h left join presentation s using (payment_id) where h.payment_id = i.payment_id
-      union all
-      select case when fee_of is null then 0 else 1 end, chain_id, token, authorizer, recipient, value, valid_after,
-        valid_before, nonce, signature, null
-      from transfer where id = i.transfer_id or fee_of = i.transfer_id
-    ) a
-    left join lateral ${seenUse(sql)} seen on true
-    order by i.position, a.half`
+    select i.position, i.payment_id as "paymentId", b.lane = 'quarantined' as "isQuarantined",
+      p.source = 'refund' as "isRefund", ${splitColumns(sql)}, h.half, h.authorizer, h.recipient, h.value,
+      h.valid_after as "validAfter", h.valid_before as "validBefore", h.nonce, ${signatureOf(sql)} as signature, h.state
+    from batch_item i
+    join batch b on b.id = i.batch_id
+    join queue q on q.payment_id = i.payment_id and q.batch_id = i.batch_id
+    join payment p on p.id = i.payment_id
+    join lateral ${halves(sql)} h on h.payment_id = i.payment_id
+    left join presentation s on s.payment_id = i.payment_id
+    where i.batch_id = ${batchId} ${condition}
+    order by i.position, h.half`
   return groupHalves(rows)
 }
 
@@ -131,10 +119,10 @@ function groupHalves(rows: HalfRow[]): BatchItem[] {
     const item = items.get(row.position)
     if (item) item.fee = half
     else {
-      const { position, paymentId, transferId, isQuarantined, isRefund } = row
+      const { position, paymentId, isQuarantined, isRefund } = row
       const splitter = toTerms(row)
       items.set(position, {
-        ...{ position, paymentId, transferId, isQuarantined, provider: half, fee: null },
+        ...{ position, paymentId, isQuarantined, provider: half, fee: null },
         ...(isRefund && { isRefund }),
         ...(splitter && { splitter }),
       })
@@ -151,7 +139,7 @@ export function toTerms({
   providerAmount,
   feeAmount,
 }: SplitColumns): SplitterTerms | null {
-  if (!splitter || !payee || !feeRecipient || providerAmount === null || feeAmount === null) return null
+  if (!splitter) return null
   return { provider: payee, platform: feeRecipient, ...splitterShares(providerAmount + feeAmount, feeAmount) }
 }
 

@@ -45,8 +45,6 @@ export type Allowance = {
   debt: bigint
   /** Why nothing of this payer's would move, or may not; undefined: it would, or that was not read. */
   blockedBy: 'payer_blacklisted' | 'payer_quarantined' | 'token_paused' | undefined
-  /** False: the index can't be read, settled payments count as owed, and a refusal may be wrong. */
-  isIndexed: boolean
   /** Whether the account has code, where that was read with the balance. */
   hasCode: boolean | undefined
 }
@@ -197,14 +195,14 @@ function toAllowance(
   caps: PayerCaps,
 ): Allowance {
   const state = lower(earlier, latest)
-  const { acceptedTotal, unsettled, debt, everSettled, isIndexed, isQuarantined } = exposure
+  const { acceptedTotal, unsettled, debt, everSettled, isQuarantined } = exposure
   const cap = everSettled ? caps.payer : (caps.newPayer ?? caps.payer)
   const balance = state?.balance ?? null
   const by = cap !== null && (balance === null || cap < balance) ? 'cap' : 'balance'
   const available = by === 'cap' ? cap : balance
   return {
     limit: available === null ? null : available + acceptedTotal - unsettled - debt,
-    ...{ by, available: available ?? 0n, unsettled, debt, isIndexed },
+    ...{ by, available: available ?? 0n, unsettled, debt },
     hasCode: state?.hasCode,
     blockedBy: blockOf(state, isQuarantined),
   }

@@ -10,38 +10,31 @@ import { halves } from './halves.ts'
  */
 export function payoutOf(sql: Queryable) {
   return sql`(
-    select o.tx_hash, o.log_index, o.block_number, o.block_time,
-      o.platform_recipient = p.fee_recipient as is_platform_paid
+    select o.tx_hash, o.log_index, b.number as block_number, b.time as block_time, o.is_platform_paid
     from ${halves(sql)} paid
-    join indexer.payout o on o.chain_id = paid.chain_id and o.token = paid.token and o.splitter = paid.recipient
-      and (o.block_number, o.log_index) > (paid.block_number, paid.log_index)
+    join payout o on o.splitter = paid.recipient
+    join recorded_block b on b.id = o.block_id and b.chain_id = paid.chain_id
+      and (b.number, o.log_index) > (paid.block_number, paid.log_index)
     where p.splitter is not null and paid.payment_id = p.id and paid.half = 0 and paid.state = 'settled'
-    order by o.block_number, o.log_index
+    order by b.number, o.log_index
     limit 1
   )`
 }
 
-/** What was paid to the splitter `s` since it was last swept, by the index or else by evidence: a query, not yet a subquery. */
+/** The payments that the splitter `s` holds since it was last swept: a query, not yet a subquery. */
 export function paidSince(sql: Queryable) {
   return sql`
-    select paid.authorizer, paid.nonce, paid.block_number, paid.log_index, paid.block_time
+    select e.payment_id, b.number as block_number, e.log_index, b.time as block_time
     from (
-      select coalesce(max(o.block_number), -1) as block_number, coalesce(max(o.log_index), -1) as log_index
+      select coalesce(max(number), -1) as number, coalesce(max(log_index), -1) as log_index
       from (
-        select block_number, log_index from indexer.payout
-        where chain_id = s.chain_id and token = s.token and splitter = s.address
-        order by block_number desc, log_index desc
+        select b.number, o.log_index from payout o join recorded_block b on b.id = o.block_id
+        where o.splitter = s.address and b.chain_id = s.chain_id
+        order by b.number desc, o.log_index desc
         limit 1
       ) o
     ) swept
-    cross join lateral (
-      select authorizer, nonce, block_number, log_index, block_time from indexer.authorization
-      where chain_id = s.chain_id and recipient = s.address and token = s.token
-        and block_number >= swept.block_number
-      union
-      select authorizer, nonce, block_number, log_index, block_time from evidence
-      where chain_id = s.chain_id and recipient = s.address and token = s.token
-        and block_number >= swept.block_number
-    ) paid
-    where (paid.block_number, paid.log_index) > (swept.block_number, swept.log_index)`
+    cross join lateral (select * from authorization_event e where e.splitter = s.address and e.state = 'settled') e
+    join recorded_block b on b.id = e.block_id and b.chain_id = s.chain_id
+    where (b.number, e.log_index) > (swept.number, swept.log_index)`
 }

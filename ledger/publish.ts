@@ -27,7 +27,8 @@ export async function readStalled(
   return sql<StalledPayment[]>`
     select i.payment_id as id, b.fee_recipient as "feeRecipient", b.trigger
     from batch b
-    join batch_item i on i.batch_id = b.id and i.active and i.payment_id is not null
+    join batch_item i on i.batch_id = b.id
+    join queue q on q.payment_id = i.payment_id and q.batch_id = b.id
     where b.chain_id = ${chainId} and b.token = ${token}
       and b.state in ('claimed', 'broadcast', 'reorged')
       and b.created_at < ${new Date(now.getTime() - stalledMs)}
@@ -53,12 +54,14 @@ export async function publishPayments(
 ): Promise<PublishedPayment[]> {
   if (paymentIds.length === 0) return []
   await database`
-    update payment set published_at = ${now}
-    where id in (
-      select id from payment
-      where id in ${database(paymentIds)} and published_at is null and voided_at is null and concluded_at is null
-      order by id for update
-    )`
+    insert into publication (payment_id, published_at)
+    select payment_id, ${now} from (
+      select q.payment_id from queue q
+      where q.payment_id in ${database(paymentIds)} and q.stage <> 'reserved'
+        and not exists (select from publication known where known.payment_id = q.payment_id)
+      order by q.payment_id for update
+    ) wanted
+    on conflict do nothing`
   const rows = await database<
     (AuthorizationRow & SplitColumns & { paymentId: string; half: 0 | 1; state: string })[]
   >`
@@ -68,7 +71,8 @@ export async function publishPayments(
     from payment p
     join ${halves(database)} h on h.payment_id = p.id
     join presentation s on s.payment_id = p.id
-    where p.id in ${database(paymentIds)} and p.published_at is not null and p.voided_at is null
+    join publication on publication.payment_id = p.id
+    where p.id in ${database(paymentIds)}
     order by h.half`
   const byPayment = Map.groupBy(rows, (row) => row.paymentId)
   const until = BigInt(Math.floor(now.getTime() / 1000) + settleMarginSeconds)

@@ -1,6 +1,7 @@
-import type { Address } from 'viem'
+import type { Address, Hex } from 'viem'
 import type { Queryable } from './database.ts'
-import { isWanted, type QueuedPayment, type QueueGroup, type QueueScope, queuedColumns } from './queue.ts'
+import { type QueuedPayment, type QueueGroup, type QueueScope, queuedColumns } from './queue.ts'
+import { isLoose, quarantinePayments } from './stages.ts'
 
 // A payer whose payment passes the simulation and fails when it is mined may have lied to the simulation. What it costs is
 // bounded by what we count, not by what we detect: its payments go apart, one at a time, and after the second such failure
@@ -23,31 +24,26 @@ export async function quarantinePayers(
   payers: readonly Address[],
 ): Promise<void> {
   if (payers.length === 0) return
-  // Of a transfer that came through POST /submit we may never have heard of the payer.
-  await sql`
+  const rows = await sql<{ id: string }[]>`
     with counted as (
-      insert into payer as p (chain_id, token, address, mined_failures)
-      select ${chainId}, ${token}, address, 1 from unnest(${[...new Set(payers)].toSorted()}::text[]) as given (address)
-      on conflict (chain_id, token, address) do update set mined_failures = p.mined_failures + 1
+      update payer set mined_failures = mined_failures + 1
+      where chain_id = ${chainId} and token = ${token} and address = any(${[...new Set(payers)]}::text[])
       returning address
     )
-    update payment set quarantined = true
-    where chain_id = ${chainId} and token = ${token} and payer in (select address from counted)
-      and concluded_at is null and failed_at is null and not quarantined`
-}
-
-/** Payments of a batch that may not have been tried: they are settled next with the gas of each budgeted in full. */
-export async function quarantinePayments(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
-  if (paymentIds.length === 0) return
-  await sql`update payment set quarantined = true where id in ${sql(paymentIds)} and concluded_at is null`
+    select q.payment_id as id from queue q
+    join queue_group g on g.id = q.group_id and g.chain_id = ${chainId} and g.token = ${token}
+    where q.payer in (select address from counted) and q.batch_id is null`
+  await quarantinePayments(
+    sql,
+    rows.map(({ id }) => id),
+  )
 }
 
 /** Quarantined payments are few and payers many: looked up one by one, whatever Postgres thinks of either's number. */
-function payerOf(sql: Queryable, payment: string) {
-  const p = sql(payment)
+function payerOf(sql: Queryable, { chainId, token }: QueueScope) {
   return sql`cross join lateral (
     select mined_failures from payer
-    where payer.chain_id = ${p}.chain_id and payer.token = ${p}.token and payer.address = ${p}.payer
+    where payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = q.payer
     offset 0
   ) payer`
 }
@@ -58,43 +54,52 @@ function payerOf(sql: Queryable, payment: string) {
  */
 export async function readQuarantined(
   sql: Queryable,
-  { chainId, token, feeRecipient }: QueueGroup,
+  group: QueueGroup,
   now: Date,
   limit: number,
 ): Promise<QueuedPayment[]> {
   return sql<QueuedPayment[]>`
     select ${queuedColumns(sql)} from (
-      select q.*, payer.mined_failures,
-        row_number() over (partition by q.payer order by q.accepted_at, q.id) as place
-      from payment q
-      ${payerOf(sql, 'q')}
-      where q.chain_id = ${chainId} and q.token = ${token} and q.fee_recipient = ${feeRecipient} and q.quarantined
-        and ${isWanted(sql)}
-        and (q.next_attempt_at is null or q.next_attempt_at <= ${now})
+      select q.*, payer.mined_failures, row_number() over (partition by q.payer order by q.accepted_at, q.payment_id) as place
+      from queue q
+      ${payerOf(sql, group)}
+      where q.stage = 'quarantined' and q.group_id = ${group.id}
+        and (q.next_at is null or q.next_at <= ${now})
         and payer.mined_failures < ${mostMinedFailures}
         and (payer.mined_failures = 0 or not exists (
-          select from payment other
-          where other.chain_id = q.chain_id and other.token = q.token and other.payer = q.payer and other.is_claimed
-            and other.quarantined and other.concluded_at is null
+          select from queue other join batch b on b.id = other.batch_id
+          where other.payer = q.payer and other.group_id = q.group_id and b.lane = 'quarantined'
         ))
-    ) waiting
-    where mined_failures = 0 or place = 1
+    ) q
+    join payment p on p.id = q.payment_id
+    where q.mined_failures = 0 or q.place = 1
     -- What was last in its batch was tried least.
-    order by mined_failures, case when mined_failures = 0 then accepted_at end desc, accepted_at, id
+    order by q.mined_failures, case when q.mined_failures = 0 then q.accepted_at end desc, q.accepted_at, q.payment_id
     limit ${limit}`
 }
 
-/** What waits of payers for whom {@link mostMinedFailures} transactions failed. */
+export type CondemnedPayment = {
+  paymentId: string
+  payer: Address
+  /** What it is settled together with, or not at all. */
+  submission: Hex | null
+}
+
+/** What waits of payers for whom {@link mostMinedFailures} transactions failed, what they submit included. */
 export async function readCondemned(
   sql: Queryable,
-  { chainId, token }: QueueScope,
+  scope: QueueScope,
   limit: number,
-): Promise<{ paymentId: string; payer: Address }[]> {
-  return sql<{ paymentId: string; payer: Address }[]>`
-    select p.id as "paymentId", p.payer
-    from payment p
-    ${payerOf(sql, 'p')}
-    where p.chain_id = ${chainId} and p.token = ${token} and p.quarantined and ${isWanted(sql)}
-      and payer.mined_failures >= ${mostMinedFailures}
+): Promise<CondemnedPayment[]> {
+  return sql<CondemnedPayment[]>`
+    select q.payment_id as "paymentId", q.payer, q.submission
+    from (
+      select * from queue q where q.stage = 'quarantined'
+      union all
+      select * from queue q where q.submission is not null and q.stage <> 'quarantined' and ${isLoose(sql)}
+    ) q
+    ${payerOf(sql, scope)}
+    where payer.mined_failures >= ${mostMinedFailures}
+      and q.group_id in (select id from queue_group where chain_id = ${scope.chainId} and token = ${scope.token})
     limit ${limit}`
 }

@@ -1,6 +1,7 @@
 import type { Address } from 'viem'
 import type { BatchShape } from '#chain/gas'
 import type { Queryable } from './database.ts'
+import { isDue, isLoose, isRetryDue, isWaiting } from './stages.ts'
 import type { WaitingPayments } from './triggers.ts'
 
 // Nothing here reads more of the queue than it returns, but for `findFullWallet`, which takes one step a provider wallet.
@@ -9,72 +10,16 @@ import type { WaitingPayments } from './triggers.ts'
 /** USDC on one chain. */
 export type QueueScope = { chainId: number; token: Address }
 
-/** Payments that may share a batch: one token, one fee recipient as signed. */
-export type QueueGroup = QueueScope & { feeRecipient: Address }
+/** Payments that may share a batch: one token, one fee recipient as signed. `id`: in the table queue_group. */
+export type QueueGroup = QueueScope & { id: number; feeRecipient: Address }
 
-/** The condition of the partial indexes of migrations/0001_schema.sql: accepted, wanted, in no open batch. */
-export function isWanted(sql: Queryable) {
-  return sql`concluded_at is null and failed_at is null and voided_at is null and spent_block is null and not is_claimed`
-}
-
-function isWaiting(sql: Queryable, { chainId, token, feeRecipient }: QueueGroup) {
-  return sql`chain_id = ${chainId} and token = ${token} and fee_recipient = ${feeRecipient}
-    and ${isWanted(sql)} and next_attempt_at is null and not quarantined and due_at is null`
-}
-
-/** Failed before, and the time for another attempt has come. */
-function isRetryDue(sql: Queryable, { chainId, token, feeRecipient }: QueueGroup, now: Date) {
-  return sql`chain_id = ${chainId} and token = ${token} and fee_recipient = ${feeRecipient}
-    and ${isWanted(sql)} and next_attempt_at is not null and next_attempt_at <= ${now} and attempts > 0
-    and not quarantined`
-}
-
-const returnedAtOnce = 1_000
-
-/** Lets payments that were only deferred, without a failure of their own, wait in the queue again. */
-export async function returnDeferred(
-  sql: Queryable,
-  { chainId, token }: QueueScope,
-  now: Date,
-): Promise<void> {
-  await sql`
-    update payment set next_attempt_at = null
-    where id in (
-      select id from payment
-      where chain_id = ${chainId} and token = ${token} and ${isWanted(sql)}
-        and next_attempt_at is not null and next_attempt_at <= ${now} and attempts = 0 and not quarantined
-      limit ${returnedAtOnce}
-      for update skip locked
-    )`
-}
-
-/** The fee recipients for whose payments something waits: as a rule one, the platform's wallet. */
+/** The groups of a network: as a rule one, of the platform's wallet. */
 export async function readGroups(sql: Queryable, scope: QueueScope): Promise<QueueGroup[]> {
   const { chainId, token } = scope
-  // A loose index scan: from one fee recipient to the next greater one.
-  const next = (after: ReturnType<typeof sql>) => sql`
-    select min(first.fee_recipient) from (
-      (select fee_recipient from payment
-      where chain_id = ${chainId} and token = ${token} and ${isWanted(sql)} and next_attempt_at is null
-        and not quarantined ${after}
-      order by fee_recipient limit 1)
-      union all
-      (select fee_recipient from payment
-      where chain_id = ${chainId} and token = ${token} and ${isWanted(sql)} and next_attempt_at is not null ${after}
-      order by fee_recipient limit 1)
-      union all
-      (select fee_recipient from payment
-      where chain_id = ${chainId} and token = ${token} and ${isWanted(sql)} and quarantined ${after}
-      order by fee_recipient limit 1)
-    ) first`
-  const rows = await sql<{ feeRecipient: Address }[]>`
-    with recursive recipient (address) as (
-      (${next(sql``)})
-      union all
-      select (${next(sql`and fee_recipient > recipient.address`)}) from recipient where address is not null
-    )
-    select address as "feeRecipient" from recipient where address is not null`
-  return rows.map(({ feeRecipient }) => ({ ...scope, feeRecipient }))
+  const rows = await sql<Pick<QueueGroup, 'id' | 'feeRecipient'>[]>`
+    select id, fee_recipient as "feeRecipient" from queue_group
+    where chain_id = ${chainId} and token = ${token} order by id`
+  return rows.map((row) => ({ ...scope, ...row }))
 }
 
 type Probes = {
@@ -95,21 +40,22 @@ export async function readExtremes(
   highValue: bigint,
   now: Date,
 ): Promise<Omit<WaitingPayments, 'paymentCount' | 'amount'> | null> {
-  const waiting = isWaiting(sql, group)
+  const waiting = sql`q.group_id = ${group.id} and ${isWaiting(sql)}`
+  const retryDue = sql`q.group_id = ${group.id} and ${isRetryDue(sql, now)}`
+  const amount = sql`q.provider_amount + q.fee_amount`
+  const oldest = (hasCode: boolean) => sql`
+    (select q.accepted_at from queue q where ${waiting} and q.has_code = ${hasCode} order by q.accepted_at limit 1)`
   const [row] = await sql<[Probes]>`
     select
-      (select accepted_at from payment where ${waiting} order by accepted_at limit 1) as "firstQueuedAt",
-      (select valid_before from payment where ${waiting} order by valid_before limit 1) as "firstValidBefore",
+      least(${oldest(false)}, ${oldest(true)}) as "firstQueuedAt",
+      (select q.valid_before from queue q
+        where ${waiting} and q.stage in ('waiting', 'deferred', 'retrying', 'quarantined')
+        order by q.valid_before limit 1) as "firstValidBefore",
       greatest(
-        (select provider_amount + fee_amount from payment
-          where ${waiting} and provider_amount + fee_amount >= 1000000
-          order by provider_amount + fee_amount desc limit 1),
-        (select max(provider_amount + fee_amount) from payment
-          where ${isRetryDue(sql, group, now)} and provider_amount + fee_amount >= ${highValue})
+        (select ${amount} from queue q where ${waiting} and ${amount} >= 1000000 order by ${amount} desc limit 1),
+        (select max(${amount}) from queue q where ${retryDue} and ${amount} >= ${highValue})
       ) as "largestPayment",
-      exists (
-        select from payment where ${isRetryDue(sql, group, now)} and provider_amount + fee_amount < ${highValue}
-      ) as "retryDue"`
+      exists (select from queue q where ${retryDue} and ${amount} < ${highValue}) as "retryDue"`
   if (row.firstQueuedAt === null && row.largestPayment === null && !row.retryDue) return null
   return {
     firstQueuedAt: row.firstQueuedAt ?? now,
@@ -131,21 +77,21 @@ export async function findFullWallet(
   { amount, count }: { amount: bigint; count: number },
   below: bigint,
 ): Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null> {
-  const waiting = sql`${isWaiting(sql, group)} and provider_amount + fee_amount < ${below}`
+  const waiting = sql`q.group_id = ${group.id} and ${isWaiting(sql)} and q.provider_amount + q.fee_amount < ${below}`
   // More than `count` need not be looked at: they suffice by themselves. Postgres runs the recursion only as far as the
   // limit asks.
   const [row] = await sql<Pick<WaitingPayments, 'paymentCount' | 'amount'>[]>`
     with recursive wallet (payee) as (
-      (select payee from payment where ${waiting} order by payee limit 1)
+      (select q.payee from queue q where ${waiting} order by q.payee limit 1)
       union all
-      select (select p.payee from payment p where ${waiting} and p.payee > wallet.payee order by p.payee limit 1)
+      select (select q.payee from queue q where ${waiting} and q.payee > wallet.payee order by q.payee limit 1)
       from wallet where wallet.payee is not null
     )
     select queue.count as "paymentCount", queue.amount
     from wallet
     cross join lateral (
       select count(*)::int as count, sum(provider_amount) as amount
-      from (select provider_amount from payment p where ${waiting} and p.payee = wallet.payee limit ${count}) first
+      from (select q.provider_amount from queue q where ${waiting} and q.payee = wallet.payee limit ${count}) first
     ) queue
     where wallet.payee is not null and (queue.count >= ${count} or queue.amount >= ${amount})
     limit 1`
@@ -162,28 +108,52 @@ export async function readNextBatchSize(
     select count(*) filter (where is_pair)::int as pairs, count(*) filter (where not is_pair)::int as singles,
       count(distinct recipient)::int as payees
     from (
-      select coalesce(splitter, payee) as recipient, fee_amount > 0 and splitter is null as is_pair from payment
-      where ${isWaiting(sql, group)} order by accepted_at, id limit ${limit}
-    ) first`
+      select coalesce(p.splitter, p.payee) as recipient, p.fee_amount > 0 and p.splitter is null as is_pair
+      from (
+        select q.payment_id from queue q where q.group_id = ${group.id} and ${isWaiting(sql)} and not q.has_code
+        order by q.accepted_at, q.payment_id limit ${limit}
+      ) first
+      join payment p on p.id = first.payment_id
+    ) next`
   return row
 }
 
 /** What callers of POST /settle wait for, and since when. */
 export type AwaitedPayment = QueuedPayment & { dueAt: Date }
 
-/** The awaited payments of a group that run out first. */
+/** The awaited payments of a group that run out first, but for submissions. */
 export async function readAwaited(
   sql: Queryable,
-  { chainId, token, feeRecipient }: QueueGroup,
+  { id }: QueueGroup,
   { hasCode, limit }: { hasCode: boolean; limit: number },
 ): Promise<AwaitedPayment[]> {
   return sql<AwaitedPayment[]>`
-    select ${queuedColumns(sql)}, due_at as "dueAt" from payment
-    where chain_id = ${chainId} and token = ${token} and fee_recipient = ${feeRecipient}
-      and ${isWanted(sql)} and next_attempt_at is null and not quarantined
-      and due_at is not null and payer_has_code = ${hasCode}
-    order by valid_before, due_at
-    limit ${limit}`
+    select ${queuedColumns(sql)}, q.due_at as "dueAt"
+    from (
+      select q.* from queue q
+      where q.group_id = ${id} and ${isDue(sql)} and q.has_code = ${hasCode} and q.submission is null
+      order by q.valid_before, q.due_at
+      limit ${limit}
+    ) q
+    join payment p on p.id = q.payment_id
+    order by q.valid_before, q.due_at`
+}
+
+/** The payments of the submission that waits longest on a network; empty: none waits. */
+export async function readSubmission(
+  sql: Queryable,
+  { chainId, token }: QueueScope,
+): Promise<(QueuedPayment & { feeRecipient: Address })[]> {
+  return sql<(QueuedPayment & { feeRecipient: Address })[]>`
+    select ${queuedColumns(sql)}, p.fee_recipient as "feeRecipient"
+    from queue q join payment p on p.id = q.payment_id
+    where q.submission = (
+      select q.submission from queue q
+      where q.submission is not null and ${isLoose(sql)}
+        and q.group_id in (select id from queue_group where chain_id = ${chainId} and token = ${token})
+      order by q.due_at limit 1
+    )
+    order by q.accepted_at, q.payment_id`
 }
 
 /** Payments of two authorizations, of one, and their distinct recipients but the platform's wallet. */
@@ -202,10 +172,11 @@ export type QueuedPayment = {
   validBefore: bigint
 }
 
+/** Of the queue's row `q` and its payment `p`. */
 export function queuedColumns(sql: Queryable) {
-  return sql`id, coalesce(splitter, payee) as recipient, fee_amount > 0 and splitter is null as "isPair",
-    source = 'refund' as "isRefund", payer_has_code as "hasCode", accepted_at as "acceptedAt",
-    valid_before as "validBefore"`
+  return sql`q.payment_id as id, coalesce(p.splitter, p.payee) as recipient,
+    p.fee_amount > 0 and p.splitter is null as "isPair", p.source = 'refund' as "isRefund", q.has_code as "hasCode",
+    q.accepted_at as "acceptedAt", q.valid_before as "validBefore"`
 }
 
 /** The greatest payments from `threshold` on, retries that are due among them: each is a batch by itself. */
@@ -214,16 +185,17 @@ export async function readGreatest(
   group: QueueGroup,
   { threshold, limit, now }: { threshold: bigint; limit: number; now: Date },
 ): Promise<QueuedPayment[]> {
+  const amount = sql`q.provider_amount + q.fee_amount`
   const greatest = (condition: ReturnType<typeof isWaiting>) => sql`
-    (select id, payee, splitter, source, provider_amount, fee_amount, payer_has_code, accepted_at, valid_before
-      from payment
-      where ${condition} and provider_amount + fee_amount >= 1000000 and provider_amount + fee_amount >= ${threshold}
-      order by provider_amount + fee_amount desc
+    (select q.* from queue q
+      where q.group_id = ${group.id} and ${condition} and ${amount} >= 1000000 and ${amount} >= ${threshold}
+      order by ${amount} desc
       limit ${limit})`
   return sql<QueuedPayment[]>`
     select ${queuedColumns(sql)}
-    from (${greatest(isWaiting(sql, group))} union all ${greatest(isRetryDue(sql, group, now))}) payment
-    order by provider_amount + fee_amount desc
+    from (${greatest(isWaiting(sql))} union all ${greatest(isRetryDue(sql, now))}) q
+    join payment p on p.id = q.payment_id
+    order by ${amount} desc
     limit ${limit}`
 }
 
@@ -251,54 +223,39 @@ export async function readMostUrgent(
   group: QueueGroup,
   { now, hasCode, below, expiryLeadMs, limit, skip = 0, onlyExpiring = false }: UrgentOptions,
 ): Promise<QueuedPayment[]> {
-  const alike = sql`payer_has_code = ${hasCode} and provider_amount + fee_amount < ${below}`
-  const waiting = sql`${isWaiting(sql, group)} and ${alike}`
+  const alike = sql`q.group_id = ${group.id} and q.has_code = ${hasCode} and q.provider_amount + q.fee_amount < ${below}`
+  const waiting = sql`${isWaiting(sql)} and ${alike}`
   const expiresBy = Math.floor((now.getTime() + expiryLeadMs) / 1000)
   const first = skip === 0
-  const columns = sql`id, payee, splitter, source, fee_amount, payer_has_code, accepted_at, valid_before`
   // One statement, and each part by its own index.
   return sql<QueuedPayment[]>`
     select ${queuedColumns(sql)} from (
-      select distinct on (id) * from (
-        (select 0 as urgency, valid_before as place, ${columns} from payment
-          where ${waiting} and ${first} and valid_before <= ${expiresBy}::bigint
-          order by valid_before limit ${limit})
+      select distinct on (payment_id) * from (
+        (select 0 as urgency, q.valid_before as place, q.* from queue q
+          where ${waiting} and q.stage in ('waiting', 'deferred', 'retrying', 'quarantined')
+            and ${first} and q.valid_before <= ${expiresBy}::bigint
+          order by q.valid_before limit ${limit})
         union all
-        (select 1, extract(epoch from next_attempt_at)::bigint, ${columns} from payment
-          where ${isRetryDue(sql, group, now)} and ${alike} and ${first} and ${!onlyExpiring}
-          order by next_attempt_at limit ${Math.ceil(limit / 2)})
+        (select 1, extract(epoch from q.next_at)::bigint, q.* from queue q
+          where ${isRetryDue(sql, now)} and ${alike} and ${first} and ${!onlyExpiring}
+          order by q.next_at limit ${Math.ceil(limit / 2)})
         union all
-        (select 2, (extract(epoch from accepted_at) * 1000)::bigint, ${columns} from payment
+        (select 2, (extract(epoch from q.accepted_at) * 1000)::bigint, q.* from queue q
           where ${waiting} and ${!onlyExpiring}
-          order by accepted_at, id limit ${limit} offset ${skip})
+          order by q.accepted_at, q.payment_id limit ${limit} offset ${skip})
       ) parts
-      order by id, urgency
-    ) chosen
-    order by urgency, place, id
+      order by payment_id, urgency
+    ) q
+    join payment p on p.id = q.payment_id
+    order by q.urgency, q.place, q.payment_id
     limit ${limit}`
 }
 
-/** Defers payments without counting an attempt: something else has to be found out, or concluded, first. */
-export async function deferPayments(
-  sql: Queryable,
-  paymentIds: readonly string[],
-  until: Date,
-): Promise<void> {
-  if (paymentIds.length === 0) return
-  await sql`
-    update payment set next_attempt_at = ${until} where id in ${sql(paymentIds)} and concluded_at is null`
-}
-
-export async function setPayerHasCode(
+export async function setHasCode(
   sql: Queryable,
   paymentIds: readonly string[],
   hasCode: boolean,
 ): Promise<void> {
   if (paymentIds.length === 0) return
-  await sql`update payment set payer_has_code = ${hasCode} where id in ${sql(paymentIds)}`
-}
-
-/** A half of it is spent on chain and not indexed: the evidence loop is to find out by whom. */
-export async function requestChainLookup(sql: Queryable, paymentId: string, now: Date): Promise<void> {
-  await sql`update payment set lookup_requested_at = ${now} where id = ${paymentId} and lookup_requested_at is null`
+  await sql`update queue set has_code = ${hasCode} where payment_id = any(${[...paymentIds]}::text[])`
 }

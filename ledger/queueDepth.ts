@@ -3,9 +3,10 @@ import type { Queryable } from './database.ts'
 
 export type QueueDepth = {
   payee: Address
+  /** Those that wait, and those that failed before. */
   verified: number
   retrying: number
-  /** In a batch: under way, or not final yet. */
+  /** In a transaction that is out, or not final yet. */
   settling: number
   /** USDC base units that its wallet gets of what waits, retries included. */
   amount: bigint
@@ -13,21 +14,21 @@ export type QueueDepth = {
   oldestAt: Date | null
 }
 
-/** What isn't concluded, by provider wallet and by what the keeper does with it. Reads all of it: for metrics, now and then. */
+/** What isn't over, by provider wallet and by what the keeper does with it. Reads all of it: for metrics, now and then. */
 export async function readQueueDepth(
   sql: Queryable,
   scope: { chainId: number; token: Address },
 ): Promise<QueueDepth[]> {
   return sql<QueueDepth[]>`
     select payee,
-      count(*) filter (where not is_claimed and attempts = 0)::int as verified,
-      count(*) filter (where not is_claimed and attempts > 0)::int as retrying,
-      count(*) filter (where is_claimed)::int as settling,
-      coalesce(sum(provider_amount) filter (where not is_claimed), 0) as amount,
-      min(accepted_at) filter (where not is_claimed and attempts = 0) as "oldestAt"
-    from payment
-    where chain_id = ${scope.chainId} and token = ${scope.token}
-      and concluded_at is null and failed_at is null and voided_at is null and spent_block is null
+      count(*) filter (where stage <> 'sent' and attempts = 0)::int as verified,
+      count(*) filter (where stage <> 'sent' and attempts > 0)::int as retrying,
+      count(*) filter (where stage = 'sent')::int as settling,
+      coalesce(sum(provider_amount) filter (where stage <> 'sent'), 0) as amount,
+      min(accepted_at) filter (where stage <> 'sent' and attempts = 0) as "oldestAt"
+    from queue
+    where group_id in (select id from queue_group where chain_id = ${scope.chainId} and token = ${scope.token})
+      and stage <> 'reserved'
     group by payee`
 }
 

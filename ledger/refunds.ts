@@ -2,7 +2,6 @@ import { BaseError } from '#protocol/errors'
 import { type Accept, reserveWith } from './acceptance.ts'
 import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
 import type { Database, Queryable } from './database.ts'
-import { halves, isUndecided } from './halves.ts'
 
 // A refund is a payment from a provider's wallet to the payer of another payment. It is accepted, settled, retried and taken
 // back by a reorg like any other; its companion row in `refund` says of which payment it is.
@@ -13,8 +12,7 @@ export type RefundOf = { paymentId: string; number: number; providerId: string }
 /**
  * Stores a refund and reserves its wallet's balance for it.
  *
- * The payment's row is locked, so refunds that are asked for in parallel are counted one after the other; and a constraint
- * on that row refuses more than was paid, whatever is counted here.
+ * A constraint refuses more than was paid, whatever is counted here.
  *
  * @throws {BaseError} `refund_exceeds_payment`; and what {@link Accept} throws of the wallet.
  */
@@ -32,19 +30,23 @@ async function insertRefund(
   { paymentId, number, providerId }: RefundOf,
   candidate: Candidate,
 ): Promise<Verdict> {
-  await sql`select from payment where id = ${paymentId} for update`
+  // Locks the payment's total: those that are asked for in parallel are counted one after the other.
+  await sql`
+    insert into refund_total (payment_id, amount, paid)
+    select id, 0, provider_amount + fee_amount from payment where id = ${paymentId}
+    on conflict (payment_id) do update set amount = refund_total.amount`
   const [taken] = await sql`select from refund where of_payment_id = ${paymentId} and number = ${number}`
   if (taken) return 'replayed'
   await releaseDead(sql, paymentId)
   const value = candidate.providerAmount
   const [counted] = await sql`
-    update payment set refunded_amount = coalesce(refunded_amount, 0) + ${value}
-    where id = ${paymentId} and coalesce(refunded_amount, 0) + ${value} <= provider_amount + fee_amount
-    returning id`
+    update refund_total set amount = amount + ${value}
+    where payment_id = ${paymentId} and amount + ${value} <= paid
+    returning payment_id`
   if (!counted) throw new BaseError('refund_exceeds_payment')
-  const [verdict = 'replayed'] = await acceptPayments(sql, [{ ...candidate, isRefund: true }])
+  const [verdict = 'replayed'] = await acceptPayments(sql, [candidate])
   if (verdict !== 'accepted') {
-    await sql`update payment set refunded_amount = refunded_amount - ${value} where id = ${paymentId}`
+    await sql`update refund_total set amount = amount - ${value} where payment_id = ${paymentId}`
     return verdict
   }
   await sql`
@@ -62,16 +64,16 @@ async function releaseDead(sql: Queryable, paymentId: string): Promise<void> {
     with dead as (
       update refund r set released_at = now()
       from payment p
-      where r.of_payment_id = ${paymentId} and r.released_at is null and ${isDead(sql)}
+      where r.of_payment_id = ${paymentId} and r.released_at is null and p.id = r.payment_id and ${isDead(sql)}
       returning p.provider_amount
     )
-    update payment set refunded_amount = refunded_amount - (select sum(provider_amount) from dead)
-    where id = ${paymentId} and exists (select from dead)`
+    update refund_total set amount = amount - (select sum(provider_amount) from dead)
+    where payment_id = ${paymentId} and exists (select from dead)`
 }
 
-/** Whether the refund `r`, which is the payment `p`, failed and can't move any more. */
+/** Whether the refund `r` failed and can't move any more. */
 export function isDead(sql: Queryable) {
-  return sql`p.id = r.payment_id and p.concluded_at is not null and not exists (
-    select from ${halves(sql)} h where h.payment_id = r.payment_id and (h.state = 'settled' or ${isUndecided(sql)})
+  return sql`exists (
+    select from outcome o where o.payment_id = r.payment_id and o.final_at is not null and o.arrived = 0
   )`
 }

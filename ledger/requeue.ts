@@ -1,5 +1,6 @@
 import type { Database } from './database.ts'
 import { halves } from './halves.ts'
+import { type OutcomeKind, reopenPayments } from './stages.ts'
 
 export type RequeueOutcome =
   | 'requeued'
@@ -25,15 +26,14 @@ export async function requeuePayment(
   { paymentId, providerId, now }: { paymentId: string; providerId: string | null; now: Date },
 ): Promise<RequeueOutcome> {
   return database.begin(async (sql): Promise<RequeueOutcome> => {
-    const [payment] = await sql<
-      { providerId: string | null; failedAt: Date | null; voidedAt: Date | null }[]
-    >`
-      select provider_id as "providerId", failed_at as "failedAt", voided_at as "voidedAt"
-      from payment where id = ${paymentId} for update`
+    const [payment] = await sql<{ providerId: string | null }[]>`
+      select provider_id as "providerId" from payment where id = ${paymentId}`
     if (payment === undefined) return 'unknown'
     if (payment.providerId !== providerId) return 'forbidden'
-    if (payment.voidedAt !== null) return 'voided'
-    if (payment.failedAt === null) return 'not_failed'
+    const [outcome] = await sql<{ kind: OutcomeKind }[]>`
+      select kind from outcome where payment_id = ${paymentId} for update`
+    if (outcome?.kind === 'voided') return 'voided'
+    if (outcome?.kind !== 'failed') return 'not_failed'
     const [half] = await sql<{ validBefore: bigint }[]>`
       select valid_before as "validBefore" from ${halves(sql)} h
       where payment_id = ${paymentId} and state = 'open'
@@ -44,10 +44,7 @@ export async function requeuePayment(
       order by half limit 1`
     if (half === undefined) return 'not_settleable'
     if (Number(half.validBefore) < now.getTime() / 1000 + minimumValiditySeconds) return 'expired'
-    await sql`
-      update payment set failed_at = null, attempts = 0, first_failed_at = null, next_attempt_at = null,
-        failure_code = null, concluded_at = null
-      where id = ${paymentId}`
+    await reopenPayments(sql, [paymentId], 'forgotten')
     return 'requeued'
   }) as Promise<RequeueOutcome>
 }

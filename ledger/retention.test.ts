@@ -76,8 +76,8 @@ async function send(resolvedAt: Date | null, state: 'mined' | 'closed') {
   const [wallet, hash] = [randomHex(20), randomHex(32)]
   await database`
     with made as (
-      insert into batch (batch_id, chain_id, token, fee_recipient, trigger, wallet, fence, state, outcome, closed_at)
-      values (${randomHex(32)}, 31337, ${randomHex(20)}, ${randomHex(20)}, 'count', ${wallet}, 1, ${state},
+      insert into batch (batch_id, chain_id, token, fee_recipient, trigger, lane, wallet, fence, state, outcome, closed_at)
+      values (${randomHex(32)}, 31337, ${randomHex(20)}, ${randomHex(20)}, 'count', 'shared', ${wallet}, 1, ${state},
         ${state === 'closed' ? 'settled' : null}, ${state === 'closed' ? daysAgo(40) : null})
       returning id
     )

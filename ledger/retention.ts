@@ -35,10 +35,10 @@ async function forgetPresentations(
     ), gone as (
       delete from presentation
       where payment_id in (
-        select page.payment_id from page join payment p on p.id = page.payment_id
-        where p.concluded_at < ${before} and (
-          p.failure_code is null or p.voided_at is not null
-          or exists (select from forgiven_debt f where f.payment_id = p.id)
+        select page.payment_id from page join outcome o on o.payment_id = page.payment_id
+        where o.final_at < ${before} and (
+          o.code is null or o.kind = 'voided'
+          or exists (select from forgiven_debt f where f.payment_id = o.payment_id)
         )
       )
       returning payment_id

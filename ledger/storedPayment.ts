@@ -4,7 +4,7 @@ import type { Database } from './database.ts'
 /** What is needed to answer a request that was answered before: beside what it presents again, what its receipt says. */
 export type StoredPayment = {
   paymentId: string
-  requestId: string
+  requestId: string | null
   tier: string
   effectiveRate: string
   acceptedAt: Date

@@ -1,193 +1,194 @@
 import type { Address, Hex } from 'viem'
 import type { SignedAuthorization } from '#protocol/payload'
 import { outcomes } from '#protocol/settlement'
-import { type BatchRow, batchColumns } from './batches.ts'
+import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
 import type { Queryable } from './database.ts'
-import type { Lease } from './leases.ts'
-import type { QueueScope } from './queue.ts'
-import type { TransferReport } from './transferReports.ts'
+import { recordFailure } from './failures.ts'
+import { isInBatch, isLoose, type OutcomeKind, reopenPayments, type Stage } from './stages.ts'
 
-export type SubmissionState = {
-  failureCode: string | null
-  report: TransferReport[] | null
-  /** Of the transaction that is mined, or else of the dearest one that is out. */
-  txHash: Hex | null
+// What came through POST /submit: payments of the source `submission`, due at once, and settled together or not at all.
+
+/** Names an authorization on a chain. */
+export function nameOf({ from, nonce }: Pick<SignedAuthorization, 'from' | 'nonce'>): string {
+  return `${from}:${nonce}`
 }
 
-/** What became of a submission; null if there is none of this key. */
-export async function readSubmission(sql: Queryable, key: Hex): Promise<SubmissionState | null> {
-  const [row] = await sql<SubmissionState[]>`
-    select s.failure_code as "failureCode", s.report, t.hash as "txHash"
-    from submission s
-    left join lateral (
-      select hash from transaction
-      where batch_id = s.batch_id and kind <> 'cancellation' and (broadcast_at is not null or mined_block is not null)
-      order by mined_block nulls last, max_fee_per_gas desc
-      limit 1
-    ) t on true
-    where s.key = ${key}`
-  return row ?? null
-}
-
-/** A transfer of a submission, and where it belongs: to a payment of this gateway, or to nothing that we know of. */
-export type SubmittedTransfer = {
-  authorization: SignedAuthorization
-  paymentId: string | null
-  /** Position, in the submission, of the transfer that this one is the fee of. */
-  feeOf: number | null
-}
-
+/** A payment of ours that holds an authorization, and where it stands. */
 export type KnownAuthorization = {
   paymentId: string
+  /** 0: the provider's, 1: the platform's fee. */
+  half: 0 | 1
   recipient: Address
   value: bigint
-  isVoided: boolean
-  /** A seller verified it through the facilitator, and has not settled it yet. */
-  isReserved: boolean
+  isSubmission: boolean
+  /** Null: it is over, see `ended`. */
+  stage: Stage | null
+  ended: OutcomeKind | null
+  /** What it is settled together with. */
+  submission: Hex | null
 }
 
-/** The payments of this gateway that these authorizations belong to, by `payer:nonce`. */
+type Scope = { chainId: number; token: Address }
+type Named = Pick<SignedAuthorization, 'from' | 'nonce'>
+
+/** The payments of this gateway that these authorizations belong to, by {@link nameOf}. */
 export async function findPayments(
   sql: Queryable,
-  scope: { chainId: number; token: Address },
-  authorizations: readonly Pick<SignedAuthorization, 'from' | 'nonce'>[],
+  scope: Scope,
+  authorizations: readonly Named[],
 ): Promise<Map<string, KnownAuthorization>> {
   const rows = await sql<(KnownAuthorization & { name: string })[]>`
-    select a.authorizer || ':' || a.nonce as name, a.payment_id as "paymentId", a.recipient, a.value,
-      p.voided_at is not null as "isVoided", p.source = 'facilitator' and p.due_at is null as "isReserved"
-    from signed_authorization a
+    select a.authorizer || ':' || a.nonce as name, a.payment_id as "paymentId", a.half, a.recipient, a.value,
+      p.source = 'submission' as "isSubmission", q.stage, q.submission, o.kind as ended
+    from ${asked(sql, authorizations)}
+    join signed_authorization a on a.chain_id = ${scope.chainId} and a.token = ${scope.token}
+      and a.authorizer = asked.authorizer and a.nonce = asked.nonce
     join payment p on p.id = a.payment_id
-    join unnest(${authorizations.map((one) => one.from)}::text[], ${authorizations.map((one) => one.nonce)}::text[])
-      as asked (authorizer, nonce) on asked.authorizer = a.authorizer and asked.nonce = a.nonce
-    where a.chain_id = ${scope.chainId} and a.token = ${scope.token}`
+    left join queue q on q.payment_id = p.id
+    left join outcome o on o.payment_id = p.id`
   return new Map(rows.map(({ name, ...rest }) => [name, rest]))
 }
 
+function asked(sql: Queryable, authorizations: readonly Named[]) {
+  return sql`unnest(${authorizations.map((one) => one.from)}::text[], ${authorizations.map((one) => one.nonce)}::text[])
+    as asked (authorizer, nonce)`
+}
+
 /**
- * Those of these authorizations that a transaction of ours has tried and that failed in it, by `payer:nonce`. To try them
+ * Those of these authorizations that a transaction of ours has tried and that failed in it, by {@link nameOf}. To try them
  * again would only cost gas again: whoever signed them can sign others.
  */
 export async function findTriedInVain(
   sql: Queryable,
-  scope: { chainId: number; token: Address },
-  authorizations: readonly Pick<SignedAuthorization, 'from' | 'nonce'>[],
+  scope: Scope,
+  authorizations: readonly Named[],
 ): Promise<Set<string>> {
   const failed = outcomes.indexOf('failed')
   const rows = await sql<{ name: string }[]>`
-    select distinct asked.authorizer || ':' || asked.nonce as name
-    from unnest(${authorizations.map((one) => one.from)}::text[], ${authorizations.map((one) => one.nonce)}::text[])
-      as asked (authorizer, nonce)
-    cross join lateral (
-      select i.batch_id, case a.half when 0 then i.provider_outcome else i.fee_outcome end as outcome
-      from signed_authorization a join batch_item i on i.payment_id = a.payment_id
-      where a.chain_id = ${scope.chainId} and a.token = ${scope.token}
-        and a.authorizer = asked.authorizer and a.nonce = asked.nonce
-      union all
-      select i.batch_id, case when t.fee_of is null then i.provider_outcome else i.fee_outcome end
-      from transfer t join batch_item i on i.transfer_id = coalesce(t.fee_of, t.id)
-      where t.chain_id = ${scope.chainId} and t.token = ${scope.token}
-        and t.authorizer = asked.authorizer and t.nonce = asked.nonce
-    ) tried
-    join batch b on b.id = tried.batch_id
-    where tried.outcome = ${failed} or (b.trigger = 'direct' and b.outcome = 'reverted')`
+    select distinct a.authorizer || ':' || a.nonce as name
+    from ${asked(sql, authorizations)}
+    join signed_authorization a on a.chain_id = ${scope.chainId} and a.token = ${scope.token}
+      and a.authorizer = asked.authorizer and a.nonce = asked.nonce
+    join batch_item i on i.payment_id = a.payment_id
+    join batch b on b.id = i.batch_id
+    where case a.half when 0 then i.provider_outcome else i.fee_outcome end = ${failed}
+      or (b.trigger = 'direct' and b.outcome = 'reverted')`
   return new Set(rows.map(({ name }) => name))
 }
 
-/** A transfer of a submission is at work in another one. */
-export class TransferInProgress extends Error {
-  override name = 'TransferInProgress'
+/** Some of a submission is at work in another one. */
+export class SubmissionConflict extends Error {
+  override name = 'SubmissionConflict'
 }
 
 export type NewSubmission = {
+  /** The same for the same authorizations. */
   key: Hex
-  chainId: number
-  token: Address
-  transfers: readonly SubmittedTransfer[]
+  /** What is new of it. */
+  candidates: readonly Candidate[]
+  /** Payments that hold the rest. */
+  known: readonly KnownAuthorization[]
 }
 
 /**
- * Keeps a submission until a wallet takes it up. Asking again for the same one changes nothing, but revives it.
+ * Stores what of a submission is new, and makes all of it due. What failed before begins anew; what is in a batch is left
+ * to that.
  *
- * A transfer may have been asked for before in other company, once that has failed or is over.
- *
- * @throws {TransferInProgress} if one of them is at work elsewhere.
+ * @returns a verdict for each candidate. Unless all are `accepted`, roll back.
+ * @throws {SubmissionConflict} if some of it is at work in another submission.
  */
-export async function insertSubmission(sql: Queryable, submission: NewSubmission): Promise<void> {
-  const { key, chainId, token, transfers } = submission
-  const [row] = await sql<{ id: bigint }[]>`
-    insert into submission (key, chain_id, token) values (${key}, ${chainId}, ${token})
-    on conflict (key) do update
-      set failure_code = null, report = null, batch_id = null
-      where submission.failure_code is not null
-    returning id`
-  // Asked for a moment ago by somebody else, and under way.
-  if (!row) return
-
-  const paymentIds = new Set(transfers.flatMap(({ paymentId }) => paymentId ?? []))
-  for (const paymentId of paymentIds) {
-    await sql`
-      insert into submission_payment (submission_id, payment_id) values (${row.id}, ${paymentId})
-      on conflict do nothing`
-  }
-  const inserted = new Map<number, bigint>()
-  for (const [position, { authorization, paymentId, feeOf }] of transfers.entries()) {
-    if (paymentId !== null) continue
-    const [transfer] = await sql<{ id: bigint }[]>`
-      insert into transfer ${sql({
-        submission_id: row.id,
-        fee_of: feeOf === null ? null : (inserted.get(feeOf) ?? null),
-        chain_id: chainId,
-        token,
-        authorizer: authorization.from,
-        recipient: authorization.to,
-        value: authorization.value,
-        valid_after: authorization.validAfter,
-        valid_before: authorization.validBefore,
-        nonce: authorization.nonce,
-        signature: Buffer.from(authorization.signature.slice(2), 'hex'),
-      })}
-      on conflict (chain_id, token, authorizer, nonce) do update
-        set submission_id = excluded.submission_id, fee_of = excluded.fee_of, recipient = excluded.recipient,
-          value = excluded.value, valid_after = excluded.valid_after, valid_before = excluded.valid_before,
-          signature = excluded.signature
-        where not exists (select from batch_item i where i.transfer_id in (transfer.id, transfer.fee_of) and i.active)
-          and exists (
-            select from submission s left join batch b on b.id = s.batch_id
-            where s.id = transfer.submission_id
-              and (s.id = excluded.submission_id or s.failure_code is not null or b.state = 'closed')
-          )
-      returning id`
-    if (!transfer) throw new TransferInProgress(`the transfer at ${position} is part of another submission`)
-    inserted.set(position, transfer.id)
-  }
-  // The fee of a transfer that came back without it is on its own.
-  await sql`
-    update transfer set fee_of = null
-    where fee_of = any(${[...inserted.values()].map(String)}::bigint[]) and submission_id <> ${row.id}`
+export async function storeSubmission(
+  tx: Queryable,
+  { key, candidates, known }: NewSubmission,
+  now: Date,
+): Promise<Verdict[]> {
+  const failed = known.filter(({ ended }) => ended === 'failed')
+  // Nothing of these was ever sent: a payment in the same or other company takes their place.
+  await tx`
+    delete from payment
+    where id = any(${failed.flatMap(({ isSubmission, paymentId }) => (isSubmission ? paymentId : []))}::text[])
+      and id in (select payment_id from outcome where kind = 'failed')`
+  await reopenPayments(
+    tx,
+    failed.flatMap(({ isSubmission, paymentId }) => (isSubmission ? [] : paymentId)),
+    'forgotten',
+  )
+  const held = [
+    ...new Set(
+      known.flatMap(({ isSubmission, ended, paymentId }) =>
+        ended === 'failed' && isSubmission ? [] : paymentId,
+      ),
+    ),
+  ]
+  const rows = await tx<{ id: string; isTaken: boolean }[]>`
+    with held as materialized (
+      select q.payment_id, ${isInBatch(tx)} as is_in_batch, q.submission from queue q
+      where q.payment_id = any(${held}::text[]) order by q.payment_id for update
+    ), joined as (
+      update queue q set due_at = ${now}, submission = ${key}, next_at = null, stage = 'waiting'
+      from held where q.payment_id = held.payment_id and ${isLoose(tx)} and q.submission is null
+    )
+    select payment_id as id, not is_in_batch and submission is not null and submission <> ${key} as "isTaken" from held`
+  if (rows.some(({ isTaken }) => isTaken)) throw new SubmissionConflict('a part of it is another submission')
+  const first = { stage: 'due', since: now.getTime(), submission: key } as const
+  return acceptPayments(
+    tx,
+    candidates.map((candidate) => ({ ...candidate, first })),
+  )
 }
 
-/** Whether a submission waits for a wallet. */
-export async function isSubmissionWaiting(sql: Queryable, { chainId, token }: QueueScope): Promise<boolean> {
-  const rows = await sql`
-    select from submission
-    where chain_id = ${chainId} and token = ${token} and batch_id is null and failure_code is null
-    limit 1`
-  return rows.length > 0
+/** Of the payments that were in a batch, those of a submission that are in the queue again: nothing tries them any more. */
+export async function readLeftOfSubmission(sql: Queryable, batchId: bigint): Promise<string[]> {
+  const rows = await sql<{ id: string }[]>`
+    select q.payment_id as id
+    from batch_item i
+    join queue q on q.payment_id = i.payment_id and ${isLoose(sql)}
+    join payment p on p.id = q.payment_id and p.source = 'submission'
+    where i.batch_id = ${batchId}
+    order by i.position`
+  return rows.map(({ id }) => id)
 }
 
-/**
- * Takes the oldest submission that waits, as a batch of its own with trigger `direct`. One whose payments are all in an
- * open batch already is that batch's. One call, see migrations/0001_schema.sql.
- */
-export async function claimSubmission(
+/** What failed submissions hold of their payers' balances until they are stored anew. */
+export async function readReplaced(
   sql: Queryable,
-  lease: Lease,
-  { token, batchId }: { token: Address; batchId: Hex },
-): Promise<BatchRow | null> {
-  const { chainId, address, holder, fence } = lease
-  const [row] = await sql<BatchRow[]>`
-    select ${batchColumns(sql, 'claimed')}
-    from claim_submission(${chainId}, ${address}, ${holder}, ${fence}, ${token}, ${batchId}) claimed`
-  // The statement doesn't see what the function wrote.
-  return row ? { ...row, isSubmission: true } : null
+  known: readonly KnownAuthorization[],
+): Promise<Map<Address, bigint>> {
+  const ids = known.flatMap(({ isSubmission, ended, paymentId }) =>
+    isSubmission && ended === 'failed' ? paymentId : [],
+  )
+  const rows = await sql<{ payer: Address; amount: bigint }[]>`
+    select p.payer, sum(p.provider_amount + p.fee_amount) as amount
+    from payment p join outcome o on o.payment_id = p.id
+    where p.id = any(${ids}::text[]) and o.final_at is null
+    group by p.payer`
+  return new Map(rows.map(({ payer, amount }) => [payer, amount]))
+}
+
+/** Gives up what waits of a submission, since a part of it is over: what is of other sources goes on by itself. */
+export async function giveUpSubmission(
+  tx: Queryable,
+  key: Hex,
+  { code, now }: { code: string; now: Date },
+): Promise<void> {
+  const rows = await tx<{ id: string }[]>`
+    select payment_id as id from queue q where submission = ${key} and ${isLoose(tx)} order by payment_id for update`
+  const left = await dissolveSubmission(
+    tx,
+    rows.map(({ id }) => id),
+  )
+  for (const paymentId of left) {
+    const failure = { paymentId, batchId: null, code, detail: '', isFinal: true }
+    await recordFailure(tx, failure, { now, leadMs: 0 })
+  }
+}
+
+/** Lets go of a submission that can't be settled as a whole: what is of other sources goes on by itself. */
+export async function dissolveSubmission(sql: Queryable, paymentIds: readonly string[]): Promise<string[]> {
+  const rows = await sql<{ id: string; isSubmission: boolean }[]>`
+    update queue q set submission = null, due_at = case when p.source = 'facilitator' then q.due_at end
+    from payment p
+    where p.id = q.payment_id and q.payment_id = any(${[...paymentIds]}::text[]) and ${isLoose(sql)}
+    returning q.payment_id as id, p.source = 'submission' as "isSubmission"`
+  return rows.flatMap(({ id, isSubmission }) => (isSubmission ? id : []))
 }

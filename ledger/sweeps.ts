@@ -4,7 +4,7 @@ import type { SplitterTerms } from '#protocol/splitter'
 import type { Queryable } from './database.ts'
 import { type BatchItem, feeOfItem } from './items.ts'
 import { paidSince } from './payouts.ts'
-import type { QueueGroup } from './queue.ts'
+import type { QueueScope } from './queue.ts'
 import type { TriggerSettings } from './triggers.ts'
 
 /** What a splitter would pay out once a batch is settled. */
@@ -47,7 +47,7 @@ const mostOthers = 20
  */
 export async function findDueSweeps(
   sql: Queryable,
-  { chainId, token, feeRecipient }: QueueGroup,
+  { chainId, token, feeRecipient }: QueueScope & { feeRecipient: Address },
   { trigger, items }: { trigger: Trigger; items: readonly BatchItem[] },
   settings: TriggerSettings,
   now: Date,

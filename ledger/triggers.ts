@@ -72,7 +72,7 @@ export function firedTrigger(
   estimatedCost: bigint,
   now: Date,
 ): Trigger | null {
-  if (queue.paymentCount === 0) return null
+  if (queue.paymentCount === 0 && !queue.retryDue) return null
   const isRaised = estimatedCost > settings.raisedAboveCost
   const fired: Record<(typeof precedence)[number], boolean> = {
     high_value: queue.largestPayment >= settings.highValue,

@@ -115,14 +115,6 @@ const api = {
     summary: '{{ $labels.loop }} fails again and again',
     action: 'The log has the error at level `warn` or `error`.',
   },
-  SumsBehind: {
-    of: 'api',
-    expr: 'tollkeeper_api_unsummarised_payments > 50000',
-    for: '30m',
-    severity: 'ticket',
-    summary: "{{ $value }} concluded payments are not in the providers' sums",
-    action: 'Revenue views are right but slow. The index may be behind, or the summaries loop fails.',
-  },
 } satisfies Record<string, Alert>
 
 const keeper = {

@@ -136,10 +136,16 @@ export const hashOut = z.string().openapi({ example: `0x${'ab'.repeat(32)}`, pat
 
 export const triggerName = z.enum(Object.keys(triggerCodes) as Trigger[])
 
+/** Of an answer that is read from the record. */
+export const indexedBlock = z
+  .int()
+  .nullable()
+  .openapi({ description: 'How far the chain was read; null: nothing of it was yet' })
+
 /** By the network's name. */
-export const indexedBlocks = z.record(z.string(), z.int()).openapi({
+export const indexedBlocks = z.record(z.string(), indexedBlock).openapi({
   example: { base: 38_000_000 },
-  description: "How far the index has come, on each network of the provider's wallets",
+  description: "How far the chain was read, on each network of the provider's wallets",
 })
 
 // Lists ---------------------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ import { signReceipt } from './signReceipt.ts'
 
 export type CurrentReceiptOptions = {
   network: Network
-  /** The last block that the index holds. */
-  indexedBlock: bigint
+  /** How far the chain was read; null: nothing of it was yet. */
+  indexedBlock: number | null
   issuer: string
   /** Unix milliseconds. */
   signedAt: number
@@ -18,7 +18,7 @@ export type CurrentReceiptOptions = {
 /**
  * Signs the receipt of a payment as it stands. It names the transaction once that has its network's confirmations.
  *
- * @returns null for a payment that came through the facilitator, which has no receipt of ours.
+ * @returns null for a payment that came through another door than the gateway's /verify: it has no receipt of ours.
  */
 export function currentReceipt(
   payment: PaymentRecord,
@@ -27,7 +27,7 @@ export function currentReceipt(
   const { providerId, endpointId } = payment
   if (providerId === null || endpointId === null) return null
   const isConfirmed = (blockNumber: bigint | null) =>
-    blockNumber !== null && blockNumber + BigInt(network.confirmations) <= indexedBlock
+    blockNumber !== null && Number(blockNumber) + network.confirmations <= (indexedBlock ?? -1)
   const { state, txHash, blockHash, blockNumber } = payment.provider
   const isSettled = state === 'settled' && txHash !== null && blockHash !== null && isConfirmed(blockNumber)
   const refunds = payment.refunds

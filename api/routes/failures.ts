@@ -5,7 +5,7 @@ import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { cursorOut, defaultLimit, indexedBlocks, isoOrNull, isoTime, ofProvider } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import {
   type FailedAttempt,
   findSettlementFailures,
@@ -60,18 +60,11 @@ export function addFailureRoute(app: App, { sql, heads, networks, now }: Failure
     const chainId = networks.chainIdNamed(network)
     const list = `failures ${status}`
     const after = paymentPositions.read(list, cursor)
-    const indexedBlocks = await heads.requireOfProvider(providerId, chainId)
-    const found = await fromIndex(
-      findSettlementFailures(sql, {
-        ...filters,
-        providerId,
-        chainId,
-        status,
-        after,
-        limit,
-        now: new Date(now()),
-      }),
-    )
+    const indexedBlocks = await heads.recordedOfProvider(providerId, chainId)
+    const found = await findSettlementFailures(sql, {
+      ...{ ...filters, providerId, chainId, status, after, limit },
+      now: new Date(now()),
+    })
     return c.json(
       {
         failures: found.failures.map(toFailure),

@@ -20,9 +20,7 @@ import {
 import type { GatewayNetworks } from '../networks.ts'
 import { type ListedProvider, listProviders } from '../portal/operator/listProviders.ts'
 import { choosePeriod } from '../portal/period.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findRevenue } from '../portal/queries/revenue.ts'
-import { Refusal } from '../refusal.ts'
 
 const revenue = z.object({
   payments: z.int(),
@@ -47,9 +45,7 @@ export const operatorProviders = z
         endpoints: z.int().openapi({ description: 'On sale' }),
         wallets: z.int().openapi({ description: 'In use' }),
         keys: z.int().openapi({ description: 'In force' }),
-        revenue: revenue
-          .nullable()
-          .openapi({ description: 'Of the last 30 days; null while the index is behind' }),
+        revenue: revenue.openapi({ description: 'Of the last 30 days' }),
       }),
     ),
     cursor: cursorOut,
@@ -72,33 +68,25 @@ const positions = createCursor({ createdAt: timeField, id: textField })
 
 export type OperatorProvidersRouteOptions = {
   sql: Database
-  heads: IndexedHeads
   networks: GatewayNetworks
   now: () => number
 }
 
 export function addOperatorProvidersRoute(
   app: App,
-  { sql, heads, networks, now }: OperatorProvidersRouteOptions,
+  { sql, networks, now }: OperatorProvidersRouteOptions,
 ): void {
   const isTestMoneyOnly = [...networks.byChainId.values()].every(({ served }) => served.network.testnet)
 
   async function readRevenue(providerId: string, testnet: boolean, period: { from: Date; to: Date }) {
     const query = { ...period, providerId, interval: 'total', groupBy: 'none', testnet, after: null } as const
-    try {
-      await heads.requireOfProvider(providerId)
-      const [row] = await fromIndex(findRevenue(sql, { ...query, limit: 1 }))
-      return {
-        payments: row?.payments ?? 0,
-        gross_usdc: formatUsdc(row?.gross ?? 0n),
-        fee_usdc: formatUsdc(row?.fee ?? 0n),
-        settled_usdc: formatUsdc(row?.settledNet ?? 0n),
-        settled_fee_usdc: formatUsdc(row?.settledFee ?? 0n),
-      }
-    } catch (error) {
-      // The rest is what an operator looks for just then.
-      if (error instanceof Refusal && error.code === 'index_behind') return null
-      throw error
+    const [row] = await findRevenue(sql, { ...query, limit: 1 })
+    return {
+      payments: row?.payments ?? 0,
+      gross_usdc: formatUsdc(row?.gross ?? 0n),
+      fee_usdc: formatUsdc(row?.fee ?? 0n),
+      settled_usdc: formatUsdc(row?.settledNet ?? 0n),
+      settled_fee_usdc: formatUsdc(row?.settledFee ?? 0n),
     }
   }
 

@@ -21,7 +21,7 @@ import {
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { choosePeriod } from '../portal/period.ts'
-import { fromIndex, type IndexedHeads, isTestMoneyOnly } from '../portal/queries/indexedHead.ts'
+import { type IndexedHeads, isTestMoneyOnly } from '../portal/queries/indexedHead.ts'
 import { findTopPayers, type TopPayer } from '../portal/queries/topPayers.ts'
 
 const payersQuery = z.object({
@@ -75,9 +75,9 @@ export function addPayersRoute(app: App, { sql, heads, networks, now }: PayersRo
     const { network, limit = defaultLimit, ...asked } = c.req.valid('query')
     const chainId = networks.chainIdNamed(network)
     const period = asked.from || asked.to ? choosePeriod('total', asked, new Date(now())) : undefined
-    const indexedBlocks = await heads.requireOfProvider(id, chainId)
+    const indexedBlocks = await heads.recordedOfProvider(id, chainId)
     const testnet = asked.testnet ?? isTestMoneyOnly(indexedBlocks)
-    const found = await fromIndex(findTopPayers(sql, { providerId: id, chainId, testnet, period, limit }))
+    const found = await findTopPayers(sql, { providerId: id, chainId, testnet, period, limit })
     return c.json(
       {
         testnet,

@@ -1,5 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Database } from '#ledger/database'
+import { voidPayment } from '#ledger/voids'
 import type { Network } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
@@ -9,6 +10,7 @@ import {
   baseUnits,
   endpointId,
   hashOut,
+  indexedBlock,
   isoOfSeconds,
   isoOrNull,
   isoTime,
@@ -19,13 +21,12 @@ import {
   testnet,
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import {
   findPayment,
   type PaymentHalf,
   type PaymentRecord,
   paymentSources,
-  voidPayment,
 } from '../portal/queries/payments.ts'
 import { Refusal } from '../refusal.ts'
 import { refund, toRefund } from './refunds.ts'
@@ -47,7 +48,7 @@ const half = z
 export const payment = z
   .object({
     paymentId,
-    requestId,
+    requestId: requestId.nullable(),
     payment_status: z.enum(paymentStatuses),
     source: z.enum(paymentSources),
     providerId: providerId.nullable(),
@@ -86,7 +87,7 @@ export const payment = z
     failureCode: z.string().nullable(),
     voidedAt: isoTime.nullable(),
     refunds: z.array(refund),
-    indexedBlock: z.int().nullable(),
+    indexedBlock,
   })
   .openapi('Payment')
 
@@ -119,10 +120,10 @@ export type PaymentRouteOptions = {
 
 export function addPaymentRoutes(app: App, { sql, heads, networks, now }: PaymentRouteOptions): void {
   async function readPayment(paymentId: string) {
-    const found = await fromIndex(findPayment(sql, paymentId, new Date(now())))
+    const found = await findPayment(sql, paymentId, new Date(now()))
     if (found === undefined) throw new Refusal('unknown_payment')
-    const head = await heads.require(found.chainId)
-    return toAnswer(found, networks.ofChain(found.chainId).served.network, head.blockNumber)
+    const { network } = networks.ofChain(found.chainId).served
+    return { ...toAnswer(found, network), indexedBlock: await heads.recorded(found.chainId) }
   }
 
   app.openapi(getPayment, async (c) => c.json(await readPayment(c.req.valid('param').paymentId), 200))
@@ -131,7 +132,7 @@ export function addPaymentRoutes(app: App, { sql, heads, networks, now }: Paymen
     const { paymentId } = c.req.valid('param')
     const providerId = c.get('caller')
     if (providerId === undefined) throw new Refusal('unauthorized', "Only the payment's provider can void it")
-    const outcome = await fromIndex(voidPayment(sql, { paymentId, providerId, now: new Date(now()) }))
+    const outcome = await voidPayment(sql, { paymentId, providerId, now: new Date(now()) })
     if (outcome === 'unknown') throw new Refusal('unknown_payment')
     if (outcome === 'forbidden') throw new Refusal('forbidden')
     if (outcome === 'claimed') throw new Refusal('payment_claimed')
@@ -141,7 +142,7 @@ export function addPaymentRoutes(app: App, { sql, heads, networks, now }: Paymen
   })
 }
 
-function toAnswer(found: PaymentRecord, network: Network, indexedBlock: bigint) {
+function toAnswer(found: PaymentRecord, network: Network) {
   const { provider, fee, providerAmount, feeAmount } = found
   return {
     paymentId: found.paymentId,
@@ -176,7 +177,6 @@ function toAnswer(found: PaymentRecord, network: Network, indexedBlock: bigint) 
     failureCode: found.failureCode,
     voidedAt: isoOrNull(found.voidedAt),
     refunds: found.refunds.map(toRefund),
-    indexedBlock: Number(indexedBlock),
   }
 }
 

@@ -4,7 +4,7 @@ import type { App } from '../http/app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { addressOut, oneNetwork, triggerName } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { createPendingBatches } from '../portal/queries/pendingBatches.ts'
 import { Refusal } from '../refusal.ts'
 import type { GatewaySettings } from '../settings.ts'
@@ -86,15 +86,14 @@ export function addPendingRoute(
     if (!settings.publicQueue) throw new Refusal('not_found', 'This gateway does not publish its queue')
     const { network: name, page } = c.req.valid('query')
     const { served } = networks.named(name)
+    // What strangers settled meanwhile isn't known while the index is behind: they would pay for nothing.
     const head = await heads.require(served.network.chainId)
     const { triggers, gasTokenUsd, priorityFeePerGas } = settings
-    const batches = await fromIndex(
-      findPendingBatches(served, {
-        settings: { triggers, gasTokenUsd, priorityFeePerGas, maxFeePerGas },
-        page,
-        now: new Date(now()),
-      }),
-    )
+    const batches = await findPendingBatches(served, {
+      settings: { triggers, gasTokenUsd, priorityFeePerGas, maxFeePerGas },
+      page,
+      now: new Date(now()),
+    })
     return c.json(
       {
         batches,

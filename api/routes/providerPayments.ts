@@ -30,7 +30,7 @@ import {
   txHash,
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { paymentSources } from '../portal/queries/payments.ts'
 import { findProviderPayments, type ProviderPayment } from '../portal/queries/providerPayments.ts'
 
@@ -53,7 +53,7 @@ const paymentsQuery = paymentFilters.extend({
 export const providerPayment = z
   .object({
     paymentId,
-    requestId,
+    requestId: requestId.nullable(),
     payment_status: z.enum(paymentStatuses),
     source: z.enum(paymentSources),
     endpointId: endpointId.nullable(),
@@ -118,18 +118,11 @@ export function addProviderPaymentRoute(
     const { network, cursor, limit = defaultLimit, tx_hash: txHash, ...filters } = c.req.valid('query')
     const chainId = networks.chainIdNamed(network)
     const after = paymentPositions.read('payments', cursor)
-    const indexedBlocks = await heads.requireOfProvider(providerId, chainId)
-    const { payments, next } = await fromIndex(
-      findProviderPayments(sql, {
-        ...filters,
-        providerId,
-        chainId,
-        txHash,
-        after,
-        limit,
-        now: new Date(now()),
-      }),
-    )
+    const indexedBlocks = await heads.recordedOfProvider(providerId, chainId)
+    const { payments, next } = await findProviderPayments(sql, {
+      ...{ ...filters, providerId, chainId, txHash, after, limit },
+      now: new Date(now()),
+    })
     return c.json(
       {
         payments: payments.map(toProviderPayment),

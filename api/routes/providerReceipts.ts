@@ -8,7 +8,7 @@ import { problems } from '../http/problems.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import { ofProvider } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findPayments, type PaymentRecord } from '../portal/queries/payments.ts'
 import { findProviderPayments, type PaymentPosition } from '../portal/queries/providerPayments.ts'
 import { currentReceipt } from '../receipts/currentReceipt.ts'
@@ -71,7 +71,7 @@ export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteO
     const list = ['receipts', status, network, endpointId, payer].join(' ')
     const start = paymentPositions.read(list, cursor)
     const chainId = networks.chainIdNamed(network)
-    const indexedBlocks = await heads.requireOfProvider(providerId, chainId)
+    const indexedBlocks = await heads.recordedOfProvider(providerId, chainId)
     const latest = new Date(now() - unsettledOrderMs)
     const to = until !== undefined && until < latest ? until : latest
 
@@ -80,7 +80,7 @@ export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteO
       const network = networks.byChainId.get(chainId)?.served.network ?? networkByChainId(chainId)
       const receipt = currentReceipt(payment, {
         network,
-        indexedBlock: BigInt(indexedBlocks[network.name] ?? 0),
+        indexedBlock: indexedBlocks[network.name] ?? null,
         issuer: settings.issuer,
         signedAt: now(),
         key: receiptKeys.current,
@@ -91,9 +91,9 @@ export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteO
     const readPage = async (after: PaymentPosition | null): Promise<TextPage<PaymentPosition>> => {
       const at = new Date(now())
       const page = { providerId, chainId, to, after, limit: pageSize, oldestFirst: true, now: at }
-      const { payments, next } = await fromIndex(findProviderPayments(sql, { ...filters, ...page }))
+      const { payments, next } = await findProviderPayments(sql, { ...filters, ...page })
       const ids = payments.map(({ paymentId }) => paymentId)
-      const records = await fromIndex(findPayments(sql, ids, at))
+      const records = await findPayments(sql, ids, at)
       const found = ids.flatMap((id) => records.get(id) ?? [])
       // It may have become another one between the two looks.
       const text = found.filter((one) => status === undefined || one.status === status).map(sign)

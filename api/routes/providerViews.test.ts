@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { recordFailure } from '#ledger/failures'
+import { endPayments } from '#ledger/stages'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import {
   call,
@@ -8,6 +10,7 @@ import {
   startGateway,
   type TestGateway,
 } from '../../test/support/gateway.ts'
+import { withoutIndex } from '../../test/support/indexTables.ts'
 import {
   type SeedPayment,
   seedChainId,
@@ -15,6 +18,7 @@ import {
   seedPayout,
   seedSettlement,
 } from '../../test/support/seedPayments.ts'
+import { giveUp, voidNow } from '../../test/support/standing.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { createUsageCounters, type UsageCounters } from '../portal/usage/usageCounters.ts'
 
@@ -46,6 +50,16 @@ async function settle(payment: Awaited<ReturnType<typeof seed>>, halves: (0 | 1)
   return seedSettlement(gateway.database, payment, { halves })
 }
 
+const fail = ({ paymentId }: { paymentId: string }) =>
+  recordFailure(
+    gateway.database,
+    {
+      ...{ paymentId, batchId: null, isFinal: false },
+      ...{ code: 'insufficient_balance', detail: 'ERC20: transfer amount exceeds balance' },
+    },
+    { now: new Date(), leadMs: 0 },
+  )
+
 /** One payment of each status. */
 async function seedStatuses() {
   const { database } = gateway
@@ -55,18 +69,11 @@ async function seedStatuses() {
   const partially = await seed()
   await settle(partially, [0])
   const retrying = await seed()
-  await database`
-    update payment set attempts = 1, first_failed_at = now(), next_attempt_at = now() + interval '1 minute',
-      failure_code = 'insufficient_balance' where id = ${retrying.paymentId}`
-  await database`
-    insert into settlement_failure (payment_id, attempt, code, detail, next_attempt_at)
-    values (${retrying.paymentId}, 1, 'insufficient_balance', 'ERC20: transfer amount exceeds balance', now())`
+  await fail(retrying)
   const failed = await seed()
-  await database`
-    update payment set attempts = 6, first_failed_at = now(), failed_at = now(), failure_code = 'insufficient_balance'
-    where id = ${failed.paymentId}`
+  await giveUp(database, [failed.paymentId])
   const voided = await seed()
-  await database`update payment set voided_at = now() where id = ${voided.paymentId}`
+  await voidNow(database, voided)
   return { verified, settled, partially_settled: partially, retrying, failed, voided }
 }
 
@@ -123,7 +130,8 @@ test('behavior: paid to a splitter: settled, then paid out by the first sweep af
 test('behavior: a half that was cleared up long ago is still found as partially settled', async () => {
   const payment = await seed()
   await settle(payment, [0])
-  await gateway.database`update payment set concluded_at = now(), summarised = 1 where id = ${payment.paymentId}`
+  const ending = { ...payment, kind: 'settled', code: null, isFinal: true } as const
+  await endPayments(gateway.database, [ending], new Date())
   expect((await get('/payments?status=partially_settled')).body.payments).toHaveLength(1)
 })
 
@@ -134,7 +142,8 @@ test('behavior: what has run out is failed from that second on, before anybody m
   await settle(settled)
   const retrying = await seed({ validBefore: now + 60 })
   await gateway.database`
-    update payment set attempts = 1, first_failed_at = now(), next_attempt_at = now() where id = ${retrying.paymentId}`
+    update queue set stage = 'retrying', attempts = 1, first_failed_at = now(), next_at = now()
+    where payment_id = ${retrying.paymentId}`
   const ids = async (query: string) =>
     (await get(`/payments?${query}`)).body.payments.map((payment: Body) => payment.paymentId)
   try {
@@ -171,7 +180,7 @@ test('behavior: a reorg un-settles it in every view', async () => {
   expect((await get('/revenue?interval=total')).body.revenue).toMatchObject([
     { settled_usdc: '0.047500', outstanding_usdc: '0.000000' },
   ])
-  await gateway.database`delete from indexer.authorization where authorizer = ${payment.payer}`
+  await gateway.database`delete from authorization_event where payment_id = ${payment.paymentId}`
   expect((await get('/revenue?interval=total')).body.revenue).toMatchObject([
     { settled_usdc: '0.000000', outstanding_usdc: '0.047500', gross_usdc: '0.050000', fee_usdc: '0.002500' },
   ])
@@ -387,23 +396,17 @@ test("error: another provider's key, or none", async () => {
   }
 })
 
-test('error: an index that is behind answers 503, not "unsettled"', async () => {
-  const { database } = gateway
-  await database`insert into acted_block (chain_id, block_number) values (${seedChainId}, 1000000)`
-  try {
+test('behavior: no view of payments needs the index; what tells of batches answers 503 without it', async () => {
+  await seedStatuses()
+  await withoutIndex(gateway.database, async () => {
     for (const path of [
-      '/payments',
-      '/failures',
-      '/revenue',
-      '/payers',
-      '/receipts',
-      '/statement?month=2026-11',
-    ]) {
+      ...['/payments', '/failures', '/revenue', '/payers', '/receipts', '/queue'],
+      '/statement?month=2026-11&format=csv',
+    ])
+      expect([path, (await get(path)).status]).toEqual([path, 200])
+    for (const path of ['/batches', '/statement?month=2026-11'])
       expect((await get(path)).body, path).toMatchObject({ status: 503, code: 'index_behind' })
-    }
-  } finally {
-    await database`delete from acted_block`
-  }
+  })
 })
 
 test('behavior: metrics, with a token where one is set', async () => {

@@ -18,7 +18,7 @@ import {
   walletId,
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { noWork, readProviderWork, type WalletWork } from '../portal/queries/providerQueue.ts'
 import { listWallets, type Wallet } from '../registry/wallets.ts'
 import type { GatewaySettings } from '../settings.ts'
@@ -28,20 +28,27 @@ const walletQueue = z
     walletId,
     wallet: addressOut,
     network: networkName,
-    payments: z.int().openapi({ description: 'Waiting: what the triggers count' }),
+    payments: z.int().openapi({ description: 'Waiting, without what failed before' }),
     accumulated_usdc: decimalUsdc.openapi({ description: 'What the wallet receives of them' }),
-    settlingPayments: z.int().openapi({ description: 'In a batch that is under way' }),
+    settlingPayments: z.int().openapi({ description: 'In a transaction, until it is final' }),
     settling_usdc: decimalUsdc,
-    retryingPayments: z.int().openapi({ description: 'Failed before and waiting for their next attempt' }),
+    retryingPayments: z.int().openapi({ description: 'Failed before, and wait for their next attempt' }),
     fired: triggerName
       .nullable()
       .openapi({ description: 'The trigger that has fired; the keeper takes it up within moments' }),
-    settlesAt: isoTime
-      .nullable()
-      .openapi({ description: 'At the latest, if nothing else is queued; null for an empty queue' }),
+    settlesAt: isoTime.nullable().openapi({
+      description: 'At the latest, if nothing else is queued; null where no trigger counts anything',
+    }),
     triggers: z.object({
-      amount: z.object({ threshold_usdc: decimalUsdc, raised_threshold_usdc: decimalUsdc }),
-      count: z.object({ threshold: z.int(), raisedThreshold: z.int() }),
+      amount: z.object({
+        counted_usdc: decimalUsdc.openapi({
+          description:
+            'Of what waits, without what is settled apart, is asked for at once, or is in a batch already',
+        }),
+        threshold_usdc: decimalUsdc,
+        raised_threshold_usdc: decimalUsdc,
+      }),
+      count: z.object({ counted: z.int(), threshold: z.int(), raisedThreshold: z.int() }),
       time: z.object({ since: isoTime.nullable(), at: isoTime.nullable(), seconds: z.int() }),
       high_value: z.object({ largest_usdc: decimalUsdc, threshold_usdc: decimalUsdc }),
       expiry: z.object({ validBefore: isoTime.nullable(), at: isoTime.nullable() }),
@@ -80,14 +87,14 @@ export function addQueueRoute(app: App, { sql, heads, networks, settings, now }:
     const providerId = c.req.valid('param').id
     const asOf = new Date(now())
     const [indexedBlocks, all] = await Promise.all([
-      heads.requireOfProvider(providerId),
+      heads.recordedOfProvider(providerId),
       listWallets(sql, providerId),
     ])
     const tokens = [...new Set(all.map(({ chainId }) => chainId))].map((chainId) => ({
       chainId,
       token: networks.ofChain(chainId).served.token,
     }))
-    const work = await fromIndex(readProviderWork(sql, { providerId, tokens, now: asOf }))
+    const work = await readProviderWork(sql, { providerId, tokens, now: asOf })
     const wallets = all.map((wallet) =>
       toWalletQueue(wallet, work.get(wallet.walletId) ?? noWork, settings.triggers, asOf),
     )
@@ -97,38 +104,44 @@ export function addQueueRoute(app: App, { sql, heads, networks, settings, now }:
 
 function toWalletQueue(
   { walletId, address, chainId }: Wallet,
-  { waiting, settlingPayments, settlingAmount, retryingPayments }: WalletWork,
+  { counted, ...work }: WalletWork,
   triggers: TriggerSettings,
   now: Date,
 ) {
   // Whether gas is dear just now is the keeper's to find out; both thresholds are shown.
-  const fired = waiting && firedTrigger(waiting, triggers, 0n, now)
-  const settlesAt = waiting && (fired === null ? estimatedSettlement(waiting, triggers) : now)
-  const expiresAt = waiting && new Date(Number(waiting.firstValidBefore) * 1000)
+  const fired = firedTrigger(counted, triggers, 0n, now)
+  const first = counted.paymentCount === 0 ? null : counted
+  const settlesAt = fired ? now : first && estimatedSettlement(first, triggers)
+  const expiresAt = first && new Date(Number(first.firstValidBefore) * 1000)
   return {
     walletId,
     wallet: address,
     network: networkByChainId(chainId).name,
-    payments: waiting?.paymentCount ?? 0,
-    accumulated_usdc: formatUsdc(waiting?.amount ?? 0n),
-    settlingPayments,
-    settling_usdc: formatUsdc(settlingAmount),
-    retryingPayments,
+    payments: work.waitingPayments,
+    accumulated_usdc: formatUsdc(work.waitingAmount),
+    settlingPayments: work.settlingPayments,
+    settling_usdc: formatUsdc(work.settlingAmount),
+    retryingPayments: work.retryingPayments,
     fired,
     settlesAt: isoOrNull(settlesAt),
     triggers: {
       amount: {
+        counted_usdc: formatUsdc(counted.amount),
         threshold_usdc: formatUsdc(triggers.amount),
         raised_threshold_usdc: formatUsdc(triggers.raisedAmount),
       },
-      count: { threshold: triggers.count, raisedThreshold: triggers.raisedCount },
+      count: {
+        counted: counted.paymentCount,
+        threshold: triggers.count,
+        raisedThreshold: triggers.raisedCount,
+      },
       time: {
-        since: isoOrNull(waiting?.firstQueuedAt),
-        at: isoOrNull(waiting && timeTriggerAt(waiting, triggers)),
+        since: isoOrNull(first?.firstQueuedAt),
+        at: isoOrNull(first && timeTriggerAt(first, triggers)),
         seconds: triggers.timeMs / 1000,
       },
       high_value: {
-        largest_usdc: formatUsdc(waiting?.largestPayment ?? 0n),
+        largest_usdc: formatUsdc(counted.largestPayment),
         threshold_usdc: formatUsdc(triggers.highValue),
       },
       expiry: {

@@ -1,5 +1,8 @@
 import { createLocalJWKSet, type JSONWebKeySet, jwtVerify } from 'jose'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { newId } from '#ledger/identifiers'
+import { publishPayments } from '#ledger/publish'
+import { endPayments } from '#ledger/stages'
 import { parsePayload } from '#protocol/payload'
 import { parseReceiptClaims, zeroHash } from '#protocol/receipt'
 import {
@@ -13,7 +16,8 @@ import {
   startGateway,
   type TestGateway,
 } from '../../test/support/gateway.ts'
-import { seedPayment } from '../../test/support/seedPayments.ts'
+import { seedPayment, storePayments } from '../../test/support/seedPayments.ts'
+import { randomHex } from '../../test/support/usdc.ts'
 
 let gateway: TestGateway
 let shop: Shop
@@ -103,7 +107,7 @@ describe('receipts', () => {
       provider: { state: 'settled', transactionHash: hash, blockNumber: Number(blockNumber) },
       platform: { state: 'settled' },
     })
-    await gateway.database`delete from indexer.authorization where tx_hash = ${hash}`
+    await gateway.database`delete from authorization_event where tx_hash = ${hash}`
     expect(await fetchReceipt(paymentId)).toMatchObject({
       status: 'partially_settled',
       transactionHash: zeroHash,
@@ -174,10 +178,19 @@ describe('receipts in bulk', () => {
   test('behavior: what came through the facilitator has none, and ends no list', async () => {
     const own = await openShop(gateway.app)
     const first = await seed(own, new Date(Date.now() - 60_000))
-    const { paymentId } = await seed(own, new Date(Date.now() - 50_000))
-    await gateway.database`
-      update payment set source = 'facilitator', endpoint_id = null, fee_amount = 0, due_at = now()
-      where id = ${paymentId}`
+    const { chainId } = gateway.served.network
+    const { providerId, wallet: recipient } = own
+    const acceptedAt = new Date(Date.now() - 50_000)
+    const signed = { nonce: randomHex(32), signature: randomHex(65), acceptedBlock: 1n }
+    await storePayments(gateway.database, [
+      {
+        ...{ id: newId('pay'), providerId, endpointId: null, chainId, token: gateway.served.token },
+        ...{ payer: randomHex(20), resource: own.url, acceptedAt },
+        halves: [{ recipient, value: 47_500n, validAfter: 0n, validBefore: 2n ** 33n, ...signed }],
+        facilitation: { providerId, paymentIdentifier: null, fee: 0n },
+        first: { stage: 'due', since: acceptedAt.getTime() },
+      },
+    ])
     const last = await seed(own, new Date(Date.now() - 40_000))
     expect(parse((await list(own)).body).map(({ paymentId }) => paymentId)).toEqual([
       first.paymentId,
@@ -203,32 +216,32 @@ describe('void', () => {
     expect(await fetchReceipt(paymentId)).toMatchObject({ status: 'voided' })
   })
 
-  test('error: claimed by a batch, published, moved, or concluded', async () => {
+  test('error: claimed by a batch, published, moved, or over', async () => {
     const { database, served } = gateway
     const claimed = await pay(gateway, shop)
     await database`
       with made as (
-        insert into batch (batch_id, chain_id, token, fee_recipient, trigger, wallet, fence)
-        values (${`0x${'1'.repeat(64)}`}, ${served.network.chainId}, ${served.token}, ${platformWallet}, 'count',
+        insert into batch (batch_id, chain_id, token, fee_recipient, trigger, lane, wallet, fence)
+        values (${`0x${'1'.repeat(64)}`}, ${served.network.chainId}, ${served.token}, ${platformWallet}, 'count', 'shared',
           ${platformWallet}, 1)
         returning id
       )
-      insert into batch_item (batch_id, position, payment_id) select id, 0, ${claimed.paymentId} from made`
+      update queue set stage = 'claimed', batch_id = made.id from made where payment_id = ${claimed.paymentId}`
     const published = await pay(gateway, shop)
-    await database`update payment set published_at = now() where id = ${published.paymentId}`
+    await publishPayments(database, [published.paymentId], new Date())
     const moved = await pay(gateway, shop)
     await settleDirectly(gateway, moved.payloads[0])
-    // Settled, and the index is set back: it shows nothing of that.
-    const concluded = await pay(gateway, shop)
-    await database`update payment set concluded_at = now() where id = ${concluded.paymentId}`
-    for (const { paymentId } of [claimed, published, moved, concluded]) {
+    const over = await pay(gateway, shop)
+    const ending = { ...over, kind: 'settled', code: null, isFinal: true } as const
+    await endPayments(database, [ending], new Date())
+    for (const { paymentId } of [claimed, published, moved, over]) {
       const { status, body } = await voidPayment(paymentId, shop.key)
       expect([status, body.code]).toEqual([409, 'payment_claimed'])
     }
-    const [row] = await database`select count(*)::int as voided from payment where id in ${database(
-      [claimed, published, moved, concluded].map(({ paymentId }) => paymentId),
-    )} and voided_at is not null`
-    expect(row).toEqual({ voided: 0 })
+    const ids = [claimed, published, moved, over].map(({ paymentId }) => paymentId)
+    expect(
+      await database`select from outcome where payment_id in ${database(ids)} and kind = 'voided'`,
+    ).toEqual([])
   })
 })
 

@@ -4,7 +4,7 @@ import type { App } from '../http/app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { paymentId } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findPayment } from '../portal/queries/payments.ts'
 import { currentReceipt } from '../receipts/currentReceipt.ts'
 import { didDocument, didPathOf } from '../receipts/did.ts'
@@ -92,10 +92,10 @@ export function addReceiptRoutes(app: App, options: ReceiptRouteOptions): void {
 
   app.openapi(getReceipt, async (c) => {
     const signedAt = now()
-    const payment = await fromIndex(findPayment(sql, c.req.valid('param').id, new Date(signedAt)))
+    const payment = await findPayment(sql, c.req.valid('param').id, new Date(signedAt))
     if (payment === undefined) throw new Refusal('unknown_payment')
     const { network } = networks.ofChain(payment.chainId).served
-    const { blockNumber: indexedBlock } = await heads.require(payment.chainId)
+    const indexedBlock = await heads.recorded(payment.chainId)
     const { issuer } = settings
     const receipt = currentReceipt(payment, {
       ...{ network, indexedBlock, issuer, signedAt },

@@ -1,6 +1,8 @@
 import { type Address, type Hex, zeroHash } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { newId } from '#ledger/identifiers'
+import { endPayments } from '#ledger/stages'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { decodeReceipt } from '#protocol/receipt'
 import { refundNonce } from '#protocol/refund'
@@ -16,7 +18,9 @@ import {
   type TestGateway,
 } from '../../test/support/gateway.ts'
 import { testClient } from '../../test/support/keeperScenes.ts'
-import { readBalance, signAuthorization } from '../../test/support/usdc.ts'
+import { storePayments } from '../../test/support/seedPayments.ts'
+import { expire, giveUp } from '../../test/support/standing.ts'
+import { randomHex, readBalance, signAuthorization } from '../../test/support/usdc.ts'
 
 let gateway: TestGateway
 let shop: Shop
@@ -72,13 +76,17 @@ const ask = async (paid: Paid, change?: Change) => post(paid, await signRefund(p
 
 /** What the keeper writes of a refund that can't move any more: it ran out, or its nonce was used otherwise. */
 async function bury(paid: Paid, number: number): Promise<void> {
-  await gateway.database`
-    with dead as (select payment_id from refund where of_payment_id = ${paid.paymentId} and number = ${number}),
-    expired as (
-      update signed_authorization set valid_before = 1000 where payment_id in (select payment_id from dead)
-    )
-    update payment set failed_at = now(), concluded_at = now(), valid_before = 1000, failure_code = 'authorization_expired'
-    where id in (select payment_id from dead)`
+  const paymentId = (await refundsOf(paid))[number - 1] ?? ''
+  await expire(gateway.database, { paymentId })
+  const ending = { paymentId, kind: 'failed', code: 'authorization_expired', isFinal: true } as const
+  await endPayments(gateway.database, [ending], new Date())
+}
+
+/** The ids of a payment's refunds, in the order of their numbers. */
+async function refundsOf({ paymentId }: Paid): Promise<string[]> {
+  const rows = await gateway.database<{ id: string }[]>`
+    select payment_id as id from refund where of_payment_id = ${paymentId} order by number`
+  return rows.map(({ id }) => id)
 }
 
 test('default: a settled payment is refunded; asked again, it is the same refund', async () => {
@@ -136,7 +144,7 @@ test('default: a settled payment is refunded; asked again, it is the same refund
   expect(lines[2]).toContain(
     `,settled,0.000000,0.000000,0.000000,0.000000,0.000000,0.050000,${settled.settledAt},`,
   )
-  await gateway.database`delete from indexer.authorization where tx_hash = ${settled.transactionHash}`
+  await gateway.database`delete from authorization_event where tx_hash = ${settled.transactionHash}`
   expect((await list(paid)).refunds).toMatchObject([{ refund_status: 'verified', transactionHash: null }])
   expect((await view(`statement?month=${month}`)).networks).toMatchObject([
     { ...sums, refunded_usdc: '0.000000', refunds_outstanding_usdc: '0.050000' },
@@ -152,7 +160,7 @@ test('behavior: never more than was paid, however it is asked for', async () => 
   expect(await list(paid)).toMatchObject({ refundableUsdc: '10000', refunds: [{}, {}] })
   // The database itself refuses it, too.
   await expect(
-    gateway.database`update payment set refunded_amount = 50001 where id = ${paid.paymentId}`,
+    gateway.database`update refund_total set amount = 50001 where payment_id = ${paid.paymentId}`,
   ).rejects.toMatchObject({ code: '23514' })
 
   // Of a number that is taken nothing else is accepted, and by another wallet neither.
@@ -170,9 +178,7 @@ test('behavior: what failed counts until it can not move any more; three in all'
   const paid = await paySettled()
   const payload = await signRefund(paid)
   await post(paid, payload)
-  await gateway.database`
-    update payment set failed_at = now(), attempts = 6, first_failed_at = now(), failure_code = 'insufficient_balance'
-    where id in (select payment_id from refund where of_payment_id = ${paid.paymentId})`
+  await giveUp(gateway.database, await refundsOf(paid), 'insufficient_balance')
   expect(await list(paid)).toMatchObject({
     refundableUsdc: '0',
     refunds: [{ refund_status: 'failed', failureCode: 'insufficient_balance' }],
@@ -220,8 +226,7 @@ test('behavior: a wallet with code refunds what its contract signs (ERC-1271), a
   const payload = encodePayload({ ...parsePayload(ofKey), signature: `0x${'5a'.repeat(195)}` })
   expect(await post(paid, payload)).toMatchObject({ status: 201, body: { refund_status: 'verified' } })
   const [row] = await gateway.database`
-    select p.payer_has_code as "hasCode" from payment p join refund r on r.payment_id = p.id
-    where r.of_payment_id = ${paid.paymentId}`
+    select q.has_code as "hasCode" from queue q join refund r using (payment_id) where r.of_payment_id = ${paid.paymentId}`
   expect(row).toEqual({ hasCode: true })
   // USDC asks the same contract.
   await settleDirectly(gateway, payload)
@@ -256,10 +261,19 @@ test('error: what is refused, and why', async () => {
   // Its fee has not moved.
   expect(await ask(unsettled)).toMatchObject({ status: 409, body: { code: 'payment_not_settled' } })
 
-  const facilitated = await paySettled()
-  await gateway.database`
-    update payment set source = 'facilitator', endpoint_id = null, fee_amount = 0, due_at = now()
-    where id = ${facilitated.paymentId}`
-  expect((await ask(facilitated)).body.code).toBe('refund_refused')
+  const paymentId = newId('pay')
+  const { providerId, wallet: recipient } = shop
+  const { network, token } = gateway.served
+  const signed = { nonce: randomHex(32), signature: randomHex(65), acceptedBlock: 1n }
+  await storePayments(gateway.database, [
+    {
+      ...{ id: paymentId, providerId, endpointId: null, chainId: network.chainId, token },
+      ...{ payer: randomHex(20), resource: shop.url, acceptedAt: new Date() },
+      halves: [{ recipient, value: 50_000n, validAfter: 0n, validBefore: 2n ** 33n, ...signed }],
+      facilitation: { providerId, paymentIdentifier: null, fee: 0n },
+      first: { stage: 'due', since: Date.now() },
+    },
+  ])
+  expect((await ask({ ...paid, paymentId })).body.code).toBe('refund_refused')
   expect((await ask({ ...paid, paymentId: `pay_${'0'.repeat(32)}` })).body.code).toBe('unknown_payment')
 })

@@ -9,6 +9,7 @@ import {
   addressOut,
   baseUnits,
   hashOut,
+  indexedBlock,
   isoOfSeconds,
   isoOrNull,
   isoTime,
@@ -17,7 +18,7 @@ import {
   paymentId,
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findPayment, type PaymentRecord } from '../portal/queries/payments.ts'
 import { type RefundRecord, refundStatuses } from '../portal/queries/refunds.ts'
 import { Refusal } from '../refusal.ts'
@@ -65,7 +66,7 @@ export const refunds = z
       .nullable()
       .openapi({ description: `What the next one is signed with; null after ${maxRefunds}` }),
     refunds: z.array(refund),
-    indexedBlock: z.int(),
+    indexedBlock,
   })
   .openapi('Refunds')
 
@@ -118,10 +119,9 @@ export function addRefundRoutes(app: App, { heads, ...deps }: RefundRouteOptions
   const verifyRefund = createVerifyRefund(deps)
 
   async function readPayment({ id, paymentId }: { id: string; paymentId: string }) {
-    const payment = await fromIndex(findPayment(sql, paymentId, new Date(now())))
+    const payment = await findPayment(sql, paymentId, new Date(now()))
     if (payment?.providerId !== id) throw new Refusal('unknown_payment')
-    const { blockNumber: indexedBlock } = await heads.require(payment.chainId)
-    return { payment, indexedBlock }
+    return { payment, indexedBlock: await heads.recorded(payment.chainId) }
   }
 
   app.openapi(getRefunds, async (c) => {
@@ -137,7 +137,7 @@ export function addRefundRoutes(app: App, { heads, ...deps }: RefundRouteOptions
         minimumUsdc: minimumPriceOn(settings, network).toString(),
         next: number === null ? null : { number, nonce: refundNonce(settings.issuer, paymentId, number) },
         refunds: refunds.map(toRefund),
-        indexedBlock: Number(indexedBlock),
+        indexedBlock,
       },
       200,
     )
@@ -146,9 +146,9 @@ export function addRefundRoutes(app: App, { heads, ...deps }: RefundRouteOptions
   app.openapi(postRefund, async (c) => {
     const params = c.req.valid('param')
     const { payload } = c.req.valid('json')
-    const number = await fromIndex(
-      readPayment(params).then((found) => verifyRefund({ ...found, providerId: params.id, payload })),
-    )
+    const asked = await readPayment(params)
+    const indexedBlock = BigInt(asked.indexedBlock ?? 0)
+    const number = await verifyRefund({ ...asked, indexedBlock, providerId: params.id, payload })
     const { payment } = await readPayment(params)
     const refund = payment.refunds.find((one) => one.number === number)
     if (refund === undefined) throw new Error(`refund ${number} of ${params.paymentId} was undone`)

@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import { recordFailure } from '#ledger/failures'
+import { endPayments } from '#ledger/stages'
 import { call, openShop, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
 import { type SeedPayment, seedPayment, seedSettlement } from '../../test/support/seedPayments.ts'
-import { summarisePayments } from '../portal/revenue/summarise.ts'
+import { voidNow } from '../../test/support/standing.ts'
 
 let gateway: TestGateway
 let shop: Shop
@@ -14,14 +16,15 @@ beforeEach(async () => {
 })
 afterAll(() => gateway?.close())
 
+const seed = (options: Partial<SeedPayment> = {}) =>
+  seedPayment(gateway.database, { provider: { ...shop, endpointIds: [shop.endpointId] }, ...options })
+
 async function seedFailed(options: Partial<SeedPayment> = {}) {
-  const payment = await seedPayment(gateway.database, {
-    provider: { ...shop, endpointIds: [shop.endpointId] },
-    ...options,
-  })
-  await gateway.database`
-    update payment set attempts = 6, first_failed_at = now(), failed_at = now(), failure_code = 'insufficient_balance'
-    where id = ${payment.paymentId}`
+  const payment = await seed(options)
+  const { paymentId } = payment
+  const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal: false }
+  for (let attempt = 1; attempt <= 6; attempt++)
+    await recordFailure(gateway.database, failure, { now: new Date(), leadMs: 0 })
   return payment
 }
 
@@ -43,16 +46,16 @@ test('behavior: only its fee is missing', async () => {
   expect((await requeue(payment.paymentId)).status).toBe(202)
 })
 
-test("behavior: one that was concluded leaves the provider's sums", async () => {
+test("behavior: one that was taken for over leaves the provider's sums", async () => {
   const { database } = gateway
-  const payment = await seedFailed({ validBefore: Math.floor(Date.now() / 1000) + 3_600 })
-  await database`update payment set concluded_at = now() where id = ${payment.paymentId}`
-  // It can still settle, so nothing sums it as failed, whoever concluded it.
-  expect(await summarisePayments(database, { limit: 10 })).toBe(0)
-  expect((await requeue(payment.paymentId)).status).toBe(202)
-  const [row] = await database<{ concludedAt: Date | null }[]>`
-    select concluded_at as "concludedAt" from payment where id = ${payment.paymentId}`
-  expect(row?.concludedAt).toBeNull()
+  const { paymentId } = await seedFailed()
+  const sums = () => database`
+    select failed_payments as failed from revenue where provider_id = ${shop.providerId} and period = 'day'`
+  expect(await sums()).toEqual([])
+  await endPayments(database, [{ paymentId, kind: 'failed', code: null, isFinal: true }], new Date())
+  expect(await sums()).toEqual([{ failed: 1 }])
+  expect((await requeue(paymentId)).status).toBe(202)
+  expect(await sums()).toEqual([{ failed: 0 }])
 })
 
 test("error: a NUL anywhere is the caller's mistake, not ours", async () => {
@@ -78,14 +81,14 @@ test('error: twice, settled, used otherwise, expired, voided', async () => {
 
   const diverted = await seedFailed()
   await seedSettlement(database, diverted, { halves: [0] })
-  await database`update indexer.authorization set value = 1 where authorizer = ${diverted.payer}`
+  await database`update authorization_event set state = 'foreign_use' where payment_id = ${diverted.paymentId}`
   await refused(diverted.paymentId, used)
 
   const expired = await seedFailed({ validBefore: Math.floor(Date.now() / 1000) + 30 })
   await refused(expired.paymentId, 'Its authorization has run out')
 
-  const voided = await seedFailed()
-  await database`update payment set voided_at = now() where id = ${voided.paymentId}`
+  const voided = await seed()
+  await voidNow(database, voided)
   await refused(voided.paymentId, 'It was voided: no service, no charge')
 })
 

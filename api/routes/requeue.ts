@@ -5,7 +5,6 @@ import { type RequeueOutcome, requeuePayment } from '#ledger/requeue'
 import type { App } from '../http/app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { paymentId } from '../http/wire.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { Refusal } from '../refusal.ts'
 
 const postRequeue = createRoute({
@@ -29,19 +28,14 @@ const reasons: Partial<Record<RequeueOutcome, string>> = {
   expired: 'Its authorization has run out',
 }
 
-export function addRequeueRoute(
-  app: App,
-  { sql, heads, now }: { sql: Database; heads: IndexedHeads; now: () => number },
-): void {
+export function addRequeueRoute(app: App, { sql, now }: { sql: Database; now: () => number }): void {
   app.openapi(postRequeue, async (c) => {
     const { paymentId } = c.req.valid('param')
     const providerId = c.get('caller')
     if (!isId('pay', paymentId)) throw new Refusal('unknown_payment')
     if (providerId === undefined)
       throw new Refusal('unauthorized', "Only the payment's provider can queue it again")
-    // An index that is behind would show what has settled as open.
-    await heads.requireOfProvider(providerId)
-    const outcome = await fromIndex(requeuePayment(sql, { paymentId, providerId, now: new Date(now()) }))
+    const outcome = await requeuePayment(sql, { paymentId, providerId, now: new Date(now()) })
     if (outcome === 'unknown') throw new Refusal('unknown_payment')
     if (outcome === 'forbidden') throw new Refusal('forbidden')
     if (outcome !== 'requeued') throw new Refusal('payment_not_requeueable', reasons[outcome])

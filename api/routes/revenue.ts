@@ -25,7 +25,7 @@ import {
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { choosePeriod } from '../portal/period.ts'
-import { fromIndex, type IndexedHeads, isTestMoneyOnly } from '../portal/queries/indexedHead.ts'
+import { type IndexedHeads, isTestMoneyOnly } from '../portal/queries/indexedHead.ts'
 import {
   findRevenue,
   groupKey,
@@ -96,7 +96,7 @@ const getRevenue = createRoute({
   path: '/providers/{id}/revenue',
   summary: 'Revenue by time, endpoint, wallet or network',
   description:
-    'By when payments were accepted. Settled figures are what the indexed chain shows now, also after a reorg. ' +
+    'By when payments were accepted. Settled figures are what the recorded chain shows now, also after a reorg. ' +
     'By hour at most 31 days at a time, by day 366.',
   request: { params: ofProvider, query: revenueQuery },
   responses: { 200: jsonAnswer('The sums, newest first', revenue), ...problems(400, 401, 403, 422, 503) },
@@ -120,10 +120,10 @@ export function addRevenueRoute(app: App, { sql, heads, networks, now }: Revenue
     const period = choosePeriod(interval, query, new Date(now()))
     const list = `revenue ${interval} ${groupBy}`
     const after = positions.read(list, cursor)
-    const indexedBlocks = await heads.requireOfProvider(id, chainId)
+    const indexedBlocks = await heads.recordedOfProvider(id, chainId)
     const testnet = query.testnet ?? isTestMoneyOnly(indexedBlocks)
     const filters = { ...period, interval, groupBy, endpointId, chainId, testnet, wallet, after }
-    const rows = await fromIndex(findRevenue(sql, { ...filters, providerId: id, limit: limit + 1 }))
+    const rows = await findRevenue(sql, { ...filters, providerId: id, limit: limit + 1 })
     const { page, last } = cutPage(rows, limit)
     return c.json(
       {

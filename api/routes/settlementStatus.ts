@@ -5,9 +5,17 @@ import { estimatedSettlement, firedTrigger, type TriggerSettings } from '#ledger
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
-import { address, addressOut, decimalUsdc, isoTime, networkName, oneNetwork } from '../http/wire.ts'
+import {
+  address,
+  addressOut,
+  decimalUsdc,
+  indexedBlock,
+  isoTime,
+  networkName,
+  oneNetwork,
+} from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { readWalletQueue, requireKnownWallet, type WalletQueue } from '../portal/queries/settlementQueue.ts'
 import type { GatewaySettings } from '../settings.ts'
 
@@ -26,7 +34,7 @@ const settlementStatus = z
         'Why settlement waits beyond the estimate: which limit of gas is reached. Null: it does not',
     }),
     network: networkName,
-    indexedBlock: z.int(),
+    indexedBlock,
   })
   .openapi('SettlementStatus')
 
@@ -56,12 +64,10 @@ export function addSettlementStatusRoute(app: App, options: SettlementStatusRout
     const { chainId } = network
     const asOf = new Date(now())
     const isPlatform = wallet === settings.platformWallet
-    const [head] = await Promise.all([
-      heads.require(chainId),
-      isPlatform || requireKnownWallet(sql, { chainId, wallet }),
-    ])
-    const [queue, heldBy] = await Promise.all([
-      fromIndex(readWalletQueue(sql, { chainId, token, wallet, half: isPlatform ? 1 : 0, now: asOf })),
+    if (!isPlatform) await requireKnownWallet(sql, { chainId, wallet })
+    const [indexedBlock, queue, heldBy] = await Promise.all([
+      heads.recorded(chainId),
+      readWalletQueue(sql, { chainId, token, wallet, half: isPlatform ? 1 : 0, now: asOf }),
       readHold(sql, chainId, asOf),
     ])
     return c.json(
@@ -70,7 +76,7 @@ export function addSettlementStatusRoute(app: App, options: SettlementStatusRout
         ...(queue === null ? emptyQueue : toQueue(queue, settings.triggers, asOf)),
         held_by: queue === null ? null : heldBy,
         network: network.name,
-        indexedBlock: Number(head.blockNumber),
+        indexedBlock,
       },
       200,
     )

@@ -81,8 +81,8 @@ test('default: a queue by wallet: what waits, what is under way, what retries', 
   await pay(gateway, shop)
   const later = (await pay(gateway, shop)).paymentId
   await gateway.database`
-    update payment set attempts = 1, first_failed_at = now(), next_attempt_at = now() + interval '1 minute'
-    where id = ${later}`
+    update queue set stage = 'retrying', attempts = 1, first_failed_at = now(), next_at = now() + interval '1 minute'
+    where payment_id = ${later}`
   const { body } = await view('queue')
   const [wallet] = body.wallets
   expect(wallet).toMatchObject({
@@ -125,7 +125,7 @@ test('behavior: each wallet has its own queue, and six are read by as many queri
   await pay(gateway, shop)
   const { paymentId } = await pay(gateway, shop)
   const moved = `0x${'43'.repeat(20)}`
-  await gateway.database`update payment set payee = ${moved} where id = ${paymentId}`
+  await gateway.database`update queue set payee = ${moved} where payment_id = ${paymentId}`
   const six = await readCounted()
   expect(six.wallets.map(({ wallet, payments }) => [wallet, payments])).toEqual([
     [shop.wallet, 1],
@@ -137,7 +137,7 @@ test('behavior: each wallet has its own queue, and six are read by as many queri
 test('behavior: a trigger that has fired is named, and settles now', async () => {
   const { paymentId } = await pay(gateway, shop)
   await gateway.database`
-    update payment set accepted_at = accepted_at - interval '2 hours' where id = ${paymentId}`
+    update queue set accepted_at = accepted_at - interval '2 hours' where payment_id = ${paymentId}`
   const { body } = await view('queue')
   expect(body.wallets).toMatchObject([{ fired: 'time', settlesAt: body.asOf }])
 })

@@ -84,7 +84,7 @@ const getStatement = createRoute({
   path: '/providers/{id}/statement',
   summary: "A month's books, by network",
   description:
-    'Of the payments accepted in the month, as `revenue` sums them; settled is what the indexed chain shows now. ' +
+    'Of the payments accepted in the month, as `revenue` sums them; settled is what the recorded chain shows now. ' +
     '`format=csv` has them line by line, in decimals and with the times of their settlement: its columns add up to the sums.',
   request: { params: ofProvider, query: statementQuery },
   responses: {
@@ -121,7 +121,6 @@ export function addStatementRoute(app: App, options: StatementRouteOptions): voi
     const to = new Date(Date.UTC(from.getUTCFullYear(), from.getUTCMonth() + 1))
     if (from.getTime() > now()) throw new Refusal('invalid_date_range', `${month} has not begun`)
     const period = { providerId, from, to }
-    const indexedBlocks = await heads.requireOfProvider(providerId)
     if (format === 'csv') {
       const readPage = (after: LinePosition) => readLines(options, period, after)
       const { text, next } = await readPage({ payments: null })
@@ -130,10 +129,11 @@ export function addStatementRoute(app: App, options: StatementRouteOptions): voi
         'content-disposition': `attachment; filename="statement-${month}.csv"`,
       })
     }
-    const [real, test, refunds, shares] = await Promise.all([
+    const [indexedBlocks, real, test, refunds, shares] = await Promise.all([
+      heads.requireOfProvider(providerId),
       readRevenue(sql, period, false),
       readRevenue(sql, period, true),
-      fromIndex(sumRefunds(sql, period)),
+      sumRefunds(sql, period),
       fromIndex(findGasShares(sql, period)),
     ])
     const gasOf = await priceGas(options, shares)
@@ -159,13 +159,8 @@ function readRevenue(
   period: { providerId: string; from: Date; to: Date },
   testnet: boolean,
 ): Promise<RevenueRow[]> {
-  return fromIndex(
-    findRevenue(sql, {
-      ...period,
-      ...{ interval: 'month', groupBy: 'network', testnet, after: null, limit: 100 },
-      ...{ endpointId: undefined, chainId: undefined, wallet: undefined },
-    }),
-  )
+  const query = { interval: 'month', groupBy: 'network', testnet, after: null, limit: 100 } as const
+  return findRevenue(sql, { ...period, ...query })
 }
 
 /** Batches and cost in USDC base units, by chain and who paid. */
@@ -255,11 +250,11 @@ async function readLines(
   const page = { limit: pageSize, now: new Date(now()) }
   if ('payments' in after) {
     const filters = { ...period, ...page, after: after.payments, oldestFirst: true }
-    const { payments, next } = await fromIndex(findProviderPayments(sql, filters))
+    const { payments, next } = await findProviderPayments(sql, filters)
     const text = payments.map((payment) => toLine(networks, payment)).join('')
     return { text, next: next === null ? { refunds: null } : { payments: next } }
   }
-  const refunds = await fromIndex(findProviderRefunds(sql, period, { ...page, after: after.refunds }))
+  const refunds = await findProviderRefunds(sql, period, { ...page, after: after.refunds })
   const last = refunds.length === pageSize ? refunds.at(-1) : undefined
   return {
     text: refunds.map((refund) => toRefundLine(networks, refund)).join(''),

@@ -6,6 +6,7 @@ import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import {
   hashOut,
+  indexedBlock,
   isoOfSeconds,
   isoOrNull,
   isoTime,
@@ -16,7 +17,7 @@ import {
 } from '../http/wire.ts'
 import type { GatewayNetworks } from '../networks.ts'
 import { readBlockFacts } from '../portal/queries/blockFacts.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import type { Payout } from '../portal/queries/payments.ts'
 import {
   type ClaimingBatch,
@@ -65,7 +66,7 @@ export const timeline = z
     mined: z
       .object({ at: isoTime, transactionHash: hashOut, blockNumber: z.int() })
       .nullable()
-      .openapi({ description: "Of the provider's half, as the indexed chain shows it now" }),
+      .openapi({ description: "Of the provider's half, as the recorded chain shows it now" }),
     paidOut: z
       .object({ at: isoTime, transactionHash: hashOut, blockNumber: z.int() })
       .nullable()
@@ -74,7 +75,7 @@ export const timeline = z
     confirmedAt: isoTime.nullable(),
     confirmations: z.int().openapi({ description: 'Blocks on top of it so far, at most those required' }),
     confirmationsRequired: z.int(),
-    indexedBlock: z.int(),
+    indexedBlock,
   })
   .openapi('PaymentTimeline')
 
@@ -102,17 +103,21 @@ export function addTimelineRoute(
 ): void {
   app.openapi(getTimeline, async (c) => {
     const { id: providerId, paymentId } = c.req.valid('param')
-    const found = await fromIndex(findPaymentTimeline(sql, { providerId, paymentId }))
+    const at = new Date(now())
+    const found = await findPaymentTimeline(sql, { providerId, paymentId, now: at })
     if (found === undefined) throw new Refusal('unknown_payment')
     const { mined } = found
-    const refunds = await fromIndex(readRefunds(sql, [paymentId], new Date(now())))
+    const refunds = await readRefunds(sql, [paymentId], at)
     const { served } = networks.ofChain(found.chainId)
-    const { blockNumber: indexedBlock } = await heads.require(found.chainId)
-    const facts = mined
-      ? await readBlockFacts(sql, served, { blocks: [mined], indexedBlock, gasTokenUsd })
-      : undefined
+    const indexedBlock = await heads.recorded(found.chainId)
+    const facts =
+      mined && indexedBlock !== null
+        ? await readBlockFacts(sql, served, {
+            ...{ blocks: [mined], indexedBlock: BigInt(indexedBlock), gasTokenUsd },
+          })
+        : undefined
     const required = served.network.confirmations
-    const above = mined ? Number(indexedBlock - mined.blockNumber) : 0
+    const above = mined ? (indexedBlock ?? 0) - Number(mined.blockNumber) : 0
     return c.json(
       {
         paymentId,
@@ -121,7 +126,7 @@ export function addTimelineRoute(
         confirmedAt: isoOrNull(mined && facts?.get(mined.blockHash)?.confirmedAt),
         confirmations: Math.min(Math.max(above, 0), required),
         confirmationsRequired: required,
-        indexedBlock: Number(indexedBlock),
+        indexedBlock,
       },
       200,
     )

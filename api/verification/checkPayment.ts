@@ -1,5 +1,6 @@
 import type { Address } from 'viem'
 import { keccak256 } from '#chain/keccak256'
+import type { Presented } from '#ledger/door'
 import { formatUsdc } from '#protocol/amount'
 import { boundNonce, feeNonce } from '#protocol/challenge'
 import type { MacaroonTerms } from '#protocol/macaroon'
@@ -11,9 +12,6 @@ export type PaymentTerms = Omit<MacaroonTerms, 'version' | 'kid'>
 
 /** What must be left of an authorization for its settlement, seconds. */
 const minimumValiditySeconds = 1_800
-
-/** The authorizations of one payment: one a part, the provider's first, or one for both. */
-export type Presented = readonly [SignedAuthorization, SignedAuthorization?]
 
 /**
  * Holds a payment against its terms. Signatures aside, everything that needs nothing but the request.

@@ -62,8 +62,8 @@ test.each([65, 66, 195, 1_024])(
     const { status, body } = await call(gateway.app, 'POST', '/verify', { json })
     expect([status, body.verified]).toEqual([200, true])
     const rows = await gateway.database`
-      select encode(signature, 'hex') as signature, encode(fee_signature, 'hex') as fee, payer_has_code as "hasCode"
-      from presentation join payment on id = payment_id where payment_id = ${String(body.paymentId)}`
+      select encode(signature, 'hex') as signature, encode(fee_signature, 'hex') as fee, has_code as "hasCode"
+      from presentation join queue using (payment_id) where payment_id = ${String(body.paymentId)}`
     const signature = '5a'.repeat(length)
     expect([...rows]).toEqual([{ signature, fee: signature, hasCode: true }])
   },

@@ -2,8 +2,10 @@ import { tmpdir } from 'node:os'
 import { createWalletClient, type Hex, http, parseAbi } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { readEvidence } from '#chain/evidence'
 import { openDatabase } from '#ledger/database'
 import { quarantinePayers } from '#ledger/quarantine'
+import { recordEvents } from '#ledger/record'
 import { parsePayload } from '#protocol/payload'
 import { adminAccountIndex, devAccount } from '../../scripts/chain/accounts.ts'
 import { runCli } from '../../test/support/cli.ts'
@@ -18,6 +20,7 @@ import {
   type TestGateway,
   type VerifyBody,
 } from '../../test/support/gateway.ts'
+import { standingOf } from '../../test/support/standing.ts'
 import { cancelDirectly, randomHex } from '../../test/support/usdc.ts'
 import type { App } from '../http/app.ts'
 
@@ -41,15 +44,12 @@ const fresh = () => gateway.another()
 
 const nonceOf = (body: VerifyBody, half: 0 | 1) => parsePayload(body.payloads[half]).nonce
 
-/** The payer cancels on chain; the index shows it. */
+/** The payer cancels on chain, and it is recorded. */
 async function cancel(payer: PrivateKeyAccount, nonce: Hex): Promise<void> {
   const { database, served } = gateway
-  const { transactionHash, blockNumber, blockHash } = await cancelDirectly(gateway, payer, nonce)
-  await database`
-    insert into indexer.authorization (chain_id, token, authorizer, nonce, state, tx_hash, log_index, block_number,
-      block_hash, block_time)
-    values (${served.network.chainId}, ${served.token}, ${payer.address.toLowerCase()}, ${nonce}, 'cancelled',
-      ${transactionHash}, 0, ${blockNumber}, ${blockHash}, 1)`
+  const events = readEvidence(await cancelDirectly(gateway, payer, nonce), served.token, 1n)
+  const scope = { chainId: served.network.chainId, token: served.token }
+  await database.begin((tx) => recordEvents(tx, scope, events, 'index'))
   await gateway.index()
 }
 
@@ -211,7 +211,7 @@ describe('after the service', () => {
       await cancel(payer, nonceOf(cancelled, 0))
       gateway.setNow(began + 60_000)
       await other.begin(async (sql) => {
-        await sql`lock table indexer.authorization in access exclusive mode`
+        await sql`lock table authorization_event in access exclusive mode`
         expect(await outcome(await signedBody(gateway, shop, payer))).toBe('verified')
       })
       gateway.setNow(began + 301_000)
@@ -259,9 +259,7 @@ describe('after the service', () => {
     // Tried alone, it settled after all.
     for (const payload of body.payloads) await settleDirectly(gateway, payload)
     expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('verified')
-    expect(await gateway.database`select quarantined from payment where id = ${paymentId}`).toEqual([
-      { quarantined: true },
-    ])
+    expect(await standingOf(gateway.database, { paymentId })).toMatchObject({ stage: 'quarantined' })
   })
 
   test('behavior: debts are per payer and token; voided payments are none', async () => {

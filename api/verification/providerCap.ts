@@ -29,7 +29,7 @@ export function createProviderCap({
   const sums = createCache<string, { unsettled: bigint }>({
     load: async (key) => {
       const [providerId, testnet] = JSON.parse(key) as [string, boolean]
-      return { unsettled: await sumUnconcluded(database, providerId, testnet) }
+      return { unsettled: await sumUnsettled(database, providerId, testnet) }
     },
     ttlMs: 5_000,
     max: 10_000,
@@ -55,10 +55,16 @@ export function createProviderCap({
   }
 }
 
-/** Concluded is what the chain can't take back any more: a little later than settled. */
-async function sumUnconcluded(database: Database, providerId: string, testnet: boolean): Promise<bigint> {
+/** What isn't over, and what the chain could still take back. */
+async function sumUnsettled(database: Database, providerId: string, testnet: boolean): Promise<bigint> {
   const [row] = await database<[{ sum: bigint }]>`
-    select coalesce(sum(provider_amount + fee_amount), 0) as sum from payment
-    where provider_id = ${providerId} and is_testnet(chain_id) = ${testnet} and concluded_at is null and failed_at is null and voided_at is null`
+    select coalesce(sum(p.provider_amount + p.fee_amount), 0) as sum
+    from (
+      select payment_id from queue where provider_id = ${providerId} and stage <> 'reserved'
+      union all
+      select payment_id from outcome where provider_id = ${providerId} and kind = 'spent' and final_at is null
+    ) open
+    join payment p on p.id = open.payment_id
+    where is_testnet(p.chain_id) = ${testnet}`
   return row.sum
 }

@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Hash } from 'viem'
 import type { Database } from '#ledger/database'
+import { voidPayment } from '#ledger/voids'
 import { errorCodes, isErrorCode } from '#protocol/errors'
-import { findPayment, voidPayment } from '../portal/queries/payments.ts'
+import { findPayment } from '../portal/queries/payments.ts'
 import { Refusal } from '../refusal.ts'
 
 /** For payments that are too dear to serve on a promise: the answer waits until the chain has moved the money. */

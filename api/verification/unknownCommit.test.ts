@@ -59,7 +59,8 @@ async function signAll(): Promise<VerifyBody[]> {
 
 async function stored(): Promise<{ id: string; voided: boolean }[]> {
   return gateway.database<{ id: string; voided: boolean }[]>`
-    select id, voided_at is not null as voided from payment where provider_id = ${shop.providerId} order by id`
+    select id, exists (select from outcome where payment_id = id and kind = 'voided') as voided from payment
+    where provider_id = ${shop.providerId} order by id`
 }
 
 async function openGate(timeout: number): Promise<Gate> {

@@ -7,6 +7,7 @@ import { attenuateMacaroon } from '#protocol/macaroon'
 import { parsePayload } from '#protocol/payload'
 import { audit } from '#sdk/audit/audit'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
+import { endForGood } from '../../test/support/endForGood.ts'
 import {
   call,
   openShop,
@@ -109,7 +110,7 @@ describe('replay', () => {
     await new Promise((resolve) => setTimeout(resolve, 2))
     const { body: first } = await verify(over, { idempotencyKey })
     for (const payload of over.payloads) await settleDirectly(gateway, payload)
-    await gateway.database`update payment set concluded_at = now() where id = ${first.paymentId ?? ''}`
+    await endForGood(gateway.database, { paymentId: first.paymentId ?? '', kind: 'settled', code: null })
     const receipts = async () => {
       const { body } = await call<{ receipt: string }>(gateway.app, 'GET', `/receipts/${first.paymentId}`)
       return [first.receipt ?? '', body.receipt]
@@ -122,8 +123,7 @@ describe('replay', () => {
     }
     const owed =
       (await verify(await signedBody(gateway, shop, await gateway.buyer(1_000_000n)))).body.paymentId ?? ''
-    await gateway.database`
-      update payment set failure_code = 'insufficient_balance', concluded_at = now() where id = ${owed}`
+    await endForGood(gateway.database, { paymentId: owed, kind: 'failed', code: 'insufficient_balance' })
     const [view, report] = [await viewed(), await audited()]
     expect(report).toMatchObject({ reconciled: true, states: { settled: 2 } })
 
@@ -288,12 +288,12 @@ describe('balance', () => {
     expect(answers[2]?.status).toBe(503)
   })
 
-  test('behavior: with the index missing nothing that settled is freed, and doubt is no refusal', async () => {
+  test('behavior: with the index missing payers are held to what is recorded, as ever', async () => {
     const payer = await gateway.buyer(50_000n)
     await withoutIndex(gateway.database, async () => {
       expect((await verify(await signedBody(gateway, shop, payer))).status).toBe(200)
       const answer = await verify(await signedBody(gateway, shop, payer))
-      expect([answer.status, answer.body.code]).toEqual([503, 'index_behind'])
+      expect([answer.status, answer.body.code]).toEqual([402, 'insufficient_balance'])
     })
   })
 })

@@ -1,11 +1,10 @@
 import { hash } from 'node:crypto'
 import type { Address, Hash } from 'viem'
-import type { PayerState } from '#chain/chainReads'
 import { keccak256 } from '#chain/keccak256'
 import { createAccept } from '#ledger/acceptance'
-import type { AcceptedAuthorization } from '#ledger/acceptPayments'
 import { checkSignatures, type SignatureCheckOptions } from '#ledger/checkSignatures'
 import type { Database } from '#ledger/database'
+import { type Checked, checkPresented, type Presented, toCandidate } from '#ledger/door'
 import { newId } from '#ledger/identifiers'
 import { findPaymentOfRequest, findStoredPayment, type StoredPayment } from '#ledger/storedPayment'
 import { maxAmount } from '#protocol/amount'
@@ -20,7 +19,7 @@ import { type ReceiptFacts, receiptClaims } from '../receipts/receiptClaims.ts'
 import { signReceipt } from '../receipts/signReceipt.ts'
 import { Refusal } from '../refusal.ts'
 import type { Offer } from '../registry/offers.ts'
-import { boundNonces, checkPayment, type PaymentTerms, type Presented } from './checkPayment.ts'
+import { boundNonces, checkPayment, type PaymentTerms } from './checkPayment.ts'
 import { findTerms, type TermsOptions, type TermsRequest, type VerifyNetwork } from './paymentTerms.ts'
 import type { ProviderCap } from './providerCap.ts'
 
@@ -88,17 +87,13 @@ async function verifyOrRepeat(context: Context, request: VerifyRequest): Promise
   }
 }
 
-type Checked = {
+type Admissible = {
   terms: PaymentTerms
   network: VerifyNetwork
   offer: Offer
   /** Who is paid by one authorization for both parts; null: each part has its own. */
   splitter: Address | null
-  payerHasCode: boolean
-  /** What the chain said of the payer, where it was asked. */
-  state: PayerState | undefined
-  /** See {@link requireUnused}. */
-  acceptedBlocks: (bigint | null)[]
+  checked: Checked
   acceptedAt: number
 }
 
@@ -108,7 +103,7 @@ async function check(
   request: VerifyRequest,
   presented: Presented,
   acceptedAt: number,
-): Promise<Checked> {
+): Promise<Admissible> {
   const [first, second] = presented
   const seconds = Math.floor(acceptedAt / 1000)
   if (first.value + (second?.value ?? 0n) > maxAmount) throw new Refusal('amount_too_high')
@@ -137,14 +132,12 @@ async function check(
   // A bound nonce can stand for no other payment, so that it is unused matters only as much as that the balance is
   // there: it is asked about as often.
   const asksNonces = isBound.includes(false) || !network.payers.isCached(first.from)
-  const [{ hasCode, state }] = await Promise.all([
-    checkSignatures(presented, network, { ...context, asksNonces }),
+  const [checked] = await Promise.all([
+    checkPresented(presented, network, { ...context, isBound, asksNonces }),
     // It may have been blacklisted since the challenge: the payment would fail again and again, or stay in a splitter.
     network.payees.requirePayable(terms.payTo),
   ])
-  context.countPayer(first.from)
-  const acceptedBlocks = requireUnused(presented, isBound, state)
-  return { terms, network, offer, splitter, payerHasCode: hasCode, state, acceptedBlocks, acceptedAt }
+  return { terms, network, offer, splitter, checked, acceptedAt }
 }
 
 /** Signs the receipt and stores the payment, unless its authorizations or its balance are another's already. */
@@ -152,7 +145,7 @@ async function reserve(
   context: Context,
   request: VerifyRequest,
   presented: Presented,
-  { terms, network, offer, splitter, payerHasCode, state, acceptedBlocks, acceptedAt }: Checked,
+  { terms, network, offer, splitter, checked, acceptedAt }: Admissible,
 ): Promise<Accepted> {
   const { database, feeSchedule, providerCap, accept } = context
   const { served, payers } = network
@@ -177,27 +170,22 @@ async function reserve(
     splitter,
   }
   const receipt = receiptOf(context, { ...payment, network: served.network }, presented)
-  const provider = toAccepted(first, acceptedBlocks[0])
 
   const total = payment.providerAmount + payment.feeAmount
   await providerCap.require(request.providerId, served.network.testnet, total)
-  const verdict = await accept(
+  const { paymentId: id, payer: _, ...facts } = payment
+  const candidate = toCandidate(
     {
-      ...payment,
-      id: paymentId,
-      requestId,
-      chainId: terms.chainId,
-      payerHasCode,
-      authorizations: second ? [provider, toAccepted(second, acceptedBlocks[1])] : [provider],
-      price,
+      ...facts,
+      ...{ id, source: 'gateway', requestId, chainId: terms.chainId, price, first: { stage: 'waiting' } },
       idempotencyKey: request.idempotencyKey ?? null,
       requestHash: hashRequest(request),
       challengedAt: terms.mintedAt * 1000,
-      limit: null,
     },
-    payers,
-    state,
+    presented,
+    checked,
   )
+  const verdict = await accept(candidate, payers, checked.state)
   if (verdict === 'accepted') {
     providerCap.add(request.providerId, served.network.testnet, total)
     return { paymentId, requestId, receipt, price }
@@ -237,7 +225,7 @@ async function answerAgain(
     (releasedAt === null
       ? request.idempotencyKey !== undefined && stored.idempotencyKey === request.idempotencyKey
       : await context.settleBeforeServe.takeOver(paymentId, request.idempotencyKey))
-  if (!isTheirs) {
+  if (!isTheirs || requestId === null) {
     // The signature is public once it is on chain, and without a macaroon it is all that was shown.
     const details = request.macaroon === undefined ? {} : { paymentId }
     throw new Refusal('payment_replayed', undefined, { details })
@@ -260,7 +248,7 @@ function receiptOf(
   const validBefore =
     second && second.validBefore < first.validBefore ? second.validBefore : first.validBefore
   const claims = receiptClaims(
-    { ...payment, validBefore, provider: toAccepted(first), fee: second ? toAccepted(second) : null },
+    { ...payment, validBefore, provider: toSigned(first), fee: second ? toSigned(second) : null },
     { issuer, signedAt: payment.acceptedAt, status: 'verified' },
   )
   return signReceipt(claims, receiptKeys.current)
@@ -298,28 +286,6 @@ const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
 ])
 
 /**
- * Refuses nonces that the chain calls used or cancelled, where it was asked.
- *
- * @returns for each authorization the block at which an unbound nonce was unused, null for a bound one.
- * @throws {Refusal} `authorization_used`
- */
-function requireUnused(
-  presented: Presented,
-  isBound: boolean[],
-  state: PayerState | undefined,
-): (bigint | null)[] {
-  return isBound.map((bound, half) => {
-    if (state?.isUsed[half]) {
-      const payload = `payloads[${half}]`
-      throw new Refusal('authorization_used', `The nonce of ${payload} was used or cancelled on chain`, {
-        details: { payload, nonce: presented[half]?.nonce },
-      })
-    }
-    return bound ? null : (state?.blockNumber ?? null)
-  })
-}
-
-/**
  * The challenge may be older than what is registered now, and keeps its terms. But it buys nothing for test money any
  * more once the endpoint is for real money or is disabled, as one is that was replaced for production.
  *
@@ -337,12 +303,8 @@ function requireAcceptedNetwork(
   if (testnet && disabled !== null) throw new Refusal(disabled)
 }
 
-function toAccepted(
-  authorization: SignedAuthorization,
-  acceptedBlock: bigint | null = null,
-): AcceptedAuthorization {
-  const { to, value, validAfter, validBefore, nonce, signature } = authorization
-  return { recipient: to, value, validAfter, validBefore, nonce, signature, acceptedBlock }
+function toSigned({ to: recipient, value, nonce }: SignedAuthorization) {
+  return { recipient, value, nonce }
 }
 
 /** @throws {Refusal} `amount_too_high` for a price that no splitter divides */

@@ -1,9 +1,9 @@
 import { hash } from 'node:crypto'
 import { createChainReads } from '#chain/chainReads'
 import { keccak256 } from '#chain/keccak256'
-import { checkSignatures, type SignatureCheckOptions } from '#ledger/checkSignatures'
+import type { SignatureCheckOptions } from '#ledger/checkSignatures'
 import type { Database } from '#ledger/database'
-import { newId } from '#ledger/identifiers'
+import { checkPresented, toCandidate } from '#ledger/door'
 import { createPayers } from '#ledger/payers'
 import { acceptRefund } from '#ledger/refunds'
 import { requeuePayment } from '#ledger/requeue'
@@ -89,32 +89,34 @@ export function createVerifyRefund({ sql, networks, settings, now, payerSignatur
     )
     if (!(await findWalletByAddress(sql, { providerId, chainId, address: authorization.from })))
       throw new Refusal('unknown_wallet', `${authorization.from} is not a wallet of this provider`)
-    const { hasCode, state } = await checkSignatures(
-      [authorization],
+    const presented = [authorization] as const
+    const checked = await checkPresented(
+      presented,
       { ...network, payers },
-      { payerSignatures, contractTimeoutMs, asksNonces: true },
+      // The nonce is that of one refund of one payment.
+      { payerSignatures, contractTimeoutMs, asksNonces: true, isBound: [true] },
     )
-    if (state?.isUsed[0]) {
-      const detail = 'The nonce was used or cancelled on chain: sign the next refund'
-      throw new Refusal('authorization_used', detail, { details: { nonce: authorization.nonce } })
-    }
-    const { from, to, value, validAfter, validBefore, nonce, signature } = authorization
-    const accept = acceptRefund(sql, { paymentId, number, providerId })
-    const verdict = await accept(
+    const { to, value } = authorization
+    const candidate = toCandidate(
       {
-        ...{ id: newId('pay'), requestId: newId('req'), providerId: null, endpointId: null },
-        ...{ chainId, token: payment.token, payer: from, payerHasCode: hasCode, payee: to },
-        ...{ feeRecipient: platformWallet, providerAmount: value, feeAmount: 0n, splitter: null },
-        authorizations: [
-          { recipient: to, value, validAfter, validBefore, nonce, signature, acceptedBlock: null },
-        ],
-        ...{ price: value, tier: payment.tier, effectiveRate: '0', resource: payment.resource },
+        ...{
+          source: 'refund',
+          first: { stage: 'waiting' },
+          requestId: null,
+          providerId: null,
+          endpointId: null,
+        },
+        ...{ chainId, token: payment.token, payee: to, feeRecipient: platformWallet },
+        ...{ providerAmount: value, feeAmount: 0n, splitter: null, price: value },
+        ...{ tier: payment.tier, effectiveRate: '0', resource: payment.resource },
         ...{ idempotencyKey: null, requestHash: hash('sha256', payload) },
-        ...{ challengedAt: acceptedAt, acceptedAt, limit: null },
+        ...{ challengedAt: acceptedAt, acceptedAt },
       },
-      payers,
-      state,
+      presented,
+      checked,
     )
+    const accept = acceptRefund(sql, { paymentId, number, providerId })
+    const verdict = await accept(candidate, payers, checked.state)
     // Asked for at the same time: by the same authorization, or by another of this number.
     if (verdict !== 'accepted' && !(await findKnown(sql, payment, number, authorization, now())))
       throw new Refusal('payment_replayed', 'The authorization was presented for something else')

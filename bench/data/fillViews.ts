@@ -2,6 +2,7 @@ import type { ReservedSql } from 'postgres'
 import type { Address } from 'viem'
 import { acceptPayments } from '#ledger/acceptPayments'
 import { type Database, schema } from '#ledger/database'
+import { moveRecordHead } from '#ledger/record'
 import { createIndexTables, indexIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
 import { feeRecipient, makeCandidate, type Seller } from './makeCandidate.ts'
 
@@ -39,12 +40,14 @@ const parts: { tables: string[]; fill: Fill }[] = [
   { tables: [`${schema}.payment`, `${schema}.presentation`], fill: fillPayments },
   { tables: [`${schema}.signed_authorization`], fill: fillSigned },
   { tables: ['indexer.authorization'], fill: fillAuthorizations },
+  { tables: [`${schema}.recorded_block`, `${schema}.authorization_event`], fill: fillRecord },
   {
     tables: [
-      ...['revenue', 'payer_revenue', 'settlement_time', 'confirmation'].map((name) => `${schema}.${name}`),
+      ...['outcome', 'revenue', 'payer_revenue', 'settlement_time'].map((name) => `${schema}.${name}`),
       ...['indexer.batch', 'indexer.batch_recipient'],
     ],
     fill: async (sql, size) => {
+      await fillOutcomes(sql, size)
       await fillSums(sql, size)
       await fillBatches(sql, size)
     },
@@ -187,18 +190,42 @@ const hashOf = (sql: Connection, kind: string, column: string) =>
 async function fillPayments(sql: Connection, size: ViewsSize): Promise<void> {
   const { chainId, token } = size
   await sql`
-    insert into payment (id, request_id, provider_id, endpoint_id, chain_id, token, payer, payee, fee_recipient, price,
-      provider_amount, fee_amount, valid_before, tier, effective_rate, resource, challenged_at, accepted_at, spent_block,
-      concluded_at, summarised, settlement_seconds)
-    select 'pay_' || digest, 'req_' || digest, 'prov_' || md5('provider ' || provider),
+    insert into payment (id, source, request_id, provider_id, endpoint_id, chain_id, token, payer, payee, fee_recipient, price,
+      provider_amount, fee_amount, valid_before, tier, effective_rate, resource, challenged_at, accepted_at)
+    select 'pay_' || digest, 'gateway', 'req_' || digest, 'prov_' || md5('provider ' || provider),
       'ep_' || md5('endpoint ' || provider || ' ' || endpoint), ${chainId}::int, ${token}, authorizer, payee,
       ${feeRecipient}, 50000, 47500, 2500, valid_before, 'micropayment', '0.05', 'https://api.example/0', accepted_at,
-      accepted_at, 1000 + sequence, to_timestamp(block_time + 20), 3, block_time - accepted_ms / 1000.0
+      accepted_at
     from ${identified(sql, size)} one`
+  const kept = new Date(size.now.getTime() - retentionDays * dayMs)
   await sql`
     insert into presentation (payment_id, request_hash, idempotency_key, signature, fee_signature)
-    select id, sha256(id::bytea), substr(id, 5), decode(repeat('11', 65), 'hex'), decode(repeat('11', 65), 'hex')
-    from payment where concluded_at >= ${new Date(size.now.getTime() - retentionDays * dayMs)} order by id`
+    select 'pay_' || digest, sha256(digest::bytea), digest, decode(repeat('11', 65), 'hex'), decode(repeat('11', 65), 'hex')
+    from ${identified(sql, size)} one where to_timestamp(block_time + 20) >= ${kept}`
+}
+
+async function fillOutcomes(sql: Connection, size: ViewsSize): Promise<void> {
+  await sql`
+    insert into outcome (payment_id, kind, ended_at, final_at, arrived, settlement_seconds, provider_id, payer, chain_id,
+      accepted_at, valid_before)
+    select 'pay_' || digest, 'settled', to_timestamp(block_time + 20), to_timestamp(block_time + 20), 3,
+      block_time - accepted_ms / 1000.0, 'prov_' || md5('provider ' || provider), authorizer, ${size.chainId}::int, accepted_at,
+      valid_before
+    from ${identified(sql, size)} one`
+}
+
+async function fillRecord(sql: Connection, size: ViewsSize): Promise<void> {
+  const { chainId } = size
+  await sql`
+    insert into recorded_block (id, chain_id, number, hash, time, confirmed_at, looked, is_final) overriding system value
+    select sequence, ${chainId}::int, 1000 + sequence, ${hashOf(sql, "'block'", 'sequence')}, block_time,
+      to_timestamp(block_time + 20), 2, true
+    from (select distinct sequence, block_time from ${overPayments(sql, size)} one order by 1) batch`
+  await sql`select setval(pg_get_serial_sequence('recorded_block', 'id'), (select max(id) from recorded_block))`
+  await sql`
+    insert into authorization_event (payment_id, half, state, source, tx_hash, log_index, block_id)
+    select 'pay_' || digest, half, 'settled', 'receipt', ${hashOf(sql, "'tx'", 'sequence')}, 2 * (i % 10) + half, sequence
+    from ${halvesOf(sql, size)} half`
 }
 
 async function fillSigned(sql: Connection, size: ViewsSize): Promise<void> {
@@ -288,9 +315,6 @@ async function fillBatches(sql: Connection, size: ViewsSize): Promise<void> {
       sum(payment_count), sum(total), sum(payment_count) * 2500, '0x' || repeat('11', sum(payment_count)::int),
       block_number, ${hashOf(sql, "'block'", 'sequence')}, block_time, 90000 * sum(payment_count), 1000000, 2000000000
     from indexer.batch_recipient group by tx_hash, sequence, block_number, block_time order by sequence`
-  await sql`
-    insert into confirmation (chain_id, block_number, block_hash, confirmed_at)
-    select chain_id, block_number, block_hash, to_timestamp(block_time + 20) from indexer.batch`
 }
 
 /** As the gateway takes them: whatever waits for the keeper is stored as production stores it. */
@@ -317,15 +341,16 @@ async function acceptOpenPayments(
   }
 }
 
-/** Puts the index where the chain would be, and says whom to ask for. */
+/** Puts the index and its record where the chain would be, and says whom to ask for. */
 export async function readViewsData(sql: Database, chainId: number): Promise<ViewsData> {
   const [{ batches }] = await sql<
     [{ batches: number }]
   >`select max(sequence)::int as batches from indexer.batch`
-  await setIndexedHead(sql, {
-    chainId,
-    blockNumber: 2_000 + batches,
-    blockTime: Math.floor(Date.now() / 1000),
+  const head = { blockNumber: 2_000 + batches, blockTime: Math.floor(Date.now() / 1000) }
+  await setIndexedHead(sql, { chainId, ...head })
+  await moveRecordHead(sql, chainId, {
+    blockNumber: BigInt(head.blockNumber),
+    blockTime: BigInt(head.blockTime),
   })
   const rows = await sql<{ providerId: string; address: Address }[]>`
     select provider_id as "providerId", address from wallet

@@ -1,13 +1,11 @@
 import type { Address } from 'viem'
-import { summarisePayments } from '#api/portal/revenue/summarise'
 import { acceptPayments } from '#ledger/acceptPayments'
-import { closeBatch, insertBatch, setBatchState } from '#ledger/batches'
-import { concludeBatchPayments } from '#ledger/conclusions'
-import { insertConfirmation } from '#ledger/confirmations'
 import type { Database } from '#ledger/database'
+import type { Lease } from '#ledger/leases'
 import { createRetention } from '#ledger/retention'
 import { setIndexedHead } from '../../test/support/indexTables.ts'
-import { feeRecipient, makeCandidate, randomHex, type Seller } from './makeCandidate.ts'
+import { createLives } from '../support/lives.ts'
+import { makeCandidate, randomHex, type Seller } from './makeCandidate.ts'
 
 export type GrowthOptions = {
   chainId: number
@@ -34,8 +32,8 @@ const dayMs = 86_400_000
 const pick = <T>(from: readonly T[]) => from[Math.floor(Math.random() * from.length)] as T
 
 /**
- * Lets days pass on a database that fillViews filled, by the functions that production runs: acceptance, claims and their
- * triggers, conclusion, the providers' sums, retention. Only the index is written by SQL, as Ponder would. After each hour
+ * Lets days pass on a database that fillViews filled, by the functions that production runs: acceptance, claims, the record, the
+ * ends and the providers' sums, retention. Only the index is written by SQL, as Ponder would. After each hour
  * it vacuums what autovacuum's own rule names, since autovacuum sees only the seconds that pass.
  */
 export async function growWeek(sql: Database, options: GrowthOptions): Promise<void> {
@@ -49,6 +47,7 @@ export async function growWeek(sql: Database, options: GrowthOptions): Promise<v
     (row) => row.address,
   )
   const [last] = await sql<[{ sequence: number }]>`select max(sequence)::int as sequence from indexer.batch`
+  const lives = createLives(sql, { chainId, token })
   const wallet: Address = `0x${'ee'.repeat(20)}`
   const began = Date.now()
   const retain = (now: number) => createRetention(sql, { days: options.retentionDays, now: () => now })
@@ -68,9 +67,8 @@ export async function growWeek(sql: Database, options: GrowthOptions): Promise<v
     for (let i = 0; i < count; i += batchSize) {
       const ids = candidates.slice(i, i + batchSize).map(({ id }) => id)
       sequence++
-      await settle(sql, ids, { chainId, token, wallet, sequence, now })
+      await settle(sql, lives, await lives.lease(wallet), ids, sequence, now)
     }
-    while ((await summarisePayments(sql, { limit: 2_000 })) === 2_000);
     if (hour % 24 === 0) retentionStep = retain(now)
     while ((await retentionStep()) === 'busy');
     await vacuumAsDue(sql)
@@ -79,27 +77,23 @@ export async function growWeek(sql: Database, options: GrowthOptions): Promise<v
 
 async function settle(
   sql: Database,
+  lives: ReturnType<typeof createLives>,
+  lease: Lease,
   paymentIds: readonly string[],
-  at: { chainId: number; token: Address; wallet: Address; sequence: number; now: number },
+  sequence: number,
+  now: number,
 ): Promise<void> {
-  const { chainId, token, wallet, sequence, now } = at
-  const [batchId, txHash, blockHash] = [randomHex(32), randomHex(32), randomHex(32)]
+  const { chainId, address: wallet } = lease
   const [blockNumber, blockTime] = [1_000 + sequence, Math.floor(now / 1000)]
-  const batch = await sql.begin((tx) =>
-    insertBatch(
-      tx,
-      { chainId, address: wallet, holder: 'bench', fence: 1n },
-      { batchId, token, feeRecipient, trigger: 'count' },
-      paymentIds.map((paymentId) => ({ paymentId })),
-    ),
-  )
-  await setBatchState(sql, batch.id, 'broadcast')
-  await setBatchState(sql, batch.id, 'mined')
+  const batch = await lives.claim(lease, paymentIds, new Date(now))
+  const block = { blockNumber: BigInt(blockNumber), blockHash: randomHex(32), blockTime: BigInt(blockTime) }
+  const mined = { ...(await lives.send(lease, batch)), block }
+  const [txHash, events] = [mined.hash, await lives.readEvents(mined)]
   await sql`
     insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
       block_number, block_hash, block_time, batch_log_index)
     select chain_id, token, authorizer, nonce, 'used', recipient, value, ${txHash},
-      (2 * row_number() over (order by payment_id, half))::int, ${blockNumber}, ${blockHash}, ${blockTime}, 9999
+      (2 * row_number() over (order by payment_id, half))::int, ${blockNumber}, ${block.blockHash}, ${blockTime}, 9999
     from signed_authorization where payment_id in ${sql([...paymentIds])}`
   await sql`
     insert into indexer.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
@@ -110,20 +104,13 @@ async function settle(
     insert into indexer.batch (chain_id, tx_hash, log_index, sequence, batch_id, keeper, token, trigger, authorizations,
       payment_count, provider_total, fee_total, outcomes, block_number, block_hash, block_time, gas_used,
       effective_gas_price, l1_fee)
-    values (${chainId}, ${txHash}, 9999, ${sequence}, ${batchId}, ${wallet}, ${token}, 1, ${2 * paymentIds.length},
+    values (${chainId}, ${txHash}, 9999, ${sequence}, ${batch.batchId}, ${wallet}, ${batch.token}, 1, ${2 * paymentIds.length},
       ${paymentIds.length}, ${47_500 * paymentIds.length}, ${2_500 * paymentIds.length}, '0x11', ${blockNumber},
-      ${blockHash}, ${blockTime}, 9000000, 1000000, 2000000000)`
+      ${block.blockHash}, ${blockTime}, 9000000, 1000000, 2000000000)`
   await setIndexedHead(sql, { chainId, blockNumber: blockNumber + 1_000, blockTime: blockTime + 20 })
-  await insertConfirmation(
-    sql,
-    chainId,
-    { blockNumber: BigInt(blockNumber), blockHash },
-    new Date(now + 20_000),
-  )
-  await sql.begin(async (tx) => {
-    await concludeBatchPayments(tx, batch.id, BigInt(blockNumber), new Date(now + 20_000))
-    await closeBatch(tx, batch.id, { outcome: 'settled', failure: null, now: new Date(now + 20_000) })
-  })
+  await lives.record(mined, events)
+  await lives.confirm(mined, new Date(now + 20_000))
+  await lives.end(mined, new Date(now + 20_000))
 }
 
 /** What autovacuum would find due, by each table's own settings or the server's. */

@@ -25,7 +25,16 @@ export function makeCandidate(
     acceptedBlock: null,
   })
   return {
-    ...{ id: idAt('pay', now), requestId: idAt('req', now), ...seller, chainId, token, payer },
+    ...{
+      id: idAt('pay', now),
+      source: 'gateway',
+      requestId: idAt('req', now),
+      ...seller,
+      chainId,
+      token,
+      payer,
+    },
+    first: { stage: 'waiting' },
     ...{ payerHasCode: false, feeRecipient, splitter: null, tier: 'micropayment', effectiveRate: '0.05' },
     ...{ price: 50_000n, providerAmount: 47_500n, feeAmount: 2_500n, resource: 'https://api.example/0' },
     ...{ idempotencyKey: randomHex(18).slice(2), requestHash: randomHex(32).slice(2) },

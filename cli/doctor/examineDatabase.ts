@@ -1,7 +1,8 @@
 import { type Database, openDatabase, requirePostgres, schema } from '#ledger/database'
-import { readActedBlock, readIndexedHead } from '#ledger/indexedHead'
+import { readIndexedHead } from '#ledger/indexedHead'
 import { readSchemaState } from '#ledger/migrate'
 import { readDatabaseUrls } from '#ledger/pooler'
+import { readToldBlock } from '#ledger/record'
 import { ConfigError, type Environment, readVariable } from '#process/env'
 import { ownCommand } from '#process/ownCommand'
 import { type Check, reasonOf, skipped } from './check.ts'
@@ -82,9 +83,9 @@ async function examineIndex(
     const found = `no index of ${network.name} in schema indexer`
     return { name, status: 'fail', found, advice: `${ownCommand} indexer` }
   }
-  const acted = await readActedBlock(database, network.chainId)
-  if (indexed.blockNumber < acted) {
-    const found = `at block ${indexed.blockNumber}, but decisions rested on block ${acted}`
+  const told = await readToldBlock(database, network.chainId)
+  if (indexed.blockNumber < told) {
+    const found = `at block ${indexed.blockNumber}, but providers were told of block ${told}`
     const advice = 'it is being rebuilt: nothing settles until it has caught up'
     return { name, status: 'fail', found, advice }
   }

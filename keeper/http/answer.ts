@@ -1,11 +1,20 @@
-import { type Hex, parseTransaction } from 'viem'
-import type { Queryable } from '#ledger/database'
-import type { SubmissionState } from '#ledger/submissions'
-import { type KnownTransfer, readKnownTransfers, type TransferPlace } from '#ledger/transferReports'
+import type { Hex } from 'viem'
+import type { SettlementProgress } from '#ledger/facilitations'
 import { BaseError } from '#protocol/errors'
-import { decodeSettle } from '#protocol/settlement'
+import { isDecided } from './facilitator/settlementWatch.ts'
 import { codeOfFailure, type TransferFailure } from './judgeTransfers.ts'
-import { nameOf, type Submission } from './parseSubmission.ts'
+
+/**
+ * Where a transfer of a submission stands.
+ *
+ * - `settled`, `cancelled`, `foreign_use`: what the chain shows
+ * - `sent`: it is in a transaction that is out
+ * - `queued`: it is in none yet
+ */
+export type TransferStatus = 'settled' | 'cancelled' | 'foreign_use' | 'sent' | 'queued'
+
+/** What became of a transfer: in which transaction it is, if in any. */
+export type TransferPlace = { status: TransferStatus; txHash: Hex | null }
 
 export type SubmitAnswer = {
   /** Of the submission's own transaction, or of one that carries some of it already. */
@@ -14,51 +23,69 @@ export type SubmitAnswer = {
   transfers: TransferPlace[]
 }
 
-/** What `POST /submit` answers once there is a transaction. */
-export async function answerOf(sql: Queryable, submission: Submission, txHash: Hex): Promise<SubmitAnswer> {
-  return { txHash, transfers: await readPlaces(sql, submission) }
+/** A transfer of a submission, as a half of the payment that it is. */
+export type WatchedTransfer = { half: 0 | 1; progress: SettlementProgress | undefined }
+
+/** What `POST /submit` answers to what wasn't given up. */
+export function answerOf(watched: readonly WatchedTransfer[]): SubmitAnswer {
+  const transfers = watched.map(placeOf)
+  const failures = watched.flatMap(failureOf)
+  const [first] = failures
+  if (first) throw new BaseError(first.code, undefined, { details: { failures, transfers } })
+  const txHash = watched.every(({ progress }) => progress && isOut(progress))
+    ? (transfers.find((one) => one.txHash !== null)?.txHash ?? null)
+    : null
+  if (txHash === null)
+    throw new BaseError('dependency_unavailable', 'Not sent yet: ask again with the same transfers')
+  return { txHash, transfers }
 }
 
-/** What it answers to a submission that was given up: why, as far as it is known of each transfer, and where each stands. */
-export async function refusalOf(
-  sql: Queryable,
-  submission: Submission,
-  state: SubmissionState,
-  failureCode: string,
-): Promise<BaseError> {
-  const reports = new Map((state.report ?? []).map((one) => [one.name, one]))
-  const failures = submission.transfers.flatMap((one, transfer): TransferFailure[] => {
-    const report = reports.get(nameOf(one))
-    if (!report) return []
-    const { code, detail } = report
-    return [{ transfer, code: codeOfFailure(code), ...(detail !== undefined && { detail }) }]
-  })
-  const transfers = await readPlaces(sql, submission)
-  return new BaseError(codeOfFailure(failureCode), undefined, { details: { failures, transfers } })
+/** A payment that waits no longer as a part of the submission: that was given up, and this goes on by itself. */
+export function isLetGo({ stage, submission }: SettlementProgress, key: Hex): boolean {
+  return stage !== null && stage !== 'claimed' && stage !== 'sent' && submission !== key
 }
 
-/** Where each transfer stands: the chain's word first, then what our transactions carry. */
-async function readPlaces(sql: Queryable, { served, transfers }: Submission): Promise<TransferPlace[]> {
-  const scope = { chainId: served.network.chainId, token: served.token }
-  const known = await readKnownTransfers(sql, scope, transfers)
-  const carried = new Map<Hex, Set<string>>()
-  const carries = ({ hash, raw }: NonNullable<KnownTransfer['carrier']>, name: string) => {
-    const names = carried.get(hash) ?? readNames(raw)
-    carried.set(hash, names)
-    return names.has(name)
-  }
-  return transfers.map((transfer): TransferPlace => {
-    const name = nameOf(transfer)
-    const { state, seenIn, carrier } = known.get(name) ?? { state: 'open', seenIn: null, carrier: null }
-    if (state !== 'open') return { status: state, txHash: seenIn }
-    if (carrier && carries(carrier, name)) return { status: 'sent', txHash: carrier.hash }
-    return { status: 'queued', txHash: null }
-  })
-}
-
-function readNames(raw: Hex): Set<string> {
-  const { items } = decodeSettle(parseTransaction(raw).data ?? '0x')
-  return new Set(
-    items.flatMap(({ authorization, fee }) => (fee ? [authorization, fee] : [authorization])).map(nameOf),
+/**
+ * What it answers to what was given up: why, and where each transfer stands.
+ *
+ * @param blamed the transfers that can't be settled now, as far as that can be told.
+ */
+export function refusalOf(
+  watched: readonly WatchedTransfer[],
+  blamed: readonly TransferFailure[],
+): BaseError {
+  const transfers = watched.map(placeOf)
+  const failures = blamed.length > 0 ? blamed : watched.flatMap(failureOf)
+  const codes = watched.flatMap(({ progress }) =>
+    progress?.ended === 'failed' ? codeOfFailure(progress.failureCode ?? '') : [],
   )
+  const code = failures[0]?.code ?? codes[0] ?? 'dependency_unavailable'
+  return new BaseError(code, failures[0]?.detail, { details: { failures, transfers } })
+}
+
+function isOut(progress: SettlementProgress): boolean {
+  return isDecided(progress) || progress.txHash !== null
+}
+
+function stateOf({ half, progress }: WatchedTransfer) {
+  return (half === 0 ? progress?.state : progress?.feeState) ?? 'open'
+}
+
+function placeOf(watched: WatchedTransfer): TransferPlace {
+  const { progress } = watched
+  const state = stateOf(watched)
+  const txHash = progress?.txHash ?? null
+  if (state !== 'open')
+    return { status: state, txHash: watched.half === 0 ? txHash : (progress?.feeTxHash ?? null) }
+  if (txHash !== null && progress?.ended === null) return { status: 'sent', txHash }
+  return { status: 'queued', txHash: null }
+}
+
+/** What is to blame as the record shows it. */
+function failureOf(watched: WatchedTransfer, transfer: number): TransferFailure[] {
+  const state = stateOf(watched)
+  if (state === 'cancelled') return [{ transfer, code: 'authorization_cancelled' }]
+  if (state === 'foreign_use') return [{ transfer, code: 'authorization_used' }]
+  if (state === 'open' && watched.progress?.ended === 'voided') return [{ transfer, code: 'payment_voided' }]
+  return []
 }

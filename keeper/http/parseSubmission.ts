@@ -1,6 +1,7 @@
 import { type Address, type Hex, keccak256, toBytes } from 'viem'
 import { z } from 'zod'
 import type { ServedNetwork } from '#chain/servedNetworks'
+import { nameOf } from '#ledger/submissions'
 import { BaseError } from '#protocol/errors'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 
@@ -64,11 +65,6 @@ export function parseSubmission(networks: readonly ServedNetwork[], body: unknow
     throw new BaseError('nonce_reused', 'Two of the transfers have the same payer and nonce')
   }
   return { served, transfers, key: keyOf(served.network.chainId, served.token, transfers) }
-}
-
-/** Names an authorization on a chain. */
-export function nameOf({ from, nonce }: Pick<SignedAuthorization, 'from' | 'nonce'>): string {
-  return `${from}:${nonce}`
 }
 
 function keyOf(chainId: number, token: Address, transfers: readonly SignedAuthorization[]): Hex {

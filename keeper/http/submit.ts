@@ -1,23 +1,32 @@
-import { setTimeout as delay } from 'node:timers/promises'
+import { hash } from 'node:crypto'
 import type { Address } from 'viem'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
+import { reserveTogether } from '#ledger/acceptance'
+import type { Candidate, Verdict } from '#ledger/acceptPayments'
 import type { Database } from '#ledger/database'
+import { toCandidate } from '#ledger/door'
 import { pairTransfers } from '#ledger/pairTransfers'
+import type { Payers } from '#ledger/payers'
 import {
   findPayments,
   findTriedInVain,
-  insertSubmission,
-  readSubmission,
-  TransferInProgress,
+  type KnownAuthorization,
+  nameOf,
+  readReplaced,
+  SubmissionConflict,
+  storeSubmission,
 } from '#ledger/submissions'
 import type { Logger } from '#process/log'
 import type { RateLimiter } from '#process/rateLimiter'
 import { BaseError } from '#protocol/errors'
+import { encodePayload } from '#protocol/payload'
+import { effectiveRate, minimumPrice, splitPrice } from '#protocol/tier'
 import type { Checkpoint } from '../loops/context.ts'
-import { answerOf, refusalOf, type SubmitAnswer } from './answer.ts'
-import { judgeLocally, judgeOnChain, refuseFailures } from './judgeTransfers.ts'
-import { nameOf, parseSubmission, type Submission } from './parseSubmission.ts'
+import { answerOf, isLetGo, refusalOf, type SubmitAnswer } from './answer.ts'
+import { isDecided, type SettlementWatch } from './facilitator/settlementWatch.ts'
+import { judgeLocally, judgeOnChain, refuseFailures, type TransferFailure } from './judgeTransfers.ts'
+import { parseSubmission, type Submission } from './parseSubmission.ts'
 import {
   admitCaller,
   countKeyless,
@@ -33,6 +42,9 @@ export type SubmitDependencies = {
   platformWallets: readonly Address[]
   /** By network name: which payers have code. */
   payersWithCode: ReadonlyMap<string, PayersWithCode>
+  /** What is known of the payers, by chain. */
+  payers: ReadonlyMap<number, Payers>
+  watch: SettlementWatch
   rateLimiter: RateLimiter
   limits: SubmitLimits
   now: () => Date
@@ -60,109 +72,201 @@ export async function submitTransfers(
   const { sql, networks, checkpoint } = dependencies
   const standing = await admitCaller(dependencies, caller)
   const submission = parseSubmission(networks, body)
-  await requireWorthGas(dependencies, submission.served.network, submission.transfers, standing)
+  const { served, transfers, key } = submission
+  await requireWorthGas(dependencies, served.network, transfers, standing)
 
-  const earlier = await readSubmission(sql, submission.key)
-  if (earlier?.txHash && earlier.failureCode === null) return answerOf(sql, submission, earlier.txHash)
-  if (!earlier || earlier.failureCode !== null) {
+  const known = await findPayments(sql, scopeOf(submission), transfers)
+  requireTheirs(submission, known)
+  const isUnderWay = transfers.every((one) => {
+    const payment = known.get(nameOf(one))
+    return payment !== undefined && payment.ended !== 'failed' && !isLooseOf(payment, key)
+  })
+  if (!isUnderWay) {
     const feeOf = pairFees(dependencies, submission)
-    await judge(dependencies, submission, standing, feeOf)
+    const withCode = await judge(dependencies, submission, standing, feeOf)
     await checkpoint('before-submission-recorded')
-    await store(dependencies, submission, feeOf)
+    await store(dependencies, submission, { known, feeOf, withCode })
     await checkpoint('after-submission-recorded')
   }
   dependencies.wake()
-  const answer = await waitForAnswer(dependencies, submission)
+  const answer = await waitForAnswer(dependencies, submission, standing)
   await checkpoint('before-submission-answer')
   return answer
+}
+
+function scopeOf({ served }: Submission) {
+  return { chainId: served.network.chainId, token: served.token }
+}
+
+/** Whether a payment waits, and not yet as a part of this submission. */
+function isLooseOf({ stage, submission }: KnownAuthorization, key: string): boolean {
+  return stage !== null && stage !== 'claimed' && stage !== 'sent' && submission !== key
+}
+
+/** The nonce of what is known is spoken for: what was accepted is what gets settled. */
+function requireTheirs({ transfers, key }: Submission, known: ReadonlyMap<string, KnownAuthorization>): void {
+  for (const [index, transfer] of transfers.entries()) {
+    const payment = known.get(nameOf(transfer))
+    if (!payment) continue
+    const { paymentId, recipient, value, stage, submission, ended } = payment
+    const details = { transfer: index, paymentId }
+    if (ended === 'voided') throw new BaseError('payment_voided', undefined, { details })
+    if (stage === 'reserved' || recipient !== transfer.to || value !== transfer.value)
+      throw new BaseError('payment_replayed', undefined, { details })
+    if (isLooseOf(payment, key) && submission !== null)
+      throw new BaseError('payment_replayed', 'A transfer is being settled already, in another company', {
+        details,
+      })
+  }
 }
 
 function pairFees({ platformWallets }: SubmitDependencies, { transfers }: Submission): (number | null)[] {
   return pairTransfers(transfers, (address) => platformWallets.some((wallet) => wallet === address))
 }
 
-/** The cheapest questions first: our memory, the processor, our tables, the chain. */
+/** @throws {BaseError} for what can't be settled now. */
 async function judge(
   dependencies: SubmitDependencies,
-  { served, transfers }: Submission,
+  submission: Submission,
   standing: Standing,
   feeOf: readonly (number | null)[],
-): Promise<void> {
-  const { sql, now, payersWithCode } = dependencies
-  const { name, chainId } = served.network
-  const mayHaveCode = standing !== 'keyless'
-  const { failures, unsigned } = await judgeLocally(served, transfers, { now: now(), mayHaveCode })
-  refuseFailures(failures)
-
-  const tried = await findTriedInVain(sql, { chainId, token: served.token }, transfers)
-  const detail = 'A transaction of ours tried it, and it failed: sign another authorization'
-  refuseFailures(
-    transfers.flatMap((one, transfer) =>
-      tried.has(nameOf(one)) ? [{ transfer, code: 'settlement_failed', detail }] : [],
-    ),
-  )
-  if (standing === 'keyless') countKeyless(dependencies)
-
-  const codes = payersWithCode.get(name)
-  if (!codes) throw new Error(`no payers of ${name} are known`)
-  const question = { unsigned, feeOf, mayHaveCode }
-  refuseFailures(await judgeOnChain({ served, payersWithCode: codes }, transfers, question))
+): Promise<ReadonlySet<Address>> {
+  const beforeChain = () => {
+    if (standing === 'keyless') countKeyless(dependencies)
+  }
+  refuseFailures(await findFailures(dependencies, submission, standing, feeOf, beforeChain))
+  return payersOf(dependencies, submission)(submission.transfers.map(({ from }) => from))
 }
 
-async function store(
-  { sql }: SubmitDependencies,
-  { served, key, transfers }: Submission,
+/** The cheapest questions first: our memory, the processor, our tables, the chain. */
+async function findFailures(
+  dependencies: SubmitDependencies,
+  submission: Submission,
+  standing: Standing,
   feeOf: readonly (number | null)[],
+  beforeChain = () => {},
+): Promise<readonly TransferFailure[]> {
+  const { served, transfers } = submission
+  const mayHaveCode = standing !== 'keyless'
+  const { failures, unsigned } = await judgeLocally(served, transfers, {
+    ...{ now: dependencies.now(), mayHaveCode },
+  })
+  if (failures.length > 0) return failures
+
+  const tried = await findTriedInVain(dependencies.sql, scopeOf(submission), transfers)
+  const detail = 'A transaction of ours tried it, and it failed: sign another authorization'
+  const inVain = transfers.flatMap((one, transfer): TransferFailure[] =>
+    tried.has(nameOf(one)) ? [{ transfer, code: 'settlement_failed', detail }] : [],
+  )
+  if (inVain.length > 0) return inVain
+  beforeChain()
+  const payersWithCode = payersOf(dependencies, submission)
+  return judgeOnChain({ served, payersWithCode }, transfers, { unsigned, feeOf, mayHaveCode })
+}
+
+function payersOf({ payersWithCode }: SubmitDependencies, { served }: Submission): PayersWithCode {
+  const codes = payersWithCode.get(served.network.name)
+  if (!codes) throw new Error(`no payers of ${served.network.name} are known`)
+  return codes
+}
+
+type Judged = {
+  known: ReadonlyMap<string, KnownAuthorization>
+  feeOf: readonly (number | null)[]
+  withCode: ReadonlySet<Address>
+}
+
+/** Stores what of a submission is new, and makes all of it due: all, or nothing. */
+async function store(
+  { sql, now, payers, platformWallets }: SubmitDependencies,
+  submission: Submission,
+  { known, feeOf, withCode }: Judged,
 ): Promise<void> {
-  const { chainId } = served.network
-  const known = await findPayments(sql, { chainId, token: served.token }, transfers)
-  for (const [index, transfer] of transfers.entries()) {
-    const payment = known.get(nameOf(transfer))
-    if (!payment) continue
-    const details = { transfer: index, paymentId: payment.paymentId }
-    if (payment.isVoided) throw new BaseError('payment_voided', undefined, { details })
-    // The nonce is spoken for: what was accepted is what gets settled.
-    if (payment.isReserved || payment.recipient !== transfer.to || payment.value !== transfer.value) {
-      throw new BaseError('payment_replayed', undefined, { details })
-    }
+  const { served, transfers, key } = submission
+  const [platformWallet] = platformWallets
+  const payersOf = payers.get(served.network.chainId)
+  if (!platformWallet || !payersOf) throw new Error(`${served.network.name} is served without its payers`)
+  const isNew = (index: number) => {
+    const payment = transfers[index] && known.get(nameOf(transfers[index]))
+    return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
   }
-  try {
-    await sql.begin((tx) =>
-      insertSubmission(tx, {
-        key,
-        chainId,
-        token: served.token,
-        transfers: transfers.map((authorization, index) => ({
-          authorization,
-          paymentId: known.get(nameOf(authorization))?.paymentId ?? null,
-          feeOf: feeOf[index] ?? null,
-        })),
-      }),
-    )
-  } catch (error) {
-    if (error instanceof TransferInProgress) {
+  const acceptedAt = now().getTime()
+  const candidates = transfers.flatMap((provider, index): Candidate[] => {
+    const isFee = feeOf[index] !== null && isNew(feeOf[index] ?? 0)
+    if (!isNew(index) || isFee) return []
+    const of = feeOf.indexOf(index)
+    const fee = of >= 0 && isNew(of) ? transfers[of] : undefined
+    const feeAmount = fee?.value ?? 0n
+    const price = provider.value + feeAmount
+    const presented = fee ? ([provider, fee] as const) : ([provider] as const)
+    const terms = {
+      ...{ source: 'submission' as const, requestId: null, providerId: null, endpointId: null },
+      first: { stage: 'waiting' as const },
+      ...scopeOf(submission),
+      ...{ payee: provider.to, feeRecipient: fee?.to ?? platformWallet, splitter: null },
+      ...{ providerAmount: provider.value, feeAmount, price },
+      tier: price < minimumPrice ? 'ultra-micro' : splitPrice(price).tier,
+      effectiveRate: effectiveRate(price, feeAmount),
+      ...{ resource: '', idempotencyKey: null, challengedAt: acceptedAt, acceptedAt },
+      requestHash: hash('sha256', presented.map(encodePayload).join('\n')),
+    }
+    return [toCandidate(terms, presented, { hasCode: withCode.has(provider.from), acceptedBlocks: [] })]
+  })
+  const held = [...known.values()]
+  const storeAll = (limited: Candidate[]) =>
+    sql.begin(async (tx) => {
+      const verdicts = await storeSubmission(tx, { key, candidates: limited, known: held }, now())
+      const refused = verdicts.find((verdict) => verdict !== 'accepted')
+      if (refused) throw new NotAllAccepted(verdicts)
+      return verdicts
+    })
+  const storeOrRefuse = (limited: Candidate[]) =>
+    storeAll(limited).catch((error: unknown) => {
+      if (error instanceof NotAllAccepted) return error.verdicts
+      if (!(error instanceof SubmissionConflict)) throw error
       throw new BaseError('payment_replayed', 'A transfer is being settled already, in another company', {
         cause: error,
       })
-    }
-    throw error
+    })
+  await reserveTogether(candidates, payersOf, storeOrRefuse, await readReplaced(sql, held))
+}
+
+/** Rolls back what was stored of a submission that isn't accepted as a whole. */
+class NotAllAccepted extends Error {
+  override name = 'NotAllAccepted'
+  readonly verdicts: Verdict[]
+
+  constructor(verdicts: Verdict[]) {
+    super('not all of the submission was accepted')
+    this.verdicts = verdicts
   }
 }
 
-const pollMs = 50
-
 async function waitForAnswer(
-  { sql, now, timeoutMs }: SubmitDependencies,
+  dependencies: SubmitDependencies,
   submission: Submission,
+  standing: Standing,
 ): Promise<SubmitAnswer> {
-  const until = now().getTime() + timeoutMs
-  for (;;) {
-    const state = await readSubmission(sql, submission.key)
-    if (state?.failureCode) throw await refusalOf(sql, submission, state, state.failureCode)
-    if (state?.txHash) return answerOf(sql, submission, state.txHash)
-    if (now().getTime() >= until) {
-      throw new BaseError('dependency_unavailable', 'Not sent yet: ask again with the same transfers')
-    }
-    await delay(pollMs)
-  }
+  const { sql, watch, timeoutMs } = dependencies
+  const { transfers, key } = submission
+  const payments = await findPayments(sql, scopeOf(submission), transfers)
+  const until = performance.now() + timeoutMs
+  const ids = [...new Set([...payments.values()].map(({ paymentId }) => paymentId))]
+  const seen = await Promise.all(
+    ids.map((id) =>
+      watch.wait(id, until, (one) => isDecided(one) || one.txHash !== null || isLetGo(one, key)),
+    ),
+  )
+  const progress = new Map(seen.flatMap((one) => (one ? [[one.paymentId, one] as const] : [])))
+  const watched = transfers.map((transfer) => {
+    const payment = payments.get(nameOf(transfer))
+    return { half: payment?.half ?? 0, progress: payment && progress.get(payment.paymentId) }
+  })
+  const isGivenUp = seen.some(
+    (one) => one && (one.ended === 'failed' || one.ended === 'voided' || isLetGo(one, key)),
+  )
+  if (!isGivenUp) return answerOf(watched)
+  // All of it is given up for the fault of one: only the chain says whose it is.
+  const feeOf = pairFees(dependencies, submission)
+  throw refusalOf(watched, await findFailures(dependencies, submission, standing, feeOf))
 }

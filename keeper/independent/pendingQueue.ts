@@ -96,7 +96,6 @@ function toItem(payloads: readonly string[], position: number, now: Date): Batch
   return {
     position,
     paymentId: null,
-    transferId: null,
     provider: { authorization: provider, state: 'open' },
     fee: fee ? { authorization: fee, state: 'open' } : null,
   }

@@ -97,7 +97,7 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
           token: served.token,
           feeRecipient: pending.feeRecipient,
           trigger: pending.trigger,
-          isSubmission: false,
+          lane,
         }
         if ((await advanceBatch(context, journal.begin(batch, items))) !== 'sent') continue
         turns = [...turns, lane].slice(-rememberedTurns)

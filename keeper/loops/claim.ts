@@ -1,13 +1,16 @@
 import { batchGasCut, countThatFit } from '#chain/gas'
 import type { BatchRow } from '#ledger/batches'
 import { claimPayments } from '#ledger/claims'
+import type { Queryable } from '#ledger/database'
 import type { DueBatch } from '#ledger/dueBatches'
+import { readProgress } from '#ledger/facilitations'
 import { recordFailure } from '#ledger/failures'
-import { type Lane, orderLanes } from '#ledger/lanes'
+import { orderLanes } from '#ledger/lanes'
 import type { Lease } from '#ledger/leases'
 import { readCondemned } from '#ledger/quarantine'
-import { deferPayments } from '#ledger/queue'
-import { claimSubmission, isSubmissionWaiting } from '#ledger/submissions'
+import type { QueuedPayment } from '#ledger/queue'
+import { deferPayments } from '#ledger/stages'
+import { dissolveSubmission, giveUpSubmission } from '#ledger/submissions'
 import type { Context } from './context.ts'
 import { heldLanes } from './holds.ts'
 import { sweepChosen } from './sweep.ts'
@@ -35,31 +38,22 @@ export function claimNext(context: Context, lease: Lease): Promise<BatchRow | nu
 }
 
 async function claimDue(context: Context, lease: Lease): Promise<BatchRow | null> {
-  const { sql, served, settings, now, memory, checkpoint } = context
-  const scope = { chainId: served.network.chainId, token: served.token }
+  const { settings, now, memory, checkpoint } = context
   await checkpoint('before-claim')
   await failCondemned(context)
   const turns = memory.turns.get(lease.address) ?? []
   // What was settled by others leaves the queue as it is found, so the triggers are asked again after each find.
   for (let round = 0; round < mostRounds; round++) {
-    const [due, isSubmitted] = await Promise.all([
-      (await isTokenPaused(context))
-        ? []
-        : context.readDueBatches({ settings, from: lease.address, held: heldLanes(context), now: now() }),
-      isSubmissionWaiting(sql, scope),
-    ])
-    const waiting = new Set<Lane>(due.map(({ lane }) => lane))
-    if (isSubmitted) waiting.add('direct')
+    const due = (await isTokenPaused(context))
+      ? []
+      : await context.readDueBatches({ settings, from: lease.address, held: heldLanes(context), now: now() })
     let isOver = true
-    for (const lane of orderLanes(waiting, turns)) {
-      const batch =
-        lane === 'direct'
-          ? await claimSubmission(sql, lease, { token: served.token, batchId: context.randomBytes32() })
-          : await claimFirst(
-              context,
-              lease,
-              due.filter((one) => one.lane === lane),
-            )
+    for (const lane of orderLanes(new Set(due.map((one) => one.lane)), turns)) {
+      const batch = await claimFirst(
+        context,
+        lease,
+        due.filter((one) => one.lane === lane),
+      )
       if (batch === 'look again') isOver = false
       else if (batch) {
         memory.turns.set(lease.address, [...turns, lane].slice(-rememberedTurns))
@@ -85,6 +79,7 @@ async function claimFirst(
     const first = payments.find(({ isRefund }) => !isRefund)
     const alike = payments.filter(({ isPair, isRefund }) => isRefund || isPair === first?.isPair)
     const fit = lane === 'high_value' ? 1 : countThatFit(alike, isIsolated, batchGasCut)
+    const chosen = lane === 'direct' ? payments : alike.slice(0, fit)
     const { batch, unsettleable } = await claimPayments(
       context.sql,
       lease,
@@ -93,8 +88,8 @@ async function claimFirst(
         token: group.token,
         feeRecipient: group.feeRecipient,
         trigger,
-        paymentIds: alike.slice(0, fit).map(({ id }) => id),
-        quarantined: lane === 'quarantined',
+        lane,
+        paymentIds: chosen.map(({ id }) => id),
       },
       context.now(),
     )
@@ -103,12 +98,33 @@ async function claimFirst(
       await context.sql.begin(async (tx) => {
         await deferPayments(tx, unsettleable, new Date(context.now().getTime() + settledElsewhereMs))
         await sweepChosen(context, tx, unsettleable)
+        if (lane === 'direct') await failSpoiled(context, tx, chosen, unsettleable)
       })
       result = 'look again'
     }
     if (batch) return batch
   }
   return result
+}
+
+/** What was submitted together isn't settled without a part of it that can't be any more. */
+async function failSpoiled(
+  { now, settings }: Context,
+  tx: Queryable,
+  payments: readonly QueuedPayment[],
+  unsettleable: readonly string[],
+): Promise<void> {
+  const progress = await readProgress(tx, unsettleable)
+  const isSpoiled = [...progress.values()].some(({ state }) => state !== 'settled')
+  if (!isSpoiled) return
+  const left = await dissolveSubmission(
+    tx,
+    payments.map(({ id }) => id),
+  )
+  for (const paymentId of left) {
+    const failure = { paymentId, batchId: null, code: 'authorization_used', detail: '', isFinal: true }
+    await recordFailure(tx, failure, { now: now(), leadMs: settings.triggers.expiryLeadMs })
+  }
 }
 
 /** Fails, unsent, what waits of payers whose payments failed on chain too often after the simulation let them pass. */
@@ -119,9 +135,10 @@ async function failCondemned({ sql, served, settings, now, log, metrics }: Conte
   const code = 'invalid_signature'
   const detail = 'payments of this payer passed the simulation and failed on chain'
   await sql.begin(async (tx) => {
-    for (const { paymentId } of condemned) {
+    for (const { paymentId, submission } of condemned) {
       const failure = { paymentId, batchId: null, code, detail, isFinal: true }
       await recordFailure(tx, failure, { now: now(), leadMs: settings.triggers.expiryLeadMs })
+      if (submission !== null) await giveUpSubmission(tx, submission, { code, now: now() })
     }
   })
   metrics.attempts.inc({ network: name, result: code }, condemned.length)

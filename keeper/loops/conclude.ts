@@ -2,14 +2,13 @@ import type { TransactionReceipt } from 'viem'
 import { readEvidence } from '#chain/evidence'
 import { classifyRevert, type Failure } from '#chain/failures'
 import { readGasTokenPrice, weiToUsd } from '#chain/settlementCost'
-import { type BatchRow, lockBatch, readMinedBatches, recordOutcome, releaseItem } from '#ledger/batches'
-import { concludeBatchPayments } from '#ledger/conclusions'
+import { type BatchRow, lockBatch, readMinedBatches, recordOutcome } from '#ledger/batches'
+import { endSettled } from '#ledger/conclusions'
 import type { Queryable } from '#ledger/database'
-import { storeEvidence } from '#ledger/evidence'
 import { recordFailure } from '#ledger/failures'
-import type { IndexState } from '#ledger/indexState'
 import { type BatchItem, readUnsettledItems } from '#ledger/items'
-import { deferPayments, requestChainLookup } from '#ledger/queue'
+import { recordEvents, requestLookups } from '#ledger/record'
+import { deferPayments, releasePayments } from '#ledger/stages'
 import { recordSweeps } from '#ledger/sweeps'
 import { readTransactions, type TransactionRow } from '#ledger/transactions'
 import { outcomes as outcomeNames } from '#protocol/settlement'
@@ -18,11 +17,8 @@ import type { Context } from './context.ts'
 import { endBatch } from './endBatch.ts'
 import { sweepChosen } from './sweep.ts'
 
-/** For so long a payment waits whose half is used on chain, by whom we don't know. */
+/** How long a payment is deferred whose half an unknown transaction used. */
 const deferMs = 5_000
-
-/** What the index shows needs no evidence: it gets so much time, unless somebody waits for an answer. */
-const indexPatienceMs = 1_000
 
 /**
  * Goes through a network's mined batches: takes down what their receipts show, lets go of what they didn't settle, and
@@ -30,11 +26,7 @@ const indexPatienceMs = 1_000
  *
  * @param safeBlock Up to here everything that we have acted on is final; null while that isn't known.
  */
-export async function concludeMined(
-  context: Context,
-  index: IndexState,
-  safeBlock: bigint | null,
-): Promise<void> {
+export async function concludeMined(context: Context, safeBlock: bigint | null): Promise<void> {
   const { sql, served, log, metrics, memory } = context
   const { chainId, name } = served.network
   const batches = await readMinedBatches(sql, chainId)
@@ -44,7 +36,7 @@ export async function concludeMined(
     for (const id of known.keys()) if (!open.has(id)) known.delete(id)
   for (const batch of batches) {
     try {
-      await concludeBatch(context, batch, index, safeBlock)
+      await concludeBatch(context, batch, safeBlock)
     } catch (error) {
       metrics.loopErrors.inc({ network: name, loop: 'conclude' })
       log.warn({ err: error, batch: batch.batchId }, 'could not conclude the batch')
@@ -52,12 +44,7 @@ export async function concludeMined(
   }
 }
 
-async function concludeBatch(
-  context: Context,
-  batch: BatchRow,
-  index: IndexState,
-  safeBlock: bigint | null,
-): Promise<void> {
+async function concludeBatch(context: Context, batch: BatchRow, safeBlock: bigint | null): Promise<void> {
   const { sql, memory, now, log } = context
   const judged = memory.judged.get(batch.id)
   if (judged !== undefined && (safeBlock === null || judged > safeBlock)) return
@@ -67,10 +54,6 @@ async function concludeBatch(
     throw new Error(`batch ${batch.batchId} is mined without a mined transaction`)
   const block = mined.minedBlock
   if (judged === undefined) {
-    const seen = memory.mined.get(batch.id)
-    const isYoung = seen !== undefined && performance.now() - seen.at < indexPatienceMs
-    const isIndexed = index.head !== null && index.head.blockNumber >= block
-    if (isYoung && !isIndexed && batch.trigger !== 'direct') return
     if (!(await judgeItems(context, batch, mined, block))) return
     memory.mined.delete(batch.id)
   }
@@ -78,14 +61,14 @@ async function concludeBatch(
   const isClosed = await endBatch(context, batch, {
     from: 'mined',
     outcome: 'settled',
-    before: (tx) => concludeBatchPayments(tx, batch.id, block, now()),
+    before: (tx) => endSettled(tx, batch.id, now()),
   })
   memory.judged.delete(batch.id)
   if (isClosed) log.info({ batch: batch.batchId, hash: mined.hash }, 'batch closed')
 }
 
 /**
- * Keeps what the receipt shows as evidence, and lets go of every item that isn't settled in full, for its reason.
+ * Records what the receipt shows, and lets go of every item that isn't settled in full, for its reason.
  *
  * @returns whether the batch waits for its block to be final.
  */
@@ -98,7 +81,7 @@ async function judgeItems(
   const { sql, served, checkpoint, memory, metrics, log } = context
   const { chainId, token, id } = batch
   const { hash, timestamp } = await served.client.getBlock({ blockNumber: block })
-  const seen = memory.mined.get(id)?.receipt
+  const seen = memory.mined.get(id)
   const receipt =
     seen?.blockHash === hash ? seen : await served.client.getTransactionReceipt({ hash: mined.hash })
   // The reorg is followed first.
@@ -114,7 +97,7 @@ async function judgeItems(
   if (sweeps.failed.length > 0) log.warn({ batch: batch.batchId, splitters: sweeps.failed }, 'sweeps failed')
   const judge = async (tx: Queryable) => {
     await recordSweeps(tx, { chainId, token }, { block, ...sweeps }, context.now())
-    await storeEvidence(tx, { chainId, token }, evidence)
+    await recordEvents(tx, { chainId, token }, evidence, 'receipt')
     const items = await readUnsettledItems(tx, id)
     settled = items.settled
     const left: string[] = []
@@ -153,7 +136,8 @@ async function releaseUnsettled(
   const { provider, fee } = outcome
   if (provider || fee)
     await recordOutcome(tx, batch.id, position, { provider: digitOf(provider), fee: digitOf(fee) })
-  if (!(await releaseItem(tx, batch.id, position)) || paymentId === null) return []
+  const released = await releasePayments(tx, batch.id, now(), [position])
+  if (released.length === 0 || paymentId === null) return []
 
   const failure = failureOf(outcome)
   if (failure) {
@@ -168,7 +152,7 @@ async function releaseUnsettled(
     return []
   }
   if (provider?.outcome === 'used' || fee?.outcome === 'used') {
-    await requestChainLookup(tx, paymentId, now())
+    await requestLookups(tx, [paymentId], now())
     await deferPayments(tx, [paymentId], new Date(now().getTime() + deferMs))
   }
   return [paymentId]

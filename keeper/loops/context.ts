@@ -1,4 +1,4 @@
-import type { Address, Hash, Hex, TransactionReceipt } from 'viem'
+import type { Address, Hex, TransactionReceipt } from 'viem'
 import type { GasLimits } from '#chain/gasLimits'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
@@ -93,16 +93,12 @@ export type Context = {
 export type Memory = {
   /** Batches whose nonce is used, but by none of their transactions, and since when (ms). */
   missingSince: Map<string, number>
-  /** Receipts of batches that this process found mined, until they are judged, and when (ms) it did. */
-  mined: Map<bigint, { receipt: TransactionReceipt; at: number }>
+  /** Receipts of batches that this process found mined, until they are judged. */
+  mined: Map<bigint, TransactionReceipt>
   /** Mined batches whose receipt was taken down, and its block: looked at again when that is final. */
   judged: Map<bigint, bigint>
-  /** The head at the last look for reorgs, when that was (ms), and up to which block everything is final. */
-  look: { number: bigint; hash: Hash; safeBlock: bigint; at: number } | null
-  /** Up to here blocks may have been replaced: all of them, at first. */
-  replacedUpTo: bigint
-  /** The index's head when all that isn't final was last looked through, by the notifier and by the sweep. */
-  rescannedAt: { notify: bigint | null; sweep: bigint | null }
+  /** No reorg is being followed, and the record has what the index has. */
+  isFollowed: boolean
   /** Payments with a half that is used on chain, though no log of it was found: when (ms) to look again. */
   lookups: Map<string, { at: number; patienceMs: number }>
   /** The claim that began last, which the next one waits for. */
@@ -120,9 +116,7 @@ export function createMemory(): Memory {
     missingSince: new Map(),
     mined: new Map(),
     judged: new Map(),
-    look: null,
-    replacedUpTo: 0n,
-    rescannedAt: { notify: null, sweep: null },
+    isFollowed: false,
     lookups: new Map(),
     lastClaim: Promise.resolve(),
     turns: new Map(),

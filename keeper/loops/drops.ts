@@ -1,8 +1,9 @@
-import { releaseItems } from '#ledger/batches'
 import type { Queryable } from '#ledger/database'
 import { recordFailure } from '#ledger/failures'
 import type { BatchItem } from '#ledger/items'
-import { deferPayments, requestChainLookup, setPayerHasCode } from '#ledger/queue'
+import { setHasCode } from '#ledger/queue'
+import { requestLookups } from '#ledger/record'
+import { deferPayments, releasePayments } from '#ledger/stages'
 import type { Drop } from '../settler/plan.ts'
 import type { Context } from './context.ts'
 import { sweepChosen } from './sweep.ts'
@@ -32,14 +33,14 @@ export async function applyDrops(
   const used = paymentsOf(by('nonce_used').map(itemOf))
 
   const positions = leaving.map((drop) => drop.item.position)
-  await releaseItems(tx, row.id, positions)
-  for (const paymentId of used) await requestChainLookup(tx, paymentId, now())
+  await releasePayments(tx, row.id, now(), positions)
+  await requestLookups(tx, used, now())
   await deferPayments(tx, [...used, ...paymentsOf(by('deferred').map(itemOf))], later(deferMs))
   const paused = by('token_paused')
   if (paused.length > 0) noteTokenPaused(context)
   await deferPayments(tx, paymentsOf(paused.map(itemOf)), later(pausedTokenMs))
-  await setPayerHasCode(tx, ofKind(true), true)
-  await setPayerHasCode(tx, ofKind(false), false)
+  await setHasCode(tx, ofKind(true), true)
+  await setHasCode(tx, ofKind(false), false)
   for (const { item, failure } of by('failed', drops)) {
     if (item.paymentId === null) continue
     const { code, detail } = failure

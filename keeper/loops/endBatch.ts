@@ -1,8 +1,9 @@
 import { type BatchOutcome, type BatchRow, type BatchState, closeBatch, lockBatch } from '#ledger/batches'
 import type { Queryable } from '#ledger/database'
+import { recordFailure } from '#ledger/failures'
 import { type Lease, requireLease } from '#ledger/leases'
-import type { TransferReport } from '#ledger/transferReports'
-import type { Drop } from '../settler/plan.ts'
+import { readLeftOfSubmission } from '#ledger/submissions'
+import { codeOfDrop, type Drop } from '../settler/plan.ts'
 import type { Context } from './context.ts'
 import { applyDrops } from './drops.ts'
 
@@ -19,15 +20,14 @@ export type BatchEnd = {
   | { outcome: Extract<BatchOutcome, 'settled'> }
   | {
       outcome: Exclude<BatchOutcome, 'settled'>
-      /** What POST /submit answers if the batch was asked for there. */
+      /** Why what was submitted together isn't settled; a payment with a drop of its own fails for that. */
       failure: string
-      report?: readonly TransferReport[]
     }
 )
 
 /**
- * Ends a batch: the only place that does. What is still active in it can be claimed again, a submission that waited for
- * it gets its answer, and the outcome is counted, in one database transaction and once.
+ * Ends a batch: the only place that does. What is still in it can be claimed again, what was submitted together fails
+ * together, and the outcome is counted, in one database transaction and once.
  *
  * @returns whether this call ended it.
  */
@@ -40,11 +40,27 @@ export async function endBatch(context: Context, batch: BatchRow, end: BatchEnd)
     if (!(await lockBatch(tx, batch.id, from))) return false
     if ((await before?.(tx)) === false) return false
     if (drops.length > 0) await applyDrops(context, tx, batch, drops)
-    const { failure = null, report } = 'failure' in end ? end : {}
-    await closeBatch(tx, batch.id, { outcome, failure, ...(report && { report }), now: now() })
+    await closeBatch(tx, batch.id, outcome, now())
+    if (batch.lane === 'direct' && 'failure' in end)
+      await failSubmission(context, tx, batch, drops, end.failure)
     return true
   })
   await checkpoint('after-end')
   if (isEnded) metrics.batches.inc({ network: served.network.name, trigger: batch.trigger, outcome })
   return isEnded
+}
+
+async function failSubmission(
+  { now, settings }: Context,
+  tx: Queryable,
+  { id: batchId }: BatchRow,
+  drops: readonly Drop[],
+  failure: string,
+): Promise<void> {
+  const own = new Map(drops.map((drop) => [drop.item.paymentId, codeOfDrop(drop)]))
+  for (const paymentId of await readLeftOfSubmission(tx, batchId)) {
+    const code = own.get(paymentId) ?? failure
+    const failed = { paymentId, batchId, code, detail: '', isFinal: true }
+    await recordFailure(tx, failed, { now: now(), leadMs: settings.triggers.expiryLeadMs })
+  }
 }

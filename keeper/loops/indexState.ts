@@ -1,24 +1,12 @@
-import { readActedBlock, readIndexedHead } from '#ledger/indexedHead'
-import { type IndexState, judgeIndex } from '#ledger/indexState'
+import { type IndexState, readIndexState as readState } from '#ledger/indexState'
 import type { Context } from './context.ts'
 
-/** The loops of a network share one look at its head for so long: a block of a fast chain, where the index may be behind by 20. */
-const headAgeMs = 2_000
-
-/** Whether the index may be believed now. Asked before everything that relies on an authorization being unsettled. */
-export async function readIndexState(context: Context): Promise<IndexState> {
-  const { sql, served, settings, metrics } = context
-  const { chainId, name } = served.network
-  // The index first: read in the other order, a block in between would make it seem further behind than it is.
-  const indexed = await readIndexedHead(sql, chainId)
-  const [acted, chainHead] = await Promise.all([
-    readActedBlock(sql, chainId),
-    served.client.getBlockNumber({ cacheTime: headAgeMs }),
-  ])
-  const state = judgeIndex(indexed, acted, chainHead, settings.maxIndexLagBlocks)
+/** Whether the index may be believed now, also for the metrics. Asked before anything is claimed. */
+export async function readIndexState({ sql, served, settings, metrics }: Context): Promise<IndexState> {
+  const state = await readState(sql, served, settings.maxIndexLagBlocks)
   for (const reason of ['missing', 'below_acted_block', 'stale']) {
     metrics.indexBehind.set(
-      { network: name, reason },
+      { network: served.network.name, reason },
       state.status === 'behind' && state.reason === reason ? 1 : 0,
     )
   }

@@ -1,7 +1,12 @@
 import { findEvidence } from '#chain/evidence'
 import { areNoncesSpent } from '#chain/simulate'
-import { endLookups, type LookupRequest, readLookupRequests, storeEvidence } from '#ledger/evidence'
-import { requestChainLookup } from '#ledger/queue'
+import {
+  endLookups,
+  type LookupRequest,
+  readLookupRequests,
+  recordEvents,
+  requestLookups,
+} from '#ledger/record'
 import { readVoidedHalves } from '#ledger/voids'
 import type { Context } from './context.ts'
 import { sweepChosen } from './sweep.ts'
@@ -13,7 +18,7 @@ const voidedAtOnce = 150
 const clockSlackSeconds = 900n
 const mostPatienceMs = 60_000
 
-/** Finds out by whom a half was used that the index doesn't explain. No attempt is counted for a stranger's doing. */
+/** Finds out by whom a half was used that the record doesn't explain. No attempt is counted for a stranger's doing. */
 export async function lookUpRequested(context: Context): Promise<void> {
   const { sql, served, log, metrics, checkpoint, memory } = context
   const { chainId, name } = served.network
@@ -29,7 +34,7 @@ export async function lookUpRequested(context: Context): Promise<void> {
   const used = due.filter((_, index) => spent[index])
   const found = await findEvidence(client, token, used.map(toWanted))
   await checkpoint('before-evidence-recorded')
-  await sql.begin((tx) => storeEvidence(tx, { chainId, token }, found))
+  await sql.begin((tx) => recordEvents(tx, { chainId, token }, found, 'lookup'))
   await checkpoint('after-evidence-recorded')
   for (const { state, txHash, nonce } of found) {
     metrics.foreignSettlements.inc({ network: name, state })
@@ -78,8 +83,7 @@ export function createVoidWatch({
     const voided = [...new Map([...first, ...others].map((half) => [half.paymentId, half])).values()]
     if (voided.length === 0) return
     const spent = await areNoncesSpent(served.client, served.token, voided)
-    for (const [index, { paymentId }] of voided.entries()) {
-      if (spent[index]) await requestChainLookup(sql, paymentId, now())
-    }
+    const used = voided.filter((_, index) => spent[index]).map(({ paymentId }) => paymentId)
+    await requestLookups(sql, used, now())
   }
 }

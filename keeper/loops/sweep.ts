@@ -1,23 +1,19 @@
 import { pinBlock } from '#chain/head'
 import { areNoncesSpent } from '#chain/simulate'
 import {
-  moveSweptBlock,
+  markLooked,
   type OpenPayment,
   readChosenPayments,
   readPaymentsToConclude,
-  readSweptBlock,
-  setSpentBlock,
-  type WrittenConclusion,
-  writeConclusions,
+  writeEndings,
 } from '#ledger/conclusions'
 import type { Queryable } from '#ledger/database'
-import { type Conclusion, decideConclusion } from '#ledger/decideConclusion'
+import { type ChainFacts, type Conclusion, decideConclusion } from '#ledger/decideConclusion'
 import { recordFailure } from '#ledger/failures'
-import { type IndexedHead, readIndexedHead } from '#ledger/indexedHead'
-import { requestChainLookup } from '#ledger/queue'
+import { readRecordHead, requestLookups } from '#ledger/record'
+import { type Ending, reopenPayments } from '#ledger/stages'
 import { unvoidPayments } from '#ledger/voids'
 import type { Context } from './context.ts'
-import { planRescan } from './rescan.ts'
 
 const atOnce = 500
 
@@ -27,25 +23,31 @@ type Decided = { payment: OpenPayment; conclusion: Conclusion }
  * Concludes payments that stand in no batch of ours: settled by whomever, cancelled, used for something else, expired or
  * voided; and takes up again what a reorg gave back. The only place that does, but for the closing of a batch.
  *
- * The index must be current.
+ * The record must be current.
  */
-export async function sweepPayments(context: Context, head: IndexedHead): Promise<void> {
+export async function sweepPayments(context: Context): Promise<void> {
   const { sql, served, checkpoint } = context
   const { chainId } = served.network
-  const scope = { chainId, token: served.token }
-  const swept = await readSweptBlock(sql, chainId)
-  const seen = swept < head.blockNumber ? swept : head.blockNumber
-  const { after, done } = planRescan(context, 'sweep', seen, head.blockNumber)
-  const range = { after, upTo: head.blockNumber, blockTime: head.blockTime }
-  const payments = await readPaymentsToConclude(sql, scope, range, atOnce)
-  const decided = await withoutUsed(context, head, decideAll(context, payments, head))
-  if (decided.length > 0) {
-    await checkpoint('before-sweep')
-    await sql.begin((tx) => write(context, tx, decided))
-    await checkpoint('after-sweep')
-  }
-  if (swept !== head.blockNumber) await moveSweptBlock(sql, chainId, swept, head.blockNumber)
-  done()
+  const chain = await readChainFacts(context)
+  if (chain === null) return
+  const { blockIds, payments } = await readPaymentsToConclude(sql, chainId, chain, atOnce)
+  const decided = await withoutUsed(context, chain, decideAll(payments, chain))
+  if (decided.length > 0) await checkpoint('before-sweep')
+  await sql.begin(async (tx) => {
+    await write(context, tx, decided)
+    await markLooked(tx, blockIds, chain.safeBlock)
+  })
+  if (decided.length > 0) await checkpoint('after-sweep')
+}
+
+/** How far the record has come. */
+async function readChainFacts({
+  sql,
+  served,
+  finalityBlocks,
+}: Context): Promise<(ChainFacts & { blockNumber: bigint }) | null> {
+  const head = await readRecordHead(sql, served.network.chainId)
+  return head && { ...head, safeBlock: head.blockNumber - finalityBlocks }
 }
 
 /** The same, at once, for payments that have just left a batch. What would take a question to the chain waits. */
@@ -55,9 +57,9 @@ export async function sweepChosen(
   paymentIds: readonly string[],
 ): Promise<void> {
   if (paymentIds.length === 0) return
-  const head = await readIndexedHead(context.sql, context.served.network.chainId)
-  if (head === null) return
-  const decided = decideAll(context, await readChosenPayments(tx, paymentIds), head)
+  const chain = await readChainFacts(context)
+  if (chain === null) return
+  const decided = decideAll(await readChosenPayments(tx, paymentIds), chain)
   await write(
     context,
     tx,
@@ -65,12 +67,7 @@ export async function sweepChosen(
   )
 }
 
-function decideAll(
-  { finalityBlocks }: Context,
-  payments: readonly OpenPayment[],
-  { blockNumber, blockTime }: IndexedHead,
-): Decided[] {
-  const chain = { safeBlock: blockNumber - finalityBlocks, blockTime }
+function decideAll(payments: readonly OpenPayment[], chain: ChainFacts): Decided[] {
   return payments
     .map((payment) => ({ payment, conclusion: decideConclusion(payment, chain) }))
     .filter(({ conclusion }) => conclusion.action !== 'leave')
@@ -79,17 +76,17 @@ function decideAll(
 /** Asks the chain about halves that expired open: one that was used in the last moment is to be looked up instead. */
 async function withoutUsed(
   { sql, served, now }: Context,
-  head: IndexedHead,
+  { blockNumber }: { blockNumber: bigint },
   decided: readonly Decided[],
 ): Promise<Decided[]> {
   const open = decided.flatMap(({ payment, conclusion }) =>
     'ifUnused' in conclusion && conclusion.ifUnused ? openHalves(payment) : [],
   )
   if (open.length === 0) return [...decided]
-  const at = await pinBlock(served.client, head.blockNumber)
+  const at = await pinBlock(served.client, blockNumber)
   const spent = await areNoncesSpent(served.client, served.token, open, at)
   const used = new Set(open.flatMap(({ paymentId }, index) => (spent[index] ? [paymentId] : [])))
-  for (const paymentId of used) await requestChainLookup(sql, paymentId, now())
+  await requestLookups(sql, [...used], now())
   return decided.filter(({ payment }) => !used.has(payment.paymentId))
 }
 
@@ -102,38 +99,49 @@ function openHalves({ paymentId, payer, nonces, provider, fee }: OpenPayment) {
 
 async function write(context: Context, tx: Queryable, decided: readonly Decided[]): Promise<void> {
   const { now, log } = context
+  const endings: Ending[] = []
+  const reopened: string[] = []
   const taken: string[] = []
-  const written: WrittenConclusion[] = []
   for (const { payment, conclusion } of decided) {
+    const { paymentId } = payment
     switch (conclusion.action) {
       case 'leave':
         break
+      case 'spend':
+        endings.push({ paymentId, kind: 'spent', code: null, isFinal: false })
+        break
+      case 'conclude': {
+        const kind = payment.ended === 'failed' ? 'failed' : 'settled'
+        endings.push({ paymentId, kind, code: conclusion.code, isFinal: true })
+        break
+      }
+      case 'wipe':
+        endings.push({ paymentId, kind: 'voided', code: null, isFinal: true })
+        break
       case 'fail':
-        await fail(context, tx, payment, conclusion)
+        await fail(context, tx, paymentId, conclusion)
+        break
+      case 'reopen':
+        reopened.push(paymentId)
+        log.warn({ payment: paymentId }, 'a reorg gave a part of the payment back')
         break
       case 'unvoid':
-        taken.push(payment.paymentId)
-        break
-      default:
-        written.push({ payment, conclusion })
+        taken.push(paymentId)
+        log.error(
+          { payment: paymentId },
+          'a voided payment was settled by its provider: it counts again, its fee is claimed',
+        )
     }
-    if (conclusion.action === 'reopen')
-      log.warn({ payment: payment.paymentId }, 'a reorg gave a part of the payment back')
   }
-  await writeConclusions(tx, written, now())
-  if (taken.length === 0) return
-  await unvoidPayments(tx, taken)
-  for (const payment of taken)
-    log.error(
-      { payment },
-      'a voided payment was settled by its provider: it counts again, its fee is claimed',
-    )
+  await writeEndings(tx, endings, now())
+  await reopenPayments(tx, reopened)
+  if (taken.length > 0) await unvoidPayments(tx, taken)
 }
 
 async function fail(
   { served, settings, now, log, metrics }: Context,
   tx: Queryable,
-  { paymentId, lastBlock }: OpenPayment,
+  paymentId: string,
   { code, detail }: Extract<Conclusion, { action: 'fail' }>,
 ): Promise<void> {
   const attempts = await recordFailure(
@@ -142,8 +150,6 @@ async function fail(
     { now: now(), leadMs: settings.triggers.expiryLeadMs },
   )
   if (attempts === null) return
-  // Found by it again, should the block be taken back.
-  if (lastBlock !== null) await setSpentBlock(tx, paymentId, lastBlock)
   metrics.attempts.inc({ network: served.network.name, result: code })
   log.warn({ payment: paymentId, code }, 'the payment can not be settled any more')
 }

@@ -4,7 +4,6 @@ import type { Fees } from '#chain/fees'
 import type { Mined } from '#chain/receipts'
 import type { BatchOutcome } from '#ledger/batches'
 import type { BatchItem } from '#ledger/items'
-import type { TransferReport } from '#ledger/transferReports'
 import type { SplitterTerms } from '#protocol/splitter'
 import type { Drop, PlannedBatch } from './plan.ts'
 
@@ -40,10 +39,8 @@ export type Verdict = {
 
 export type BatchEnd = {
   outcome: Exclude<BatchOutcome, 'settled'>
-  /** What POST /submit answers if the batch was asked for there. */
+  /** Why what was submitted together isn't settled. */
   failure: string
-  /** What it answers of each transfer. */
-  report?: readonly TransferReport[]
   drops?: readonly Drop[]
   /** Not if a node has ever taken a transaction of it, which may be mined yet. */
   unlessTaken?: boolean

@@ -22,7 +22,7 @@ function createItem(): BatchItem {
 const planned: PlannedBatch = {
   ...{ batchId: randomHex(32), token: randomHex(20), feeRecipient: randomHex(20) },
   trigger: 'count',
-  isSubmission: false,
+  lane: 'shared',
 }
 
 test('behavior: a batch that finds the token paused closes the queue for a while, as it does where there is a database', async () => {

@@ -4,7 +4,6 @@ import { type BatchShape, batchGasLimit, callGasLimit, sweepGasLimit } from '#ch
 import { keccak256 } from '#chain/keccak256'
 import type { BatchRow } from '#ledger/batches'
 import type { BatchItem, ItemHalf } from '#ledger/items'
-import type { TransferReport } from '#ledger/transferReports'
 import {
   encodeSettle,
   encodeSettleAuthorizations,
@@ -13,7 +12,6 @@ import {
   triggerCodes,
 } from '#protocol/settlement'
 import { encodeSplit, type SplitterTerms } from '#protocol/splitter'
-import { authorizationKey } from './outcomes.ts'
 
 /** One entry of the contract's `payments`: both halves of an item that are still open, or one of them. */
 export type PlanEntry = { item: BatchItem; settlement: SettlementItem }
@@ -33,7 +31,7 @@ type DropReason =
   /** Nothing of this token moves at the moment. */
   | { item: BatchItem; reason: 'token_paused' }
 
-export type PlannedBatch = Pick<BatchRow, 'batchId' | 'token' | 'feeRecipient' | 'trigger' | 'isSubmission'>
+export type PlannedBatch = Pick<BatchRow, 'batchId' | 'token' | 'feeRecipient' | 'trigger' | 'lane'>
 
 /** @param shape `hasCode`: every authorization is budgeted with the most gas that it may use, so each is tried. */
 export type Plan = { entries: PlanEntry[]; shape: BatchShape; calldata: Hex; gas: bigint }
@@ -109,25 +107,22 @@ export function buildPlan(
   return { entries, shape, calldata, gas: batchGasLimit(shape, Buffer.from(calldata.slice(2), 'hex')) }
 }
 
-/** Says of each transfer of a batch that was asked for through POST /submit why it isn't settled. */
-export function reportDrops(items: readonly BatchItem[], drops: readonly Drop[]): TransferReport[] {
-  const gone = items.flatMap(goneHalves).map(
-    ({ authorization, state }): TransferReport => ({
-      name: authorizationKey(authorization),
-      code: state === 'cancelled' ? 'authorization_cancelled' : 'authorization_used',
-    }),
-  )
-  const dropped = drops.flatMap((drop): TransferReport[] => {
-    const { provider, fee } = drop.item
-    const isFee = drop.isPartial === true || provider.state === 'settled'
-    const name = authorizationKey(((isFee && fee) || provider).authorization)
-    if (drop.reason === 'already_settled') return []
-    if (drop.reason === 'nonce_used') return [{ name, code: 'authorization_used' }]
-    if (drop.reason !== 'failed') return [{ name, code: 'deferred' }]
-    const { code, detail } = drop.failure
-    return [{ name, code, detail }]
-  })
-  return [...gone, ...dropped]
+/** Why a batch that is settled as a whole can't be; null: all of it is planned, or settled already. */
+export function refusalOfWhole(items: readonly BatchItem[], drops: readonly Drop[]): string | null {
+  const codes = [
+    ...items
+      .flatMap(goneHalves)
+      .map(({ state }) => (state === 'cancelled' ? 'authorization_cancelled' : 'authorization_used')),
+    ...drops.flatMap((drop) => (drop.reason === 'already_settled' ? [] : codeOfDrop(drop))),
+  ]
+  // The payments' own fault comes before what may be over in a moment.
+  return codes.find((code) => code !== 'deferred') ?? codes[0] ?? null
+}
+
+/** What a payment fails with that is settled with others or not at all, where it can't be. */
+export function codeOfDrop(drop: Drop): string {
+  if (drop.reason === 'failed') return drop.failure.code
+  return drop.reason === 'nonce_used' ? 'authorization_used' : 'deferred'
 }
 
 /** Halves of an item that nobody can settle any more. */

@@ -4,7 +4,8 @@ import type { Queryable } from '#ledger/database'
 import { addFacilitatorCost, addGasCost, readGasCost } from '#ledger/gasCosts'
 import { type BatchItem, readBatchItems } from '#ledger/items'
 import { type Lease, pauseWallet, requireLease } from '#ledger/leases'
-import { quarantinePayers, quarantinePayments } from '#ledger/quarantine'
+import { quarantinePayers } from '#ledger/quarantine'
+import { quarantinePayments } from '#ledger/stages'
 import { findDueSweeps } from '#ledger/sweeps'
 import {
   insertTransaction,
@@ -18,7 +19,7 @@ import type { Context } from '../loops/context.ts'
 import { applyDrops, paymentsOf } from '../loops/drops.ts'
 import { endBatch } from '../loops/endBatch.ts'
 import type { Journal, Offer, OpenBatch, Verdict } from './journal.ts'
-import { type Drop, reportDrops } from './plan.ts'
+import type { Drop } from './plan.ts'
 import { payersOf } from './prepare.ts'
 
 export type PostgresJournal = Journal & {
@@ -69,13 +70,12 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
       },
       markTried: tried,
       markMined: (mined, verdict, cost) => saveMined(context, lease, row, mined, verdict, cost),
-      close: ({ outcome, failure, report = [], drops = [], unlessTaken = false }) =>
+      close: ({ outcome, failure, drops = [], unlessTaken = false }) =>
         endBatch(context, row, {
           from: row.state,
           lease,
           outcome,
           failure,
-          report,
           drops,
           before: async (tx) => !(unlessTaken && (await wasTaken(tx, row.id))),
         }),
@@ -125,7 +125,7 @@ async function saveMined(
       await write(tx)
       await setBatchState(tx, row.id, 'mined')
     })
-    context.memory.mined.set(row.id, { receipt, at: performance.now() })
+    context.memory.mined.set(row.id, receipt)
     return
   }
   const drops = dropsOf(verdict)
@@ -135,11 +135,10 @@ async function saveMined(
     lease,
     outcome: 'reverted',
     failure,
-    report: reportDrops([], drops),
     drops,
     before: async (tx) => {
       await write(tx)
-      await quarantinePayments(tx, paymentsOf(verdict.untried))
+      await quarantinePayments(tx, paymentsOf(verdict.untried), row.id)
     },
   })
 }

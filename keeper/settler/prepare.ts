@@ -133,7 +133,7 @@ function splitByKind(batch: PlannedBatch, wanted: PlanEntry[], withCode: Readonl
   const isIsolated = ({ item, settlement }: PlanEntry) =>
     item.isQuarantined === true || withCode.has(settlement.authorization.from)
   // What was asked for together goes together, budgeted for the dearest of it.
-  if (batch.isSubmission) return { same: wanted, others: [], hasCode: wanted.some(isIsolated) }
+  if (batch.lane === 'direct') return { same: wanted, others: [], hasCode: wanted.some(isIsolated) }
   const hasCode = wanted[0] !== undefined && isIsolated(wanted[0])
   const others = wanted
     .filter((entry) => isIsolated(entry) !== hasCode)

@@ -1,8 +1,7 @@
-import type { TransferReport } from '#ledger/transferReports'
 import type { SettlementWallet } from '../loops/context.ts'
 import type { SettlerContext } from './context.ts'
 import type { OpenBatch } from './journal.ts'
-import { reportDrops } from './plan.ts'
+import { refusalOfWhole } from './plan.ts'
 import { prepareBatch } from './prepare.ts'
 import { sendOffer } from './send.ts'
 
@@ -27,9 +26,9 @@ export async function settleClaimed(
   await checkpoint('after-simulation')
   const { plan, drops, items, prices } = prepared
   // Through POST /submit all that was asked for is settled, or nothing.
-  const report = batch.isSubmission ? reportDrops(items, drops) : []
-  if (!plan || report.length > 0) {
-    await open.close({ outcome: 'nothing_left', failure: failureOf(report), report, drops })
+  const refused = batch.lane === 'direct' ? refusalOfWhole(items, drops) : null
+  if (!plan || refused !== null) {
+    await open.close({ outcome: 'nothing_left', failure: refused ?? 'authorization_used', drops })
     log.info({ batch: batch.batchId, dropped: drops.length }, 'nothing of the batch can be settled now')
     return false
   }
@@ -45,10 +44,4 @@ export async function settleClaimed(
     (open.ageMs + performance.now() - began) / 1000,
   )
   return true
-}
-
-/** The transfers' own fault comes before what may be over in a moment. */
-function failureOf(report: readonly TransferReport[]): string {
-  const codes = report.map(({ code }) => code)
-  return codes.find((code) => code !== 'deferred') ?? codes[0] ?? 'authorization_used'
 }

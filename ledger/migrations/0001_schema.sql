@@ -1,5 +1,5 @@
--- What we accepted, signed and tried. Whether money moved is never written here: that is a query over what Ponder indexed
--- (ledger/halves.ts).
+-- What we accepted, signed and tried, and the record of what the chain did with it. Whether money moved is nowhere written
+-- but in that record (ledger/halves.ts).
 --
 -- Addresses, hashes and nonces are lower-case 0x-hex text, as in Ponder's columns, so that a join converts nothing.
 -- Amounts are USDC base units.
@@ -110,7 +110,11 @@ create table registry_change (
 );
 create index on registry_change (provider_id, id);
 
--- Accepted payments --------------------------------------------------------------------------------------------------
+-- Payments -----------------------------------------------------------------------------------------------------------
+--
+-- Three tables say all of a payment's life (docs/architecture.md has the picture): `payment` what was accepted, which never
+-- changes; `queue` where it stands while it waits or is under way; `outcome` how it ended. A payment has a row in one of
+-- the last two, never in both. ledger/stages.ts is the only place that moves it.
 
 -- A verification locks this row, so that parallel requests of one payer are counted one after the other.
 create table payer (
@@ -124,13 +128,15 @@ create table payer (
   primary key (chain_id, token, address)
 );
 
+-- What was accepted, whichever door it came through. Written once.
 create table payment (
   id text primary key check (octet_length(id) = 36 and 'pay_' || encode(decode(substr(id, 5), 'hex'), 'hex') = id),
-  request_id text not null unique -- one challenge buys once
+  -- gateway: by /verify of the api. facilitator: by x402's /verify or /settle of the keeper. submission: by its /submit.
+  -- refund: goes back to the payer of another payment (see refund), and is in no sum of a provider's.
+  source text not null check (source in ('gateway', 'facilitator', 'refund', 'submission')),
+  -- The challenge that it answers: one buys once.
+  request_id text unique
     check (octet_length(request_id) = 36 and 'req_' || encode(decode(substr(request_id, 5), 'hex'), 'hex') = request_id),
-  -- gateway: accepted by /verify of the api. facilitator: by x402's /verify or /settle of the keeper. refund: goes back to
-  -- the payer of another payment (see refund), and is in no sum of a provider's.
-  source text not null default 'gateway' check (source in ('gateway', 'facilitator', 'refund')),
   provider_id text references provider,
   endpoint_id text references endpoint,
   chain_id integer not null,
@@ -144,102 +150,157 @@ create table payment (
   provider_amount usdc_amount not null, -- the provider's part of what was signed
   fee_amount usdc_amount not null,      -- the platform's part
   valid_before bigint not null,         -- the earliest of its authorizations', Unix seconds
-  payer_has_code boolean not null default false, -- payers with code are settled in batches of their own
   tier text not null,
   effective_rate text not null,
   resource text not null,
   challenged_at timestamptz not null,
   accepted_at timestamptz not null,
-  due_at timestamptz,                   -- since when POST /settle waits for it
-  attempts smallint not null default 0 check (attempts between 0 and 6),
-  first_failed_at timestamptz,
-  next_attempt_at timestamptz,
-  failed_at timestamptz,                -- retries exhausted or expired; a requeue clears it
-  failure_code text,
-  voided_at timestamptz,                -- the provider did not serve
-  published_at timestamptz,             -- committed before the signatures leave through /settlements/pending
-  lookup_requested_at timestamptz,                -- a half is used on chain but not indexed: the evidence loop looks up by whom
-  spent_block bigint,                   -- nothing of it was left to settle as of this block; null: something is
-  concluded_at timestamptz,             -- both halves are over, and final on chain
-  -- Is in an open batch (kept by triggers on batch_item, for the indexes below), or reserved (see facilitation).
-  is_claimed boolean not null default false,
-  quarantined boolean not null default false, -- is settled apart from the others (ledger/quarantine.ts)
-  -- Null: not in the providers' sums. Else what went in, as bits: 1 the provider's half arrived, 2 the fee's, 4 voided.
-  summarised smallint check (summarised between 0 and 7),
-  settlement_seconds integer,  -- of a summarised one that settled: from its acceptance to its last half's block
-  refunded_amount usdc_amount, -- of its refunds, what has moved or still can; null: it has none
   foreign key (chain_id, token, payer) references payer,
-  check (voided_at is null or published_at is null),
+  check ((source = 'gateway') = (request_id is not null)),
   check (case source
-    when 'gateway' then provider_id is not null and endpoint_id is not null and due_at is null
-    else endpoint_id is null and fee_amount = 0
-  end),
-  check (source <> 'refund' or provider_id is null and due_at is null),
-  check (refunded_amount <= provider_amount + fee_amount)
-)
--- Three updates a payment, and none of them in place: with Postgres' own 0.2 a fifth of a year would be dead before a vacuum.
-with (autovacuum_vacuum_scale_factor = 0.02);
+    when 'gateway' then provider_id is not null and endpoint_id is not null
+    when 'facilitator' then endpoint_id is null and fee_amount = 0
+    when 'refund' then provider_id is null and endpoint_id is null and fee_amount = 0
+    else provider_id is null and endpoint_id is null
+  end)
+);
+-- Without the id, by which a page is sorted within one moment: it would make each entry half as long again.
+create index payment_provider on payment (provider_id, accepted_at);
+create index payment_endpoint on payment (endpoint_id, accepted_at);
+create index payment_provider_payer on payment (provider_id, payer, accepted_at);
 
--- The queue is read by indexes alone, so its length makes no difference to how fast a batch is claimed.
-create index payment_queue on payment (chain_id, token, fee_recipient, payee, accepted_at)
-  where concluded_at is null and failed_at is null and voided_at is null;
-create index payment_expiry on payment (chain_id, valid_before)
-  where concluded_at is null and failed_at is null and voided_at is null and spent_block is null and not is_claimed;
--- Counts and sums by provider wallet.
-create index payment_waiting on payment (chain_id, token, fee_recipient, payee) include (provider_amount, fee_amount)
-  where concluded_at is null and failed_at is null and voided_at is null and spent_block is null
-    and not is_claimed and next_attempt_at is null
-    and not quarantined;
-create index payment_oldest on payment (chain_id, token, fee_recipient, accepted_at, id)
-  where concluded_at is null and failed_at is null and voided_at is null and spent_block is null
-    and not is_claimed and next_attempt_at is null
-    and not quarantined;
--- Payers with code are few, and never wait for the others to be read.
-create index payment_with_code on payment (chain_id, token, fee_recipient, accepted_at, id)
-  where concluded_at is null and failed_at is null and voided_at is null and spent_block is null
-    and not is_claimed and next_attempt_at is null
-    and not quarantined and payer_has_code;
+create function refuse_change() returns trigger language plpgsql as $$
+begin
+  raise exception 'a row of % is a fact: it is never changed', tg_table_name;
+end
+$$;
+create trigger payment_is_fact before update on payment for each statement execute function refuse_change();
+
+-- Payments of one group may share a batch: one token, one fee recipient as signed. As a rule one a network.
+create table queue_group (
+  id smallint generated always as identity primary key,
+  chain_id integer not null,
+  token address not null,
+  fee_recipient address not null,
+  unique (chain_id, token, fee_recipient)
+);
+
+-- Where payments stand that aren't over. It is read by its indexes alone, so its length makes no difference to how fast a
+-- batch is claimed.
+create table queue (
+  payment_id text primary key references payment on delete cascade,
+  group_id smallint not null, -- of queue_group
+  -- reserved:    x402's /verify keeps it for its seller until next_at; then it is deleted
+  -- waiting:     for a trigger, or a caller waits for it (due_at)
+  -- deferred:    until next_at, without a failure of its own
+  -- retrying:    failed before, is tried again at next_at
+  -- quarantined: is settled apart from the others, from next_at on (ledger/quarantine.ts)
+  -- claimed:     in a batch of which nothing is signed
+  -- sent:        in a batch whose transaction is stored, and may be out; until that is final
+  stage text not null
+    check (stage in ('reserved', 'waiting', 'deferred', 'retrying', 'quarantined', 'claimed', 'sent')),
+  next_at timestamptz,
+  batch_id bigint,
+  due_at timestamptz, -- since when a caller of /settle or /submit waits for it: it is tried once
+  submission bytes32, -- what it was submitted with: settled together, or not at all
+  attempts smallint not null default 0 check (attempts between 0 and 6), -- that failed by its own fault
+  first_failed_at timestamptz,
+  -- Of the payment, for the indexes.
+  provider_id text,
+  payer address not null,
+  payee address not null,
+  provider_amount usdc_amount not null,
+  fee_amount usdc_amount not null,
+  accepted_at timestamptz not null,
+  valid_before bigint not null,
+  has_code boolean not null default false, -- payers with code are settled in batches of their own
+  check ((batch_id is not null) = (stage in ('claimed', 'sent'))),
+  check (next_at is not null or stage not in ('reserved', 'deferred', 'retrying')),
+  check (next_at is null or stage not in ('waiting')),
+  check ((attempts > 0) = (first_failed_at is not null)),
+  check (stage <> 'retrying' or attempts > 0),
+  check (submission is null or due_at is not null)
+)
+-- Each row is written three times and then gone.
+with (autovacuum_vacuum_scale_factor = 0.02, fillfactor = 70);
+
+create index queue_payee on queue (group_id, payee, stage);
+create index queue_oldest on queue (group_id, has_code, accepted_at, payment_id) where stage = 'waiting' and due_at is null;
+create index queue_expiry on queue (group_id, valid_before) where stage in ('waiting', 'deferred', 'retrying', 'quarantined');
 -- The greatest first. Without micropayments, which no high-value threshold reaches.
-create index payment_greatest on payment (chain_id, token, fee_recipient, (provider_amount + fee_amount))
-  where concluded_at is null and failed_at is null and voided_at is null and spent_block is null
-    and not is_claimed and next_attempt_at is null
-    and not quarantined and provider_amount + fee_amount >= 1000000;
--- What a caller of POST /settle waits for: what runs out first goes first.
-create index payment_due on payment (chain_id, token, fee_recipient, payer_has_code, valid_before)
-  where due_at is not null and concluded_at is null and failed_at is null and voided_at is null and spent_block is null
-    and not is_claimed and next_attempt_at is null and not quarantined;
-create index payment_quarantined on payment (chain_id, token, fee_recipient, payer, accepted_at)
-  where concluded_at is null and failed_at is null and voided_at is null and spent_block is null and not is_claimed and quarantined;
--- Retries and deferred payments, by when they come back.
-create index payment_deferred on payment (chain_id, token, fee_recipient, next_attempt_at)
-  where concluded_at is null and failed_at is null and voided_at is null and spent_block is null and not is_claimed
-    and next_attempt_at is not null;
-create index payment_lookup on payment (chain_id, lookup_requested_at) where lookup_requested_at is not null;
--- What the sweep looks at (ledger/conclusions.ts).
-create index payment_unconcluded_expiry on payment (chain_id, valid_before)
-  where concluded_at is null and not is_claimed and (failed_at is not null or voided_at is not null);
-create index payment_spent on payment (chain_id, spent_block) where spent_block is not null;
-create index payment_spent_open on payment (chain_id)
-  where spent_block is not null and concluded_at is null and failed_at is null;
+create index queue_greatest on queue (group_id, (provider_amount + fee_amount))
+  where stage = 'waiting' and due_at is null and provider_amount + fee_amount >= 1000000;
+-- What a caller waits for: what runs out first goes first.
+create index queue_due on queue (group_id, has_code, valid_before) where stage = 'waiting' and due_at is not null;
+create index queue_next on queue (stage, group_id, next_at) where stage in ('reserved', 'deferred', 'retrying', 'quarantined');
+create index queue_payer on queue (payer);
+create index queue_batch on queue (batch_id) where batch_id is not null;
+create index queue_provider on queue (provider_id, accepted_at) where stage <> 'reserved';
+create index queue_submission on queue (submission) where submission is not null;
+create index queue_failed on queue (provider_id, accepted_at desc, payment_id desc) where attempts > 0;
+
+-- How payments ended. A row is taken back by a reorg, by a requeue, or by a provider who takes what it has voided; the
+-- payment is in the queue again, then.
+create table outcome (
+  payment_id text primary key references payment on delete cascade,
+  -- spent:   the chain leaves nothing of it to settle, but that isn't final
+  -- settled: the provider's part has arrived, and that is final
+  -- failed:  given up; a stranger who has the signatures may settle it all the same, until it has run out
+  -- voided:  the provider did not serve, or nobody sent it in time
+  kind text not null check (kind in ('spent', 'settled', 'failed', 'voided')),
+  code text,                   -- why it failed, or why its fee is missing
+  ended_at timestamptz not null,
+  final_at timestamptz,        -- since when nothing of it can move any more; null: something can
+  attempts smallint not null default 0,
+  -- Of a final one, what of it arrived, as bits: 1 the provider's half, 2 the fee's. Then it is in the providers' sums.
+  arrived smallint check (arrived between 0 and 3),
+  settlement_seconds integer,  -- of one that settled: from its acceptance to its last half's block
+  -- Of the payment, for the indexes.
+  provider_id text,
+  payer address not null,
+  chain_id integer not null,
+  accepted_at timestamptz not null,
+  valid_before bigint not null,
+  is_partial boolean not null default false, -- one half arrived, and the other never will
+  check ((final_at is null) = (arrived is null)),
+  check (kind <> 'spent' or final_at is null),
+  check (kind <> 'settled' or final_at is not null),
+  check (kind <> 'failed' or code is not null)
+);
+create index outcome_payer on outcome (payer, final_at);
+create index outcome_payer_failed on outcome (payer) where code is not null;
+create index outcome_open on outcome (chain_id, valid_before) where final_at is null;
+create index outcome_spent on outcome (chain_id) where kind = 'spent';
+create index outcome_exceptional on outcome (provider_id, accepted_at desc, payment_id desc)
+  where kind in ('failed', 'voided') or is_partial;
+create index outcome_provider_open on outcome (provider_id, accepted_at desc, payment_id desc) where final_at is null;
+
+-- Payments whose signatures left through /settlements/pending; committed before they did. Such a one can't be voided.
+create table publication (
+  payment_id text primary key references payment on delete cascade,
+  published_at timestamptz not null
+);
+
+-- Payments of which a half is used on chain, and the record doesn't say by whom: the keeper looks it up.
+create table lookup (
+  payment_id text primary key references payment on delete cascade,
+  chain_id integer not null,
+  requested_at timestamptz not null
+);
+create index on lookup (chain_id, requested_at);
 
 -- Of payments that came through x402's facilitator: by whom, and how far it was answered.
---
--- POST /verify reserves: it stores the payment as it is, out of everybody's reach (is_claimed, no provider), so that
--- authorization and balance are taken by the same constraints as any other's. POST /settle makes it due, or the
--- reservation lapses and the payment is deleted.
 create table facilitation (
   payment_id text primary key references payment on delete cascade,
   provider_id text references provider, -- whose API key came along; null: none did
   payer address not null,
   payment_identifier text check (payment_identifier ~ '^[A-Za-z0-9_-]{16,128}$'),
   fee usdc_amount not null default 0,   -- what the provider owes us for it; charged nowhere
-  reserved_until timestamptz,           -- null: POST /settle came
   answered_at timestamptz,              -- when POST /settle said that it is settled: said once
   is_costed boolean not null default false -- its share of a transaction's gas is in facilitator_cost
 );
 create unique index facilitation_identifier on facilitation (payer, payment_identifier) where payment_identifier is not null;
 create index facilitation_open on facilitation (provider_id) where not is_costed;
-create index facilitation_reserved on facilitation (reserved_until) where reserved_until is not null;
 
 -- Of refunds: a provider's wallet pays them to the payer of another payment, and they are settled like any payment.
 create table refund (
@@ -253,32 +314,20 @@ create table refund (
 );
 create index on refund (provider_id, accepted_at, payment_id);
 
--- Debts that the operator gave up (npx tollkeeper payer forgive).
+-- Of a payment's refunds, what has moved or still can. Locked by who adds one, and never more than was paid.
+create table refund_total (
+  payment_id text primary key references payment,
+  amount usdc_amount not null,
+  paid usdc_amount not null,
+  check (amount <= paid)
+);
+
+-- Debts that the operator gave up (tollkeeper payer forgive).
 create table forgiven_debt (
   payment_id text primary key references payment,
   reason text not null check (length(reason) between 1 and 500),
   forgiven_at timestamptz not null default now()
 );
-
--- What a payer owes (ledger/exposure.ts).
-create index payment_payer_failed on payment (chain_id, token, payer) where failure_code is not null;
-create index payment_payer on payment (chain_id, token, payer, concluded_at);
-
--- The providers' views.
-create index payment_provider on payment (provider_id, accepted_at desc, id desc);
-create index payment_payee on payment (chain_id, payee, accepted_at desc);
-create index payment_endpoint on payment (endpoint_id, accepted_at desc, id desc);
-create index payment_provider_payer on payment (provider_id, payer, accepted_at desc, id desc);
-create index payment_provider_voided on payment (provider_id, accepted_at desc, id desc) where voided_at is not null;
-create index payment_unconcluded on payment (provider_id, accepted_at desc, id desc) where concluded_at is null;
--- One half arrived, and the other never will.
-create index payment_partial on payment (provider_id, accepted_at desc, id desc)
-  where summarised in (1, 2, 5, 6) and fee_amount > 0;
-create index payment_troubled on payment (provider_id, accepted_at desc, id desc)
-  where first_failed_at is not null and (concluded_at is null or failed_at is not null);
-create index payment_unsummarised on payment (provider_id, accepted_at) where summarised is null;
-create index payment_to_summarise on payment (concluded_at)
-  where summarised is null and concluded_at is not null and provider_id is not null;
 
 -- What a payment was presented with: of use only until it is over, so it is deleted some time after (ledger/retention.ts).
 -- Apart from the payment, because each update of a row writes all of it.
@@ -371,6 +420,7 @@ create table batch (
   token address not null,
   fee_recipient address not null,
   trigger text not null check (trigger in ('amount', 'count', 'time', 'high_value', 'expiry', 'direct')),
+  lane text not null check (lane in ('facilitator', 'shared', 'high_value', 'direct', 'code', 'quarantined')),
   wallet address not null,
   fence bigint not null,
   -- claimed: nothing is signed yet. broadcast: a transaction is stored, and may be out. mined: waits for its depth.
@@ -386,181 +436,17 @@ create table batch (
 create unique index batch_in_flight on batch (chain_id, wallet) where state in ('claimed', 'broadcast'); -- one open nonce
 create index batch_open on batch (chain_id, wallet) where state <> 'closed';
 
--- What POST /submit was asked to settle, kept until a wallet takes it.
-create table submission (
-  id bigint generated always as identity primary key,
-  key bytes32 not null unique, -- hash of the authorizations: the same ones again are the same submission
-  chain_id integer not null,
-  token address not null,
-  created_at timestamptz not null default now(),
-  batch_id bigint references batch, -- null while it waits
-  failure_code text,                -- why it was given up; asking again revives it
-  report jsonb                      -- which of its transfers are to blame (ledger/transferReports.ts)
-);
-create index submission_batch on submission (batch_id) where batch_id is not null;
-create index submission_waiting on submission (chain_id, id) where batch_id is null and failure_code is null;
-
-create table submission_payment (
-  submission_id bigint not null references submission,
-  payment_id text not null references payment,
-  primary key (submission_id, payment_id)
-);
-
--- Authorizations that came through POST /submit and belong to no payment of this gateway.
-create table transfer (
-  id bigint generated always as identity primary key,
-  submission_id bigint not null references submission,
-  fee_of bigint references transfer, -- the transfer that this one is the platform fee of
-  chain_id integer not null,
-  token address not null,
-  authorizer address not null,
-  recipient address not null,
-  value usdc_amount not null,
-  valid_after bigint not null check (valid_after >= 0 and valid_after < 1099511627776),
-  valid_before bigint not null check (valid_before > valid_after and valid_before < 1099511627776),
-  nonce bytes32 not null,
-  signature bytea not null check (length(signature) between 65 and 1024),
-  unique (chain_id, token, authorizer, nonce)
-);
-create index transfer_submission on transfer (submission_id);
-
+-- What was in a batch: most urgent first. Which batch a payment is in now is for its queue row to say.
 create table batch_item (
   batch_id bigint not null references batch on delete cascade,
-  position integer not null, -- most urgent first
-  payment_id text references payment,
-  transfer_id bigint references transfer,
-  active boolean not null default true, -- until the batch is over for it; where it settled, until that is final
-  provider_outcome smallint,            -- the contract's digits, from our own transaction
+  position integer not null,
+  payment_id text not null references payment on delete cascade,
+  provider_outcome smallint, -- the contract's digits, from our own transaction
   fee_outcome smallint,
-  primary key (batch_id, position),
-  check ((payment_id is null) <> (transfer_id is null))
+  primary key (batch_id, position)
 );
-create unique index batch_item_active on batch_item (payment_id) where active; -- one open batch a payment
-create unique index batch_item_transfer_active on batch_item (transfer_id) where active;
 create index batch_item_payment on batch_item (payment_id);
-create index batch_item_transfer on batch_item (transfer_id);
-
--- payment.is_claimed follows batch_item.active. An array is looked up by key: of a join with a transition table, whose size
--- Postgres doesn't know, it may read all payments.
-create function claim_payments() returns trigger language plpgsql as $$
-begin
-  update payment set is_claimed = true
-  where id = any (array(select payment_id from changed where active and payment_id is not null)) and not is_claimed;
-  return null;
-end
-$$;
-
-create function release_payments() returns trigger language plpgsql as $$
-begin
-  update payment set is_claimed = false
-  where id = any (array(select payment_id from changed where not active and payment_id is not null)) and is_claimed
-    and not exists (select from batch_item i where i.payment_id = payment.id and i.active);
-  return null;
-end
-$$;
-
-create function release_deleted_payments() returns trigger language plpgsql as $$
-begin
-  update payment set is_claimed = false
-  where id = any (array(select payment_id from changed where payment_id is not null)) and is_claimed
-    and not exists (select from batch_item i where i.payment_id = payment.id and i.active);
-  return null;
-end
-$$;
-
-create trigger batch_item_claims after insert on batch_item
-  referencing new table as changed for each statement execute function claim_payments();
-create trigger batch_item_releases after update on batch_item
-  referencing new table as changed for each statement execute function release_payments();
-create trigger batch_item_deleted after delete on batch_item
-  referencing old table as changed for each statement execute function release_deleted_payments();
-
--- Takes the oldest submission that waits as a batch of its own. A function, so that a claim is one call and no lock of it
--- outlives it, whatever becomes of the caller's host. Returns no row where none waits, the lease is lost, or somebody is
--- just now writing to one of its payments.
-create function claim_submission(
-  of_chain integer, by_wallet text, by_holder text, by_fence bigint, usdc text, new_batch_id text
-) returns setof batch language plpgsql as $$
-declare
-  waiting bigint;
-  made bigint;
-begin
-  perform from wallet_lease
-    where chain_id = of_chain and address = by_wallet and holder = by_holder and fence = by_fence
-      and expires_at > clock_timestamp()
-    for share;
-  if not found then return; end if;
-  select id into waiting from submission
-    where chain_id = of_chain and token = usdc and batch_id is null and failure_code is null
-    order by id limit 1 for update skip locked;
-  if waiting is null then return; end if;
-  perform from payment where id in (select payment_id from submission_payment where submission_id = waiting)
-    order by id for update nowait;
-
-  -- Voided since it was asked for: nobody was told yet that it is settled.
-  if exists (
-    select from submission_payment s join payment p on p.id = s.payment_id
-    where s.submission_id = waiting and p.voided_at is not null
-  ) then
-    update submission set failure_code = 'payment_voided' where id = waiting;
-    return;
-  end if;
-  -- Its payer lied to simulations before (ledger/quarantine.ts).
-  if exists (
-    select from payer
-    where chain_id = of_chain and token = usdc and mined_failures >= 2 and address in (
-      select p.payer from submission_payment s join payment p on p.id = s.payment_id where s.submission_id = waiting
-      union all
-      select authorizer from transfer where submission_id = waiting
-    )
-  ) then
-    update submission set failure_code = 'invalid_signature' where id = waiting;
-    return;
-  end if;
-
-  -- One batch has one fee recipient: a fee that goes to another one is settled as a transfer of its own.
-  insert into batch (batch_id, chain_id, token, fee_recipient, trigger, wallet, fence)
-  select new_batch_id, of_chain, usdc, coalesce(
-      (select p.fee_recipient from submission_payment s join payment p on p.id = s.payment_id
-        where s.submission_id = waiting order by p.accepted_at, p.id limit 1),
-      (select f.recipient from transfer t join transfer f on f.fee_of = t.id
-        where t.submission_id = waiting and t.fee_of is null order by t.id limit 1),
-      by_wallet
-    ), 'direct', by_wallet, by_fence
-  returning id into made;
-  insert into batch_item (batch_id, position, payment_id, transfer_id)
-  select made, row_number() over (order by free.transfer_id nulls first, free.accepted_at, free.payment_id) - 1,
-    free.payment_id, free.transfer_id
-  from (
-    select p.id as payment_id, null::bigint as transfer_id, p.accepted_at
-    from submission_payment s join payment p on p.id = s.payment_id
-    where s.submission_id = waiting and not p.is_claimed
-    union all
-    select null, t.id, null from transfer t
-    where t.submission_id = waiting and t.fee_of is null
-      and not exists (select from batch_item i where i.transfer_id = t.id and i.active)
-  ) free;
-  if found then
-    update submission set batch_id = made where id = waiting;
-    return query select * from batch where id = made;
-    return;
-  end if;
-  -- All of it is under way in another batch, or over.
-  delete from batch where id = made;
-  select i.batch_id into made
-  from batch_item i
-  where i.active and (
-    i.payment_id in (select payment_id from submission_payment where submission_id = waiting)
-    or i.transfer_id in (select id from transfer where submission_id = waiting)
-  )
-  order by i.batch_id limit 1;
-  update submission
-    set batch_id = made, failure_code = case when made is null then 'authorization_used' end
-    where id = waiting;
-exception
-  when lock_not_available then return;
-end
-$$;
+alter table queue add foreign key (batch_id) references batch;
 
 -- Every signed transaction, committed before its broadcast: first sends, replacements, cancellations.
 create table transaction (
@@ -591,7 +477,7 @@ create index transaction_with_bytes on transaction (batch_id) where raw is not n
 -- A failure that is the payment's own, as our simulation or transaction showed it.
 create table settlement_failure (
   id bigint generated always as identity primary key,
-  payment_id text not null references payment,
+  payment_id text not null references payment on delete cascade,
   attempt smallint not null,
   batch_id bigint references batch,
   code text not null,   -- insufficient_balance, invalid_signature, authorization_cancelled, authorization_expired, …
@@ -601,41 +487,66 @@ create table settlement_failure (
   unique (payment_id, attempt)
 );
 
--- Copies of what the chain says --------------------------------------------------------------------------------------
+-- The record of what the chain did ------------------------------------------------------------------------------------
+--
+-- Every use and cancellation of an authorization of ours, block by block, from the receipts of our own transactions and
+-- from the index (ledger/record.ts). A reorg deletes the block, and with it what it showed. All that says what is paid
+-- reads this, and nothing else.
 
--- A use or cancellation that the index doesn't show, or not yet: from the receipt of a transaction of ours, or found on
--- chain by its (authorizer, nonce) topics. Dropped when its block is no longer canonical, or the index shows it.
-create table evidence (
+-- How far the index was read into the record: everything up to here is in it.
+create table record_head (
+  chain_id integer primary key,
+  block_number bigint not null,
+  block_time bigint not null, -- Unix seconds
+  read_at timestamptz not null default clock_timestamp()
+);
+
+create table recorded_block (
+  id bigint generated always as identity primary key,
   chain_id integer not null,
-  token address not null,
-  authorizer address not null,
-  nonce bytes32 not null,
-  state text not null check (state in ('used', 'cancelled')),
-  recipient address,
-  value numeric(78, 0),
+  number bigint not null,
+  hash bytes32 not null,
+  time bigint not null,     -- Unix seconds
+  confirmed_at timestamptz, -- time of the block that gave it its network's confirmation depth; its providers were told
+  -- Whether the payments that it touches were looked at: 0 not yet, 1 while it was young, 2 since it is final.
+  looked smallint not null default 0 check (looked between 0 and 2),
+  is_final boolean not null default false,     -- too deep for a reorg: not held against the chain again
+  unique (chain_id, number, hash)
+);
+create index recorded_block_unconfirmed on recorded_block (chain_id, number) where confirmed_at is null;
+create index recorded_block_young on recorded_block (chain_id, number) where not is_final;
+create index recorded_block_new on recorded_block (chain_id, number) where looked < 2;
+
+create table authorization_event (
+  payment_id text not null,
+  half smallint not null,
+  -- settled:     it was used, and the Transfer paired with it is the one that was accepted
+  -- foreign_use: its nonce was used by another authorization, or before the payment was accepted
+  -- cancelled:   its payer cancelled it
+  state text not null check (state in ('settled', 'foreign_use', 'cancelled')),
+  source text not null check (source in ('receipt', 'index', 'lookup')),
   tx_hash bytes32 not null,
   log_index integer not null,
-  block_number bigint not null,
-  block_hash bytes32 not null,
-  block_time bigint not null,
-  is_final boolean not null default false, -- too deep for a reorg: not checked again
-  primary key (chain_id, token, authorizer, nonce),
-  check (state = 'cancelled' or (recipient is not null and value is not null))
+  batch_log_index integer,  -- of the BatchSettled that the index attributes it to; of our own receipts null
+  block_id bigint not null references recorded_block on delete cascade,
+  splitter address, -- that it paid
+  primary key (payment_id, half),
+  foreign key (payment_id, half) references signed_authorization on delete cascade
 );
-create index evidence_unconfirmed on evidence (chain_id, token, block_number) where not is_final;
-create index evidence_transaction on evidence (tx_hash);
-create index evidence_recipient on evidence (recipient, chain_id);
-create index evidence_block on evidence (chain_id, block_number);
+create index authorization_event_block on authorization_event (block_id);
+create index authorization_event_transaction on authorization_event (tx_hash);
+create index authorization_event_splitter on authorization_event (splitter, block_id) where splitter is not null;
 
--- When a block got its network's confirmation depth. Joined on the hash, so after a reorg the row counts for nothing.
-create table confirmation (
-  chain_id integer not null,
-  block_number bigint not null,
-  block_hash bytes32 not null,
-  confirmed_at timestamptz not null, -- time of the block that gave it its depth
-  -- The number first, which the hash implies: what is read of one time stands side by side.
-  primary key (chain_id, block_number, block_hash) include (confirmed_at)
+-- What splitters of ours paid out, whoever swept them.
+create table payout (
+  splitter address not null,
+  block_id bigint not null references recorded_block on delete cascade,
+  log_index integer not null, -- of the platform's Transfer; the provider's follows it
+  tx_hash bytes32 not null,
+  is_platform_paid boolean not null, -- false: its wallet couldn't be paid, and its part waits in a splitter of its own
+  primary key (splitter, block_id, log_index)
 );
+create index payout_block on payout (block_id);
 
 -- USD price of a chain's gas token at a block, from its price feed. Joined on the hash, as above.
 create table gas_token_price (
@@ -645,35 +556,7 @@ create table gas_token_price (
   primary key (chain_id, block_hash)
 );
 
--- How far the chain's blocks were acted on.
-create table acted_block (
-  chain_id integer primary key,
-  block_number bigint not null,             -- the highest one that a decision relied on: an index below it is behind
-  swept_block bigint not null default 0,    -- uses and cancellations up to here were looked at
-  notified_block bigint not null default 0  -- providers were told of settlements up to here
-);
-
--- Blocks of which the index lacked something when they were acted on: once it has it, they are acted on again.
-create table index_hole (
-  chain_id integer not null,
-  block_number bigint not null,
-  primary key (chain_id, block_number)
-);
-
 -- Messages to providers ----------------------------------------------------------------------------------------------
-
--- What providers were told last about the chain, so that a reorg can be told, too, and nothing is told twice. Whether it
--- is still true is the index's to say.
-create table payment_notification (
-  payment_id text primary key references payment on delete cascade,
-  chain_id integer not null,
-  provider_tx bytes32 not null,
-  fee_tx bytes32,
-  block_number bigint not null, -- of the later half
-  is_settled boolean not null default true, -- false: it was taken back
-  occurrence integer not null default 1 -- how often its provider was told that it settled
-);
-create index payment_notification_young on payment_notification (chain_id, block_number) where is_settled;
 
 create table batch_notification (
   chain_id integer not null,
@@ -826,62 +709,102 @@ create function settlement_bucket(seconds integer) returns smallint language sql
   select ceil(20 * ln(greatest(seconds, 1)))::smallint
 $$;
 
--- What one payment adds to the sums, given payment.summarised. Returns a table (of one row) so that Postgres inlines it.
-create function revenue_share(net numeric, platform_fee numeric, bits integer)
+-- What one payment adds to the sums, by its outcome. Returns a table (of one row) so that Postgres inlines it.
+--
+-- A voided payment counts for nothing, unless its provider took its half all the same.
+create function revenue_share(net numeric, platform_fee numeric, was_voided boolean, arrived integer)
 returns table (is_voided boolean, payments integer, voided_payments integer, settled_payments integer,
   failed_payments integer, gross numeric, fee numeric, settled_net numeric, settled_fee numeric, failed_net numeric)
 language sql immutable as $$
-  select (bits & 5) = 4,
-    case when (bits & 5) = 4 then 0 else 1 end,
-    case when (bits & 5) = 4 then 1 else 0 end,
-    bits & 1,
-    case when (bits & 5) = 0 then 1 else 0 end,
-    case when (bits & 5) = 4 then 0 else net + platform_fee end,
-    case when (bits & 5) = 4 then 0 else platform_fee end,
-    case when (bits & 1) = 1 then net else 0 end,
-    case when (bits & 2) = 2 then platform_fee else 0 end,
-    case when (bits & 5) = 0 then net else 0 end
+  select was_voided and arrived & 1 = 0,
+    case when was_voided and arrived & 1 = 0 then 0 else 1 end,
+    case when was_voided and arrived & 1 = 0 then 1 else 0 end,
+    arrived & 1,
+    case when not was_voided and arrived & 1 = 0 then 1 else 0 end,
+    case when was_voided and arrived & 1 = 0 then 0 else net + platform_fee end,
+    case when was_voided and arrived & 1 = 0 then 0 else platform_fee end,
+    case when arrived & 1 = 1 then net else 0 end,
+    case when arrived & 2 = 2 then platform_fee else 0 end,
+    case when not was_voided and arrived & 1 = 0 then net else 0 end
 $$;
 
-create function leave_revenue() returns trigger language plpgsql as $$
-declare
-  share record;
+-- Adds final outcomes to the sums (direction 1), or takes them out again (-1). In the transaction that writes them, so
+-- that a payment is in the sums if and only if its outcome is final.
+create function add_to_revenue(ended outcome[], direction integer) returns void language sql as $$
+  with share as (
+    select p.provider_id, p.accepted_at, p.endpoint_id, p.chain_id, p.payee, p.payer, o.settlement_seconds, s.*
+    from unnest(ended) as o join payment p on p.id = o.payment_id
+    cross join lateral revenue_share(p.provider_amount, p.fee_amount, o.kind = 'voided', o.arrived) s
+    where p.provider_id is not null
+  ), by_payer as (
+    insert into payer_revenue as r
+      (provider_id, period, starts_at, chain_id, payer, payments, gross, settled_net, last_accepted_at)
+    select provider_id, period,
+      case period when 'all' then 'epoch' else date_trunc(period, accepted_at, 'UTC') end as starts_at,
+      chain_id, payer, direction * sum(payments), direction * sum(gross), direction * sum(settled_net), max(accepted_at)
+    from share cross join (values ('all'), ('month'), ('day')) as periods (period)
+    group by 1, 2, 3, 4, 5
+    order by 1, 2, 3, 4, 5
+    on conflict (provider_id, period, starts_at, chain_id, payer) do update set
+      payments = r.payments + excluded.payments, gross = r.gross + excluded.gross,
+      settled_net = r.settled_net + excluded.settled_net,
+      last_accepted_at = greatest(r.last_accepted_at, excluded.last_accepted_at)
+  ), by_time as (
+    insert into settlement_time as t (chain_id, day, bucket, payments)
+    select chain_id, (accepted_at at time zone 'UTC')::date, settlement_bucket(settlement_seconds), direction * count(*)
+    from share where settlement_seconds is not null
+    group by 1, 2, 3
+    order by 1, 2, 3
+    on conflict (chain_id, day, bucket) do update set payments = t.payments + excluded.payments
+  )
+  insert into revenue as r (provider_id, period, starts_at, endpoint_id, chain_id, payee, payments,
+    voided_payments, settled_payments, failed_payments, gross, fee, settled_net, settled_fee, failed_net)
+  select provider_id, period, date_trunc(period, accepted_at, 'UTC') as starts_at, endpoint_id, chain_id, payee,
+    direction * sum(payments), direction * sum(voided_payments), direction * sum(settled_payments),
+    direction * sum(failed_payments), direction * sum(gross), direction * sum(fee), direction * sum(settled_net),
+    direction * sum(settled_fee), direction * sum(failed_net)
+  from share cross join (values ('hour'), ('day'), ('month')) as periods (period)
+  group by 1, 2, 3, 4, 5, 6
+  order by 1, 2, 3, 4, 5, 6
+  on conflict (provider_id, period, starts_at, endpoint_id, chain_id, payee) do update set
+    payments = r.payments + excluded.payments, voided_payments = r.voided_payments + excluded.voided_payments,
+    settled_payments = r.settled_payments + excluded.settled_payments,
+    failed_payments = r.failed_payments + excluded.failed_payments,
+    gross = r.gross + excluded.gross, fee = r.fee + excluded.fee,
+    settled_net = r.settled_net + excluded.settled_net, settled_fee = r.settled_fee + excluded.settled_fee,
+    failed_net = r.failed_net + excluded.failed_net
+$$;
+
+-- The sums follow the outcomes, whoever writes those.
+create function follow_new_outcomes() returns trigger language plpgsql as $$
 begin
-  select * into share from revenue_share(old.provider_amount, old.fee_amount, old.summarised);
-  update revenue r set
-    payments = r.payments - share.payments,
-    voided_payments = r.voided_payments - share.voided_payments,
-    settled_payments = r.settled_payments - share.settled_payments,
-    failed_payments = r.failed_payments - share.failed_payments,
-    gross = r.gross - share.gross,
-    fee = r.fee - share.fee,
-    settled_net = r.settled_net - share.settled_net,
-    settled_fee = r.settled_fee - share.settled_fee,
-    failed_net = r.failed_net - share.failed_net
-  where r.provider_id = old.provider_id and r.starts_at = date_trunc(r.period, old.accepted_at, 'UTC')
-    and r.period in ('hour', 'day', 'month')
-    and r.starts_at in (date_trunc('hour', old.accepted_at, 'UTC'), date_trunc('day', old.accepted_at, 'UTC'),
-      date_trunc('month', old.accepted_at, 'UTC'))
-    and r.endpoint_id is not distinct from old.endpoint_id and r.chain_id = old.chain_id and r.payee = old.payee;
-  update payer_revenue r set
-    payments = r.payments - share.payments,
-    gross = r.gross - share.gross,
-    settled_net = r.settled_net - share.settled_net
-  where r.provider_id = old.provider_id and r.chain_id = old.chain_id and r.payer = old.payer
-    and (r.period, r.starts_at) in (('all', 'epoch'), ('month', date_trunc('month', old.accepted_at, 'UTC')),
-      ('day', date_trunc('day', old.accepted_at, 'UTC')));
-  update settlement_time t set payments = t.payments - 1
-  where t.chain_id = old.chain_id and t.day = (old.accepted_at at time zone 'UTC')::date
-    and t.bucket = settlement_bucket(old.settlement_seconds);
-  new.summarised := null;
-  new.settlement_seconds := null;
-  return new;
+  perform add_to_revenue(array(select n::outcome from new_outcomes n where n.final_at is not null), 1);
+  return null;
 end
 $$;
-
-create trigger payment_leaves_revenue before update of concluded_at on payment for each row
-  when (old.concluded_at is not null and new.concluded_at is null and old.summarised is not null)
-  execute function leave_revenue();
+create function follow_changed_outcomes() returns trigger language plpgsql as $$
+begin
+  perform add_to_revenue(array(
+    select o::outcome from old_outcomes o join new_outcomes n using (payment_id)
+    where o.final_at is not null and n.final_at is null), -1);
+  perform add_to_revenue(array(
+    select n::outcome from new_outcomes n join old_outcomes o using (payment_id)
+    where n.final_at is not null and o.final_at is null), 1);
+  return null;
+end
+$$;
+create function follow_lost_outcomes() returns trigger language plpgsql as $$
+begin
+  perform add_to_revenue(array(select o::outcome from old_outcomes o where o.final_at is not null), -1);
+  return null;
+end
+$$;
+create trigger outcome_added after insert on outcome
+  referencing new table as new_outcomes for each statement execute function follow_new_outcomes();
+create trigger outcome_changed after update on outcome
+  referencing old table as old_outcomes new table as new_outcomes for each statement execute function follow_changed_outcomes();
+create trigger outcome_lost after delete on outcome
+  referencing old table as old_outcomes for each statement execute function follow_lost_outcomes();
 
 -- Counters -----------------------------------------------------------------------------------------------------------
 
@@ -925,12 +848,13 @@ create table quota (
 --
 -- Arrays of rows, since looking up the fields of JSON by name took longer than all checks of a payment together.
 create type candidate as (
-  id text, request_id text, source text, provider_id text, endpoint_id text, chain_id integer, token text, payer text,
-  payer_limit numeric, payer_has_code boolean, payee text, fee_recipient text, splitter text, price numeric,
+  id text, source text, request_id text, provider_id text, endpoint_id text, chain_id integer, token text, payer text,
+  payer_limit numeric, has_code boolean, payee text, fee_recipient text, splitter text, price numeric,
   provider_amount numeric, fee_amount numeric, valid_before bigint, tier text, effective_rate text, resource text,
-  idempotency_key text, request_hash text, challenged_at float8, accepted_at float8, due_at float8,
-  authorizations smallint, -- how many it has
-  facilitation json
+  idempotency_key text, request_hash text, challenged_at float8, accepted_at float8,
+  stage text, next_at float8, due_at float8, submission text,
+  facilitator_provider_id text, payment_identifier text, facilitator_fee numeric,
+  authorizations smallint -- how many it has
 );
 create type candidate_authorization as (
   payment_id text, half smallint, recipient text, value numeric, valid_after bigint, valid_before bigint, nonce text,
@@ -954,24 +878,39 @@ begin
       set accepted_total = p.accepted_total + excluded.accepted_total
       where candidate.payer_limit is null or p.accepted_total + excluded.accepted_total <= candidate.payer_limit;
     if not found then over_limit := over_limit || candidate.id; end if;
-    has_facilitation := has_facilitation or candidate.facilitation is not null;
+    has_facilitation := has_facilitation or candidate.source = 'facilitator';
     has_splitter := has_splitter or candidate.splitter is not null;
   end loop;
 
+  insert into queue_group (chain_id, token, fee_recipient)
+  select distinct c.chain_id, c.token, c.fee_recipient from unnest(candidates) as c
+  where not exists (
+    select from queue_group g
+    where g.chain_id = c.chain_id and g.token = c.token and g.fee_recipient = c.fee_recipient
+  )
+  order by 1, 2, 3
+  on conflict do nothing;
+
   with inserted as (
-    insert into payment (id, request_id, provider_id, endpoint_id, chain_id, token, payer, payer_has_code, payee,
+    insert into payment (id, source, request_id, provider_id, endpoint_id, chain_id, token, payer, payee,
       fee_recipient, splitter, provider_amount, fee_amount, valid_before, price, tier, effective_rate, resource,
-      challenged_at, accepted_at, source, due_at, is_claimed)
-    select id, request_id, provider_id, endpoint_id, chain_id, token, payer, payer_has_code, payee,
+      challenged_at, accepted_at)
+    select id, source, request_id, provider_id, endpoint_id, chain_id, token, payer, payee,
       fee_recipient, splitter, provider_amount, fee_amount, valid_before, price, tier,
-      effective_rate, resource, to_timestamp(challenged_at / 1000), to_timestamp(accepted_at / 1000),
-      source, to_timestamp(due_at / 1000),
-      facilitation is not null and due_at is null
+      effective_rate, resource, to_timestamp(challenged_at / 1000), to_timestamp(accepted_at / 1000)
     from unnest(candidates) as c
     where id <> all (over_limit)
     order by request_id
     on conflict do nothing
     returning id, chain_id, token, payer
+  ), queued as (
+    insert into queue (payment_id, group_id, stage, next_at, due_at, submission, provider_id, payer, payee,
+      provider_amount, fee_amount, accepted_at, valid_before, has_code)
+    select i.id, g.id, c.stage, to_timestamp(c.next_at / 1000), to_timestamp(c.due_at / 1000), c.submission, c.provider_id,
+      c.payer, c.payee, c.provider_amount, c.fee_amount, to_timestamp(c.accepted_at / 1000), c.valid_before, c.has_code
+    from unnest(candidates) as c
+    join inserted i on i.id = c.id
+    join queue_group g on g.chain_id = c.chain_id and g.token = c.token and g.fee_recipient = c.fee_recipient
   ), presented as (
     insert into presentation (payment_id, request_hash, idempotency_key, signature, fee_signature)
     select i.id, decode(c.request_hash, 'hex'), c.idempotency_key,
@@ -997,27 +936,17 @@ begin
 
   if has_facilitation then
     with facilitated as (
-      insert into facilitation (payment_id, provider_id, payer, payment_identifier, fee, reserved_until)
-      select c.id, given.provider_id, c.payer, given.payment_identifier, given.fee, to_timestamp(given.reserved_until / 1000)
+      insert into facilitation (payment_id, provider_id, payer, payment_identifier, fee)
+      select c.id, c.facilitator_provider_id, c.payer, c.payment_identifier, c.facilitator_fee
       from unnest(candidates) as c
-      cross join lateral json_to_record(c.facilitation) as given (provider_id text, payment_identifier text, fee numeric,
-        reserved_until float8)
-      where c.facilitation is not null and c.id <> all (over_limit) and c.id <> all (coalesce(replayed, '{}'))
+      where c.source = 'facilitator' and c.id <> all (over_limit) and c.id <> all (coalesce(replayed, '{}'))
       on conflict do nothing
       returning payment_id
     )
     select replayed || array_agg(c.id) into replayed
     from unnest(candidates) as c
-    where c.facilitation is not null and c.id <> all (over_limit) and c.id <> all (coalesce(replayed, '{}')) and (
-      not exists (select from facilitated where payment_id = c.id)
-      -- POST /submit is settling it.
-      or exists (
-        select from unnest(accept_payments.authorizations) as a
-        join transfer t on t.chain_id = c.chain_id and t.token = c.token and t.authorizer = c.payer and t.nonce = a.nonce
-        join submission s on s.id = t.submission_id and s.failure_code is null
-        where a.payment_id = c.id
-      )
-    );
+    where c.source = 'facilitator' and c.id <> all (over_limit) and c.id <> all (coalesce(replayed, '{}'))
+      and not exists (select from facilitated where payment_id = c.id);
   end if;
 
   if replayed is not null then

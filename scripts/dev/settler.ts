@@ -47,9 +47,9 @@ export function createSettler(options: {
 
   const settleNow = async (timeoutSeconds: number) => {
     const pending = await sql<{ id: string }[]>`
-      select id from payment
-      where concluded_at is null and failed_at is null and voided_at is null
-        and (source <> 'facilitator' or due_at is not null)`
+      select payment_id as id from queue where stage <> 'reserved'
+      union all
+      select payment_id from outcome where kind = 'spent'`
     const waiting = await readOpen(
       pending.map(({ id }) => id),
       () => {},

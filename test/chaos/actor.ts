@@ -3,8 +3,7 @@ import { concludeMined } from '#keeper/loops/conclude'
 import type { CheckpointName } from '#keeper/loops/context'
 import { readIndexState } from '#keeper/loops/indexState'
 import { createVoidWatch, lookUpRequested } from '#keeper/loops/lookups'
-import { createNotifier } from '#keeper/loops/notify'
-import { followReorgs } from '#keeper/loops/reorgs'
+import { createKeeperRecorder } from '#keeper/loops/recorder'
 import { sweepPayments } from '#keeper/loops/sweep'
 import { createWorker } from '#keeper/loops/worker'
 import { createKeeperContext } from '../support/keeperContext.ts'
@@ -50,24 +49,25 @@ export async function createActor(
     address: account.address.toLowerCase() as `0x${string}`,
     sign: (transaction) => account.signTransaction({ ...transaction, type: 'eip1559' }),
   })
-  const notify = createNotifier(context)
+  const recorder = createKeeperRecorder(context)
   const watchVoided = createVoidWatch(context)
   // What a keeper's loops do side by side, one after the other.
   const steps = [
     () => worker.step(),
     async () => {
       const index = await readIndexState(context)
-      const safeBlock = await followReorgs(context, index)
-      await concludeMined(context, index, safeBlock)
+      const safeBlock = await recorder.followReorgs(index)
+      await concludeMined(context, safeBlock)
+      context.memory.isFollowed = safeBlock !== null && index.status === 'current'
       if (safeBlock === null || index.status !== 'current') return
-      await notify(index)
+      await recorder.record(index.head)
       await lookUpRequested(context)
     },
     async () => {
       const index = await readIndexState(context)
-      if (index.status !== 'current' || context.memory.look === null) return
+      if (index.status !== 'current' || !context.memory.isFollowed) return
       await watchVoided()
-      await sweepPayments(context, index.head)
+      await sweepPayments(context)
     },
   ]
   let next = 0

@@ -11,6 +11,7 @@ import {
 } from '../support/keeperStack.ts'
 import {
   describeState,
+  findBlamed,
   findBreaches,
   findMisplaced,
   findUnknownTransactions,
@@ -273,9 +274,7 @@ async function play(events: Event[]): Promise<void> {
       ),
     ).toEqual([])
     // None of it was a payment's own fault.
-    const blamed = await stack.database`
-      select id, failure_code from payment where attempts > 0 or failed_at is not null`
-    expect(blamed).toEqual([])
+    expect(await findBlamed(stack.database)).toEqual([])
   } finally {
     for (const proxy of proxies) await proxy.close()
     await expireLeases()
@@ -289,5 +288,5 @@ async function letPass(seconds: number): Promise<void> {
   await database`
     update transaction set created_at = created_at - ${time}, tried_at = tried_at - ${time},
       broadcast_at = broadcast_at - ${time}`
-  await database`update payment set next_attempt_at = next_attempt_at - ${time} where next_attempt_at is not null`
+  await database`update queue set next_at = next_at - ${time} where next_at is not null`
 }

@@ -14,6 +14,7 @@ import {
 } from '../support/keeperStack.ts'
 import {
   describeState,
+  findBlamed,
   findBreaches,
   findMisplaced,
   findUnknownTransactions,
@@ -224,7 +225,7 @@ async function play({ faultSeed, rate, prices, happenings, reorg }: Plan): Promi
         [],
       )
       // What others did, and what the RPC did, was no payment's own fault.
-      expect(await database`select id, failure_code from payment where attempts > 0`).toEqual([])
+      expect(await findBlamed(database)).toEqual([])
     }
   } finally {
     await chain.setAutomine(true)

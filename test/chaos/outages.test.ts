@@ -9,7 +9,7 @@ import {
   walletAccount,
   walletKey,
 } from '../support/keeperStack.ts'
-import { findBreaches, findMisplaced, findUnknownTransactions } from '../support/ledger.ts'
+import { findBlamed, findBreaches, findMisplaced, findUnknownTransactions } from '../support/ledger.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
 import { until } from '../support/until.ts'
 
@@ -126,8 +126,7 @@ describe.each([
       expect(await findUnknownTransactions({ database, client: served.client }, wallets, startBlock)).toEqual(
         [],
       )
-      const blamed = await database`select id from payment where attempts > 0 or failed_at is not null`
-      expect(blamed).toEqual([])
+      expect(await findBlamed(database)).toEqual([])
       expect(new Set((await transactionsOf(stack, payments)).map(({ nonce }) => nonce)).size).toBe(2)
     },
   )

@@ -3,8 +3,9 @@ import { createTestClient, http } from 'viem'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type CheckpointName, checkpoints } from '#keeper/loops/context'
 import { closeBatch, readMinedBatches } from '#ledger/batches'
-import { concludeBatchPayments } from '#ledger/conclusions'
+import { endSettled } from '#ledger/conclusions'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
+import { attemptsOf } from '../support/keeperScenes.ts'
 import {
   authorizationsOf,
   type KeeperStack,
@@ -164,7 +165,7 @@ const scenes: Scene[] = [
     },
   },
   {
-    name: 'sees a reorg take a block in which its batch was confirmed',
+    name: 'sees a reorg take blocks that were final',
     first: 'singles',
     checkpoints: stretch('before-conclusions-undone', 'after-conclusions-undone'),
     prepare: async () => {
@@ -173,12 +174,17 @@ const scenes: Scene[] = [
     provoke: async (payments) => {
       await until('the batch is mined', async () => (await countBatches('mined')) > 0)
       await until('they are settled', () => stack.isSettled(payments))
-      const [half] = payments[0] ? await stack.halves(payments[0]) : []
       await mine(2)
-      await until('the block is confirmed', async () => {
-        const blockHash = half?.blockHash ?? ''
-        return (await stack.database`select from confirmation where block_hash = ${blockHash}`).length > 0
+      const halves = (await Promise.all(payments.map(stack.halves))).flat()
+      const hashes = halves.map(({ blockHash }) => blockHash ?? '')
+      await until('the blocks are confirmed', async () => {
+        const young = await stack.database`
+          select from recorded_block where hash = any(${hashes}) and confirmed_at is null`
+        return young.length === 0
       })
+      // Thirty blocks later, and no Ponder would follow: that much is left out.
+      await closeEarlierBatches()
+      await stack.database`update recorded_block set is_final = true where hash = any(${hashes})`
       await chain().revert({ id: beforeBatch })
       await chain().setAutomine(true)
       await mine(6)
@@ -267,9 +273,7 @@ async function play({ first, prepare, provoke, tidy }: Scene, deaths: Checkpoint
     ),
   ).toEqual([])
   // To die is nobody's failed attempt.
-  const attempts = await database<{ attempts: number }[]>`
-    select distinct attempts from payment where id in ${database(payments.map((one) => one.paymentId))}`
-  expect(attempts).toEqual([{ attempts: 0 }])
+  expect(await attemptsOf(stack, payments)).toEqual([0])
 }
 
 /**
@@ -319,9 +323,8 @@ async function isSettledByUs(payments: Payment[]): Promise<boolean> {
 async function closeEarlierBatches(): Promise<void> {
   const now = new Date()
   for (const { id } of await readMinedBatches(stack.database, stack.chain.chainId)) {
-    const block = await stack.served.client.getBlockNumber({ cacheTime: 0 })
-    await concludeBatchPayments(stack.database, id, block, now)
-    await closeBatch(stack.database, id, { outcome: 'settled', failure: null, now })
+    await endSettled(stack.database, id, now)
+    await closeBatch(stack.database, id, 'settled', now)
   }
 }
 

@@ -75,7 +75,8 @@ async function signPair(buyer: PrivateKeyAccount, change: Partial<SignedAuthoriz
 }
 
 async function countSubmissions(): Promise<number> {
-  const [row] = await stack.database<[{ count: number }]>`select count(*)::int as count from submission`
+  const [row] = await stack.database<[{ count: number }]>`
+    select count(*)::int as count from payment where source = 'submission'`
   return row.count
 }
 

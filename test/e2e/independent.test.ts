@@ -12,6 +12,7 @@ import {
   mineUntil,
   queueDue,
   queueFor,
+  startRecording,
   testClient,
 } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack, walletAccount, walletKey } from '../support/keeperStack.ts'
@@ -23,10 +24,12 @@ import { until } from '../support/until.ts'
 
 let stack: KeeperStack
 let server: Awaited<ReturnType<typeof serve>>
+let recording: ReturnType<typeof startRecording>
 let folder: string
 const running = new Set<RunningCommand>()
 beforeAll(async () => {
   stack = await startKeeperStack()
+  recording = startRecording(stack)
   server = await serve(createStackGateway(stack), { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' })
   folder = await mkdtemp(join(tmpdir(), 'tollkeeper-independent-'))
 })
@@ -37,6 +40,7 @@ afterEach(async () => {
 })
 afterAll(async () => {
   await server?.close()
+  await recording?.stop()
   await stack?.close()
   await rm(folder, { recursive: true, force: true })
 })

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { claimNext } from '#keeper/loops/claim'
 import { readExposures } from '#ledger/exposure'
 import { acquireLease } from '#ledger/leases'
+import { releasePayments } from '#ledger/stages'
 import { createKeeperContext } from '../support/keeperContext.ts'
 import { whileRunning } from '../support/keeperScenes.ts'
 import {
@@ -11,6 +12,7 @@ import {
   type QueuedPayment,
   startKeeperStack,
 } from '../support/keeperStack.ts'
+import { giveUp, standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex, setBlacklisted } from '../support/usdc.ts'
 
@@ -34,15 +36,7 @@ async function batchesOf(payments: Pick<QueuedPayment, 'paymentId'>[]) {
     order by id`
 }
 
-async function paymentRow({ paymentId }: Pick<QueuedPayment, 'paymentId'>) {
-  const [row] = await stack.database<
-    { attempts: number; failureCode: string | null; failedAt: Date | null; nextAttemptAt: Date | null }[]
-  >`
-    select attempts, failure_code as "failureCode", failed_at as "failedAt", next_attempt_at as "nextAttemptAt"
-    from payment where id = ${paymentId}`
-  if (!row) throw new Error(`no payment ${paymentId}`)
-  return row
-}
+const paymentRow = (payment: Pick<QueuedPayment, 'paymentId'>) => standingOf(stack.database, payment)
 
 async function queueMany(count: number, price: bigint, payee: Address): Promise<QueuedPayment[]> {
   const buyers = await stack.buyers(3, BigInt(count) * price)
@@ -86,7 +80,11 @@ describe('triggers', () => {
     const claimed = await Promise.all([claim(randomHex(20)), claim(randomHex(20))])
     const ids = claimed.map((batch) => batch?.id ?? null)
     expect(ids).not.toContain(null)
-    await stack.database`delete from batch where id = any(${ids.map(String)}::bigint[])`
+    for (const id of ids) {
+      if (id === null) continue
+      await releasePayments(stack.database, id, new Date())
+      await stack.database`delete from batch where id = ${id}`
+    }
     await whileRunning(stack.keeper(), () => until('they are settled', () => stack.isSettled(large)))
     const alone = { trigger: 'high_value', outcome: null, items: 1 }
     expect(await batchesOf(large)).toEqual([alone, alone])
@@ -155,9 +153,8 @@ describe('failures', () => {
     const good = await queueMany(2, 5_000n, payee)
     const [poor] = await stack.buyers(1, 0n)
     if (!poor) throw new Error('no buyer')
-    const bad = await stack.queue({ buyer: poor, payee, price: 5_000n })
-    const hourAgo = new Date(Date.now() - 60 * minute)
-    await stack.database`update payment set accepted_at = ${hourAgo} where id = ${bad.paymentId}`
+    const acceptedAt = new Date(Date.now() - 60 * minute)
+    const bad = await stack.queue({ buyer: poor, payee, price: 5_000n, acceptedAt })
 
     const from = Date.now() + minute
     await whileRunning(stack.keeper(), async () => {
@@ -214,12 +211,10 @@ describe('failures', () => {
     const payment = await stack.queue({ buyer: poor, price: 5_000n, acceptedAt })
     const of = { of: paid, number: 1, wallet: emptied, value: 20_000n }
     const refund = await stack.queueRefund({ ...of, acceptedAt })
-    const both = [payment.paymentId, refund.paymentId]
-    const attempts = async () =>
-      (
-        await stack.database<{ attempts: number }[]>`
-          select attempts from payment where id in ${stack.database(both)}`
-      ).map((row) => row.attempts)
+    const attempts = async () => {
+      const both = await Promise.all([payment, refund].map(paymentRow))
+      return both.map((row) => row.attempts)
+    }
     let offset = 0
     await whileRunning(stack.keeper({ now: () => new Date(Date.now() + offset) }), async () => {
       for (const [index, wait] of [0, 1, 5, 15, 60, 24 * 60].entries()) {
@@ -265,7 +260,7 @@ describe('failures', () => {
     )
     expect((await paymentRow(payment)).failureCode).toBe('invalid_signature')
     expect(await batchesOf([payment])).toEqual([{ trigger: 'time', outcome: 'nothing_left', items: 1 }])
-    await stack.database`update payment set failed_at = now() where id = ${payment.paymentId}`
+    await giveUp(stack.database, [payment.paymentId])
   })
 
   test('behavior: a wallet without gas money pauses, and no payment pays for it with an attempt (KEEPER 8)', async () => {

@@ -4,7 +4,7 @@ import { findRevenue } from '#api/portal/queries/revenue'
 import { finalityOf } from '#chain/finality'
 import type { CheckpointName } from '#keeper/loops/context'
 import { badDebt } from '#ledger/badDebt'
-import { readSweptBlock } from '#ledger/conclusions'
+import { readRecordHead } from '#ledger/record'
 import type { SignedAuthorization } from '#protocol/payload'
 import { withoutIndex } from '../support/indexTables.ts'
 import {
@@ -13,7 +13,7 @@ import {
   mine,
   queueDue,
   testClient,
-  untilIndexAlone,
+  untilIndexed,
   untilRecorded,
   whileRunning,
 } from '../support/keeperScenes.ts'
@@ -24,6 +24,7 @@ import {
   startKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
+import { expire, standingOf, voidNow } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { cancelDirectly, sendDirectly } from '../support/usdc.ts'
 
@@ -102,7 +103,7 @@ describe('strangers', () => {
     },
   )
 
-  test('behavior: both halves sent straight to USDC: the keeper finds the evidence and sends nothing (KEEPER 7)', async () => {
+  test('behavior: both halves sent straight to USDC: the keeper sees it and sends nothing (KEEPER 7)', async () => {
     const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
     await submitDirectly(payment.provider)
@@ -123,13 +124,13 @@ describe('strangers', () => {
     const payment = await stack.queue({ buyer, price: 50_000n, acceptedAt: hourAgo() })
     await cancelDirectly(stack, buyer, payment.provider.nonce)
     await whileRunning([stack.keeper()], async () => {
-      await until('it has left the queue', async () => (await recordOf(payment)).spentBlock !== null)
+      await until('it has left the queue', async () => (await recordOf(payment)).kind === 'spent')
       expect(await recordOf(payment)).toMatchObject({ attempts: 0, failedAt: null })
       expect(await toldOf(payment)).toEqual([])
       await mine(stack, Number(finalityOf(stack.served.network.chainId)))
       await until('it failed', async () => (await recordOf(payment)).failedAt !== null)
     })
-    expect(await recordOf(payment)).toMatchObject({ attempts: 1, code: 'authorization_cancelled' })
+    expect(await recordOf(payment)).toMatchObject({ attempts: 1, failureCode: 'authorization_cancelled' })
     expect(await toldOf(payment)).toMatchObject([{ event: 'settlement.failed' }])
     expect(await transactionsOf(payment)).toEqual([])
     expect(await stack.balanceOf(payment.provider.from)).toBe(50_000n)
@@ -145,27 +146,27 @@ describe('strangers', () => {
       if (name === 'before-claim') claims += 1
     }
     await whileRunning([stack.keeper({ checkpoint })], async () => {
-      await until('it has left the queue', async () => (await recordOf(payment)).spentBlock !== null)
+      await until('it has left the queue', async () => (await recordOf(payment)).kind === 'spent')
       const before = await versionOf(payment)
       const { client, network } = stack.served
       await mine(stack, Number(finalityOf(network.chainId)) - 3)
       for (let round = 0; round < 2; round++) {
         await mine(stack, 1)
         const head = await client.getBlockNumber({ cacheTime: 0 })
-        await until('the sweep has come to the head', async () => {
-          return (await readSweptBlock(stack.database, network.chainId)) === head
+        await until('the record has come to the head', async () => {
+          return (await readRecordHead(stack.database, network.chainId))?.blockNumber === head
         })
       }
       claims = 0
       await until('the queue was looked at, again and again', () => claims >= 20)
       expect(await versionOf(payment)).toBe(before)
       await mine(stack, 2)
-      await until('it is concluded', async () => (await recordOf(payment)).concludedAt !== null)
+      await until('it is concluded', async () => (await recordOf(payment)).isFinal)
     })
     expect(await recordOf(payment)).toMatchObject({
       attempts: 0,
       failedAt: null,
-      code: 'authorization_cancelled',
+      failureCode: 'authorization_cancelled',
     })
     expect(await stack.balanceOf(payment.provider.to)).toBeGreaterThanOrEqual(47_500n)
     expect(await stack.balanceOf(payment.provider.from)).toBe(2_500n)
@@ -176,28 +177,12 @@ describe('strangers', () => {
   })
 })
 
-/** What the database says of a payment. */
-async function recordOf({ paymentId }: QueuedPayment) {
-  const [row] = await stack.database<
-    {
-      attempts: number
-      code: string | null
-      failedAt: Date | null
-      concludedAt: Date | null
-      spentBlock: bigint | null
-    }[]
-  >`
-    select attempts, failure_code as code, failed_at as "failedAt", concluded_at as "concludedAt",
-      spent_block as "spentBlock"
-    from payment where id = ${paymentId}`
-  if (!row) throw new Error(`no payment ${paymentId}`)
-  return row
-}
+const recordOf = (payment: QueuedPayment) => standingOf(stack.database, payment)
 
-/** Changes with each write of its row. */
+/** Changes with each write of how it ended. */
 async function versionOf({ paymentId }: QueuedPayment): Promise<string | undefined> {
   const [row] = await stack.database<{ version: string }[]>`
-    select xmin::text as version from payment where id = ${paymentId}`
+    select xmin::text as version from outcome where payment_id = ${paymentId}`
   return row?.version
 }
 
@@ -205,7 +190,7 @@ describe('voided payments', () => {
   test('behavior: they are never claimed; their signatures are wiped when their time is over', async () => {
     const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
-    await stack.database`update payment set voided_at = now() where id = ${payment.paymentId}`
+    await voidNow(stack.database, payment)
     const [other] = await queueDue(stack)
     if (!other) throw new Error('nothing queued')
     await whileRunning([stack.keeper()], () =>
@@ -213,8 +198,7 @@ describe('voided payments', () => {
     )
     expect(await transactionsOf(payment)).toEqual([])
 
-    await stack.database`update payment set valid_before = 1 where id = ${payment.paymentId}`
-    await stack.database`update signed_authorization set valid_before = 1 where payment_id = ${payment.paymentId}`
+    await expire(stack.database, payment)
     await whileRunning([stack.keeper()], () =>
       until('the signatures are wiped', async () => {
         const rows = await stack.database`select from presentation where payment_id = ${payment.paymentId}`
@@ -226,7 +210,7 @@ describe('voided payments', () => {
   test('behavior: a provider that takes its half all the same has un-voided the payment, and the fee is claimed', async () => {
     const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
-    await stack.database`update payment set voided_at = now() where id = ${payment.paymentId}`
+    await voidNow(stack.database, payment)
     await submitDirectly(payment.provider)
     await whileRunning([stack.keeper()], () => until('the fee is settled', () => stack.isSettled([payment])))
     const [provider] = await stack.database<{ violations: number }[]>`
@@ -244,7 +228,8 @@ test('behavior: the block that gives a batch its depth is its confirmation, writ
     const [half] = await stack.halves(payment)
     const block = half?.blockNumber ?? 0n
     const find = () => stack.database<{ at: Date }[]>`
-      select confirmed_at as at from confirmation where block_hash = ${half?.blockHash ?? ''}`
+      select confirmed_at as at from recorded_block
+      where hash = ${half?.blockHash ?? ''} and confirmed_at is not null`
     expect(await find()).toEqual([])
     await testClient(stack).mine({ blocks: 1 })
     await until('it is confirmed', async () => (await find()).length === 1)
@@ -343,7 +328,9 @@ describe('reorgs', () => {
         const [first] = await stack.halves(payment)
         for (let i = 0; i < depth; i++) await chain.mine({ blocks: 1 })
         const isConfirmed = async (blockHash: string) => {
-          return (await stack.database`select from confirmation where block_hash = ${blockHash}`).length > 0
+          const rows = await stack.database`
+            select from recorded_block where hash = ${blockHash} and confirmed_at is not null`
+          return rows.length > 0
         }
         if (depth > 0) await until('it is confirmed', () => isConfirmed(first?.blockHash ?? ''))
         await chain.revert({ id: snapshot })
@@ -383,8 +370,6 @@ describe('notifications', () => {
       await untilTold(payment, 1)
       for (let i = 0; i < 2; i++) await chain.mine({ blocks: 1 })
     })
-    const { network, token } = stack.served
-    await untilIndexAlone(stack.database, { chainId: network.chainId, token })
     const [first] = await stack.halves(payment)
     const txHash = first?.txHash ?? ''
     const revenue = await settledRevenue(payment)
@@ -404,10 +389,7 @@ describe('notifications', () => {
     // The keeper hands its transaction out again at once, but nothing takes it up for now.
     await chain.setAutomine(false)
     for (let i = 0; i < 6; i++) await chain.mine({ blocks: 1 })
-    await until('the index has the other blocks', async () => {
-      const [half] = await stack.halves(payment)
-      return half?.state === 'open'
-    })
+    await untilIndexed(stack)
     await whileRunning([stack.keeper()], async () => {
       expect((await untilTold(payment, 2))[1]).toMatchObject({ event: 'payment.reverted', txHash })
       expect(await settledRevenue(payment)).toBe(revenue - 47_500n)

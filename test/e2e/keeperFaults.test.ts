@@ -23,6 +23,7 @@ import {
   startKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
+import { standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 
@@ -234,9 +235,9 @@ test('behavior: payers with code are settled in a batch of their own, found out 
   }
   await whileRunning(stack.keeper(), () => until('all are settled', () => stack.isSettled(payments)))
   const batches = await stack.database<{ count: number }[]>`
-    select count(*)::int as count from batch_item i join batch b on b.id = i.batch_id
-    where i.active and i.payment_id in ${stack.database(payments.map((one) => one.paymentId))}
-    group by b.id`
+    select count(*)::int as count from queue
+    where payment_id in ${stack.database(payments.map((one) => one.paymentId))}
+    group by batch_id`
   expect(batches).toEqual([{ count: 2 }, { count: 2 }])
   await expectUnharmed(stack, payments)
 })
@@ -251,9 +252,8 @@ test('behavior: a payment whose time is over fails with the reason, and its prov
       return timestamp > payment.provider.validBefore
     })
     await until('it failed', async () => {
-      const [row] = await stack.database<{ code: string | null; failedAt: Date | null }[]>`
-        select failure_code as code, failed_at as "failedAt" from payment where id = ${payment.paymentId}`
-      return row?.code === 'authorization_expired' && row.failedAt !== null
+      const { failureCode, failedAt } = await standingOf(stack.database, payment)
+      return failureCode === 'authorization_expired' && failedAt !== null
     })
   })
   const events = await stack.database<{ event: string }[]>`

@@ -25,6 +25,7 @@ import {
 } from '../support/keeperStack.ts'
 import { describeState, findBreaches, findMisplaced } from '../support/ledger.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
+import { countFinal } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { sendDirectly } from '../support/usdc.ts'
 
@@ -103,7 +104,7 @@ describe('an index that restarts', () => {
         return (await transactionsOf(stack, underWay)).every(({ mined }) => mined !== null)
       })
 
-      // Up to there the keeper settles: it asks the chain itself before it signs, and its receipts are evidence.
+      // Up to there the keeper settles: it asks the chain itself before it signs, and its receipts are recorded.
       await mine(stack, Number(stack.settings.maxIndexLagBlocks) + 1)
       await until('/readyz says that the index is stale', async () => !(await isReady(keeper)))
 
@@ -143,13 +144,6 @@ describe('an index that restarts', () => {
   })
 })
 
-async function concludedAmong(payments: QueuedPayment[]): Promise<number> {
-  const ids = payments.map(({ paymentId }) => paymentId)
-  const rows = await stack.database`
-    select from payment where id in ${stack.database(ids)} and concluded_at is not null`
-  return rows.length
-}
-
 describe('a reorg deeper than the finality of Ponder', () => {
   test('behavior: the documented steps rebuild the index; what was dropped is settled again, and nothing twice', async () => {
     const chain = testClient(stack)
@@ -170,12 +164,10 @@ describe('a reorg deeper than the finality of Ponder', () => {
       // Final for Ponder once there are twice thirty.
       await mine(stack, 65)
       await until('all are concluded, and told of', async () => {
-        const [row] = await stack.database<[{ open: number; told: number }]>`
-          select count(*) filter (where concluded_at is null)::int as open,
-            (select count(*)::int from outbox o
-              where event = 'payment.settled' and o.payment_id in ${stack.database(all.map((one) => one.paymentId))}) as told
-          from payment where id in ${stack.database(all.map((one) => one.paymentId))}`
-        return row.open === 0 && row.told === all.length
+        const told = await stack.database`
+          select from outbox
+          where event = 'payment.settled' and payment_id in ${stack.database(all.map((one) => one.paymentId))}`
+        return (await countFinal(stack.database, all)) === all.length && told.length === all.length
       }).catch(async (error: unknown) => {
         throw new Error(await describeState(stack, []), { cause: error })
       })
@@ -199,7 +191,7 @@ describe('a reorg deeper than the finality of Ponder', () => {
       await indexer.ready
       await until(
         'what was dropped is taken back',
-        async () => (await concludedAmong(all)) === keptOnes.length,
+        async () => (await countFinal(stack.database, all)) === keptOnes.length,
       )
     })
     expect((await deedsOf(keptOnes)).batches).toBe(keptOnes.length)

@@ -3,11 +3,10 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { readEvidence } from '#chain/evidence'
 import { concludeMined } from '#keeper/loops/conclude'
 import { readIndexState } from '#keeper/loops/indexState'
-import { createNotifier } from '#keeper/loops/notify'
-import { followReorgs } from '#keeper/loops/reorgs'
+import { createKeeperRecorder } from '#keeper/loops/recorder'
 import { createWorker } from '#keeper/loops/worker'
 import { readMinedBatches } from '#ledger/batches'
-import { finishEvidence, storeEvidence } from '#ledger/evidence'
+import { recordEvents, setFinal } from '#ledger/record'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { startLocalChain } from '../../scripts/chain/startLocalChain.ts'
 import { startChaosRpc } from '../support/chaosRpc.ts'
@@ -25,6 +24,7 @@ import {
   whileRunning,
 } from '../support/keeperScenes.ts'
 import { type KeeperStack, platformWallet, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
+import { countFinal, standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex, sendDirectly } from '../support/usdc.ts'
 
@@ -81,11 +81,10 @@ test('behavior: after a reorg a settled batch is looked at again: what is no lon
     await until('it is let go, and tried again later', async () => (await attemptsOf(stack, [poor]))[0] === 1)
   })
   await expectUnharmed(stack, payments)
-  const [row] = await stack.database<{ code: string; active: number }[]>`
-    select failure_code as code,
-      (select count(*)::int from batch_item i where i.payment_id = p.id and i.active) as active
-    from payment p where id = ${poor.paymentId}`
-  expect(row).toEqual({ code: 'insufficient_balance', active: 0 })
+  expect(await standingOf(stack.database, poor)).toMatchObject({
+    stage: 'quarantined',
+    failureCode: 'insufficient_balance',
+  })
 })
 
 test('behavior: a reorg of a block that was confirmed since the last look takes back what was concluded on it', async () => {
@@ -93,27 +92,24 @@ test('behavior: a reorg of a block that was confirmed since the last look takes 
   const payments = await queueDue(stack, 1)
   const [payment] = payments
   if (!payment) throw new Error('nothing queued')
-  /** A keeper that takes a step when it is told to. */
+  /** A keeper that takes a step when it is told to, and looks for reorgs however short after the look before. */
   const createStepper = () => {
     const context = createKeeperContext(stack)
-    const notify = createNotifier(context)
+    const recorder = createKeeperRecorder(context, { lookEveryMs: { young: 0, final: 0 } })
     return {
-      /** Looks for reorgs, however short after the look before. */
-      look: async () => {
-        if (context.memory.look) context.memory.look.at = Number.NEGATIVE_INFINITY
-        return followReorgs(context, await readIndexState(context))
+      look: async () => recorder.followReorgs(await readIndexState(context)),
+      record: async () => {
+        const index = await readIndexState(context)
+        if (index.status === 'current') await recorder.record(index.head)
       },
-      notify: async () => notify(await readIndexState(context)),
     }
   }
   const [one, other] = [createStepper(), createStepper()]
-  const isConcluded = async () =>
-    (await stack.database`select from payment where id = ${payment.paymentId} and concluded_at is not null`)
-      .length === 1
+  const isConcluded = async () => (await countFinal(stack.database, payments)) === 1
   const fork = await chain.getBlockNumber({ cacheTime: 0 })
   const confirmed = async () => {
     const rows = await stack.database<{ hash: Hash }[]>`
-      select block_hash as hash from confirmation where block_number > ${fork}`
+      select hash from recorded_block where number > ${fork} and confirmed_at is not null`
     return rows.map(({ hash }) => hash)
   }
 
@@ -134,18 +130,18 @@ test('behavior: a reorg of a block that was confirmed since the last look takes 
   await mine(stack, 3)
   await untilIndexed(stack)
   // All that is confirmed is of one chain: the new block waits until what the reorg took is taken back.
-  await other.notify()
+  await other.record()
   expect(await confirmed()).toEqual(before)
   expect(await one.look()).toBeNull()
   expect(await confirmed()).toEqual([])
   expect(await isConcluded()).toBe(false)
 
   expect(await one.look()).not.toBeNull()
-  await one.notify()
+  await one.record()
   const after = await confirmed()
   expect(after).toHaveLength(1)
 
-  // Evidence that was final before its block was confirmed goes with its block as well, and holds nobody up.
+  // A block that was final before it was confirmed goes as well, and holds nobody up.
   const scope = { chainId: stack.served.network.chainId, token: stack.served.token }
   const { from: authorizer, to: recipient, value, nonce } = payment.provider
   const place = {
@@ -155,11 +151,14 @@ test('behavior: a reorg of a block that was confirmed since the last look takes 
     blockHash: randomHex(32),
     blockTime: 1n,
   }
-  await storeEvidence(stack.database, scope, [
-    { authorizer, recipient, value, nonce, state: 'used', ...place },
-  ])
-  await finishEvidence(stack.database, scope.chainId, place)
-  await one.notify()
+  await recordEvents(
+    stack.database,
+    scope,
+    [{ authorizer, recipient, value, nonce, state: 'used', ...place }],
+    'lookup',
+  )
+  await setFinal(stack.database, scope.chainId, place)
+  await one.record()
   expect(await confirmed()).toEqual(after)
   await one.look()
   expect((await stack.halves(payment))[0]?.state).toBe('open')
@@ -180,7 +179,7 @@ test("behavior: a reorg takes back a stranger's half after a batch has settled t
   const { chainId } = stack.served.network
   const scope = { chainId, token: stack.served.token }
   const receipt = await chain.waitForTransactionReceipt({ hash: await sendDirectly(stack, payment.provider) })
-  await storeEvidence(stack.database, scope, readEvidence(receipt, scope.token, 1n))
+  await recordEvents(stack.database, scope, readEvidence(receipt, scope.token, 1n), 'lookup')
   await chain.revert({ id: snapshot })
   await mine(stack, 3)
   await untilIndexed(stack)
@@ -190,18 +189,13 @@ test("behavior: a reorg takes back a stranger's half after a batch has settled t
     await worker.step()
     return (await readMinedBatches(stack.database, chainId)).length === 1
   })
-  // The batch's own settlement is left to the index for a second, or for as long as this machine needs.
-  for (const one of context.memory.mined.values()) one.at = Number.POSITIVE_INFINITY
-  const countEvidence = async () => (await stack.database`select from evidence`).length
-  await concludeMined(context, { status: 'current', head: { blockNumber: fork, blockTime: 0n } }, null)
-  expect(await countEvidence()).toBe(1)
-  await untilIndexed(stack)
-  await concludeMined(context, await readIndexState(context), null)
-  expect(await countEvidence()).toBe(1)
+  await concludeMined(context, null)
   expect((await stack.halves(payment)).map(({ state }) => state)).toEqual(['settled', 'settled'])
-  expect(await followReorgs(context, await readIndexState(context))).not.toBeNull()
+  await untilIndexed(stack)
+  const recorder = createKeeperRecorder(context)
+  expect(await recorder.followReorgs(await readIndexState(context))).not.toBeNull()
   expect((await stack.halves(payment)).map(({ state }) => state)).toEqual(['open', 'settled'])
-  await concludeMined(context, await readIndexState(context), fork + 100n)
+  await concludeMined(context, fork + 100n)
   expect(await readMinedBatches(stack.database, chainId)).toEqual([])
 
   await whileRunning(stack.keeper(), () => until('all is settled', () => stack.isSettled([payment])))
@@ -228,8 +222,7 @@ test('behavior: a reorg of 36 blocks takes back what was concluded, a refund too
       select event from outbox where payment_id in ${ids} order by event`
     return rows.map(({ event }) => event)
   }
-  const isConcluded = async () =>
-    (await stack.database`select from payment where id in ${ids} and concluded_at is not null`).length === 3
+  const isConcluded = async () => (await countFinal(stack.database, all)) === 3
   const snapshot = await chain.snapshot()
   await whileRunning(stack.keeper(), async () => {
     await until('they are settled', () => stack.isSettled(all))
@@ -260,14 +253,14 @@ test('behavior: a reorg of 36 blocks takes back what was concluded, a refund too
     select data from outbox where event = 'refund.reverted'`
   expect(reverted?.data).toEqual({ network: 'localhost', paymentId: refunded.paymentId, number: 1 })
   await expectUnharmed(stack, payments)
-  // The refund moved once on the chain that stands, and that is where the index shows it.
+  // The refund moved once on the chain that stands, and that is where the record shows it.
   expect(await isSettledOnChain(stack, [refund])).toBe(true)
   expect(await attemptsOf(stack, [refund])).toEqual([0])
   expect(await stack.balanceOf(wallet.address)).toBe(0n)
   expect(await stack.balanceOf(refunded.provider.from)).toBe(20_000n)
 })
 
-test("behavior: a hole in the index holds no batch: the keeper's own receipt is evidence", async () => {
+test("behavior: a hole in the index holds no batch: the keeper's own receipt is enough", async () => {
   const chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
   const indexRpc = await startChaosRpc({ target: chain.url })
   const stack = await startKeeperStack({}, chain, indexRpc.url)

@@ -1,5 +1,5 @@
 import { type Address, createWalletClient, type Hex, http, parseEventLogs } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { readPayout } from '#api/portal/queries/payments'
 import { estimateBatchGas } from '#chain/gas'
 import { gasLimitsOf } from '#chain/gasLimits'
@@ -20,8 +20,10 @@ import {
   hourAgo,
   isSettledOnChain,
   mine,
+  startRecording,
   testClient,
   untilIndexed,
+  whileRecording,
   whileRunning,
 } from '../support/keeperScenes.ts'
 import {
@@ -32,6 +34,7 @@ import {
   startKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
+import { standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { cancelDirectly, randomHex, sendDirectly, setBlacklisted } from '../support/usdc.ts'
 
@@ -232,7 +235,9 @@ describe('sweeps', () => {
     const [stale, swept] = payments as [SplitPayment, SplitPayment]
     await settle(payments)
     await sweepBy(18, [swept])
-    await untilIndexed(stack)
+    await whileRecording(stack, () =>
+      until('the payout is seen', async () => (await readPayout(stack.database, swept.paymentId)) !== null),
+    )
     const [other] = await queueSplits([{ payee: newPayee() }])
     if (!other) throw new Error('nothing queued')
     const tomorrow = () => new Date(Date.now() + 24 * 3_600_000 + 60_000)
@@ -248,6 +253,8 @@ describe('sweeps', () => {
   })
 
   test('behavior: a reorg takes back a payout by itself, and settlement and payout together', async () => {
+    const recording = startRecording(stack)
+    onTestFinished(() => recording.stop())
     const payments = await queueSplits(Array.from({ length: 2 }, () => ({ payee: newPayee() })))
     const [payment] = payments as [SplitPayment, SplitPayment]
     const paidOut = async () => (await readPayout(stack.database, payment.paymentId))?.txHash ?? null
@@ -367,10 +374,12 @@ test('behavior: a keeper without a database settles them, sees their fees, and p
       log: createLogger('test', 'silent'),
       metrics: createMetrics(),
     })
-    await until('all are settled', async () => {
-      await settler.step()
-      return stack.isSettled([...payments, pair])
-    })
+    await whileRecording(stack, () =>
+      until('all are settled', async () => {
+        await settler.step()
+        return stack.isSettled([...payments, pair])
+      }),
+    )
     expect(await stack.balanceOf(payee)).toBe(475_000n)
   } finally {
     await server.close()
@@ -383,16 +392,12 @@ async function failedSweeps({ splitter }: SplitPayment): Promise<number | undefi
   return row?.failed
 }
 
-async function failureOf({ paymentId }: SplitPayment): Promise<string | null | undefined> {
-  const [row] = await stack.database<{ code: string | null }[]>`
-    select failure_code as code from payment where id = ${paymentId}`
-  return row?.code
+async function failureOf(payment: SplitPayment): Promise<string | null> {
+  return (await standingOf(stack.database, payment)).failureCode
 }
 
-async function attemptsOf({ paymentId }: SplitPayment): Promise<number | undefined> {
-  const [row] = await stack.database<{ attempts: number }[]>`
-    select attempts from payment where id = ${paymentId}`
-  return row?.attempts
+async function attemptsOf(payment: SplitPayment): Promise<number> {
+  return (await standingOf(stack.database, payment)).attempts
 }
 
 async function stateOf(payment: SplitPayment): Promise<string | undefined> {

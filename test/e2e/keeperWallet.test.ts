@@ -1,7 +1,9 @@
 import { parseEther } from 'viem'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { CheckpointName } from '#keeper/loops/context'
+import { closeBatch, readMinedBatches } from '#ledger/batches'
 import {
+  attemptsOf,
   expectUnharmed,
   queueDue,
   queueOneDue,
@@ -13,6 +15,7 @@ import {
 } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
 import { findBreaches } from '../support/ledger.ts'
+import { giveUp, giveUpAll } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 
 // What a wallet's transactions may meet with that is nobody's payment's fault.
@@ -144,9 +147,9 @@ test('behavior: a reorg gives back the nonce of a batch that is over: what is of
   })
   const [before] = await transactionsOf(stack, [first])
   // As a keeper leaves it that has closed the batch; its payment is no longer wanted.
-  await stack.database`update batch set state = 'closed', outcome = 'settled', closed_at = now() where state = 'mined'`
-  await stack.database`update payment set voided_at = now() where id = ${first.paymentId}`
-  await stack.database`update batch_item set active = false`
+  const mined = await readMinedBatches(stack.database, stack.served.network.chainId)
+  for (const { id } of mined) await closeBatch(stack.database, id, 'settled', new Date())
+  await giveUp(stack.database, [first.paymentId])
   const head = await chain.getBlockNumber({ cacheTime: 0 })
   await chain.revert({ id: snapshot })
   await chain.setAutomine(true)
@@ -163,7 +166,7 @@ test('behavior: a reorg gives back the nonce of a batch that is over: what is of
 
 describe('gas that costs too much: payments wait, and say why', () => {
   beforeEach(async () => {
-    await stack.database`update payment set concluded_at = now() where concluded_at is null`
+    await giveUpAll(stack.database)
     await raiseBaseFee(stack)
   })
 
@@ -185,9 +188,7 @@ describe('gas that costs too much: payments wait, and say why', () => {
     expect(await nonceOf()).toBe(nonce)
     const metrics = await (await dear.app.request('/metrics')).text()
     expect(metrics).toContain('tollkeeper_settlement_holds_total{network="localhost",reason="gas_cost"}')
-    expect(await stack.database`select 1 from payment where attempts > 0 and concluded_at is null`).toEqual(
-      [],
-    )
+    expect(await attemptsOf(stack, payments)).toEqual([0])
 
     // Gas is cheap again.
     offset = 16_000

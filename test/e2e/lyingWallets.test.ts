@@ -13,7 +13,7 @@ import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
 import { encodePayload } from '#protocol/payload'
 import { createStackGateway } from '../support/keeperGateway.ts'
-import { hourAgo, testClient, whileRunning } from '../support/keeperScenes.ts'
+import { hourAgo, testClient, whileRecording, whileRunning } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   type QueuedPayment,
@@ -21,6 +21,7 @@ import {
   walletAccount,
   walletKey,
 } from '../support/keeperStack.ts'
+import { giveUpAll, standingsOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 import { ask, signPayment } from '../support/x402.ts'
@@ -35,7 +36,7 @@ beforeAll(async () => {
 })
 afterAll(() => stack?.close())
 beforeEach(async () => {
-  await stack.database`update payment set concluded_at = now() where concluded_at is null`
+  await giveUpAll(stack.database)
 })
 
 const tell: Address = `0x${'7e11'.repeat(10)}`
@@ -79,10 +80,8 @@ async function settledWithin(payments: QueuedPayment[], firstNonce: number, wall
 }
 
 async function failedOf(payments: QueuedPayment[]): Promise<number> {
-  const ids = payments.map(({ paymentId }) => paymentId)
-  const [row] = await stack.database<[{ count: number }]>`
-    select count(*)::int as count from payment where id in ${stack.database(ids)} and failed_at is not null`
-  return row.count
+  const standings = await standingsOf(stack.database, payments)
+  return standings.filter(({ failedAt }) => failedAt !== null).length
 }
 
 /** Runs a keeper through two days, as fast as it goes. */
@@ -265,8 +264,10 @@ test('behavior: the keeper without a database: 75 liars cost it no more, and the
       metrics: createMetrics(),
       checkpoint: lieInBlocks,
     })
-    for (let step = 0; step < 60; step++) await settler.step()
-    await until('the honest ones are settled', () => stack.isSettled(honest))
+    await whileRecording(stack, async () => {
+      for (let step = 0; step < 60; step++) await settler.step()
+      await until('the honest ones are settled', () => stack.isSettled(honest))
+    })
     expect(await settledWithin(honest, nonce, 5)).toBeLessThanOrEqual(2)
     for (let day = 0; day < 5; day++) {
       offset += 61_000
@@ -279,10 +280,7 @@ test('behavior: the keeper without a database: 75 liars cost it no more, and the
 })
 
 async function attempts(payments: QueuedPayment[]): Promise<number> {
-  const ids = payments.map(({ paymentId }) => paymentId)
-  const [row] = await stack.database<[{ most: number }]>`
-    select max(attempts)::int as most from payment where id in ${stack.database(ids)}`
-  return row.most
+  return Math.max(...(await standingsOf(stack.database, payments)).map((one) => one.attempts))
 }
 
 /** Another payment of a wallet with code: what it signs is its own affair. */

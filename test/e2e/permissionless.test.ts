@@ -12,12 +12,14 @@ import {
 } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { App } from '#api/http/app'
-import { insertBatch } from '#ledger/batches'
+import { type Claim, claimPayments } from '#ledger/claims'
 import { acquireLease } from '#ledger/leases'
+import type { Loop } from '#process/repeat'
 import { serve } from '#process/serve'
 import { encodePayload, parsePayload } from '#protocol/payload'
 import { encodeSettle, type SettlementItem } from '#protocol/settlement'
 import { multicall3Address } from '../../scripts/chain/prepareChain.ts'
+import { backdate } from '../support/backdate.ts'
 import { cliPath } from '../support/cli.ts'
 import { call, fetchChallenge, openShop, type Shop, sign } from '../support/gateway.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
@@ -31,6 +33,7 @@ import {
   walletKey,
 } from '../support/keeperStack.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
+import { startRecorder } from '../support/recorder.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 
@@ -39,14 +42,17 @@ let app: App
 let server: Awaited<ReturnType<typeof serve>>
 let folder: string
 let shop: Shop
+let recorder: Loop
 beforeAll(async () => {
   stack = await startKeeperStack()
   app = createStackGateway(stack)
   server = await serve(app, { host: '127.0.0.1', port: 0, portVariable: 'API_PORT' })
   folder = await mkdtemp(join(tmpdir(), 'tollkeeper-stranger-'))
   shop = await openShop(app)
+  recorder = startRecorder(stack)
 })
 afterAll(async () => {
+  await recorder?.stop()
   await server?.close()
   await stack?.close()
   await rm(folder, { recursive: true, force: true })
@@ -68,7 +74,7 @@ async function buy(): Promise<string> {
       endpointId: shop.endpointId,
     },
   })
-  await stack.database`update payment set accepted_at = ${hourAgo()} where id = ${body.paymentId}`
+  await backdate(stack.database, body, 3_600_000)
   return body.paymentId
 }
 
@@ -98,7 +104,7 @@ describe('GET /settlements/pending', () => {
     expect(fee).toMatchObject({ to: platformWallet, value: 2_500n })
 
     const [row] = await stack.database<{ publishedAt: Date | null }[]>`
-      select published_at as "publishedAt" from payment where id = ${paymentId}`
+      select published_at as "publishedAt" from publication where payment_id = ${paymentId}`
     expect(row?.publishedAt).toBeInstanceOf(Date)
     const voided = await call(app, 'POST', `/payments/${paymentId}/void`, { key: shop.key, json: {} })
     expect(voided.status).toBe(409)
@@ -206,14 +212,18 @@ describe('a keeper without a database', () => {
     // As a keeper leaves it that claims and dies, and whose key nobody has.
     const { chainId } = stack.served.network
     const address = randomHex(20)
-    const lease = await acquireLease(stack.database, { chainId, address, holder: 'gone', ttlMs: 1 })
+    const lease = await acquireLease(stack.database, { chainId, address, holder: 'gone', ttlMs: 3_000 })
     if (!lease) throw new Error('no lease')
-    const batch = await insertBatch(
-      stack.database,
-      lease,
-      { batchId: randomHex(32), token: stack.served.token, feeRecipient: platformWallet, trigger: 'time' },
-      payments.map(({ paymentId }) => ({ paymentId })),
-    )
+    const claim: Claim = {
+      batchId: randomHex(32),
+      token: stack.served.token,
+      feeRecipient: platformWallet,
+      trigger: 'time',
+      lane: 'shared',
+      paymentIds: payments.map(({ paymentId }) => paymentId),
+    }
+    const { batch } = await claimPayments(stack.database, lease, claim, new Date())
+    if (!batch) throw new Error('nothing claimed')
     expect((await readPending()).batches).toEqual([])
     await stack.database`update batch set created_at = created_at - interval '61 seconds' where id = ${batch.id}`
     const stranger = await startStranger()
@@ -332,10 +342,7 @@ test('behavior: two operators with databases of their own and the same payments:
     expect((await stack.balanceOf(platformWallet)) - before).toBe(4n * 2_500n)
     for (const { provider } of payments) expect(await stack.balanceOf(provider.from)).toBe(0n)
     expect(await attemptsOf(stack, payments)).toEqual([0])
-    const [row] = await other.database<
-      { attempts: number }[]
-    >`select max(attempts)::int as attempts from payment`
-    expect(row).toEqual({ attempts: 0 })
+    expect(await attemptsOf(other, payments)).toEqual([0])
   } finally {
     await other.close()
   }
@@ -343,26 +350,10 @@ test('behavior: two operators with databases of their own and the same payments:
 
 /** The same payments, accepted by another gateway too. */
 async function copyPayments(other: KeeperStack, payments: QueuedPayment[]): Promise<void> {
-  const ids = payments.map(({ paymentId }) => paymentId)
-  const [endpoint] = await other.database<{ id: string; providerId: string }[]>`
-    select id, provider_id as "providerId" from endpoint`
-  const rows = await stack.database<Record<string, string>[]>`
-    select id, request_id, chain_id, token, payer, payee, fee_recipient, price, provider_amount, fee_amount,
-      valid_before, tier, effective_rate, resource, challenged_at, accepted_at
-    from payment where id in ${stack.database(ids)}`
-  const authorizations = await stack.database<Record<string, string>[]>`
-    select * from signed_authorization where payment_id in ${stack.database(ids)}`
-  const presentations = await stack.database<Record<string, string>[]>`
-    select * from presentation where payment_id in ${stack.database(ids)}`
-  const owner = { provider_id: endpoint?.providerId ?? '', endpoint_id: endpoint?.id ?? '' }
-  for (const row of rows) {
-    const { chain_id, token, payer } = row
-    await other.database`insert into payer ${other.database({ chain_id, token, address: payer })}`
-    await other.database`insert into payment ${other.database({ ...row, ...owner })}`
-  }
-  await other.database`insert into presentation ${other.database(presentations)}`
-  for (const row of authorizations) {
-    await other.database`insert into signed_authorization ${other.database(row)}`
+  const buyer = walletAccount(0) // signs nothing
+  for (const copyOf of payments) {
+    const { paymentId } = copyOf
+    await other.queue({ buyer, price: 50_000n, acceptedAt: hourAgo(), copyOf, paymentId })
   }
 }
 

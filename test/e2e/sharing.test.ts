@@ -12,6 +12,7 @@ import {
   startKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
+import { giveUpAll } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 
@@ -23,7 +24,7 @@ beforeAll(async () => {
 })
 afterAll(() => stack?.close())
 beforeEach(async () => {
-  await stack.database`update payment set concluded_at = now() where concluded_at is null`
+  await giveUpAll(stack.database)
 })
 
 const nonceOf = () => stack.served.client.getTransactionCount({ address: walletAccount(0).address })
@@ -45,8 +46,7 @@ describe('turns', () => {
     for (const buyer of buyers) await stack.queue({ buyer, price: 12_000_000n, acceptedAt: hourAgo() })
     for (const payment of await queueDue(stack, 30))
       await testClient(stack).setCode({ address: payment.provider.from, bytecode: alwaysYes })
-    await stack.database`
-      update payment set payer_has_code = true where concluded_at is null and price < 10000000`
+    await stack.database`update queue set has_code = true where provider_amount + fee_amount < 10000000`
     const ordinary = await queueDue(stack, 5)
     const nonce = await nonceOf()
     await whileRunning(stack.keeper(), () => until('they are settled', () => stack.isSettled(ordinary)))
@@ -85,8 +85,8 @@ describe('turns', () => {
       while (!isOver) {
         while (submitting.size < 2) submit()
         const [dear] = await stack.database<[{ waiting: number }]>`
-          select count(*)::int as waiting from payment
-          where price >= 10000000 and concluded_at is null and not is_claimed`
+          select count(*)::int as waiting from queue
+          where provider_amount + fee_amount >= 10000000 and batch_id is null`
         for (let i = dear.waiting; i < 2; i++) await stack.queue({ buyer: rich, price: 12_000_000n })
         await wait(20)
       }
@@ -140,6 +140,7 @@ test('behavior: a host that stands still in the middle of its claim stops nobody
   const standing = host.begin(async (tx) => {
     await tx`select pg_advisory_xact_lock(7402002, ${stack.served.network.chainId})`
     await tx`select 1 from payment where id = ${taken.paymentId} for update`
+    await tx`select 1 from queue where payment_id = ${taken.paymentId} for update`
     isStanding = true
     await frozen
   })

@@ -10,6 +10,8 @@ import { createStackGateway } from '../support/keeperGateway.ts'
 import { mine, testClient, untilIndexed } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
 import { settle } from '../support/paidReceipts.ts'
+import { untilInRecord } from '../support/recorder.ts'
+import { giveUp, standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex, sendDirectly, setBlacklisted } from '../support/usdc.ts'
 import { type Answer, ask, signPayment, toV1 } from '../support/x402.ts'
@@ -98,7 +100,7 @@ describe('POST /verify', () => {
       expect((await ask(brief, '/verify', { body, key })).body).toMatchObject({ isValid: true })
       await until('it has lapsed', async () => {
         const [row] = await stack.database<[{ over: boolean }]>`
-          select coalesce(bool_and(reserved_until < now()), true) as over from facilitation where payer = ${buyer.address.toLowerCase()}`
+          select coalesce(bool_and(next_at < now()), true) as over from queue where payer = ${buyer.address.toLowerCase()}`
         return row.over
       })
     }
@@ -113,11 +115,11 @@ describe('POST /verify', () => {
     expect(await verify(used)).toMatchObject({ isValid: true })
     await sendDirectly(stack, (await pay(buyer, { value: 10_000n })).authorization)
     await settle(stack.chain, [{ authorization: used.authorization }])
-    await untilIndexed(stack)
+    await untilInRecord(stack)
     expect(await verify(second)).toMatchObject({ isValid: true })
     // The reservation that its buyer used lapses: what it was for is gone all the same.
     await stack.database`
-      update facilitation set reserved_until = now() - interval '1 second'
+      update queue set next_at = now() - interval '1 second'
       where payment_id = (select payment_id from signed_authorization where nonce = ${used.authorization.nonce})`
     await releaseReservations(stack.database, new Date())
     expect(await verify(third)).toMatchObject(short)
@@ -179,8 +181,7 @@ describe('POST /verify', () => {
   test('error: a payer in debt gets a verdict, like every other', async () => {
     const buyer = await oneBuyer()
     const { paymentId } = await stack.queue({ buyer, price: 50_000n, acceptedAt: new Date() })
-    await stack.database`
-      update payment set failed_at = now(), failure_code = 'insufficient_balance' where id = ${paymentId}`
+    await giveUp(stack.database, [paymentId], 'insufficient_balance')
     const { body } = await pay(buyer)
     expect(await ask(keeper, '/verify', { body, key })).toMatchObject({
       status: 200,
@@ -322,10 +323,9 @@ describe('POST /settle', () => {
       })
     }
     await stack.chain.mintUsdc([buyer.address], 10_000n)
-    const [row] = await stack.database<[{ failed: boolean; next: Date | null }]>`
-      select failed_at is not null as failed, next_attempt_at as next from payment
-      where payer = ${buyer.address.toLowerCase()}`
-    expect(row).toEqual({ failed: true, next: null })
+    const [row] = await stack.database<[{ paymentId: string }]>`
+      select id as "paymentId" from payment where payer = ${buyer.address.toLowerCase()}`
+    expect(await standingOf(stack.database, row)).toMatchObject({ stage: null, kind: 'failed' })
   })
 })
 

@@ -4,8 +4,10 @@ import { type AppOptions, createApp } from '#api/app'
 import type { App } from '#api/http/app'
 import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
 import type { GatewaySettings } from '#api/settings'
+import { readEvidence } from '#chain/evidence'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import { type Database, openDatabase } from '#ledger/database'
+import { moveRecordHead, recordEvents } from '#ledger/record'
 import { defaultTriggers } from '#ledger/triggers'
 import { createLogger } from '#process/log'
 import { boundNonce, type Challenge, feeNonce, maxTimeoutSeconds } from '#protocol/challenge'
@@ -32,7 +34,7 @@ export type TestGateway = {
   settings: GatewaySettings
   /** The time that the gateway sees, Unix milliseconds; null: the real one. */
   setNow(now: number | null): void
-  /** Makes the index stand at the chain's head. */
+  /** Makes the index, and the record, stand at the chain's head. */
   index(): Promise<void>
   /** A new account with USDC. */
   buyer(usdc: bigint): Promise<PrivateKeyAccount>
@@ -110,11 +112,9 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
 
   const index = async () => {
     const { number, timestamp } = await served.client.getBlock()
-    await setIndexedHead(database, {
-      chainId: served.network.chainId,
-      blockNumber: Number(number),
-      blockTime: Number(timestamp),
-    })
+    const { chainId } = served.network
+    await setIndexedHead(database, { chainId, blockNumber: Number(number), blockTime: Number(timestamp) })
+    await moveRecordHead(database, chainId, { blockNumber: number, blockTime: timestamp })
   }
   await index()
 
@@ -293,21 +293,18 @@ export async function pay(gateway: TestGateway, shop: Shop): Promise<Paid> {
   return { ...body, payer, payloads: json.payloads }
 }
 
-/** Sends one half straight to USDC, which strangers may, and shows it in the index. */
+/** Sends one half straight to USDC, which strangers may, and records it as a recorder does that finds it in the index. */
 export async function settleDirectly(
   gateway: TestGateway,
   payload: string,
 ): Promise<{ hash: Hash; blockHash: Hash; blockNumber: bigint }> {
   const { served, database } = gateway
-  const authorization = parsePayload(payload)
-  const { from, to, value, nonce } = authorization
-  const hash = await sendDirectly(gateway, authorization)
-  const { blockNumber, blockHash } = await served.client.waitForTransactionReceipt({ hash })
-  await database`
-    insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value, tx_hash, log_index,
-      block_number, block_hash, block_time)
-    values (${served.network.chainId}, ${served.token}, ${from}, ${nonce}, 'used', ${to}, ${value}, ${hash}, 0,
-      ${blockNumber}, ${blockHash}, 1)`
+  const hash = await sendDirectly(gateway, parsePayload(payload))
+  const receipt = await served.client.waitForTransactionReceipt({ hash })
+  const events = readEvidence(receipt, served.token, 1n)
+  const scope = { chainId: served.network.chainId, token: served.token }
+  await database.begin((tx) => recordEvents(tx, scope, events, 'index'))
   await gateway.index()
+  const { blockNumber, blockHash } = receipt
   return { hash, blockHash, blockNumber }
 }

@@ -1,11 +1,14 @@
-import { type Address, createTestClient, type Hex, http, publicActions } from 'viem'
+import { createTestClient, type Hex, http, publicActions } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { expect } from 'vitest'
 import type { Keeper } from '#keeper/keeper'
-import type { Database } from '#ledger/database'
-import { dropIndexedEvidence } from '#ledger/evidence'
+import { readIndexState } from '#keeper/loops/indexState'
+import { createKeeperRecorder } from '#keeper/loops/recorder'
 import { readIndexedHead } from '#ledger/indexedHead'
+import { type Loop, repeat } from '#process/repeat'
+import { createKeeperContext } from './keeperContext.ts'
 import type { KeeperStack, QueuedPayment } from './keeperStack.ts'
+import { standingsOf } from './standing.ts'
 import { until } from './until.ts'
 
 // What tests of keepers do again and again.
@@ -42,6 +45,34 @@ export async function whileRunning<T>(keepers: Keeper | Keeper[], task: () => Pr
   }
 }
 
+/**
+ * Keeps the record while a task runs, as a keeper does whoever settles, and nothing else: nothing is settled, and no end
+ * written.
+ */
+export async function whileRecording<T>(stack: KeeperStack, task: () => Promise<T>): Promise<T> {
+  const recording = startRecording(stack)
+  try {
+    return await task()
+  } finally {
+    await recording.stop()
+  }
+}
+
+export function startRecording(stack: KeeperStack): Loop {
+  const context = createKeeperContext(stack)
+  const recorder = createKeeperRecorder(context)
+  return repeat({
+    name: 'record',
+    everyMs: stack.settings.pollMs,
+    async step() {
+      const index = await readIndexState(context)
+      const safeBlock = await recorder.followReorgs(index)
+      if (safeBlock !== null && index.status === 'current') await recorder.record(index.head)
+    },
+    onError: () => {},
+  })
+}
+
 /** Drives the local chain. */
 export function testClient({ chain }: Pick<KeeperStack, 'chain'>) {
   return createTestClient({ mode: 'hardhat', transport: http(chain.url) }).extend(publicActions)
@@ -70,7 +101,7 @@ export async function untilIndexed(stack: KeeperStack): Promise<void> {
   await until('the index is at the end of the chain', () => isIndexed(stack))
 }
 
-/** Waits until all that was sent is recorded as mined: what the index shows as settled, its keeper may not have noticed yet. */
+/** Waits until all that was sent is recorded as mined: what the record shows as settled, its keeper may not have noticed yet. */
 export async function untilRecorded({ database }: Pick<KeeperStack, 'database'>): Promise<void> {
   await until('no batch is under way', async () => {
     return (await database`select from batch where state in ('claimed', 'broadcast')`).length === 0
@@ -90,20 +121,6 @@ export async function mineUntil(
     if (await holds()) return true
     if (await isIndexed(stack)) await mine(stack, 1)
     return false
-  })
-}
-
-/**
- * Waits, once no keeper runs, until only the index shows what is settled, as after a keeper's next upkeep: one that read its
- * own receipt in its last moment left evidence, which nobody would take back after a reorg.
- */
-export async function untilIndexAlone(
-  database: Database,
-  scope: { chainId: number; token: Address },
-): Promise<void> {
-  await until('the index alone shows what is settled', async () => {
-    await dropIndexedEvidence(database, scope)
-    return (await database`select from evidence where not is_final`).length === 0
   })
 }
 
@@ -135,9 +152,7 @@ export async function attemptsOf(
   { database }: KeeperStack,
   payments: Pick<QueuedPayment, 'paymentId'>[],
 ): Promise<number[]> {
-  const rows = await database<{ attempts: number }[]>`
-    select distinct attempts from payment where id in ${database(payments.map((one) => one.paymentId))}`
-  return rows.map(({ attempts }) => attempts)
+  return [...new Set((await standingsOf(database, payments)).map(({ attempts }) => attempts))]
 }
 
 /** Settled, by no payment's attempt and with nobody charged twice. */
@@ -148,8 +163,8 @@ export async function expectUnharmed(stack: KeeperStack, payments: QueuedPayment
 }
 
 /**
- * Settled, and in blocks that stand: right after a reorg the index and the evidence show for a while what is gone, since
- * both are held against the chain only now and then.
+ * Settled, and in blocks that stand: right after a reorg the record shows for a while what is gone, since it is held
+ * against the chain only now and then.
  */
 export async function isSettledOnChain(
   stack: KeeperStack,

@@ -359,7 +359,7 @@ async function queueRefund(
     sql,
     { paymentId: of.paymentId, number, providerId },
     toCandidate({
-      ...{ id: paymentId, providerId: null, endpointId: null, payer: from },
+      ...{ id: paymentId, source: 'refund', providerId: null, endpointId: null, payer: from },
       ...{ chainId: served.network.chainId, token: served.token, feeRecipient: platformWallet },
       halves: [{ ...signed, recipient: to, acceptedBlock: null }],
       resource: 'https://weather.example/',

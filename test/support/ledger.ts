@@ -24,9 +24,7 @@ export function watchBroadcasts(database: Database) {
 /** What a keeper's database must never show; empty when all is well. */
 export async function findBreaches(database: Database): Promise<string[]> {
   const twice = await database<{ id: string }[]>`
-    select i.payment_id as id from batch_item i join batch b on b.id = i.batch_id
-    where i.active and b.state <> 'closed' and i.payment_id is not null
-    group by i.payment_id having count(*) > 1`
+    select payment_id as id from queue join outcome using (payment_id)`
   const flights = await database<{ wallet: string }[]>`
     select wallet from batch where state in ('claimed', 'broadcast') group by chain_id, wallet having count(*) > 1`
   const falling = await database<{ hash: string }[]>`
@@ -38,10 +36,20 @@ export async function findBreaches(database: Database): Promise<string[]> {
     ) offers
     where fee * 100 < fee_before * 110 or tip * 100 < tip_before * 110 or tip <= tip_before`
   return [
-    ...twice.map(({ id }) => `${id} is in two open batches`),
+    ...twice.map(({ id }) => `${id} is in the queue and over`),
     ...flights.map(({ wallet }) => `${wallet} has two transactions in flight`),
     ...falling.map(({ hash }) => `${hash} offers less than 10 % over the one before it`),
   ]
+}
+
+/** Payments that failed by a fault of their own, or were given up. */
+export async function findBlamed(
+  database: Database,
+): Promise<{ id: string; payer: Address; attempts: number }[]> {
+  return database<{ id: string; payer: Address; attempts: number }[]>`
+    select payment_id as id, payer, attempts from queue where attempts > 0
+    union all
+    select payment_id, payer, attempts from outcome where attempts > 0 or kind = 'failed'`
 }
 
 const usedEvent = parseAbiItem('event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)')
@@ -113,23 +121,24 @@ export async function describeState(
 ): Promise<string> {
   const [batches, offers, leases, open, seen, heads] = await Promise.all([
     database`
-      select id, wallet, state, outcome, (select count(*) from batch_item i where i.batch_id = b.id and active) as active
+      select id, wallet, state, outcome, (select count(*) from queue q where q.batch_id = b.id) as active
       from batch b order by id desc limit 10`,
     database`
       select batch_id, hash, nonce, kind, max_fee_per_gas as fee, broadcast_at is not null as out, mined_block, succeeded
       from transaction order by created_at desc limit 20`,
     database`select address, fence, expires_at > now() as held, paused_reason from wallet_lease`,
     database`
-      select id, attempts, failure_code, next_attempt_at, lookup_requested_at, concluded_at from payment
-      where concluded_at is null and accepted_at < now() order by id`,
+      select q.*, exists (select from lookup l where l.payment_id = q.payment_id) as looked_up from queue q
+      where accepted_at < now() order by payment_id`,
     database<{ block: bigint | null; hash: string | null; authorizer: Address; nonce: Hex }[]>`
       select h.payment_id as payment, h.half, h.state, h.block_number as block, h.block_hash as hash,
         h.tx_hash as transaction, h.authorizer, h.nonce,
-        p.concluded_at is not null as concluded, p.spent_block as spent, p.failure_code as failure
+        o.kind as ended, o.final_at, o.code
       from (select * from payment order by accepted_at desc limit 12) p
+      left join outcome o on o.payment_id = p.id
       join lateral ${halves(database)} h on h.payment_id = p.id
       order by 1, 2`,
-    database`select (select block_number from acted_block) as acted,
+    database`select (select block_number from record_head limit 1) as recorded,
       (select substr(latest_checkpoint, 27, 16)::bigint from indexer._ponder_checkpoint limit 1) as indexed`,
   ])
   const nonces = await Promise.all(

@@ -2,6 +2,7 @@ import type { Address, Hex } from 'viem'
 import { type AcceptedAuthorizations, acceptPayments, type Candidate } from '#ledger/acceptPayments'
 import type { Database } from '#ledger/database'
 import { type IdPrefix, newId } from '#ledger/identifiers'
+import { recordBlocks, recordEvents } from '#ledger/record'
 import { randomHex } from './usdc.ts'
 
 const seedToken: Address = `0x${'ab'.repeat(20)}`
@@ -47,8 +48,11 @@ export async function storePayments(sql: Database, payments: readonly StoredPaym
 
 export function toCandidate({ acceptedAt, halves, ...payment }: StoredPayment): Candidate {
   const [provider, fee = { recipient: seedPlatform, value: 0n }] = halves
+  const { source = payment.facilitation ? 'facilitator' : 'gateway' } = payment
   return {
-    requestId: newId('req'),
+    requestId: source === 'gateway' ? newId('req') : null,
+    source,
+    first: { stage: 'waiting' },
     payerHasCode: false,
     payee: provider.recipient,
     feeRecipient: fee.recipient,
@@ -119,7 +123,7 @@ export async function seedPayment(sql: Database, options: SeedPayment): Promise<
   return { paymentId, payer, nonces }
 }
 
-/** What the index would show once a block settled halves of a payment. */
+/** What is recorded once a block settled halves of a payment, and what the index would show of it. */
 export async function seedSettlement(
   sql: Database,
   payment: SeededPayment,
@@ -133,32 +137,57 @@ export async function seedSettlement(
 ): Promise<Hex> {
   const { halves = [0, 1], txHash = randomHex(32), batchLogIndex = 9 } = options
   const { blockNumber = 100, blockTime = 1_795_262_400 } = options
-  for (const half of halves) {
+  const signed = await sql<
+    { half: number; token: Address; payer: Address; nonce: Hex; to: Address; value: bigint }[]
+  >`
+    select half, token, authorizer as payer, nonce, recipient as "to", value from signed_authorization
+    where payment_id = ${payment.paymentId} and half in ${sql(halves)}`
+  const events = signed.map(({ half, payer, nonce, to, value }) => ({
+    ...{ authorizer: payer, nonce, state: 'used' as const, recipient: to, value, txHash, logIndex: half * 2 },
+    ...{
+      blockNumber: BigInt(blockNumber),
+      blockHash: blockHashOf(blockNumber),
+      blockTime: BigInt(blockTime),
+    },
+    batchLogIndex,
+  }))
+  const [first] = signed
+  if (!first) return txHash
+  const { token } = first
+  await sql.begin((tx) => recordEvents(tx, { chainId: seedChainId, token }, events, 'index'))
+  for (const { authorizer, nonce, recipient, value, logIndex } of events)
     await sql`
       insert into indexer.authorization (chain_id, token, authorizer, nonce, state, recipient, value,
         tx_hash, log_index, block_number, block_hash, block_time, batch_log_index)
-      select chain_id, token, authorizer, nonce, 'used', recipient, value, ${txHash}, ${half * 2}, ${blockNumber},
-        ${`0x${blockNumber.toString(16).padStart(64, '0')}`}, ${blockTime}, ${batchLogIndex}
-      from signed_authorization where payment_id = ${payment.paymentId} and half = ${half}`
-  }
+      values (${seedChainId}, ${token}, ${authorizer}, ${nonce}, 'used', ${recipient}, ${value}, ${txHash}, ${logIndex},
+        ${blockNumber}, ${blockHashOf(blockNumber)}, ${blockTime}, ${batchLogIndex})`
   return txHash
 }
 
-/** What the index would show once a block swept a splitter. */
+export function blockHashOf(blockNumber: number): Hex {
+  return `0x${blockNumber.toString(16).padStart(64, '0')}`
+}
+
+/** What is recorded once a block swept a splitter. */
 export async function seedPayout(
   sql: Database,
   {
     splitter,
-    provider,
     blockNumber,
     platformRecipient = seedPlatform,
   }: { splitter: Address; provider: Address; blockNumber: number; platformRecipient?: Address },
 ): Promise<Hex> {
   const txHash = randomHex(32)
-  await sql`
-    insert into indexer.payout (chain_id, token, splitter, platform_recipient, platform_amount, provider,
-      provider_amount, tx_hash, log_index, block_number, block_hash, block_time)
-    values (${seedChainId}, ${seedToken}, ${splitter}, ${platformRecipient}, 1, ${provider}, 19, ${txHash}, 3,
-      ${blockNumber}, ${`0x${blockNumber.toString(16).padStart(64, '0')}`}, 1795262500)`
+  const block = {
+    blockNumber: BigInt(blockNumber),
+    blockHash: blockHashOf(blockNumber),
+    blockTime: 1_795_262_500n,
+  }
+  const isPlatformPaid = platformRecipient === seedPlatform
+  await recordBlocks(
+    sql,
+    { chainId: seedChainId, token: seedToken },
+    { payouts: [{ ...block, splitter, logIndex: 3, txHash, isPlatformPaid }], blocks: [] },
+  )
   return txHash
 }

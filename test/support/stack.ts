@@ -1,8 +1,7 @@
-import { type Address, createPublicClient, http, type PublicClient } from 'viem'
+import { createPublicClient, http, type PublicClient } from 'viem'
 import { type Stack, type StackOptions, startStack } from '../../scripts/stack/stack.ts'
 import { createTestDatabase } from './database.ts'
 import { until } from './until.ts'
-import { tokenOf } from './usdc.ts'
 
 export type TestStack = Stack & {
   /** Asks the gateway. */
@@ -43,11 +42,6 @@ export async function startTestStack({
       return { status: answer.status, body: (await answer.json()) as Record<string, unknown> }
     },
   })
-}
-
-/** The token that all of a stack's payments are of. */
-export function scopeOf({ chain }: TestStack): { chainId: number; token: Address } {
-  return { chainId: chain.chainId, token: tokenOf(chain).toLowerCase() as Address }
 }
 
 export type ChainSnapshot = { id: string; height: bigint }

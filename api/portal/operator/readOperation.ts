@@ -3,11 +3,12 @@ import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#ledger/database'
 import { readGasCost, sumGasCost } from '#ledger/gasCosts'
 import { readHold } from '#ledger/holds'
-import { countQuarantined, readActedBlock, readIndexedHead } from '#ledger/indexedHead'
+import { countQuarantined, readIndexedHead } from '#ledger/indexedHead'
 import { type IndexState, judgeIndex } from '#ledger/indexState'
 import { type ListedLease, listLeases } from '#ledger/leases'
 import { countGivenUpPayers } from '#ledger/quarantine'
 import { countOpenBatches, type QueueDepth, readQueueDepth } from '#ledger/queueDepth'
+import { readToldBlock } from '#ledger/record'
 import { countFailedSweeps } from '#ledger/sweeps'
 import { deliveryBacklog } from '../webhooks/deliveries.ts'
 import type { Sample } from './judgeAlerts.ts'
@@ -61,9 +62,9 @@ async function readNetwork(
 ): Promise<OperatedNetwork> {
   const { network, client, token } = served
   const { chainId } = network
-  const [indexed, acted, chainBlock, unreadable, depths, openBatches, leases] = await Promise.all([
+  const [indexed, told, chainBlock, unreadable, depths, openBatches, leases] = await Promise.all([
     readIndexedHead(sql, chainId),
-    readActedBlock(sql, chainId),
+    readToldBlock(sql, chainId),
     client.getBlockNumber({ cacheTime: 0 }).catch(() => null),
     countQuarantined(sql, chainId),
     readQueueDepth(sql, { chainId, token }),
@@ -85,8 +86,8 @@ async function readNetwork(
   ])
   return {
     served,
-    // Where no node answers, what we acted on is all that the index can be compared with.
-    index: judgeIndex(indexed, acted, chainBlock ?? indexed?.blockNumber ?? 0n, maxLagBlocks),
+    // Where no node answers, what providers were told is all that the index can be compared with.
+    index: judgeIndex(indexed, told, chainBlock ?? indexed?.blockNumber ?? 0n, maxLagBlocks),
     chainBlock,
     unreadable: unreadable ?? new Map(),
     queue: depths.map((depth) => ({ ...depth, providers: providers.get(depth.payee) ?? [] })),

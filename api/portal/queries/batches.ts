@@ -83,8 +83,8 @@ export async function listBatchesOfPeriod(
     select ${columns(sql, true)}, c.confirmed_at as "confirmedAt", g.usd as "gasTokenUsd"
     from r join indexer.batch b on b.chain_id = ${chainId} and b.sequence = r.sequence
     left join lateral (
-      select confirmed_at from confirmation
-      where chain_id = ${chainId} and block_number = b.block_number::bigint and block_hash = b.block_hash
+      select confirmed_at from recorded_block
+      where chain_id = ${chainId} and number = b.block_number::bigint and hash = b.block_hash
       limit 1 -- looked up for each, not all of them at once
     ) c on true
     left join gas_token_price g on g.chain_id = ${chainId} and g.block_hash = b.block_hash

@@ -43,14 +43,14 @@ async function confirmationTimes(
   const deep = blocks.filter(({ blockNumber }) => blockNumber + depth <= indexedBlock)
   if (deep.length === 0) return new Map()
   const known = await sql<{ blockHash: Hash; confirmedAt: Date }[]>`
-    select block_hash as "blockHash", confirmed_at as "confirmedAt" from confirmation
-    where chain_id = ${chainId} and (block_number, block_hash) in (
+    select hash as "blockHash", confirmed_at as "confirmedAt" from recorded_block
+    where chain_id = ${chainId} and confirmed_at is not null and (number, hash) in (
       select * from unnest(${deep.map(({ blockNumber }) => `${blockNumber}`)}::bigint[],
         ${deep.map(({ blockHash }) => blockHash)}::text[])
     )`
   const times = new Map(known.map(({ blockHash, confirmedAt }) => [blockHash, confirmedAt]))
 
-  // What no keeper has written down yet. It alone does: by these rows it notices a reorg, and they are of one chain.
+  // What no recorder has written down yet. It alone does: by these rows it notices a reorg, and they are of one chain.
   await Promise.all(
     deep
       .filter(({ blockHash }) => !times.has(blockHash))

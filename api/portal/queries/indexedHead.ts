@@ -1,5 +1,6 @@
 import type { Database } from '#ledger/database'
-import { type IndexedHead, isMissingIndex, readActedBlock, readIndexedHead } from '#ledger/indexedHead'
+import { type IndexedHead, isMissingIndex, readIndexedHead } from '#ledger/indexedHead'
+import { readRecordHead, readToldBlock } from '#ledger/record'
 import { networkByChainId, networkByName } from '#protocol/networks'
 import { Refusal } from '../../refusal.ts'
 
@@ -14,13 +15,13 @@ export async function fromIndex<T>(query: Promise<T>): Promise<T> {
   }
 }
 
-/** How far the index has come, for answers that depend on it. */
+/** How far the chain was read, for answers that depend on it. A view shows the chain as of this block, and says so. */
 export type IndexedHeads = {
   /**
-   * The last block that the index holds whole. A view shows the chain as of this block, and says so.
+   * For what is read from the index: the last block that it holds whole.
    *
-   * @throws {Refusal} `index_behind` where there is none, or where it is so far below a block on which the keeper acted
-   *   that the index must be in the course of being rebuilt: what it doesn't show is not unsettled.
+   * @throws {Refusal} `index_behind` where there is none, or where it is so far below a block of which providers were told
+   *   something that it must be in the course of being rebuilt: what it doesn't show is not unsettled.
    */
   require(chainId: number): Promise<IndexedHead>
   /**
@@ -29,12 +30,13 @@ export type IndexedHeads = {
    * @param chainId only of this network
    */
   requireOfProvider(providerId: string, chainId?: number): Promise<Record<string, number>>
+  /** For what is read from the record, which payments are: how far it goes. Null before anything was read into it. */
+  recorded(chainId: number): Promise<number | null>
+  /** The same for each network that a provider has a wallet on, as with `requireOfProvider`. */
+  recordedOfProvider(providerId: string, chainId?: number): Promise<Record<string, number | null>>
 }
 
-/**
- * @param options.maxLagBlocks What was mined a moment ago is not indexed yet, and the keeper has acted on it already. Up
- *   to so many blocks that is the usual course of things and no reason to refuse.
- */
+/** @param options.maxLagBlocks Up to so many blocks a reorg may set the index back: no reason to refuse. */
 export function createIndexedHeads({
   sql,
   maxLagBlocks,
@@ -43,35 +45,46 @@ export function createIndexedHeads({
   maxLagBlocks: bigint
 }): IndexedHeads {
   async function requireHead(chainId: number): Promise<IndexedHead> {
-    const [head, acted] = await Promise.all([readIndexedHead(sql, chainId), readActedBlock(sql, chainId)])
+    const [head, told] = await Promise.all([readIndexedHead(sql, chainId), readToldBlock(sql, chainId)])
     if (head === null) throw new Refusal('index_behind', 'The index has not been built yet')
-    if (head.blockNumber + maxLagBlocks < acted) {
+    if (head.blockNumber + maxLagBlocks < told) {
       throw new Refusal('index_behind', undefined, {
-        details: { indexedBlock: Number(head.blockNumber), actedBlock: Number(acted) },
+        details: { indexedBlock: Number(head.blockNumber), toldBlock: Number(told) },
       })
     }
     return head
   }
 
+  async function readRecorded(chainId: number): Promise<number | null> {
+    const head = await readRecordHead(sql, chainId)
+    return head && Number(head.blockNumber)
+  }
+
+  async function ofProvider<Block>(
+    providerId: string,
+    chainId: number | undefined,
+    read: (chainId: number) => Promise<Block>,
+  ): Promise<Record<string, Block>> {
+    const chains = await sql<{ chainId: number }[]>`
+      select distinct chain_id as "chainId" from wallet where provider_id = ${providerId}
+        ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
+      order by chain_id`
+    const heads = await Promise.all(
+      chains.map(async (chain) => [networkByChainId(chain.chainId).name, await read(chain.chainId)] as const),
+    )
+    return Object.fromEntries(heads)
+  }
+
   return {
     require: requireHead,
-    async requireOfProvider(providerId, chainId) {
-      const chains = await sql<{ chainId: number }[]>`
-        select distinct chain_id as "chainId" from wallet where provider_id = ${providerId}
-          ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
-        order by chain_id`
-      const heads = await Promise.all(
-        chains.map(async (chain): Promise<[string, number]> => {
-          const { blockNumber } = await requireHead(chain.chainId)
-          return [networkByChainId(chain.chainId).name, Number(blockNumber)]
-        }),
-      )
-      return Object.fromEntries(heads)
-    },
+    requireOfProvider: (providerId, chainId) =>
+      ofProvider(providerId, chainId, async (id) => Number((await requireHead(id)).blockNumber)),
+    recorded: readRecorded,
+    recordedOfProvider: (providerId, chainId) => ofProvider(providerId, chainId, readRecorded),
   }
 }
 
-/** @param indexedBlocks of a provider's networks, by name; or of the one that was asked for */
-export function isTestMoneyOnly(indexedBlocks: Record<string, number>): boolean {
-  return Object.keys(indexedBlocks).every((name) => networkByName(name).testnet)
+/** @param blocks of a provider's networks, by name; or of the one that was asked for */
+export function isTestMoneyOnly(blocks: Record<string, unknown>): boolean {
+  return Object.keys(blocks).every((name) => networkByName(name).testnet)
 }

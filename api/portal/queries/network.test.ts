@@ -1,10 +1,10 @@
 import type { Hex } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Database, openDatabase } from '#ledger/database'
+import { endPayments, type OutcomeKind, reopenPayments } from '#ledger/stages'
 import { createMigratedDatabase } from '../../../test/support/database.ts'
-import { createIndexTables, setIndexedHead } from '../../../test/support/indexTables.ts'
+import { createIndexTables } from '../../../test/support/indexTables.ts'
 import { seedChainId, seedPayment, seedProvider, seedSettlement } from '../../../test/support/seedPayments.ts'
-import { summarisePayments } from '../revenue/summarise.ts'
 import { listSettledBatches, readNetworkActivity, readSettlementTimes } from './network.ts'
 
 let sql: Database
@@ -137,35 +137,39 @@ test('behavior: what was settled before costs nothing, however much it was', asy
 test('behavior: times to settlement are of many payments or not shown, and a payment that is opened again leaves them', async () => {
   const provider = await seedProvider(sql)
   const chainTime = day.getTime() / 1000
-  await setIndexedHead(sql, { chainId: seedChainId, blockNumber: 200, blockTime: chainTime + 90_000 })
   const ids: string[] = []
   const settleAfter = async (seconds: number, acceptedAt: Date) => {
     const payment = await seedPayment(sql, { provider, acceptedAt })
-    await seedSettlement(sql, payment, { blockTime: acceptedAt.getTime() / 1000 + seconds })
+    const blockTime = acceptedAt.getTime() / 1000 + seconds
+    await seedSettlement(sql, payment, { blockNumber: 100 + ids.length, blockTime })
     ids.push(payment.paymentId)
   }
+  const conclude = (paymentIds: string[], kind: OutcomeKind) =>
+    endPayments(
+      sql,
+      paymentIds.map((paymentId) => ({ paymentId, kind, code: 'authorization_expired', isFinal: true })),
+      day,
+    )
   const times = (interval: 'day' | 'week' = 'day') =>
     readSettlementTimes(sql, { chainId: seedChainId, interval, from: daysBefore(12), least: 20 })
   for (let n = 1; n <= 19; n++) await settleAfter(n <= 10 ? 60 : 600, day)
   await settleAfter(5, daysBefore(1))
   // One that expired took no time.
   const expired = await seedPayment(sql, { provider, acceptedAt: day, validBefore: chainTime + 3_600 })
-  await sql`update payment set failed_at = now(), concluded_at = now() where id = ${expired.paymentId}`
-  await sql`update payment set concluded_at = now() where id = any(${ids})`
-  expect(await summarisePayments(sql, { limit: 100 })).toBe(21)
+  await conclude([expired.paymentId], 'failed')
+  await conclude(ids, 'settled')
   expect(await times()).toEqual([])
   // Within 5 %, the width of a bucket.
   expect(await times('week')).toEqual([{ startsAt: daysBefore(5), median: 60, p95: 602 }])
 
   await settleAfter(86_000, day)
-  await sql`update payment set concluded_at = now() where id = any(${ids})`
-  await summarisePayments(sql, { limit: 100 })
+  await conclude(ids, 'settled')
   expect(await times()).toEqual([{ startsAt: day, median: 60, p95: 602 }])
 
   const [{ payments }] = await sql<
     [{ payments: number }]
   >`select sum(payments)::int as payments from settlement_time`
-  await sql`update payment set concluded_at = null where id = ${ids.at(-1) ?? ''}`
+  await reopenPayments(sql, ids.slice(-1))
   expect(await times()).toEqual([])
   expect(
     await sql`select sum(payments)::int as payments, count(*) filter (where payments < 0)::int as below from settlement_time`,

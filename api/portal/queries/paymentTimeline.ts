@@ -2,6 +2,7 @@ import type { Hash } from 'viem'
 import type { BatchOutcome } from '#ledger/batches'
 import type { Database } from '#ledger/database'
 import { halves } from '#ledger/halves'
+import { standingOf } from '#ledger/stages'
 import type { Trigger } from '#protocol/settlement'
 import { type Payout, readPayout } from './payments.ts'
 import type { FailedAttempt } from './settlementFailures.ts'
@@ -36,15 +37,17 @@ export type PaymentTimeline = {
   payout: Payout | null
 }
 
-/** @returns undefined for a payment that doesn't exist or is another provider's */
+/** @returns undefined for a payment that doesn't exist, is only reserved, or is another provider's */
 export async function findPaymentTimeline(
   sql: Database,
-  { providerId, paymentId }: { providerId: string; paymentId: string },
+  { providerId, paymentId, now }: { providerId: string; paymentId: string; now: Date },
 ): Promise<PaymentTimeline | undefined> {
   const [payment] = await sql<Omit<PaymentTimeline, 'batches' | 'failures' | 'mined' | 'payout'>[]>`
-    select chain_id as "chainId", challenged_at as "challengedAt", accepted_at as "acceptedAt",
-      published_at as "publishedAt", voided_at as "voidedAt", failed_at as "failedAt"
-    from payment where id = ${paymentId} and provider_id = ${providerId}`
+    select p.chain_id as "chainId", p.challenged_at as "challengedAt", p.accepted_at as "acceptedAt",
+      publication.published_at as "publishedAt", standing.voided_at as "voidedAt", standing.failed_at as "failedAt"
+    from payment p left join publication on publication.payment_id = p.id
+    cross join lateral ${standingOf(sql, now)} standing
+    where p.id = ${paymentId} and p.provider_id = ${providerId} and standing.status is not null`
   if (payment === undefined) return undefined
   const [batches, failures, [mined], payout] = await Promise.all([
     readBatches(sql, paymentId),
@@ -71,7 +74,9 @@ async function readBatches(sql: Database, paymentId: string): Promise<ClaimingBa
     select t.batch_id as "batchId", t.hash, t.kind, t.created_at as "signedAt", t.broadcast_at as "broadcastAt",
       t.mined_block as "blockNumber"
     from batch_item i join transaction t on t.batch_id = i.batch_id
-    where i.payment_id = ${paymentId} and (i.active or i.provider_outcome is not null or i.batch_id in (
+    where i.payment_id = ${paymentId} and (i.provider_outcome is not null or i.batch_id in (
+      select batch_id from queue where payment_id = ${paymentId}
+      union all
       select batch_id from transaction where hash in (
         select tx_hash from ${halves(sql)} h where payment_id = ${paymentId} and state = 'settled'
       )

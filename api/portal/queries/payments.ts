@@ -1,20 +1,21 @@
 import type { Address, Hash, Hex } from 'viem'
 import type { Database } from '#ledger/database'
 import { type HalfState, halves } from '#ledger/halves'
-import { paymentStatus } from '#ledger/paymentStatus'
 import { payoutOf as payoutOfPayment } from '#ledger/payouts'
+import { standingOf } from '#ledger/stages'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import { type RefundRecord, readRefunds } from './refunds.ts'
 
-/** Whether the gateway's /verify accepted it, or x402's facilitator. */
-export const paymentSources = ['gateway', 'facilitator'] as const
+// Until api/verification/settleBeforeServe.ts imports it from there.
+
+/** Whether it came through the gateway's /verify, x402's facilitator, or the keeper's /submit. */
+export const paymentSources = ['gateway', 'facilitator', 'submission'] as const
 export type PaymentSource = (typeof paymentSources)[number]
 
 export type PaymentHalf = {
   state: HalfState
   recipient: Address
   value: bigint
-  validBefore: bigint
   nonce: Hex
   txHash: Hash | null
   logIndex: number | null
@@ -22,14 +23,15 @@ export type PaymentHalf = {
   blockHash: Hash | null
 }
 
-/** A payment as it stands: what was accepted, and what the index says of its halves. */
+/** A payment as it stands: what was accepted, and what the record says of its halves. */
 export type PaymentRecord = {
   paymentId: string
-  requestId: string
+  /** The challenge that it answers; null: it came through another door than the gateway's /verify. */
+  requestId: string | null
   source: PaymentSource
-  /** Null: of a facilitator's caller without an API key. */
+  /** Null: of a facilitator's caller without an API key, or a submission. */
   providerId: string | null
-  /** Null: came through the facilitator. */
+  /** Null: came through another door than the gateway's /verify. */
   endpointId: string | null
   chainId: number
   token: Address
@@ -43,7 +45,6 @@ export type PaymentRecord = {
   failureCode: string | null
   failedAt: Date | null
   voidedAt: Date | null
-  isSettling: boolean
   /** The provider's and the platform's wallet, and the part of each. */
   payee: Address
   feeRecipient: Address
@@ -53,10 +54,10 @@ export type PaymentRecord = {
   splitter: Address | null
   /** Unix seconds: the earliest of its authorizations'. */
   validBefore: bigint
+  status: PaymentStatus
   provider: PaymentHalf
   /** null: no authorization of its own carries the fee. */
   fee: PaymentHalf | null
-  status: PaymentStatus
   /** Where a splitter paid its parts out; null: not yet, or it pays none. */
   payout: Payout | null
   /** In the order of their numbers. */
@@ -65,7 +66,8 @@ export type PaymentRecord = {
 
 export type Payout = { txHash: Hash; blockNumber: bigint; blockTime: bigint; isPlatformPaid: boolean }
 
-type Row = Omit<PaymentRecord, 'provider' | 'fee' | 'status' | 'payout' | 'refunds'>
+/** One of each half. */
+type Row = Omit<PaymentRecord, 'provider' | 'fee' | 'payout' | 'refunds'> & PaymentHalf
 
 /** @param now decides whether an authorization that nobody used has run out. */
 export async function findPayment(
@@ -76,66 +78,44 @@ export async function findPayment(
   return (await findPayments(sql, [paymentId], now)).get(paymentId)
 }
 
-/** The same of several, by their ids; those that don't exist are left out. */
+/** The same of several, by their ids; those that don't exist, or are only reserved, are left out. */
 export async function findPayments(
   sql: Database,
   paymentIds: readonly string[],
   now: Date,
 ): Promise<Map<string, PaymentRecord>> {
   if (paymentIds.length === 0) return new Map()
-  const [rows, found, payouts, refunds] = await Promise.all([
+  const [rows, payouts, refunds] = await Promise.all([
     sql<Row[]>`
-      select id as "paymentId", request_id as "requestId", source, provider_id as "providerId", endpoint_id as "endpointId",
-        chain_id as "chainId", token, payer, resource, tier, effective_rate as "effectiveRate",
-        accepted_at as "acceptedAt", attempts, next_attempt_at as "nextAttemptAt", failure_code as "failureCode",
-        failed_at as "failedAt", voided_at as "voidedAt", payee, fee_recipient as "feeRecipient",
-        provider_amount as "providerAmount", fee_amount as "feeAmount", splitter, valid_before as "validBefore",
-        exists (
-          select from batch_item item join batch on batch.id = item.batch_id
-          where item.payment_id = payment.id and item.active and batch.state not in ('claimed', 'closed')
-        ) as "isSettling"
-      from payment
-      where id in ${sql(paymentIds)} and (source = 'gateway' or due_at is not null)`,
-    sql<(PaymentHalf & { paymentId: string; half: 0 | 1 })[]>`
-      select payment_id as "paymentId", half, state, recipient, value, valid_before as "validBefore", nonce,
-        tx_hash as "txHash", log_index as "logIndex", block_number as "blockNumber", block_hash as "blockHash"
-      from ${halves(sql)} h
-      where payment_id in ${sql(paymentIds)}`,
+      select p.id as "paymentId", p.request_id as "requestId", p.source, p.provider_id as "providerId",
+        p.endpoint_id as "endpointId", p.chain_id as "chainId", p.token, p.payer, p.resource, p.tier,
+        p.effective_rate as "effectiveRate", p.accepted_at as "acceptedAt", p.payee, p.fee_recipient as "feeRecipient",
+        p.provider_amount as "providerAmount", p.fee_amount as "feeAmount", p.splitter, p.valid_before as "validBefore",
+        standing.status, standing.attempts, standing.next_attempt_at as "nextAttemptAt",
+        standing.failure_code as "failureCode", standing.failed_at as "failedAt", standing.voided_at as "voidedAt",
+        h.state, h.recipient, h.value, h.nonce, h.tx_hash as "txHash", h.log_index as "logIndex",
+        h.block_number as "blockNumber", h.block_hash as "blockHash"
+      from payment p
+      cross join lateral ${standingOf(sql, now)} standing
+      join ${halves(sql)} h on h.payment_id = p.id
+      where p.id in ${sql(paymentIds)} and p.source <> 'refund' and standing.status is not null
+      order by h.half`,
     readPayouts(sql, paymentIds),
     readRefunds(sql, paymentIds, now),
   ])
-  const halvesOf = Map.groupBy(found, ({ paymentId }) => paymentId)
   const payoutOf = new Map(payouts.map(({ paymentId, ...payout }) => [paymentId, payout]))
-  return new Map(
-    rows.flatMap((row) => {
-      const own = halvesOf.get(row.paymentId) ?? []
-      const provider = own.find(({ half }) => half === 0)
-      const fee = own.find(({ half }) => half === 1) ?? null
-      if (provider === undefined) return []
-      const isExpired = Number(row.validBefore) * 1000 <= now.getTime()
-      const status = paymentStatus({
-        provider: provider.state,
-        fee: fee?.state ?? null,
-        isSettling: row.isSettling,
-        attempts: row.attempts,
-        isFailed: row.failedAt !== null || isExpired,
-        isVoided: row.voidedAt !== null,
+  const found = new Map<string, PaymentRecord>()
+  for (const { state, recipient, value, nonce, txHash, logIndex, blockNumber, blockHash, ...row } of rows) {
+    const half = { state, recipient, value, nonce, txHash, logIndex, blockNumber, blockHash }
+    const payment = found.get(row.paymentId)
+    if (payment) payment.fee = half
+    else
+      found.set(row.paymentId, {
+        ...{ ...row, provider: half, fee: null, payout: payoutOf.get(row.paymentId) ?? null },
+        refunds: refunds.filter((one) => one.paymentId === row.paymentId),
       })
-      return [
-        [
-          row.paymentId,
-          {
-            ...row,
-            provider,
-            fee,
-            status,
-            payout: payoutOf.get(row.paymentId) ?? null,
-            refunds: refunds.filter((one) => one.paymentId === row.paymentId),
-          },
-        ],
-      ]
-    }),
-  )
+  }
+  return found
 }
 
 function readPayouts(
@@ -151,35 +131,4 @@ function readPayouts(
 
 export async function readPayout(sql: Database, paymentId: string): Promise<Payout | null> {
   return (await readPayouts(sql, [paymentId]))[0] ?? null
-}
-
-export type VoidOutcome = 'voided' | 'unknown' | 'forbidden' | 'claimed'
-
-/**
- * Voids a payment, unless a batch has claimed it, it was published, concluded, or a half of it moved. Voiding it again is
- * fine. A concluded payment is refused even where the index, being rebuilt, no longer shows that it settled.
- *
- * The keeper claims under the same row lock, so one of the two comes first and the other sees it.
- */
-export async function voidPayment(
-  sql: Database,
-  { paymentId, providerId, now }: { paymentId: string; providerId: string; now: Date },
-): Promise<VoidOutcome> {
-  return sql.begin(async (tx): Promise<VoidOutcome> => {
-    const [payment] = await tx<{ providerId: string | null; voidedAt: Date | null; isTaken: boolean }[]>`
-      select provider_id as "providerId", voided_at as "voidedAt",
-        published_at is not null or concluded_at is not null as "isTaken"
-      from payment where id = ${paymentId} for update`
-    if (payment === undefined) return 'unknown'
-    if (payment.providerId !== providerId) return 'forbidden'
-    if (payment.voidedAt !== null) return 'voided'
-    const [claim] = await tx`
-      select from batch_item where payment_id = ${paymentId} and active
-      union all
-      select from ${halves(tx)} h where payment_id = ${paymentId} and state <> 'open'
-      limit 1`
-    if (claim !== undefined || payment.isTaken) return 'claimed'
-    await tx`update payment set voided_at = ${now} where id = ${paymentId}`
-    return 'voided'
-  }) as Promise<VoidOutcome>
 }

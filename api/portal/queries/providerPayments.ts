@@ -1,14 +1,15 @@
 import type { Address, Hex } from 'viem'
 import type { Database, Queryable } from '#ledger/database'
-import { bothHalves, type HalfState, halves } from '#ledger/halves'
-import { paymentStatus } from '#ledger/paymentStatus'
+import { halves, hasSettled } from '#ledger/halves'
 import { payoutOf } from '#ledger/payouts'
+import { standingOf } from '#ledger/stages'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import type { PaymentSource } from './payments.ts'
 
 export type ProviderPayment = {
   paymentId: string
-  requestId: string
+  /** Null: came through the facilitator. */
+  requestId: string | null
   status: PaymentStatus
   source: PaymentSource
   /** Null: came through the facilitator. */
@@ -22,7 +23,7 @@ export type ProviderPayment = {
   tier: string
   resource: string
   acceptedAt: Date
-  /** Of the provider's half; null while it isn't indexed. */
+  /** Of the provider's half; null while it isn't recorded. */
   txHash: Hex | null
   feeTxHash: Hex | null
   /** Unix seconds. */
@@ -70,12 +71,10 @@ export type PaymentPage = {
 }
 
 type Row = Omit<ProviderPayment, 'status'> & {
-  /** Its search ended with it, and may have more. */
+  /** Null: it is only reserved. */
+  status: PaymentStatus | null
+  /** A search ended with it, and may have more. */
   isLast: boolean
-  providerState: HalfState
-  feeState: HalfState | null
-  isSettling: boolean
-  validBefore: bigint
 }
 
 const rowsLookedAt = 5_000
@@ -83,176 +82,123 @@ const rowsLookedAt = 5_000
 /**
  * A provider's payments, newest or oldest first.
  *
- * A status is the chain's business and stands in no column. So the filter takes what could have it, by an index, and
+ * A status is partly the chain's business and stands in no column. So the filter takes what could have it, by an index, and
  * then asks what each of them is; rows that turn out otherwise are bounded a page.
  */
 export async function findProviderPayments(sql: Database, filters: PaymentFilters): Promise<PaymentPage> {
   const { status, limit } = filters
-  const inOrder = filters.oldestFirst ? (a: Row, b: Row) => newestFirst(b, a) : newestFirst
   const payments: ProviderPayment[] = []
   let { after } = filters
   let chunk = limit + 1
   for (let looked = 0; looked < rowsLookedAt; looked += chunk, chunk = Math.min(chunk * 4, 1_000)) {
-    const found = await Promise.all(
-      searches(sql, filters, chunk).map((search) => readPayments(sql, { ...filters, after }, search)),
-    )
+    const rows = await readPayments(sql, { ...filters, after }, chunk)
     // Beyond where the first of the searches stopped, it may have payments that come before those of the others.
-    const end = found
-      .map((rows) => rows.find((row) => row.isLast))
-      .filter((row) => row !== undefined)
-      .sort(inOrder)[0]
-    for (const row of found.flat().sort(inOrder)) {
-      if (end && inOrder(row, end) > 0) break
-      const payment = toPayment(row, filters.now)
-      if (status !== undefined && payment.status !== status) continue
-      if (payments.length === limit) return { payments, next: positionOf(payments) }
-      payments.push(payment)
+    const end = rows.find(({ isLast }) => isLast)
+    for (const row of end ? rows.slice(0, rows.indexOf(end) + 1) : rows) {
+      if (!isWanted(row, status)) continue
+      if (payments.length === limit) return { payments, next: positionOf(payments.at(-1)) }
+      payments.push(row)
     }
-    if (end === undefined) return { payments, next: null }
-    after = { acceptedAt: end.acceptedAt, paymentId: end.paymentId }
+    after = positionOf(end)
+    if (after === null) break
   }
   return { payments, next: after }
 }
 
-function positionOf(payments: ProviderPayment[]): PaymentPosition | null {
-  const last = payments.at(-1)
-  return last ? { acceptedAt: last.acceptedAt, paymentId: last.paymentId } : null
+function isWanted(row: Row, status: PaymentStatus | undefined): row is Row & ProviderPayment {
+  return row.status !== null && (status === undefined || row.status === status)
 }
 
-function toPayment(
-  { isLast: _, providerState, feeState, isSettling, validBefore, ...payment }: Row,
-  now: Date,
-): ProviderPayment {
-  const status = paymentStatus({
-    provider: providerState,
-    fee: feeState,
-    isSettling,
-    attempts: payment.attempts,
-    isFailed: payment.failedAt !== null || Number(validBefore) * 1000 <= now.getTime(),
-    isVoided: payment.voidedAt !== null,
-  })
-  return { ...payment, status }
+function positionOf(payment: PaymentPosition | undefined): PaymentPosition | null {
+  return payment ? { acceptedAt: payment.acceptedAt, paymentId: payment.paymentId } : null
 }
 
-/** Payments that could have a status, by an index that is in the order of the page. */
-type Search = {
-  candidates: ReturnType<typeof all>
-  /** What the index must show of a candidate besides: others don't leave the database. */
-  seen: ReturnType<typeof all>
-  limit: number
-}
+type Fragment = ReturnType<typeof settledBy>
 
-function all(sql: Queryable) {
-  return sql`true`
-}
-
-/** Of payments that aren't in the sums, only a look at the chain tells what they are: so many at once. */
-const undecidedAtOnce = 1_000
-
-/** What is concluded has a status for good, what isn't may get it at any time: different indexes, so two searches. */
-function searches(sql: Queryable, { status, now }: PaymentFilters, limit: number): Search[] {
-  const search = (candidates: Search['candidates'], seen = all(sql), atOnce = limit) => ({
-    candidates,
-    seen,
-    limit: atOnce,
-  })
-  const undecided = (seen: Search['seen']) => search(sql`p.summarised is null`, seen, undecidedAtOnce)
+/**
+ * Where payments of a status can be: tables of which an index of each is in the order of the page. What the filters ask
+ * of the payment itself is joined, and costs nothing where they don't.
+ */
+function candidates(sql: Queryable, { status, now }: PaymentFilters) {
+  const placed = (table: Fragment, condition: Fragment) => sql`(
+    select k.payment_id, k.provider_id, p.endpoint_id, p.chain_id, k.payer, k.accepted_at
+    from ${table} k left join payment p on p.id = k.payment_id where ${condition}
+  )`
+  const queued = (condition: Fragment) => placed(sql`queue`, sql`k.stage <> 'reserved' and ${condition}`)
+  const ended = (condition: Fragment) => placed(sql`outcome`, condition)
+  const payments = (condition: Fragment) => sql`(
+    select payment_id, provider_id, endpoint_id, chain_id, payer, accepted_at
+    from (select *, id as payment_id from payment) k where ${condition}
+  )`
+  const hasArrived = hasSettled(sql, sql`k.payment_id`)
+  const spent = sql`k.kind = 'spent' and k.final_at is null and ${hasArrived} is null`
+  const expired = sql`k.valid_before <= ${Math.floor(now.getTime() / 1000)}`
   switch (status) {
     case 'settled':
-      return [
-        search(sql`(p.summarised in (3, 7) or (p.summarised in (1, 5) and p.fee_amount = 0))`),
-        undecided(sql`half.provider = 'settled' and coalesce(half.fee, 'settled') = 'settled'`),
-      ]
+      return [payments(hasArrived)]
     case 'partially_settled':
-      return [
-        search(sql`p.summarised in (1, 2, 5, 6) and p.fee_amount > 0`),
-        undecided(sql`(half.provider = 'settled') <> (half.fee = 'settled')`),
-      ]
+      return [queued(hasArrived), ended(sql`k.is_partial`), ended(sql`k.final_at is null and ${hasArrived}`)]
     case 'voided':
-      return [search(sql`p.voided_at is not null`)]
+      return [ended(sql`k.kind = 'voided'`)]
     case 'failed':
       return [
-        search(sql`p.first_failed_at is not null and (p.concluded_at is null or p.failed_at is not null)`),
+        ended(sql`k.kind = 'failed'`),
         // Ran out, and the keeper hasn't come to say so yet.
-        search(sql`p.concluded_at is null and p.first_failed_at is null
-          and p.valid_before <= ${Math.floor(now.getTime() / 1000)}`),
+        queued(expired),
+        ended(sql`${spent} and ${expired}`),
       ]
     case 'retrying':
-      return [
-        search(sql`p.first_failed_at is not null and (p.concluded_at is null or p.failed_at is not null)`),
-      ]
+      return [queued(sql`k.attempts > 0`), ended(spent)]
     case 'verified':
+      return [queued(sql`k.stage <> 'sent' and k.attempts = 0`), ended(spent)]
     case 'settling':
-      return [search(sql`p.concluded_at is null`)]
+      return [queued(sql`k.stage = 'sent'`)]
     default:
-      return [search(all(sql))]
+      return [payments(sql`true`)]
   }
 }
 
-function newestFirst(a: Row, b: Row): number {
-  return b.acceptedAt.getTime() - a.acceptedAt.getTime() || (a.paymentId < b.paymentId ? 1 : -1)
-}
-
-async function readPayments(
-  sql: Database,
-  filters: PaymentFilters,
-  { candidates, seen, limit }: Search,
-): Promise<Row[]> {
-  const { providerId, endpointId, chainId, payer, from, to, txHash, after, oldestFirst = false } = filters
-  const order = oldestFirst ? sql`p.accepted_at, p.id` : sql`p.accepted_at desc, p.id desc`
-  const isAfter = oldestFirst ? sql`>` : sql`<`
-  return sql<Row[]>`
-    with page as materialized (
-      select id, request_id, source, endpoint_id, chain_id, payer, payee, fee_recipient, splitter, provider_amount, fee_amount,
-        tier, resource,
-        accepted_at, attempts, next_attempt_at, failure_code, failed_at, voided_at, valid_before, concluded_at, refunded_amount,
-        row_number() over (order by ${order}) = ${limit} as is_last
-      from payment p
-      where p.provider_id = ${providerId} and ${candidates}
-        ${endpointId === undefined ? sql`` : sql`and p.endpoint_id = ${endpointId}`}
-        ${chainId === undefined ? sql`` : sql`and p.chain_id = ${chainId}`}
-        ${payer === undefined ? sql`` : sql`and p.payer = ${payer}`}
-        ${from === undefined ? sql`` : sql`and p.accepted_at >= ${from}`}
-        ${to === undefined ? sql`` : sql`and p.accepted_at < ${to}`}
-        ${txHash === undefined ? sql`` : sql`and p.id in ${paymentsOf(sql, providerId, txHash)}`}
-        ${after === null ? sql`` : sql`and (p.accepted_at, p.id) ${isAfter} (${after.acceptedAt}, ${after.paymentId})`}
+/** The first of each search, in one order. Of other statuses only those that end a search leave the database. */
+async function readPayments(sql: Database, filters: PaymentFilters, limit: number): Promise<Row[]> {
+  const { providerId, status, endpointId, chainId, payer, from, to, txHash, after } = filters
+  const [direction, isAfter] = filters.oldestFirst ? [sql`asc`, sql`>`] : [sql`desc`, sql`<`]
+  const order = sql`accepted_at ${direction}, payment_id ${direction}`
+  const searches = candidates(sql, filters).map(
+    (table) => sql`(
+      select payment_id, accepted_at, row_number() over (order by ${order}) = ${limit} as is_last
+      from ${table} candidate
+      where provider_id = ${providerId}
+        ${endpointId === undefined ? sql`` : sql`and endpoint_id = ${endpointId}`}
+        ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}
+        ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
+        ${from === undefined ? sql`` : sql`and accepted_at >= ${from}`}
+        ${to === undefined ? sql`` : sql`and accepted_at < ${to}`}
+        ${txHash === undefined ? sql`` : sql`and payment_id = any(${settledBy(sql, txHash)})`}
+        ${after === null ? sql`` : sql`and (accepted_at, payment_id) ${isAfter} (${after.acceptedAt}, ${after.paymentId})`}
       order by ${order}
       limit ${limit}
-    )
+    )`,
+  )
+  return sql<Row[]>`
+    with page as materialized (${searches.reduce((all, search) => sql`${all} union all ${search}`)})
     select p.id as "paymentId", p.request_id as "requestId", p.source, p.endpoint_id as "endpointId", p.chain_id as "chainId",
       p.payer, p.payee as "payTo", p.provider_amount as "providerAmount", p.fee_amount as "feeAmount", p.tier, p.resource,
-      p.accepted_at as "acceptedAt", p.attempts, p.next_attempt_at as "nextAttemptAt",
-      p.failure_code as "failureCode", p.failed_at as "failedAt", p.voided_at as "voidedAt",
-      p.valid_before as "validBefore", p.is_last as "isLast",
-      half.provider as "providerState", half.fee as "feeState", half.provider_tx as "txHash",
-      half.fee_tx as "feeTxHash", half.provider_time as "settledTime",
-      p.splitter, payout.tx_hash as "payoutTxHash", payout.block_time as "payoutTime",
-      case when p.refunded_amount is null then 0 else (
+      page.accepted_at as "acceptedAt", page.is_last as "isLast", standing.status, standing.attempts,
+      standing.next_attempt_at as "nextAttemptAt", standing.failure_code as "failureCode", standing.failed_at as "failedAt",
+      standing.voided_at as "voidedAt", standing.provider_tx as "txHash", standing.fee_tx as "feeTxHash",
+      standing.provider_time as "settledTime", p.splitter, payout.tx_hash as "payoutTxHash", payout.block_time as "payoutTime",
+      (
         select coalesce(sum(h.value), 0) from refund r join ${halves(sql)} h on h.payment_id = r.payment_id
         where r.of_payment_id = p.id and h.state = 'settled'
-      ) end as "refundedAmount",
-      p.concluded_at is null and exists (
-        select from batch_item i join batch b on b.id = i.batch_id
-        where i.payment_id = p.id and i.active and b.state not in ('claimed', 'closed')
-      ) as "isSettling"
-    from page p
-    cross join lateral ${bothHalves(sql)} half
+      ) as "refundedAmount"
+    from page join payment p on p.id = page.payment_id
+    cross join lateral ${standingOf(sql, filters.now)} standing
     left join lateral ${payoutOf(sql)} payout on true
-    where p.is_last or (${seen})
-    order by ${order}`
+    where page.is_last or ${status === undefined ? sql`true` : sql`standing.status = ${status}`}
+    order by page.accepted_at ${direction}, page.payment_id ${direction}`
 }
 
-/** The payments that a transaction moved a half of: by the index, and by what was sent straight to USDC. */
-function paymentsOf(sql: Queryable, providerId: string, txHash: Hex) {
-  return sql`(
-    select a.payment_id
-    from (
-      select chain_id, token, authorizer, nonce from indexer.authorization
-      where tx_hash = ${txHash} and chain_id in (select chain_id from wallet where provider_id = ${providerId})
-      union
-      select chain_id, token, authorizer, nonce from evidence where tx_hash = ${txHash}
-    ) used
-    join signed_authorization a on a.chain_id = used.chain_id and a.token = used.token
-      and a.authorizer = used.authorizer and a.nonce = used.nonce
-  )`
+/** The payments of which a transaction settled a half: an array, which are few and looked up one by one. */
+function settledBy(sql: Queryable, txHash: Hex) {
+  return sql`array(select payment_id from authorization_event where tx_hash = ${txHash} and state = 'settled')`
 }

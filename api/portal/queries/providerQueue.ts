@@ -1,38 +1,32 @@
 import type { Address } from 'viem'
 import type { Database } from '#ledger/database'
-import { halves } from '#ledger/halves'
-import type { WalletQueue } from '#ledger/triggers'
+import { isOpen } from '#ledger/halves'
+import { isRetryDue, isWaiting } from '#ledger/stages'
+import type { WaitingPayments } from '#ledger/triggers'
 
-/** What waits for a wallet, as its triggers count it, and what is past or before that. */
+/** The payments to a wallet that may still move, by what the keeper does with them. Amounts are what the wallet receives. */
 export type WalletWork = {
-  /** Null where nothing waits. */
-  waiting: WalletQueue | null
+  /** In no transaction yet, without what failed before. */
+  waitingPayments: number
+  waitingAmount: bigint
+  /** What the triggers see. They don't count what waits apart from the others: it is taken up without them. */
+  counted: WaitingPayments
+  /** In a transaction. */
   settlingPayments: number
-  /** USDC base units that the wallet will receive. */
   settlingAmount: bigint
+  /** Failed before, and in no transaction. */
   retryingPayments: number
 }
 
 export const noWork: WalletWork = {
-  waiting: null,
-  settlingPayments: 0,
-  settlingAmount: 0n,
-  retryingPayments: 0,
+  ...{ waitingPayments: 0, waitingAmount: 0n, settlingPayments: 0, settlingAmount: 0n, retryingPayments: 0 },
+  counted: {
+    ...{ paymentCount: 0, amount: 0n, largestPayment: 0n, retryDue: false },
+    ...{ firstQueuedAt: new Date(0), firstValidBefore: 0n },
+  },
 }
 
-type Row = {
-  walletId: string
-  payee: Address
-  paymentCount: number
-  amount: bigint
-  largestPayment: bigint | null
-  firstQueuedAt: Date | null
-  firstValidBefore: bigint | null
-  retryDue: boolean
-  settlingPayments: number
-  settlingAmount: bigint
-  retryingPayments: number
-}
+type Row = Omit<WalletWork, 'counted'> & WaitingPayments & { walletId: string }
 
 export type ProviderWorkQuestion = {
   providerId: string
@@ -41,60 +35,43 @@ export type ProviderWorkQuestion = {
   now: Date
 }
 
-/**
- * The payments to a provider's wallets that may still move, by what the keeper does with them now.
- *
- * @returns by the wallet's id, those that have any
- */
+/** @returns by the wallet's id, those that have any */
 export async function readProviderWork(
   sql: Database,
   { providerId, tokens, now }: ProviderWorkQuestion,
 ): Promise<Map<string, WalletWork>> {
+  const waits = sql`q.stage <> 'sent' and q.attempts = 0`
+  const largest = sql`max(q.provider_amount + q.fee_amount)`
   const rows = await sql<Row[]>`
-    with served as (
-      select * from unnest(${tokens.map(({ chainId }) => chainId)}::int[], ${tokens.map(({ token }) => token)}::text[])
-        as served (chain_id, token)
-    ), open as (
-      select w.id as wallet_id, w.address, p.accepted_at, p.provider_amount, p.fee_amount, p.attempts, h.valid_before,
-        case
-          when exists (select from batch_item i where i.payment_id = p.id and i.active) then 'settling'
-          when p.next_attempt_at > ${now} then 'retrying'
-          else 'waiting'
-        end as stage
-      from wallet w
-      join served s on s.chain_id = w.chain_id
-      join payment p on p.chain_id = w.chain_id and p.token = s.token and p.payee = w.address
-      join ${halves(sql)} h on h.payment_id = p.id and h.half = 0
-      where w.provider_id = ${providerId}
-        and p.concluded_at is null and p.failed_at is null and p.voided_at is null
-        and h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz)
-    )
-    select wallet_id as "walletId", address as payee,
-      count(*) filter (where stage = 'waiting')::int as "paymentCount",
-      coalesce(sum(provider_amount) filter (where stage = 'waiting'), 0) as amount,
-      max(provider_amount + fee_amount) filter (where stage = 'waiting') as "largestPayment",
-      min(accepted_at) filter (where stage = 'waiting') as "firstQueuedAt",
-      min(valid_before) filter (where stage = 'waiting') as "firstValidBefore",
-      coalesce(bool_or(attempts > 0) filter (where stage = 'waiting'), false) as "retryDue",
-      count(*) filter (where stage = 'settling')::int as "settlingPayments",
-      coalesce(sum(provider_amount) filter (where stage = 'settling'), 0) as "settlingAmount",
-      count(*) filter (where stage = 'retrying')::int as "retryingPayments"
-    from open
-    group by wallet_id, address`
+    select w.id as "walletId",
+      count(*) filter (where ${waits})::int as "waitingPayments",
+      coalesce(sum(q.provider_amount) filter (where ${waits}), 0) as "waitingAmount",
+      count(*) filter (where ${isWaiting(sql)})::int as "paymentCount",
+      coalesce(sum(q.provider_amount) filter (where ${isWaiting(sql)}), 0) as amount,
+      coalesce(${largest} filter (where ${isWaiting(sql)} or ${isRetryDue(sql, now)}), 0) as "largestPayment",
+      coalesce(min(q.accepted_at) filter (where ${isWaiting(sql)}), ${now}) as "firstQueuedAt",
+      coalesce(min(q.valid_before) filter (where ${isWaiting(sql)}), ${2n ** 40n}) as "firstValidBefore",
+      bool_or(${isRetryDue(sql, now)}) is true as "retryDue",
+      count(*) filter (where q.stage = 'sent')::int as "settlingPayments",
+      coalesce(sum(q.provider_amount) filter (where q.stage = 'sent'), 0) as "settlingAmount",
+      count(*) filter (where q.stage <> 'sent' and q.attempts > 0)::int as "retryingPayments"
+    from wallet w
+    join unnest(${tokens.map(({ chainId }) => chainId)}::int[], ${tokens.map(({ token }) => token)}::text[])
+      as served (chain_id, token) on served.chain_id = w.chain_id
+    join queue_group g on g.chain_id = served.chain_id and g.token = served.token
+    join queue q on q.group_id = g.id and q.payee = w.address and q.stage <> 'reserved'
+    where w.provider_id = ${providerId} and ${isOpen(sql, 0)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
+    group by w.id`
   return new Map(rows.map((row) => [row.walletId, toWork(row)]))
 }
 
-function toWork({ settlingPayments, settlingAmount, retryingPayments, ...queue }: Row): WalletWork {
-  return { waiting: toQueue(queue), settlingPayments, settlingAmount, retryingPayments }
-}
-
-function toQueue({
-  walletId: _,
-  largestPayment,
-  firstQueuedAt,
-  firstValidBefore,
-  ...queue
-}: Omit<Row, 'settlingPayments' | 'settlingAmount' | 'retryingPayments'>): WalletQueue | null {
-  if (largestPayment === null || firstQueuedAt === null || firstValidBefore === null) return null
-  return { ...queue, largestPayment, firstQueuedAt, firstValidBefore }
+function toWork({
+  waitingPayments,
+  waitingAmount,
+  settlingPayments,
+  settlingAmount,
+  ...row
+}: Row): WalletWork {
+  const { walletId: _, retryingPayments, ...counted } = row
+  return { waitingPayments, waitingAmount, settlingPayments, settlingAmount, retryingPayments, counted }
 }

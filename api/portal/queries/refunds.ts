@@ -1,15 +1,15 @@
 import type { Address, Hash, Hex } from 'viem'
 import type { Queryable } from '#ledger/database'
 import { type HalfState, halves } from '#ledger/halves'
-import { paymentStatus } from '#ledger/paymentStatus'
 import { isDead } from '#ledger/refunds'
+import { standingOf } from '#ledger/stages'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 
 /** What a refund can be: it has one authorization, and nobody voids it. */
 export const refundStatuses = ['verified', 'settling', 'settled', 'retrying', 'failed'] as const
 export type RefundStatus = (typeof refundStatuses)[number]
 
-/** A refund as it stands: what was accepted, and what the index says of it. */
+/** A refund as it stands: what was accepted, and what the record says of it. */
 export type RefundRecord = {
   /** Of the refund itself, in our tables. */
   id: string
@@ -39,7 +39,7 @@ export type RefundRecord = {
   settledTime: bigint | null
 }
 
-type Row = Omit<RefundRecord, 'status'> & { state: HalfState; isSettling: boolean; isFailed: boolean }
+type Row = Omit<RefundRecord, 'status'> & { status: PaymentStatus; state: HalfState }
 
 /** The refunds of payments, in their order. */
 export async function readRefunds(
@@ -106,30 +106,21 @@ async function readRows(
 ): Promise<RefundRecord[]> {
   const rows = await sql<Row[]>`
     select r.payment_id as id, r.of_payment_id as "paymentId", r.number, p.chain_id as "chainId", p.payer as "from", p.payee as "to",
-      p.provider_amount as value, half.nonce, p.valid_before as "validBefore", r.accepted_at as "acceptedAt", p.attempts,
-      p.next_attempt_at as "nextAttemptAt", p.failure_code as "failureCode",
+      p.provider_amount as value, half.nonce, p.valid_before as "validBefore", r.accepted_at as "acceptedAt",
+      standing.status, standing.attempts, standing.next_attempt_at as "nextAttemptAt", standing.failure_code as "failureCode",
       r.released_at is not null or (${isDead(sql)}) as "isDead", half.state, half.tx_hash as "txHash",
-      half.block_number as "blockNumber", half.block_hash as "blockHash", half.block_time as "settledTime",
-      p.failed_at is not null or p.valid_before <= ${Math.floor(now.getTime() / 1000)} as "isFailed",
-      exists (
-        select from batch_item i join batch b on b.id = i.batch_id
-        where i.payment_id = p.id and i.active and b.state not in ('claimed', 'closed')
-      ) as "isSettling"
+      half.block_number as "blockNumber", half.block_hash as "blockHash", half.block_time as "settledTime"
     from refund r join payment p on p.id = r.payment_id
     cross join lateral (select * from ${halves(sql)} h where h.payment_id = p.id) half
+    cross join lateral ${standingOf(sql, now)} standing
     where ${condition}
     order by ${order}`
-  return rows.map(({ state, isSettling, isFailed, ...row }) => {
-    const { attempts } = row
-    const facts = { provider: state, fee: null, isSettling, attempts, isFailed, isVoided: false }
-    const isSettled = state === 'settled'
-    return {
-      ...row,
-      status: toStatus(paymentStatus(facts)),
-      // A nonce that was cancelled or used for something else has a transaction, too: it refunded nothing.
-      ...(!isSettled && { txHash: null, blockNumber: null, blockHash: null, settledTime: null }),
-    }
-  })
+  return rows.map(({ state, status, ...row }) => ({
+    ...row,
+    status: toStatus(status),
+    // A nonce that was cancelled or used for something else has a transaction, too: it refunded nothing.
+    ...(state !== 'settled' && { txHash: null, blockNumber: null, blockHash: null, settledTime: null }),
+  }))
 }
 
 function toStatus(status: PaymentStatus): RefundStatus {

@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { type Database, openDatabase } from '#ledger/database'
+import { type Ending, endPayments, reopenPayments } from '#ledger/stages'
 import { createMigratedDatabase } from '../../../test/support/database.ts'
-import { createIndexTables, setIndexedHead } from '../../../test/support/indexTables.ts'
+import { createIndexTables } from '../../../test/support/indexTables.ts'
 import {
   type SeedProvider,
   seedChainId,
@@ -10,8 +11,8 @@ import {
   seedProvider,
   seedSettlement,
 } from '../../../test/support/seedPayments.ts'
+import { giveUp, voidNow } from '../../../test/support/standing.ts'
 import { randomHex } from '../../../test/support/usdc.ts'
-import { summarisePayments } from '../revenue/summarise.ts'
 import { findRevenue, type RevenueQuery } from './revenue.ts'
 import { findTopPayers } from './topPayers.ts'
 
@@ -27,11 +28,6 @@ beforeAll(async () => {
 })
 beforeEach(async () => {
   provider = await seedProvider(database, 2)
-  await setIndexedHead(database, {
-    chainId: seedChainId,
-    blockNumber: 200,
-    blockTime: chainTime(12),
-  })
 })
 afterAll(() => database.end())
 
@@ -48,9 +44,15 @@ const revenue = (query: Partial<RevenueQuery> = {}) =>
     ...query,
   })
 
-const summarise = () => summarisePayments(database, { limit: 1_000 })
-const conclude = (paymentId: string) =>
-  database`update payment set concluded_at = now() where id = ${paymentId}`
+/** Nothing of it can move any more. */
+const conclude = ({ paymentId }: { paymentId: string }, kind: Ending['kind'] = 'settled') =>
+  endPayments(
+    database,
+    [{ paymentId, kind, code: kind === 'failed' ? 'expired' : null, isFinal: true }],
+    at(5),
+  )
+const forget = ({ paymentId }: { paymentId: string }) =>
+  database`delete from authorization_event where payment_id = ${paymentId}`
 
 /** One of each kind: settled, waiting, failed, voided, and one of which only the fee is missing. */
 async function seedMix() {
@@ -58,9 +60,9 @@ async function seedMix() {
   await seedSettlement(database, settled)
   const waiting = await seedPayment(database, { provider, acceptedAt: at(1.5) })
   const failed = await seedPayment(database, { provider, acceptedAt: at(2), validBefore: chainTime(3) })
-  await database`update payment set failed_at = now() where id = ${failed.paymentId}`
+  await giveUp(database, [failed.paymentId])
   const voided = await seedPayment(database, { provider, acceptedAt: at(2.5), validBefore: chainTime(3) })
-  await database`update payment set voided_at = now() where id = ${voided.paymentId}`
+  await voidNow(database, voided)
   const partial = await seedPayment(database, { provider, acceptedAt: at(3), validBefore: chainTime(4) })
   await seedSettlement(database, partial, { halves: [0] })
   return { settled, waiting, failed, voided, partial }
@@ -88,17 +90,22 @@ test('default', async () => {
   expect(await revenue()).toEqual([mixTotal])
 })
 
-test('behavior: moving concluded payments into the sums changes no figure', async () => {
+test('behavior: moving payments into the sums changes no figure', async () => {
   const { settled, failed, voided, partial } = await seedMix()
-  for (const { paymentId } of [settled, failed, voided, partial]) {
-    await conclude(paymentId)
-    expect(await summarise()).toBe(1)
+  for (const [payment, kind] of [
+    [settled, 'settled'],
+    [failed, 'failed'],
+    [voided, 'voided'],
+    [partial, 'settled'],
+  ] as const) {
+    await conclude(payment, kind)
     expect(await revenue()).toEqual([mixTotal])
   }
-  expect(await summarise()).toBe(0)
-  const [{ open }] = await database<[{ open: number }]>`
-    select count(*)::int as open from payment where provider_id = ${provider.providerId} and summarised is null`
-  expect(open).toBe(1)
+  expect(
+    await database`
+      select sum(payments + voided_payments)::int as summed from revenue
+      where provider_id = ${provider.providerId} and period = 'day'`,
+  ).toEqual([{ summed: 4 }])
   expect(await revenue({ interval: 'hour' })).toMatchObject([
     { startsAt: at(3), settledNet: 47_500n, settledFee: 0n },
     { startsAt: at(2), payments: 1, voidedPayments: 1, failedNet: 47_500n },
@@ -108,12 +115,11 @@ test('behavior: moving concluded payments into the sums changes no figure', asyn
 
 test('behavior: a payment that is opened again leaves the sums', async () => {
   const { settled } = await seedMix()
-  await conclude(settled.paymentId)
-  await summarise()
+  await conclude(settled)
   // A reorg below what was taken for final.
-  await database`delete from indexer.authorization where nonce = ${settled.nonces[0]}`
+  await forget(settled)
   expect(await revenue()).toMatchObject([{ settledNet: 95_000n }])
-  await database`update payment set concluded_at = null where id = ${settled.paymentId}`
+  await reopenPayments(database, [settled.paymentId])
   expect(await revenue()).toMatchObject([
     { payments: 4, settledPayments: 1, settledNet: 47_500n, gross: 200_000n },
   ])
@@ -121,27 +127,21 @@ test('behavior: a payment that is opened again leaves the sums', async () => {
 
 test('behavior: a reorg shows at once', async () => {
   const { settled } = await seedMix()
-  await database`delete from indexer.authorization where authorizer = ${settled.payer}`
+  await forget(settled)
   expect(await revenue()).toMatchObject([{ settledPayments: 1, settledNet: 47_500n, settledFee: 0n }])
 })
 
-test('behavior: an empty index turns no concluded payment into a failed one', async () => {
-  const payment = await seedPayment(database, { provider, acceptedAt: at(1), validBefore: chainTime(30) })
-  await conclude(payment.paymentId)
-  expect(await summarise()).toBe(0)
-  await seedSettlement(database, payment)
-  expect(await summarise()).toBe(1)
-  expect(await revenue()).toMatchObject([{ settledPayments: 1, failedPayments: 0 }])
-})
-
-test('behavior: two processes summarise each payment once', async () => {
+test('behavior: payments that two processes end at once are in the sums once', async () => {
+  const payments = []
   for (let i = 0; i < 30; i++) {
     const payment = await seedPayment(database, { provider, acceptedAt: at(1) })
     await seedSettlement(database, payment)
-    await conclude(payment.paymentId)
+    payments.push(payment)
   }
-  const results = await Promise.all([summarise(), summarise(), summarise()])
-  expect(results.reduce((sum, count) => sum + count, 0)).toBe(30)
+  const endings = payments.map(
+    ({ paymentId }) => ({ paymentId, kind: 'settled', code: null, isFinal: true }) as const,
+  )
+  await Promise.all([1, 2, 3].map(() => endPayments(database, endings, at(5))))
   expect(await revenue()).toMatchObject([{ settledPayments: 30, settledNet: 30n * 47_500n }])
 })
 
@@ -150,8 +150,7 @@ test('args: interval, groupBy, limit, after', async () => {
   await seedPayment(database, { provider, endpointId: first, acceptedAt: at(1) })
   const concluded = await seedPayment(database, { provider, endpointId: second, acceptedAt: at(2) })
   await seedSettlement(database, concluded)
-  await conclude(concluded.paymentId)
-  await summarise()
+  await conclude(concluded)
   await seedPayment(database, { provider, endpointId: first, acceptedAt: at(-24) })
   await seedPayment(database, { provider, endpointId: first, acceptedAt: at(-24 * 21) })
   expect(await revenue({ interval: 'month' })).toMatchObject([
@@ -184,12 +183,11 @@ test('args: interval, groupBy, limit, after', async () => {
 test('behavior: top payers, in the sums or not', async () => {
   const big = await seedPayment(database, { provider, providerAmount: 9_000_000n, acceptedAt: at(1) })
   await seedSettlement(database, big)
-  await conclude(big.paymentId)
-  await summarise()
+  await conclude(big)
   const small = await seedPayment(database, { provider, acceptedAt: at(2) })
   const again = await seedPayment(database, { provider, payer: big.payer, acceptedAt: at(3) })
   const voided = await seedPayment(database, { provider, providerAmount: 99_000_000n, acceptedAt: at(3) })
-  await database`update payment set voided_at = now() where id = ${voided.paymentId}`
+  await voidNow(database, voided)
   expect(again.payer).toBe(big.payer)
   const top = await findTopPayers(database, { providerId: provider.providerId, testnet: true, limit: 10 })
   expect(top).toEqual([
@@ -257,13 +255,12 @@ test('args: top payers of whole days, summed by month and day, or not yet', asyn
   for (const payment of [early, middle]) {
     await seedSettlement(database, payment)
     await expectPeriods({ early: 9_000_000n, middle: payment === early ? 0n : 2_000_000n })
-    await conclude(payment.paymentId)
-    expect(await summarise()).toBe(1)
+    await conclude(payment)
     await expectPeriods({ early: 9_000_000n, middle: payment === early ? 0n : 2_000_000n })
   }
   // Opened again, it leaves each of its sums, and is looked at live.
-  await database`delete from indexer.authorization where nonce = ${middle.nonces[0]}`
-  await database`update payment set concluded_at = null where id = ${middle.paymentId}`
+  await forget(middle)
+  await reopenPayments(database, [middle.paymentId])
   await expectPeriods({ early: 9_000_000n, middle: 0n })
 })
 
@@ -280,11 +277,10 @@ test('behavior: what waits in a splitter has settled and isn’t paid out; it is
   expect(await sums()).toEqual([2, 95_000n, 5_000n, 95_000n])
   await seedPayout(database, { splitter, provider: provider.wallet, blockNumber: 105 })
   expect(await sums()).toEqual([2, 95_000n, 5_000n, 47_500n])
-  await conclude(paid.paymentId)
-  await conclude(waiting.paymentId)
-  expect(await summarise()).toBe(2)
+  await conclude(paid)
+  await conclude(waiting)
   expect(await sums()).toEqual([2, 95_000n, 5_000n, 47_500n])
   // A reorg takes the payout back.
-  await database`delete from indexer.payout where splitter = ${splitter}`
+  await database`delete from payout where splitter = ${splitter}`
   expect(await sums()).toEqual([2, 95_000n, 5_000n, 95_000n])
 })

@@ -77,7 +77,7 @@ function grouping(sql: Queryable, groupBy: RevenueGroup) {
 }
 
 /**
- * A provider's revenue: the sums of what is concluded, and the rest from the indexed chain as it is now.
+ * A provider's revenue: the sums of what can't move any more, and the rest from the record as it is now.
  *
  * One statement, so one snapshot: a payment that is being moved into the sums is seen in just one of the two.
  */
@@ -164,28 +164,42 @@ function isAfter(sql: Queryable, { startsAt, group }: RevenuePosition) {
     : sql`(starts_at < ${startsAt} or (starts_at = ${startsAt} and key > ${group}))`
 }
 
-/** What payments that are not in the sums yet would add to them now: the counterpart of `revenue_share` in SQL. */
+/**
+ * A provider's payments that aren't in the sums: those in the queue, and those whose end isn't final. Columns: `payment_id`
+ * and `kind`, of its outcome.
+ */
+export function unsummed(
+  sql: Queryable,
+  { providerId, period }: { providerId: string; period?: { from: Date; to: Date } | undefined },
+) {
+  const its = sql`provider_id = ${providerId}
+    ${period ? sql`and accepted_at >= ${period.from} and accepted_at < ${period.to}` : sql``}`
+  return sql`(
+    select payment_id, 'queued' as kind from queue where ${its} and stage <> 'reserved'
+    union all
+    select payment_id, kind from outcome where ${its} and final_at is null
+  )`
+}
+
+/** What payments that are not in the sums yet add to them now. */
 function openRevenue(
   sql: Queryable,
   { providerId, from, to }: Pick<RevenueQuery, 'providerId' | 'from' | 'to'>,
 ) {
   return sql`(
-    select p.accepted_at, p.endpoint_id, p.chain_id, p.payee, share.*,
-      -- It will not arrive: it was used otherwise, or nothing tries any more.
-      case when share.settled_payments = 0 and not share.is_voided
-        and (p.failed_at is not null or half.provider in ('cancelled', 'foreign_use')) then 1 else 0 end
-        as failed_payments,
-      case when share.settled_payments = 0 and not share.is_voided
-        and (p.failed_at is not null or half.provider in ('cancelled', 'foreign_use')) then p.provider_amount else 0 end
-        as failed_net
-    from payment p
+    select p.accepted_at, p.endpoint_id, p.chain_id, p.payee, share.is_voided, share.payments, share.voided_payments,
+      share.settled_payments, share.gross, share.fee, share.settled_net, share.settled_fee,
+      case when lost.is_lost then share.failed_payments else 0 end as failed_payments,
+      case when lost.is_lost then share.failed_net else 0 end as failed_net
+    from ${unsummed(sql, { providerId, period: { from, to } })} open
+    join payment p on p.id = open.payment_id
     cross join lateral ${bothHalves(sql)} half
+    cross join lateral revenue_share(p.provider_amount, p.fee_amount, open.kind = 'voided',
+      (case when half.provider = 'settled' then 1 else 0 end) + (case when half.fee = 'settled' then 2 else 0 end)) share
+    -- It will not arrive: it was used otherwise, or nothing tries any more.
     cross join lateral (
-      select is_voided, payments, voided_payments, settled_payments, gross, fee, settled_net, settled_fee
-      from revenue_share(p.provider_amount, p.fee_amount, (case when half.provider = 'settled' then 1 else 0 end)
-        + (case when half.fee = 'settled' then 2 else 0 end) + (case when p.voided_at is null then 0 else 4 end))
-    ) share
-    where p.provider_id = ${providerId} and p.summarised is null and p.accepted_at >= ${from} and p.accepted_at < ${to}
+      select open.kind = 'failed' or half.provider in ('cancelled', 'foreign_use') as is_lost
+    ) lost
   )`
 }
 
@@ -202,10 +216,7 @@ function waitingPayments(
     from (select distinct chain_id, address from wallet where provider_id = ${providerId}) w
     join splitter s on s.chain_id = w.chain_id and s.provider = w.address
     cross join lateral (${paidSince(sql)}) paid
-    join signed_authorization a on a.chain_id = s.chain_id and a.token = s.token
-      and a.authorizer = paid.authorizer and a.nonce = paid.nonce and a.recipient = s.address
-    join payment p on p.id = a.payment_id and p.provider_id = ${providerId}
-    cross join lateral ${bothHalves(sql)} half
-    where half.provider = 'settled' and p.accepted_at >= ${from} and p.accepted_at < ${to}
+    join payment p on p.id = paid.payment_id and p.provider_id = ${providerId}
+    where p.accepted_at >= ${from} and p.accepted_at < ${to}
   )`
 }

@@ -1,6 +1,7 @@
 import type { Address } from 'viem'
 import type { Database } from '#ledger/database'
-import { carriesFee, halves } from '#ledger/halves'
+import { isOpen } from '#ledger/halves'
+import { isWaiting } from '#ledger/stages'
 import type { WaitingPayments } from '#ledger/triggers'
 import { Refusal } from '../../refusal.ts'
 import { fromIndex } from './indexedHead.ts'
@@ -21,13 +22,13 @@ export type WalletQueue = {
   firstQueuedAt: Date
   /** Those for which a trigger can fire; null: none. */
   waiting: WaitingPayments | null
-  /** When the first of the others is tried again, or now where it is in an open batch; null: there are no others. */
+  /** When the first of the others is tried, or now where it is in a batch or due; null: there are no others. */
   nextAttemptAt: Date | null
 }
 
 /**
  * What a wallet waits for: its halves that were accepted, are wanted, and have not moved. Those in an open batch are
- * among them until the index shows that they moved.
+ * among them until the record shows that they moved.
  *
  * @returns null where it waits for nothing
  */
@@ -35,23 +36,23 @@ export async function readWalletQueue(
   sql: Database,
   { chainId, token, wallet, half, now }: QueueQuestion,
 ): Promise<WalletQueue | null> {
-  const recipient = half === 0 ? sql`payee` : sql`fee_recipient`
-  const part = half === 0 ? sql`provider_amount` : sql`fee_amount`
-  // As ledger/queue.ts reads it. A payment apart from the triggers is in an open batch, or has an attempt of its own.
-  const waits = sql`p.next_attempt_at is null and not p.is_claimed and not p.quarantined`
+  const part = half === 0 ? sql`q.provider_amount` : sql`q.fee_amount`
+  const waits = isWaiting(sql)
   const [row] = await sql<Row[]>`
-    select count(*)::int as "paymentCount", sum(p.${part}) as amount, min(p.accepted_at) as "firstQueuedAt",
+    select count(*)::int as "paymentCount", sum(${part}) as amount, min(q.accepted_at) as "firstQueuedAt",
       count(*) filter (where ${waits})::int as "waitingCount",
-      coalesce(sum(p.${part}) filter (where ${waits}), 0) as "waitingAmount",
-      max(p.provider_amount + p.fee_amount) filter (where ${waits}) as "largestPayment",
-      min(p.accepted_at) filter (where ${waits}) as "firstWaitingAt",
-      min(h.valid_before) filter (where ${waits}) as "firstValidBefore",
-      min(greatest(p.next_attempt_at, ${now})) filter (where not (${waits})) as "nextAttemptAt"
-    from payment p
-    join ${halves(sql)} h on h.payment_id = p.id and ${half === 0 ? sql`h.half = 0` : carriesFee(sql)}
-    where p.chain_id = ${chainId} and p.token = ${token} and p.${recipient} = ${wallet}
-      and p.concluded_at is null and p.failed_at is null and p.voided_at is null
-      and h.state = 'open' and h.valid_before > extract(epoch from ${now}::timestamptz)
+      coalesce(sum(${part}) filter (where ${waits}), 0) as "waitingAmount",
+      max(q.provider_amount + q.fee_amount) filter (where ${waits}) as "largestPayment",
+      min(q.accepted_at) filter (where ${waits}) as "firstWaitingAt",
+      min(q.valid_before) filter (where ${waits}) as "firstValidBefore",
+      min(greatest(q.next_at, ${now})) filter (where not (${waits})) as "nextAttemptAt"
+    from queue q
+    where q.group_id in (
+        select id from queue_group
+        where chain_id = ${chainId} and token = ${token} ${half === 0 ? sql`` : sql`and fee_recipient = ${wallet}`}
+      )
+      and ${half === 0 ? sql`q.payee = ${wallet}` : sql`q.fee_amount > 0`} and q.stage <> 'reserved'
+      and ${isOpen(sql, half)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
     having count(*) > 0`
   return row === undefined ? null : toQueue(row)
 }
@@ -88,12 +89,14 @@ export async function requireKnownWallet(
   sql: Database,
   { chainId, wallet }: { chainId: number; wallet: Address },
 ): Promise<void> {
-  const [row] = await fromIndex(sql<[{ isKnown: boolean }]>`
-    select exists (select from wallet where chain_id = ${chainId} and address = ${wallet})
-      or exists (select from indexer.batch_recipient
-        where chain_id = ${chainId} and recipient = ${wallet})
-      or exists (select from splitter where chain_id = ${chainId} and ${wallet} in (provider, platform)) as "isKnown"`)
-  if (!row.isKnown) {
+  const [known] = await sql`
+    select from wallet where chain_id = ${chainId} and address = ${wallet}
+    union all
+    select from splitter where chain_id = ${chainId} and ${wallet} in (provider, platform)
+    limit 1`
+  if (known !== undefined) return
+  const [paid] = await fromIndex(sql`
+    select from indexer.batch_recipient where chain_id = ${chainId} and recipient = ${wallet} limit 1`)
+  if (paid === undefined)
     throw new Refusal('unknown_wallet', `Nothing is registered for or was paid to ${wallet} here`)
-  }
 }

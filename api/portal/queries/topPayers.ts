@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
 import type { Database } from '#ledger/database'
-import { halves } from '#ledger/halves'
-import { isSummed } from './revenue.ts'
+import { bothHalves } from '#ledger/halves'
+import { isSummed, unsummed } from './revenue.ts'
 
 export type TopPayer = {
   chainId: number
@@ -28,8 +28,8 @@ export async function findTopPayers(
   sql: Database,
   { providerId, chainId, testnet, period, limit }: TopPayersQuery,
 ): Promise<TopPayer[]> {
-  const onChain = sql`and is_testnet(r.chain_id) = ${testnet}
-    ${chainId === undefined ? sql`` : sql`and r.chain_id = ${chainId}`}`
+  const onChain = sql`and is_testnet(chain_id) = ${testnet}
+    ${chainId === undefined ? sql`` : sql`and chain_id = ${chainId}`}`
   // Of all time, a payer is either among the greatest of the sums or has payments that are not in the sums yet.
   const summed = period
     ? sql`
@@ -48,17 +48,15 @@ export async function findTopPayers(
       where r.provider_id = ${providerId} and r.period = 'all' ${onChain}`
   return sql<TopPayer[]>`
     with open as (
-      select r.chain_id, r.payer, sum(share.payments) as payments, sum(share.gross) as gross,
-        sum(share.settled_net) as settled_net, max(r.accepted_at) as last_accepted_at
-      from payment r
-      cross join lateral (
-        select state from ${halves(sql)} h where h.payment_id = r.id and h.half = 0
-      ) provider
-      cross join lateral revenue_share(r.provider_amount, r.fee_amount,
-        (case when provider.state = 'settled' then 1 else 0 end) + (case when r.voided_at is null then 0 else 4 end)) share
-      where r.provider_id = ${providerId} and r.summarised is null ${onChain}
-        ${period ? sql`and r.accepted_at >= ${period.from} and r.accepted_at < ${period.to}` : sql``}
-      group by r.chain_id, r.payer
+      select p.chain_id, p.payer, sum(share.payments) as payments, sum(share.gross) as gross,
+        sum(share.settled_net) as settled_net, max(p.accepted_at) as last_accepted_at
+      from ${unsummed(sql, { providerId, period })} u
+      join payment p on p.id = u.payment_id
+      cross join lateral ${bothHalves(sql)} half
+      cross join lateral revenue_share(p.provider_amount, p.fee_amount, u.kind = 'voided',
+        case when half.provider = 'settled' then 1 else 0 end) share
+      where true ${onChain}
+      group by p.chain_id, p.payer
     ), summed as (${summed})
     select chain_id as "chainId", payer,
       (coalesce(s.payments, 0) + coalesce(o.payments, 0))::int as payments,

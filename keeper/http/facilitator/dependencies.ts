@@ -9,6 +9,7 @@ import type { Checkpoint, KeeperSettings } from '../../loops/context.ts'
 import { createGasBudget } from './gasBudget.ts'
 import type { FacilitatorSettings } from './reserve.ts'
 import type { FacilitatorDependencies } from './routes.ts'
+import { createSettlementWatch } from './settlementWatch.ts'
 
 const defaultFacilitatorSettings: FacilitatorSettings = {
   isOpen: false,
@@ -71,6 +72,7 @@ export function createFacilitatorDependencies(
       }),
     ),
     accept: createAccept(database),
+    watch: createSettlementWatch(database),
     payerSignatures: checkSignaturesHere,
     contractTimeoutMs,
     platformWallet,

@@ -3,11 +3,9 @@ import type { ChainReads } from '#chain/chainReads'
 import type { PayerSignatures } from '#chain/payerSignatures'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { createAccept } from '#ledger/acceptance'
-import type { Facilitation } from '#ledger/acceptPayments'
-import { checkSignatures, type SignatureCheck } from '#ledger/checkSignatures'
 import type { Database } from '#ledger/database'
+import { type Checked, checkPresented, toCandidate } from '#ledger/door'
 import { findByPaymentIdentifier, findFacilitated, releaseReservations } from '#ledger/facilitations'
-import { newId } from '#ledger/identifiers'
 import type { Payers } from '#ledger/payers'
 import { settleMarginSeconds } from '#ledger/settleMargin'
 import { BaseError } from '#protocol/errors'
@@ -71,49 +69,33 @@ export async function reserve(
   const { served, authorization, resource, paymentIdentifier } = request
   const network = context.networks.get(served.network.chainId)
   if (!network) throw new Error(`${served.network.name} is served without its payers`)
-  const { hasCode, state } = await checkChain(context, network, request, caller)
+  const checked = await checkChain(context, network, request, caller)
   const { providerId } = caller
   await context.gasBudget.require(served, providerId)
   const { from, to, value, validBefore } = authorization
-  const id = newId('pay')
-  const facilitation: Facilitation = {
-    providerId,
-    paymentIdentifier,
-    fee: providerId === null ? 0n : context.settings.fee,
-    reservedUntil:
-      mode === 'due'
-        ? null
-        : Math.min(now + context.settings.reserveMs, (Number(validBefore) - settleMarginSeconds) * 1000),
-  }
-  const candidate = {
-    id,
-    requestId: newId('req'),
-    providerId: mode === 'due' ? providerId : null,
-    endpointId: null,
-    chainId: served.network.chainId,
-    token: served.token,
-    payer: from,
-    payerHasCode: hasCode,
-    payee: to,
-    feeRecipient: context.platformWallet,
-    providerAmount: value,
-    feeAmount: 0n,
-    splitter: null,
-    authorizations: [{ ...authorization, recipient: to, acceptedBlock: state?.blockNumber ?? null }] as [
-      Omit<typeof authorization, 'from' | 'to'> & { recipient: Address; acceptedBlock: bigint | null },
-    ],
-    price: value,
-    tier: value < minimumPrice ? 'ultra-micro' : splitPrice(value).tier,
-    effectiveRate: '0',
-    resource,
-    idempotencyKey: null,
-    requestHash: request.hash,
-    challengedAt: now,
-    acceptedAt: now,
-    facilitation,
-    limit: null,
-  }
-  const accept = () => context.accept(candidate, network.payers, state)
+  const until = Math.min(now + context.settings.reserveMs, (Number(validBefore) - settleMarginSeconds) * 1000)
+  const candidate = toCandidate(
+    {
+      ...{ source: 'facilitator', requestId: null, providerId, endpointId: null },
+      first: mode === 'due' ? { stage: 'due', since: now } : { stage: 'reserved', until },
+      ...{
+        chainId: served.network.chainId,
+        token: served.token,
+        payee: to,
+        feeRecipient: context.platformWallet,
+      },
+      ...{ providerAmount: value, feeAmount: 0n, splitter: null, price: value, effectiveRate: '0', resource },
+      tier: value < minimumPrice ? 'ultra-micro' : splitPrice(value).tier,
+      ...{ idempotencyKey: null, requestHash: request.hash, challengedAt: now, acceptedAt: now },
+      facilitation: {
+        ...{ providerId, paymentIdentifier },
+        fee: providerId === null ? 0n : context.settings.fee,
+      },
+    },
+    [authorization],
+    checked,
+  )
+  const accept = () => context.accept(candidate, network.payers, checked.state)
   // What is remembered of the payer may be of before the release, whoever did that.
   const release = async () => {
     const count = await releaseReservations(context.sql, context.now(), from)
@@ -128,7 +110,7 @@ export async function reserve(
   if (verdict === 'replayed' && (await release()) > 0) verdict = await accept()
   if (verdict !== 'accepted') return null
   context.gasBudget.add(providerId)
-  return id
+  return candidate.id
 }
 
 /** Everything that needs nothing but the request. */
@@ -168,20 +150,18 @@ async function checkChain(
   network: FacilitatorNetwork,
   { authorization, served }: FacilitatorRequest,
   { providerId }: FacilitatorCaller,
-): Promise<SignatureCheck> {
+): Promise<Checked> {
   if (providerId === null) {
     // Junk of strangers doesn't reach the chain.
     const [isSigned] = await payerSignatures(served.domainSeparator, [authorization])
     if (!isSigned) throw new InvalidPayment(reasonOf('invalid_signature'), 'the payer did not sign this')
   }
-  const check = await checkSignatures([authorization], network, {
+  const checked = await checkPresented([authorization], network, {
     ...{ payerSignatures, contractTimeoutMs, asksNonces: true },
   })
-  if (check.hasCode && providerId === null)
+  if (checked.hasCode && providerId === null)
     throw new InvalidPayment(reasonOf('invalid_signature'), 'payers with code need an API key of the seller')
-  if (check.state?.isUsed[0])
-    throw new InvalidPayment(reasonOf('authorization_used'), 'the nonce was used or cancelled on chain')
-  return check
+  return checked
 }
 
 /** The payment identifier stands for another payment: HTTP 409. */

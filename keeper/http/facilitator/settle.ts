@@ -2,12 +2,12 @@ import type { Hex } from 'viem'
 import {
   claimAnswer,
   type FacilitatedPayment,
-  giveUpUnsent,
   readProgress,
   type SettlementProgress,
   settleReserved,
 } from '#ledger/facilitations'
 import { settleMarginSeconds } from '#ledger/settleMargin'
+import { giveUpUnsent } from '#ledger/voids'
 import { isRowFault } from '#process/dependencies'
 import { createGroupCommit } from '#process/groupCommit'
 import type { Checkpoint } from '../../loops/context.ts'
@@ -20,7 +20,7 @@ import {
   requireIdentifier,
   reserve,
 } from './reserve.ts'
-import { createSettlementWatch } from './settlementWatch.ts'
+import { isDecided, type SettlementWatch } from './settlementWatch.ts'
 
 /** A settled payment. */
 export type Settled = { transaction: Hex; batchId: Hex | null; logIndex: number | null }
@@ -51,6 +51,7 @@ export type SettleContext = ReserveContext & {
   /** Tells the workers that something will be due after so many milliseconds. */
   wakeIn: (ms: number) => void
   windowMs: number
+  watch: SettlementWatch
   checkpoint: Checkpoint
 }
 
@@ -63,8 +64,7 @@ export type Settle = (request: FacilitatorRequest, caller: FacilitatorCaller) =>
  * gets its transaction.
  */
 export function createSettle(context: SettleContext): Settle {
-  const { sql, now, settings, checkpoint } = context
-  const watch = createSettlementWatch(sql)
+  const { sql, now, settings, watch, checkpoint } = context
   const reserved = createGroupCommit<string, boolean>({
     async commit(paymentIds) {
       const taken = await settleReserved(sql, paymentIds, now())
@@ -90,7 +90,7 @@ export function createSettle(context: SettleContext): Settle {
     }
     if (held === null || held.requestHash !== request.hash || held.providerId !== caller.providerId)
       throw new DuplicateSettlement('this authorization was sent with another request')
-    if (held.reservedUntil !== null) {
+    if (held.isReserved) {
       const latest = Math.floor(now().getTime() / 1000) + settleMarginSeconds
       if (request.authorization.validBefore <= latest)
         throw new InvalidPayment(
@@ -107,7 +107,7 @@ export function createSettle(context: SettleContext): Settle {
     const began = performance.now()
     if (version === 2) {
       const progress = await watch.wait(paymentId, began + settings.timeoutMs)
-      if (progress && progress.state === 'open' && progress.txHash !== null && progress.failedAt === null)
+      if (progress && !isDecided(progress) && progress.txHash !== null)
         throw new SettlementPending(progress.txHash)
     }
     const progress = await watch.wait(paymentId, began + settings.holdMs)
@@ -120,7 +120,7 @@ export function createSettle(context: SettleContext): Settle {
     await checkpoint('after-settle-recorded')
     context.wakeIn(context.windowMs)
     let progress = await waitUntilDecided(paymentId, request.version)
-    if (progress.state === 'open' && progress.failedAt === null && progress.voidedAt === null) {
+    if (!isDecided(progress)) {
       // Told that it failed, the seller doesn't serve: so it must not be settled later.
       if (!(await giveUpUnsent(sql, paymentId, now()))) throw new SettlementPending(progress.txHash ?? '')
       progress = (await readProgress(sql, [paymentId])).get(paymentId) ?? progress
@@ -134,12 +134,13 @@ export function createSettle(context: SettleContext): Settle {
   }
 }
 
-function failed({ state, failureCode, voidedAt }: SettlementProgress): InvalidPayment {
+function failed({ state, failureCode, ended }: SettlementProgress): InvalidPayment {
   if (state === 'cancelled' || state === 'foreign_use')
     return new InvalidPayment(
       reasonOf('authorization_used'),
       'the authorization was cancelled or used otherwise',
     )
-  if (voidedAt !== null) return new InvalidPayment(null, 'it could not be sent in time, and will not be sent')
+  if (ended === 'voided')
+    return new InvalidPayment(null, 'it could not be sent in time, and will not be sent')
   return new InvalidPayment(reasonOf(failureCode), `settlement failed: ${failureCode}`)
 }

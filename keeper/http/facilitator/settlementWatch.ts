@@ -3,13 +3,22 @@ import { readProgress, type SettlementProgress } from '#ledger/facilitations'
 
 /** Watches the settlement of payments that somebody waits for, all of them by one question. */
 export type SettlementWatch = {
-  /** The payment once it is over or `untilMs` has come (by `performance.now`); undefined where it was never seen. */
-  wait(paymentId: string, untilMs: number): Promise<SettlementProgress | undefined>
+  /**
+   * The payment once it has come far enough, or `untilMs` has come (by `performance.now`); undefined where it was never seen.
+   *
+   * @param isEnough default: {@link isDecided}.
+   */
+  wait(
+    paymentId: string,
+    untilMs: number,
+    isEnough?: (progress: SettlementProgress) => boolean,
+  ): Promise<SettlementProgress | undefined>
 }
 
 type Waiting = {
   paymentId: string
   untilMs: number
+  isEnough: (progress: SettlementProgress) => boolean
   last?: SettlementProgress | undefined
   resolve: (progress: SettlementProgress | undefined) => void
 }
@@ -29,7 +38,7 @@ export function createSettlementWatch(sql: Queryable): SettlementWatch {
     const now = performance.now()
     waiting = waiting.filter((one) => {
       one.last = progress.get(one.paymentId) ?? one.last
-      const isOver = (one.last && isDecided(one.last)) || one.untilMs <= now
+      const isOver = (one.last && one.isEnough(one.last)) || one.untilMs <= now
       if (isOver) one.resolve(one.last)
       return !isOver
     })
@@ -46,14 +55,15 @@ export function createSettlementWatch(sql: Queryable): SettlementWatch {
   }
 
   return {
-    wait: (paymentId, untilMs) =>
+    wait: (paymentId, untilMs, isEnough = isDecided) =>
       new Promise((resolve) => {
-        waiting.push({ paymentId, untilMs, resolve })
+        waiting.push({ paymentId, untilMs, isEnough, resolve })
         void run()
       }),
   }
 }
 
-function isDecided({ state, failedAt, voidedAt }: SettlementProgress): boolean {
-  return state !== 'open' || failedAt !== null || voidedAt !== null
+/** Whether it moved, or is given up. */
+export function isDecided({ state, ended }: SettlementProgress): boolean {
+  return state !== 'open' || ended === 'failed' || ended === 'voided'
 }

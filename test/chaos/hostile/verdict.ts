@@ -4,7 +4,7 @@ import type { Readiness } from '#process/health'
 import { parseUsdc } from '#protocol/amount'
 import { decodeSettle } from '#protocol/settlement'
 import { splitPrice } from '#protocol/tier'
-import { findBreaches } from '../../support/ledger.ts'
+import { findBlamed, findBreaches } from '../../support/ledger.ts'
 import { until } from '../../support/until.ts'
 import { readBalance } from '../../support/usdc.ts'
 import type { Trade } from './honest.ts'
@@ -70,9 +70,11 @@ export async function judge(scene: Market, { purchases, announced }: Trade): Pro
   scene.events.push(
     `most transactions for others before an honest payment: ${Math.max(0, ...waits.values())}`,
   )
-  const withoutCode = await database<{ id: string; attempts: number }[]>`
-    select id, attempts from payment
-    where id = any (${served}) and not payer_has_code and (attempts > 0 or failed_at is not null)`
+  const withoutCode: { id: string; attempts: number }[] = []
+  for (const one of await findBlamed(database)) {
+    if (!served.includes(one.id)) continue
+    if (!(await chain.getCode({ address: one.payer }))) withoutCode.push(one)
+  }
 
   const owed = new Map<Address, bigint>()
   const add = (address: Address, amount: bigint) => owed.set(address, (owed.get(address) ?? 0n) + amount)

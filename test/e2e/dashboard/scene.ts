@@ -4,6 +4,7 @@ import { loopback, reservePort } from '#process/port'
 import { createClient } from '#sdk/client/createClient'
 import { devAccount, devPrivateKey } from '../../../scripts/chain/accounts.ts'
 import type { Stack } from '../../../scripts/stack/stack.ts'
+import { backdate } from '../../support/backdate.ts'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../../support/shop.ts'
 import { until } from '../../support/until.ts'
 import { tokenOf } from '../../support/usdc.ts'
@@ -80,9 +81,9 @@ export async function playScene(stack: Stack, { batches, waiting, days = 0 }: Sc
     const [retrying, failed] = await payAndEmptyTheWallet(stack, shop)
     await untilStatus(stack, [retrying, failed], 'retrying')
     // Its own next attempt would take what waits along: at no time that a slow machine needs for the tests.
-    await sql`update payment set next_attempt_at = now() + interval '55 minutes' where id = ${retrying}`
+    await sql`update queue set next_at = now() + interval '55 minutes' where payment_id = ${retrying}`
     // Five retries take a day and an hour: the last one is brought forward.
-    await sql`update payment set attempts = 5, next_attempt_at = now() where id = ${failed}`
+    await sql`update queue set attempts = 5, next_at = now() where payment_id = ${failed}`
     await untilStatus(stack, [failed], 'failed')
 
     await stack.keeper.restart(patient)
@@ -121,10 +122,7 @@ async function moveBack(sql: ReturnType<typeof openDatabase>, ids: string[], day
   for (const [index, id] of ids.entries()) {
     // More of late than long ago, and never the same.
     const hours = Math.floor(days * 24 * ((index * 0.618_034) % 1) ** 1.6) + 1
-    await sql`
-      update payment set accepted_at = accepted_at - ${hours} * interval '1 hour',
-        challenged_at = challenged_at - ${hours} * interval '1 hour'
-      where id = ${id}`
+    await backdate(sql, { paymentId: id }, hours * 3_600_000)
   }
 }
 

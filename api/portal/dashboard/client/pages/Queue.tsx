@@ -56,6 +56,7 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
   const now = useNow() + aheadMs
   const { triggers, fired, settlesAt } = queue
   const accumulated = parseUsdc(queue.accumulated_usdc)
+  const counted = parseUsdc(triggers.amount.counted_usdc)
   const amount = parseUsdc(triggers.amount.threshold_usdc)
   const largest = parseUsdc(triggers.high_value.largest_usdc)
   const high = parseUsdc(triggers.high_value.threshold_usdc)
@@ -77,7 +78,7 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
           <span class="note">
             {queue.payments === 1 ? '1 payment waits' : `${writeCount(queue.payments)} payments wait`}
             {queue.settlingPayments > 0 && `, ${writeCount(queue.settlingPayments)} settling now`}
-            {queue.retryingPayments > 0 && `, ${writeCount(queue.retryingPayments)} retrying later`}
+            {queue.retryingPayments > 0 && `, ${writeCount(queue.retryingPayments)} retrying`}
           </span>
         </p>
         <p class="right">
@@ -91,7 +92,9 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
           <br />
           <span class="note">
             {settlesAt === null
-              ? 'nothing waits'
+              ? queue.payments > 0
+                ? 'settles apart'
+                : 'nothing waits'
               : fired
                 ? `${nameTrigger(fired)} has fired`
                 : 'until settlement, at the latest'}
@@ -101,13 +104,13 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
       <div class="meters">
         <Meter
           label="Amount"
-          share={shareOf(accumulated, amount)}
-          text={`${writeUsdc(accumulated)} of ${writeUsdc(amount)} USDC`}
+          share={shareOf(counted, amount)}
+          text={`${writeUsdc(counted)} of ${writeUsdc(amount)} USDC`}
         />
         <Meter
           label="Count"
-          share={shareOf(BigInt(queue.payments), BigInt(triggers.count.threshold))}
-          text={`${writeCount(queue.payments)} of ${writeCount(triggers.count.threshold)}`}
+          share={shareOf(BigInt(triggers.count.counted), BigInt(triggers.count.threshold))}
+          text={`${writeCount(triggers.count.counted)} of ${writeCount(triggers.count.threshold)}`}
         />
         <Meter
           label="Time"

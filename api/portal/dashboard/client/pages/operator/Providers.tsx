@@ -79,16 +79,16 @@ function ProviderTable({ providers }: { providers: OperatorProviders['providers'
             {contact !== null && <span class="note break"> {contact}</span>}
           </td>
           <td class="right number" data-title="Payments">
-            {revenue === null ? 'index behind' : writeCount(revenue.payments)}
+            {writeCount(revenue.payments)}
           </td>
           <td class="right" data-title="Paid, USDC">
-            {revenue === null ? '–' : <Usdc decimal={revenue.gross_usdc} />}
+            <Usdc decimal={revenue.gross_usdc} />
           </td>
           <td class="right" data-title="Settled, USDC">
-            {revenue === null ? '–' : <Usdc decimal={revenue.settled_usdc} />}
+            <Usdc decimal={revenue.settled_usdc} />
           </td>
           <td class="right" data-title="Fees settled, USDC">
-            {revenue === null ? '–' : <Usdc decimal={revenue.settled_fee_usdc} />}
+            <Usdc decimal={revenue.settled_fee_usdc} />
           </td>
           <td class="right number" data-title="Endpoints">
             {writeCount(endpoints)}

@@ -1,10 +1,15 @@
-import type { Context } from './context.ts'
-
 type Rescan = {
   /** Blocks after this one are looked at. */
   after: bigint
   /** Says that they were, so that the next look is at new ones only. */
   done: () => void
+}
+
+export type Rescans = {
+  /** Up to here blocks may have been replaced: all of them, at first. */
+  replacedUpTo: bigint
+  /** The index's head when all that isn't final was last looked through. */
+  rescannedAt: bigint | null
 }
 
 /**
@@ -14,20 +19,15 @@ type Rescan = {
  *
  * @param head the index's.
  */
-export function planRescan(
-  { memory, finalityBlocks }: Pick<Context, 'memory' | 'finalityBlocks'>,
-  what: keyof Context['memory']['rescannedAt'],
-  seen: bigint,
-  head: bigint,
-): Rescan {
-  const last = memory.rescannedAt[what]
-  const isNew = last !== null && last > memory.replacedUpTo && last <= head
+export function planRescan(rescans: Rescans, seen: bigint, head: bigint, finalityBlocks: bigint): Rescan {
+  const last = rescans.rescannedAt
+  const isNew = last !== null && last > rescans.replacedUpTo && last <= head
   if (isNew && head - last < finalityBlocks / 3n) return { after: seen, done: () => {} }
   const from = last ?? seen - finalityBlocks
   return {
     after: (from < seen ? from : seen) - finalityBlocks,
     done: () => {
-      memory.rescannedAt[what] = head
+      rescans.rescannedAt = head
     },
   }
 }

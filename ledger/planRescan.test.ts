@@ -1,12 +1,11 @@
 import { expect, test } from 'vitest'
-import { createMemory } from './context.ts'
-import { planRescan } from './rescan.ts'
+import { planRescan, type Rescans } from './planRescan.ts'
 
 const finalityBlocks = 30n
 
 test('default: what is new, and all that is not final at the start and in every third of that', () => {
-  const memory = createMemory()
-  const look = (seen: bigint, head: bigint) => planRescan({ memory, finalityBlocks }, 'sweep', seen, head)
+  const rescans: Rescans = { replacedUpTo: 0n, rescannedAt: null }
+  const look = (seen: bigint, head: bigint) => planRescan(rescans, seen, head, finalityBlocks)
   const first = look(90n, 100n)
   expect(first.after).toBe(30n)
   // It wasn't taken to its end.
@@ -22,14 +21,14 @@ test('default: what is new, and all that is not final at the start and in every 
 })
 
 test('behavior: after a reorg all that is not final, until the index is past it', () => {
-  const memory = createMemory()
+  const rescans: Rescans = { replacedUpTo: 0n, rescannedAt: null }
   const look = (seen: bigint, head: bigint) => {
-    const { after, done } = planRescan({ memory, finalityBlocks }, 'notify', seen, head)
+    const { after, done } = planRescan(rescans, seen, head, finalityBlocks)
     done()
     return after
   }
   look(100n, 100n)
-  memory.replacedUpTo = 103n
+  rescans.replacedUpTo = 103n
   expect(look(101n, 102n)).toBe(70n)
   expect(look(102n, 103n)).toBe(72n)
   expect(look(103n, 104n)).toBe(73n)

@@ -1,0 +1,294 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { acceptPayments } from '#ledger/acceptPayments'
+import { setBatchState } from '#ledger/batches'
+import { claimPayments } from '#ledger/claims'
+import { recordFailure } from '#ledger/failures'
+import type { Lane } from '#ledger/lanes'
+import { acquireLease } from '#ledger/leases'
+import { readQueueDepth } from '#ledger/queueDepth'
+import { deferPayments, endPayments, quarantinePayments, stages } from '#ledger/stages'
+import { voidPayment } from '#ledger/voids'
+import { call, openShop, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { seedPayment, seedSettlement, toCandidate } from '../../test/support/seedPayments.ts'
+import { randomHex } from '../../test/support/usdc.ts'
+
+// One payment at each stage, and all doors asked about it. They must agree with docs/architecture.md.
+
+let gateway: TestGateway
+
+beforeAll(async () => {
+  gateway = await startGateway()
+})
+afterAll(() => gateway?.close())
+
+const minuteMs = 60_000
+
+type QueueOfWallet = {
+  payments: number
+  settlingPayments: number
+  retryingPayments: number
+  triggers: { time: { since: string | null } }
+}
+
+/** What each door says of a shop's only payment. */
+async function askDoors(shop: Shop, paymentId: string) {
+  const { app, database, served } = gateway
+  const at = `/providers/${shop.providerId}`
+  const [payment, list, queue, status, revenue, depths] = await Promise.all([
+    call<{ payment_status?: string }>(app, 'GET', `/payments/${paymentId}`),
+    call<{ payments: { payment_status: string }[] }>(app, 'GET', `${at}/payments`, { key: shop.key }),
+    call<{ wallets: QueueOfWallet[] }>(app, 'GET', `${at}/queue`, { key: shop.key }),
+    call<{ payment_count: number; accumulated_usdc: string }>(
+      app,
+      'GET',
+      `/settlements/status?wallet=${shop.wallet}`,
+    ),
+    call<{ revenue: { payments: number }[] }>(app, 'GET', `${at}/revenue?interval=total`, { key: shop.key }),
+    readQueueDepth(database, { chainId: served.network.chainId, token: served.token }),
+  ])
+  const depth = depths.find(({ payee }) => payee === shop.wallet)
+  const [wallet] = queue.body.wallets
+  return {
+    payment: payment.status === 200 ? payment.body.payment_status : payment.status,
+    listed: list.body.payments.map(({ payment_status }) => payment_status),
+    waiting: wallet?.payments,
+    triggers: wallet?.triggers.time.since != null,
+    settling: wallet?.settlingPayments,
+    retrying: wallet?.retryingPayments,
+    status: status.body.payment_count,
+    revenue: revenue.body.revenue.reduce((sum, { payments }) => sum + payments, 0),
+    metrics: depth ? [depth.verified, depth.retrying, depth.settling] : null,
+  }
+}
+
+/** A payment of a shop of its own, of the chain's real USDC, so that the keeper would see it. */
+async function accept(first: Parameters<typeof toCandidate>[0]['first'] = { stage: 'waiting' }) {
+  const { database, served } = gateway
+  const shop = await openShop(gateway.app)
+  const seed = await seedPayment(database, { provider: { ...shop, endpointIds: [shop.endpointId] } })
+  // The same once more through the ledger's door, with this chain's token; the seed only lends its identifiers.
+  await database`delete from payment where id = ${seed.paymentId}`
+  const nonces = [randomHex(32), randomHex(32)] as const
+  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 93_600) }
+  const signed = { ...window, signature: randomHex(65), acceptedBlock: null }
+  const isFacilitated = first?.stage === 'reserved' || first?.stage === 'due'
+  const own = { recipient: shop.wallet, value: 47_500n, nonce: nonces[0], ...signed }
+  const candidate = toCandidate({
+    ...{
+      id: seed.paymentId,
+      providerId: shop.providerId,
+      chainId: served.network.chainId,
+      token: served.token,
+    },
+    endpointId: isFacilitated ? null : shop.endpointId,
+    ...{ payer: randomHex(20), payee: shop.wallet, feeRecipient: gateway.settings.platformWallet },
+    ...(isFacilitated && {
+      source: 'facilitator' as const,
+      facilitation: { providerId: shop.providerId, paymentIdentifier: null, fee: 0n },
+    }),
+    halves: isFacilitated
+      ? [own]
+      : [own, { recipient: gateway.settings.platformWallet, value: 2_500n, nonce: nonces[1], ...signed }],
+    ...{ resource: shop.url, acceptedAt: new Date(), first },
+  })
+  expect(await acceptPayments(database, [candidate])).toEqual(['accepted'])
+  return {
+    shop,
+    paymentId: seed.paymentId,
+    nonces: [...nonces] as [(typeof nonces)[0], (typeof nonces)[1]],
+    payer: candidate.payer,
+  }
+}
+
+async function claim(paymentId: string, lane: Lane = 'shared') {
+  const { database, served } = gateway
+  const { chainId } = served.network
+  const wallet = randomHex(20)
+  const lease = await acquireLease(database, { chainId, address: wallet, holder: 'test', ttlMs: 60_000 })
+  if (!lease) throw new Error('no lease')
+  const { batch } = await claimPayments(
+    database,
+    lease,
+    {
+      ...{ batchId: randomHex(32), token: served.token, feeRecipient: gateway.settings.platformWallet },
+      ...{ trigger: 'time', lane, paymentIds: [paymentId] },
+    },
+    new Date(),
+  )
+  if (!batch) throw new Error('nothing claimed')
+  return batch
+}
+
+const fail = (paymentId: string, isFinal = false) =>
+  recordFailure(
+    gateway.database,
+    { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal },
+    { now: new Date(), leadMs: 5 * minuteMs },
+  )
+
+const waiting = { waiting: 1, triggers: true, settling: 0, retrying: 0, status: 1, revenue: 1 }
+const verified = { payment: 'verified', listed: ['verified'], metrics: [1, 0, 0] }
+const apart = { ...waiting, triggers: false }
+
+const cases: Record<string, [arrange: () => Promise<{ shop: Shop; paymentId: string }>, expected: object]> = {
+  reserved: [
+    () => accept({ stage: 'reserved', until: Date.now() + minuteMs }),
+    {
+      payment: 404,
+      listed: [],
+      waiting: 0,
+      triggers: false,
+      settling: 0,
+      retrying: 0,
+      status: 0,
+      revenue: 0,
+      metrics: null,
+    },
+  ],
+  waiting: [() => accept(), { ...waiting, ...verified }],
+  'waiting, due': [() => accept({ stage: 'due', since: Date.now() }), { ...apart, ...verified }],
+  deferred: [
+    async () => {
+      const payment = await accept()
+      await deferPayments(gateway.database, [payment.paymentId], new Date(Date.now() + minuteMs))
+      return payment
+    },
+    { ...apart, ...verified },
+  ],
+  retrying: [
+    async () => {
+      const payment = await accept()
+      await fail(payment.paymentId)
+      return payment
+    },
+    { ...apart, waiting: 0, retrying: 1, payment: 'retrying', listed: ['retrying'], metrics: [0, 1, 0] },
+  ],
+  quarantined: [
+    async () => {
+      const payment = await accept()
+      await quarantinePayments(gateway.database, [payment.paymentId])
+      return payment
+    },
+    { ...apart, ...verified },
+  ],
+  claimed: [
+    async () => {
+      const payment = await accept()
+      await claim(payment.paymentId)
+      return payment
+    },
+    { ...apart, ...verified },
+  ],
+  'claimed, failed before': [
+    async () => {
+      const payment = await accept()
+      await fail(payment.paymentId)
+      await claim(payment.paymentId)
+      return payment
+    },
+    { ...apart, waiting: 0, retrying: 1, payment: 'retrying', listed: ['retrying'], metrics: [0, 1, 0] },
+  ],
+  sent: [
+    async () => {
+      const payment = await accept()
+      const batch = await claim(payment.paymentId)
+      await setBatchState(gateway.database, batch.id, 'broadcast')
+      return payment
+    },
+    { ...apart, waiting: 0, settling: 1, payment: 'settling', listed: ['settling'], metrics: [0, 0, 1] },
+  ],
+  'outcome spent': [
+    async () => {
+      const payment = await accept()
+      await seedSettlement(gateway.database, payment)
+      await endPayments(
+        gateway.database,
+        [{ paymentId: payment.paymentId, kind: 'spent', code: null, isFinal: false }],
+        new Date(),
+      )
+      return payment
+    },
+    {
+      payment: 'settled',
+      listed: ['settled'],
+      waiting: 0,
+      triggers: false,
+      settling: 0,
+      retrying: 0,
+      status: 0,
+      revenue: 1,
+      metrics: null,
+    },
+  ],
+  'outcome settled': [
+    async () => {
+      const payment = await accept()
+      await seedSettlement(gateway.database, payment)
+      await endPayments(
+        gateway.database,
+        [{ paymentId: payment.paymentId, kind: 'settled', code: null, isFinal: true }],
+        new Date(),
+      )
+      return payment
+    },
+    {
+      payment: 'settled',
+      listed: ['settled'],
+      waiting: 0,
+      triggers: false,
+      settling: 0,
+      retrying: 0,
+      status: 0,
+      revenue: 1,
+      metrics: null,
+    },
+  ],
+  'outcome failed': [
+    async () => {
+      const payment = await accept()
+      await fail(payment.paymentId, true)
+      return payment
+    },
+    {
+      payment: 'failed',
+      listed: ['failed'],
+      waiting: 0,
+      triggers: false,
+      settling: 0,
+      retrying: 0,
+      status: 0,
+      revenue: 1,
+      metrics: null,
+    },
+  ],
+  'outcome voided': [
+    async () => {
+      const payment = await accept()
+      const { providerId } = payment.shop
+      const { paymentId } = payment
+      expect(await voidPayment(gateway.database, { paymentId, providerId, now: new Date() })).toBe('voided')
+      return payment
+    },
+    {
+      payment: 'voided',
+      listed: ['voided'],
+      waiting: 0,
+      triggers: false,
+      settling: 0,
+      retrying: 0,
+      status: 0,
+      revenue: 0,
+      metrics: null,
+    },
+  ],
+}
+
+for (const [name, [arrange, expected]] of Object.entries(cases))
+  test(`behavior: all doors say the same of what is ${name}`, async () => {
+    const { shop, paymentId } = await arrange()
+    expect(await askDoors(shop, paymentId)).toEqual(expected)
+  })
+
+test('default: every stage is asked about', () => {
+  for (const stage of stages) expect(Object.keys(cases)).toContain(stage)
+})

@@ -1,0 +1,24 @@
+import type { Database, Queryable } from '#ledger/database'
+
+/** Changes what was accepted, which only a test does: a payment is a fact, and refuses it. */
+async function rewrite(sql: Database, change: (tx: Queryable) => Promise<unknown>): Promise<void> {
+  await sql.begin(async (tx) => {
+    await tx`set local session_replication_role = replica`
+    await change(tx)
+  })
+}
+
+/** Lets a payment have been accepted so much earlier. */
+export async function backdate(
+  sql: Database,
+  { paymentId }: { paymentId: string },
+  earlierMs: number,
+): Promise<void> {
+  await rewrite(sql, async (tx) => {
+    const by = tx`${earlierMs}::float8 * interval '1 millisecond'`
+    await tx`
+      update payment set accepted_at = accepted_at - ${by}, challenged_at = challenged_at - ${by} where id = ${paymentId}`
+    await tx`update queue set accepted_at = accepted_at - ${by} where payment_id = ${paymentId}`
+    await tx`update outcome set accepted_at = accepted_at - ${by} where payment_id = ${paymentId}`
+  })
+}

@@ -1,0 +1,41 @@
+import { finalityOf } from '#chain/finality'
+import { readIndexState } from '#ledger/indexState'
+import { readRecordHead } from '#ledger/record'
+import { createRecorder } from '#ledger/recorder'
+import { createLogger } from '#process/log'
+import { type Loop, repeat } from '#process/repeat'
+import type { KeeperStack } from './keeperStack.ts'
+import { until } from './until.ts'
+
+/** Keeps the record while no keeper runs, as the processes of an api do, and without their patience. */
+export function startRecorder({
+  database,
+  served,
+  settings,
+}: Pick<KeeperStack, 'database' | 'served' | 'settings'>): Loop {
+  const finalityBlocks = finalityOf(served.network.chainId)
+  const log = createLogger('test', 'error')
+  const recorder = createRecorder({ sql: database, served, finalityBlocks, log })
+  return repeat({
+    name: 'record',
+    everyMs: 200,
+    async step() {
+      const index = await readIndexState(database, served, settings.maxIndexLagBlocks)
+      const safeBlock = await recorder.followReorgs(index)
+      if (safeBlock !== null && index.status === 'current') await recorder.record(index.head)
+    },
+    onError: (error) => log.warn({ err: error }, 'the record can not be kept for now'),
+  })
+}
+
+/** Waits until the last block is in the record, which whoever runs keeps. */
+export async function untilInRecord({
+  database,
+  served,
+}: Pick<KeeperStack, 'database' | 'served'>): Promise<void> {
+  const head = await served.client.getBlockNumber({ cacheTime: 0 })
+  await until('the record is at the end of the chain', async () => {
+    const recorded = await readRecordHead(database, served.network.chainId)
+    return recorded !== null && recorded.blockNumber >= head
+  })
+}

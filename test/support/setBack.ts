@@ -1,0 +1,17 @@
+import type { Database } from '#ledger/database'
+import { randomHex } from './usdc.ts'
+
+/**
+ * Writes down that providers were told of a block far ahead, so that the index seems to have been set back.
+ *
+ * @returns what takes that back.
+ */
+export async function setIndexBack(sql: Database, chainId: number): Promise<() => Promise<void>> {
+  const hash = randomHex(32)
+  await sql`
+    insert into recorded_block (chain_id, number, hash, time, confirmed_at, looked, is_final)
+    values (${chainId}, 1000000000, ${hash}, 0, now(), 2, true)`
+  return async () => {
+    await sql`delete from recorded_block where hash = ${hash}`
+  }
+}
