@@ -1,7 +1,7 @@
 import { createConfig } from 'ponder'
 import type { Address } from 'viem'
 import type { NetworkSettings } from '#chain/networkSettings'
-import { lostHostLimits } from '#ledger/database'
+import { lostHostLimits } from '#ledger/store/database'
 import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { usdcAbi } from '#protocol/abi/usdc'
 import type { NetworkName } from '#protocol/networks'

@@ -13,7 +13,7 @@ import {
   type TestGateway,
   type VerifyBody,
 } from '../test/support/gateway.ts'
-import { hmacSha256 } from './hmac.ts'
+import { hmacSha256 } from './http/hmac.ts'
 
 let gateway: TestGateway
 let shop: Shop

@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { type NetworkSettings, readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
-import { readDatabaseUrls } from '#ledger/pooler'
-import { readTriggerSettings } from '#ledger/triggerSettings'
+import { readTriggerSettings } from '#ledger/queue/triggerSettings'
+import { readDatabaseUrls } from '#ledger/store/pooler'
 import {
   ConfigError,
   type Environment,
@@ -12,8 +12,7 @@ import {
 import { networkVariable } from '#process/variables'
 import { formatUsdc } from '#protocol/amount'
 import { type NetworkName, networkNames } from '#protocol/networks'
-import type { MailSettings } from './portal/mail/mailer.ts'
-import type { GatewaySettings, Registration } from './settings.ts'
+import type { GatewaySettings, MailSettings, Registration } from './http/settings.ts'
 
 export type ApiConfig = {
   host: string

@@ -10,8 +10,8 @@ import {
   type TestGateway,
   type VerifyBody,
 } from '../test/support/gateway.ts'
-import { hmacSha256 } from './hmac.ts'
 import type { App } from './http/app.ts'
+import { hmacSha256 } from './http/hmac.ts'
 
 let gateway: TestGateway
 let shop: Shop

@@ -18,8 +18,8 @@ import {
   type TestGateway,
   type VerifyBody,
 } from '../test/support/gateway.ts'
-import { hmacSha256 } from './hmac.ts'
-import { Refusal } from './refusal.ts'
+import { hmacSha256 } from './http/hmac.ts'
+import { Refusal } from './http/refusal.ts'
 
 /*
  * Whatever comes, it is refused with a code, and soon. FUZZ_RUNS=20000 is the long form, a case a run; FUZZ_SEED replays

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { openServedNetworks } from '#chain/servedNetworks'
-import { type Database, openDatabase } from '#ledger/database'
+import { type Database, openDatabase } from '#ledger/store/database'
 import { createLogger } from '#process/log'
 import { startChaosRpc } from '../test/support/chaosRpc.ts'
 import { type CutProxy, startCutProxy } from '../test/support/cutProxy.ts'

@@ -35,7 +35,7 @@ import { startIndexer } from '../indexer/launch.ts'
 import { readReceipt } from '../indexer/src/receipt.ts'
 import { devAccount } from '../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
-import { type Postgres, startPostgres } from '../scripts/postgres.ts'
+import { type Postgres, startPostgres } from '../scripts/stack/postgres.ts'
 import { cpuTimeOfTree, parentOf } from './support/cpuTime.ts'
 import { median, round2, spread } from './support/statistics.ts'
 

@@ -2,12 +2,12 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import type { Evidence } from '#chain/evidence'
-import { acceptPayments, type Candidate } from '#ledger/acceptPayments'
-import type { BatchRow } from '#ledger/batches'
-import { type Database, openDatabase } from '#ledger/database'
-import type { Lease } from '#ledger/leases'
-import { migrate } from '#ledger/migrate'
-import { startPostgres } from '../scripts/postgres.ts'
+import { acceptPayments, type Candidate } from '#ledger/acceptance/acceptPayments'
+import type { BatchRow } from '#ledger/batches/batches'
+import type { Lease } from '#ledger/batches/leases'
+import { type Database, openDatabase } from '#ledger/store/database'
+import { migrate } from '#ledger/store/migrate'
+import { startPostgres } from '../scripts/stack/postgres.ts'
 import { seedChainId, seedProvider } from '../test/support/seedPayments.ts'
 import { makeCandidate, randomHex, type Seller } from './data/makeCandidate.ts'
 import { cpuTimeOfTree, parentOf } from './support/cpuTime.ts'
@@ -22,7 +22,7 @@ type Used = Record<Stage, { walBytes: number; cpuUs: number }>
 
 const scope = { chainId: seedChainId, token: randomHex(20) }
 const batchSize = 173
-/** As ledger/acceptance.ts has them. */
+/** As ledger/acceptance/acceptance.ts has them. */
 const [groupSize, groupsUnderWay] = [48, 3]
 const buyers = Array.from({ length: 1_000 }, () => randomHex(20))
 /** A checkpoint makes the first change of each page write all of it; a server that was just started has few pages. */

@@ -7,7 +7,7 @@ import postgres from 'postgres'
 import { type Address, createPublicClient, http } from 'viem'
 import { startIndexer } from '../indexer/launch.ts'
 import { startLocalChain } from '../scripts/chain/startLocalChain.ts'
-import { startPostgres } from '../scripts/postgres.ts'
+import { startPostgres } from '../scripts/stack/postgres.ts'
 import { median } from './support/statistics.ts'
 
 const platform: Address = '0x00000000000000000000000000000000000fee00'

@@ -7,7 +7,7 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import type postgres from 'postgres'
-import { openDatabase } from '#ledger/database'
+import { openDatabase } from '#ledger/store/database'
 import { type Answer, pace, saturate } from './gateway/load.ts'
 import { connections, createPayments } from './gateway/payments.ts'
 import { type Rig, startRig } from './gateway/rig.ts'

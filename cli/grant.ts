@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import { setSubmitGrant } from '#ledger/apiKeys'
+import { setSubmitGrant } from '#ledger/registry/apiKeys'
 import { CliError } from './cliError.ts'
 import { withDatabase } from './withDatabase.ts'
 

@@ -1,6 +1,6 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { type Address, isAddress } from 'viem'
-import { type Debt, type DebtFilter, findDebts, forgiveDebts } from '#ledger/forgiveDebt'
+import { type Debt, type DebtFilter, findDebts, forgiveDebts } from '#ledger/acceptance/forgiveDebt'
 import { formatUsdc } from '#protocol/amount'
 import { type NetworkName, networkByChainId, networkNames, networks } from '#protocol/networks'
 import { CliError } from './cliError.ts'

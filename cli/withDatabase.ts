@@ -1,6 +1,6 @@
-import { type Database, openDatabase } from '#ledger/database'
-import { readSchemaState } from '#ledger/migrate'
-import { readDatabaseUrls } from '#ledger/pooler'
+import { type Database, openDatabase } from '#ledger/store/database'
+import { readSchemaState } from '#ledger/store/migrate'
+import { readDatabaseUrls } from '#ledger/store/pooler'
 import { CliError } from './cliError.ts'
 
 /**

@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
 import { findDeployments } from '#chain/deploymentsFile'
 import { type NetworkSettings, readNetworkSettings } from '#chain/networkSettings'
-import { readDatabaseUrls } from '#ledger/pooler'
+import { readDatabaseUrls } from '#ledger/store/pooler'
 import { type Environment, readVariable, requireVariable } from '#process/env'
 import type { NetworkName } from '#protocol/networks'
 

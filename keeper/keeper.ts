@@ -7,33 +7,29 @@ import { hashHex } from '#chain/keccak256'
 import { createPayerCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { probeGas } from '#chain/walletState'
-import type { Database } from '#ledger/database'
-import { createDueBatches } from '#ledger/dueBatches'
-import { releaseReservations } from '#ledger/facilitations'
+import { releaseReservations } from '#ledger/acceptance/facilitations'
+import { createDueBatches } from '#ledger/queue/dueBatches'
+import type { Database } from '#ledger/store/database'
 import { type Probe, probeLoop, readReadiness } from '#process/health'
 import type { Logger } from '#process/log'
 import { createRateLimiter } from '#process/rateLimiter'
 import { type Loop, repeat } from '#process/repeat'
 import { createApp } from './http/app.ts'
 import { createFacilitatorDependencies } from './http/facilitator/dependencies.ts'
-import type { FacilitatorSettings } from './http/facilitator/reserve.ts'
-import { defaultSubmitLimits, type SubmitLimits } from './http/submitRules.ts'
 import { adoptAbandoned } from './loops/adopt.ts'
 import { concludeMined } from './loops/conclude.ts'
-import {
-  type Checkpoint,
-  type Context,
-  createMemory,
-  type KeeperSettings,
-  type SettlementWallet,
-} from './loops/context.ts'
+import { type Context, createMemory } from './loops/context.ts'
 import { readIndexState } from './loops/indexState.ts'
 import { createVoidWatch, lookUpRequested } from './loops/lookups.ts'
 import { createKeeperRecorder } from './loops/recorder.ts'
 import { createReporter } from './loops/report.ts'
 import { sweepPayments } from './loops/sweep.ts'
 import { createWorker } from './loops/worker.ts'
-import { createMetrics } from './metrics.ts'
+import type { Checkpoint } from './settings/checkpoints.ts'
+import { createMetrics } from './settings/metrics.ts'
+import type { FacilitatorSettings } from './settings/settings.ts'
+import { defaultSubmitLimits, type KeeperSettings, type SubmitLimits } from './settings/settings.ts'
+import type { SettlementWallet } from './settler/wallet.ts'
 
 export type KeeperDependencies = {
   database: Database

@@ -3,15 +3,15 @@ import { once } from 'node:events'
 import { hostname } from 'node:os'
 import { privateKeyToAccount } from 'viem/accounts'
 import { openServedNetworks } from '#chain/servedNetworks'
-import { openDatabase } from '#ledger/database'
-import { isPooled, prepareDatabase } from '#ledger/pooler'
+import { openDatabase } from '#ledger/store/database'
+import { isPooled, prepareDatabase } from '#ledger/store/pooler'
 import { findMisspelled, isSet } from '#process/env'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
-import { type KeeperConfig, readKeeperConfig } from './config.ts'
 import { readIndependentConfig } from './independent/config.ts'
 import { runIndependentKeeper } from './independent/run.ts'
 import { createKeeper } from './keeper.ts'
+import { type KeeperConfig, readKeeperConfig } from './settings/config.ts'
 
 /** SIGTERM may take this long; what isn't finished then is picked up by the next start. */
 const drainMs = 9_000

@@ -9,7 +9,7 @@
 import { execFileSync } from 'node:child_process'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type Migration, readMigrations } from '#ledger/migrate'
+import { type Migration, readMigrations } from '#ledger/store/migrate'
 
 const root = join(import.meta.dirname, '..')
 export const checksumsPath = 'ledger/migrations/checksums.sha256'

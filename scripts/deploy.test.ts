@@ -9,9 +9,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { committedDeployments } from '#protocol/deployments'
 import { type NetworkName, networks } from '#protocol/networks'
 import { devAccount, devPrivateKey } from './chain/accounts.ts'
+import { contracts } from './chain/contracts.ts'
+import { create2Data, create2Factory } from './chain/create2.ts'
 import { type LocalChainOptions, startLocalChain } from './chain/startLocalChain.ts'
-import { contracts } from './deploy/contracts.ts'
-import { create2Data, create2Factory } from './deploy/create2.ts'
 
 const { batchSettlement, splitterFactory } = contracts
 const { address } = batchSettlement

@@ -10,15 +10,15 @@ import { dirname, join } from 'node:path'
 import hre from 'hardhat'
 import type { Abi } from 'viem'
 import { formatAbiItem } from 'viem/utils'
-import { fiatToken } from './chain/fiatToken.ts'
-import { readFiatTokenArtifact } from './chain/fiatTokenArtifact.ts'
 import {
   create2Address,
   create2Data,
   create2Factory,
   create2FactoryDeployer,
   create2FactoryTransaction,
-} from './deploy/create2.ts'
+} from './chain/create2.ts'
+import { fiatToken } from './chain/fiatToken.ts'
+import { readFiatTokenArtifact } from './chain/fiatTokenArtifact.ts'
 import type { RecordedDeployment } from './deploy/deploymentsFile.ts'
 
 type AbiItem = Abi[number]
@@ -126,8 +126,8 @@ async function generate(): Promise<Map<string, string>> {
     ['sdk/src/protocol/abi/batchSettlement.ts', settlement.abi],
     ['sdk/src/protocol/abi/splitterFactory.ts', factory.abi],
     ['sdk/src/protocol/abi/usdc.ts', toSource('usdcAbi', usdcAbi)],
-    ['scripts/deploy/generated/batchSettlement.ts', settlement.code],
-    ['scripts/deploy/generated/splitterFactory.ts', factory.code],
+    ['scripts/chain/generated/batchSettlement.ts', settlement.code],
+    ['scripts/chain/generated/splitterFactory.ts', factory.code],
     ['scripts/chain/generated/fiatToken.ts', toFiatToken()],
     [
       'scripts/chain/generated/predeploys.ts',

@@ -1,12 +1,12 @@
 import type { Address } from 'viem'
-import { newId } from '#ledger/identifiers'
+import { newId } from '#ledger/store/identifiers'
 import { type Challenge, createChallenge } from '#protocol/challenge'
 import { mintMacaroon } from '#protocol/macaroon'
 import { splitPrice } from '#protocol/tier'
-import { hmacSha256 } from '../hmac.ts'
-import type { GatewayNetwork } from '../networks.ts'
+import { hmacSha256 } from '../http/hmac.ts'
+import type { GatewaySettings } from '../http/settings.ts'
+import type { GatewayNetwork } from '../registry/networks.ts'
 import type { Offer } from '../registry/offers.ts'
-import type { GatewaySettings } from '../settings.ts'
 
 /** SPEC 2.3: 5 minutes. */
 const macaroonLifetimeSeconds = 300

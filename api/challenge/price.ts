@@ -1,7 +1,7 @@
 import { formatUsdc } from '#protocol/amount'
 import type { Network } from '#protocol/networks'
-import { Refusal } from '../refusal.ts'
-import type { GatewaySettings } from '../settings.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 
 /** The least price on a network, USDC base units: its own, or a higher one by config. */
 export function minimumPriceOn(

@@ -1,14 +1,14 @@
 import type { Context, MiddlewareHandler } from 'hono'
-import { keyIdOf } from '#ledger/apiKeys'
-import type { KeyOwners } from '#ledger/keyOwners'
-import type { Changer } from '#ledger/registryChanges'
+import { keyIdOf } from '#ledger/registry/apiKeys'
+import type { KeyOwners } from '#ledger/registry/keyOwners'
+import type { Changer } from '#ledger/registry/registryChanges'
 import { clientAddress } from '#process/clientAddress'
 import type { RateLimiter } from '#process/rateLimiter'
-import { Refusal } from '../refusal.ts'
-import type { GatewaySettings } from '../settings.ts'
 import type { GatewayEnv } from './app.ts'
 import { tooMany } from './limitRate.ts'
 import { isOperatorKey } from './operator.ts'
+import { Refusal } from './refusal.ts'
+import type { GatewaySettings } from './settings.ts'
 
 const bearerPattern = /^Bearer +(\S+) *$/i
 

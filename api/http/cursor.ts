@@ -1,5 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import { Refusal } from '../refusal.ts'
+import { Refusal } from './refusal.ts'
 
 /*
  * Fields of a position in a list. Each admits only what its column can hold, so that a value which a client made up is

@@ -1,4 +1,4 @@
-import { Refusal } from '../refusal.ts'
+import { Refusal } from './refusal.ts'
 
 type Issue = { code?: string; path: PropertyKey[]; message: string }
 

@@ -1,9 +1,9 @@
 import type { Context, MiddlewareHandler } from 'hono'
 import { clientAddress } from '#process/clientAddress'
 import type { Allowed, RateLimiter } from '#process/rateLimiter'
-import { Refusal } from '../refusal.ts'
-import type { GatewaySettings } from '../settings.ts'
 import type { GatewayEnv } from './app.ts'
+import { Refusal } from './refusal.ts'
+import type { GatewaySettings } from './settings.ts'
 
 type Kind = 'challenge' | 'verify' | 'register' | 'other'
 

@@ -1,6 +1,6 @@
 import type { MiddlewareHandler } from 'hono'
 import { matchedRoutes } from 'hono/route'
-import type { ApiMetrics } from '../metrics.ts'
+import type { ApiMetrics } from './metrics.ts'
 
 type Series = { observe(seconds: number): void }
 

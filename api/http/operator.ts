@@ -1,8 +1,8 @@
 import { randomBytes, timingSafeEqual } from 'node:crypto'
 import type { MiddlewareHandler } from 'hono'
-import { hashSecret } from '#ledger/apiKeys'
-import { Refusal } from '../refusal.ts'
+import { hashSecret } from '#ledger/registry/apiKeys'
 import type { GatewayEnv } from './app.ts'
+import { Refusal } from './refusal.ts'
 
 /** `tko_` and 256 random bits: what it opens is read only, and nothing of a provider's own. */
 export function newOperatorKey(): { key: string; hash: string } {

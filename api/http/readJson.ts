@@ -1,7 +1,7 @@
 import type { z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
-import { Refusal } from '../refusal.ts'
 import { invalidRequest } from './invalidRequest.ts'
+import { Refusal } from './refusal.ts'
 
 const jsonType = /^application\/(?:[\w.-]+\+)?json *(?:;|$)/i
 

@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
-import { Refusal } from '../refusal.ts'
+import { Refusal } from './refusal.ts'
 
 /*
  * Two people who change one thing don't overwrite each other unknowingly: who changes it names the version that they saw

@@ -7,8 +7,8 @@ import {
 import { Agent as HttpsAgent, request as requestHttps } from 'node:https'
 import { pipeline } from 'node:stream/promises'
 import type { AddressGuard } from '../http/addressGuard.ts'
-import { Refusal } from '../refusal.ts'
-import type { UpstreamSettings } from '../settings.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { UpstreamSettings } from '../http/settings.ts'
 
 export type UpstreamRequest = {
   providerId: string

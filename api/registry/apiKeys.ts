@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto'
-import { hashSecret } from '#ledger/apiKeys'
-import type { Database, Queryable } from '#ledger/database'
-import { newId } from '#ledger/identifiers'
-import { type Changer, changeRegistry } from '#ledger/registryChanges'
+import { hashSecret } from '#ledger/registry/apiKeys'
+import { type Changer, changeRegistry } from '#ledger/registry/registryChanges'
+import type { Database, Queryable } from '#ledger/store/database'
+import { newId } from '#ledger/store/identifiers'
 
 /** An API key without its secret, which is shown once and never again. */
 export type ApiKey = {
@@ -14,7 +14,7 @@ export type ApiKey = {
 
 export type IssuedApiKey = { keyId: string; label: string; createdAt: Date; apiKey: string }
 
-/** Issues a key in the form that `findKeyOwner` of ledger/apiKeys.ts reads. */
+/** Issues a key in the form that `findKeyOwner` of ledger/registry/apiKeys.ts reads. */
 export async function issueApiKey(sql: Queryable, providerId: string, label = ''): Promise<IssuedApiKey> {
   const keyId = newId('key')
   const secret = randomBytes(32).toString('base64url')

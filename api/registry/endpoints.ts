@@ -1,7 +1,7 @@
 import postgres from 'postgres'
-import type { Queryable, Transaction } from '#ledger/database'
-import { newId } from '#ledger/identifiers'
-import { Refusal } from '../refusal.ts'
+import type { Queryable, Transaction } from '#ledger/store/database'
+import { newId } from '#ledger/store/identifiers'
+import { Refusal } from '../http/refusal.ts'
 import { parseRoute } from './routeTable.ts'
 
 /** The methods that an endpoint can be registered for; `*` stands for all of them. */

@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
-import type { Database } from '#ledger/database'
-import { isId } from '#ledger/identifiers'
+import type { Database } from '#ledger/store/database'
+import { isId } from '#ledger/store/identifiers'
 import { createCache } from '#process/cache'
 import { type Method, maxEndpoints } from './endpoints.ts'
 import { createRouteTable, parseRoute, type Route, type RouteTable } from './routeTable.ts'

@@ -2,7 +2,7 @@ import { type Address, zeroAddress } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { createCache } from '#process/cache'
 import { usdcAbi } from '#protocol/abi/usdc'
-import { Refusal } from '../refusal.ts'
+import { Refusal } from '../http/refusal.ts'
 
 /** Tells which addresses can't be paid on one network. */
 export type Payees = {

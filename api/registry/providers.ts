@@ -1,5 +1,5 @@
-import type { Queryable } from '#ledger/database'
-import { newId } from '#ledger/identifiers'
+import type { Queryable } from '#ledger/store/database'
+import { newId } from '#ledger/store/identifiers'
 
 export type Provider = {
   providerId: string

@@ -1,5 +1,5 @@
-import type { Queryable } from '#ledger/database'
-import { Refusal } from '../refusal.ts'
+import type { Queryable } from '#ledger/store/database'
+import { Refusal } from '../http/refusal.ts'
 
 /** What is counted, how often it may be in each window of time, and how the refusal names the limit. */
 export type Quota = { counted: string; limit: number; windowMs: number; what: string }

@@ -1,8 +1,8 @@
 import { timingSafeEqual } from 'node:crypto'
-import { hashSecret } from '#ledger/apiKeys'
-import type { Transaction } from '#ledger/database'
-import { Refusal } from '../refusal.ts'
-import type { Registration } from '../settings.ts'
+import { hashSecret } from '#ledger/registry/apiKeys'
+import type { Transaction } from '#ledger/store/database'
+import { Refusal } from '../http/refusal.ts'
+import type { Registration } from '../http/settings.ts'
 import { countQuota, dropOldQuotas } from './quota.ts'
 
 const hourMs = 3_600_000

@@ -1,4 +1,4 @@
-import { Refusal } from '../refusal.ts'
+import { Refusal } from '../http/refusal.ts'
 
 /*
  * Which registered endpoint a path is of. Servers read paths differently: whether `%2F` is a slash, `/A` is `/a`, or `//`

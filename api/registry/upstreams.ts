@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import type { Queryable, Transaction } from '#ledger/database'
+import type { Queryable, Transaction } from '#ledger/store/database'
 
 /** How long the secret before is still sent once it was rotated. */
 const rotationMs = 24 * 60 * 60_000

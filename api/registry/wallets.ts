@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
-import type { Queryable } from '#ledger/database'
-import { newId } from '#ledger/identifiers'
+import type { Queryable } from '#ledger/store/database'
+import { newId } from '#ledger/store/identifiers'
 
 export type Wallet = {
   walletId: string

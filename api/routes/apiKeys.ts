@@ -1,11 +1,11 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
-import { changeRegistry } from '#ledger/registryChanges'
+import { changeRegistry } from '#ledger/registry/registryChanges'
+import type { Database } from '#ledger/store/database'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
 import { id, isoOrNull, isoTime, ofProvider, text } from '../http/wire.ts'
-import { Refusal } from '../refusal.ts'
 import { type ApiKey, issueRecordedApiKey, listApiKeys, revokeApiKey } from '../registry/apiKeys.ts'
 
 const owner = { ...ownersOnly, tags: ['Providers'] }

@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Address } from 'viem'
 import { keccak256 } from '#chain/keccak256'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { parseUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import { toPaymentRequired } from '#protocol/x402'
@@ -10,6 +10,8 @@ import { choosePrice, minimumPriceOn } from '../challenge/price.ts'
 import type { App } from '../http/app.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import { readJson } from '../http/readJson.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import {
   addressOut,
   baseUnits,
@@ -22,11 +24,9 @@ import {
   text,
   urlOfResource,
 } from '../http/wire.ts'
-import type { GatewayNetwork, GatewayNetworks } from '../networks.ts'
-import { Refusal } from '../refusal.ts'
+import type { GatewayNetwork, GatewayNetworks } from '../registry/networks.ts'
 import type { Offer, Offers } from '../registry/offers.ts'
 import { findProvider } from '../registry/providers.ts'
-import type { GatewaySettings } from '../settings.ts'
 
 const challengeQuery = z.object({ providerId, endpointId })
 

@@ -1,12 +1,14 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database, Queryable } from '#ledger/database'
-import { changeRegistry } from '#ledger/registryChanges'
+import { changeRegistry } from '#ledger/registry/registryChanges'
+import type { Database, Queryable } from '#ledger/store/database'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { networkByChainId, networkNames } from '#protocol/networks'
 import { minimumPriceOn } from '../challenge/price.ts'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { ifMatch, requireVersion, setVersion, version } from '../http/version.ts'
 import {
   decimalUsdc,
@@ -23,8 +25,6 @@ import {
   urlOfResource,
   walletId,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
-import { Refusal } from '../refusal.ts'
 import {
   type Endpoint,
   type EndpointWallet,
@@ -34,10 +34,10 @@ import {
   methods,
   updateEndpoint,
 } from '../registry/endpoints.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { disabledSince } from '../registry/providers.ts'
 import { proxyPath } from '../registry/upstreams.ts'
 import { findWallet, listWallets, type Wallet } from '../registry/wallets.ts'
-import type { GatewaySettings } from '../settings.ts'
 
 const owner = { ...ownersOnly, tags: ['Providers'] }
 

@@ -1,16 +1,16 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { cursorOut, defaultLimit, indexedBlocks, isoOrNull, isoTime, ofProvider } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import {
   type FailedAttempt,
   findSettlementFailures,
   type SettlementFailure,
 } from '../portal/queries/settlementFailures.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { paymentFilters, paymentPositions, providerPayment, toProviderPayment } from './providerPayments.ts'
 
 const failuresQuery = paymentFilters.extend({

@@ -1,13 +1,13 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { probeHead } from '#chain/head'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import type { Database } from '#ledger/database'
-import { readIndexedHead } from '#ledger/indexedHead'
+import { readIndexedHead } from '#ledger/facts/indexedHead'
+import type { Database } from '#ledger/store/database'
 import { type Probe, probeLoop, readReadiness } from '#process/health'
 import type { Loop } from '#process/repeat'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
-import type { GatewayNetworks } from '../networks.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 
 const alive = z.object({ status: z.literal('ok') })
 

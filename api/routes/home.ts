@@ -1,10 +1,10 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { networkName, testnet } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
-import type { Mailer } from '../portal/mail/mailer.ts'
-import type { GatewaySettings } from '../settings.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
+import type { Mailer } from '../telling/mailer.ts'
 
 export const home = z
   .object({

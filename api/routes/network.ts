@@ -2,13 +2,14 @@ import { createRoute, z } from '@hono/zod-openapi'
 import { formatEther } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { readGasTokenPrice, weiToUsd } from '#chain/settlementCost'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { createCache } from '#process/cache'
 import { formatUsdc } from '#protocol/amount'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../http/app.ts'
 import { bigintField, createCursor, cutPage, integerField } from '../http/cursor.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import {
   address,
   addressOut,
@@ -25,7 +26,6 @@ import {
   testnet,
   timeFilter,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import {
   listSettledBatches,
@@ -35,7 +35,7 @@ import {
   readSettlementTimes,
   type SettledSums,
 } from '../portal/queries/network.ts'
-import type { GatewaySettings } from '../settings.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 
 const decimalEther = z.string().openapi({ example: '0.000123', description: "The chain's gas token" })
 

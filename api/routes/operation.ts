@@ -1,11 +1,12 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { formatEther } from 'viem'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { createCache } from '#process/cache'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { operatorsOnly } from '../http/operator.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import {
   addressOut,
   decimalUsdc,
@@ -15,10 +16,9 @@ import {
   providerId,
   testnet,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import { judgeAlerts } from '../portal/operator/judgeAlerts.ts'
 import { type OperatedNetwork, readOperation, samplesOf, timeOf } from '../portal/operator/readOperation.ts'
-import type { GatewaySettings } from '../settings.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 
 const alert = z
   .object({

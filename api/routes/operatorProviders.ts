@@ -1,5 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
@@ -17,10 +17,10 @@ import {
   testnet,
   testnetFilter,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import { type ListedProvider, listProviders } from '../portal/operator/listProviders.ts'
 import { choosePeriod } from '../portal/period.ts'
 import { findRevenue } from '../portal/queries/revenue.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 
 const revenue = z.object({
   payments: z.int(),

@@ -1,5 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
@@ -19,10 +19,10 @@ import {
   testnetFilter,
   timeFilter,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import { choosePeriod } from '../portal/period.ts'
 import { type IndexedHeads, isTestMoneyOnly } from '../portal/queries/indexedHead.ts'
 import { findTopPayers, type TopPayer } from '../portal/queries/topPayers.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 
 const payersQuery = z.object({
   network: networkName.optional(),

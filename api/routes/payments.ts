@@ -1,10 +1,11 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
-import { voidPayment } from '#ledger/voids'
+import { voidPayment } from '#ledger/outcomes/voids'
+import type { Database } from '#ledger/store/database'
 import type { Network } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
 import {
   addressOut,
   baseUnits,
@@ -20,7 +21,6 @@ import {
   requestId,
   testnet,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import {
   findPayment,
@@ -28,7 +28,7 @@ import {
   type PaymentRecord,
   paymentSources,
 } from '../portal/queries/payments.ts'
-import { Refusal } from '../refusal.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { refund, toRefund } from './refunds.ts'
 
 const params = z.object({ paymentId })

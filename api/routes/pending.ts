@@ -1,13 +1,13 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import type { App } from '../http/app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { addressOut, oneNetwork, triggerName } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { createPendingBatches } from '../portal/queries/pendingBatches.ts'
-import { Refusal } from '../refusal.ts'
-import type { GatewaySettings } from '../settings.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 
 /** No node asks for more than the fees of a batch at this price, in an estimate. */
 const maxFeePerGas = 100_000_000_000n

@@ -1,10 +1,11 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { bigintField, createCursor, cutPage, integerField } from '../http/cursor.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import {
   cursor,
   cursorOut,
@@ -15,11 +16,10 @@ import {
   networkName,
   ofProvider,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import { type BlockFacts, readBlockFacts } from '../portal/queries/blockFacts.ts'
 import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findProviderBatches, type ProviderBatch } from '../portal/queries/providerBatches.ts'
-import type { GatewaySettings } from '../settings.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { settlementBatch, toSettlementBatch } from './settlementBatches.ts'
 
 const batchesQuery = z.object({ network: networkName.optional(), limit, cursor })

@@ -1,5 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { networkByChainId } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
@@ -29,10 +29,10 @@ import {
   timeFilter,
   txHash,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { paymentSources } from '../portal/queries/payments.ts'
 import { findProviderPayments, type ProviderPayment } from '../portal/queries/providerPayments.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 
 /** What payments and failures are narrowed by. */
 export const paymentFilters = z.object({

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { recordFailure } from '#ledger/failures'
-import { endPayments } from '#ledger/stages'
+import { recordFailure } from '#ledger/queue/failures'
+import { endPayments } from '#ledger/queue/stages'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import {
   call,

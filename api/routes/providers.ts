@@ -1,13 +1,14 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
-import { changeRegistry, recordChange } from '#ledger/registryChanges'
+import { changeRegistry, recordChange } from '#ledger/registry/registryChanges'
+import type { Database } from '#ledger/store/database'
 import { clientAddress } from '#process/clientAddress'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { ifMatch, requireVersion, setVersion, version } from '../http/version.ts'
 import { isoOrNull, isoTime, ofProvider, providerId, text } from '../http/wire.ts'
-import { Refusal } from '../refusal.ts'
 import { issueApiKey } from '../registry/apiKeys.ts'
 import {
   disabledSince,
@@ -17,7 +18,6 @@ import {
   updateProvider,
 } from '../registry/providers.ts'
 import { countRegistration, requireAdmission } from '../registry/registration.ts'
-import type { GatewaySettings } from '../settings.ts'
 import { keyId, secretKey } from './apiKeys.ts'
 
 const tags = ['Providers']

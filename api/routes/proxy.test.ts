@@ -22,7 +22,7 @@ import { call, startGateway, type TestGateway } from '../../test/support/gateway
 import { startTlsProxy, trustAuthority } from '../../test/support/tlsProxy.ts'
 import { createAddressGuard } from '../http/addressGuard.ts'
 import type { App } from '../http/app.ts'
-import type { GatewaySettings } from '../settings.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 
 // A provider without code: the gateway sells what its server answers. Both sides of the proxy are strangers, so each test
 // plays one of them, over real connections.

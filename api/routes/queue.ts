@@ -1,11 +1,17 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
-import { estimatedSettlement, firedTrigger, type TriggerSettings, timeTriggerAt } from '#ledger/triggers'
+import {
+  estimatedSettlement,
+  firedTrigger,
+  type TriggerSettings,
+  timeTriggerAt,
+} from '#ledger/queue/triggers'
+import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import {
   addressOut,
   decimalUsdc,
@@ -17,11 +23,10 @@ import {
   triggerName,
   walletId,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { noWork, readProviderWork, type WalletWork } from '../portal/queries/providerQueue.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { listWallets, type Wallet } from '../registry/wallets.ts'
-import type { GatewaySettings } from '../settings.ts'
 
 const walletQueue = z
   .object({

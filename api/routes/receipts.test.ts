@@ -1,8 +1,8 @@
 import { createLocalJWKSet, type JSONWebKeySet, jwtVerify } from 'jose'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { newId } from '#ledger/identifiers'
-import { publishPayments } from '#ledger/publish'
-import { endPayments } from '#ledger/stages'
+import { publishPayments } from '#ledger/batches/publish'
+import { endPayments } from '#ledger/queue/stages'
+import { newId } from '#ledger/store/identifiers'
 import { parsePayload } from '#protocol/payload'
 import { parseReceiptClaims, zeroHash } from '#protocol/receipt'
 import {

@@ -1,16 +1,16 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import type { App } from '../http/app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { paymentId } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findPayment } from '../portal/queries/payments.ts'
 import { currentReceipt } from '../receipts/currentReceipt.ts'
 import { didDocument, didPathOf } from '../receipts/did.ts'
 import { jwksMaxAgeSeconds, type ReceiptKeys } from '../receipts/keys.ts'
-import { Refusal } from '../refusal.ts'
-import type { GatewaySettings } from '../settings.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 
 export const receipt = z.object({ paymentId, receipt: z.string() }).openapi('Receipt')
 

@@ -1,10 +1,12 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { maxRefunds, refundNonce } from '#protocol/refund'
 import { minimumPriceOn } from '../challenge/price.ts'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import {
   addressOut,
   baseUnits,
@@ -17,12 +19,10 @@ import {
   ofProvider,
   paymentId,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findPayment, type PaymentRecord } from '../portal/queries/payments.ts'
 import { type RefundRecord, refundStatuses } from '../portal/queries/refunds.ts'
-import { Refusal } from '../refusal.ts'
-import type { GatewaySettings } from '../settings.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { createVerifyRefund, type RefundDeps } from '../verification/verifyRefund.ts'
 
 const params = ofProvider.extend({ paymentId })

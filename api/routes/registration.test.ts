@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { Registration } from '#api/settings'
+import type { Registration } from '#api/http/settings'
 import { call, startGateway, type TestGateway } from '../../test/support/gateway.ts'
 
 let gateway: TestGateway

@@ -1,6 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
-import { listRegistryChanges, type RegistryChange } from '#ledger/registryChanges'
+import { listRegistryChanges, type RegistryChange } from '#ledger/registry/registryChanges'
+import type { Database } from '#ledger/store/database'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { bigintField, createCursor, cutPage } from '../http/cursor.ts'

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { recordFailure } from '#ledger/failures'
-import { endPayments } from '#ledger/stages'
+import { recordFailure } from '#ledger/queue/failures'
+import { endPayments } from '#ledger/queue/stages'
 import { call, openShop, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
 import { type SeedPayment, seedPayment, seedSettlement } from '../../test/support/seedPayments.ts'
 import { voidNow } from '../../test/support/standing.ts'

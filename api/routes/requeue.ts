@@ -1,11 +1,11 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
-import { isId } from '#ledger/identifiers'
-import { type RequeueOutcome, requeuePayment } from '#ledger/requeue'
+import { type RequeueOutcome, requeuePayment } from '#ledger/outcomes/requeue'
+import type { Database } from '#ledger/store/database'
+import { isId } from '#ledger/store/identifiers'
 import type { App } from '../http/app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
 import { paymentId } from '../http/wire.ts'
-import { Refusal } from '../refusal.ts'
 
 const postRequeue = createRoute({
   method: 'post',

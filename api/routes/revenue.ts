@@ -1,5 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
@@ -23,7 +23,6 @@ import {
   timeFilter,
   wholeNumber,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import { choosePeriod } from '../portal/period.ts'
 import { type IndexedHeads, isTestMoneyOnly } from '../portal/queries/indexedHead.ts'
 import {
@@ -34,6 +33,7 @@ import {
   revenueGroups,
   revenueIntervals,
 } from '../portal/queries/revenue.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 
 const revenueQuery = z.object({
   interval: z.enum(revenueIntervals).optional().openapi({ default: 'day' }),

@@ -1,11 +1,13 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { weiToUsd } from '#chain/settlementCost'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../http/app.ts'
 import { createCursor, cutPage, integerField } from '../http/cursor.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import {
   address,
   cursor,
@@ -21,13 +23,11 @@ import {
   oneNetwork,
   txHash,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import { type BatchRow, listBatches } from '../portal/queries/batches.ts'
 import { readBlockFacts } from '../portal/queries/blockFacts.ts'
 import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { requireKnownWallet } from '../portal/queries/settlementQueue.ts'
-import { Refusal } from '../refusal.ts'
-import type { GatewaySettings } from '../settings.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 
 const batchesQuery = z.object({
   wallet: address.optional(),

@@ -1,10 +1,11 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
-import { readHold } from '#ledger/holds'
-import { estimatedSettlement, firedTrigger, type TriggerSettings } from '#ledger/triggers'
+import { readHold } from '#ledger/batches/holds'
+import { estimatedSettlement, firedTrigger, type TriggerSettings } from '#ledger/queue/triggers'
+import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import {
   address,
   addressOut,
@@ -14,10 +15,9 @@ import {
   networkName,
   oneNetwork,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { readWalletQueue, requireKnownWallet, type WalletQueue } from '../portal/queries/settlementQueue.ts'
-import type { GatewaySettings } from '../settings.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 
 const statusQuery = z.object({ wallet: address, network: oneNetwork })
 

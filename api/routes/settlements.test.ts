@@ -1,6 +1,6 @@
 import { type Address, type Hex, keccak256, toHex } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { setHold } from '#ledger/holds'
+import { setHold } from '#ledger/batches/holds'
 import {
   call,
   openShop,

@@ -1,12 +1,14 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { weiToUsd } from '#chain/settlementCost'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { formatCsvLine } from '#protocol/csv'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import {
   addressOut,
@@ -18,7 +20,6 @@ import {
   ofProvider,
   testnet,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import { readBlockFacts } from '../portal/queries/blockFacts.ts'
 import { findGasShares, type GasShare } from '../portal/queries/gasShares.ts'
 import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
@@ -35,8 +36,7 @@ import {
   sumRefunds,
 } from '../portal/queries/refunds.ts'
 import { findRevenue, type RevenueRow, type RevenueSums } from '../portal/queries/revenue.ts'
-import { Refusal } from '../refusal.ts'
-import type { GatewaySettings } from '../settings.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { revenueSums, toRevenueSums } from './revenue.ts'
 
 const statementQuery = z.object({

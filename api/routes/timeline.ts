@@ -1,9 +1,11 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import {
   hashOut,
   indexedBlock,
@@ -15,7 +17,6 @@ import {
   paymentId,
   triggerName,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import { readBlockFacts } from '../portal/queries/blockFacts.ts'
 import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import type { Payout } from '../portal/queries/payments.ts'
@@ -26,8 +27,7 @@ import {
   type SentTransaction,
 } from '../portal/queries/paymentTimeline.ts'
 import { readRefunds } from '../portal/queries/refunds.ts'
-import { Refusal } from '../refusal.ts'
-import type { GatewaySettings } from '../settings.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import { failedAttempt, toFailedAttempt } from './failures.ts'
 import { refund, toRefund } from './refunds.ts'
 

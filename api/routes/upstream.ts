@@ -1,13 +1,13 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
-import type { Database, Transaction } from '#ledger/database'
-import { changeRegistry, type RecordChange } from '#ledger/registryChanges'
+import { changeRegistry, type RecordChange } from '#ledger/registry/registryChanges'
+import type { Database, Transaction } from '#ledger/store/database'
 import { type AddressGuard, AddressRefusedError } from '../http/addressGuard.ts'
 import type { App, GatewayEnv } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
 import { isoOrNull, isoTime, ofProvider, resourceUrl } from '../http/wire.ts'
-import { Refusal } from '../refusal.ts'
 import {
   deleteUpstream,
   findUpstream,

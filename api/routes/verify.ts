@@ -4,6 +4,7 @@ import type { App } from '../http/app.ts'
 import { invalidRequest } from '../http/invalidRequest.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import { readJson } from '../http/readJson.ts'
+import type { GatewaySettings } from '../http/settings.ts'
 import {
   addressOut,
   endpointId,
@@ -13,10 +14,9 @@ import {
   providerId,
   requestId,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
 import { toPaymentResponse } from '../receipts/paymentResponse.ts'
-import type { GatewaySettings } from '../settings.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import type { VerifyAnswer, VerifyRequest } from '../verification/verifyPayment.ts'
 
 const payload = z.string().openapi({ example: '0x…,0x…,47500,0,1795273200,0x…,0x…' })

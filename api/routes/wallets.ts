@@ -1,10 +1,11 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database, Transaction } from '#ledger/database'
-import { changeRegistry, type RecordChange } from '#ledger/registryChanges'
+import { changeRegistry, type RecordChange } from '#ledger/registry/registryChanges'
+import type { Database, Transaction } from '#ledger/store/database'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
 import {
   address,
   addressOut,
@@ -17,9 +18,8 @@ import {
   testnet,
   walletId,
 } from '../http/wire.ts'
-import type { GatewayNetworks } from '../networks.ts'
-import { Refusal } from '../refusal.ts'
 import { findEndpointsPaidTo, updateEndpoint } from '../registry/endpoints.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
 import {
   findWallet,
   findWalletByAddress,

@@ -1,10 +1,11 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { type AddressGuard, AddressRefusedError } from '../http/addressGuard.ts'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
 import {
   cursor,
   cursorOut,
@@ -16,8 +17,8 @@ import {
   ofProvider,
   providerId,
 } from '../http/wire.ts'
-import { type Attempt, type Delivery, deliveriesOf, redeliver } from '../portal/webhooks/deliveryLog.ts'
-import { webhookEvents } from '../portal/webhooks/events.ts'
+import { type Attempt, type Delivery, deliveriesOf, redeliver } from '../telling/deliveryLog.ts'
+import { webhookEvents } from '../telling/events.ts'
 import {
   deleteWebhook,
   findWebhook,
@@ -27,8 +28,7 @@ import {
   rotateSecret,
   type Webhook,
   webhooksOf,
-} from '../portal/webhooks/registry.ts'
-import { Refusal } from '../refusal.ts'
+} from '../telling/registry.ts'
 
 const webhookId = id('wh')
 const deliveryId = id('whd')

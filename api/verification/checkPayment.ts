@@ -1,11 +1,11 @@
 import type { Address } from 'viem'
 import { keccak256 } from '#chain/keccak256'
-import type { Presented } from '#ledger/door'
+import type { Presented } from '#ledger/acceptance/door'
 import { formatUsdc } from '#protocol/amount'
 import { boundNonce, feeNonce } from '#protocol/challenge'
 import type { MacaroonTerms } from '#protocol/macaroon'
 import type { SignedAuthorization } from '#protocol/payload'
-import { Refusal } from '../refusal.ts'
+import { Refusal } from '../http/refusal.ts'
 
 /** What a payment is held against. Nothing of it is the payer's to choose. */
 export type PaymentTerms = Omit<MacaroonTerms, 'version' | 'kid'>

@@ -1,7 +1,7 @@
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { createCache } from '#process/cache'
 import { formatUsdc } from '#protocol/amount'
-import { Refusal } from '../refusal.ts'
+import { Refusal } from '../http/refusal.ts'
 
 /** Holds what may be unsettled for one provider, real money and test money apart. */
 export type ProviderCap = {

@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Hash } from 'viem'
-import type { Database } from '#ledger/database'
-import { voidPayment } from '#ledger/voids'
+import { voidPayment } from '#ledger/outcomes/voids'
+import type { Database } from '#ledger/store/database'
 import { errorCodes, isErrorCode } from '#protocol/errors'
+import { Refusal } from '../http/refusal.ts'
 import { findPayment } from '../portal/queries/payments.ts'
-import { Refusal } from '../refusal.ts'
 
 /** For payments that are too dear to serve on a promise: the answer waits until the chain has moved the money. */
 export type SettleBeforeServe = {

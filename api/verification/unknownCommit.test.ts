@@ -1,7 +1,7 @@
 import type { Server } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { type Database, openDatabase } from '#ledger/database'
+import { type Database, openDatabase } from '#ledger/store/database'
 import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
 import { createGate, type Gate } from '#sdk/middleware/gate'
 import { listen, urlOf } from '../../sdk/test/serve.ts'

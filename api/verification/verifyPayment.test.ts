@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { decodeJwt, type JSONWebKeySet } from 'jose'
 import type { Address } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createRetention } from '#ledger/retention'
+import { createRetention } from '#ledger/outcomes/retention'
 import { attenuateMacaroon } from '#protocol/macaroon'
 import { parsePayload } from '#protocol/payload'
 import { audit } from '#sdk/audit/audit'
@@ -20,8 +20,8 @@ import {
 } from '../../test/support/gateway.ts'
 import { withoutIndex } from '../../test/support/indexTables.ts'
 import { until } from '../../test/support/until.ts'
-import { hmacSha256 } from '../hmac.ts'
 import type { App } from '../http/app.ts'
+import { hmacSha256 } from '../http/hmac.ts'
 
 let gateway: TestGateway
 let shop: Shop

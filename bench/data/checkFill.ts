@@ -1,6 +1,6 @@
-import type { Database } from '#ledger/database'
-import { createRetention } from '#ledger/retention'
-import { endPayments } from '#ledger/stages'
+import { createRetention } from '#ledger/outcomes/retention'
+import { endPayments } from '#ledger/queue/stages'
+import type { Database } from '#ledger/store/database'
 import { retentionDays } from './fillViews.ts'
 
 /** Throws where retention would delete something of what was filled, or the filled tables lack what it would have left. */

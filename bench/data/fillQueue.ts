@@ -1,5 +1,5 @@
 import type { Address } from 'viem'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { createIndexTables } from '../../test/support/indexTables.ts'
 
 export type QueueSize = {

@@ -1,8 +1,8 @@
 import type { ReservedSql } from 'postgres'
 import type { Address } from 'viem'
-import { acceptPayments } from '#ledger/acceptPayments'
-import { type Database, schema } from '#ledger/database'
-import { moveRecordHead } from '#ledger/record'
+import { acceptPayments } from '#ledger/acceptance/acceptPayments'
+import { moveRecordHead } from '#ledger/facts/record'
+import { type Database, schema } from '#ledger/store/database'
 import { createIndexTables, indexIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
 import { feeRecipient, makeCandidate, type Seller } from './makeCandidate.ts'
 

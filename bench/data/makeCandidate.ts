@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import type { Address, Hex } from 'viem'
-import type { Candidate } from '#ledger/acceptPayments'
-import { firstIdAt } from '#ledger/identifiers'
+import type { Candidate } from '#ledger/acceptance/acceptPayments'
+import { firstIdAt } from '#ledger/store/identifiers'
 
 export type Seller = { providerId: string; endpointId: string; payee: Address }
 

@@ -8,7 +8,7 @@ import type { Server } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
 import { Hono } from 'hono'
 import secp256k1 from 'secp256k1'
-import { hmacSha256 } from '#api/hmac'
+import { hmacSha256 } from '#api/http/hmac'
 
 const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
 const digest = new Uint8Array(32).fill(7)

@@ -1,6 +1,6 @@
 import { type Address, formatEther } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
-import { readPrivateKeys } from '#keeper/config'
+import { readPrivateKeys } from '#keeper/settings/config'
 import { ConfigError, type Environment } from '#process/env'
 import { type Check, reasonOf, skipped } from './check.ts'
 import type { ExaminedNetwork } from './networks.ts'

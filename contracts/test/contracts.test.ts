@@ -26,8 +26,8 @@ import {
 } from '#protocol/settlement'
 import { encodeSplit, splitterOf } from '#protocol/splitter'
 import { devAccount } from '../../scripts/chain/accounts.ts'
+import { contracts } from '../../scripts/chain/contracts.ts'
 import { prepareChain } from '../../scripts/chain/prepareChain.ts'
-import { contracts } from '../../scripts/deploy/contracts.ts'
 import { randomHex, signAuthorization } from '../../test/support/usdc.ts'
 
 // What Solidity's own tests can't show: that the TypeScript which others import packs what the deployed bytes take, and reads

@@ -1,5 +1,5 @@
 import type { Hex } from 'viem'
-import type { SettlementProgress } from '#ledger/facilitations'
+import type { SettlementProgress } from '#ledger/acceptance/facilitations'
 import { BaseError } from '#protocol/errors'
 import { isDecided } from './facilitator/settlementWatch.ts'
 import { codeOfFailure, type TransferFailure } from './judgeTransfers.ts'

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { createLogger } from '#process/log'
 import { createRateLimiter } from '#process/rateLimiter'
-import { createMetrics } from '../metrics.ts'
+import { createMetrics } from '../settings/metrics.ts'
 import { createOperationsApp } from './operations.ts'
 
 test('behavior: metrics are limited by address, but for who presents the token', async () => {

@@ -6,7 +6,7 @@ import type { RateLimiter } from '#process/rateLimiter'
 import { responseHeaders } from '#process/responseHeaders'
 import { serveMetrics } from '#process/serveMetrics'
 import { BaseError } from '#protocol/errors'
-import type { Metrics } from '../metrics.ts'
+import type { Metrics } from '../settings/metrics.ts'
 
 export type OperationsOptions = {
   readiness: () => Promise<Readiness>

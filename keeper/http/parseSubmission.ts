@@ -1,7 +1,7 @@
 import { type Address, type Hex, keccak256, toBytes } from 'viem'
 import { z } from 'zod'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import { nameOf } from '#ledger/submissions'
+import { nameOf } from '#ledger/acceptance/submissions'
 import { BaseError } from '#protocol/errors'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 

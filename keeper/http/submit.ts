@@ -2,12 +2,11 @@ import { hash } from 'node:crypto'
 import type { Address } from 'viem'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import { reserveTogether } from '#ledger/acceptance'
-import type { Candidate, Verdict } from '#ledger/acceptPayments'
-import type { Database } from '#ledger/database'
-import { toCandidate } from '#ledger/door'
-import { pairTransfers } from '#ledger/pairTransfers'
-import type { Payers } from '#ledger/payers'
+import { reserveTogether } from '#ledger/acceptance/acceptance'
+import type { Candidate, Verdict } from '#ledger/acceptance/acceptPayments'
+import { toCandidate } from '#ledger/acceptance/door'
+import { pairTransfers } from '#ledger/acceptance/pairTransfers'
+import type { Payers } from '#ledger/acceptance/payers'
 import {
   findPayments,
   findTriedInVain,
@@ -16,13 +15,15 @@ import {
   readReplaced,
   SubmissionConflict,
   storeSubmission,
-} from '#ledger/submissions'
+} from '#ledger/acceptance/submissions'
+import type { Database } from '#ledger/store/database'
 import type { Logger } from '#process/log'
 import type { RateLimiter } from '#process/rateLimiter'
 import { BaseError } from '#protocol/errors'
 import { encodePayload } from '#protocol/payload'
 import { effectiveRate, minimumPrice, splitPrice } from '#protocol/tier'
-import type { Checkpoint } from '../loops/context.ts'
+import type { Checkpoint } from '../settings/checkpoints.ts'
+import type { SubmitLimits } from '../settings/settings.ts'
 import { answerOf, isLetGo, refusalOf, type SubmitAnswer } from './answer.ts'
 import { isDecided, type SettlementWatch } from './facilitator/settlementWatch.ts'
 import { judgeLocally, judgeOnChain, refuseFailures, type TransferFailure } from './judgeTransfers.ts'
@@ -33,7 +34,6 @@ import {
   requireWorthGas,
   type Standing,
   type SubmitCaller,
-  type SubmitLimits,
 } from './submitRules.ts'
 
 export type SubmitDependencies = {

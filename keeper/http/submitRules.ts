@@ -1,12 +1,13 @@
 import type { Address } from 'viem'
-import { findKeyOwner, findRegisteredPayees, hasSubmitGrant } from '#ledger/apiKeys'
-import type { Queryable } from '#ledger/database'
+import { findKeyOwner, findRegisteredPayees, hasSubmitGrant } from '#ledger/registry/apiKeys'
+import type { Queryable } from '#ledger/store/database'
 import type { Logger } from '#process/log'
 import type { RateLimiter } from '#process/rateLimiter'
 import { BaseError } from '#protocol/errors'
 import type { Network } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
 import { splitPrice } from '#protocol/tier'
+import type { SubmitLimits } from '../settings/settings.ts'
 
 /** A request of `POST /submit`: the key that it carries, and where it comes from. */
 export type SubmitCaller = { apiKey: string | null; address: string }
@@ -18,15 +19,6 @@ export type SubmitCaller = { apiKey: string | null; address: string }
  * `granted`: the operator lets this provider settle anything, without a fee.
  */
 export type Standing = 'keyless' | 'keyed' | 'granted'
-
-export type SubmitLimits = {
-  /** Submissions a minute of one address, and of one provider whatever its address. */
-  perCaller: number
-  /** New submissions a minute of all callers without a key together. */
-  keyless: number
-}
-
-export const defaultSubmitLimits: SubmitLimits = { perCaller: 60, keyless: 120 }
 
 type Limiting = { sql: Queryable; rateLimiter: RateLimiter; limits: SubmitLimits; log: Logger }
 

@@ -1,8 +1,8 @@
 import type { Hex } from 'viem'
 import { type NetworkSettings, readNetworkSettings } from '#chain/networkSettings'
-import { readTriggerSettings } from '#ledger/triggerSettings'
+import { readTriggerSettings } from '#ledger/queue/triggerSettings'
 import { type Environment, isSet, readVariable, requireVariable, type VariableValue } from '#process/env'
-import { readSendingSettings, requirePrivateKeys } from '../config.ts'
+import { readSendingSettings, requirePrivateKeys } from '../settings/config.ts'
 
 /** USDC base units a UTC day, on all networks together. */
 const defaultBudget = 5_000_000n

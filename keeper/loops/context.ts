@@ -2,75 +2,13 @@ import type { Address, Hex, TransactionReceipt } from 'viem'
 import type { GasLimits } from '#chain/gasLimits'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import type { Database } from '#ledger/database'
-import type { ReadDueBatches } from '#ledger/dueBatches'
-import type { Lane } from '#ledger/lanes'
-import type { TriggerSettings } from '#ledger/triggers'
+import type { ReadDueBatches } from '#ledger/queue/dueBatches'
+import type { Lane } from '#ledger/queue/lanes'
+import type { Database } from '#ledger/store/database'
 import type { Logger } from '#process/log'
-import type { Metrics } from '../metrics.ts'
-
-/**
- * A named point of the settlement path; production does nothing at it, a crash test ends the process there.
- * Every await that could be the last one of this process is followed or preceded by one.
- */
-export type Checkpoint = (name: CheckpointName) => Promise<void> | void
-
-export const checkpoints = [
-  'before-claim',
-  'after-claim',
-  'before-simulation',
-  'after-simulation',
-  'before-write-ahead',
-  'after-write-ahead',
-  'before-broadcast',
-  'after-broadcast',
-  'after-broadcast-recorded',
-  'before-replacement-write-ahead',
-  'after-replacement-write-ahead',
-  'after-replacement-broadcast',
-  'before-mined-recorded',
-  'after-mined-recorded',
-  'before-end',
-  'after-end',
-  'before-reorg-recorded',
-  'after-reorg-recorded',
-  'before-evidence-recorded',
-  'after-evidence-recorded',
-  'before-conclusion',
-  'after-conclusion',
-  'before-sweep',
-  'after-sweep',
-  'before-conclusions-undone',
-  'after-conclusions-undone',
-  'before-submission-recorded',
-  'after-submission-recorded',
-  'before-submission-answer',
-  'after-verify-recorded',
-  'after-settle-recorded',
-  'before-settle-answer',
-] as const
-export type CheckpointName = (typeof checkpoints)[number]
-
-export type KeeperSettings = {
-  triggers: TriggerSettings
-  /** Pause between two looks at the queue, the chain and the index. */
-  pollMs: number
-  leaseMs: number
-  /** How far the index may be behind the chain. */
-  maxIndexLagBlocks: bigint
-  /** A stored transaction is sent again after this long. */
-  rebroadcastAfterMs: number
-  /** One that isn't mined after this long is replaced by a dearer one. */
-  replaceAfterMs: number
-  /** Wei; null: what the node suggests. */
-  priorityFeePerGas: bigint | null
-  /** These three, null: the network's own. */
-  maxFeePerGas: bigint | null
-  gasPerFee?: bigint | null
-  dailyBudget?: bigint | null
-  /** USDC base units an ETH (POL on Polygon), where there is no feed or it is stale. */
-  gasTokenUsd: bigint
-}
+import type { Checkpoint } from '../settings/checkpoints.ts'
+import type { Metrics } from '../settings/metrics.ts'
+import type { KeeperSettings } from '../settings/settings.ts'
 
 /** What the loops of one network work with. */
 export type Context = {
@@ -123,16 +61,4 @@ export function createMemory(): Memory {
     heldUntil: { ordinary: 0, highValue: 0 },
     tokenLookAt: null,
   }
-}
-
-export type SettlementWallet = { address: Address; sign: (transaction: SignableTransaction) => Promise<Hex> }
-
-export type SignableTransaction = {
-  chainId: number
-  to: Address
-  data: Hex
-  nonce: number
-  gas: bigint
-  maxFeePerGas: bigint
-  maxPriorityFeePerGas: bigint
 }

@@ -1,8 +1,14 @@
-import { type BatchOutcome, type BatchRow, type BatchState, closeBatch, lockBatch } from '#ledger/batches'
-import type { Queryable } from '#ledger/database'
-import { recordFailure } from '#ledger/failures'
-import { type Lease, requireLease } from '#ledger/leases'
-import { readLeftOfSubmission } from '#ledger/submissions'
+import { readLeftOfSubmission } from '#ledger/acceptance/submissions'
+import {
+  type BatchOutcome,
+  type BatchRow,
+  type BatchState,
+  closeBatch,
+  lockBatch,
+} from '#ledger/batches/batches'
+import { type Lease, requireLease } from '#ledger/batches/leases'
+import { recordFailure } from '#ledger/queue/failures'
+import type { Queryable } from '#ledger/store/database'
 import { codeOfDrop, type Drop } from '../settler/plan.ts'
 import type { Context } from './context.ts'
 import { applyDrops } from './drops.ts'

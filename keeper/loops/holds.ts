@@ -1,5 +1,5 @@
-import { setHold } from '#ledger/holds'
-import type { Lane } from '#ledger/lanes'
+import { setHold } from '#ledger/batches/holds'
+import type { Lane } from '#ledger/queue/lanes'
 import type { Hold } from '../settler/ceiling.ts'
 import type { Context } from './context.ts'
 

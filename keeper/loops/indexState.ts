@@ -1,4 +1,4 @@
-import { type IndexState, readIndexState as readState } from '#ledger/indexState'
+import { type IndexState, readIndexState as readState } from '#ledger/facts/indexState'
 import type { Context } from './context.ts'
 
 /** Whether the index may be believed now, also for the metrics. Asked before anything is claimed. */

@@ -1,5 +1,5 @@
 import type { Address } from 'viem'
-import { acquireLease, type LeaseState, releaseLease } from '#ledger/leases'
+import { acquireLease, type LeaseState, releaseLease } from '#ledger/batches/leases'
 import type { Context } from './context.ts'
 
 /** `busy`: there may be more to do at once. `idle`: nothing to do before the next poll. */

@@ -6,8 +6,8 @@ import {
   readLookupRequests,
   recordEvents,
   requestLookups,
-} from '#ledger/record'
-import { readVoidedHalves } from '#ledger/voids'
+} from '#ledger/facts/record'
+import { readVoidedHalves } from '#ledger/outcomes/voids'
 import type { Context } from './context.ts'
 import { sweepChosen } from './sweep.ts'
 

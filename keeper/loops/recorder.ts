@@ -1,8 +1,8 @@
 import { findMined } from '#chain/receipts'
-import { lockBatch, readBatchesMinedIn, setBatchState } from '#ledger/batches'
-import type { RecordedBlock } from '#ledger/record'
-import { createRecorder, type Recorder, type RecorderOptions } from '#ledger/recorder'
-import { markMined, markUnmined, readTransactions } from '#ledger/transactions'
+import { lockBatch, readBatchesMinedIn, setBatchState } from '#ledger/batches/batches'
+import { markMined, markUnmined, readTransactions } from '#ledger/batches/transactions'
+import type { RecordedBlock } from '#ledger/facts/record'
+import { createRecorder, type Recorder, type RecorderOptions } from '#ledger/outcomes/recorder'
 import type { Context } from './context.ts'
 
 /** The record of a network, and what follows for our batches where a reorg takes a block of theirs. */

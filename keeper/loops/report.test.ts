@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type Database, openDatabase } from '#ledger/database'
+import { type Database, openDatabase } from '#ledger/store/database'
 import { networks } from '#protocol/networks'
 import { createMigratedDatabase } from '../../test/support/database.ts'
 import { createIndexTables } from '../../test/support/indexTables.ts'
 import { randomHex } from '../../test/support/usdc.ts'
-import { createMetrics } from '../metrics.ts'
+import { createMetrics } from '../settings/metrics.ts'
 import { createReporter } from './report.ts'
 
 let sql: Database

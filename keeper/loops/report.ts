@@ -1,7 +1,7 @@
 import type { ServedNetwork } from '#chain/servedNetworks'
-import { countQuarantined } from '#ledger/indexedHead'
-import { countOpenBatches, readQueueDepth } from '#ledger/queueDepth'
-import { countFailedSweeps } from '#ledger/sweeps'
+import { countFailedSweeps } from '#ledger/batches/sweeps'
+import { countQuarantined } from '#ledger/facts/indexedHead'
+import { countOpenBatches, readQueueDepth } from '#ledger/queue/queueDepth'
 import type { Context } from './context.ts'
 
 /** Upper bound on the share of time spent counting for metrics. */

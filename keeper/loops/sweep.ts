@@ -1,18 +1,18 @@
 import { pinBlock } from '#chain/head'
 import { areNoncesSpent } from '#chain/simulate'
+import { readRecordHead, requestLookups } from '#ledger/facts/record'
 import {
   markLooked,
   type OpenPayment,
   readChosenPayments,
   readPaymentsToConclude,
   writeEndings,
-} from '#ledger/conclusions'
-import type { Queryable } from '#ledger/database'
-import { type ChainFacts, type Conclusion, decideConclusion } from '#ledger/decideConclusion'
-import { recordFailure } from '#ledger/failures'
-import { readRecordHead, requestLookups } from '#ledger/record'
-import { type Ending, reopenPayments } from '#ledger/stages'
-import { unvoidPayments } from '#ledger/voids'
+} from '#ledger/outcomes/conclusions'
+import { type ChainFacts, type Conclusion, decideConclusion } from '#ledger/outcomes/decideConclusion'
+import { unvoidPayments } from '#ledger/outcomes/voids'
+import { recordFailure } from '#ledger/queue/failures'
+import { type Ending, reopenPayments } from '#ledger/queue/stages'
+import type { Queryable } from '#ledger/store/database'
 import type { Context } from './context.ts'
 
 const atOnce = 500

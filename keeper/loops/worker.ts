@@ -1,15 +1,16 @@
 import type { Address } from 'viem'
-import { readIndexedHead } from '#ledger/indexedHead'
-import { type Lease, type LeaseState, resumeWallet } from '#ledger/leases'
+import { type Lease, type LeaseState, resumeWallet } from '#ledger/batches/leases'
+import { readIndexedHead } from '#ledger/facts/indexedHead'
 import { advanceBatch } from '../settler/advance.ts'
 import { createCeiling } from '../settler/ceiling.ts'
 import type { SettlerContext } from '../settler/context.ts'
-import { createPostgresJournal } from '../settler/postgresJournal.ts'
+import type { SettlementWallet } from '../settler/wallet.ts'
 import { claimNext } from './claim.ts'
-import type { Context, SettlementWallet } from './context.ts'
+import type { Context } from './context.ts'
 import { holdLanes } from './holds.ts'
 import { readIndexState } from './indexState.ts'
 import { createLeased, type Leased, type StepResult } from './lease.ts'
+import { createPostgresJournal } from './postgresJournal.ts'
 
 /** One wallet of one network at work. */
 export function createWorker(context: Context, holder: string, wallet: SettlementWallet): Leased {

@@ -2,7 +2,7 @@ import type { Address, TransactionReceipt } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { estimateSettlementCost, readGasTokenPrice, weiToUsd } from '#chain/settlementCost'
 import type { WalletState } from '#chain/walletState'
-import { feeOfItem } from '#ledger/items'
+import { feeOfItem } from '#ledger/batches/items'
 import type { Plan, PlannedBatch } from './plan.ts'
 
 export type CeilingSettings = {

@@ -2,10 +2,11 @@ import type { Address } from 'viem'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Logger } from '#process/log'
-import type { Checkpoint, SettlementWallet } from '../loops/context.ts'
-import type { Metrics } from '../metrics.ts'
+import type { Checkpoint } from '../settings/checkpoints.ts'
+import type { Metrics } from '../settings/metrics.ts'
 import type { Ceiling } from './ceiling.ts'
 import type { Journal } from './journal.ts'
+import type { SettlementWallet } from './wallet.ts'
 
 export type SettlerSettings = {
   /** A stored transaction is sent again after this long. */

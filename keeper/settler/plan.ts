@@ -2,8 +2,8 @@ import type { Address, Hex } from 'viem'
 import type { Failure } from '#chain/failures'
 import { type BatchShape, batchGasLimit, callGasLimit, sweepGasLimit } from '#chain/gas'
 import { keccak256 } from '#chain/keccak256'
-import type { BatchRow } from '#ledger/batches'
-import type { BatchItem, ItemHalf } from '#ledger/items'
+import type { BatchRow } from '#ledger/batches/batches'
+import type { BatchItem, ItemHalf } from '#ledger/batches/items'
 import {
   encodeSettle,
   encodeSettleAuthorizations,

@@ -2,12 +2,12 @@ import { type BroadcastResult, broadcast } from '#chain/broadcast'
 import type { Fees } from '#chain/fees'
 import { hashHex } from '#chain/keccak256'
 import type { WalletState } from '#chain/walletState'
-import type { SettlementWallet } from '../loops/context.ts'
 import { addSweeps } from './addSweeps.ts'
 import type { SettlerContext } from './context.ts'
 import type { Offer, OpenBatch, SignedTransaction } from './journal.ts'
 import type { Drop, Plan } from './plan.ts'
 import { requireFunds, Unfunded } from './unfunded.ts'
+import type { SettlementWallet } from './wallet.ts'
 
 /** What a transaction that only uses a nonce up takes. */
 const cancellationGas = 21_000n

@@ -1,9 +1,9 @@
-import type { SettlementWallet } from '../loops/context.ts'
 import type { SettlerContext } from './context.ts'
 import type { OpenBatch } from './journal.ts'
 import { refusalOfWhole } from './plan.ts'
 import { prepareBatch } from './prepare.ts'
 import { sendOffer } from './send.ts'
+import type { SettlementWallet } from './wallet.ts'
 
 /**
  * Takes a claimed batch, of which nothing is signed yet, to its first broadcast: asks the chain, drops what would fail,

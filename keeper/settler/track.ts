@@ -1,12 +1,12 @@
 import { findMined, readNonce } from '#chain/receipts'
 import { ChainUnavailable } from '#process/dependencies'
-import type { SettlementWallet } from '../loops/context.ts'
 import type { SettlerContext } from './context.ts'
 import type { OpenBatch } from './journal.ts'
 import { recordMined } from './mined.ts'
 import { prepareBatch } from './prepare.ts'
 import { resendIfDue, sendOffer } from './send.ts'
 import { Unfunded } from './unfunded.ts'
+import type { SettlementWallet } from './wallet.ts'
 
 /** A nonce that is gone must be seen gone this long before its batch is given up for lost. */
 const lostAfterMs = 10_000

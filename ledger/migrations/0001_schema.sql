@@ -1,5 +1,5 @@
 -- What we accepted, signed and tried, and the record of what the chain did with it. Whether money moved is nowhere written
--- but in that record (ledger/halves.ts).
+-- but in that record (ledger/facts/halves.ts).
 --
 -- Addresses, hashes and nonces are lower-case 0x-hex text, as in Ponder's columns, so that a join converts nothing.
 -- Amounts are USDC base units.
@@ -11,7 +11,7 @@ create domain address as text
 create domain bytes32 as text
   check (octet_length(value) = 66 and '0x' || encode(decode(substr(value, 3), 'hex'), 'hex') = value);
 
--- Whether a chain's USDC is worth nothing, as sdk/src/protocol/networks.ts says; ledger/testnets.test.ts compares the two.
+-- Whether a chain's USDC is worth nothing, as sdk/src/protocol/networks.ts says; ledger/store/testnets.test.ts compares the two.
 create function is_testnet(chain_id integer) returns boolean language sql immutable as $$
   select chain_id in (84532, 11155111, 80002, 31337)
 $$;
@@ -114,7 +114,7 @@ create index on registry_change (provider_id, id);
 --
 -- Three tables say all of a payment's life (docs/architecture.md has the picture): `payment` what was accepted, which never
 -- changes; `queue` where it stands while it waits or is under way; `outcome` how it ended. A payment has a row in one of
--- the last two, never in both. ledger/stages.ts is the only place that moves it.
+-- the last two, never in both. ledger/queue/stages.ts is the only place that moves it.
 
 -- A verification locks this row, so that parallel requests of one payer are counted one after the other.
 create table payer (
@@ -122,7 +122,7 @@ create table payer (
   token address not null,
   address address not null,
   accepted_total numeric(78, 0) not null default 0, -- of all its payments ever, both halves
-  -- Transactions in which a payment of its failed that its simulation had let pass (ledger/quarantine.ts).
+  -- Transactions in which a payment of its failed that its simulation had let pass (ledger/queue/quarantine.ts).
   mined_failures smallint not null default 0,
   first_seen_at timestamptz not null default now(),
   primary key (chain_id, token, address)
@@ -194,7 +194,7 @@ create table queue (
   -- waiting:     for a trigger, or a caller waits for it (due_at)
   -- deferred:    until next_at, without a failure of its own
   -- retrying:    failed before, is tried again at next_at
-  -- quarantined: is settled apart from the others, from next_at on (ledger/quarantine.ts)
+  -- quarantined: is settled apart from the others, from next_at on (ledger/queue/quarantine.ts)
   -- claimed:     in a batch of which nothing is signed
   -- sent:        in a batch whose transaction is stored, and may be out; until that is final
   stage text not null
@@ -329,7 +329,7 @@ create table forgiven_debt (
   forgiven_at timestamptz not null default now()
 );
 
--- What a payment was presented with: of use only until it is over, so it is deleted some time after (ledger/retention.ts).
+-- What a payment was presented with: of use only until it is over, so it is deleted some time after (ledger/outcomes/retention.ts).
 -- Apart from the payment, because each update of a row writes all of it.
 create table presentation (
   payment_id text primary key references payment on delete cascade,
@@ -357,7 +357,7 @@ create table signed_authorization (
   unique (chain_id, token, authorizer, nonce)
 );
 
--- Splitters that payments were accepted for, and their terms. What they hold is the chain's to say (ledger/sweeps.ts).
+-- Splitters that payments were accepted for, and their terms. What they hold is the chain's to say (ledger/batches/sweeps.ts).
 create table splitter (
   chain_id integer not null,
   token address not null,
@@ -456,7 +456,7 @@ create table transaction (
   wallet address not null,
   nonce bigint not null,
   kind text not null check (kind in ('settle', 'replacement', 'cancellation')),
-  raw bytea,                -- null: deleted, some time after it was over (ledger/retention.ts)
+  raw bytea,                -- null: deleted, some time after it was over (ledger/outcomes/retention.ts)
   gas bigint not null,
   max_fee_per_gas numeric(78, 0) not null,
   max_priority_fee_per_gas numeric(78, 0) not null,
@@ -490,7 +490,7 @@ create table settlement_failure (
 -- The record of what the chain did ------------------------------------------------------------------------------------
 --
 -- Every use and cancellation of an authorization of ours, block by block, from the receipts of our own transactions and
--- from the index (ledger/record.ts). A reorg deletes the block, and with it what it showed. All that says what is paid
+-- from the index (ledger/facts/record.ts). A reorg deletes the block, and with it what it showed. All that says what is paid
 -- reads this, and nothing else.
 
 -- How far the index was read into the record: everything up to here is in it.
@@ -839,7 +839,7 @@ create table quota (
 
 -- Stores payments that passed every check but two: whether they are new, and whether their payers' limits cover them.
 -- A refused one doesn't affect the others. A function, so that a group is one round trip and one commit, and no slow
--- client holds its locks (ledger/acceptPayments.ts).
+-- client holds its locks (ledger/acceptance/acceptPayments.ts).
 --
 -- Concurrent calls can't deadlock: payers are locked first, in order, and payments are inserted in order of request_id.
 --

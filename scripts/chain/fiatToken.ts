@@ -1,5 +1,5 @@
 import { type Abi, type Address, encodeDeployData, type Hex, keccak256, stringToHex } from 'viem'
-import { create2Address } from '../deploy/create2.ts'
+import { create2Address } from './create2.ts'
 import {
   fiatTokenAbi,
   fiatTokenProxyAbi,

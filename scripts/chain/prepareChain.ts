@@ -17,7 +17,8 @@ import {
 } from 'viem'
 import type { Deployment } from '#protocol/deployments'
 import { type NetworkName, networks } from '#protocol/networks'
-import { contracts } from '../deploy/contracts.ts'
+import { adminAccountIndex, devAccount } from './accounts.ts'
+import { contracts } from './contracts.ts'
 import {
   create2Address,
   create2Data,
@@ -25,8 +26,7 @@ import {
   create2FactoryDeployer,
   create2FactoryTransaction,
   create2GasLimit,
-} from '../deploy/create2.ts'
-import { adminAccountIndex, devAccount } from './accounts.ts'
+} from './create2.ts'
 import { fiatToken, proxySlots } from './fiatToken.ts'
 import { multicall3RuntimeCode, priceFeedRuntimeCode } from './generated/predeploys.ts'
 

@@ -21,8 +21,8 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import { domainSeparator } from '#protocol/eip3009'
 import { networkNames, networks } from '#protocol/networks'
 import committed from '../../sdk/src/protocol/deployments.json' with { type: 'json' }
-import { contracts } from '../deploy/contracts.ts'
 import { devAccount } from './accounts.ts'
+import { contracts } from './contracts.ts'
 import { multicall3Address, prepareChain } from './prepareChain.ts'
 import { type LocalChain, startLocalChain } from './startLocalChain.ts'
 

@@ -3,9 +3,9 @@ import { once } from 'node:events'
 import { extname, join } from 'node:path'
 import { http } from 'viem'
 import { type NetworkName, networks } from '#protocol/networks'
-import { findOptionalPackage } from '../optionalPackage.ts'
 import { devPrivateKey } from './accounts.ts'
 import type { NodeOptions } from './node.ts'
+import { findOptionalPackage } from './optionalPackage.ts'
 import { type LocalDeployments, type PreparedChain, prepareChain } from './prepareChain.ts'
 
 export type LocalChainOptions = {

@@ -12,14 +12,14 @@ import {
 import { usdcAbi } from '#protocol/abi/usdc'
 import { domainSeparator } from '#protocol/eip3009'
 import type { Network } from '#protocol/networks'
-import { type Contract, contracts } from './contracts.ts'
+import { type Contract, contracts } from '../chain/contracts.ts'
 import {
   create2Data,
   create2Factory,
   create2FactoryDeployer,
   create2FactoryTransaction,
   create2GasLimit,
-} from './create2.ts'
+} from '../chain/create2.ts'
 
 /** Why a deployment can't go on; its message says what to do. */
 export class DeployError extends Error {

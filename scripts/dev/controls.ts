@@ -7,7 +7,7 @@ import {
   publicActions,
   walletActions,
 } from 'viem'
-import { openDatabase } from '#ledger/database'
+import { openDatabase } from '#ledger/store/database'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import type { PaymentStatus } from '#protocol/paymentStatus'

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Hash, PublicClient } from 'viem'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import { devPrivateKey } from '../chain/accounts.ts'
 import type { Service } from '../stack/service.ts'

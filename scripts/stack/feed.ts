@@ -1,4 +1,4 @@
-import { openDatabase } from '#ledger/database'
+import { openDatabase } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import type { ServiceName } from './stack.ts'
 

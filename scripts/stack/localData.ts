@@ -1,5 +1,5 @@
 import postgres from 'postgres'
-import { schema } from '#ledger/database'
+import { schema } from '#ledger/store/database'
 
 const mark = 'tollkeeper: of a local chain that is gone when its process ends'
 

@@ -2,7 +2,7 @@ import { chmod, cp, lstat, readdir, readFile, stat, symlink } from 'node:fs/prom
 import { createRequire } from 'node:module'
 import { dirname, join, relative } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { findOptionalPackage } from '../optionalPackage.ts'
+import { findOptionalPackage } from '../chain/optionalPackage.ts'
 
 /** The package's list names both from the package's own folder: `native/lib/libpq.so.5.18`. */
 type Link = { source: string; target: string }

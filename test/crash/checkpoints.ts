@@ -1,4 +1,4 @@
-import { type CheckpointName, checkpoints } from '#keeper/loops/context'
+import { type CheckpointName, checkpoints } from '#keeper/settings/checkpoints'
 
 /** The checkpoints from one to another, in the order in which the settlement path comes to them. */
 export function stretch(first: CheckpointName, last: CheckpointName): CheckpointName[] {

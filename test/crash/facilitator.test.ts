@@ -1,6 +1,6 @@
 import type { Hash } from 'viem'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import type { CheckpointName } from '#keeper/loops/context'
+import type { CheckpointName } from '#keeper/settings/checkpoints'
 import { encodePayload } from '#protocol/payload'
 import {
   type KeeperStack,

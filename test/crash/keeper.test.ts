@@ -1,9 +1,9 @@
 import type { ChildProcess } from 'node:child_process'
 import { createTestClient, http } from 'viem'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { type CheckpointName, checkpoints } from '#keeper/loops/context'
-import { closeBatch, readMinedBatches } from '#ledger/batches'
-import { endSettled } from '#ledger/conclusions'
+import { type CheckpointName, checkpoints } from '#keeper/settings/checkpoints'
+import { closeBatch, readMinedBatches } from '#ledger/batches/batches'
+import { endSettled } from '#ledger/outcomes/conclusions'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
 import { attemptsOf } from '../support/keeperScenes.ts'
 import {

@@ -1,6 +1,6 @@
 import type { Hex } from 'viem'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import type { CheckpointName } from '#keeper/loops/context'
+import type { CheckpointName } from '#keeper/settings/checkpoints'
 import { untilRecorded } from '../support/keeperScenes.ts'
 import { type KeeperStack, platformWallet, startKeeperStack, walletKey } from '../support/keeperStack.ts'
 import { findBreaches } from '../support/ledger.ts'

@@ -1,9 +1,9 @@
 import type { Address } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { claimNext } from '#keeper/loops/claim'
-import { readExposures } from '#ledger/exposure'
-import { acquireLease } from '#ledger/leases'
-import { releasePayments } from '#ledger/stages'
+import { readExposures } from '#ledger/acceptance/exposure'
+import { acquireLease } from '#ledger/batches/leases'
+import { releasePayments } from '#ledger/queue/stages'
 import { createKeeperContext } from '../support/keeperContext.ts'
 import { whileRunning } from '../support/keeperScenes.ts'
 import {

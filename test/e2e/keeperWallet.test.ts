@@ -1,7 +1,7 @@
 import { parseEther } from 'viem'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import type { CheckpointName } from '#keeper/loops/context'
-import { closeBatch, readMinedBatches } from '#ledger/batches'
+import type { CheckpointName } from '#keeper/settings/checkpoints'
+import { closeBatch, readMinedBatches } from '#ledger/batches/batches'
 import {
   attemptsOf,
   expectUnharmed,

@@ -1,7 +1,7 @@
 import type { Address, Hex } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type Database, openDatabase } from '#ledger/database'
+import { type Database, openDatabase } from '#ledger/store/database'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { networks } from '#protocol/networks'

@@ -1,7 +1,7 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import type { Address, Hex } from 'viem'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { openDatabase } from '#ledger/database'
+import { openDatabase } from '#ledger/store/database'
 import { encodePayload } from '#protocol/payload'
 import { hourAgo, queueDue, raiseBaseFee, testClient, whileRunning } from '../support/keeperScenes.ts'
 import {

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type Database, openDatabase } from '#ledger/database'
+import { type Database, openDatabase } from '#ledger/store/database'
 import { newBuyer, openShop, type Shop, type TestBuyer } from '../support/shop.ts'
 import { startTestStack, type TestStack } from '../support/stack.ts'
 

@@ -1,5 +1,5 @@
-import type { Database } from '#ledger/database'
-import { type Ending, endPayments } from '#ledger/stages'
+import { type Ending, endPayments } from '#ledger/queue/stages'
+import type { Database } from '#ledger/store/database'
 
 /** Ends a payment as a keeper does once nothing of it can move any more. */
 export async function endForGood(sql: Database, ending: Omit<Ending, 'isFinal'>): Promise<void> {

@@ -1,6 +1,6 @@
 import type { TestProject } from 'vitest/node'
-import { migrateAt } from '#ledger/migrate'
-import { startPostgres } from '../../scripts/postgres.ts'
+import { migrateAt } from '#ledger/store/migrate'
+import { startPostgres } from '../../scripts/stack/postgres.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {

@@ -1,5 +1,5 @@
 import { getTableConfig, type PgTable } from 'drizzle-orm/pg-core'
-import type { Queryable } from '#ledger/database'
+import type { Queryable } from '#ledger/store/database'
 import * as ponderSchema from '../../indexer/ponder.schema.ts'
 import { databaseIndexes } from '../../indexer/views.ts'
 

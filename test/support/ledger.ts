@@ -1,6 +1,6 @@
 import { type Address, type Hash, type Hex, keccak256, type PublicClient, parseAbiItem } from 'viem'
-import type { Database } from '#ledger/database'
-import { halves } from '#ledger/halves'
+import { halves } from '#ledger/facts/halves'
+import type { Database } from '#ledger/store/database'
 import { usdcAbi } from '#protocol/abi/usdc'
 import { authorizationsOf, type KeeperStack, type QueuedPayment, type SplitPayment } from './keeperStack.ts'
 

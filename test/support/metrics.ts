@@ -1,6 +1,7 @@
-import { collectApiState, createApiMetrics } from '#api/metrics'
-import { createMetrics } from '#keeper/metrics'
-import { openDatabase } from '#ledger/database'
+import { createApiMetrics } from '#api/http/metrics'
+import { collectApiState } from '#api/stateMetrics'
+import { createMetrics } from '#keeper/settings/metrics'
+import { openDatabase } from '#ledger/store/database'
 
 /** Metric names with their labels, as the processes register them. */
 export function knownMetrics(): Map<string, Set<string>> {

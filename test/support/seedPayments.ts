@@ -1,8 +1,12 @@
 import type { Address, Hex } from 'viem'
-import { type AcceptedAuthorizations, acceptPayments, type Candidate } from '#ledger/acceptPayments'
-import type { Database } from '#ledger/database'
-import { type IdPrefix, newId } from '#ledger/identifiers'
-import { recordBlocks, recordEvents } from '#ledger/record'
+import {
+  type AcceptedAuthorizations,
+  acceptPayments,
+  type Candidate,
+} from '#ledger/acceptance/acceptPayments'
+import { recordBlocks, recordEvents } from '#ledger/facts/record'
+import type { Database } from '#ledger/store/database'
+import { type IdPrefix, newId } from '#ledger/store/identifiers'
 import { randomHex } from './usdc.ts'
 
 const seedToken: Address = `0x${'ab'.repeat(20)}`

@@ -1,4 +1,4 @@
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { randomHex } from './usdc.ts'
 
 /**

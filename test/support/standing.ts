@@ -1,6 +1,6 @@
-import type { Database } from '#ledger/database'
-import { endPayments, type OutcomeKind, type Stage } from '#ledger/stages'
-import { voidPayment } from '#ledger/voids'
+import { voidPayment } from '#ledger/outcomes/voids'
+import { endPayments, type OutcomeKind, type Stage } from '#ledger/queue/stages'
+import type { Database } from '#ledger/store/database'
 
 // Where payments stand, as tests look at it and change it.
 

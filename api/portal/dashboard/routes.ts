@@ -1,7 +1,7 @@
 import { compress } from 'hono/compress'
 import { secureHeaders } from 'hono/secure-headers'
 import type { App } from '../../http/app.ts'
-import { Refusal } from '../../refusal.ts'
+import { Refusal } from '../../http/refusal.ts'
 import { type Bundle, bundleDashboard } from './bundle.ts'
 import { page } from './page.ts'
 

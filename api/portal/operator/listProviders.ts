@@ -1,4 +1,4 @@
-import type { Queryable } from '#ledger/database'
+import type { Queryable } from '#ledger/store/database'
 
 export type ListedProvider = {
   providerId: string

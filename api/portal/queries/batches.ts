@@ -1,6 +1,6 @@
 import type { PendingQuery, Row } from 'postgres'
 import type { Address, Hash } from 'viem'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 
 export type BatchFilter = {
   chainId: number

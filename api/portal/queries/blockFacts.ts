@@ -1,7 +1,7 @@
 import type { Hash } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { readGasTokenPrice } from '#chain/settlementCost'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { isUnreachable } from '#process/dependencies'
 
 /** What a settlement view shows of a block, beyond what is indexed. Read from the chain once, then from our tables. */

@@ -1,5 +1,5 @@
 import type { Hash } from 'viem'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { gasCostOfBatch } from './batches.ts'
 
 /** What settling a provider's payments cost in one block, as its share of the batches by the number of payments. */

@@ -1,8 +1,8 @@
-import type { Database } from '#ledger/database'
-import { type IndexedHead, isMissingIndex, readIndexedHead } from '#ledger/indexedHead'
-import { readRecordHead, readToldBlock } from '#ledger/record'
+import { type IndexedHead, isMissingIndex, readIndexedHead } from '#ledger/facts/indexedHead'
+import { readRecordHead, readToldBlock } from '#ledger/facts/record'
+import type { Database } from '#ledger/store/database'
 import { networkByChainId, networkByName } from '#protocol/networks'
-import { Refusal } from '../../refusal.ts'
+import { Refusal } from '../../http/refusal.ts'
 
 /** Runs a query over the index; its absence becomes `index_behind`. */
 export async function fromIndex<T>(query: Promise<T>): Promise<T> {

@@ -1,5 +1,5 @@
 import type { Address, Hash } from 'viem'
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { gasCostOfBatch } from './batches.ts'
 
 export const networkIntervals = ['day', 'week'] as const

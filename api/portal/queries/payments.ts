@@ -1,8 +1,8 @@
 import type { Address, Hash, Hex } from 'viem'
-import type { Database } from '#ledger/database'
-import { type HalfState, halves } from '#ledger/halves'
-import { payoutOf as payoutOfPayment } from '#ledger/payouts'
-import { standingOf } from '#ledger/stages'
+import { type HalfState, halves } from '#ledger/facts/halves'
+import { payoutOf as payoutOfPayment } from '#ledger/facts/payouts'
+import { standingOf } from '#ledger/queue/stages'
+import type { Database } from '#ledger/store/database'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import { type RefundRecord, readRefunds } from './refunds.ts'
 

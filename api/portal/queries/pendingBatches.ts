@@ -1,11 +1,11 @@
 import type { Address } from 'viem'
 import { mostPayments } from '#chain/gas'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import type { Database } from '#ledger/database'
-import { createDueBatches, type ReadDueBatches } from '#ledger/dueBatches'
-import type { CostSettings } from '#ledger/dueTrigger'
-import { type PublishedPayment, publishPayments, readStalled } from '#ledger/publish'
-import type { TriggerSettings } from '#ledger/triggers'
+import { type PublishedPayment, publishPayments, readStalled } from '#ledger/batches/publish'
+import { createDueBatches, type ReadDueBatches } from '#ledger/queue/dueBatches'
+import type { CostSettings } from '#ledger/queue/dueTrigger'
+import type { TriggerSettings } from '#ledger/queue/triggers'
+import type { Database } from '#ledger/store/database'
 import type { Trigger } from '#protocol/settlement'
 
 /** Whom one-signature payments of a batch pay; the platform is its fee recipient. */

@@ -1,4 +1,4 @@
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import { type BatchRow, gasCostOfBatch } from './batches.ts'
 
 /** A batch as it concerns one provider: its own count and sum, in all its wallets on that chain. */

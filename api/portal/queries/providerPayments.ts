@@ -1,8 +1,8 @@
 import type { Address, Hex } from 'viem'
-import type { Database, Queryable } from '#ledger/database'
-import { halves, hasSettled } from '#ledger/halves'
-import { payoutOf } from '#ledger/payouts'
-import { standingOf } from '#ledger/stages'
+import { halves, hasSettled } from '#ledger/facts/halves'
+import { payoutOf } from '#ledger/facts/payouts'
+import { standingOf } from '#ledger/queue/stages'
+import type { Database, Queryable } from '#ledger/store/database'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import type { PaymentSource } from './payments.ts'
 

@@ -1,8 +1,8 @@
 import type { Address } from 'viem'
-import type { Database } from '#ledger/database'
-import { isOpen } from '#ledger/halves'
-import { isRetryDue, isWaiting } from '#ledger/stages'
-import type { WaitingPayments } from '#ledger/triggers'
+import { isOpen } from '#ledger/facts/halves'
+import { isRetryDue, isWaiting } from '#ledger/queue/stages'
+import type { WaitingPayments } from '#ledger/queue/triggers'
+import type { Database } from '#ledger/store/database'
 
 /** The payments to a wallet that may still move, by what the keeper does with them. Amounts are what the wallet receives. */
 export type WalletWork = {

@@ -1,8 +1,8 @@
 import type { Address, Hash, Hex } from 'viem'
-import type { Queryable } from '#ledger/database'
-import { type HalfState, halves } from '#ledger/halves'
-import { isDead } from '#ledger/refunds'
-import { standingOf } from '#ledger/stages'
+import { isDead } from '#ledger/acceptance/refunds'
+import { type HalfState, halves } from '#ledger/facts/halves'
+import { standingOf } from '#ledger/queue/stages'
+import type { Queryable } from '#ledger/store/database'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 
 /** What a refund can be: it has one authorization, and nobody voids it. */

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { type Database, openDatabase } from '#ledger/database'
-import { type Ending, endPayments, reopenPayments } from '#ledger/stages'
+import { type Ending, endPayments, reopenPayments } from '#ledger/queue/stages'
+import { type Database, openDatabase } from '#ledger/store/database'
 import { createMigratedDatabase } from '../../../test/support/database.ts'
 import { createIndexTables } from '../../../test/support/indexTables.ts'
 import {

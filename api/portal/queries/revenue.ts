@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
-import type { Database, Queryable } from '#ledger/database'
-import { bothHalves } from '#ledger/halves'
-import { paidSince } from '#ledger/payouts'
+import { bothHalves } from '#ledger/facts/halves'
+import { paidSince } from '#ledger/facts/payouts'
+import type { Database, Queryable } from '#ledger/store/database'
 
 export const revenueIntervals = ['hour', 'day', 'month', 'total'] as const
 export type RevenueInterval = (typeof revenueIntervals)[number]

@@ -1,4 +1,4 @@
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import {
   findProviderPayments,

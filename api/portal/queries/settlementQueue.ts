@@ -1,9 +1,9 @@
 import type { Address } from 'viem'
-import type { Database } from '#ledger/database'
-import { isOpen } from '#ledger/halves'
-import { isWaiting } from '#ledger/stages'
-import type { WaitingPayments } from '#ledger/triggers'
-import { Refusal } from '../../refusal.ts'
+import { isOpen } from '#ledger/facts/halves'
+import { isWaiting } from '#ledger/queue/stages'
+import type { WaitingPayments } from '#ledger/queue/triggers'
+import type { Database } from '#ledger/store/database'
+import { Refusal } from '../../http/refusal.ts'
 import { fromIndex } from './indexedHead.ts'
 
 export type QueueQuestion = {

@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
-import type { Database } from '#ledger/database'
-import { bothHalves } from '#ledger/halves'
+import { bothHalves } from '#ledger/facts/halves'
+import type { Database } from '#ledger/store/database'
 import { isSummed, unsummed } from './revenue.ts'
 
 export type TopPayer = {

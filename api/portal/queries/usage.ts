@@ -1,4 +1,4 @@
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 
 export const usageIntervals = ['hour', 'day', 'month', 'total'] as const
 export type UsageInterval = (typeof usageIntervals)[number]

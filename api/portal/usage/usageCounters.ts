@@ -1,4 +1,4 @@
-import type { Database } from '#ledger/database'
+import type { Database } from '#ledger/store/database'
 
 /** What became of a call: a challenge was given, the payment was accepted, or the code of the refusal. */
 export type UsageOutcome = 'challenged' | 'paid' | (string & {})

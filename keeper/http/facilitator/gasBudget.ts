@@ -3,14 +3,11 @@ import { estimateFees } from '#chain/feeEstimate'
 import { gasLimitsOf } from '#chain/gasLimits'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { estimateSettlementCost, readGasTokenPrice } from '#chain/settlementCost'
-import type { Queryable } from '#ledger/database'
-import { readFacilitatorCost } from '#ledger/gasCosts'
+import { readFacilitatorCost } from '#ledger/batches/gasCosts'
+import type { Queryable } from '#ledger/store/database'
 import { createCache } from '#process/cache'
-import type { KeeperSettings } from '../../loops/context.ts'
+import type { GasBudgets, KeeperSettings } from '../../settings/settings.ts'
 import { InvalidPayment } from './reasons.ts'
-
-/** USDC base units a UTC day. */
-export type GasBudgets = { keyed: bigint; keyless: bigint }
 
 /** Holds what gas may cost for each caller of the facilitator; those without an API key are one. */
 export type GasBudget = {

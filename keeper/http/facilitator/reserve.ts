@@ -2,32 +2,22 @@ import type { Address } from 'viem'
 import type { ChainReads } from '#chain/chainReads'
 import type { PayerSignatures } from '#chain/payerSignatures'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import type { createAccept } from '#ledger/acceptance'
-import type { Database } from '#ledger/database'
-import { type Checked, checkPresented, toCandidate } from '#ledger/door'
-import { findByPaymentIdentifier, findFacilitated, releaseReservations } from '#ledger/facilitations'
-import type { Payers } from '#ledger/payers'
-import { settleMarginSeconds } from '#ledger/settleMargin'
+import type { createAccept } from '#ledger/acceptance/acceptance'
+import { type Checked, checkPresented, toCandidate } from '#ledger/acceptance/door'
+import {
+  findByPaymentIdentifier,
+  findFacilitated,
+  releaseReservations,
+} from '#ledger/acceptance/facilitations'
+import type { Payers } from '#ledger/acceptance/payers'
+import type { Database } from '#ledger/store/database'
+import { settleMarginSeconds } from '#ledger/store/settleMargin'
 import { BaseError } from '#protocol/errors'
 import { minimumPrice, splitPrice } from '#protocol/tier'
-import type { GasBudget, GasBudgets } from './gasBudget.ts'
+import type { FacilitatorSettings } from '../../settings/settings.ts'
+import type { GasBudget } from './gasBudget.ts'
 import { duplicateSettlement, InvalidPayment, reasonOf, wrongRecipient, wrongValue } from './reasons.ts'
 import type { FacilitatorRequest } from './request.ts'
-
-export type FacilitatorSettings = {
-  /** Whether requests without an API key are taken. */
-  isOpen: boolean
-  /** How long a verified payment is kept for its seller. */
-  reserveMs: number
-  /** After how long POST /settle answers settlement_pending. */
-  timeoutMs: number
-  /** After how long it answers where nothing was sent, or in version 1, which knows no such answer. */
-  holdMs: number
-  /** What a provider owes for a payment, USDC base units. */
-  fee: bigint
-  /** What gas may cost a UTC day, USDC base units: of one API key, and of all callers without one together. */
-  budgets: GasBudgets
-}
 
 /** A network, and what is remembered of its payers. */
 export type FacilitatorNetwork = { served: ServedNetwork; reads: ChainReads; payers: Payers }

@@ -5,12 +5,12 @@ import {
   readProgress,
   type SettlementProgress,
   settleReserved,
-} from '#ledger/facilitations'
-import { settleMarginSeconds } from '#ledger/settleMargin'
-import { giveUpUnsent } from '#ledger/voids'
+} from '#ledger/acceptance/facilitations'
+import { giveUpUnsent } from '#ledger/outcomes/voids'
+import { settleMarginSeconds } from '#ledger/store/settleMargin'
 import { isRowFault } from '#process/dependencies'
 import { createGroupCommit } from '#process/groupCommit'
-import type { Checkpoint } from '../../loops/context.ts'
+import type { Checkpoint } from '../../settings/checkpoints.ts'
 import { duplicateSettlement, InvalidPayment, reasonOf } from './reasons.ts'
 import type { FacilitatorRequest } from './request.ts'
 import {

@@ -1,5 +1,5 @@
-import type { Queryable } from '#ledger/database'
-import { readProgress, type SettlementProgress } from '#ledger/facilitations'
+import { readProgress, type SettlementProgress } from '#ledger/acceptance/facilitations'
+import type { Queryable } from '#ledger/store/database'
 
 /** Watches the settlement of payments that somebody waits for, all of them by one question. */
 export type SettlementWatch = {

@@ -1,6 +1,6 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import { type Address, createWalletClient, http, parseGwei } from 'viem'
-import { maxWebhooks } from '#api/portal/webhooks/registry'
+import { maxWebhooks } from '#api/telling/registry'
 import { networks } from '#protocol/networks'
 import { encodePayload, parsePayload } from '#protocol/payload'
 import { splitPrice } from '#protocol/tier'

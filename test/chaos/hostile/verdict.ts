@@ -1,5 +1,5 @@
 import type { Address, Hex } from 'viem'
-import { halvesOfPayment } from '#ledger/halves'
+import { halvesOfPayment } from '#ledger/facts/halves'
 import type { Readiness } from '#process/health'
 import { parseUsdc } from '#protocol/amount'
 import { decodeSettle } from '#protocol/settlement'

@@ -1,6 +1,6 @@
 import type { Page } from 'playwright-core'
 import { expect, test } from 'vitest'
-import { openDatabase } from '#ledger/database'
+import { openDatabase } from '#ledger/store/database'
 import { desktop, phone, violationsInBothSchemes } from '../../support/browser.ts'
 import { setIndexBack } from '../../support/setBack.ts'
 import type { TestStack } from '../../support/stack.ts'

@@ -1,5 +1,5 @@
 import { createWalletClient, http, parseAbi } from 'viem'
-import { openDatabase } from '#ledger/database'
+import { openDatabase } from '#ledger/store/database'
 import { loopback, reservePort } from '#process/port'
 import { createClient } from '#sdk/client/createClient'
 import { devAccount, devPrivateKey } from '../../../scripts/chain/accounts.ts'

@@ -1,0 +1,103 @@
+import type { Address } from 'viem'
+import type { PayerCaps } from '#ledger/acceptance/payers'
+import type { TriggerSettings } from '#ledger/queue/triggers'
+import type { MacaroonSecret } from '#protocol/macaroon'
+import type { NetworkName } from '#protocol/networks'
+import type { FeeSchedule } from '#protocol/tier'
+
+export type MailSettings = {
+  /** `smtp://` or `smtps://`, with user and password where the server wants them. */
+  url: string
+  /** Address that mail comes from. */
+  from: string
+}
+
+/** Requests a minute for one client address; each kind is counted by itself. */
+export type RateLimits = {
+  challenge: number
+  verify: number
+  /** Attempts to register a provider, which needs no key. */
+  register: number
+  /** Everything else. */
+  other: number
+  /** For one payer, counted once its signatures have been found good: nobody else can use it up. */
+  payer: number
+  /** How many times as much an API key may ask for, from all its addresses together. */
+  keyFactor: number
+}
+
+/** Who may register as a provider. `limits`: providers an hour, from one client address and in all; null: any number. */
+export type Registration =
+  | { mode: 'open'; limits: { address: number; total: number } | null }
+  | { mode: 'token'; token: string }
+  | { mode: 'closed' }
+
+/** Limits of what is passed on to providers' own servers. */
+export type UpstreamSettings = {
+  /** Lets them have private addresses, and `http:`. */
+  allowPrivate: boolean
+  /** Bytes of a request's body, at most. */
+  maxBodyBytes: number
+  /** Until the connection stands. */
+  connectTimeoutMs: number
+  /** From the last byte of the request to the first one of the answer. */
+  answerTimeoutMs: number
+  /** Between two bytes of the answer. */
+  idleTimeoutMs: number
+  /** Requests of one provider at a time. */
+  concurrency: number
+}
+
+/** What the gateway is told; config.ts reads it from the environment. */
+export type GatewaySettings = {
+  /** The gateway's public URL, without a slash at the end. */
+  issuer: string
+  /** Where every fee goes, lower-case. */
+  platformWallet: Address
+  feeSchedule: FeeSchedule
+  /** USDC base units, where it is above the network's own. */
+  minimumPrices: Partial<Record<NetworkName, bigint>>
+  /** The first one mints; all of them verify. */
+  macaroonSecrets: readonly MacaroonSecret[]
+  /** Unix seconds: what was minted earlier is refused. */
+  macaroonNotBefore: number
+  checkBalance: boolean
+  balanceTtlMs: number
+  payerCaps: PayerCaps
+  /** USDC base units that may be unsettled for a provider; null: any. */
+  providerCap: bigint | null
+  contractTimeoutMs: number
+  /** USDC base units from which on `/verify` answers only after the settlement is mined; null: never. */
+  settleBeforeServe: bigint | null
+  /** For how long it waits for that. */
+  settleBeforeServeTimeoutMs: number
+  /** Thresholds of the keeper, for the estimates in the settlement views. */
+  triggers: TriggerSettings
+  /** USDC base units for 10^18 wei, where there is no price feed. */
+  gasTokenUsd: bigint
+  /** Wei; what the keeper is told, null: what the node suggests. For whether settling is dear. */
+  priorityFeePerGas: bigint | null
+  /** Views refuse beyond: the index is being rebuilt. */
+  maxIndexLagBlocks: bigint
+  /** Due batches are published for anybody to settle. */
+  publicQueue: boolean
+  /** For how long what a payment was presented with is kept once that is over. */
+  retentionDays: number
+  /** Null: none. */
+  rateLimits: RateLimits | null
+  registration: Registration
+  /** How many proxies in front of the gateway write X-Forwarded-For. */
+  trustedProxies: number
+  /** Bytes of a request's body, at most. */
+  maxBodyBytes: number
+  /** Lets webhooks go to private addresses and by `http:`, for local development. */
+  webhookAllowPrivate: boolean
+  /** SHA-256 of the keys that open the operator's views. */
+  operatorKeyHashes: readonly Buffer[]
+  /** Null: no mail is sent. */
+  mail: MailSettings | null
+  /** Of the gateway's proxy, `/p/{providerId}/…`. */
+  upstream: UpstreamSettings
+  /** What Prometheus presents to read the metrics; null: anyone may. */
+  metricsToken: string | null
+}

@@ -1,0 +1,77 @@
+import type { Queryable } from '#ledger/store/database'
+import type { WebhookEvent } from './events.ts'
+
+export type DeliveryStatus = 'pending' | 'delivered' | 'failed'
+
+export type Attempt = {
+  attempt: number
+  startedAt: Date
+  /** Null: under way, or cut short by a crash; the receiver may have it. */
+  endedAt: Date | null
+  httpStatus: number | null
+  failure: string | null
+  detail: string | null
+  response: string | null
+}
+
+export type Delivery = {
+  id: string
+  messageId: string
+  event: WebhookEvent
+  paymentId: string | null
+  txHash: string | null
+  status: DeliveryStatus
+  /** Of the event. */
+  createdAt: Date
+  deliveredAt: Date | null
+  nextAttemptAt: Date | null
+  attempts: Attempt[]
+}
+
+/** Where a page of the log ended: newest first. */
+export type DeliveryPosition = { createdAt: Date; id: string }
+
+/** A receiver's deliveries, newest first, each with all its attempts. */
+export async function deliveriesOf(
+  sql: Queryable,
+  { webhookId, after, limit }: { webhookId: string; after: DeliveryPosition | null; limit: number },
+): Promise<Delivery[]> {
+  const rows = await sql<Omit<Delivery, 'attempts'>[]>`
+    select d.id, d.message_id as "messageId", o.event, coalesce(o.data->>'paymentId', o.payment_id) as "paymentId", o.tx_hash as "txHash",
+      case when d.delivered_at is not null then 'delivered' when d.next_attempt_at is null then 'failed'
+        else 'pending' end as status,
+      d.created_at as "createdAt", d.delivered_at as "deliveredAt", d.next_attempt_at as "nextAttemptAt"
+    from webhook_delivery d join outbox o on o.id = d.outbox_id
+    where d.webhook_id = ${webhookId}
+      ${after === null ? sql`` : sql`and (d.created_at, d.id) < (${after.createdAt}, ${after.id})`}
+    order by d.created_at desc, d.id desc
+    limit ${limit}`
+  const attempts = await sql<(Attempt & { deliveryId: string })[]>`
+    select delivery_id as "deliveryId", attempt, started_at as "startedAt", ended_at as "endedAt",
+      status as "httpStatus", failure, detail, response
+    from webhook_attempt where delivery_id = any(${rows.map((row) => row.id)})
+    order by delivery_id, attempt`
+  const byDelivery = Map.groupBy(attempts, (attempt) => attempt.deliveryId)
+  return rows.map((row) => ({
+    ...row,
+    attempts: (byDelivery.get(row.id) ?? []).map(({ deliveryId: _, ...attempt }) => attempt),
+  }))
+}
+
+/**
+ * Makes a message due at once, whatever became of it so far; the receiver knows it by its unchanged message id.
+ *
+ * @returns false if there is no such delivery, or if nothing can be sent to its receiver
+ */
+export async function redeliver(
+  sql: Queryable,
+  { webhookId, deliveryId, now }: { webhookId: string; deliveryId: string; now: Date },
+): Promise<boolean> {
+  const rows = await sql`
+    update webhook_delivery d set next_attempt_at = ${now}, delivered_at = null
+    from webhook w
+    where d.id = ${deliveryId} and d.webhook_id = ${webhookId}
+      and w.id = d.webhook_id and w.deleted_at is null and w.disabled_at is null
+    returning d.id`
+  return rows.length > 0
+}

@@ -1,0 +1,433 @@
+import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import pino from 'pino'
+import { Webhook as Verifier } from 'standardwebhooks'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { type Database, openDatabase } from '#ledger/store/database'
+import { newId } from '#ledger/store/identifiers'
+import { createMigratedDatabase } from '../../test/support/database.ts'
+import { until } from '../../test/support/until.ts'
+import { createAddressGuard } from '../http/addressGuard.ts'
+import { claimDeliveries, deliveryBacklog, dispatchOutbox, senderShares } from './deliveries.ts'
+import { deliveriesOf, redeliver } from './deliveryLog.ts'
+import { createDeliveryLoop, type DeliveryLoop, type DeliveryLoopOptions } from './deliveryLoop.ts'
+import { type WebhookEvent, webhookEvents } from './events.ts'
+import { deleteWebhook, insertWebhook, maxWebhooks, newWebhookSecret, rotateSecret } from './registry.ts'
+
+let database: Database
+const cleanups: (() => Promise<unknown>)[] = []
+
+beforeAll(async () => {
+  database = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
+})
+afterEach(async () => {
+  // Receivers before loops: a loop waits for what it is sending.
+  for (const cleanup of cleanups.splice(0)) await cleanup()
+  await database`truncate webhook_attempt, webhook_delivery, outbox cascade`
+})
+afterAll(() => database.end())
+
+type Received = { headers: IncomingHttpHeaders; body: string }
+
+/** A real HTTP server that keeps what it receives and answers with `answer`, default 204. */
+async function startReceiver(
+  answer: (response: ServerResponse, count: number) => void = (r) => r.writeHead(204).end(),
+) {
+  const received: Received[] = []
+  const server = createServer(async (request, response) => {
+    const chunks: Buffer[] = []
+    for await (const chunk of request) chunks.push(chunk)
+    received.push({ headers: request.headers, body: Buffer.concat(chunks).toString() })
+    answer(response, received.length)
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  cleanups.push(async () => {
+    server.closeAllConnections()
+    await new Promise((resolve) => server.close(resolve))
+  })
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`, received }
+}
+
+async function register(url: string, events: WebhookEvent[] = [...webhookEvents]) {
+  const providerId = newId('prov')
+  await database`insert into provider (id, name) values (${providerId}, 'Weather')`
+  const secret = newWebhookSecret()
+  const webhook = await insertWebhook(database, { providerId, url, description: '', events, secret })
+  if (!webhook) throw new Error('not registered')
+  return { providerId, secret, webhookId: webhook.id }
+}
+
+async function emit(
+  providerId: string,
+  event: WebhookEvent = 'batch.confirmed',
+  txHash: string | null = null,
+) {
+  await database`
+    insert into outbox (event, provider_id, tx_hash, data)
+    values (${event}, ${providerId}, ${txHash}, ${database.json({ totalUsdc: '1.000000' })})`
+}
+
+const start = new Date('2026-11-21T12:00:00Z')
+
+function createClock() {
+  let time = start.getTime()
+  return { now: () => new Date(time), ms: () => time, advance: (ms: number) => (time += ms) }
+}
+
+function createLoop(options: Partial<DeliveryLoopOptions> = {}): DeliveryLoop {
+  const guard = createAddressGuard({ allowPrivate: true })
+  const log = pino({ level: 'silent' })
+  const loop = createDeliveryLoop({
+    sql: database,
+    guard,
+    log,
+    random: () => 0.5,
+    timeoutMs: 600_000,
+    soonMs: 600_000,
+    ...options,
+  })
+  cleanups.push(loop.close)
+  return loop
+}
+
+function verify({ body, headers }: Received, secret: string): unknown {
+  return new Verifier(secret).verify(body, headers as Record<string, string>)
+}
+
+const log = (webhookId: string) => deliveriesOf(database, { webhookId, after: null, limit: 100 })
+
+test('default: the signature verifies, the delivery is in the log', async () => {
+  const receiver = await startReceiver()
+  const { providerId, secret, webhookId } = await register(receiver.url)
+  await emit(providerId, 'batch.confirmed', `0x${'ab'.repeat(32)}`)
+  // The library refuses a timestamp that is not about now: real time here.
+  expect(await createLoop().deliverDue()).toBe(1)
+  const [message] = receiver.received
+  if (!message) throw new Error('nothing received')
+  expect(verify(message, secret)).toEqual({
+    type: 'batch.confirmed',
+    timestamp: expect.any(String),
+    data: { totalUsdc: '1.000000', paymentId: null, txHash: `0x${'ab'.repeat(32)}` },
+  })
+  expect(() => verify({ ...message, body: message.body.replace('1.0', '2.0') }, secret)).toThrow('signature')
+  expect(() => verify(message, newWebhookSecret())).toThrow('signature')
+  expect(await log(webhookId)).toMatchObject([
+    {
+      event: 'batch.confirmed',
+      status: 'delivered',
+      nextAttemptAt: null,
+      attempts: [{ httpStatus: 204, failure: null }],
+    },
+  ])
+})
+
+test('behavior: only what a receiver asked for, and only its provider', async () => {
+  const receiver = await startReceiver()
+  const { providerId } = await register(receiver.url, ['settlement.failed'])
+  const other = await register('http://127.0.0.1:9/')
+  await emit(providerId, 'batch.confirmed')
+  await emit(providerId, 'settlement.failed')
+  expect(await createLoop().deliverDue()).toBe(1)
+  expect(receiver.received).toHaveLength(1)
+  expect(await log(other.webhookId)).toEqual([])
+})
+
+test('behavior: retried on the schedule, with the same message id, until it is received', async () => {
+  const receiver = await startReceiver((response, count) =>
+    response.writeHead(count < 3 ? 500 : 200).end('busy'),
+  )
+  const { providerId, webhookId } = await register(receiver.url)
+  await emit(providerId)
+  const clock = createClock()
+  const loop = createLoop({ now: clock.ms })
+  expect(await loop.deliverDue()).toBe(1)
+  expect(await log(webhookId)).toMatchObject([
+    {
+      status: 'pending',
+      nextAttemptAt: new Date(start.getTime() + 5_000),
+      attempts: [{ failure: 'http_500', response: 'busy' }],
+    },
+  ])
+  clock.advance(4_999)
+  expect(await loop.deliverDue()).toBe(0)
+  clock.advance(1)
+  expect(await loop.deliverDue()).toBe(1)
+  clock.advance(20_000)
+  expect(await loop.deliverDue()).toBe(1)
+  expect(await loop.deliverDue()).toBe(0)
+  expect(new Set(receiver.received.map(({ headers }) => headers['webhook-id'])).size).toBe(1)
+  // Each is signed anew, or receivers would refuse the late ones as replays.
+  expect(receiver.received.map(({ headers }) => headers['webhook-timestamp'])).toEqual([
+    '1795262400',
+    '1795262405',
+    '1795262425',
+  ])
+  expect(await log(webhookId)).toMatchObject([
+    { status: 'delivered', attempts: [{}, {}, { httpStatus: 200 }] },
+  ])
+})
+
+test('behavior: given up after ten sendings, and sent again by hand', async () => {
+  let status = 503
+  const receiver = await startReceiver((response) => response.writeHead(status).end())
+  const { providerId, webhookId } = await register(receiver.url)
+  await emit(providerId)
+  const clock = createClock()
+  const outcomes: string[] = []
+  const loop = createLoop({ now: clock.ms, onAttempt: (outcome) => outcomes.push(outcome) })
+  for (let day = 0; day < 12; day++) {
+    await loop.deliverDue()
+    clock.advance(86_400_000)
+  }
+  expect(receiver.received).toHaveLength(10)
+  expect(outcomes).toEqual([...Array(9).fill('failed'), 'exhausted'])
+  const [failed] = await log(webhookId)
+  expect(failed).toMatchObject({ status: 'failed', nextAttemptAt: null })
+  status = 200
+  const deliveryId = failed?.id ?? ''
+  expect(await redeliver(database, { webhookId, deliveryId, now: clock.now() })).toBe(true)
+  expect(await loop.deliverDue()).toBe(1)
+  expect(await log(webhookId)).toMatchObject([{ status: 'delivered' }])
+  expect(receiver.received[10]?.headers['webhook-id']).toBe(receiver.received[0]?.headers['webhook-id'])
+  // One that was received can be sent again as well.
+  expect(await redeliver(database, { webhookId, deliveryId, now: clock.now() })).toBe(true)
+  expect(await loop.deliverDue()).toBe(1)
+  expect(await redeliver(database, { webhookId: newId('wh'), deliveryId, now: clock.now() })).toBe(false)
+})
+
+test('behavior: a crash between sending and writing it down sends again', async () => {
+  const receiver = await startReceiver()
+  const { providerId, webhookId } = await register(receiver.url)
+  await emit(providerId)
+  const clock = createClock()
+  await dispatchOutbox(database, { now: clock.now(), limit: 10 })
+  const claim = { shares: senderShares(16), underWay: [], leaseMs: 32_000 }
+  // What a process leaves behind that dies while it sends.
+  expect(await claimDeliveries(database, { ...claim, now: clock.now() })).toHaveLength(1)
+  const loop = createLoop({ now: clock.ms })
+  expect(await loop.deliverDue()).toBe(0)
+  clock.advance(32_000)
+  expect(await loop.deliverDue()).toBe(1)
+  expect(await log(webhookId)).toMatchObject([
+    {
+      status: 'delivered',
+      attempts: [
+        { attempt: 1, endedAt: null },
+        { attempt: 2, httpStatus: 204 },
+      ],
+    },
+  ])
+})
+
+test('behavior: several processes send each message once', async () => {
+  const receiver = await startReceiver()
+  const { providerId } = await register(receiver.url)
+  for (let i = 0; i < 40; i++) await emit(providerId)
+  const loops = [createLoop(), createLoop(), createLoop()]
+  const sent = await Promise.all(loops.map((loop) => loop.deliverDue()))
+  expect(sent.reduce((sum, count) => sum + count, 0)).toBe(40)
+  expect(new Set(receiver.received.map(({ headers }) => headers['webhook-id'])).size).toBe(40)
+  expect(receiver.received).toHaveLength(40)
+})
+
+test('behavior: a receiver that hangs does not hold the others up', async () => {
+  const hanging = await startReceiver(() => {})
+  const quick = await startReceiver()
+  const slow = await register(hanging.url)
+  const fast = await register(quick.url)
+  for (let i = 0; i < 12; i++) await emit(slow.providerId)
+  await emit(fast.providerId)
+  const { promise: delivered, resolve } = Promise.withResolvers<void>()
+  const loop = createLoop({
+    senders: 6,
+    pollIntervalMs: 20,
+    timeoutMs: 3_000,
+    onAttempt: (outcome) => outcome === 'delivered' && resolve(),
+  })
+  loop.start()
+  await delivered
+  expect(hanging.received.length).toBeLessThanOrEqual(4)
+})
+
+/** Twenty receivers of one provider that take a connection and never answer, each with messages waiting. */
+async function registerTarpits(messages: number) {
+  const tarpit = await startReceiver(() => {})
+  const { providerId } = await register(tarpit.url)
+  for (let i = 1; i < maxWebhooks; i++) {
+    await insertWebhook(database, {
+      providerId,
+      url: tarpit.url,
+      description: '',
+      events: [...webhookEvents],
+      secret: newWebhookSecret(),
+    })
+  }
+  for (let i = 0; i < messages; i++) await emit(providerId)
+  return tarpit
+}
+
+test("behavior: one provider's twenty receivers that never answer hold up nobody else's messages", async () => {
+  const tarpit = await registerTarpits(50)
+  const quick = await startReceiver()
+  const others = []
+  for (let i = 0; i < 10; i++) others.push(await register(quick.url))
+  for (const { providerId } of others) for (let i = 0; i < 5; i++) await emit(providerId)
+  const { promise: delivered, resolve } = Promise.withResolvers<void>()
+  // No sending to the tarpit ends while this test looks.
+  const loop = createLoop({
+    pollIntervalMs: 20,
+    timeoutMs: 600_000,
+    onAttempt: () => quick.received.length === 50 && resolve(),
+  })
+  loop.start()
+  await delivered
+  // New receivers share what is left of the slow ones' part: the tarpits of one provider got two of 16 senders.
+  expect(tarpit.received).toHaveLength(2)
+})
+
+test('behavior: receivers that answered before have half of the senders, however many providers bring tarpits', async () => {
+  const quick = await startReceiver()
+  const good = await register(quick.url)
+  await emit(good.providerId)
+  await createLoop().deliverDue()
+  const tarpits: Awaited<ReturnType<typeof startReceiver>>[] = []
+  for (let i = 0; i < 30; i++) {
+    const tarpit = await startReceiver(() => {})
+    tarpits.push(tarpit)
+    const { providerId } = await register(tarpit.url)
+    await emit(providerId)
+  }
+  const { promise: delivered, resolve } = Promise.withResolvers<void>()
+  const loop = createLoop({
+    pollIntervalMs: 20,
+    timeoutMs: 600_000,
+    onAttempt: () => quick.received.length === 21 && resolve(),
+  })
+  loop.start()
+  const sent = () => tarpits.reduce((sum, { received }) => sum + received.length, 0)
+  await until('the tarpits have their part of the senders', () => sent() === 8)
+  for (let i = 0; i < 20; i++) await emit(good.providerId)
+  await delivered
+  expect(sent()).toBe(8)
+})
+
+test('behavior: a receiver that does not answer is left alone, longer each time, and its messages lose no attempt', async () => {
+  let isBroken = true
+  const receiver = await startReceiver((response) =>
+    isBroken ? response.destroy() : response.writeHead(204).end(),
+  )
+  const { providerId, webhookId } = await register(receiver.url)
+  for (let i = 0; i < 20; i++) await emit(providerId)
+  const clock = createClock()
+  const loop = createLoop({ now: clock.ms })
+  const sentWithin = async (ms: number) => {
+    const before = receiver.received.length
+    clock.advance(ms)
+    await loop.deliverDue()
+    return receiver.received.length - before
+  }
+  // Pauses of 5 s, 20 s, 80 s, …: one message tries the receiver at the end of each.
+  expect(await sentWithin(0)).toBe(1)
+  expect(await sentWithin(4_999)).toBe(0)
+  expect(await sentWithin(1)).toBe(1)
+  expect(await sentWithin(19_999)).toBe(0)
+  expect(await sentWithin(1)).toBe(1)
+  isBroken = false
+  expect(await sentWithin(80_000)).toBe(20)
+  const attempts = (await log(webhookId)).map((delivery) => delivery.attempts.length)
+  expect(attempts.reduce((sum, count) => sum + count)).toBe(23)
+})
+
+test('behavior: what a dead receiver has not taken in three days is given up', async () => {
+  const receiver = await startReceiver(() => {})
+  const { providerId, webhookId } = await register(receiver.url)
+  for (let i = 0; i < 5; i++) await emit(providerId)
+  await database`update outbox set created_at = ${new Date(start.getTime() - 73 * 3_600_000)}`
+  const loop = createLoop({ now: createClock().ms, timeoutMs: 100 })
+  expect(await loop.deliverDue()).toBe(1)
+  const statuses = (await log(webhookId)).map(({ status }) => status)
+  expect(statuses.toSorted()).toEqual(['failed', 'failed', 'failed', 'failed', 'pending'])
+  expect(await deliveryBacklog(database)).toMatchObject({ pending: 1 })
+})
+
+test('behavior: while a secret rotates, both sign', async () => {
+  const receiver = await startReceiver()
+  const { providerId, webhookId, secret } = await register(receiver.url)
+  const next = newWebhookSecret()
+  const now = new Date()
+  await rotateSecret(database, { providerId, id: webhookId, secret: next, now })
+  await emit(providerId)
+  await createLoop().deliverDue()
+  const [both] = receiver.received
+  if (!both) throw new Error('nothing received')
+  expect(both.headers['webhook-signature']).toMatch(/^v1,\S+ v1,\S+$/)
+  expect(verify(both, secret)).toEqual(verify(both, next))
+  // A day later only the new one does.
+  await database`update webhook set previous_secret_expires_at = now() - interval '1 second' where id = ${webhookId}`
+  await emit(providerId)
+  await createLoop().deliverDue()
+  const [, one] = receiver.received
+  if (!one) throw new Error('nothing received')
+  expect(verify(one, next)).toBeDefined()
+  expect(() => verify(one, secret)).toThrow('signature')
+})
+
+test('behavior: 410 Gone ends it for this receiver', async () => {
+  const receiver = await startReceiver((response) => response.writeHead(410).end())
+  const { providerId, webhookId } = await register(receiver.url)
+  await emit(providerId)
+  const loop = createLoop()
+  await loop.deliverDue()
+  await emit(providerId)
+  expect(await loop.deliverDue()).toBe(0)
+  expect(await log(webhookId)).toMatchObject([{ status: 'failed', attempts: [{ failure: 'gone' }] }])
+})
+
+test('behavior: nothing is sent to a deleted receiver', async () => {
+  const receiver = await startReceiver()
+  const { providerId, webhookId } = await register(receiver.url)
+  await emit(providerId)
+  await dispatchOutbox(database, { now: new Date(), limit: 10 })
+  expect(await deleteWebhook(database, providerId, webhookId)).toBe(true)
+  expect(await deleteWebhook(database, providerId, webhookId)).toBe(false)
+  expect(await createLoop().deliverDue()).toBe(0)
+})
+
+test('behavior: the same event has the same message id, whenever it is written', async () => {
+  const receiver = await startReceiver()
+  const { providerId } = await register(receiver.url)
+  const txHash = `0x${'cd'.repeat(32)}`
+  await emit(providerId, 'batch.confirmed', txHash)
+  await emit(providerId, 'batch.confirmed', txHash)
+  await emit(providerId, 'batch.confirmed', `0x${'ef'.repeat(32)}`)
+  await createLoop().deliverDue()
+  expect(receiver.received).toHaveLength(3)
+  expect(new Set(receiver.received.map(({ headers }) => headers['webhook-id'])).size).toBe(2)
+})
+
+test('error: an address that became private is not called, and the log says so', async () => {
+  const receiver = await startReceiver()
+  const { providerId, webhookId } = await register(
+    receiver.url.replace('http:', 'https:').replace('127.0.0.1', 'rebind.example'),
+  )
+  await emit(providerId)
+  const guard = createAddressGuard({
+    allowPrivate: false,
+    resolve: async () => [{ address: '127.0.0.1', family: 4 }],
+  })
+  await createLoop({ guard }).deliverDue()
+  expect(receiver.received).toEqual([])
+  expect(await log(webhookId)).toMatchObject([
+    { status: 'pending', attempts: [{ failure: 'address_refused' }] },
+  ])
+})
+
+test('error: no answer in time', async () => {
+  const receiver = await startReceiver(() => {})
+  const { providerId, webhookId } = await register(receiver.url)
+  await emit(providerId)
+  await createLoop({ timeoutMs: 200 }).deliverDue()
+  expect(await log(webhookId)).toMatchObject([
+    { status: 'pending', attempts: [{ failure: 'timeout', httpStatus: null }] },
+  ])
+})

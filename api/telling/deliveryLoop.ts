@@ -1,0 +1,187 @@
+import { Webhook } from 'standardwebhooks'
+import type { Database } from '#ledger/store/database'
+import type { Logger } from '#process/log'
+import { type Loop, repeat } from '#process/repeat'
+import type { AddressGuard } from '../http/addressGuard.ts'
+import { decideRedelivery } from './backoff.ts'
+import {
+  type ClaimedDelivery,
+  claimDeliveries,
+  disableWebhook,
+  dispatchOutbox,
+  recordAttempt,
+  recordReceiver,
+  type Sending,
+  senderShares,
+} from './deliveries.ts'
+import { type SendResult, send } from './send.ts'
+
+export type DeliveryLoopOptions = {
+  sql: Database
+  guard: AddressGuard
+  log: Logger
+  /** Unix milliseconds. */
+  now?: () => number
+  /** In [0, 1); spreads retries. */
+  random?: () => number
+  /** How long to rest when nothing is due. */
+  pollIntervalMs?: number
+  /** Messages under way at once. */
+  senders?: number
+  /** For one sending; default 10,000. */
+  timeoutMs?: number
+  /** A receiver whose answer takes longer counts as slow; default 2,000. */
+  soonMs?: number
+  /** Called with what came of each sending. */
+  onAttempt?: (outcome: 'delivered' | 'failed' | 'exhausted') => void
+  onError?: () => void
+}
+
+export type DeliveryLoop = {
+  start(): Loop
+  /** Sends all that is due now; for tests, and for callers with a schedule of their own. @returns how many were sent */
+  deliverDue(): Promise<number>
+  /** Takes up nothing new and waits for what is under way. */
+  close(): Promise<void>
+}
+
+// What a sender needs, beyond the exchange itself, to write its result down.
+const leaseMarginMs = 30_000
+
+/**
+ * Sends what the outbox holds to the receivers that providers registered.
+ *
+ * At least once: a message is claimed for a while, sent, and its result written down; where the last step doesn't
+ * happen it is sent again. Any number of processes share the work.
+ */
+export function createDeliveryLoop(options: DeliveryLoopOptions): DeliveryLoop {
+  const { sql, guard, log, onAttempt, onError } = options
+  const { now = Date.now, random = Math.random } = options
+  const { pollIntervalMs = 1_000, senders = 16, timeoutMs = 10_000, soonMs = 2_000 } = options
+  const shares = senderShares(senders)
+  const underWay = new Map<Promise<void>, Sending>()
+  let loop: Loop | undefined
+
+  async function startDue(): Promise<number> {
+    while ((await dispatchOutbox(sql, { now: new Date(now()), limit: 500 })) === 500);
+    const claimed = await claimDeliveries(sql, {
+      now: new Date(now()),
+      leaseMs: timeoutMs + leaseMarginMs,
+      shares,
+      underWay: [...underWay.values()],
+    })
+    for (const delivery of claimed) {
+      const sending = deliver(delivery)
+        .catch((error: unknown) =>
+          log.error({ err: error, deliveryId: delivery.id }, 'webhook result not recorded'),
+        )
+        .finally(() => underWay.delete(sending))
+      underWay.set(sending, delivery)
+    }
+    return claimed.length
+  }
+
+  async function deliver(delivery: ClaimedDelivery): Promise<void> {
+    const startedAt = new Date(now())
+    const { headers, body } = signMessage(delivery, startedAt)
+    const began = performance.now()
+    const result = await send({ url: delivery.url, headers, body, guard, timeoutMs })
+    const tookMs = performance.now() - began
+    const failure = failureOf(result)
+    const isAnswered = result.status === 'answered'
+    const endedAt = new Date(now())
+    const retryAfterMs = isAnswered ? result.retryAfterMs : 0
+    const delayMs =
+      failure === null
+        ? null
+        : decideRedelivery({ attempts: delivery.attempt, retryAfterMs, random: random() })
+    await recordAttempt(
+      sql,
+      delivery,
+      {
+        endedAt,
+        failure,
+        httpStatus: isAnswered ? result.httpStatus : null,
+        detail: isAnswered ? null : result.detail,
+        // Postgres keeps no NUL in text.
+        response: isAnswered ? result.body.slice(0, 1_000).replaceAll('\0', '') : null,
+      },
+      delayMs === null ? null : new Date(endedAt.getTime() + delayMs),
+    )
+    const answersSoon = isAnswered && tookMs <= soonMs
+    await recordReceiver(sql, delivery.webhookId, { startedAt, endedAt, isAnswered, answersSoon })
+    if (failure === 'gone') await disableWebhook(sql, delivery.webhookId, endedAt)
+    onAttempt?.(failure === null ? 'delivered' : delayMs === null ? 'exhausted' : 'failed')
+    const { id, attempt, webhookId, messageId } = delivery
+    log.info({ deliveryId: id, webhookId, messageId, attempt, failure }, 'webhook sent')
+  }
+
+  async function step(): Promise<'busy' | 'idle'> {
+    const started = await startDue()
+    if (underWay.size >= senders) await Promise.race(underWay.keys())
+    else if (started === 0) return 'idle'
+    return 'busy'
+  }
+
+  return {
+    start() {
+      loop ??= repeat({
+        name: 'webhooks',
+        everyMs: pollIntervalMs,
+        step,
+        onError(error) {
+          log.error({ err: error }, 'webhooks can not be sent for now')
+          onError?.()
+        },
+      })
+      return loop
+    },
+    async deliverDue() {
+      let sent = 0
+      for (;;) {
+        const started = await startDue()
+        await Promise.all(underWay.keys())
+        if (started === 0) return sent
+        sent += started
+      }
+    },
+    async close() {
+      await loop?.stop()
+      await Promise.all(underWay.keys())
+    },
+  }
+}
+
+/** The message as Standard Webhooks has it on the wire. */
+function signMessage(
+  delivery: ClaimedDelivery,
+  timestamp: Date,
+): { headers: Record<string, string>; body: string } {
+  const { messageId, event, createdAt, paymentId, txHash, data } = delivery
+  const body = JSON.stringify({
+    type: event,
+    timestamp: createdAt.toISOString(),
+    // Of a refund, `data` names the payment that it is of.
+    data: { paymentId, txHash, ...data },
+  })
+  const signatures = delivery.secrets.map((secret) => new Webhook(secret).sign(messageId, timestamp, body))
+  return {
+    body,
+    headers: {
+      'content-type': 'application/json',
+      'user-agent': 'Tollkeeper-Webhooks/1',
+      'webhook-id': messageId,
+      'webhook-timestamp': String(Math.floor(timestamp.getTime() / 1000)),
+      'webhook-signature': signatures.join(' '),
+    },
+  }
+}
+
+function failureOf(result: SendResult): string | null {
+  if (result.status === 'unanswered') return result.failure
+  if (result.httpStatus >= 200 && result.httpStatus < 300) return null
+  if (result.httpStatus === 410) return 'gone'
+  return result.httpStatus >= 300 && result.httpStatus < 400
+    ? 'redirect_refused'
+    : `http_${result.httpStatus}`
+}

@@ -1,0 +1,82 @@
+import { request as requestHttp } from 'node:http'
+import { request as requestHttps } from 'node:https'
+import { type AddressGuard, AddressRefusedError } from '../http/addressGuard.ts'
+
+export type SendOptions = {
+  url: string
+  headers: Record<string, string>
+  body: string
+  guard: AddressGuard
+  /** Milliseconds for the whole exchange. */
+  timeoutMs: number
+  /** Read of the response's body at most; the rest is not waited for. */
+  maxResponseBytes?: number
+}
+
+/** What became of one sending. Without a status, whether the receiver got it is not known. */
+export type SendResult =
+  | { status: 'answered'; httpStatus: number; retryAfterMs: number; body: string }
+  | { status: 'unanswered'; failure: 'address_refused' | 'timeout' | 'connection_failed'; detail: string }
+
+/**
+ * Posts to a URL that a stranger chose. Never throws.
+ *
+ * Node's own client rather than fetch: it follows no redirect, and takes a `lookup` that pins the address it connects
+ * to. Each request has a connection of its own, so that none goes to an address that was looked at long ago.
+ */
+export function send(options: SendOptions): Promise<SendResult> {
+  const { headers, body, guard, timeoutMs, maxResponseBytes = 16_384 } = options
+  return new Promise((resolve) => {
+    const unanswered = (error: Error) =>
+      resolve({ status: 'unanswered', failure: failureOf(error), detail: error.message.slice(0, 500) })
+    let url: URL
+    try {
+      url = new URL(options.url)
+      guard.checkLiteral(url)
+    } catch (error) {
+      return unanswered(error as Error)
+    }
+    const request = (url.protocol === 'https:' ? requestHttps : requestHttp)(url, {
+      method: 'POST',
+      headers: { ...headers, 'content-length': Buffer.byteLength(body) },
+      agent: false,
+      lookup: guard.lookup,
+      signal: AbortSignal.timeout(timeoutMs),
+    })
+    request.on('error', unanswered)
+    request.on('response', (response) => {
+      const chunks: Buffer[] = []
+      let size = 0
+      // The status is the answer; a body that never ends doesn't take it back.
+      const answered = () => {
+        resolve({
+          status: 'answered',
+          httpStatus: response.statusCode ?? 0,
+          retryAfterMs: parseRetryAfter(response.headers['retry-after']),
+          body: Buffer.concat(chunks).subarray(0, maxResponseBytes).toString('utf8'),
+        })
+        request.destroy()
+      }
+      response.on('data', (chunk: Buffer) => {
+        chunks.push(chunk)
+        size += chunk.length
+        if (size >= maxResponseBytes) answered()
+      })
+      response.on('end', answered)
+      response.on('error', answered)
+      request.off('error', unanswered).on('error', answered)
+    })
+    request.end(body)
+  })
+}
+
+function failureOf(error: Error): 'address_refused' | 'timeout' | 'connection_failed' {
+  if (error instanceof AddressRefusedError || error.cause instanceof AddressRefusedError)
+    return 'address_refused'
+  return error.name === 'AbortError' || error.name === 'TimeoutError' ? 'timeout' : 'connection_failed'
+}
+
+// RFC 9110 section 10.2.3; a date is taken for "soon", our own schedule decides.
+function parseRetryAfter(value: string | undefined): number {
+  return value !== undefined && /^\d{1,9}$/.test(value) ? Number(value) * 1000 : 0
+}

@@ -1,0 +1,78 @@
+import { expect, test } from 'vitest'
+import type { Mined } from '#chain/receipts'
+import type { BatchItem } from '#ledger/batches/items'
+import { randomHex } from '../../test/support/usdc.ts'
+import type { Verdict } from '../settler/journal.ts'
+import type { Drop, PlannedBatch } from '../settler/plan.ts'
+import { createBudget } from './budget.ts'
+import { createMemoryJournal } from './memoryJournal.ts'
+
+function createItem(): BatchItem {
+  const authorization = {
+    ...{ from: randomHex(20), to: randomHex(20), value: 1n, validAfter: 0n, validBefore: 2n ** 39n },
+    ...{ nonce: randomHex(32), signature: randomHex(65) },
+  }
+  return {
+    ...{ position: 0, paymentId: null, transferId: null },
+    provider: { authorization, state: 'open' },
+    fee: null,
+  }
+}
+
+const planned: PlannedBatch = {
+  ...{ batchId: randomHex(32), token: randomHex(20), feeRecipient: randomHex(20) },
+  trigger: 'count',
+  lane: 'shared',
+}
+
+test('behavior: a batch that finds the token paused closes the queue for a while, as it does where there is a database', async () => {
+  let time = 1_800_000_000_000
+  const now = () => new Date(time)
+  const journal = createMemoryJournal(createBudget(now), now)
+  const item = createItem()
+  const close = (drop: Drop) =>
+    journal.begin(planned, [item]).close({ outcome: 'nothing_left', failure: 'deferred', drops: [drop] })
+
+  await close({ item, reason: 'nonce_used' })
+  expect(journal.pausedUntil()).toBeLessThanOrEqual(time)
+  await close({ item, reason: 'token_paused' })
+  expect(journal.pausedUntil()).toBeGreaterThan(time)
+  time += 15_000
+  expect(journal.pausedUntil()).toBeLessThanOrEqual(time)
+})
+
+test('behavior: what a transaction leaves out is no longer in the batch, and not counted as settled by it', async () => {
+  const now = () => new Date(1_800_000_000_000)
+  const journal = createMemoryJournal(createBudget(now), now)
+  const [settledBefore, feeSpent, good] = [createItem(), createItem(), createItem()]
+  const open = journal.begin(planned, [settledBefore, feeSpent, good])
+  const hash = randomHex(32)
+  await open.save(
+    {
+      ...{ hash, raw: '0x', nonce: 0, gas: 1n, kind: 'settle' },
+      ...{ maxFeePerGas: 1n, maxPriorityFeePerGas: 1n },
+    },
+    [
+      { item: settledBefore, reason: 'nonce_used' },
+      { item: feeSpent, reason: 'nonce_used', isPartial: true },
+    ],
+  )
+  expect(await open.readItems()).toEqual([feeSpent, good])
+  const verdict: Verdict = { failed: [], spent: [], untried: [], ranOut: false }
+  await open.markMined({ hash, receipt: { status: 'success' } } as Mined, verdict, 0n)
+  expect(journal.report()).toEqual({ batches: 1, payments: 2, stillOut: null })
+})
+
+test('behavior: what was used already is left alone, until a reorg takes back what the chain said', async () => {
+  const now = () => new Date(1_800_000_000_000)
+  const journal = createMemoryJournal(createBudget(now), now)
+  const item = createItem()
+  const begun = () => journal.begin(planned, [item])
+  await begun().close({
+    ...{ outcome: 'nothing_left', failure: 'deferred' },
+    drops: [{ item, reason: 'nonce_used' }],
+  })
+  expect(journal.standing(item)).toBe('refused')
+  await begun().close({ outcome: 'lost', failure: 'deferred' })
+  expect(journal.standing(item)).toBe('good')
+})

@@ -1,0 +1,121 @@
+import type { Address } from 'viem'
+import type { BatchItem } from '#ledger/batches/items'
+import { countDueSweeps } from '#ledger/batches/sweeps'
+import { mostMinedFailures } from '#ledger/queue/quarantine'
+import { defaultTriggers } from '#ledger/queue/triggers'
+import type { Journal, OpenBatch, SignedTransaction, Verdict } from '../settler/journal.ts'
+import { authorizationKey } from '../settler/outcomes.ts'
+import type { PlannedBatch } from '../settler/plan.ts'
+import { payersOf } from '../settler/prepare.ts'
+import type { Budget } from './budget.ts'
+
+type Attempt = SignedTransaction & { at: number; triedAt: number | null }
+
+type InFlight = { batch: PlannedBatch; items: BatchItem[]; attempts: Attempt[]; at: number }
+
+export type MemoryJournal = Journal & {
+  begin: (batch: PlannedBatch, items: BatchItem[]) => OpenBatch
+  /** Whether an item may be tried now, and whether apart from the others; see ledger/queue/quarantine.ts. */
+  standing: (item: BatchItem) => 'good' | 'quarantined' | 'refused'
+  pausedUntil: () => number
+  report: () => { batches: number; payments: number; stillOut: SignedTransaction['hash'] | null }
+}
+
+/** How long an item that failed on chain, or that somebody else has used, is left alone; its gateway may publish it on. */
+const deferMs = 60_000
+/** While nothing of the token moves. */
+const pausedTokenMs = 15_000
+
+/** Keeps what a keeper without a database has begun. What it forgets when it ends, the chain and the gateway know. */
+export function createMemoryJournal(budget: Budget, now: () => Date): MemoryJournal {
+  let inFlight: InFlight | null = null
+  let pausedUntil = 0
+  const done = { batches: 0, payments: 0 }
+  const minedFailures = new Map<Address, number>()
+  /** By authorization: until when (ms) it is left alone. */
+  const deferredUntil = new Map<string, number>()
+  const untried = new Set<string>()
+  const keyOf = ({ provider }: BatchItem) => authorizationKey(provider.authorization)
+
+  function learn({ failed, spent, untried: perhaps }: Verdict): void {
+    const at = now().getTime()
+    for (const payer of new Set(payersOf(failed.map(({ item }) => item))))
+      minedFailures.set(payer, (minedFailures.get(payer) ?? 0) + 1)
+    for (const item of [...failed.map((one) => one.item), ...spent])
+      deferredUntil.set(keyOf(item), at + deferMs)
+    for (const item of perhaps) untried.add(keyOf(item))
+    for (const [key, until] of deferredUntil) if (until < at) deferredUntil.delete(key)
+  }
+
+  function opened(current: InFlight): OpenBatch {
+    const end = () => {
+      if (inFlight === current) inFlight = null
+    }
+    return {
+      batch: current.batch,
+      get offers() {
+        const at = now().getTime()
+        return current.attempts.map(({ at: storedAt, triedAt, raw, ...rest }) => ({
+          ...rest,
+          readRaw: async () => raw,
+          ageMs: at - storedAt,
+          triedAgoMs: triedAt === null ? null : at - triedAt,
+        }))
+      },
+      ageMs: now().getTime() - current.at,
+      readItems: async () => current.items,
+      // What waits in splitters from before, only an index knows.
+      readSweeps: async (items) => countDueSweeps(items, defaultTriggers.sweepCount),
+      async save(transaction, drops) {
+        const left = new Set(drops.flatMap(({ item, isPartial }) => (isPartial ? [] : item)))
+        current.items = current.items.filter((item) => !left.has(item))
+        current.attempts.unshift({ ...transaction, at: now().getTime(), triedAt: null })
+      },
+      async markTried(hash) {
+        for (const attempt of current.attempts) if (attempt.hash === hash) attempt.triedAt = now().getTime()
+      },
+      async markMined({ hash, receipt }, verdict, cost) {
+        budget.spend(cost)
+        learn(verdict)
+        const mined = current.attempts.find((attempt) => attempt.hash === hash)
+        if (receipt.status === 'success' && mined && mined.kind !== 'cancellation') {
+          done.batches += 1
+          done.payments += current.items.length - new Set(verdict.failed.map(({ item }) => item)).size
+        }
+        end()
+      },
+      async close({ outcome, drops = [] }) {
+        const at = now().getTime()
+        // The chain isn't the one that said so: what a reorg dropped is to be settled again, and now.
+        if (outcome === 'lost') deferredUntil.clear()
+        for (const { item } of drops) deferredUntil.set(keyOf(item), at + deferMs)
+        // Nothing of the token moves: each batch that is looked at would say the same.
+        if (drops.some(({ reason }) => reason === 'token_paused')) pausedUntil = at + pausedTokenMs
+        end()
+        return true
+      },
+    }
+  }
+
+  return {
+    begin(batch, items) {
+      inFlight = { batch, items, attempts: [], at: now().getTime() }
+      return opened(inFlight)
+    },
+    standing(item) {
+      const failures = minedFailures.get(item.provider.authorization.from) ?? 0
+      const isDeferred = (deferredUntil.get(keyOf(item)) ?? 0) > now().getTime()
+      if (failures >= mostMinedFailures || isDeferred) return 'refused'
+      return failures > 0 || untried.has(keyOf(item)) ? 'quarantined' : 'good'
+    },
+    pausedUntil: () => pausedUntil,
+    report: () => ({ ...done, stillOut: inFlight?.attempts[0]?.hash ?? null }),
+    readOpen: async () => (inFlight ? opened(inFlight) : null),
+    // What it began before, it has forgotten or seen mined.
+    readOffers: async () => [],
+    async pause(ms) {
+      pausedUntil = now().getTime() + ms
+    },
+    spentToday: async () => budget.spentToday(),
+  }
+}

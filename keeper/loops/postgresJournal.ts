@@ -1,0 +1,154 @@
+import type { Mined } from '#chain/receipts'
+import { type BatchRow, lockBatch, readWalletBatches, setBatchState } from '#ledger/batches/batches'
+import { addFacilitatorCost, addGasCost, readGasCost } from '#ledger/batches/gasCosts'
+import { type BatchItem, readBatchItems } from '#ledger/batches/items'
+import { type Lease, pauseWallet, requireLease } from '#ledger/batches/leases'
+import { findDueSweeps } from '#ledger/batches/sweeps'
+import {
+  insertTransaction,
+  markMined,
+  markTried,
+  readDearestBetween,
+  readTransactions,
+  wasTaken,
+} from '#ledger/batches/transactions'
+import { quarantinePayers } from '#ledger/queue/quarantine'
+import { quarantinePayments } from '#ledger/queue/stages'
+import type { Queryable } from '#ledger/store/database'
+import type { Journal, Offer, OpenBatch, Verdict } from '../settler/journal.ts'
+import type { Drop } from '../settler/plan.ts'
+import { payersOf } from '../settler/prepare.ts'
+import type { Context } from './context.ts'
+import { applyDrops, paymentsOf } from './drops.ts'
+import { endBatch } from './endBatch.ts'
+
+export type PostgresJournal = Journal & {
+  /** A batch that was read already. @param offers default: none yet. */
+  open: (row: BatchRow, offers?: readonly Offer[]) => OpenBatch
+}
+
+/** Keeps what a wallet has begun in the database: whoever holds its lease goes on from there. */
+export function createPostgresJournal(context: Context, lease: Lease): PostgresJournal {
+  const { sql, settings, now } = context
+  const fenced = (write: (tx: Queryable) => Promise<unknown>) =>
+    sql.begin(async (tx) => {
+      // Sent together: within a database transaction the answers come in order.
+      await Promise.all([requireLease(tx, lease), write(tx)])
+    })
+  const tried: OpenBatch['markTried'] = async (hash, isTaken) => {
+    await markTried(sql, lease, hash, isTaken)
+  }
+
+  function open(row: BatchRow, offers: readonly Offer[] = []): OpenBatch {
+    let items: Promise<BatchItem[]> | undefined
+    return {
+      batch: row,
+      offers,
+      ageMs: row.ageMs,
+      readItems: () => {
+        items ??= readBatchItems(sql, row.id)
+        return items
+      },
+      readSweeps: (items) =>
+        findDueSweeps(sql, row, { trigger: row.trigger, items }, settings.triggers, now()),
+      async save(transaction, drops) {
+        await sql.begin(async (tx) => {
+          const [, locked] = await Promise.all([requireLease(tx, lease), lockBatch(tx, row.id, row.state)])
+          if (!locked) throw new Error(`batch ${row.batchId} is not ${row.state} any more`)
+          await applyDrops(context, tx, row, drops)
+          await Promise.all([
+            insertTransaction(tx, {
+              ...transaction,
+              batchId: row.id,
+              chainId: lease.chainId,
+              wallet: lease.address,
+            }),
+            row.state === 'claimed' && setBatchState(tx, row.id, 'broadcast'),
+          ])
+        })
+        if (row.state === 'claimed') row.state = 'broadcast'
+      },
+      markTried: tried,
+      markMined: (mined, verdict, cost) => saveMined(context, lease, row, mined, verdict, cost),
+      close: ({ outcome, failure, drops = [], unlessTaken = false }) =>
+        endBatch(context, row, {
+          from: row.state,
+          lease,
+          outcome,
+          failure,
+          drops,
+          before: async (tx) => !(unlessTaken && (await wasTaken(tx, row.id))),
+        }),
+    }
+  }
+
+  return {
+    open,
+    async readOpen() {
+      const [row] = await readWalletBatches(sql, lease.chainId, lease.address)
+      return row ? open(row, row.state === 'claimed' ? [] : await readTransactions(sql, row.id)) : null
+    },
+    async readOffers(nonces) {
+      const offers = await readDearestBetween(sql, lease, nonces)
+      return offers.map((offer) => ({ offer, markTried: tried }))
+    },
+    async pause(ms, reason) {
+      await fenced((tx) => pauseWallet(tx, lease, new Date(now().getTime() + ms), reason))
+    },
+    spentToday: () => readGasCost(sql, lease.chainId, now()),
+  }
+}
+
+async function saveMined(
+  context: Context,
+  lease: Lease,
+  row: BatchRow,
+  { hash, receipt }: Mined,
+  verdict: Verdict,
+  cost: bigint,
+): Promise<void> {
+  const { sql, now } = context
+  const { blockNumber, blockHash, status } = receipt
+  const write = async (tx: Queryable) => {
+    await Promise.all([
+      markMined(tx, hash, { blockNumber, blockHash, succeeded: status === 'success' }),
+      addGasCost(tx, row.chainId, now(), cost),
+      addFacilitatorCost(tx, row.id, now(), cost),
+      // Of payments whose failure the mined batch's own report shows, more is said when that is concluded.
+      quarantinePayers(tx, row, payersOf(verdict.failed.map(({ item }) => item))),
+    ])
+  }
+  if (status === 'success') {
+    await sql.begin(async (tx) => {
+      const [, locked] = await Promise.all([requireLease(tx, lease), lockBatch(tx, row.id, row.state)])
+      if (!locked) return
+      await write(tx)
+      await setBatchState(tx, row.id, 'mined')
+    })
+    context.memory.mined.set(row.id, receipt)
+    return
+  }
+  const drops = dropsOf(verdict)
+  const failure = verdict.failed[0]?.failure.code ?? 'deferred'
+  await endBatch(context, row, {
+    from: row.state,
+    lease,
+    outcome: 'reverted',
+    failure,
+    drops,
+    before: async (tx) => {
+      await write(tx)
+      await quarantinePayments(tx, paymentsOf(verdict.untried), row.id)
+    },
+  })
+}
+
+/** What follows for the items of a batch that reverted as a whole. */
+function dropsOf({ failed, spent }: Verdict): Drop[] {
+  return [
+    ...spent.map((item): Drop => ({ item, reason: 'nonce_used' })),
+    ...failed.map(
+      ({ item, failure }): Drop => ({ item, reason: 'failed', failure: { owner: 'payment', ...failure } }),
+    ),
+  ]
+}

@@ -1,0 +1,41 @@
+/**
+ * A named point of the settlement path; production does nothing at it, a crash test ends the process there.
+ * Every await that could be the last one of this process is followed or preceded by one.
+ */
+export type Checkpoint = (name: CheckpointName) => Promise<void> | void
+
+export const checkpoints = [
+  'before-claim',
+  'after-claim',
+  'before-simulation',
+  'after-simulation',
+  'before-write-ahead',
+  'after-write-ahead',
+  'before-broadcast',
+  'after-broadcast',
+  'after-broadcast-recorded',
+  'before-replacement-write-ahead',
+  'after-replacement-write-ahead',
+  'after-replacement-broadcast',
+  'before-mined-recorded',
+  'after-mined-recorded',
+  'before-end',
+  'after-end',
+  'before-reorg-recorded',
+  'after-reorg-recorded',
+  'before-evidence-recorded',
+  'after-evidence-recorded',
+  'before-conclusion',
+  'after-conclusion',
+  'before-sweep',
+  'after-sweep',
+  'before-conclusions-undone',
+  'after-conclusions-undone',
+  'before-submission-recorded',
+  'after-submission-recorded',
+  'before-submission-answer',
+  'after-verify-recorded',
+  'after-settle-recorded',
+  'before-settle-answer',
+] as const
+export type CheckpointName = (typeof checkpoints)[number]

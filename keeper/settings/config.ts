@@ -1,0 +1,138 @@
+import { readFileSync } from 'node:fs'
+import type { Address, Hex } from 'viem'
+import { type NetworkSettings, readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
+import { readTriggerSettings } from '#ledger/queue/triggerSettings'
+import type { TriggerSettings } from '#ledger/queue/triggers'
+import { readDatabaseUrls } from '#ledger/store/pooler'
+import {
+  ConfigError,
+  type Environment,
+  parseText,
+  readVariable,
+  requireVariable,
+  type VariableValue,
+} from '#process/env'
+import { variables } from '#process/variables'
+import type { FacilitatorSettings, SubmitLimits } from './settings.ts'
+
+export type KeeperConfig = {
+  databaseUrl: string
+  /** Past any pooler. */
+  directDatabaseUrl: string
+  networks: NetworkSettings[]
+  /** Fee recipients whose transfers `POST /submit` takes for the platform's. */
+  platformWallets: Address[]
+  privateKeys: Hex[]
+  host: string
+  port: number
+  logLevel: VariableValue<'LOG_LEVEL'>
+  triggers: TriggerSettings
+  pollMs: number
+  leaseMs: number
+  maxIndexLagBlocks: bigint
+  rebroadcastAfterMs: number
+  replaceAfterMs: number
+  priorityFeePerGas: bigint | null
+  /** These three, null: the network's own (chain/gasLimits.ts). */
+  maxFeePerGas: bigint | null
+  gasPerFee: bigint | null
+  dailyBudget: bigint | null
+  gasTokenUsd: bigint
+  submitTimeoutMs: number
+  submitLimits: SubmitLimits
+  facilitator: Omit<FacilitatorSettings, 'holdMs'>
+  trustedProxies: number
+  metricsToken: string | null
+}
+
+/**
+ * Reads the keeper's environment; process/variables.ts says what each variable means.
+ *
+ * @throws {ConfigError} that names the variable, what was expected, and what came unless it is a secret.
+ */
+export function readKeeperConfig(env: Environment): KeeperConfig {
+  const privateKeys = requirePrivateKeys(env)
+  const platformWallets = [
+    requireVariable(env, 'PLATFORM_WALLET'),
+    ...(readVariable(env, 'PLATFORM_WALLETS') ?? []),
+  ]
+  return {
+    ...readDatabaseUrls(env),
+    networks: readNetworkSettings(env),
+    platformWallets: [...new Set(platformWallets)],
+    privateKeys,
+    host: readVariable(env, 'KEEPER_HOST'),
+    port: readVariable(env, 'KEEPER_PORT'),
+    logLevel: readVariable(env, 'LOG_LEVEL'),
+    triggers: readTriggerSettings(env),
+    pollMs: readVariable(env, 'KEEPER_POLL_MS') ?? 250,
+    leaseMs: readVariable(env, 'KEEPER_LEASE_MS'),
+    maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
+    ...readSendingSettings(env),
+    submitTimeoutMs: readVariable(env, 'SUBMIT_TIMEOUT_MS'),
+    submitLimits: {
+      perCaller: readVariable(env, 'SUBMIT_RATE_LIMIT'),
+      keyless: readVariable(env, 'SUBMIT_KEYLESS_LIMIT'),
+    },
+    facilitator: {
+      isOpen: readVariable(env, 'FACILITATOR_OPEN'),
+      reserveMs: readVariable(env, 'FACILITATOR_RESERVE_SECONDS') * 1000,
+      timeoutMs: readVariable(env, 'FACILITATOR_TIMEOUT_MS'),
+      fee: readVariable(env, 'FACILITATOR_FEE'),
+      budgets: {
+        keyed: readVariable(env, 'FACILITATOR_DAILY_BUDGET_USD'),
+        keyless: readVariable(env, 'FACILITATOR_OPEN_BUDGET_USD'),
+      },
+    },
+    trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
+    metricsToken: readVariable(env, 'METRICS_TOKEN'),
+  }
+}
+
+/** What every keeper is told of sending transactions. */
+export function readSendingSettings(env: Environment) {
+  return {
+    rebroadcastAfterMs: readVariable(env, 'REBROADCAST_AFTER_MS'),
+    replaceAfterMs: readVariable(env, 'REPLACE_AFTER_MS'),
+    priorityFeePerGas: readPriorityFee(env),
+    maxFeePerGas: toBigInt(readVariable(env, 'MAX_FEE_GWEI'), 1_000_000_000n),
+    gasPerFee: toBigInt(readVariable(env, 'MAX_GAS_PER_FEE')),
+    dailyBudget: readVariable(env, 'KEEPER_DAILY_BUDGET_USD'),
+    gasTokenUsd: readVariable(env, 'ETH_USD'),
+  }
+}
+
+function toBigInt(value: number | null, unit = 1n): bigint | null {
+  return value === null ? null : BigInt(value) * unit
+}
+
+/**
+ * As {@link readPrivateKeys}, for whoever can't do without.
+ *
+ * @throws {ConfigError} also where neither variable is set.
+ */
+export function requirePrivateKeys(env: Environment): Hex[] {
+  const privateKeys = readPrivateKeys(env)
+  if (privateKeys.length === 0) {
+    throw new ConfigError(
+      'KEEPER_PRIVATE_KEYS',
+      'a private key, or several with commas between; or KEEPER_KEY_FILE',
+    )
+  }
+  return privateKeys
+}
+
+/** Keys of the gas wallets, from the file if one is named; none where neither variable is set. */
+export function readPrivateKeys(env: Environment): Hex[] {
+  const file = readVariable(env, 'KEEPER_KEY_FILE')
+  if (file === null) return readVariable(env, 'KEEPER_PRIVATE_KEYS') ?? []
+  return parseText('KEEPER_KEY_FILE', readKeyFile(file), variables.KEEPER_PRIVATE_KEYS.parser)
+}
+
+function readKeyFile(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    throw new ConfigError('KEEPER_KEY_FILE', 'the path of a readable file', path)
+  }
+}

@@ -1,0 +1,49 @@
+import type { TriggerSettings } from '#ledger/queue/triggers'
+
+export type KeeperSettings = {
+  triggers: TriggerSettings
+  /** Pause between two looks at the queue, the chain and the index. */
+  pollMs: number
+  leaseMs: number
+  /** How far the index may be behind the chain. */
+  maxIndexLagBlocks: bigint
+  /** A stored transaction is sent again after this long. */
+  rebroadcastAfterMs: number
+  /** One that isn't mined after this long is replaced by a dearer one. */
+  replaceAfterMs: number
+  /** Wei; null: what the node suggests. */
+  priorityFeePerGas: bigint | null
+  /** These three, null: the network's own. */
+  maxFeePerGas: bigint | null
+  gasPerFee?: bigint | null
+  dailyBudget?: bigint | null
+  /** USDC base units an ETH (POL on Polygon), where there is no feed or it is stale. */
+  gasTokenUsd: bigint
+}
+
+/** USDC base units a UTC day. */
+export type GasBudgets = { keyed: bigint; keyless: bigint }
+
+export type FacilitatorSettings = {
+  /** Whether requests without an API key are taken. */
+  isOpen: boolean
+  /** How long a verified payment is kept for its seller. */
+  reserveMs: number
+  /** After how long POST /settle answers settlement_pending. */
+  timeoutMs: number
+  /** After how long it answers where nothing was sent, or in version 1, which knows no such answer. */
+  holdMs: number
+  /** What a provider owes for a payment, USDC base units. */
+  fee: bigint
+  /** What gas may cost a UTC day, USDC base units: of one API key, and of all callers without one together. */
+  budgets: GasBudgets
+}
+
+export type SubmitLimits = {
+  /** Submissions a minute of one address, and of one provider whatever its address. */
+  perCaller: number
+  /** New submissions a minute of all callers without a key together. */
+  keyless: number
+}
+
+export const defaultSubmitLimits: SubmitLimits = { perCaller: 60, keyless: 120 }

@@ -1,0 +1,150 @@
+import type { Address } from 'viem'
+import type { PayerState } from '#chain/chainReads'
+import { failedDependency, isRowFault } from '#process/dependencies'
+import { createGroupCommit } from '#process/groupCommit'
+import { formatUsdc } from '#protocol/amount'
+import { BaseError } from '#protocol/errors'
+import type { Database } from '../store/database.ts'
+import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
+import type { Allowance, Payers } from './payers.ts'
+
+// A group has a price of its own, so that a few payments wait for the group that is under way. Of many, one prepares while
+// another waits for the disk.
+const maxGroup = 48
+const groupsInFlight = 3
+const beside = { items: 16, afterMs: 20 }
+// About half a second's work of a small machine with one api: who would wait for longer had better try again.
+const maxWaiting = 1_000
+
+/**
+ * Stores a candidate and reserves its payer's balance for it.
+ *
+ * @param state what the chain just said of the payer, where it was asked: then its balance isn't read again.
+ * @throws {BaseError} `payer_in_debt`, `payer_quarantined`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or `payer_limit_exceeded`;
+ * `overloaded` where too many wait.
+ */
+export type Accept = (
+  candidate: Candidate,
+  payers: Payers,
+  state?: PayerState,
+) => Promise<Exclude<Verdict, 'over_limit'>>
+
+export function createAccept(database: Database): Accept {
+  const acceptance = createGroupCommit<Candidate, Verdict>({
+    commit: (candidates) => acceptPayments(database, candidates),
+    maxItems: maxGroup,
+    concurrency: groupsInFlight,
+    beside,
+    maxWaiting,
+    isItemFault: isRowFault,
+  })
+
+  /**
+   * Where the database's answer was lost, perhaps after the commit, the same candidate again tells: the payer's row makes
+   * it wait for a commit under way, and of one that was done it finds itself.
+   */
+  async function submit(candidate: Candidate): Promise<Verdict> {
+    try {
+      return await acceptance.submit(candidate)
+    } catch (error) {
+      if (failedDependency(error) !== 'database') throw error
+      const verdict = await acceptance.submit(candidate).catch((again: unknown) => {
+        // Whether it is stored is open. `overloaded` would say that it isn't.
+        throw again instanceof BaseError && again.code === 'overloaded' ? error : again
+      })
+      if (verdict === 'accepted') return verdict
+      const [stored] = await database`select from payment where id = ${candidate.id}`
+      return stored ? 'accepted' : verdict
+    }
+  }
+
+  return reserveWith(submit)
+}
+
+/** Runs an acceptance of nothing in as many sessions as can be at work at a time: each is open, and has its plans made. */
+export async function warmSessions(database: Database): Promise<void> {
+  await Promise.all(Array.from({ length: groupsInFlight }, () => acceptPayments(database, [])))
+}
+
+/** Reserves a payer's balance for a candidate that `submit` stores. */
+export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>): Accept {
+  return async (candidate, payers, state) => {
+    const needed = candidate.providerAmount + candidate.feeAmount
+    let allowance = await payers.allowance(candidate.payer, state)
+    // What can't fit is refused without a write; whether what fits still does is for the database to say.
+    if (covers(allowance, needed)) {
+      const verdict = await submit({ ...candidate, limit: allowance.limit })
+      if (verdict !== 'over_limit') return verdict
+    }
+    allowance = await payers.freshAllowance(candidate.payer, state)
+    if (!covers(allowance, needed)) throw refusalFor(allowance, needed)
+    const verdict = await submit({ ...candidate, limit: allowance.limit })
+    if (verdict === 'over_limit') throw refusalFor(allowance, needed)
+    return verdict
+  }
+}
+
+/**
+ * The same for payments that are stored together, or not at all: `store` throws, or rolls back, unless it accepts all.
+ *
+ * @param replaced what counts as unsettled of each payer until `store` deletes it.
+ * @throws {BaseError} as {@link Accept}; `payment_replayed` where one was stored before.
+ */
+export async function reserveTogether(
+  candidates: readonly Candidate[],
+  payers: Payers,
+  store: (candidates: Candidate[]) => Promise<Verdict[]>,
+  replaced: ReadonlyMap<Address, bigint> = new Map(),
+): Promise<void> {
+  const allowances = new Map<Address, { allowance: Allowance; needed: bigint }>()
+  for (const [payer, own] of Map.groupBy(candidates, (one) => one.payer)) {
+    const needed = own.reduce((sum, { providerAmount, feeAmount }) => sum + providerAmount + feeAmount, 0n)
+    const allowance = without(await payers.freshAllowance(payer), replaced.get(payer) ?? 0n)
+    if (!covers(allowance, needed)) throw refusalFor(allowance, needed)
+    allowances.set(payer, { allowance, needed })
+  }
+  const verdicts = await store(
+    candidates.map((one) => ({ ...one, limit: allowances.get(one.payer)?.allowance.limit ?? null })),
+  )
+  for (const [index, verdict] of verdicts.entries()) {
+    if (verdict === 'replayed') throw new BaseError('payment_replayed')
+    const known = candidates[index] && allowances.get(candidates[index].payer)
+    if (verdict === 'over_limit' && known) throw refusalFor(known.allowance, known.needed)
+  }
+}
+
+/** The allowance once so much of what is unsettled is deleted. */
+function without(allowance: Allowance, amount: bigint): Allowance {
+  const { limit, unsettled } = allowance
+  return { ...allowance, unsettled: unsettled - amount, limit: limit === null ? null : limit + amount }
+}
+
+/** Whether an amount fits, as far as the allowance knew when it was read. */
+function covers({ limit, available, unsettled, debt, blockedBy }: Allowance, needed: bigint): boolean {
+  if (debt > 0n || blockedBy !== undefined) return false
+  return limit === null || unsettled + needed <= available
+}
+
+function refusalFor(allowance: Allowance, needed: bigint): BaseError {
+  const { by, available, unsettled, debt, blockedBy } = allowance
+  if (blockedBy !== undefined) return new BaseError(blockedBy)
+  if (debt > 0n) {
+    return new BaseError(
+      'payer_in_debt',
+      `${formatUsdc(debt)} USDC of payments that were served are owed: they were cancelled, or could not be settled`,
+      { details: { debt: debt.toString() } },
+    )
+  }
+  const details = {
+    needed: needed.toString(),
+    [by === 'cap' ? 'cap' : 'balance']: available.toString(),
+    unsettled: unsettled.toString(),
+  }
+  if (by === 'cap') return new BaseError('payer_limit_exceeded', undefined, { details })
+  return new BaseError(
+    'insufficient_balance',
+    `Insufficient USDC balance: ${formatUsdc(available)} USDC there, ${formatUsdc(unsettled)} of it promised, ` +
+      `${formatUsdc(needed)} needed`,
+    { details },
+  )
+}

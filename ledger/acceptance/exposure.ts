@@ -1,0 +1,87 @@
+import type { Address } from 'viem'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { halves } from '../facts/halves.ts'
+import type { Database } from '../store/database.ts'
+import { badDebt } from './badDebt.ts'
+
+/** What a payer owes, in USDC base units. */
+export type Exposure = {
+  /** All that was ever accepted of it. */
+  acceptedTotal: bigint
+  /** What of it can still move, and had not by the block that was asked for. */
+  unsettled: bigint
+  /** What it owes for a fault of its own, and nobody forgave. */
+  debt: bigint
+  /** Whether a payment of it failed on chain that the simulation had let pass, and waits still (quarantine.ts). */
+  isQuarantined: boolean
+  /** Whether anything accepted of it ever settled; false where that was not asked for. */
+  everSettled: boolean
+}
+
+export type ExposureQuestion = {
+  payers: Address[]
+  /** What moved after it counts as unsettled: a balance read at this block still holds that money. */
+  block: bigint
+  /** Unix seconds. */
+  now: number
+  /** Whether `everSettled` is wanted: it costs a look at the payer's past. */
+  withHistory: boolean
+}
+
+/** Chain clocks may lag ours: so long after `validBefore`, an authorization still counts as usable. */
+const graceSeconds = 120
+
+/**
+ * What ended for good longer ago than this had settled, if at all, in blocks that no node we ask can lack. It isn't looked
+ * at again, so that a payer's long past makes nothing slower.
+ */
+const endedSeconds = 600
+
+/**
+ * What each payer has accepted and not settled, both from one snapshot.
+ *
+ * Voided payments and what expired by itself count as neither: they can't move any more, or are not to.
+ */
+export async function readExposures(
+  database: Database,
+  { network, token }: Pick<ServedNetwork, 'network' | 'token'>,
+  { payers, block, now, withHistory }: ExposureQuestion,
+): Promise<Map<Address, Exposure>> {
+  const { chainId } = network
+  const rows = await database<(Exposure & { address: Address })[]>`
+    select asked.address, coalesce(payer.accepted_total, 0) as "acceptedTotal",
+      coalesce(owed.unsettled, 0) as unsettled,
+      coalesce(payer.mined_failures > 0 and owed.is_quarantined, false) as "isQuarantined",
+      (
+        select coalesce(sum(debt.value), 0) from ${badDebt(database)} debt
+        where debt.chain_id = ${chainId} and debt.token = ${token} and debt.payer = asked.address
+      ) as debt,
+      ${
+        withHistory
+          ? database`exists (
+              select from signed_authorization own join authorization_event e using (payment_id, half)
+              where own.chain_id = ${chainId} and own.token = ${token} and own.authorizer = asked.address
+                and e.state = 'settled'
+            )`
+          : database`false`
+      } as "everSettled"
+    from unnest(${payers}::text[]) as asked (address)
+    left join payer on payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = asked.address
+    left join lateral (
+      select sum(h.value) filter (
+        where h.state = 'open' or (h.state in ('settled', 'foreign_use') and h.block_number > ${block})
+      ) as unsettled, bool_or(open.is_apart and h.state = 'open') as is_quarantined
+      from (
+        select q.payment_id, q.stage = 'quarantined' or b.lane = 'quarantined' as is_apart
+        from queue q left join batch b on b.id = q.batch_id
+        where q.payer = asked.address
+        union all
+        select o.payment_id, false from outcome o
+        where o.payer = asked.address and o.kind <> 'voided'
+          and (o.final_at is null or o.final_at > to_timestamp(${now - endedSeconds}))
+      ) open
+      join ${halves(database)} h on h.payment_id = open.payment_id
+      where h.chain_id = ${chainId} and h.token = ${token} and h.valid_before > ${now - graceSeconds}
+    ) owed on true`
+  return new Map(rows.map(({ address, ...exposure }) => [address, exposure]))
+}

@@ -1,0 +1,152 @@
+import type { Address, Hex } from 'viem'
+import { type HalfState, halves } from '../facts/halves.ts'
+import type { OutcomeKind, Stage } from '../queue/stages.ts'
+import type { Database, Queryable } from '../store/database.ts'
+
+// Payments that came through x402's facilitator (keeper/http/facilitator).
+
+/** A payment that the facilitator reserved or settles. */
+export type FacilitatedPayment = {
+  paymentId: string
+  /** Whose API key came along; null: none did. */
+  providerId: string | null
+  /** SHA-256 in hex of what was presented; null once that is forgotten. */
+  requestHash: string | null
+  paymentIdentifier: string | null
+  /** POST /settle hasn't come yet. */
+  isReserved: boolean
+  /** When POST /settle said that it is settled. */
+  answeredAt: Date | null
+}
+
+function columns(sql: Queryable) {
+  return sql`f.payment_id as "paymentId", f.provider_id as "providerId", encode(s.request_hash, 'hex') as "requestHash",
+    f.payment_identifier as "paymentIdentifier", f.answered_at as "answeredAt",
+    exists (select from queue q where q.payment_id = f.payment_id and q.stage = 'reserved') as "isReserved"`
+}
+
+/** What holds an authorization: a payment of the facilitator's, another payment (`null`), or nothing. */
+export async function findFacilitated(
+  sql: Queryable,
+  { chainId, token, payer, nonce }: { chainId: number; token: Address; payer: Address; nonce: Hex },
+): Promise<FacilitatedPayment | null | undefined> {
+  const [row] = await sql<FacilitatedPayment[]>`
+    select ${columns(sql)}
+    from signed_authorization a
+    left join presentation s on s.payment_id = a.payment_id
+    left join facilitation f on f.payment_id = a.payment_id
+    where a.chain_id = ${chainId} and a.token = ${token} and a.authorizer = ${payer} and a.nonce = ${nonce}`
+  if (row === undefined) return undefined
+  return row.paymentId === null ? null : row
+}
+
+/** The payment that a payer gave this identifier. */
+export async function findByPaymentIdentifier(
+  sql: Queryable,
+  payer: Address,
+  paymentIdentifier: string,
+): Promise<FacilitatedPayment | undefined> {
+  const [row] = await sql<FacilitatedPayment[]>`
+    select ${columns(sql)} from facilitation f left join presentation s on s.payment_id = f.payment_id
+    where f.payer = ${payer} and f.payment_identifier = ${paymentIdentifier}`
+  return row
+}
+
+/**
+ * Makes reserved payments due, also such as have lapsed and are still there.
+ *
+ * @returns which of them are reserved no longer, by this call.
+ */
+export async function settleReserved(
+  database: Database,
+  paymentIds: readonly string[],
+  now: Date,
+): Promise<Set<string>> {
+  const rows = await database<{ id: string }[]>`
+    update queue set stage = 'waiting', next_at = null, due_at = ${now}
+    where payment_id in (
+      select payment_id from queue where payment_id in ${database(paymentIds)} and stage = 'reserved'
+      order by payment_id for update
+    )
+    returning payment_id as id`
+  return new Set(rows.map(({ id }) => id))
+}
+
+/**
+ * Deletes reservations that lapsed: authorization and balance are free again.
+ *
+ * `payer.accepted_total` keeps them, like voided payments: a payer may have used a reserved authorization itself, and were
+ * that subtracted, a limit that is remembered would allow it once more.
+ *
+ * @returns how many.
+ */
+export async function releaseReservations(sql: Queryable, now: Date, payer?: Address): Promise<number> {
+  const { count } = await sql`
+    with lapsed as (
+      select payment_id from queue
+      where stage = 'reserved' and next_at < ${now} ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
+      for update skip locked
+    )
+    delete from payment where id in (select payment_id from lapsed)`
+  return count
+}
+
+/** How far the settlement of a payment has come. */
+export type SettlementProgress = {
+  paymentId: string
+  state: HalfState
+  /** Of the platform's half; null: it has none of its own. */
+  feeState: HalfState | null
+  /** Of the queue; null: it is over. */
+  stage: Stage | null
+  /** What it is settled together with. */
+  submission: Hex | null
+  /** Null: it isn't over. */
+  ended: OutcomeKind | null
+  failureCode: string | null
+  /** Of its last failure, in words. */
+  failureDetail: string | null
+  /** Of the transaction that settled it, or else of the dearest one that is out. */
+  txHash: Hex | null
+  /** Of the transaction in which the platform's half was used or cancelled. */
+  feeTxHash: Hex | null
+  /** Of the AuthorizationUsed that settled it; its Transfer follows. */
+  logIndex: number | null
+  /** Of the batch that the transaction is of; null: a stranger's. */
+  batchId: Hex | null
+}
+
+export async function readProgress(
+  sql: Queryable,
+  paymentIds: readonly string[],
+): Promise<Map<string, SettlementProgress>> {
+  const rows = await sql<SettlementProgress[]>`
+    select p.id as "paymentId", h.state, fee.state as "feeState", q.stage, q.submission, o.kind as ended, o.code as "failureCode",
+      coalesce(h.tx_hash, sent.hash) as "txHash", fee.tx_hash as "feeTxHash", h.log_index as "logIndex",
+      case when h.tx_hash is null or h.tx_hash = sent.hash then sent.batch_id end as "batchId",
+      case when o.kind = 'failed' then (
+        select f.detail from settlement_failure f where f.payment_id = p.id order by f.failed_at desc, f.attempt desc limit 1
+      ) end as "failureDetail"
+    from payment p
+    join ${halves(sql)} h on h.payment_id = p.id and h.half = 0
+    left join ${halves(sql)} fee on fee.payment_id = p.id and fee.half = 1
+    left join queue q on q.payment_id = p.id
+    left join outcome o on o.payment_id = p.id
+    left join lateral (
+      select t.hash, b.batch_id
+      from batch_item i join batch b on b.id = i.batch_id join transaction t on t.batch_id = b.id
+      where i.payment_id = p.id and t.kind <> 'cancellation' and (t.broadcast_at is not null or t.mined_block is not null)
+      order by t.hash = h.tx_hash desc nulls last, b.id desc, t.mined_block nulls last, t.max_fee_per_gas desc
+      limit 1
+    ) sent on true
+    where p.id = any(${[...paymentIds]}::text[])`
+  return new Map(rows.map((row) => [row.paymentId, row]))
+}
+
+/** True for the one caller that may say that it is settled. */
+export async function claimAnswer(sql: Queryable, paymentId: string, now: Date): Promise<boolean> {
+  const rows = await sql`
+    update facilitation set answered_at = ${now} where payment_id = ${paymentId} and answered_at is null
+    returning payment_id`
+  return rows.length === 1
+}

@@ -1,0 +1,221 @@
+import type { Address } from 'viem'
+import type { ChainReads, PayerState } from '#chain/chainReads'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { createCache } from '#process/cache'
+import { createGroupCommit } from '#process/groupCommit'
+import type { Database } from '../store/database.ts'
+import { type Exposure, readExposures } from './exposure.ts'
+
+/** What may be unsettled at a time, USDC base units; null: as much as there is balance for. */
+export type PayerCaps = {
+  payer: bigint | null
+  /** Of a payer of which nothing ever settled here. */
+  newPayer: bigint | null
+}
+
+export type PayersOptions = {
+  database: Database
+  /** Whether a payer's balance must cover what it has unsettled. */
+  checkBalance: boolean
+  caps: PayerCaps
+  /** How long a balance is relied on. */
+  balanceTtlMs: number
+  now: () => number
+  /** Spreads renewals, from 0 to below 1. Default: `Math.random`. */
+  random?: () => number
+}
+
+/** What a payer may still do. */
+export type Allowance = {
+  /**
+   * What `payer.accepted_total` may reach; null: nothing limits it.
+   *
+   * Balance (or cap), plus all that was accepted and is no longer owed. A settlement lowers the balance by what it adds
+   * to the rest, so the limit stays true while it's cached, and the database holds the payer's total against it without
+   * looking at the index again.
+   */
+  limit: bigint | null
+  /** What the limit comes from. */
+  by: 'balance' | 'cap'
+  /** USDC base units, at the block that the limit was computed for. */
+  available: bigint
+  /** USDC base units. */
+  unsettled: bigint
+  /** USDC base units that the payer owes for a fault of its own (ledger/acceptance/badDebt.ts): it buys nothing until they are paid. */
+  debt: bigint
+  /** Why nothing of this payer's would move, or may not; undefined: it would, or that was not read. */
+  blockedBy: 'payer_blacklisted' | 'payer_quarantined' | 'token_paused' | undefined
+  /** Whether the account has code, where that was read with the balance. */
+  hasCode: boolean | undefined
+}
+
+/** What a payer owes as of a block, and what the chain says of it there; undefined where balances don't count. */
+type Standing = { exposure: Exposure; state: PayerState | undefined }
+
+type ExposureAsked = { payer: Address; block: bigint }
+
+/** What is known about the payers of one network, cached. */
+export type Payers = {
+  /** Whether the account has code (a contract wallet, or an EIP-7702 delegation), as of the last look at the chain. */
+  hasCode(payer: Address): Promise<boolean>
+  /** @param state what the chain just said of the payer: its balance counts where it is lower than the one remembered. */
+  allowance(payer: Address, state?: PayerState): Promise<Allowance>
+  /** Whether `allowance` would answer without asking the chain. */
+  isCached(payer: Address): boolean
+  /** The allowance as of now, where the cached one did not suffice. */
+  freshAllowance(payer: Address, state?: PayerState): Promise<Allowance>
+  /** Forgets the payer's allowance: something of it was voided here. */
+  forget(payer: Address): void
+}
+
+const maxPayers = 200_000
+/**
+ * How long it is relied on what a payer owes, where a balance or a cap bounds it. Until then, what of it is settled, voided or
+ * expired counts as owed still, so a payer is accepted for no more than there was money for when that was read, whatever it does
+ * meanwhile; and what doesn't fit is looked at anew. Reading it costs as much as the payer has open payments, in each process.
+ */
+const exposureTtlMs = 300_000
+// A buyer without money can't make us read the chain more often than this.
+const minRefreshMs = 100
+/**
+ * Renewals at a time. Payers that were first seen together, as after a start or a rest, come due together, and the requests
+ * beside them wait for what renewals take of the processor.
+ */
+const maxRefreshes = 64
+/** Nobody waits for a renewal, and one alone costs nearly as much as many together: they gather. */
+const renewed = { items: 32, afterMs: 250 }
+const renewals = {
+  maxItems: renewed.items,
+  concurrency: maxRefreshes / renewed.items,
+  alone: renewed,
+  beside: renewed,
+  isItemFault: () => false,
+}
+const queriesInFlight = 2
+const payersAQuery = 200
+const maxBlock = 2n ** 62n
+
+export function createPayers(served: ServedNetwork, reads: ChainReads, options: PayersOptions): Payers {
+  const { checkBalance, caps, balanceTtlMs, now, random } = options
+
+  async function readGroup(asked: ExposureAsked[]): Promise<Exposure[]> {
+    const read = await readExposures(options.database, served, {
+      payers: asked.map(({ payer }) => payer),
+      // The earliest of them: what moved after it counts as unsettled, which is right for a later one as well.
+      block: asked.reduce((least, { block }) => (block < least ? block : least), maxBlock),
+      now: Math.floor(now() / 1000),
+      withHistory: caps.newPayer !== null,
+    })
+    return asked.map(({ payer }) => read.get(payer) as Exposure)
+  }
+
+  const exposures = createGroupCommit<ExposureAsked, Exposure>({
+    commit: readGroup,
+    // Many in one question cost little more than one: payers gather while a question is under way.
+    maxItems: payersAQuery,
+    concurrency: queriesInFlight,
+    isItemFault: () => false,
+  })
+  const renewedExposures = createGroupCommit<ExposureAsked, Exposure>({ ...renewals, commit: readGroup })
+  const renewedStates = createGroupCommit<Address, PayerState>({
+    ...renewals,
+    commit: (asked) => Promise.all(asked.map((payer) => reads.read({ payer }))),
+  })
+
+  async function readState(payer: Address, isBehind: boolean): Promise<PayerState> {
+    return isBehind ? renewedStates.submit(payer) : reads.read({ payer })
+  }
+
+  async function readStanding(payer: Address, isBehind: boolean, seen?: PayerState): Promise<Standing> {
+    const state = checkBalance ? (seen ?? (await readState(payer, isBehind))) : undefined
+    const block = state?.blockNumber ?? (await served.client.getBlockNumber())
+    return { exposure: await (isBehind ? renewedExposures : exposures).submit({ payer, block }), state }
+  }
+
+  const states = createCache<Address, PayerState>({
+    load: readState,
+    ...relyOn(balanceTtlMs),
+    max: maxPayers,
+    now,
+    ...(random && { random }),
+  })
+
+  async function stateOf(payer: Address, seen?: PayerState): Promise<PayerState | undefined> {
+    if (!checkBalance) return undefined
+    const known = states.get(payer, seen && (async () => seen))
+    return seen ?? known
+  }
+
+  const isBounded = checkBalance || caps.payer !== null
+  const standingTtlMs = isBounded ? Math.max(exposureTtlMs, balanceTtlMs) : balanceTtlMs
+  const standings = createCache<Address, Standing>({
+    load: readStanding,
+    ...relyOn(standingTtlMs),
+    max: maxPayers,
+    now,
+    ...(random && { random }),
+  })
+
+  return {
+    hasCode: async (payer) => (await states.get(payer)).hasCode,
+    async allowance(payer, seen) {
+      const state = await stateOf(payer, seen)
+      return toAllowance(
+        await standings.get(payer, (one, isBehind) => readStanding(one, isBehind, state)),
+        state,
+        caps,
+      )
+    },
+    isCached: (payer) => standings.has(payer) && (!checkBalance || states.has(payer)),
+    async freshAllowance(payer, seen) {
+      const state = checkBalance ? (seen ?? (await states.refresh(payer, minRefreshMs))) : undefined
+      const standing = await standings.refresh(payer, minRefreshMs, (one, isBehind) =>
+        readStanding(one, isBehind, state),
+      )
+      return toAllowance(standing, state, caps)
+    },
+    forget: (payer) => standings.delete(payer),
+  }
+}
+
+/** How long a value is served, and when it is renewed: between a quarter and three quarters of that. */
+function relyOn(ttlMs: number) {
+  return { ttlMs, refreshAfterMs: ttlMs / 2, refreshJitterMs: ttlMs / 4, maxRefreshes }
+}
+
+/**
+ * What a payer owes beside a state of the chain since when it owes that.
+ *
+ * Two balances hold, the one of then and the latest: what settled in between lowered the latest, and counts as owed still; a
+ * reorg raises it, and of what was taken for settled the balance of then knows. So the lower one never allows too much.
+ */
+function toAllowance(
+  { exposure, state: earlier }: Standing,
+  latest: PayerState | undefined,
+  caps: PayerCaps,
+): Allowance {
+  const state = lower(earlier, latest)
+  const { acceptedTotal, unsettled, debt, everSettled, isQuarantined } = exposure
+  const cap = everSettled ? caps.payer : (caps.newPayer ?? caps.payer)
+  const balance = state?.balance ?? null
+  const by = cap !== null && (balance === null || cap < balance) ? 'cap' : 'balance'
+  const available = by === 'cap' ? cap : balance
+  return {
+    limit: available === null ? null : available + acceptedTotal - unsettled - debt,
+    ...{ by, available: available ?? 0n, unsettled, debt },
+    hasCode: state?.hasCode,
+    blockedBy: blockOf(state, isQuarantined),
+  }
+}
+
+/** The latest state, with the lower balance of both. */
+function lower(earlier: PayerState | undefined, latest: PayerState | undefined): PayerState | undefined {
+  if (earlier === undefined || latest === undefined) return earlier
+  return { ...latest, balance: earlier.balance < latest.balance ? earlier.balance : latest.balance }
+}
+
+function blockOf(state: PayerState | undefined, isQuarantined: boolean): Allowance['blockedBy'] {
+  if (state?.isPaused) return 'token_paused'
+  if (state?.isBlacklisted) return 'payer_blacklisted'
+  return isQuarantined ? 'payer_quarantined' : undefined
+}

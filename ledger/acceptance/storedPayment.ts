@@ -1,0 +1,63 @@
+import type { Address, Hex } from 'viem'
+import type { Database } from '../store/database.ts'
+
+/** What is needed to answer a request that was answered before: beside what it presents again, what its receipt says. */
+export type StoredPayment = {
+  paymentId: string
+  requestId: string | null
+  tier: string
+  effectiveRate: string
+  acceptedAt: Date
+  chainId: number
+  token: Address
+  payer: Address
+  resource: string
+  payee: Address
+  feeRecipient: Address
+  providerAmount: bigint
+  feeAmount: bigint
+  splitter: Address | null
+  /** USDC base units. */
+  price: bigint
+  idempotencyKey: string | null
+  /** When its presentation ended without a verdict, and nobody took it over since. */
+  releasedAt: Date | null
+  /** SHA-256 in hex; null once the request is forgotten. */
+  requestHash: string | null
+}
+
+const columns = (database: Database) => database`
+  id as "paymentId", request_id as "requestId", tier, effective_rate as "effectiveRate", accepted_at as "acceptedAt",
+  chain_id as "chainId", token, payer, resource, payee, fee_recipient as "feeRecipient",
+  provider_amount as "providerAmount", fee_amount as "feeAmount", splitter, price, idempotency_key as "idempotencyKey",
+  released_at as "releasedAt", encode(request_hash, 'hex') as "requestHash"`
+
+/** The payment that used this challenge. */
+export async function findPaymentOfRequest(
+  database: Database,
+  requestId: string,
+): Promise<StoredPayment | undefined> {
+  const [row] = await database<StoredPayment[]>`
+    select ${columns(database)} from payment left join presentation on payment_id = id where request_id = ${requestId}`
+  return row
+}
+
+/** A payment that holds one of these authorizations, on any of these tokens. */
+export async function findStoredPayment(
+  database: Database,
+  used: { tokens: { chainId: number; token: Address }[]; payer: Address; nonces: Hex[] },
+): Promise<StoredPayment | undefined> {
+  const chainIds = used.tokens.map(({ chainId }) => chainId)
+  const tokens = used.tokens.map(({ token }) => token)
+  const [row] = await database<StoredPayment[]>`
+    select ${columns(database)}
+    from payment left join presentation on payment_id = id
+    where id in (
+      select payment_id
+      from unnest(${chainIds}::int[], ${tokens}::text[]) as served (chain_id, token)
+      join signed_authorization using (chain_id, token)
+      where authorizer = ${used.payer} and nonce in ${database(used.nonces)}
+    )
+    limit 1`
+  return row
+}

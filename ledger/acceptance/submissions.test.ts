@@ -1,0 +1,302 @@
+import type { Address, Hex } from 'viem'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { SignedAuthorization } from '#protocol/payload'
+import { createMigratedDatabase } from '../../test/support/database.ts'
+import {
+  type SeedProvider,
+  seedChainId,
+  seedPayment,
+  seedProvider,
+  storePayments,
+  toCandidate,
+} from '../../test/support/seedPayments.ts'
+import { giveUp, standingOf, voidNow } from '../../test/support/standing.ts'
+import { randomHex } from '../../test/support/usdc.ts'
+import { type BatchRow, closeBatch, recordOutcome, setBatchState } from '../batches/batches.ts'
+import { claimPayments } from '../batches/claims.ts'
+import { acquireLease } from '../batches/leases.ts'
+import { recordFailure } from '../queue/failures.ts'
+import { readGroups, readSubmission } from '../queue/queue.ts'
+import { type Database, openDatabase } from '../store/database.ts'
+import { newId } from '../store/identifiers.ts'
+import type { AcceptedAuthorizations, Candidate, Verdict } from './acceptPayments.ts'
+import {
+  dissolveSubmission,
+  findPayments,
+  findTriedInVain,
+  nameOf,
+  readLeftOfSubmission,
+  SubmissionConflict,
+  storeSubmission,
+} from './submissions.ts'
+
+const token: Address = `0x${'ab'.repeat(20)}`
+const platform: Address = `0x${'fe'.repeat(20)}`
+const scope = { chainId: seedChainId, token }
+const now = new Date()
+
+let sql: Database
+let provider: SeedProvider
+beforeAll(async () => {
+  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
+  provider = await seedProvider(sql)
+})
+afterAll(() => sql.end())
+
+function transfer(change: Partial<SignedAuthorization> = {}): SignedAuthorization {
+  return {
+    ...{ from: randomHex(20), to: randomHex(20), value: 1n, validAfter: 0n, validBefore: 2n ** 39n },
+    ...{ nonce: randomHex(32), signature: randomHex(65) },
+    ...change,
+  }
+}
+
+/** A provider's transfer and the fee that goes with it. */
+function pair(): [SignedAuthorization, SignedAuthorization] {
+  const first = transfer()
+  return [first, transfer({ from: first.from, to: platform })]
+}
+
+/** As a payment of a submission; each has its own authorizations. */
+function candidateOf(...signed: SignedAuthorization[]): Candidate {
+  const halves = signed.map(({ to: recipient, ...one }) => ({ ...one, recipient, acceptedBlock: null }))
+  const terms = { id: newId('pay'), source: 'submission' as const, providerId: null, endpointId: null }
+  const payer = signed[0]?.from ?? randomHex(20)
+  return toCandidate({
+    ...{ ...terms, ...scope, payer, resource: '', acceptedAt: now },
+    halves: halves as unknown as AcceptedAuthorizations,
+  })
+}
+
+/** Asks for some transfers, or payments of which each half has one: all together. */
+async function askAs(key: Hex, ...asked: SignedAuthorization[][]): Promise<Verdict[]> {
+  const known = await findPayments(sql, scope, asked.flat())
+  const isNew = (one: SignedAuthorization) => {
+    const payment = known.get(nameOf(one))
+    return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
+  }
+  const candidates = asked.filter((signed) => signed.every(isNew)).map((signed) => candidateOf(...signed))
+  return sql.begin((tx) =>
+    storeSubmission(tx, { key, candidates, known: [...known.values()] }, now),
+  ) as Promise<Verdict[]>
+}
+
+async function ask(...asked: SignedAuthorization[][]): Promise<Hex> {
+  const key = randomHex(32)
+  expect(await askAs(key, ...asked)).toEqual(asked.map(() => 'accepted'))
+  return key
+}
+
+/** Claims what was submitted and waits longest, as the keeper does. */
+async function claim(): Promise<BatchRow | null> {
+  const due = await readSubmission(sql, scope)
+  return due.length === 0 ? null : claimAll(due.map(({ id }) => id))
+}
+
+async function claimAll(paymentIds: string[]): Promise<BatchRow | null> {
+  const wallet = { chainId: seedChainId, address: randomHex(20) }
+  const lease = await acquireLease(sql, { ...wallet, holder: 'a', ttlMs: 60_000 })
+  if (!lease) throw new Error('no lease')
+  const wanted = { batchId: randomHex(32), token, feeRecipient: platform, paymentIds }
+  const direct = { ...wanted, trigger: 'direct', lane: 'direct' } as const
+  return (await claimPayments(sql, lease, direct, now)).batch
+}
+
+/** Ends a batch of which nothing was settled; what is left of the submission fails. */
+async function fail(batch: BatchRow | null, code = 'deferred'): Promise<void> {
+  if (!batch) throw new Error('nothing was claimed')
+  await closeBatch(sql, batch.id, 'nothing_left', now)
+  for (const paymentId of await readLeftOfSubmission(sql, batch.id)) await failOne(paymentId, code)
+}
+
+function failOne(paymentId: string, code: string) {
+  const failure = { paymentId, batchId: null, code, detail: '', isFinal: false }
+  return recordFailure(sql, failure, { now, leadMs: 300_000 })
+}
+
+async function noncesIn(batch: BatchRow | null): Promise<string[]> {
+  const rows = await sql<{ nonce: string }[]>`
+    select a.nonce from batch_item i join signed_authorization a using (payment_id)
+    where i.batch_id = ${batch?.id ?? 0n} order by i.position, a.half`
+  return rows.map(({ nonce }) => nonce)
+}
+
+async function queued(paymentId: string) {
+  const [row] = await sql`
+    select stage, submission, due_at is not null as "isDue", attempts from queue where payment_id = ${paymentId}`
+  return row
+}
+
+async function paymentOf(one: SignedAuthorization): Promise<string> {
+  const payment = (await findPayments(sql, scope, [one])).get(nameOf(one))
+  if (!payment) throw new Error('no payment holds it')
+  return payment.paymentId
+}
+
+test('default: what was submitted together is due at once, and is settled as a whole', async () => {
+  const [one, other, fee] = [transfer(), ...pair()]
+  const key = await ask([one], [other, fee])
+  const known = await findPayments(sql, scope, [one, other, fee, transfer()])
+  expect([...known.keys()].sort()).toEqual([one, other, fee].map(nameOf).sort())
+  expect(known.get(nameOf(fee))).toEqual({
+    ...{ paymentId: await paymentOf(other), half: 1, recipient: platform, value: 1n },
+    ...{ isSubmission: true, stage: 'waiting', ended: null, submission: key },
+  })
+  const due = await readSubmission(sql, scope)
+  expect(due.map(({ id }) => id).sort()).toEqual([await paymentOf(one), await paymentOf(other)].sort())
+  const batch = await claim()
+  expect(batch).toMatchObject({ lane: 'direct', trigger: 'direct' })
+  expect((await noncesIn(batch)).sort()).toEqual([one, other, fee].map(({ nonce }) => nonce).sort())
+  expect(await claim()).toBeNull()
+  await fail(batch)
+})
+
+test('error: a transfer that waits in other company', async () => {
+  const [first, fee] = pair()
+  const key = await ask([first, fee])
+  await expect(ask([fee])).rejects.toThrow(SubmissionConflict)
+  await expect(ask([first])).rejects.toThrow(SubmissionConflict)
+  // The same again changes nothing.
+  expect(await askAs(key, [first, fee])).toEqual([])
+  const batch = await claim()
+  expect(await noncesIn(batch)).toHaveLength(2)
+  // What is in a batch is left to that.
+  expect(await askAs(randomHex(32), [fee])).toEqual([])
+  expect(await queued(await paymentOf(fee))).toMatchObject({ stage: 'claimed', submission: key })
+  await fail(batch)
+})
+
+test('error: where one of them is refused, all of it is rolled back by the caller, as the verdicts say', async () => {
+  const [one, other] = [transfer(), transfer()]
+  const rollBack = new Error('not all accepted')
+  const verdicts: Verdict[] = []
+  const store = sql.begin(async (tx) => {
+    const candidates = [candidateOf(one), { ...candidateOf(other), limit: 0n }]
+    verdicts.push(...(await storeSubmission(tx, { key: randomHex(32), candidates, known: [] }, now)))
+    throw rollBack
+  })
+  await expect(store).rejects.toBe(rollBack)
+  expect(verdicts).toEqual(['accepted', 'over_limit'])
+  expect((await findPayments(sql, scope, [one, other])).size).toBe(0)
+})
+
+test('behavior: once its submission has failed, a transfer may come back alone, and the first company too', async () => {
+  const [first, fee] = pair()
+  const key = await ask([first, fee])
+  await fail(await claim(), 'authorization_used')
+  const failed = await paymentOf(first)
+  expect(await standingOf(sql, { paymentId: failed })).toMatchObject({
+    ...{ stage: null, kind: 'failed', failureCode: 'authorization_used' },
+  })
+
+  await ask([first])
+  const alone = await claim()
+  // Its fee, which wasn't asked for, isn't taken along.
+  expect(await noncesIn(alone)).toEqual([first.nonce])
+  expect((await findPayments(sql, scope, [fee])).size).toBe(0)
+  await fail(alone)
+
+  expect(await askAs(key, [first, fee])).toEqual(['accepted'])
+  const again = await claim()
+  expect(await noncesIn(again)).toEqual([first.nonce, fee.nonce])
+  expect(await standingOf(sql, { paymentId: await paymentOf(first) })).toMatchObject({
+    ...{ stage: 'claimed', attempts: 0, failureCode: null },
+  })
+  await fail(again)
+})
+
+test('behavior: a submission is claimed as a whole, or not at all', async () => {
+  const soon = transfer({ validBefore: BigInt(Math.floor(now.getTime() / 1000) + 1) })
+  const one = transfer()
+  const key = await ask([one], [soon])
+  expect(await claim()).toBeNull()
+  expect(await queued(await paymentOf(one))).toMatchObject({ stage: 'waiting', submission: key })
+  expect(await sql`select from batch_item where payment_id = ${await paymentOf(one)}`).toHaveLength(0)
+
+  // What came through POST /submit isn't tried by itself; whoever asked for it is told.
+  const ids = [await paymentOf(one), await paymentOf(soon)]
+  expect((await dissolveSubmission(sql, ids)).sort()).toEqual(ids.sort())
+  expect(await readSubmission(sql, scope)).toEqual([])
+  for (const id of ids) expect(await failOne(id, 'authorization_expired')).toBe(1)
+  expect(await standingOf(sql, { paymentId: ids[0] ?? '' })).toMatchObject({ kind: 'failed' })
+})
+
+test('behavior: a payment of the gateway that is submitted goes on by itself when the rest of it fails', async () => {
+  const { paymentId, payer, nonces } = await seedPayment(sql, { provider })
+  const own = transfer({ from: payer, nonce: nonces[0] })
+  const stranger = transfer()
+  const key = randomHex(32)
+  expect(await askAs(key, [own], [stranger])).toEqual(['accepted'])
+  expect(await queued(paymentId)).toEqual({ stage: 'waiting', submission: key, isDue: true, attempts: 0 })
+  const batch = await claim()
+  expect((await noncesIn(batch)).sort()).toEqual([...nonces, stranger.nonce].sort())
+  await setBatchState(sql, batch?.id ?? 0n, 'broadcast')
+  await fail(batch)
+  expect(await queued(paymentId)).toEqual({ stage: 'waiting', submission: null, isDue: false, attempts: 0 })
+  expect(await standingOf(sql, { paymentId: await paymentOf(stranger) })).toMatchObject({ kind: 'failed' })
+})
+
+test('behavior: what a caller of /settle waits for is waited for still, once the submission is over', async () => {
+  const signed = transfer()
+  const halves: AcceptedAuthorizations = [{ ...signed, recipient: signed.to, acceptedBlock: null }]
+  const payment = { payer: signed.from, endpointId: null, providerId: null, resource: '', acceptedAt: now }
+  const facilitated = async () => {
+    const id = newId('pay')
+    const nonce = randomHex(32)
+    const first = { stage: 'due', since: now.getTime() } as const
+    const facilitation = { providerId: null, paymentIdentifier: null, fee: 0n }
+    const stored = { ...payment, ...scope, id, first, facilitation, feeRecipient: platform }
+    await storePayments(sql, [{ ...stored, halves: [{ ...halves[0], nonce }] }])
+    return { id, signed: { ...signed, nonce } }
+  }
+  const claimed = await facilitated()
+  await askAs(randomHex(32), [claimed.signed])
+  const batch = await claim()
+  await closeBatch(sql, batch?.id ?? 0n, 'released', now)
+  expect(await queued(claimed.id)).toMatchObject({ stage: 'waiting', submission: null, isDue: true })
+
+  const dissolved = await facilitated()
+  await askAs(randomHex(32), [dissolved.signed])
+  expect(await dissolveSubmission(sql, [dissolved.id])).toEqual([])
+  expect(await queued(dissolved.id)).toMatchObject({ stage: 'waiting', submission: null, isDue: true })
+  await giveUp(sql, [claimed.id, dissolved.id])
+})
+
+test('behavior: a payment of the gateway that had failed begins anew when it is submitted', async () => {
+  const { paymentId, payer, nonces } = await seedPayment(sql, { provider })
+  await giveUp(sql, [paymentId])
+  await askAs(randomHex(32), [transfer({ from: payer, nonce: nonces[0] })])
+  expect(await queued(paymentId)).toMatchObject({ stage: 'waiting', isDue: true, attempts: 0 })
+  const batch = await claim()
+  expect(await noncesIn(batch)).toEqual(nonces)
+  await fail(batch)
+  await giveUp(sql, [paymentId])
+})
+
+test('behavior: a payment that was voided since it was submitted is not settled', async () => {
+  const { paymentId, payer, nonces } = await seedPayment(sql, { provider })
+  await askAs(randomHex(32), [transfer({ from: payer, nonce: nonces[0] })])
+  await voidNow(sql, { paymentId })
+  expect(await claim()).toBeNull()
+  expect(await claimAll([paymentId])).toBeNull()
+  expect(await standingOf(sql, { paymentId })).toMatchObject({ stage: null, kind: 'voided' })
+})
+
+test('default: what a transaction of ours tried and failed is named, each half by itself', async () => {
+  const [first, fee] = pair()
+  const [waiting, reverted] = [transfer(), transfer()]
+  await ask([first, fee])
+  const batch = await claim()
+  expect((await findTriedInVain(sql, scope, [first, fee])).size).toBe(0)
+  // The contract's digits: 3 is `failed`.
+  await recordOutcome(sql, batch?.id ?? 0n, 0, { provider: 1, fee: 3 })
+  await fail(batch)
+  await ask([reverted])
+  const lost = await claim()
+  await closeBatch(sql, lost?.id ?? 0n, 'reverted', now)
+  await ask([waiting])
+  const tried = await findTriedInVain(sql, scope, [first, fee, waiting, reverted])
+  expect([...tried].sort()).toEqual([nameOf(fee), nameOf(reverted)].sort())
+  await fail(await claim())
+  expect(await readGroups(sql, scope)).toHaveLength(1)
+})

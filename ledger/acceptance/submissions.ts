@@ -1,0 +1,194 @@
+import type { Address, Hex } from 'viem'
+import type { SignedAuthorization } from '#protocol/payload'
+import { outcomes } from '#protocol/settlement'
+import { recordFailure } from '../queue/failures.ts'
+import { isInBatch, isLoose, type OutcomeKind, reopenPayments, type Stage } from '../queue/stages.ts'
+import type { Queryable } from '../store/database.ts'
+import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
+
+// What came through POST /submit: payments of the source `submission`, due at once, and settled together or not at all.
+
+/** Names an authorization on a chain. */
+export function nameOf({ from, nonce }: Pick<SignedAuthorization, 'from' | 'nonce'>): string {
+  return `${from}:${nonce}`
+}
+
+/** A payment of ours that holds an authorization, and where it stands. */
+export type KnownAuthorization = {
+  paymentId: string
+  /** 0: the provider's, 1: the platform's fee. */
+  half: 0 | 1
+  recipient: Address
+  value: bigint
+  isSubmission: boolean
+  /** Null: it is over, see `ended`. */
+  stage: Stage | null
+  ended: OutcomeKind | null
+  /** What it is settled together with. */
+  submission: Hex | null
+}
+
+type Scope = { chainId: number; token: Address }
+type Named = Pick<SignedAuthorization, 'from' | 'nonce'>
+
+/** The payments of this gateway that these authorizations belong to, by {@link nameOf}. */
+export async function findPayments(
+  sql: Queryable,
+  scope: Scope,
+  authorizations: readonly Named[],
+): Promise<Map<string, KnownAuthorization>> {
+  const rows = await sql<(KnownAuthorization & { name: string })[]>`
+    select a.authorizer || ':' || a.nonce as name, a.payment_id as "paymentId", a.half, a.recipient, a.value,
+      p.source = 'submission' as "isSubmission", q.stage, q.submission, o.kind as ended
+    from ${asked(sql, authorizations)}
+    join signed_authorization a on a.chain_id = ${scope.chainId} and a.token = ${scope.token}
+      and a.authorizer = asked.authorizer and a.nonce = asked.nonce
+    join payment p on p.id = a.payment_id
+    left join queue q on q.payment_id = p.id
+    left join outcome o on o.payment_id = p.id`
+  return new Map(rows.map(({ name, ...rest }) => [name, rest]))
+}
+
+function asked(sql: Queryable, authorizations: readonly Named[]) {
+  return sql`unnest(${authorizations.map((one) => one.from)}::text[], ${authorizations.map((one) => one.nonce)}::text[])
+    as asked (authorizer, nonce)`
+}
+
+/**
+ * Those of these authorizations that a transaction of ours has tried and that failed in it, by {@link nameOf}. To try them
+ * again would only cost gas again: whoever signed them can sign others.
+ */
+export async function findTriedInVain(
+  sql: Queryable,
+  scope: Scope,
+  authorizations: readonly Named[],
+): Promise<Set<string>> {
+  const failed = outcomes.indexOf('failed')
+  const rows = await sql<{ name: string }[]>`
+    select distinct a.authorizer || ':' || a.nonce as name
+    from ${asked(sql, authorizations)}
+    join signed_authorization a on a.chain_id = ${scope.chainId} and a.token = ${scope.token}
+      and a.authorizer = asked.authorizer and a.nonce = asked.nonce
+    join batch_item i on i.payment_id = a.payment_id
+    join batch b on b.id = i.batch_id
+    where case a.half when 0 then i.provider_outcome else i.fee_outcome end = ${failed}
+      or (b.trigger = 'direct' and b.outcome = 'reverted')`
+  return new Set(rows.map(({ name }) => name))
+}
+
+/** Some of a submission is at work in another one. */
+export class SubmissionConflict extends Error {
+  override name = 'SubmissionConflict'
+}
+
+export type NewSubmission = {
+  /** The same for the same authorizations. */
+  key: Hex
+  /** What is new of it. */
+  candidates: readonly Candidate[]
+  /** Payments that hold the rest. */
+  known: readonly KnownAuthorization[]
+}
+
+/**
+ * Stores what of a submission is new, and makes all of it due. What failed before begins anew; what is in a batch is left
+ * to that.
+ *
+ * @returns a verdict for each candidate. Unless all are `accepted`, roll back.
+ * @throws {SubmissionConflict} if some of it is at work in another submission.
+ */
+export async function storeSubmission(
+  tx: Queryable,
+  { key, candidates, known }: NewSubmission,
+  now: Date,
+): Promise<Verdict[]> {
+  const failed = known.filter(({ ended }) => ended === 'failed')
+  // Nothing of these was ever sent: a payment in the same or other company takes their place.
+  await tx`
+    delete from payment
+    where id = any(${failed.flatMap(({ isSubmission, paymentId }) => (isSubmission ? paymentId : []))}::text[])
+      and id in (select payment_id from outcome where kind = 'failed')`
+  await reopenPayments(
+    tx,
+    failed.flatMap(({ isSubmission, paymentId }) => (isSubmission ? [] : paymentId)),
+    'forgotten',
+  )
+  const held = [
+    ...new Set(
+      known.flatMap(({ isSubmission, ended, paymentId }) =>
+        ended === 'failed' && isSubmission ? [] : paymentId,
+      ),
+    ),
+  ]
+  const rows = await tx<{ id: string; isTaken: boolean }[]>`
+    with held as materialized (
+      select q.payment_id, ${isInBatch(tx)} as is_in_batch, q.submission from queue q
+      where q.payment_id = any(${held}::text[]) order by q.payment_id for update
+    ), joined as (
+      update queue q set due_at = ${now}, submission = ${key}, next_at = null, stage = 'waiting'
+      from held where q.payment_id = held.payment_id and ${isLoose(tx)} and q.submission is null
+    )
+    select payment_id as id, not is_in_batch and submission is not null and submission <> ${key} as "isTaken" from held`
+  if (rows.some(({ isTaken }) => isTaken)) throw new SubmissionConflict('a part of it is another submission')
+  const first = { stage: 'due', since: now.getTime(), submission: key } as const
+  return acceptPayments(
+    tx,
+    candidates.map((candidate) => ({ ...candidate, first })),
+  )
+}
+
+/** Of the payments that were in a batch, those of a submission that are in the queue again: nothing tries them any more. */
+export async function readLeftOfSubmission(sql: Queryable, batchId: bigint): Promise<string[]> {
+  const rows = await sql<{ id: string }[]>`
+    select q.payment_id as id
+    from batch_item i
+    join queue q on q.payment_id = i.payment_id and ${isLoose(sql)}
+    join payment p on p.id = q.payment_id and p.source = 'submission'
+    where i.batch_id = ${batchId}
+    order by i.position`
+  return rows.map(({ id }) => id)
+}
+
+/** What failed submissions hold of their payers' balances until they are stored anew. */
+export async function readReplaced(
+  sql: Queryable,
+  known: readonly KnownAuthorization[],
+): Promise<Map<Address, bigint>> {
+  const ids = known.flatMap(({ isSubmission, ended, paymentId }) =>
+    isSubmission && ended === 'failed' ? paymentId : [],
+  )
+  const rows = await sql<{ payer: Address; amount: bigint }[]>`
+    select p.payer, sum(p.provider_amount + p.fee_amount) as amount
+    from payment p join outcome o on o.payment_id = p.id
+    where p.id = any(${ids}::text[]) and o.final_at is null
+    group by p.payer`
+  return new Map(rows.map(({ payer, amount }) => [payer, amount]))
+}
+
+/** Gives up what waits of a submission, since a part of it is over: what is of other sources goes on by itself. */
+export async function giveUpSubmission(
+  tx: Queryable,
+  key: Hex,
+  { code, now }: { code: string; now: Date },
+): Promise<void> {
+  const rows = await tx<{ id: string }[]>`
+    select payment_id as id from queue q where submission = ${key} and ${isLoose(tx)} order by payment_id for update`
+  const left = await dissolveSubmission(
+    tx,
+    rows.map(({ id }) => id),
+  )
+  for (const paymentId of left) {
+    const failure = { paymentId, batchId: null, code, detail: '', isFinal: true }
+    await recordFailure(tx, failure, { now, leadMs: 0 })
+  }
+}
+
+/** Lets go of a submission that can't be settled as a whole: what is of other sources goes on by itself. */
+export async function dissolveSubmission(sql: Queryable, paymentIds: readonly string[]): Promise<string[]> {
+  const rows = await sql<{ id: string; isSubmission: boolean }[]>`
+    update queue q set submission = null, due_at = case when p.source = 'facilitator' then q.due_at end
+    from payment p
+    where p.id = q.payment_id and q.payment_id = any(${[...paymentIds]}::text[]) and ${isLoose(sql)}
+    returning q.payment_id as id, p.source = 'submission' as "isSubmission"`
+  return rows.flatMap(({ id, isSubmission }) => (isSubmission ? id : []))
+}

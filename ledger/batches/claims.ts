@@ -1,0 +1,97 @@
+import type { Address, Hex } from 'viem'
+import type { Trigger } from '#protocol/settlement'
+import { halves } from '../facts/halves.ts'
+import type { Lane } from '../queue/lanes.ts'
+import { isLoose } from '../queue/stages.ts'
+import type { Queryable } from '../store/database.ts'
+import { settleMarginSeconds } from '../store/settleMargin.ts'
+import { type BatchRow, batchColumns } from './batches.ts'
+import { type Lease, LeaseLost } from './leases.ts'
+
+// A claim is one statement: it holds no lock while anybody's host thinks, or stands still. What two keepers want at the
+// same moment, one of them gets; the other one's claim leaves it out.
+
+export type Claim = {
+  batchId: Hex
+  token: Address
+  feeRecipient: Address
+  trigger: Trigger
+  /** In the lane of the quarantined, others are left out; in the other lanes these are. */
+  lane: Lane
+  /** Payments, the most urgent first. In the lane `direct`, all of them are claimed, or none. */
+  paymentIds: readonly string[]
+}
+
+export type Claimed = {
+  /** null: nothing of it could be claimed. */
+  batch: BatchRow | null
+  /** Of which the chain, as far as it is indexed, leaves nothing to settle: settled, cancelled, or about to expire. */
+  unsettleable: string[]
+}
+
+/**
+ * Claims payments as a batch of a wallet, as far as they are still wanted and the index leaves something of them to
+ * settle. A payment whose provider half was cancelled, or its nonce used for something else, is none: its fee alone is
+ * never charged.
+ *
+ * @throws {LeaseLost} if the wallet is somebody else's now.
+ */
+export async function claimPayments(
+  sql: Queryable,
+  lease: Lease,
+  { batchId, token, feeRecipient, trigger, lane, paymentIds }: Claim,
+  now: Date,
+): Promise<Claimed> {
+  const isApart = lane === 'quarantined'
+  const least = lane === 'direct' ? paymentIds.length : 1
+  const [row] = await sql<
+    (Omit<BatchRow, 'id'> & { id: bigint | null; isHeld: boolean; unsettleable: string[] | null })[]
+  >`
+    with held as materialized (
+      select 1 as one from wallet_lease
+      where chain_id = ${lease.chainId} and address = ${lease.address} and holder = ${lease.holder}
+        and fence = ${lease.fence} and expires_at > clock_timestamp()
+      for share
+    ), wanted as materialized (
+      select q.payment_id as id, q.payer, q.stage
+      from queue q
+      where q.payment_id in ${sql(paymentIds)} and ${isLoose(sql)} and exists (select from held)
+      for update skip locked
+    ), judged as materialized (
+      select w.id, w.stage <> 'quarantined' and payer.mined_failures > 0 as is_new,
+        w.stage = 'quarantined' or payer.mined_failures > 0 and ${lane !== 'direct'} as is_apart,
+        (
+          select bool_or(h.state = 'open'
+              and h.valid_before > extract(epoch from ${now}::timestamptz) + ${settleMarginSeconds})
+            and not bool_or(h.half = 0 and h.state in ('cancelled', 'foreign_use'))
+          from ${halves(sql)} h where h.payment_id = w.id
+        ) as settleable
+      from wanted w
+      join payer on payer.chain_id = ${lease.chainId} and payer.token = ${token} and payer.address = w.payer
+    ), chosen as materialized (
+      select id from judged where settleable and is_apart = ${isApart}
+    ), set_apart as (
+      update queue q set stage = 'quarantined'
+      from judged where q.payment_id = judged.id and judged.is_new and judged.is_apart
+        and not exists (select from chosen where chosen.id = judged.id)
+    ), made as (
+      insert into batch (batch_id, chain_id, token, fee_recipient, trigger, lane, wallet, fence)
+      select ${batchId}, ${lease.chainId}, ${token}, ${feeRecipient}, ${trigger}, ${lane}, ${lease.address}, ${lease.fence}
+      where (select count(*) from chosen) >= ${least}
+      returning *
+    ), taken as (
+      update queue q set stage = 'claimed', batch_id = made.id, next_at = null
+      from made, chosen where q.payment_id = chosen.id
+    ), items as (
+      insert into batch_item (batch_id, position, payment_id)
+      select made.id, row_number() over (order by given.position) - 1, given.id
+      from made, unnest(${[...paymentIds]}::text[]) with ordinality as given (id, position)
+      where given.id in (select id from chosen)
+    )
+    select ${batchColumns(sql, 'made')}, exists (select from held) as "isHeld",
+      (select array_agg(id) from judged where settleable is not true) as unsettleable
+    from (values (1)) as one (one) left join made on true`
+  if (!row?.isHeld) throw new LeaseLost(lease)
+  const { isHeld, unsettleable, ...batch } = row
+  return { batch: batch.id === null ? null : (batch as BatchRow), unsettleable: unsettleable ?? [] }
+}

@@ -1,0 +1,121 @@
+import type { Address } from 'viem'
+import type { Queryable } from '../store/database.ts'
+
+export type WalletId = { chainId: number; address: Address }
+
+/** The right to use a wallet, for a short while. Every write of its holder is fenced by {@link requireLease}. */
+export type Lease = WalletId & { holder: string; fence: bigint }
+
+export type LeaseState = Lease & { pausedUntil: Date | null; pausedReason: string | null }
+
+/** Somebody else holds the wallet now: nothing that this process wanted to write may be written. */
+export class LeaseLost extends Error {
+  override name = 'LeaseLost'
+
+  constructor(lease: Lease) {
+    super(`the lease of wallet ${lease.address} on chain ${lease.chainId} with fence ${lease.fence} is lost`)
+  }
+}
+
+// Leases run on the database's clock: the only one that all holders share.
+
+/** Takes or renews a wallet's lease; null while another process holds it. The fence grows with every new holder. */
+export async function acquireLease(
+  sql: Queryable,
+  wanted: { chainId: number; address: Address; holder: string; ttlMs: number },
+): Promise<LeaseState | null> {
+  const { chainId, address, holder, ttlMs } = wanted
+  const [row] = await sql<{ fence: bigint; pausedUntil: Date | null; pausedReason: string | null }[]>`
+    insert into wallet_lease as lease (chain_id, address, holder, expires_at)
+    values (${chainId}, ${address}, ${holder}, clock_timestamp() + ${ttlMs} * interval '1 millisecond')
+    on conflict (chain_id, address) do update set
+      holder = excluded.holder,
+      fence = lease.fence + case when lease.holder = excluded.holder then 0 else 1 end,
+      expires_at = excluded.expires_at
+    where lease.holder = excluded.holder or lease.expires_at <= clock_timestamp()
+    returning fence, paused_until as "pausedUntil", paused_reason as "pausedReason"`
+  return row ? { chainId, address, holder, ...row } : null
+}
+
+/** Whether the lease is held still: a condition for writes of one statement, which need no lock. */
+export function isHeld(sql: Queryable, { chainId, address, holder, fence }: Lease) {
+  return sql`exists (
+    select from wallet_lease
+    where chain_id = ${chainId} and address = ${address} and holder = ${holder} and fence = ${fence}
+      and expires_at > clock_timestamp()
+  )`
+}
+
+/** Locks the lease row until the transaction ends, so that nobody can take the wallet over in between. */
+export async function requireLease(sql: Queryable, lease: Lease): Promise<void> {
+  const rows = await sql`
+    select from wallet_lease
+    where chain_id = ${lease.chainId} and address = ${lease.address} and holder = ${lease.holder}
+      and fence = ${lease.fence} and expires_at > clock_timestamp()
+    for share`
+  if (rows.length === 0) throw new LeaseLost(lease)
+}
+
+export async function releaseLease(sql: Queryable, lease: Lease): Promise<void> {
+  await sql`
+    update wallet_lease set expires_at = clock_timestamp()
+    where chain_id = ${lease.chainId} and address = ${lease.address} and holder = ${lease.holder}
+      and fence = ${lease.fence}`
+}
+
+/** Keeps the wallet from starting anything new until then. No payment's attempt is spent. */
+export async function pauseWallet(
+  sql: Queryable,
+  wallet: WalletId,
+  until: Date,
+  reason: string,
+): Promise<void> {
+  await sql`
+    update wallet_lease set paused_until = ${until}, paused_reason = ${reason}
+    where chain_id = ${wallet.chainId} and address = ${wallet.address}`
+}
+
+export async function resumeWallet(sql: Queryable, wallet: WalletId): Promise<void> {
+  await sql`
+    update wallet_lease set paused_until = null, paused_reason = null
+    where chain_id = ${wallet.chainId} and address = ${wallet.address}`
+}
+
+export type ListedLease = {
+  address: Address
+  holder: string
+  /** Whether a keeper has it now. */
+  isHeld: boolean
+  expiresAt: Date
+  /** Null: it isn't paused now. */
+  pausedUntil: Date | null
+  pausedReason: string | null
+}
+
+/** Every wallet of a network that a keeper ever held. */
+export async function listLeases(sql: Queryable, chainId: number): Promise<ListedLease[]> {
+  return sql<ListedLease[]>`
+    select address, holder, expires_at > clock_timestamp() as "isHeld", expires_at as "expiresAt",
+      case when paused_until > clock_timestamp() then paused_until end as "pausedUntil",
+      case when paused_until > clock_timestamp() then paused_reason end as "pausedReason"
+    from wallet_lease where chain_id = ${chainId} order by address`
+}
+
+/** Wallets with open batches that nobody has held for a while: their keeper is gone, or their key is. */
+export async function readAbandonedWallets(
+  sql: Queryable,
+  chainId: number,
+  own: readonly Address[],
+  forMs: number,
+): Promise<Address[]> {
+  const rows = await sql<{ address: Address }[]>`
+    select lease.address from wallet_lease lease
+    where lease.chain_id = ${chainId} and lease.expires_at < clock_timestamp() - ${forMs} * interval '1 millisecond'
+      and exists (
+        select from batch
+        where batch.chain_id = lease.chain_id and batch.wallet = lease.address
+          and batch.state in ('claimed', 'broadcast', 'reorged')
+      )
+    order by lease.address`
+  return rows.map((row) => row.address).filter((address) => !own.includes(address))
+}

@@ -1,0 +1,114 @@
+import type { Address, Hex } from 'viem'
+import { encodePayload } from '#protocol/payload'
+import type { Trigger } from '#protocol/settlement'
+import type { SplitterTerms } from '#protocol/splitter'
+import { halves } from '../facts/halves.ts'
+import type { QueueScope } from '../queue/queue.ts'
+import type { Database, Queryable } from '../store/database.ts'
+import { settleMarginSeconds } from '../store/settleMargin.ts'
+import { type SplitColumns, signatureOf, splitColumns, toTerms } from './items.ts'
+
+/** What a batch of ours holds is published as well once it has been open for so long: its keeper may be gone. */
+const stalledMs = 60_000
+
+export type StalledPayment = { id: string; feeRecipient: Address; trigger: Trigger }
+
+/**
+ * Payments of open batches that should have been mined long ago, whether or not anything else waits.
+ *
+ * @param limit of payments; the oldest batches come first.
+ */
+export async function readStalled(
+  sql: Queryable,
+  { chainId, token }: QueueScope,
+  now: Date,
+  limit: number,
+): Promise<StalledPayment[]> {
+  return sql<StalledPayment[]>`
+    select i.payment_id as id, b.fee_recipient as "feeRecipient", b.trigger
+    from batch b
+    join batch_item i on i.batch_id = b.id
+    join queue q on q.payment_id = i.payment_id and q.batch_id = b.id
+    where b.chain_id = ${chainId} and b.token = ${token}
+      and b.state in ('claimed', 'broadcast', 'reorged')
+      and b.created_at < ${new Date(now.getTime() - stalledMs)}
+    order by b.id, i.position
+    limit ${limit}`
+}
+
+/** A payment's signed authorizations, as payloads (SPEC.md 2.4): the provider's, then the fee's; or one that pays a splitter. */
+export type PublishedPayment = {
+  paymentId: string
+  payloads: string[]
+  splitter: (SplitterTerms & { address: Address }) | null
+}
+
+/**
+ * Marks payments as published, and gives their signed authorizations once that is committed: nobody who reads them can be
+ * told afterwards that the payment was voided.
+ */
+export async function publishPayments(
+  database: Database,
+  paymentIds: readonly string[],
+  now: Date,
+): Promise<PublishedPayment[]> {
+  if (paymentIds.length === 0) return []
+  await database`
+    insert into publication (payment_id, published_at)
+    select payment_id, ${now} from (
+      select q.payment_id from queue q
+      where q.payment_id in ${database(paymentIds)} and q.stage <> 'reserved'
+        and not exists (select from publication known where known.payment_id = q.payment_id)
+      order by q.payment_id for update
+    ) wanted
+    on conflict do nothing`
+  const rows = await database<
+    (AuthorizationRow & SplitColumns & { paymentId: string; half: 0 | 1; state: string })[]
+  >`
+    select p.id as "paymentId", h.half, h.authorizer, h.recipient, h.value, h.valid_after as "validAfter",
+      h.valid_before as "validBefore", h.nonce, h.state, ${signatureOf(database)} as signature,
+      ${splitColumns(database)}
+    from payment p
+    join ${halves(database)} h on h.payment_id = p.id
+    join presentation s on s.payment_id = p.id
+    join publication on publication.payment_id = p.id
+    where p.id in ${database(paymentIds)}
+    order by h.half`
+  const byPayment = Map.groupBy(rows, (row) => row.paymentId)
+  const until = BigInt(Math.floor(now.getTime() / 1000) + settleMarginSeconds)
+  return paymentIds.flatMap((id) => {
+    const authorizations = byPayment.get(id) ?? []
+    // Whoever cancelled the provider's half owes no fee.
+    if (
+      authorizations.some(
+        ({ half, state }) => half === 0 && (state === 'cancelled' || state === 'foreign_use'),
+      )
+    )
+      return []
+    const given = authorizations.filter(({ state, validBefore }) => state === 'open' && validBefore > until)
+    const [first] = given
+    if (!first) return []
+    const terms = toTerms(first)
+    const splitter = terms && { ...terms, address: first.recipient }
+    return [{ paymentId: id, payloads: given.map(toPayload), splitter }]
+  })
+}
+
+type AuthorizationRow = {
+  authorizer: Address
+  recipient: Address
+  value: bigint
+  validAfter: bigint
+  validBefore: bigint
+  nonce: Hex
+  signature: Uint8Array
+}
+
+function toPayload({ authorizer, recipient, signature, ...rest }: AuthorizationRow): string {
+  return encodePayload({
+    ...rest,
+    from: authorizer,
+    to: recipient,
+    signature: `0x${Buffer.from(signature).toString('hex')}`,
+  })
+}

@@ -1,0 +1,158 @@
+import type { Address } from 'viem'
+import type { Trigger } from '#protocol/settlement'
+import type { SplitterTerms } from '#protocol/splitter'
+import { paidSince } from '../facts/payouts.ts'
+import type { QueueScope } from '../queue/queue.ts'
+import type { TriggerSettings } from '../queue/triggers.ts'
+import type { Queryable } from '../store/database.ts'
+import { type BatchItem, feeOfItem } from './items.ts'
+
+/** What a splitter would pay out once a batch is settled. */
+export type SplitterQueue = {
+  /** Payments that wait in it, the batch's included. */
+  payments: number
+  /** What the batch brings to its provider, base units. */
+  amount: bigint
+  /** Since when the oldest waits that was settled before; null: none. */
+  since: Date | null
+}
+
+/** Whether a batch is to sweep a splitter: that costs about half of what a payment does. */
+export function isSweepDue(
+  { payments, amount, since }: SplitterQueue,
+  trigger: Trigger,
+  settings: Pick<TriggerSettings, 'amount' | 'sweepCount' | 'sweepAfterMs'>,
+  now: Date,
+): boolean {
+  if (payments >= settings.sweepCount) return true
+  // Of a provider's triggers these three name one. What is due by time or expiry is to be settled, and may be paid out later.
+  if (amount > 0n && (trigger === 'high_value' || trigger === 'direct' || amount >= settings.amount))
+    return true
+  return since !== null && now.getTime() - since.getTime() >= settings.sweepAfterMs
+}
+
+type SplitterRow = SplitterTerms & {
+  address: Address
+  isLook: boolean
+  waiting: number
+  since: bigint | null
+}
+
+/** Splitters that a batch finds due because of their age, though it settles nothing to them. */
+const mostOthers = 20
+
+/**
+ * The splitters that a batch is to sweep: of those that it pays, and of those in which something has waited too long. What a
+ * splitter holds is read from the index; a look that comes too early or too late costs a sweep or a wait, and nothing else.
+ */
+export async function findDueSweeps(
+  sql: Queryable,
+  { chainId, token, feeRecipient }: QueueScope & { feeRecipient: Address },
+  { trigger, items }: { trigger: Trigger; items: readonly BatchItem[] },
+  settings: TriggerSettings,
+  now: Date,
+): Promise<SplitterTerms[]> {
+  const own = ownQueues(items)
+  const rows = await sql<SplitterRow[]>`
+    select s.address, s.provider, s.platform, s.provider_share as "providerShare", s.platform_share as "platformShare",
+      s.look_at <= ${now} as "isLook", w.waiting, w.since
+    from (
+      (select * from splitter
+        where chain_id = ${chainId} and token = ${token} and address = any(${[...own.keys()]}::text[])
+          and (failed_sweeps = 0 or look_at <= ${now}))
+      union
+      (select * from splitter
+        where chain_id = ${chainId} and token = ${token} and platform = ${feeRecipient} and look_at <= ${now}
+        order by look_at limit ${mostOthers})
+    ) s
+    cross join lateral ${waitingIn(sql, settings.sweepCount)} w`
+  const due: SplitterTerms[] = []
+  const looks: { address: Address; at: Date }[] = []
+  for (const { address, isLook, waiting, since: oldest, ...terms } of rows) {
+    const queue = own.get(address) ?? { payments: 0, amount: 0n }
+    const since = oldest === null ? null : new Date(Number(oldest) * 1000)
+    const payments = waiting + queue.payments
+    const isDue = isSweepDue({ payments, amount: queue.amount, since }, trigger, settings, now)
+    if (isDue) due.push(terms)
+    // What is there now is due after that time, and what came since can't be due sooner.
+    const at = isDue ? now.getTime() + retryMs : (since ?? now).getTime() + settings.sweepAfterMs
+    if (isDue || isLook) looks.push({ address, at: new Date(at) })
+  }
+  await sql`
+    update splitter s set look_at = look.at
+    from json_to_recordset(${JSON.stringify(looks)}::text::json) as look (address text, at timestamptz)
+    where s.chain_id = ${chainId} and s.token = ${token} and s.address = look.address`
+  return due
+}
+
+/** What was listed is looked at again after this long, in case its transaction never came to be. */
+const retryMs = 600_000
+
+/** What waits in the splitter `s`: at most so many are counted, and where there are fewer, `since` is the oldest's block time. */
+function waitingIn(sql: Queryable, most: number) {
+  return sql`(
+    select count(*)::int as waiting, min(block_time) as since
+    from (select block_time from (${paidSince(sql)}) paid order by block_number desc limit ${most}) latest
+  )`
+}
+
+/** What the items of a batch bring to each splitter, and to its provider by whatever splitter. */
+function ownQueues(items: readonly BatchItem[]): Map<string, { payments: number; amount: bigint }> {
+  const amounts = new Map<Address, bigint>()
+  for (const item of items) {
+    const { provider } = item.splitter ?? {}
+    if (provider)
+      amounts.set(
+        provider,
+        (amounts.get(provider) ?? 0n) + item.provider.authorization.value - feeOfItem(item),
+      )
+  }
+  const queues = new Map<string, { payments: number; amount: bigint }>()
+  for (const { provider, splitter } of items) {
+    if (!splitter) continue
+    const { to } = provider.authorization
+    queues.set(to, {
+      payments: (queues.get(to)?.payments ?? 0) + 1,
+      amount: amounts.get(splitter.provider) ?? 0n,
+    })
+  }
+  return queues
+}
+
+/** The splitters that items pay so often that sweeping them is worth it, for a keeper that knows of nothing else. */
+export function countDueSweeps(items: readonly BatchItem[], sweepCount: number): SplitterTerms[] {
+  const queues = ownQueues(items)
+  const terms = new Map(items.map(({ provider, splitter }) => [provider.authorization.to, splitter]))
+  return [...terms].flatMap(([to, splitter]) =>
+    splitter && (queues.get(to)?.payments ?? 0) >= sweepCount ? [splitter] : [],
+  )
+}
+
+/** After so long a splitter whose sweep failed is swept again, twice as long after each further failure, up to a day. */
+const failedMs = 3_600_000
+const mostDoublings = 5
+
+/** Keeps what a mined transaction of ours made of the splitters that it listed, once, however often its receipt is read. */
+export async function recordSweeps(
+  sql: Queryable,
+  { chainId, token }: { chainId: number; token: Address },
+  { block, swept, failed }: { block: bigint; swept: readonly Address[]; failed: readonly Address[] },
+  now: Date,
+): Promise<void> {
+  const later = sql`chain_id = ${chainId} and token = ${token} and coalesce(failed_block, -1) < ${block}`
+  if (swept.length > 0)
+    await sql`update splitter set failed_sweeps = 0 where ${later} and address in ${sql(swept)} and failed_sweeps > 0`
+  if (failed.length > 0)
+    await sql`
+      update splitter set failed_sweeps = failed_sweeps + 1, failed_block = ${block},
+        look_at = ${now}::timestamptz
+          + make_interval(secs => ${failedMs / 1000} * power(2, least(failed_sweeps, ${mostDoublings})))
+      where ${later} and address in ${sql(failed)}`
+}
+
+/** How many splitters are left alone because their last sweep failed. */
+export async function countFailedSweeps(sql: Queryable, chainId: number): Promise<number> {
+  const [row] = await sql<[{ count: number }]>`
+    select count(*)::int as count from splitter where chain_id = ${chainId} and failed_sweeps > 0`
+  return row.count
+}

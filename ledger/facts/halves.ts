@@ -1,0 +1,92 @@
+import type { Address, Hex } from 'viem'
+import type { Database, Queryable } from '../store/database.ts'
+
+/**
+ * What the chain says of one half of a payment, as the record has it (ledger/facts/record.ts).
+ *
+ * - `settled`: the authorization was used and the Transfer paired with it is the one that was accepted
+ * - `foreign_use`: the nonce was used by another authorization, or before the payment was accepted
+ * - `cancelled`: the payer cancelled it (`authorizationState` is true then, too)
+ * - `open`: nothing is recorded
+ */
+export type HalfState = 'settled' | 'foreign_use' | 'cancelled' | 'open'
+
+export type Half = {
+  paymentId: string
+  /** 0: provider, 1: platform fee. */
+  half: 0 | 1
+  authorizer: Address
+  nonce: Hex
+  state: HalfState
+  txHash: string | null
+  logIndex: number | null
+  blockNumber: bigint | null
+  blockHash: string | null
+  /** Unix seconds. */
+  blockTime: bigint | null
+}
+
+/**
+ * The settled query: signed authorizations joined with what the chain did with them.
+ *
+ * A fragment for a `from` clause, with the columns of {@link Half} in snake_case; restrict it by `payment_id`.
+ */
+export function halves(sql: Queryable) {
+  return sql`(
+    select a.payment_id, a.half, a.chain_id, a.token, a.authorizer, a.recipient, a.value,
+      a.valid_after, a.valid_before, a.nonce, coalesce(e.state, 'open') as state,
+      e.tx_hash, e.log_index, b.number as block_number, b.hash as block_hash, b.time as block_time
+    from signed_authorization a
+    left join authorization_event e on e.payment_id = a.payment_id and e.half = a.half
+    left join recorded_block b on b.id = e.block_id
+  )`
+}
+
+/**
+ * Both halves of the payment `p` in one look: a lateral subquery of just one row.
+ *
+ * Columns: `provider` and `fee`, each a {@link HalfState}, `fee` null where there is none; of a settled one `provider_tx`,
+ * `provider_time`, `fee_tx`; of the settled ones the later's `last_block` and `last_time`. What isn't selected of them costs nothing.
+ */
+export function bothHalves(sql: Queryable) {
+  return sql`(
+    select max(h.state) filter (where h.half = 0) as provider, max(h.state) filter (where ${carriesFee(sql)}) as fee,
+      max(h.tx_hash) filter (where h.half = 0 and h.state = 'settled') as provider_tx,
+      max(h.block_time) filter (where h.half = 0 and h.state = 'settled') as provider_time,
+      max(h.tx_hash) filter (where ${carriesFee(sql)} and h.state = 'settled') as fee_tx,
+      max(h.block_number) filter (where h.state = 'settled') as last_block,
+      max(h.block_time) filter (where h.state = 'settled') as last_time
+    from ${halves(sql)} h where h.payment_id = p.id
+  )`
+}
+
+/** Whether the half `h` of the payment `p` carries its fee: the second one, or the one that pays a splitter. */
+function carriesFee(sql: Queryable) {
+  return sql`h.half = case when p.splitter is null then 1 else 0 end`
+}
+
+/**
+ * Whether the record shows nothing of a half of the queue's row `q`: the provider's (0), or the one that carries the fee (1).
+ * Looked up one by one: a plan that joins the tables would read all that was ever signed.
+ */
+export function isOpen(sql: Queryable, half: 0 | 1) {
+  const own = half === 0 ? sql`e.half = 0` : sql`(e.half = 1 or e.splitter is not null)`
+  return sql`(select true from authorization_event e where e.payment_id = q.payment_id and ${own} limit 1) is null`
+}
+
+/** Whether a half of the payment of this id has settled: looked up one by one, too. Null: none has. */
+export function hasSettled(sql: Queryable, paymentId: ReturnType<typeof isOpen>) {
+  return sql`(
+    select true from authorization_event e where e.payment_id = ${paymentId} and e.state = 'settled' limit 1
+  )`
+}
+
+/** The halves of one payment, provider's first; empty for an unknown id. */
+export async function halvesOfPayment(sql: Database, paymentId: string): Promise<Half[]> {
+  return sql<Half[]>`
+    select payment_id as "paymentId", half, authorizer, nonce, state, tx_hash as "txHash", log_index as "logIndex",
+      block_number as "blockNumber", block_hash as "blockHash", block_time as "blockTime"
+    from ${halves(sql)} h
+    where payment_id = ${paymentId}
+    order by half`
+}

@@ -1,0 +1,179 @@
+import type { Address, Hex } from 'viem'
+import { type HalfState, halves } from '../facts/halves.ts'
+import { type Ending, endPayments, isLoose } from '../queue/stages.ts'
+import type { Queryable } from '../store/database.ts'
+import type { ChainFacts, PaymentFacts } from './decideConclusion.ts'
+
+/** A payment whose end isn't final and that stands in no batch, and its nonces, provider's first. */
+export type OpenPayment = PaymentFacts & { paymentId: string; payer: Address; nonces: [Hex, Hex | null] }
+
+/** What of a network is to be looked at. */
+export type Concluding = {
+  /** Blocks of the record that were not looked at, or not since they are final: {@link markLooked}. */
+  blockIds: readonly bigint[]
+  payments: OpenPayment[]
+}
+
+const blocksAtOnce = 100
+
+/**
+ * The payments about which something may have to be done: something of them was used or cancelled in a block that wasn't
+ * looked at yet, or wasn't since it is final; nothing of them is left to settle; or their time is over.
+ *
+ * @param chain up to which block all is final, and the recorded head's time: every block that could have settled what
+ *   ran out before that was read.
+ */
+export async function readPaymentsToConclude(
+  sql: Queryable,
+  chainId: number,
+  { safeBlock, blockTime }: ChainFacts,
+  limit: number,
+): Promise<Concluding> {
+  const blocks = await sql<{ id: bigint }[]>`
+    select id from recorded_block
+    where chain_id = ${chainId} and looked < 2 and (looked = 0 or number <= ${safeBlock})
+    order by number limit ${blocksAtOnce}`
+  const blockIds = blocks.map(({ id }) => id)
+  const isNotLookedUp = (id: string) => sql`not exists (select from lookup where payment_id = ${sql(id)})`
+  const payments = await readOpenPayments(
+    sql,
+    sql`
+      select payment_id as id from authorization_event where block_id = any(${blockIds.map(String)}::bigint[])
+      union
+      select payment_id from outcome where chain_id = ${chainId} and kind = 'spent'
+      union
+      (select q.payment_id from queue q
+      where q.group_id in (select id from queue_group where chain_id = ${chainId}) and ${isLoose(sql)}
+        and q.valid_before <= ${blockTime} and ${isNotLookedUp('q.payment_id')}
+      order by q.valid_before limit ${limit})
+      union
+      (select o.payment_id from outcome o
+      where o.chain_id = ${chainId} and o.final_at is null and o.valid_before <= ${blockTime}
+        and ${isNotLookedUp('o.payment_id')}
+      order by o.valid_before limit ${limit})`,
+  )
+  return { blockIds, payments }
+}
+
+/** Their payments were looked at. */
+export async function markLooked(
+  sql: Queryable,
+  blockIds: readonly bigint[],
+  safeBlock: bigint,
+): Promise<void> {
+  if (blockIds.length === 0) return
+  await sql`
+    update recorded_block set looked = case when number <= ${safeBlock} then 2 else 1 end
+    where id = any(${blockIds.map(String)}::bigint[])`
+}
+
+/** The same of chosen payments. */
+export async function readChosenPayments(
+  sql: Queryable,
+  paymentIds: readonly string[],
+): Promise<OpenPayment[]> {
+  return readOpenPayments(sql, sql`select unnest(${[...paymentIds]}::text[]) as id`)
+}
+
+type OpenPaymentRow = Omit<OpenPayment, 'provider' | 'fee' | 'nonces'> & {
+  providerState: HalfState
+  providerUntil: bigint
+  providerNonce: Hex
+  feeState: HalfState | null
+  feeUntil: bigint | null
+  feeNonce: Hex | null
+}
+
+async function readOpenPayments(sql: Queryable, candidates: ReturnType<typeof sql>): Promise<OpenPayment[]> {
+  const rows = await sql<OpenPaymentRow[]>`
+    select p.id as "paymentId", p.payer, o.kind as ended, half.*,
+      case when q.attempts > 0 then (
+        select f.code from settlement_failure f where f.payment_id = p.id and f.attempt = q.attempts
+      ) else o.code end as "failureCode"
+    from (${candidates}) candidate
+    join payment p on p.id = candidate.id
+    left join queue q on q.payment_id = p.id
+    left join outcome o on o.payment_id = p.id
+    cross join lateral (
+      select max(h.block_number) as "lastBlock",
+        max(h.state) filter (where h.half = 0) as "providerState", max(h.state) filter (where h.half = 1) as "feeState",
+        max(h.valid_before) filter (where h.half = 0) as "providerUntil",
+        max(h.valid_before) filter (where h.half = 1) as "feeUntil",
+        max(h.nonce) filter (where h.half = 0) as "providerNonce", max(h.nonce) filter (where h.half = 1) as "feeNonce"
+      from ${halves(sql)} h where h.payment_id = p.id
+    ) half
+    where ${isLoose(sql)} or o.final_at is null and o.payment_id is not null`
+  return rows.map(
+    ({ providerState, providerUntil, providerNonce, feeState, feeUntil, feeNonce, ...payment }) => ({
+      ...payment,
+      provider: { state: providerState, validBefore: providerUntil },
+      fee: feeState === null || feeUntil === null ? null : { state: feeState, validBefore: feeUntil },
+      nonces: [providerNonce, feeNonce],
+    }),
+  )
+}
+
+/** Writes ends; looks no further for what ended, and forgets the signatures of what was voided and can't move any more. */
+export async function writeEndings(sql: Queryable, endings: readonly Ending[], now: Date): Promise<void> {
+  const ended = await endPayments(sql, endings, now)
+  if (ended.length === 0) return
+  const written = new Set(ended)
+  const wiped = endings.flatMap(({ paymentId, kind, isFinal }) =>
+    kind === 'voided' && isFinal && written.has(paymentId) ? paymentId : [],
+  )
+  await sql`delete from lookup where payment_id = any(${ended}::text[])`
+  if (wiped.length > 0) await sql`delete from presentation where payment_id = any(${wiped}::text[])`
+}
+
+/**
+ * Ends what a batch of ours settled, which is about to be closed: final. A payment of which a reorg gave back what
+ * somebody else had settled is left to the queue: the batch settled only the rest.
+ */
+export async function endSettled(sql: Queryable, batchId: bigint, now: Date): Promise<void> {
+  const rows = await sql<{ id: string }[]>`
+    select q.payment_id as id from queue q
+    where q.batch_id = ${batchId}
+      and not exists (select from ${halves(sql)} h where h.payment_id = q.payment_id and h.state <> 'settled')`
+  const endings = rows.map(
+    ({ id }): Ending => ({ paymentId: id, kind: 'settled', code: null, isFinal: true }),
+  )
+  await endPayments(sql, endings, now, batchId)
+  await sql`delete from lookup where payment_id = any(${rows.map(({ id }) => id)}::text[])`
+}
+
+/**
+ * The payments that were over for what blocks showed that are gone, since a reorg was deeper than anything we wait for.
+ * Nothing is settled, failed or told for that: all of it is looked at again, as if it were new.
+ *
+ * @param blockHashes that are gone; call it before they are dropped.
+ * @returns `unfinished`: those that had failed for another reason than what these blocks showed; they stay failed.
+ */
+export async function readUndone(
+  sql: Queryable,
+  chainId: number,
+  blockHashes: readonly Hex[],
+): Promise<{ reopened: string[]; unfinished: string[] }> {
+  if (blockHashes.length === 0) return { reopened: [], unfinished: [] }
+  const isExcused = sql`o.kind = 'failed' and o.code in ('authorization_cancelled', 'authorization_used')`
+  const rows = await sql<{ id: string; isReopened: boolean }[]>`
+    select distinct o.payment_id as id, o.kind <> 'failed' or ${isExcused} as "isReopened"
+    from recorded_block b
+    join authorization_event e on e.block_id = b.id
+    join outcome o on o.payment_id = e.payment_id
+    join payment p on p.id = o.payment_id
+    where b.chain_id = ${chainId} and b.hash = any(${[...blockHashes]}::text[]) and o.kind <> 'voided'
+      -- A submission fails for what isn't final, too: its caller was told so.
+      and (o.final_at is not null or (${isExcused} and p.source <> 'submission'))`
+  return {
+    reopened: rows.flatMap(({ id, isReopened }) => (isReopened ? id : [])),
+    unfinished: rows.flatMap(({ id, isReopened }) => (isReopened ? [] : id)),
+  }
+}
+
+/** Something of payments that had failed for good can move again. */
+export async function unfinishPayments(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
+  if (paymentIds.length === 0) return
+  await sql`
+    update outcome set final_at = null, arrived = null, settlement_seconds = null, is_partial = false
+    where payment_id = any(${[...paymentIds]}::text[]) and final_at is not null`
+}

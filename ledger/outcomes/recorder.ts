@@ -1,0 +1,295 @@
+import type { Address, Hash } from 'viem'
+import { findMined } from '#chain/receipts'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import { ChainUnavailable } from '#process/dependencies'
+import type { Logger } from '#process/log'
+import type { IndexedHead } from '../facts/indexedHead.ts'
+import type { IndexState } from '../facts/indexState.ts'
+import { planRescan, type Rescans } from '../facts/planRescan.ts'
+import {
+  dropBlock,
+  moveRecordHead,
+  type RecordedBlock,
+  readConfirmedBlocks,
+  readIndexHole,
+  readRecordHead,
+  readUnconfirmedBlocks,
+  readUnrecorded,
+  readYoungBlocks,
+  recordBlocks,
+  recordEvents,
+  setConfirmed,
+  setFinal,
+} from '../facts/record.ts'
+import { reopenPayments } from '../queue/stages.ts'
+import type { Database } from '../store/database.ts'
+import { readUndone, unfinishPayments } from './conclusions.ts'
+import { notifyBatches, notifyReverted, notifySettled, readTold } from './notifications.ts'
+
+/** How many confirmed blocks are held against the chain at once, when the newest one is gone. */
+const confirmedAtOnce = 20
+const blocksAtOnce = 100
+const eventsAtOnce = 2_000
+const defaultLookEveryMs = { young: 1_000, final: 30_000 }
+
+export type RecorderOptions = {
+  sql: Database
+  served: ServedNetwork
+  /** A reorg deeper than this is not expected. */
+  finalityBlocks: bigint
+  log: Logger
+  /** A recorded block is gone. `false`: what else relied on it can't be told yet, and it stays. */
+  onGone?: (block: RecordedBlock) => Promise<boolean>
+  onTold?: (event: 'payment.settled' | 'payment.reverted', payments: number) => void
+  /** A reorg was deeper than anything we wait for. */
+  onUndone?: () => void
+  checkpoint?: (name: 'before-conclusions-undone' | 'after-conclusions-undone') => Promise<void> | void
+  /** How often the chain is looked at while something could still be taken back, and while all is final. Default 1 s and 30 s. */
+  lookEveryMs?: { young: number; final: number }
+}
+
+export type Recorder = {
+  /**
+   * Takes back what stood in blocks that are gone. Throws while an RPC fails: nothing is concluded from that.
+   *
+   * @returns up to which block everything is final; null while a reorg isn't followed to its end.
+   */
+  followReorgs: (index: IndexState) => Promise<bigint | null>
+  /** Reads into the record what is new in the index, and tells providers what got its confirmations. */
+  record: (head: IndexedHead) => Promise<void>
+}
+
+type Recording = RecorderOptions & {
+  chainId: number
+  network: string
+  token: Address
+  confirmations: number
+  rescans: Rescans
+  /** The head at the last look for reorgs, when that was (ms), and up to which block all is final. */
+  look: { number: bigint; hash: Hash; safeBlock: bigint; at: number } | null
+  /** The indexed head, and the record's, when nothing was left to record. */
+  recorded: string
+}
+
+/**
+ * Keeps the record of a network. Any number of processes may: what two of them write is the same, and is written once.
+ */
+export function createRecorder(options: RecorderOptions): Recorder {
+  const { network, token } = options.served
+  const recording: Recording = {
+    ...options,
+    ...{ chainId: network.chainId, network: network.name, token, confirmations: network.confirmations },
+    rescans: { replacedUpTo: 0n, rescannedAt: null },
+    look: null,
+    recorded: '',
+  }
+  return {
+    followReorgs: (index) => followReorgs(recording, index),
+    async record(head) {
+      await confirm(recording, head, await readIndex(recording, head))
+    },
+  }
+}
+
+async function stands(recording: Recording, { blockNumber, blockHash }: RecordedBlock): Promise<boolean> {
+  const { served } = recording
+  return (await served.client.getBlock({ blockNumber })).hash === blockHash
+}
+
+/** Whether a head continues the chain of an earlier one. Where that can't be told, everything is looked at anew. */
+async function isSameChain(
+  recording: Recording,
+  before: { number: bigint; hash: Hash },
+  head: { number: bigint; hash: Hash; parentHash: Hash },
+): Promise<boolean> {
+  if (head.hash === before.hash || head.parentHash === before.hash) return true
+  return (
+    head.number > before.number && stands(recording, { blockNumber: before.number, blockHash: before.hash })
+  )
+}
+
+/** Those of what providers were told whose transactions are nowhere mined any more. */
+async function findReverted(recording: Recording, block: RecordedBlock): Promise<string[]> {
+  const { sql, served, chainId, network } = recording
+  const reverted: string[] = []
+  for (const { paymentId, hashes } of await readTold(sql, { chainId, network, block })) {
+    const mined = await Promise.all(hashes.map((hash) => findMined(served.clients, [hash])))
+    if (mined.some((one) => one?.receipt.status !== 'success')) reverted.push(paymentId)
+  }
+  return reverted
+}
+
+/**
+ * Takes back what blocks showed that are gone, and the ends that rest on it: those are final only if a reorg was deeper
+ * than we wait for.
+ *
+ * @returns whether it is followed to its end: not where an end was taken back, since all of it is looked at anew; and not
+ *   while an RPC that might know where the blocks' transactions are doesn't answer.
+ */
+async function dropAll(recording: Recording, gone: readonly RecordedBlock[]): Promise<boolean> {
+  const { sql, chainId, log, checkpoint, onUndone } = recording
+  const { reopened, unfinished } = await readUndone(
+    sql,
+    chainId,
+    gone.map(({ blockHash }) => blockHash),
+  )
+  const undone = [...reopened, ...unfinished]
+  if (undone.length > 0) await checkpoint?.('before-conclusions-undone')
+  for (const block of gone) if (!(await drop(recording, block))) return false
+  if (undone.length === 0) return true
+  await checkpoint?.('after-conclusions-undone')
+  onUndone?.()
+  log.error(
+    { blocks: gone.length, payments: undone },
+    'a reorg took what payments were over for: looked at anew',
+  )
+  return false
+}
+
+/** @returns false while an RPC that might know where its transactions are doesn't answer. */
+async function drop(recording: Recording, block: RecordedBlock): Promise<boolean> {
+  const { sql, chainId, network, log, onGone, onTold } = recording
+  try {
+    if ((await onGone?.(block)) === false) return false
+    const reverted = await findReverted(recording, block)
+    const events = await sql.begin(async (tx) => {
+      await notifyReverted(tx, network, reverted)
+      const { reopened, unfinished } = await readUndone(tx, chainId, [block.blockHash])
+      await unfinishPayments(tx, unfinished)
+      await reopenPayments(tx, reopened)
+      return dropBlock(tx, chainId, block)
+    })
+    if (reverted.length > 0) {
+      onTold?.('payment.reverted', reverted.length)
+      log.warn({ payments: reverted }, 'told as settled, and taken back by a reorg')
+    }
+    if (events > 0) log.warn({ block: block.blockHash, events }, 'a reorg took a recorded block')
+    recording.recorded = ''
+    return true
+  } catch (error) {
+    if (error instanceof ChainUnavailable) return false
+    throw error
+  }
+}
+
+/** Holds young blocks against the chain, as far as they can have changed since the last look. */
+async function followReorgs(recording: Recording, index: IndexState): Promise<bigint | null> {
+  const { sql, served, chainId, finalityBlocks, lookEveryMs = defaultLookEveryMs, rescans } = recording
+  const before = recording.look
+  const young = await readYoungBlocks(sql, chainId)
+  const at = performance.now()
+  const patienceMs = young.length > 0 ? lookEveryMs.young : lookEveryMs.final
+  if (before !== null && at - before.at < patienceMs) return before.safeBlock
+
+  recording.look = null
+  const head = await served.client.getBlock()
+  const hasGrown = before !== null && (await isSameChain(recording, before, head))
+  if (!hasGrown) rescans.replacedUpTo = before && before.number > head.number ? before.number : head.number
+  const safeBlock = index.status === 'current' ? index.head.blockNumber - finalityBlocks : -1n
+  const gone: RecordedBlock[] = []
+  for (const block of young) {
+    const isNew = !hasGrown || block.blockNumber > before.number
+    const isDeep = block.blockNumber <= safeBlock
+    if (block.blockNumber > head.number || !(isNew || isDeep)) continue
+    if (!(await stands(recording, block))) gone.push(block)
+    else if (isDeep) await setFinal(sql, chainId, block)
+  }
+  if (!(await dropAll(recording, gone))) return null
+  const lost = await findLost(recording, head.number, hasGrown ? before.number : -1n)
+  if (lost === null || !(await dropAll(recording, lost)) || lost.length > 0) return null
+  recording.look = { number: head.number, hash: head.hash, safeBlock, at }
+  return safeBlock
+}
+
+/**
+ * The confirmed blocks that are gone: a reorg was deeper than we wait for. If the newest one stands, all of them do.
+ *
+ * @param stood Up to here all of them are known to stand.
+ * @returns null while it can't be told.
+ */
+async function findLost(recording: Recording, head: bigint, stood: bigint): Promise<RecordedBlock[] | null> {
+  const { sql, chainId } = recording
+  const gone: RecordedBlock[] = []
+  for (;;) {
+    const between = { above: stood, below: gone.at(-1)?.blockNumber }
+    const limit = gone.length === 0 ? 1 : confirmedAtOnce
+    const confirmed = await readConfirmedBlocks(sql, chainId, { ...between, limit })
+    if (confirmed.length === 0) return gone
+    for (const block of confirmed) {
+      // The node that answers isn't there yet.
+      if (block.blockNumber > head) return null
+      if (await stands(recording, block)) return gone
+      gone.push(block)
+    }
+  }
+}
+
+/**
+ * Reads what is new in the index into the record. What it shows of a block that is gone is left out.
+ *
+ * @returns up to which block all that it shows was read.
+ */
+async function readIndex(recording: Recording, head: IndexedHead): Promise<bigint> {
+  const { sql, chainId, network, token, finalityBlocks, rescans } = recording
+  const known = await readRecordHead(sql, chainId)
+  const seen = known !== null && known.blockNumber < head.blockNumber ? known.blockNumber : head.blockNumber
+  const state = `${head.blockNumber} ${known?.blockNumber}`
+  if (state === recording.recorded) return head.blockNumber
+  const scope = { chainId, token }
+  const hole = await readIndexHole(sql, chainId)
+  const { after, done } = planRescan(rescans, known === null ? 0n : seen, head.blockNumber, finalityBlocks)
+  const range = { after: known === null || after < 0n ? -1n : after, upTo: head.blockNumber }
+  const { events, payouts, blocks } = await readUnrecorded(sql, scope, range, eventsAtOnce)
+  // What was cut off is read the next time, from the block in which that was.
+  const cut = events.length === eventsAtOnce ? (events.at(-1)?.blockNumber ?? 0n) : null
+  const found = new Map([...events, ...payouts, ...blocks].map((one) => [one.blockHash, one]))
+  const gone = new Set<Hash>()
+  for (const block of found.values()) if (!(await stands(recording, block))) gone.add(block.blockHash)
+  const stays = ({ blockHash }: RecordedBlock) => !gone.has(blockHash)
+  const lost = [...found.values()].filter((block) => !stays(block)).map(({ blockNumber }) => blockNumber)
+  const limits = [...lost, ...(hole === null ? [] : [hole]), ...(cut === null ? [] : [cut])]
+  const upTo = limits.reduce((least, block) => (block <= least ? block - 1n : least), head.blockNumber)
+  await sql.begin(async (tx) => {
+    await recordEvents(tx, scope, events.filter(stays), 'index')
+    await recordBlocks(tx, scope, { payouts: payouts.filter(stays), blocks: blocks.filter(stays) })
+    const blockTime = upTo === head.blockNumber ? head.blockTime : (known?.blockTime ?? 0n)
+    await moveRecordHead(tx, chainId, { blockNumber: upTo, blockTime })
+    // Of blocks that were confirmed before the index had their receipts.
+    await notifyBatches(tx, { chainId, network, ...range })
+  })
+  if (lost.length > 0) recording.look = null
+  if (upTo === head.blockNumber) {
+    recording.recorded = `${head.blockNumber} ${upTo}`
+    done()
+  }
+  return cut === null ? head.blockNumber : cut - 1n
+}
+
+/**
+ * Writes down when each block reached its network's depth, which is the time of the block that gave it, and tells
+ * providers what it settled, whoever sent that.
+ */
+async function confirm(recording: Recording, head: IndexedHead, readUpTo: bigint): Promise<void> {
+  const { sql, served, chainId, network, confirmations, onTold } = recording
+  const deep = head.blockNumber - BigInt(confirmations)
+  const upTo = deep < readUpTo ? deep : readUpTo
+  const blocks = await readUnconfirmedBlocks(sql, chainId, upTo, blocksAtOnce)
+  if (blocks.length === 0) return
+  for (const block of [...(await readConfirmedBlocks(sql, chainId, { limit: 1 })), ...blocks]) {
+    if (await stands(recording, block)) continue
+    await setFinal(sql, chainId, block, false)
+    recording.look = null
+    return
+  }
+  for (const block of blocks) {
+    const depth = await served.client.getBlock({ blockNumber: block.blockNumber + BigInt(confirmations) })
+    const told = await sql.begin(async (tx) => {
+      const about = { chainId, network, block }
+      if (!(await setConfirmed(tx, chainId, block, new Date(Number(depth.timestamp) * 1000)))) return 0
+      const payments = await notifySettled(tx, about)
+      await notifyBatches(tx, { chainId, network, after: block.blockNumber - 1n, upTo: block.blockNumber })
+      return payments
+    })
+    if (told > 0) onTold?.('payment.settled', told)
+  }
+}

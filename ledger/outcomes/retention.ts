@@ -1,0 +1,129 @@
+import type { Queryable } from '../store/database.ts'
+import { firstIdAt } from '../store/identifiers.ts'
+
+/** One page of a walk over a table, the oldest rows first. */
+type Page = {
+  /** What was over before this is deleted. */
+  before: Date
+  /** The key that the page before this one ended with; null: this is the first. */
+  after: string | null
+  limit: number
+}
+
+/** `next`: what the next page comes after; null: there is none. */
+type Forgotten = { forgotten: number; next: string | null }
+
+/**
+ * What payments were presented with. Signatures are worth nothing once a payment is concluded: each authorization was used
+ * or cancelled, or has expired. What is lost is the answer to a request that is sent again, with the same Idempotency-Key:
+ * from now on that is a replay. Receipts are signed anew for whoever asks.
+ *
+ * What a payer still owes for keeps its signatures: it settled nowhere, so nothing else shows that it was signed.
+ */
+async function forgetPresentations(
+  sql: Queryable,
+  { before, after, limit }: Page,
+): Promise<Forgotten | undefined> {
+  // Not by the time of the conclusion: an index of that would cost each payment an entry, and those that stay open for long
+  // are few.
+  const [row] = await sql<[Forgotten]>`
+    with page as (
+      select payment_id from presentation
+      where payment_id > ${after ?? ''} and payment_id < ${firstIdAt('pay', before)}
+      order by payment_id limit ${limit}
+      for update skip locked
+    ), gone as (
+      delete from presentation
+      where payment_id in (
+        select page.payment_id from page join outcome o on o.payment_id = page.payment_id
+        where o.final_at < ${before} and (
+          o.code is null or o.kind = 'voided'
+          or exists (select from forgiven_debt f where f.payment_id = o.payment_id)
+        )
+      )
+      returning payment_id
+    )
+    select (select count(*)::int from gone) as forgotten,
+      (select max(payment_id) from page having count(*) = ${limit}) as next`
+  return row
+}
+
+/** What providers were told, and the log of telling it; what is still to be sent, or was sent just now, stays. */
+async function forgetMessages(
+  sql: Queryable,
+  { before, after, limit }: Page,
+): Promise<Forgotten | undefined> {
+  const [row] = await sql<[Forgotten]>`
+    with page as (
+      select id, created_at from outbox
+      where id > ${after ?? '0'}
+      order by id limit ${limit}
+    ), told as materialized (
+      select o.id from outbox o join page on page.id = o.id
+      where o.created_at < ${before} and o.dispatched_at is not null
+        and not exists (
+          select from webhook_delivery d
+          where d.outbox_id = o.id and (
+            d.next_attempt_at is not null
+            or exists (select from webhook_attempt a where a.delivery_id = d.id and a.started_at >= ${before})
+          )
+        )
+        and not exists (select from mail_notice n where n.outbox_id = o.id)
+      for update of o skip locked
+    ), log as (
+      delete from webhook_delivery where outbox_id in (select id from told)
+    ), gone as (
+      delete from outbox where id in (select id from told) returning id
+    )
+    select (select count(*)::int from gone) as forgotten,
+      (select max(id)::text from page having count(*) = ${limit} and max(created_at) < ${before}) as next`
+  return row
+}
+
+/** The bytes of transactions whose nonce is long over, in batches that are closed: the chain has those that were mined. */
+async function forgetTransactionBytes(
+  sql: Queryable,
+  { before, after, limit }: Page,
+): Promise<Forgotten | undefined> {
+  const [row] = await sql<[Forgotten]>`
+    with page as (
+      select t.hash, t.batch_id, t.resolved_at < ${before} and b.state = 'closed' as is_over
+      from transaction t join batch b on b.id = t.batch_id
+      where t.raw is not null and t.batch_id > ${after ?? '0'}
+      order by t.batch_id
+      fetch first ${limit} rows with ties
+    ), gone as (
+      update transaction set raw = null where hash in (select hash from page where is_over) and raw is not null
+      returning hash
+    )
+    select (select count(*)::int from gone) as forgotten,
+      (select max(batch_id)::text from page having count(*) >= ${limit}) as next`
+  return row
+}
+
+/**
+ * A step of a background loop that deletes, a page at a time and from the beginning again after the last one, what is of no
+ * use `days` after it was over.
+ */
+export function createRetention(
+  sql: Queryable,
+  { days, now, limit = 1_000 }: { days: number; now: () => number; limit?: number },
+): () => Promise<'busy' | 'idle'> {
+  const walks = [forgetPresentations, forgetMessages, forgetTransactionBytes].map((forget) => {
+    let after: string | null = null
+    return async (before: Date) => {
+      const { forgotten, next } = (await forget(sql, { before, after, limit })) ?? {
+        forgotten: 0,
+        next: null,
+      }
+      after = next
+      return forgotten > 0 && next !== null
+    }
+  })
+  return async () => {
+    const before = new Date(now() - days * 86_400_000)
+    let isBusy = false
+    for (const walk of walks) isBusy = (await walk(before)) || isBusy
+    return isBusy ? 'busy' : 'idle'
+  }
+}

@@ -1,0 +1,156 @@
+import type { Address } from 'viem'
+import { mostPayments } from '#chain/gas'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import type { Trigger } from '#protocol/settlement'
+import type { Queryable } from '../store/database.ts'
+import { type CostSettings, findDueTrigger, type QueueReads } from './dueTrigger.ts'
+import type { Lane } from './lanes.ts'
+import { readQuarantined } from './quarantine.ts'
+import {
+  type AwaitedPayment,
+  findFullWallet,
+  type QueuedPayment,
+  type QueueGroup,
+  readAwaited,
+  readExtremes,
+  readGreatest,
+  readGroups,
+  readMostUrgent,
+  readNextBatchSize,
+  readSubmission,
+} from './queue.ts'
+import { returnDeferred } from './stages.ts'
+import type { TriggerSettings } from './triggers.ts'
+
+/** Payments for which a trigger has fired, the most urgent first; of `high_value` ones, each is a batch of its own. */
+export type DueBatch = { lane: Lane; group: QueueGroup; trigger: Trigger; payments: QueuedPayment[] }
+
+export type DueBatchesOptions = {
+  settings: { triggers: TriggerSettings } & CostSettings
+  /** Whose transaction it would be, for the estimate of its cost. */
+  from: Address
+  /** 0: the most urgent payments; from 1 on, so many batches further down the queue. */
+  page?: number
+  /** Lanes of which only what is about to expire is due: the others wait for cheaper gas. */
+  held?: ReadonlySet<Lane>
+  now: Date
+}
+
+/** Upper bound on the share of time spent looking at every provider wallet in vain. */
+const scanShare = 0.1
+/** How long the first payment of a new group may wait to be noticed. */
+const groupsAgeMs = 1_000
+/** What the payments of a quarantined batch may burn fits under the gas cut. */
+const mostQuarantined = 20
+
+/**
+ * Reads what is due on a network: the same for the keeper that claims it and the gateway that publishes it. Nothing is locked
+ * or promised: it may be gone when it is claimed.
+ */
+export function createDueBatches(sql: Queryable, served: ServedNetwork) {
+  const scope = { chainId: served.network.chainId, token: served.token }
+  const noneFullUntil = new Map<Address, number>()
+  let groups: QueueGroup[] = []
+  let groupsReadAt = 0
+
+  async function knownGroups(): Promise<QueueGroup[]> {
+    if (groups.length === 0 || performance.now() - groupsReadAt >= groupsAgeMs) {
+      groupsReadAt = performance.now()
+      groups = await readGroups(sql, scope)
+    }
+    return groups
+  }
+
+  /** Looks for a full wallet, but not again for a while where very many wallets were looked at in vain. */
+  function createBackoffScan(group: QueueGroup, below: bigint): QueueReads['findFullWallet'] {
+    return async (threshold) => {
+      const began = performance.now()
+      if (began < (noneFullUntil.get(group.feeRecipient) ?? 0)) return null
+      const full = await findFullWallet(sql, group, threshold, below)
+      const ended = performance.now()
+      if (!full) noneFullUntil.set(group.feeRecipient, ended + (ended - began) / scanShare)
+      return full
+    }
+  }
+
+  /** What somebody waits for: due once the window is over, or a batch is full. Payers with code go by themselves. */
+  async function readFacilitated(group: QueueGroup, now: Date, windowMs: number): Promise<DueBatch[]> {
+    const kinds = await Promise.all(
+      [false, true].map((hasCode) => readAwaited(sql, group, { hasCode, limit: mostPayments })),
+    )
+    const isOver = (payments: readonly AwaitedPayment[]) =>
+      payments.length === mostPayments || firstDue(payments) + windowMs <= now.getTime()
+    return kinds
+      .filter((payments) => payments.length > 0 && isOver(payments))
+      .toSorted((a, b) => firstDue(a) - firstDue(b))
+      .map((payments) => ({ lane: 'facilitator', group, trigger: 'direct', payments }))
+  }
+
+  async function readGroup(group: QueueGroup, options: DueBatchesOptions): Promise<DueBatch[]> {
+    const { settings, from, page = 0, held = new Set<Lane>(), now } = options
+    const { highValue, expiryLeadMs, windowMs } = settings.triggers
+    const [extremes, facilitated, quarantined] = await Promise.all([
+      readExtremes(sql, group, highValue, now),
+      page === 0 ? readFacilitated(group, now, windowMs) : [],
+      page === 0 ? readQuarantined(sql, group, now, mostQuarantined) : [],
+    ])
+    const due: DueBatch[] = [...facilitated]
+    const add = (lane: Lane, trigger: Trigger, payments: QueuedPayment[]) => {
+      const until = BigInt(Math.floor((now.getTime() + expiryLeadMs) / 1000))
+      const left = held.has(lane) ? payments.filter(({ validBefore }) => validBefore <= until) : payments
+      if (left.length > 0) due.push({ lane, group, trigger, payments: left })
+    }
+    if (extremes && extremes.largestPayment >= highValue) {
+      const greatest = await readGreatest(sql, group, {
+        threshold: highValue,
+        limit: mostPayments + page,
+        now,
+      })
+      add('high_value', 'high_value', greatest.slice(page))
+    }
+    if (extremes) {
+      const reads = {
+        findFullWallet: createBackoffScan(group, highValue),
+        readSize: () => readNextBatchSize(sql, group, mostPayments),
+      }
+      const ordinary = { ...extremes, largestPayment: 0n }
+      const trigger = await findDueTrigger(served, from, ordinary, settings, reads, now)
+      if (trigger) {
+        const urgent = (hasCode: boolean) => ({
+          now,
+          hasCode,
+          below: highValue,
+          expiryLeadMs,
+          limit: mostPayments,
+          skip: page * mostPayments,
+          onlyExpiring: held.has('shared'),
+        })
+        const [shared, code] = await Promise.all([
+          readMostUrgent(sql, group, urgent(false)),
+          readMostUrgent(sql, group, urgent(true)),
+        ])
+        add('shared', trigger, shared)
+        add('code', trigger, code)
+      }
+    }
+    add('quarantined', 'time', quarantined)
+    return due
+  }
+
+  return async function readDueBatches(options: DueBatchesOptions): Promise<DueBatch[]> {
+    await returnDeferred(sql, scope, options.now)
+    const due: DueBatch[] = []
+    const submitted = await readSubmission(sql, scope)
+    const groups = await knownGroups()
+    const group = groups.find(({ feeRecipient }) => feeRecipient === submitted[0]?.feeRecipient)
+    if (group) due.push({ lane: 'direct', group, trigger: 'direct', payments: submitted })
+    for (const one of groups) due.push(...(await readGroup(one, options)))
+    return due
+  }
+}
+
+function firstDue(payments: readonly AwaitedPayment[]): number {
+  return Math.min(...payments.map(({ dueAt }) => dueAt.getTime()))
+}
+
+export type ReadDueBatches = ReturnType<typeof createDueBatches>

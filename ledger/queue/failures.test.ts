@@ -1,0 +1,53 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { createMigratedDatabase } from '../../test/support/database.ts'
+import { createIndexTables } from '../../test/support/indexTables.ts'
+import { seedPayment, seedProvider } from '../../test/support/seedPayments.ts'
+import { requeuePayment } from '../outcomes/requeue.ts'
+import { type Database, openDatabase } from '../store/database.ts'
+import { recordFailure } from './failures.ts'
+
+let sql: Database
+beforeAll(async () => {
+  sql = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
+  await createIndexTables(sql)
+})
+afterAll(() => sql.end())
+
+async function seed() {
+  const provider = await seedProvider(sql)
+  const { paymentId } = await seedPayment(sql, { provider })
+  return { paymentId, providerId: provider.providerId }
+}
+
+function fail(paymentId: string, isFinal: boolean) {
+  const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal }
+  return sql.begin((tx) => recordFailure(tx, failure, { now: new Date(), leadMs: 300_000 }))
+}
+
+async function told(paymentId: string) {
+  return sql<{ event: string; occurrence: number }[]>`
+    select event, occurrence from outbox where payment_id = ${paymentId} order by id`
+}
+
+test('behavior: what has failed does not fail again: its provider hears of it once', async () => {
+  const { paymentId } = await seed()
+  expect(await fail(paymentId, true)).toBe(1)
+  expect(await fail(paymentId, true)).toBeNull()
+  expect(await told(paymentId)).toEqual([{ event: 'settlement.failed', occurrence: 1 }])
+})
+
+test('behavior: queued again by hand, failing and failed anew: its provider hears of that too', async () => {
+  const { paymentId, providerId } = await seed()
+  const failAll = async () => {
+    for (let attempt = 1; attempt <= 6; attempt++) expect(await fail(paymentId, false)).toBe(attempt)
+  }
+  await failAll()
+  expect(await requeuePayment(sql, { paymentId, providerId, now: new Date() })).toBe('requeued')
+  await failAll()
+  expect(await told(paymentId)).toEqual([
+    { event: 'settlement.failing', occurrence: 1 },
+    { event: 'settlement.failed', occurrence: 1 },
+    { event: 'settlement.failing', occurrence: 2 },
+    { event: 'settlement.failed', occurrence: 2 },
+  ])
+})

@@ -1,0 +1,90 @@
+import { halves } from '../facts/halves.ts'
+import type { Queryable } from '../store/database.ts'
+import { decideRetry, notifyAfterAttempts } from './retry.ts'
+import { endPayments, type Stage } from './stages.ts'
+
+export type PaymentFailure = {
+  paymentId: string
+  batchId: bigint | null
+  code: string
+  detail: string
+  /** No later attempt can succeed: cancelled, or used by another authorization. */
+  isFinal: boolean
+}
+
+/**
+ * Counts a failed attempt that is the payment's own fault, sets what follows, and tells the provider where it must.
+ *
+ * @returns the attempts so far, null if the payment is not ours to fail any more.
+ */
+export async function recordFailure(
+  sql: Queryable,
+  failure: PaymentFailure,
+  { now, leadMs }: { now: Date; leadMs: number },
+): Promise<number | null> {
+  const { paymentId, batchId, code, detail } = failure
+  const [payment] = await sql<
+    {
+      attempts: number
+      firstFailedAt: Date | null
+      validBefore: bigint
+      isSubmission: boolean
+      stage: Stage | null
+      dueAt: Date | null
+      providerId: string | null
+      refund: { paymentId: string; number: number } | null
+    }[]
+  >`
+    select coalesce(q.attempts, o.attempts) as attempts, q.first_failed_at as "firstFailedAt", q.stage,
+      q.due_at as "dueAt", p.source = 'submission' as "isSubmission", p.valid_before as "validBefore", coalesce(p.provider_id, r.provider_id) as "providerId",
+      case when r.number is not null then json_build_object('paymentId', r.of_payment_id, 'number', r.number) end as refund
+    from payment p
+    left join (select * from queue where payment_id = ${paymentId} for update) q on true
+    left join (select * from outcome where payment_id = ${paymentId} and kind = 'spent' for update) o on true
+    left join refund r on r.payment_id = p.id
+    where p.id = ${paymentId} and (q.payment_id is not null or o.payment_id is not null)`
+  if (!payment) return null
+  const attempts = Math.min(payment.attempts + 1, 6)
+  const firstFailedAt = payment.firstFailedAt ?? now
+  // Whoever waits for it is told that it failed: then it must not be settled later.
+  const isFinal = failure.isFinal || payment.dueAt !== null || payment.isSubmission
+  const decision = isFinal
+    ? ({ status: 'failed' } as const)
+    : decideRetry({ attempts, firstFailedAt, validBefore: payment.validBefore, leadMs, now })
+  const isInBatch = payment.stage === 'claimed' || payment.stage === 'sent'
+  // What a batch still holds it ends, or lets go of for another attempt.
+  const nextAttemptAt = decision.status === 'retry' ? decision.at : isInBatch ? now : null
+  await sql`
+    insert into settlement_failure (payment_id, attempt, batch_id, code, detail, failed_at, next_attempt_at)
+    values (${paymentId}, ${attempts}, ${batchId}, ${code}, ${detail.slice(0, 500)}, ${now}, ${nextAttemptAt})
+    on conflict (payment_id, attempt) do update set batch_id = excluded.batch_id, code = excluded.code,
+      detail = excluded.detail, failed_at = excluded.failed_at, next_attempt_at = excluded.next_attempt_at`
+  await sql`
+    update queue set attempts = ${attempts}, first_failed_at = ${firstFailedAt}, next_at = ${nextAttemptAt ?? now},
+      stage = case when stage in ('waiting', 'deferred') then 'retrying' else stage end
+    where payment_id = ${paymentId}`
+  await sql`update outcome set attempts = ${attempts} where payment_id = ${paymentId} and kind = 'spent'`
+  if (nextAttemptAt === null)
+    await endPayments(sql, [{ paymentId, kind: 'failed', code, isFinal: false }], now)
+  // A provider who was paid in full has lost nothing: what failed is the platform's fee.
+  const [paid] = await sql`
+    select from ${halves(sql)} h where h.payment_id = ${paymentId} and h.half = 0 and h.state = 'settled'`
+  if (paid || payment.providerId === null) return attempts
+  const { refund } = payment
+  const subject = refund ? 'refund' : 'settlement'
+  const event =
+    nextAttemptAt === null
+      ? `${subject}.failed`
+      : attempts === notifyAfterAttempts
+        ? `${subject}.failing`
+        : null
+  if (event) {
+    // A payment that was queued again by hand may fail once more: that is another occurrence of the same event.
+    await sql`
+      insert into outbox (event, provider_id, payment_id, data, occurrence)
+      values (${event}, ${payment.providerId}, ${paymentId},
+        ${sql.json({ ...refund, code, attempts, nextAttemptAt: nextAttemptAt?.toISOString() ?? null })},
+        (select coalesce(max(occurrence), 0) + 1 from outbox where event = ${event} and payment_id = ${paymentId}))`
+  }
+  return attempts
+}

@@ -1,0 +1,105 @@
+import type { Address, Hex } from 'viem'
+import type { Queryable } from '../store/database.ts'
+import { type QueuedPayment, type QueueGroup, type QueueScope, queuedColumns } from './queue.ts'
+import { isLoose, quarantinePayments } from './stages.ts'
+
+// A payer whose payment passes the simulation and fails when it is mined may have lied to the simulation. What it costs is
+// bounded by what we count, not by what we detect: its payments go apart, one at a time, and after the second such failure
+// not at all.
+
+/** So many transactions of ours may fail for one payer; then whatever else waits of it is failed unsent. */
+export const mostMinedFailures = 2
+
+/** How many payers of a network are not tried any more. */
+export async function countGivenUpPayers(sql: Queryable, chainId: number): Promise<number> {
+  const [row] = await sql<[{ count: number }]>`
+    select count(*)::int as count from payer where chain_id = ${chainId} and mined_failures >= ${mostMinedFailures}`
+  return row.count
+}
+
+/** Counts a transaction in which these payers' payments failed, and quarantines what else waits of them. */
+export async function quarantinePayers(
+  sql: Queryable,
+  { chainId, token }: QueueScope,
+  payers: readonly Address[],
+): Promise<void> {
+  if (payers.length === 0) return
+  const rows = await sql<{ id: string }[]>`
+    with counted as (
+      update payer set mined_failures = mined_failures + 1
+      where chain_id = ${chainId} and token = ${token} and address = any(${[...new Set(payers)]}::text[])
+      returning address
+    )
+    select q.payment_id as id from queue q
+    join queue_group g on g.id = q.group_id and g.chain_id = ${chainId} and g.token = ${token}
+    where q.payer in (select address from counted) and q.batch_id is null`
+  await quarantinePayments(
+    sql,
+    rows.map(({ id }) => id),
+  )
+}
+
+/** Quarantined payments are few and payers many: looked up one by one, whatever Postgres thinks of either's number. */
+function payerOf(sql: Queryable, { chainId, token }: QueueScope) {
+  return sql`cross join lateral (
+    select mined_failures from payer
+    where payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = q.payer
+    offset 0
+  ) payer`
+}
+
+/**
+ * Quarantined payments that may be tried: one of each payer that failed on chain before, while none of its is under way,
+ * and whatever of others may not have been tried.
+ */
+export async function readQuarantined(
+  sql: Queryable,
+  group: QueueGroup,
+  now: Date,
+  limit: number,
+): Promise<QueuedPayment[]> {
+  return sql<QueuedPayment[]>`
+    select ${queuedColumns(sql)} from (
+      select q.*, payer.mined_failures, row_number() over (partition by q.payer order by q.accepted_at, q.payment_id) as place
+      from queue q
+      ${payerOf(sql, group)}
+      where q.stage = 'quarantined' and q.group_id = ${group.id}
+        and (q.next_at is null or q.next_at <= ${now})
+        and payer.mined_failures < ${mostMinedFailures}
+        and (payer.mined_failures = 0 or not exists (
+          select from queue other join batch b on b.id = other.batch_id
+          where other.payer = q.payer and other.group_id = q.group_id and b.lane = 'quarantined'
+        ))
+    ) q
+    join payment p on p.id = q.payment_id
+    where q.mined_failures = 0 or q.place = 1
+    -- What was last in its batch was tried least.
+    order by q.mined_failures, case when q.mined_failures = 0 then q.accepted_at end desc, q.accepted_at, q.payment_id
+    limit ${limit}`
+}
+
+export type CondemnedPayment = {
+  paymentId: string
+  payer: Address
+  /** What it is settled together with, or not at all. */
+  submission: Hex | null
+}
+
+/** What waits of payers for whom {@link mostMinedFailures} transactions failed, what they submit included. */
+export async function readCondemned(
+  sql: Queryable,
+  scope: QueueScope,
+  limit: number,
+): Promise<CondemnedPayment[]> {
+  return sql<CondemnedPayment[]>`
+    select q.payment_id as "paymentId", q.payer, q.submission
+    from (
+      select * from queue q where q.stage = 'quarantined'
+      union all
+      select * from queue q where q.submission is not null and q.stage <> 'quarantined' and ${isLoose(sql)}
+    ) q
+    ${payerOf(sql, scope)}
+    where payer.mined_failures >= ${mostMinedFailures}
+      and q.group_id in (select id from queue_group where chain_id = ${scope.chainId} and token = ${scope.token})
+    limit ${limit}`
+}

@@ -1,0 +1,261 @@
+import type { Address } from 'viem'
+import type { BatchShape } from '#chain/gas'
+import type { Queryable } from '../store/database.ts'
+import { isDue, isLoose, isRetryDue, isWaiting } from './stages.ts'
+import type { WaitingPayments } from './triggers.ts'
+
+// Nothing here reads more of the queue than it returns, but for `findFullWallet`, which takes one step a provider wallet.
+// Whether a payment is settled already is looked up for those that were chosen, when they are claimed (claims.ts).
+
+/** USDC on one chain. */
+export type QueueScope = { chainId: number; token: Address }
+
+/** Payments that may share a batch: one token, one fee recipient as signed. `id`: in the table queue_group. */
+export type QueueGroup = QueueScope & { id: number; feeRecipient: Address }
+
+/** The groups of a network: as a rule one, of the platform's wallet. */
+export async function readGroups(sql: Queryable, scope: QueueScope): Promise<QueueGroup[]> {
+  const { chainId, token } = scope
+  const rows = await sql<Pick<QueueGroup, 'id' | 'feeRecipient'>[]>`
+    select id, fee_recipient as "feeRecipient" from queue_group
+    where chain_id = ${chainId} and token = ${token} order by id`
+  return rows.map((row) => ({ ...scope, ...row }))
+}
+
+type Probes = {
+  firstQueuedAt: Date | null
+  firstValidBefore: bigint | null
+  largestPayment: bigint | null
+  retryDue: boolean
+}
+
+/**
+ * What one look-up each tells: the oldest, the greatest, the first to expire, a retry that is due.
+ *
+ * @param highValue from which on payments travel alone, retries as well: none of theirs makes the others due
+ */
+export async function readExtremes(
+  sql: Queryable,
+  group: QueueGroup,
+  highValue: bigint,
+  now: Date,
+): Promise<Omit<WaitingPayments, 'paymentCount' | 'amount'> | null> {
+  const waiting = sql`q.group_id = ${group.id} and ${isWaiting(sql)}`
+  const retryDue = sql`q.group_id = ${group.id} and ${isRetryDue(sql, now)}`
+  const amount = sql`q.provider_amount + q.fee_amount`
+  const oldest = (hasCode: boolean) => sql`
+    (select q.accepted_at from queue q where ${waiting} and q.has_code = ${hasCode} order by q.accepted_at limit 1)`
+  const [row] = await sql<[Probes]>`
+    select
+      least(${oldest(false)}, ${oldest(true)}) as "firstQueuedAt",
+      (select q.valid_before from queue q
+        where ${waiting} and q.stage in ('waiting', 'deferred', 'retrying', 'quarantined')
+        order by q.valid_before limit 1) as "firstValidBefore",
+      greatest(
+        (select ${amount} from queue q where ${waiting} and ${amount} >= 1000000 order by ${amount} desc limit 1),
+        (select max(${amount}) from queue q where ${retryDue} and ${amount} >= ${highValue})
+      ) as "largestPayment",
+      exists (select from queue q where ${retryDue} and ${amount} < ${highValue}) as "retryDue"`
+  if (row.firstQueuedAt === null && row.largestPayment === null && !row.retryDue) return null
+  return {
+    firstQueuedAt: row.firstQueuedAt ?? now,
+    firstValidBefore: row.firstValidBefore ?? 2n ** 40n,
+    largestPayment: row.largestPayment ?? 0n,
+    retryDue: row.retryDue,
+  }
+}
+
+/**
+ * What waits for a provider wallet that has so much or so many; null if none has. Takes one step a wallet until the first
+ * is found.
+ *
+ * @param below Greater payments don't count: they travel alone.
+ */
+export async function findFullWallet(
+  sql: Queryable,
+  group: QueueGroup,
+  { amount, count }: { amount: bigint; count: number },
+  below: bigint,
+): Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null> {
+  const waiting = sql`q.group_id = ${group.id} and ${isWaiting(sql)} and q.provider_amount + q.fee_amount < ${below}`
+  // More than `count` need not be looked at: they suffice by themselves. Postgres runs the recursion only as far as the
+  // limit asks.
+  const [row] = await sql<Pick<WaitingPayments, 'paymentCount' | 'amount'>[]>`
+    with recursive wallet (payee) as (
+      (select q.payee from queue q where ${waiting} order by q.payee limit 1)
+      union all
+      select (select q.payee from queue q where ${waiting} and q.payee > wallet.payee order by q.payee limit 1)
+      from wallet where wallet.payee is not null
+    )
+    select queue.count as "paymentCount", queue.amount
+    from wallet
+    cross join lateral (
+      select count(*)::int as count, sum(provider_amount) as amount
+      from (select q.provider_amount from queue q where ${waiting} and q.payee = wallet.payee limit ${count}) first
+    ) queue
+    where wallet.payee is not null and (queue.count >= ${count} or queue.amount >= ${amount})
+    limit 1`
+  return row ?? null
+}
+
+/** How large the next batch would be, for an estimate of its cost. */
+export async function readNextBatchSize(
+  sql: Queryable,
+  group: QueueGroup,
+  limit: number,
+): Promise<NextBatchSize> {
+  const [row] = await sql<[NextBatchSize]>`
+    select count(*) filter (where is_pair)::int as pairs, count(*) filter (where not is_pair)::int as singles,
+      count(distinct recipient)::int as payees
+    from (
+      select coalesce(p.splitter, p.payee) as recipient, p.fee_amount > 0 and p.splitter is null as is_pair
+      from (
+        select q.payment_id from queue q where q.group_id = ${group.id} and ${isWaiting(sql)} and not q.has_code
+        order by q.accepted_at, q.payment_id limit ${limit}
+      ) first
+      join payment p on p.id = first.payment_id
+    ) next`
+  return row
+}
+
+/** What callers of POST /settle wait for, and since when. */
+export type AwaitedPayment = QueuedPayment & { dueAt: Date }
+
+/** The awaited payments of a group that run out first, but for submissions. */
+export async function readAwaited(
+  sql: Queryable,
+  { id }: QueueGroup,
+  { hasCode, limit }: { hasCode: boolean; limit: number },
+): Promise<AwaitedPayment[]> {
+  return sql<AwaitedPayment[]>`
+    select ${queuedColumns(sql)}, q.due_at as "dueAt"
+    from (
+      select q.* from queue q
+      where q.group_id = ${id} and ${isDue(sql)} and q.has_code = ${hasCode} and q.submission is null
+      order by q.valid_before, q.due_at
+      limit ${limit}
+    ) q
+    join payment p on p.id = q.payment_id
+    order by q.valid_before, q.due_at`
+}
+
+/** The payments of the submission that waits longest on a network; empty: none waits. */
+export async function readSubmission(
+  sql: Queryable,
+  { chainId, token }: QueueScope,
+): Promise<(QueuedPayment & { feeRecipient: Address })[]> {
+  return sql<(QueuedPayment & { feeRecipient: Address })[]>`
+    select ${queuedColumns(sql)}, p.fee_recipient as "feeRecipient"
+    from queue q join payment p on p.id = q.payment_id
+    where q.submission = (
+      select q.submission from queue q
+      where q.submission is not null and ${isLoose(sql)}
+        and q.group_id in (select id from queue_group where chain_id = ${chainId} and token = ${token})
+      order by q.due_at limit 1
+    )
+    order by q.accepted_at, q.payment_id`
+}
+
+/** Payments of two authorizations, of one, and their distinct recipients but the platform's wallet. */
+export type NextBatchSize = Pick<BatchShape, 'pairs' | 'singles' | 'payees'>
+
+export type QueuedPayment = {
+  id: string
+  /** The provider's wallet, or the splitter. */
+  recipient: Address
+  isPair: boolean
+  /** Goes along with payments of either kind. */
+  isRefund: boolean
+  hasCode: boolean
+  acceptedAt: Date
+  /** Unix seconds. */
+  validBefore: bigint
+}
+
+/** Of the queue's row `q` and its payment `p`. */
+export function queuedColumns(sql: Queryable) {
+  return sql`q.payment_id as id, coalesce(p.splitter, p.payee) as recipient,
+    p.fee_amount > 0 and p.splitter is null as "isPair", p.source = 'refund' as "isRefund", q.has_code as "hasCode",
+    q.accepted_at as "acceptedAt", q.valid_before as "validBefore"`
+}
+
+/** The greatest payments from `threshold` on, retries that are due among them: each is a batch by itself. */
+export async function readGreatest(
+  sql: Queryable,
+  group: QueueGroup,
+  { threshold, limit, now }: { threshold: bigint; limit: number; now: Date },
+): Promise<QueuedPayment[]> {
+  const amount = sql`q.provider_amount + q.fee_amount`
+  const greatest = (condition: ReturnType<typeof isWaiting>) => sql`
+    (select q.* from queue q
+      where q.group_id = ${group.id} and ${condition} and ${amount} >= 1000000 and ${amount} >= ${threshold}
+      order by ${amount} desc
+      limit ${limit})`
+  return sql<QueuedPayment[]>`
+    select ${queuedColumns(sql)}
+    from (${greatest(isWaiting(sql))} union all ${greatest(isRetryDue(sql, now))}) q
+    join payment p on p.id = q.payment_id
+    order by ${amount} desc
+    limit ${limit}`
+}
+
+export type UrgentOptions = {
+  now: Date
+  /** Payers with code go by themselves. */
+  hasCode: boolean
+  /** Greater ones go by themselves. */
+  below: bigint
+  /** What expires within this time comes first. */
+  expiryLeadMs: number
+  limit: number
+  /** Of the oldest, so many are left to others; then neither retries nor what expires is among them. Default 0. */
+  skip?: number
+  /** Nothing but what expires within the lead. */
+  onlyExpiring?: boolean
+}
+
+/**
+ * The most urgent payments of a group: what is about to expire, due retries, then the oldest. Retries are at most half of
+ * them, so that payments that keep failing don't hold up the others.
+ */
+export async function readMostUrgent(
+  sql: Queryable,
+  group: QueueGroup,
+  { now, hasCode, below, expiryLeadMs, limit, skip = 0, onlyExpiring = false }: UrgentOptions,
+): Promise<QueuedPayment[]> {
+  const alike = sql`q.group_id = ${group.id} and q.has_code = ${hasCode} and q.provider_amount + q.fee_amount < ${below}`
+  const waiting = sql`${isWaiting(sql)} and ${alike}`
+  const expiresBy = Math.floor((now.getTime() + expiryLeadMs) / 1000)
+  const first = skip === 0
+  // One statement, and each part by its own index.
+  return sql<QueuedPayment[]>`
+    select ${queuedColumns(sql)} from (
+      select distinct on (payment_id) * from (
+        (select 0 as urgency, q.valid_before as place, q.* from queue q
+          where ${waiting} and q.stage in ('waiting', 'deferred', 'retrying', 'quarantined')
+            and ${first} and q.valid_before <= ${expiresBy}::bigint
+          order by q.valid_before limit ${limit})
+        union all
+        (select 1, extract(epoch from q.next_at)::bigint, q.* from queue q
+          where ${isRetryDue(sql, now)} and ${alike} and ${first} and ${!onlyExpiring}
+          order by q.next_at limit ${Math.ceil(limit / 2)})
+        union all
+        (select 2, (extract(epoch from q.accepted_at) * 1000)::bigint, q.* from queue q
+          where ${waiting} and ${!onlyExpiring}
+          order by q.accepted_at, q.payment_id limit ${limit} offset ${skip})
+      ) parts
+      order by payment_id, urgency
+    ) q
+    join payment p on p.id = q.payment_id
+    order by q.urgency, q.place, q.payment_id
+    limit ${limit}`
+}
+
+export async function setHasCode(
+  sql: Queryable,
+  paymentIds: readonly string[],
+  hasCode: boolean,
+): Promise<void> {
+  if (paymentIds.length === 0) return
+  await sql`update queue set has_code = ${hasCode} where payment_id = any(${[...paymentIds]}::text[])`
+}

@@ -1,0 +1,40 @@
+import type { Address } from 'viem'
+import type { Queryable } from '../store/database.ts'
+
+export type QueueDepth = {
+  payee: Address
+  /** Those that wait, and those that failed before. */
+  verified: number
+  retrying: number
+  /** In a transaction that is out, or not final yet. */
+  settling: number
+  /** USDC base units that its wallet gets of what waits, retries included. */
+  amount: bigint
+  /** Of the oldest that waits. */
+  oldestAt: Date | null
+}
+
+/** What isn't over, by provider wallet and by what the keeper does with it. Reads all of it: for metrics, now and then. */
+export async function readQueueDepth(
+  sql: Queryable,
+  scope: { chainId: number; token: Address },
+): Promise<QueueDepth[]> {
+  return sql<QueueDepth[]>`
+    select payee,
+      count(*) filter (where stage <> 'sent' and attempts = 0)::int as verified,
+      count(*) filter (where stage <> 'sent' and attempts > 0)::int as retrying,
+      count(*) filter (where stage = 'sent')::int as settling,
+      coalesce(sum(provider_amount) filter (where stage <> 'sent'), 0) as amount,
+      min(accepted_at) filter (where stage <> 'sent' and attempts = 0) as "oldestAt"
+    from queue
+    where group_id in (select id from queue_group where chain_id = ${scope.chainId} and token = ${scope.token})
+      and stage <> 'reserved'
+    group by payee`
+}
+
+/** Batches that are not closed, by state. */
+export async function countOpenBatches(sql: Queryable, chainId: number): Promise<Record<string, number>> {
+  const rows = await sql<{ state: string; count: number }[]>`
+    select state, count(*)::int as count from batch where chain_id = ${chainId} and state <> 'closed' group by state`
+  return Object.fromEntries(rows.map(({ state, count }) => [state, count]))
+}

@@ -1,0 +1,291 @@
+import { bothHalves } from '../facts/halves.ts'
+import type { Queryable } from '../store/database.ts'
+
+// The only place that says where a payment stands, and that moves it from one place to another. docs/architecture.md has
+// the picture. A payment is in the queue, with a stage, or has an outcome; never both.
+
+/** Where a payment stands that isn't over: `queue.stage`, as ledger/migrations/0001_schema.sql explains each. */
+export const stages = [
+  'reserved',
+  'waiting',
+  'deferred',
+  'retrying',
+  'quarantined',
+  'claimed',
+  'sent',
+] as const
+export type Stage = (typeof stages)[number]
+
+/** How a payment ended: `outcome.kind`. */
+export const outcomeKinds = ['spent', 'settled', 'failed', 'voided'] as const
+export type OutcomeKind = (typeof outcomeKinds)[number]
+
+/** Whether the queue's row `q` is in no batch: it can be claimed, or ended without asking a batch. */
+export function isLoose(sql: Queryable) {
+  return sql`q.stage in ('waiting', 'deferred', 'retrying', 'quarantined')`
+}
+
+/** Whether the queue's row `q` is in a batch. */
+export function isInBatch(sql: Queryable) {
+  return sql`q.stage in ('claimed', 'sent')`
+}
+
+/** Whether the triggers count the queue's row `q`: nobody waits for it, and nothing keeps it apart. */
+export function isWaiting(sql: Queryable) {
+  return sql`q.stage = 'waiting' and q.due_at is null`
+}
+
+/** Whether a caller of /settle or /submit waits for the queue's row `q`. */
+export function isDue(sql: Queryable) {
+  return sql`q.stage = 'waiting' and q.due_at is not null`
+}
+
+/** Whether the queue's row `q` failed before, and the time for another attempt has come. */
+export function isRetryDue(sql: Queryable, now: Date) {
+  return sql`q.stage = 'retrying' and q.next_at <= ${now}`
+}
+
+/**
+ * Everything that is told of where the payment `p` stands: a lateral subquery of just one row, called `standing`.
+ *
+ * - `status`: the `payment_status` of the API; null for a payment that is only reserved, which isn't shown
+ * - `stage`: of the queue; null: the payment is over
+ * - `attempts`, `next_attempt_at`, `failure_code`, `failed_at`, `voided_at`
+ * - the columns of {@link bothHalves}
+ *
+ * What the chain shows comes first: money that moved has moved, whatever was intended.
+ *
+ * @param now decides whether an authorization that nobody used has run out.
+ */
+export function standingOf(sql: Queryable, now: Date) {
+  return sql`(
+    select half.*, q.stage, coalesce(q.attempts, o.attempts, 0) as attempts,
+      case when q.attempts > 0 then q.next_at end as next_attempt_at,
+      case when o.kind = 'failed' then o.ended_at end as failed_at,
+      case when o.kind = 'voided' then o.ended_at end as voided_at,
+      case when q.attempts > 0 then (
+        select f.code from settlement_failure f where f.payment_id = p.id and f.attempt = q.attempts
+      ) else o.code end as failure_code,
+      case
+        when q.stage = 'reserved' then null
+        when half.provider = 'settled' and coalesce(half.fee, 'settled') = 'settled' then 'settled'
+        when q.stage = 'sent' then 'settling'
+        when half.provider = 'settled' or half.fee = 'settled' then 'partially_settled'
+        when o.kind = 'voided' then 'voided'
+        when o.kind = 'failed' or p.valid_before <= ${Math.floor(now.getTime() / 1000)} then 'failed'
+        when coalesce(q.attempts, o.attempts) > 0 then 'retrying'
+        else 'verified'
+      end as status
+    from ${bothHalves(sql)} half
+    left join queue q on q.payment_id = p.id
+    left join outcome o on o.payment_id = p.id
+  )`
+}
+
+/** Deferred, or not tried again before then, without counting an attempt: something else has to be found out first. */
+export async function deferPayments(
+  sql: Queryable,
+  paymentIds: readonly string[],
+  until: Date,
+): Promise<void> {
+  if (paymentIds.length === 0) return
+  await sql`
+    update queue q set next_at = ${until}, stage = case when q.stage = 'waiting' then 'deferred' else q.stage end
+    where q.payment_id = any(${[...paymentIds]}::text[]) and ${isLoose(sql)}`
+}
+
+const returnedAtOnce = 1_000
+
+/** Lets deferred payments wait again whose time has come. */
+export async function returnDeferred(
+  sql: Queryable,
+  { chainId, token }: { chainId: number; token: string },
+  now: Date,
+): Promise<void> {
+  await sql`
+    update queue set stage = 'waiting', next_at = null
+    where payment_id in (
+      select q.payment_id from queue q
+      where q.stage = 'deferred' and q.next_at <= ${now}
+        and q.group_id in (select id from queue_group where chain_id = ${chainId} and token = ${token})
+      limit ${returnedAtOnce}
+      for update skip locked
+    ) and stage = 'deferred'`
+}
+
+/**
+ * Keeps payments apart from the others: they are settled with the gas of each budgeted in full. What a batch holds, or was
+ * submitted with others, is left where it is.
+ *
+ * @param from also what is in this batch, which is about to be closed.
+ */
+export async function quarantinePayments(
+  sql: Queryable,
+  paymentIds: readonly string[],
+  from?: bigint,
+): Promise<void> {
+  if (paymentIds.length === 0) return
+  await sql`
+    update queue q set stage = 'quarantined', batch_id = null
+    where q.payment_id = any(${[...paymentIds]}::text[]) and q.submission is null
+      and (${isLoose(sql)} ${from === undefined ? sql`` : sql`or q.batch_id = ${from}`})`
+}
+
+/** The transaction of a batch is stored, and may be out from now on. */
+export async function markSent(sql: Queryable, batchId: bigint): Promise<void> {
+  await sql`update queue set stage = 'sent' where batch_id = ${batchId} and stage = 'claimed'`
+}
+
+/**
+ * Lets payments leave a batch, to where they stood before it: all of it, or those at some positions.
+ *
+ * What a caller waits for is still waited for; the payments of a submission go on by themselves.
+ */
+export async function releasePayments(
+  sql: Queryable,
+  batchId: bigint,
+  now: Date,
+  positions?: readonly number[],
+): Promise<string[]> {
+  if (positions?.length === 0) return []
+  const rows = await sql<{ id: string }[]>`
+    update queue q set batch_id = null, submission = null,
+      due_at = case when q.submission is null or own.is_facilitated then q.due_at end,
+      stage = case when own.is_apart then 'quarantined' when q.attempts > 0 then 'retrying' else 'waiting' end,
+      next_at = case when own.is_apart or q.attempts > 0 then coalesce(q.next_at, ${now}::timestamptz) end
+    from (
+      select held.payment_id, b.lane = 'quarantined' or payer.mined_failures > 0 as is_apart,
+        p.source = 'facilitator' as is_facilitated
+      from queue held
+      join batch b on b.id = held.batch_id
+      join payment p on p.id = held.payment_id
+      join payer on payer.chain_id = b.chain_id and payer.token = b.token and payer.address = held.payer
+      where held.batch_id = ${batchId}
+        ${
+          positions === undefined
+            ? sql``
+            : sql`and held.payment_id in (
+                select payment_id from batch_item where batch_id = ${batchId} and position in ${sql(positions)}
+              )`
+        }
+    ) own
+    where q.payment_id = own.payment_id
+    returning q.payment_id as id`
+  return rows.map(({ id }) => id)
+}
+
+/** How a payment ends, or what becomes of its end. */
+export type Ending = {
+  paymentId: string
+  kind: OutcomeKind
+  /** Why it failed, or why its fee is missing; null keeps the one that is known. */
+  code: string | null
+  /** Nothing of it can move any more. Then it is in its provider's sums. */
+  isFinal: boolean
+}
+
+/**
+ * Ends payments that are in no batch, or makes their end final, in one statement. Leaves out those that were claimed, or
+ * whose end became final, since.
+ *
+ * @param from also end what is in this batch, which is about to be closed.
+ * @returns the payments that ended.
+ */
+export async function endPayments(
+  sql: Queryable,
+  endings: readonly Ending[],
+  now: Date,
+  from?: bigint,
+): Promise<string[]> {
+  if (endings.length === 0) return []
+  const rows = await sql<{ id: string }[]>`
+    with given as materialized (
+      select * from json_to_recordset(${JSON.stringify(
+        endings.map(({ paymentId, kind, code, isFinal }) => ({
+          id: paymentId,
+          kind,
+          code,
+          is_final: isFinal,
+        })),
+      )}::text::json) as d (id text, kind text, code text, is_final boolean)
+    ), gone as (
+      delete from queue q using given
+      where q.payment_id = given.id
+        and (${isLoose(sql)} ${from === undefined ? sql`` : sql`or q.batch_id = ${from}`})
+      returning q.payment_id, q.attempts
+    ), known as materialized (
+      -- Locked: one that is reopened meanwhile isn't written anew.
+      select o.payment_id, o.code from outcome o
+      where o.payment_id in (select id from given) and o.final_at is null
+      order by o.payment_id for update
+    )
+    insert into outcome as o (payment_id, kind, code, ended_at, final_at, attempts, arrived, settlement_seconds,
+      provider_id, payer, chain_id, accepted_at, valid_before, is_partial)
+    select p.id, d.kind, coalesce(d.code, known.code), ${now}, case when d.is_final then ${now}::timestamptz end,
+      coalesce(gone.attempts, 0), case when d.is_final then seen.arrived end,
+      case when d.is_final and p.source = 'gateway' and seen.arrived & 1 = 1
+        then greatest(0, seen.last_time - extract(epoch from p.accepted_at)) end,
+      p.provider_id, p.payer, p.chain_id, p.accepted_at, p.valid_before,
+      d.is_final and seen.arrived in (1, 2) and p.fee_amount > 0
+    from given d
+    join payment p on p.id = d.id
+    left join gone on gone.payment_id = d.id
+    left join known on known.payment_id = d.id
+    cross join lateral ${arrived(sql)} seen
+    where gone.payment_id is not null or known.payment_id is not null
+    order by p.id
+    on conflict (payment_id) do update set kind = excluded.kind, code = excluded.code,
+      ended_at = case when o.kind = excluded.kind then o.ended_at else excluded.ended_at end,
+      final_at = excluded.final_at, arrived = excluded.arrived, settlement_seconds = excluded.settlement_seconds,
+      is_partial = excluded.is_partial
+      where o.final_at is null
+    returning o.payment_id as id`
+  return rows.map(({ id }) => id)
+}
+
+/** What of the payment `p` has arrived, as the bits of `outcome.arrived`, and when the last of it did. */
+function arrived(sql: Queryable) {
+  return sql`(
+    select coalesce(sum(case
+        when e.state <> 'settled' then 0
+        when p.splitter is null then 1 << e.half
+        else 3
+      end), 0)::int as arrived, max(b.time) filter (where e.state = 'settled') as last_time
+    from authorization_event e join recorded_block b on b.id = e.block_id
+    where e.payment_id = p.id
+  )`
+}
+
+/**
+ * Takes ends back: the payments are in the queue again.
+ *
+ * @param attempts `forgotten`: all retries anew.
+ * @returns those that were.
+ */
+export async function reopenPayments(
+  sql: Queryable,
+  paymentIds: readonly string[],
+  attempts: 'kept' | 'forgotten' = 'kept',
+): Promise<string[]> {
+  if (paymentIds.length === 0) return []
+  const isTriedAnew = attempts === 'forgotten' ? sql`true` : sql`o.attempts = 0 or failure.failed_at is null`
+  const rows = await sql<{ id: string }[]>`
+    with taken as (
+      delete from outcome where payment_id = any(${[...paymentIds]}::text[]) returning payment_id, attempts
+    )
+    insert into queue (payment_id, group_id, stage, next_at, attempts, first_failed_at, provider_id, payer, payee,
+      provider_amount, fee_amount, accepted_at, valid_before)
+    select p.id, g.id, case when ${isTriedAnew} then 'waiting' else 'retrying' end,
+      case when ${isTriedAnew} then null else now() end,
+      case when ${isTriedAnew} then 0 else o.attempts end,
+      case when ${isTriedAnew} then null else failure.failed_at end,
+      p.provider_id, p.payer, p.payee, p.provider_amount, p.fee_amount, p.accepted_at, p.valid_before
+    from taken o
+    join payment p on p.id = o.payment_id
+    join queue_group g on g.chain_id = p.chain_id and g.token = p.token and g.fee_recipient = p.fee_recipient
+    left join lateral (
+      select min(failed_at) as failed_at from settlement_failure where payment_id = p.id
+    ) failure on true
+    returning payment_id as id`
+  return rows.map(({ id }) => id)
+}

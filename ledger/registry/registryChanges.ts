@@ -1,0 +1,75 @@
+import type { Database, Queryable, Transaction } from '../store/database.ts'
+
+/** Whose change it is: an API key's id; null: the operator's, who has the database. */
+export type Changer = { providerId: string; by: string | null }
+
+/**
+ * Writes down a change of `subject`: the provider, or one of its wallets, endpoints or keys. Of what was there before,
+ * only the fields that differ are kept; a change without a difference is none.
+ *
+ * @param before null: it is new
+ */
+export type RecordChange = (subject: string, before: object | null, after: object) => Promise<void>
+
+/**
+ * Changes what a provider has registered, together with its history. The changes of one provider happen one after the
+ * other, so what `change` reads stays true until it's done.
+ *
+ * @returns undefined if there is no such provider
+ */
+export async function changeRegistry<T>(
+  sql: Database,
+  { providerId, by }: Changer,
+  change: (tx: Transaction, record: RecordChange) => Promise<T>,
+): Promise<T | undefined> {
+  const result = await sql.begin(async (tx) => {
+    // Payments, which refer to this row, are accepted meanwhile.
+    const found = await tx`select from provider where id = ${providerId} for no key update`
+    if (found.length === 0) return undefined
+    return { done: await change(tx, recordChange(tx, { providerId, by })) }
+  })
+  return result?.done as T | undefined
+}
+
+/** For a transaction that inserts the provider itself; all others go through {@link changeRegistry}. */
+export function recordChange(tx: Queryable, { providerId, by }: Changer): RecordChange {
+  return async (subject, before, after) => {
+    const was = before && fieldsOf(before)
+    const is = fieldsOf(after)
+    const names = Object.keys(is).filter((name) => JSON.stringify(was?.[name]) !== JSON.stringify(is[name]))
+    if (was !== null && names.length === 0) return
+    const pick = (fields: Record<string, unknown>) =>
+      JSON.stringify(Object.fromEntries(names.map((name) => [name, fields[name]])))
+    await tx`
+      insert into registry_change (provider_id, key_id, subject, before, after)
+      values (${providerId}, ${by}, ${subject}, ${was && pick(was)}::text::jsonb, ${pick(is)}::text::jsonb)`
+  }
+}
+
+/** As JSON shows them. */
+function fieldsOf(thing: object): Record<string, unknown> {
+  return JSON.parse(JSON.stringify(thing))
+}
+
+export type RegistryChange = {
+  id: bigint
+  changedAt: Date
+  /** An API key's id; null: the operator. */
+  keyId: string | null
+  subject: string
+  before: Record<string, unknown> | null
+  after: Record<string, unknown>
+}
+
+/** @param position the last one of the page before; the newest change comes first */
+export async function listRegistryChanges(
+  sql: Queryable,
+  providerId: string,
+  { position, limit }: { position: { id: number } | null; limit: number },
+): Promise<RegistryChange[]> {
+  return sql<RegistryChange[]>`
+    select id, changed_at as "changedAt", key_id as "keyId", subject, before, after
+    from registry_change
+    where provider_id = ${providerId} ${position === null ? sql`` : sql`and id < ${position.id}`}
+    order by id desc limit ${limit}`
+}

@@ -1,0 +1,17 @@
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { networks } from '#protocol/networks'
+import { createMigratedDatabase } from '../../test/support/database.ts'
+import { type Database, openDatabase } from './database.ts'
+
+let database: Database
+beforeAll(async () => {
+  database = openDatabase({ url: await createMigratedDatabase(), applicationName: 'test' })
+})
+afterAll(() => database.end())
+
+test('behavior: the database tells test networks from production ones as the networks table does', async () => {
+  const chainIds = Object.values(networks).map(({ chainId }) => chainId)
+  const rows = await database<{ chainId: number; testnet: boolean }[]>`
+    select chain_id as "chainId", is_testnet(chain_id) as testnet from unnest(${chainIds}::int[]) as given (chain_id)`
+  expect(rows).toEqual(Object.values(networks).map(({ chainId, testnet }) => ({ chainId, testnet })))
+})

