@@ -1,3 +1,4 @@
+import { isShown } from '#ledger/queue/stages'
 import type { Database } from '#ledger/store/database'
 import { createCache } from '#process/cache'
 import { formatUsdc } from '#protocol/amount'
@@ -60,7 +61,7 @@ async function sumUnsettled(database: Database, providerId: string, testnet: boo
   const [row] = await database<[{ sum: bigint }]>`
     select coalesce(sum(p.provider_amount + p.fee_amount), 0) as sum
     from (
-      select payment_id from queue where provider_id = ${providerId} and stage <> 'reserved'
+      select payment_id from queue q where provider_id = ${providerId} and ${isShown(database)}
       union all
       select payment_id from outcome where provider_id = ${providerId} and kind = 'spent' and final_at is null
     ) open

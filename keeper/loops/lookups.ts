@@ -8,6 +8,7 @@ import {
   requestLookups,
 } from '#ledger/facts/record'
 import { readVoidedHalves } from '#ledger/outcomes/voids'
+import { wakeDeferred } from '#ledger/queue/stages'
 import type { Context } from './context.ts'
 import { sweepChosen } from './sweep.ts'
 
@@ -54,6 +55,7 @@ export async function lookUpRequested(context: Context): Promise<void> {
   if (explained.length === 0) return
   await sql.begin(async (tx) => {
     await endLookups(tx, explained)
+    await wakeDeferred(tx, explained)
     await sweepChosen(context, tx, explained)
   })
 }

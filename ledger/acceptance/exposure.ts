@@ -1,6 +1,7 @@
 import type { Address } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { halves } from '../facts/halves.ts'
+import { isApart } from '../queue/stages.ts'
 import type { Database } from '../store/database.ts'
 import { badDebt } from './badDebt.ts'
 
@@ -72,7 +73,7 @@ export async function readExposures(
         where h.state = 'open' or (h.state in ('settled', 'foreign_use') and h.block_number > ${block})
       ) as unsettled, bool_or(open.is_apart and h.state = 'open') as is_quarantined
       from (
-        select q.payment_id, q.stage = 'quarantined' or b.lane = 'quarantined' as is_apart
+        select q.payment_id, ${isApart(database)} or b.lane = 'quarantined' as is_apart
         from queue q left join batch b on b.id = q.batch_id
         where q.payer = asked.address
         union all

@@ -1,6 +1,6 @@
 import type { Address, Hex } from 'viem'
 import { type HalfState, halves } from '../facts/halves.ts'
-import type { OutcomeKind, Stage } from '../queue/stages.ts'
+import { isReserved, moves, type OutcomeKind, type Stage } from '../queue/stages.ts'
 import type { Database, Queryable } from '../store/database.ts'
 
 // Payments that came through x402's facilitator (keeper/http/facilitator).
@@ -22,7 +22,7 @@ export type FacilitatedPayment = {
 function columns(sql: Queryable) {
   return sql`f.payment_id as "paymentId", f.provider_id as "providerId", encode(s.request_hash, 'hex') as "requestHash",
     f.payment_identifier as "paymentIdentifier", f.answered_at as "answeredAt",
-    exists (select from queue q where q.payment_id = f.payment_id and q.stage = 'reserved') as "isReserved"`
+    exists (select from queue q where q.payment_id = f.payment_id and ${isReserved(sql)}) as "isReserved"`
 }
 
 /** What holds an authorization: a payment of the facilitator's, another payment (`null`), or nothing. */
@@ -63,9 +63,9 @@ export async function settleReserved(
   now: Date,
 ): Promise<Set<string>> {
   const rows = await database<{ id: string }[]>`
-    update queue set stage = 'waiting', next_at = null, due_at = ${now}
+    update queue set ${moves(database).toWaiting}, due_at = ${now}
     where payment_id in (
-      select payment_id from queue where payment_id in ${database(paymentIds)} and stage = 'reserved'
+      select payment_id from queue q where payment_id in ${database(paymentIds)} and ${isReserved(database)}
       order by payment_id for update
     )
     returning payment_id as id`
@@ -83,8 +83,8 @@ export async function settleReserved(
 export async function releaseReservations(sql: Queryable, now: Date, payer?: Address): Promise<number> {
   const { count } = await sql`
     with lapsed as (
-      select payment_id from queue
-      where stage = 'reserved' and next_at < ${now} ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
+      select payment_id from queue q
+      where ${isReserved(sql)} and next_at < ${now} ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
       for update skip locked
     )
     delete from payment where id in (select payment_id from lapsed)`

@@ -2,7 +2,7 @@ import type { Address, Hex } from 'viem'
 import type { SignedAuthorization } from '#protocol/payload'
 import { outcomes } from '#protocol/settlement'
 import { recordFailure } from '../queue/failures.ts'
-import { isInBatch, isLoose, type OutcomeKind, reopenPayments, type Stage } from '../queue/stages.ts'
+import { isInBatch, isLoose, moves, type OutcomeKind, reopenPayments, type Stage } from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
 import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
 
@@ -125,7 +125,7 @@ export async function storeSubmission(
       select q.payment_id, ${isInBatch(tx)} as is_in_batch, q.submission from queue q
       where q.payment_id = any(${held}::text[]) order by q.payment_id for update
     ), joined as (
-      update queue q set due_at = ${now}, submission = ${key}, next_at = null, stage = 'waiting'
+      update queue q set due_at = ${now}, submission = ${key}, ${moves(tx).toWaiting}
       from held where q.payment_id = held.payment_id and ${isLoose(tx)} and q.submission is null
     )
     select payment_id as id, not is_in_batch and submission is not null and submission <> ${key} as "isTaken" from held`

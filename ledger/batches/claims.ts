@@ -2,7 +2,7 @@ import type { Address, Hex } from 'viem'
 import type { Trigger } from '#protocol/settlement'
 import { halves } from '../facts/halves.ts'
 import type { Lane } from '../queue/lanes.ts'
-import { isLoose } from '../queue/stages.ts'
+import { isApart, isLoose, moves } from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
 import { settleMarginSeconds } from '../store/settleMargin.ts'
 import { type BatchRow, batchColumns } from './batches.ts'
@@ -42,7 +42,7 @@ export async function claimPayments(
   { batchId, token, feeRecipient, trigger, lane, paymentIds }: Claim,
   now: Date,
 ): Promise<Claimed> {
-  const isApart = lane === 'quarantined'
+  const areApart = lane === 'quarantined'
   const least = lane === 'direct' ? paymentIds.length : 1
   const [row] = await sql<
     (Omit<BatchRow, 'id'> & { id: bigint | null; isHeld: boolean; unsettleable: string[] | null })[]
@@ -53,13 +53,13 @@ export async function claimPayments(
         and fence = ${lease.fence} and expires_at > clock_timestamp()
       for share
     ), wanted as materialized (
-      select q.payment_id as id, q.payer, q.stage
+      select q.payment_id as id, q.payer, ${isApart(sql)} as was_apart
       from queue q
       where q.payment_id in ${sql(paymentIds)} and ${isLoose(sql)} and exists (select from held)
       for update skip locked
     ), judged as materialized (
-      select w.id, w.stage <> 'quarantined' and payer.mined_failures > 0 as is_new,
-        w.stage = 'quarantined' or payer.mined_failures > 0 and ${lane !== 'direct'} as is_apart,
+      select w.id, not w.was_apart and payer.mined_failures > 0 as is_new,
+        w.was_apart or payer.mined_failures > 0 and ${lane !== 'direct'} as is_apart,
         (
           select bool_or(h.state = 'open'
               and h.valid_before > extract(epoch from ${now}::timestamptz) + ${settleMarginSeconds})
@@ -69,9 +69,9 @@ export async function claimPayments(
       from wanted w
       join payer on payer.chain_id = ${lease.chainId} and payer.token = ${token} and payer.address = w.payer
     ), chosen as materialized (
-      select id from judged where settleable and is_apart = ${isApart}
+      select id from judged where settleable and is_apart = ${areApart}
     ), set_apart as (
-      update queue q set stage = 'quarantined'
+      update queue q set ${moves(sql).toQuarantined}
       from judged where q.payment_id = judged.id and judged.is_new and judged.is_apart
         and not exists (select from chosen where chosen.id = judged.id)
     ), made as (
@@ -80,7 +80,7 @@ export async function claimPayments(
       where (select count(*) from chosen) >= ${least}
       returning *
     ), taken as (
-      update queue q set stage = 'claimed', batch_id = made.id, next_at = null
+      update queue q set ${moves(sql).toClaimed}, batch_id = made.id
       from made, chosen where q.payment_id = chosen.id
     ), items as (
       insert into batch_item (batch_id, position, payment_id)

@@ -4,6 +4,7 @@ import type { Trigger } from '#protocol/settlement'
 import type { SplitterTerms } from '#protocol/splitter'
 import { halves } from '../facts/halves.ts'
 import type { QueueScope } from '../queue/queue.ts'
+import { isShown } from '../queue/stages.ts'
 import type { Database, Queryable } from '../store/database.ts'
 import { settleMarginSeconds } from '../store/settleMargin.ts'
 import { type SplitColumns, signatureOf, splitColumns, toTerms } from './items.ts'
@@ -57,7 +58,7 @@ export async function publishPayments(
     insert into publication (payment_id, published_at)
     select payment_id, ${now} from (
       select q.payment_id from queue q
-      where q.payment_id in ${database(paymentIds)} and q.stage <> 'reserved'
+      where q.payment_id in ${database(paymentIds)} and ${isShown(database)}
         and not exists (select from publication known where known.payment_id = q.payment_id)
       order by q.payment_id for update
     ) wanted

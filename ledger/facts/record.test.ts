@@ -14,7 +14,7 @@ import {
 } from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { markLooked, readPaymentsToConclude } from '../outcomes/conclusions.ts'
-import { deferPayments } from '../queue/stages.ts'
+import { deferPayments, wakeDeferred } from '../queue/stages.ts'
 import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
 import { halvesOfPayment } from './halves.ts'
@@ -454,6 +454,7 @@ test('default: what is used and nobody knows by whom is looked for until it is f
   await recordEvents(sql, scope, [await useOf(payment, 0)], 'lookup')
   expect(await asked()).toEqual([[paymentId, payment.nonces[1]]])
   await endLookups(sql, [paymentId])
+  await wakeDeferred(sql, [paymentId])
   expect(await asked()).toEqual([])
   const [row] = await sql`select stage, next_at from queue where payment_id = ${paymentId}`
   expect(row).toEqual({ stage: 'waiting', next_at: null })

@@ -342,7 +342,4 @@ export async function readLookupRequests(
 /** Stops looking for payments of which nothing is left to be found. */
 export async function endLookups(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
   await sql`delete from lookup where payment_id = any(${[...paymentIds]}::text[])`
-  await sql`
-    update queue set stage = 'waiting', next_at = null
-    where payment_id = any(${[...paymentIds]}::text[]) and stage = 'deferred'`
 }

@@ -1,7 +1,7 @@
 import { halves } from '../facts/halves.ts'
 import type { Queryable } from '../store/database.ts'
 import { decideRetry, notifyAfterAttempts } from './retry.ts'
-import { endPayments, type Stage } from './stages.ts'
+import { endPayments, moves, type Stage } from './stages.ts'
 
 export type PaymentFailure = {
   paymentId: string
@@ -61,7 +61,7 @@ export async function recordFailure(
       detail = excluded.detail, failed_at = excluded.failed_at, next_attempt_at = excluded.next_attempt_at`
   await sql`
     update queue set attempts = ${attempts}, first_failed_at = ${firstFailedAt}, next_at = ${nextAttemptAt ?? now},
-      stage = case when stage in ('waiting', 'deferred') then 'retrying' else stage end
+      ${moves(sql).toRetrying}
     where payment_id = ${paymentId}`
   await sql`update outcome set attempts = ${attempts} where payment_id = ${paymentId} and kind = 'spent'`
   if (nextAttemptAt === null)

@@ -1,7 +1,7 @@
 import type { Address, Hex } from 'viem'
 import type { Queryable } from '../store/database.ts'
 import { type QueuedPayment, type QueueGroup, type QueueScope, queuedColumns } from './queue.ts'
-import { isLoose, quarantinePayments } from './stages.ts'
+import { isApart, isLoose, quarantinePayments } from './stages.ts'
 
 // A payer whose payment passes the simulation and fails when it is mined may have lied to the simulation. What it costs is
 // bounded by what we count, not by what we detect: its payments go apart, one at a time, and after the second such failure
@@ -63,7 +63,7 @@ export async function readQuarantined(
       select q.*, payer.mined_failures, row_number() over (partition by q.payer order by q.accepted_at, q.payment_id) as place
       from queue q
       ${payerOf(sql, group)}
-      where q.stage = 'quarantined' and q.group_id = ${group.id}
+      where ${isApart(sql)} and q.group_id = ${group.id}
         and (q.next_at is null or q.next_at <= ${now})
         and payer.mined_failures < ${mostMinedFailures}
         and (payer.mined_failures = 0 or not exists (
@@ -94,9 +94,9 @@ export async function readCondemned(
   return sql<CondemnedPayment[]>`
     select q.payment_id as "paymentId", q.payer, q.submission
     from (
-      select * from queue q where q.stage = 'quarantined'
+      select * from queue q where ${isApart(sql)}
       union all
-      select * from queue q where q.submission is not null and q.stage <> 'quarantined' and ${isLoose(sql)}
+      select * from queue q where q.submission is not null and not ${isApart(sql)} and ${isLoose(sql)}
     ) q
     ${payerOf(sql, scope)}
     where payer.mined_failures >= ${mostMinedFailures}

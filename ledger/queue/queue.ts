@@ -49,7 +49,7 @@ export async function readExtremes(
     select
       least(${oldest(false)}, ${oldest(true)}) as "firstQueuedAt",
       (select q.valid_before from queue q
-        where ${waiting} and q.stage in ('waiting', 'deferred', 'retrying', 'quarantined')
+        where ${waiting} and ${isLoose(sql)}
         order by q.valid_before limit 1) as "firstValidBefore",
       greatest(
         (select ${amount} from queue q where ${waiting} and ${amount} >= 1000000 order by ${amount} desc limit 1),
@@ -232,7 +232,7 @@ export async function readMostUrgent(
     select ${queuedColumns(sql)} from (
       select distinct on (payment_id) * from (
         (select 0 as urgency, q.valid_before as place, q.* from queue q
-          where ${waiting} and q.stage in ('waiting', 'deferred', 'retrying', 'quarantined')
+          where ${waiting} and ${isLoose(sql)}
             and ${first} and q.valid_before <= ${expiresBy}::bigint
           order by q.valid_before limit ${limit})
         union all

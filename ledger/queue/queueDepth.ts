@@ -1,5 +1,6 @@
 import type { Address } from 'viem'
 import type { Queryable } from '../store/database.ts'
+import { isFresh, isRetrying, isSent, isShown } from './stages.ts'
 
 export type QueueDepth = {
   payee: Address
@@ -21,14 +22,14 @@ export async function readQueueDepth(
 ): Promise<QueueDepth[]> {
   return sql<QueueDepth[]>`
     select payee,
-      count(*) filter (where stage <> 'sent' and attempts = 0)::int as verified,
-      count(*) filter (where stage <> 'sent' and attempts > 0)::int as retrying,
-      count(*) filter (where stage = 'sent')::int as settling,
-      coalesce(sum(provider_amount) filter (where stage <> 'sent'), 0) as amount,
-      min(accepted_at) filter (where stage <> 'sent' and attempts = 0) as "oldestAt"
-    from queue
+      count(*) filter (where ${isFresh(sql)})::int as verified,
+      count(*) filter (where ${isRetrying(sql)})::int as retrying,
+      count(*) filter (where ${isSent(sql)})::int as settling,
+      coalesce(sum(provider_amount) filter (where not ${isSent(sql)}), 0) as amount,
+      min(accepted_at) filter (where ${isFresh(sql)}) as "oldestAt"
+    from queue q
     where group_id in (select id from queue_group where chain_id = ${scope.chainId} and token = ${scope.token})
-      and stage <> 'reserved'
+      and ${isShown(sql)}
     group by payee`
 }
 

@@ -30,6 +30,47 @@ export function isInBatch(sql: Queryable) {
   return sql`q.stage in ('claimed', 'sent')`
 }
 
+/** Whether the queue's row `row` is shown to anybody: what is only reserved isn't. */
+export function isShown(sql: Queryable, row = 'q') {
+  return sql`${sql(row)}.stage <> 'reserved'`
+}
+
+/** Whether the transaction of the queue's row `row` may be out. */
+export function isSent(sql: Queryable, row = 'q') {
+  return sql`${sql(row)}.stage = 'sent'`
+}
+
+/** Whether the queue's row `row` is to be sent, and never failed. */
+export function isFresh(sql: Queryable, row = 'q') {
+  return sql`(${sql(row)}.stage <> 'sent' and ${sql(row)}.attempts = 0)`
+}
+
+/** Whether the queue's row `row` is to be sent, and failed before. */
+export function isRetrying(sql: Queryable, row = 'q') {
+  return sql`(${sql(row)}.stage <> 'sent' and ${sql(row)}.attempts > 0)`
+}
+
+/** Whether the queue's row `row` is kept for its seller, until `next_at`. */
+export function isReserved(sql: Queryable, row = 'q') {
+  return sql`${sql(row)}.stage = 'reserved'`
+}
+
+/** Whether the queue's row `row` is settled apart from the others. */
+export function isApart(sql: Queryable, row = 'q') {
+  return sql`${sql(row)}.stage = 'quarantined'`
+}
+
+/** What an update of the queue sets where the stage changes by a larger statement: each is one of the picture's arrows. */
+export function moves(sql: Queryable) {
+  return {
+    toWaiting: sql`stage = 'waiting', next_at = null`,
+    toClaimed: sql`stage = 'claimed', next_at = null`,
+    toQuarantined: sql`stage = 'quarantined'`,
+    /** Of a failure: what a batch holds, or is apart, stays where it is. */
+    toRetrying: sql`stage = case when stage in ('waiting', 'deferred') then 'retrying' else stage end`,
+  }
+}
+
 /** Whether the triggers count the queue's row `q`: nobody waits for it, and nothing keeps it apart. */
 export function isWaiting(sql: Queryable) {
   return sql`q.stage = 'waiting' and q.due_at is null`
@@ -95,6 +136,13 @@ export async function deferPayments(
 }
 
 const returnedAtOnce = 1_000
+
+/** Lets deferred payments wait again: what was to be found out first is known. */
+export async function wakeDeferred(sql: Queryable, paymentIds: readonly string[]): Promise<void> {
+  await sql`
+    update queue set ${moves(sql).toWaiting}
+    where payment_id = any(${[...paymentIds]}::text[]) and stage = 'deferred'`
+}
 
 /** Lets deferred payments wait again whose time has come. */
 export async function returnDeferred(

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Hash, PublicClient } from 'viem'
+import { isShown } from '#ledger/queue/stages'
 import type { Database } from '#ledger/store/database'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import { devPrivateKey } from '../chain/accounts.ts'
@@ -47,7 +48,7 @@ export function createSettler(options: {
 
   const settleNow = async (timeoutSeconds: number) => {
     const pending = await sql<{ id: string }[]>`
-      select payment_id as id from queue where stage <> 'reserved'
+      select payment_id as id from queue q where ${isShown(sql)}
       union all
       select payment_id from outcome where kind = 'spent'`
     const waiting = await readOpen(

@@ -73,6 +73,18 @@ describe('the imports between rooms', () => {
   })
 })
 
+describe('stages', () => {
+  test('behavior: only ledger/queue/stages.ts says in SQL what a stage is', () => {
+    const isElse = (file: string) =>
+      /^(ledger|keeper|api|scripts|cli)\/.*\.tsx?$/.test(file) && !isTestFile(file)
+    const says = [...files].filter(
+      ([file, text]) =>
+        isElse(file) && /\bstage\s*(=|<>|in|not in)\s*\(?'/.test(text.text.replaceAll(/===?|!==?/g, '≡')),
+    )
+    expect(says.map(([file]) => file)).toEqual(['ledger/queue/stages.ts'])
+  })
+})
+
 describe('functions', () => {
   test('behavior: none in the source is longer than 120 lines', () => {
     const isMeasured = (file: string) => !isTestFile(file) && !/(^|\/)(bench|generated)\//.test(file)

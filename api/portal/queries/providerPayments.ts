@@ -1,7 +1,7 @@
 import type { Address, Hex } from 'viem'
 import { halves, hasSettled } from '#ledger/facts/halves'
 import { payoutOf } from '#ledger/facts/payouts'
-import { standingOf } from '#ledger/queue/stages'
+import { isFresh, isSent, isShown, standingOf } from '#ledger/queue/stages'
 import type { Database, Queryable } from '#ledger/store/database'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import type { PaymentSource } from './payments.ts'
@@ -124,7 +124,7 @@ function candidates(sql: Queryable, { status, now }: PaymentFilters) {
     select k.payment_id, k.provider_id, p.endpoint_id, p.chain_id, k.payer, k.accepted_at
     from ${table} k left join payment p on p.id = k.payment_id where ${condition}
   )`
-  const queued = (condition: Fragment) => placed(sql`queue`, sql`k.stage <> 'reserved' and ${condition}`)
+  const queued = (condition: Fragment) => placed(sql`queue`, sql`${isShown(sql, 'k')} and ${condition}`)
   const ended = (condition: Fragment) => placed(sql`outcome`, condition)
   const payments = (condition: Fragment) => sql`(
     select payment_id, provider_id, endpoint_id, chain_id, payer, accepted_at
@@ -150,9 +150,9 @@ function candidates(sql: Queryable, { status, now }: PaymentFilters) {
     case 'retrying':
       return [queued(sql`k.attempts > 0`), ended(spent)]
     case 'verified':
-      return [queued(sql`k.stage <> 'sent' and k.attempts = 0`), ended(spent)]
+      return [queued(isFresh(sql, 'k')), ended(spent)]
     case 'settling':
-      return [queued(sql`k.stage = 'sent'`)]
+      return [queued(isSent(sql, 'k'))]
     default:
       return [payments(sql`true`)]
   }

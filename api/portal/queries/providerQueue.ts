@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import { isOpen } from '#ledger/facts/halves'
-import { isRetryDue, isWaiting } from '#ledger/queue/stages'
+import { isFresh, isRetryDue, isRetrying, isSent, isShown, isWaiting } from '#ledger/queue/stages'
 import type { WaitingPayments } from '#ledger/queue/triggers'
 import type { Database } from '#ledger/store/database'
 
@@ -40,7 +40,7 @@ export async function readProviderWork(
   sql: Database,
   { providerId, tokens, now }: ProviderWorkQuestion,
 ): Promise<Map<string, WalletWork>> {
-  const waits = sql`q.stage <> 'sent' and q.attempts = 0`
+  const waits = isFresh(sql)
   const largest = sql`max(q.provider_amount + q.fee_amount)`
   const rows = await sql<Row[]>`
     select w.id as "walletId",
@@ -52,14 +52,14 @@ export async function readProviderWork(
       coalesce(min(q.accepted_at) filter (where ${isWaiting(sql)}), ${now}) as "firstQueuedAt",
       coalesce(min(q.valid_before) filter (where ${isWaiting(sql)}), ${2n ** 40n}) as "firstValidBefore",
       bool_or(${isRetryDue(sql, now)}) is true as "retryDue",
-      count(*) filter (where q.stage = 'sent')::int as "settlingPayments",
-      coalesce(sum(q.provider_amount) filter (where q.stage = 'sent'), 0) as "settlingAmount",
-      count(*) filter (where q.stage <> 'sent' and q.attempts > 0)::int as "retryingPayments"
+      count(*) filter (where ${isSent(sql)})::int as "settlingPayments",
+      coalesce(sum(q.provider_amount) filter (where ${isSent(sql)}), 0) as "settlingAmount",
+      count(*) filter (where ${isRetrying(sql)})::int as "retryingPayments"
     from wallet w
     join unnest(${tokens.map(({ chainId }) => chainId)}::int[], ${tokens.map(({ token }) => token)}::text[])
       as served (chain_id, token) on served.chain_id = w.chain_id
     join queue_group g on g.chain_id = served.chain_id and g.token = served.token
-    join queue q on q.group_id = g.id and q.payee = w.address and q.stage <> 'reserved'
+    join queue q on q.group_id = g.id and q.payee = w.address and ${isShown(sql)}
     where w.provider_id = ${providerId} and ${isOpen(sql, 0)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
     group by w.id`
   return new Map(rows.map((row) => [row.walletId, toWork(row)]))

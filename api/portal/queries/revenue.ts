@@ -1,6 +1,7 @@
 import type { Address } from 'viem'
 import { bothHalves } from '#ledger/facts/halves'
 import { paidSince } from '#ledger/facts/payouts'
+import { isShown } from '#ledger/queue/stages'
 import type { Database, Queryable } from '#ledger/store/database'
 
 export const revenueIntervals = ['hour', 'day', 'month', 'total'] as const
@@ -175,7 +176,7 @@ export function unsummed(
   const its = sql`provider_id = ${providerId}
     ${period ? sql`and accepted_at >= ${period.from} and accepted_at < ${period.to}` : sql``}`
   return sql`(
-    select payment_id, 'queued' as kind from queue where ${its} and stage <> 'reserved'
+    select payment_id, 'queued' as kind from queue q where ${its} and ${isShown(sql)}
     union all
     select payment_id, kind from outcome where ${its} and final_at is null
   )`

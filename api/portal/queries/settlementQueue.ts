@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import { isOpen } from '#ledger/facts/halves'
-import { isWaiting } from '#ledger/queue/stages'
+import { isShown, isWaiting } from '#ledger/queue/stages'
 import type { WaitingPayments } from '#ledger/queue/triggers'
 import type { Database } from '#ledger/store/database'
 import { Refusal } from '../../http/refusal.ts'
@@ -51,7 +51,7 @@ export async function readWalletQueue(
         select id from queue_group
         where chain_id = ${chainId} and token = ${token} ${half === 0 ? sql`` : sql`and fee_recipient = ${wallet}`}
       )
-      and ${half === 0 ? sql`q.payee = ${wallet}` : sql`q.fee_amount > 0`} and q.stage <> 'reserved'
+      and ${half === 0 ? sql`q.payee = ${wallet}` : sql`q.fee_amount > 0`} and ${isShown(sql)}
       and ${isOpen(sql, half)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
     having count(*) > 0`
   return row === undefined ? null : toQueue(row)
