@@ -37,6 +37,7 @@ const sessionSettings = {
 const nodes = networks.flatMap(({ network, deployment, rpcUrls }) =>
   rpcUrls.map((url) => ({
     url,
+    others: rpcUrls.filter((other) => other !== url),
     network: network.name,
     settlement: deployment.batchSettlement,
     token: deployment.usdc,

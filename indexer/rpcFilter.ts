@@ -12,6 +12,8 @@ const transfer = toEventSelector(getAbiItem({ abi: usdcAbi, name: 'Transfer' }))
 /** A node, and what the index reads of its chain. */
 export type FilteredNode = {
   url: string
+  /** Of other nodes of its chain, which are asked while it can't be reached: Ponder itself goes on asking one that is gone. */
+  others?: readonly string[]
   settlement: Address
   token: Address
   /** Where the platform's parts go. */
@@ -50,12 +52,7 @@ export function filterNodes(nodes: readonly FilteredNode[]): string[] {
 
 async function answer(node: FilteredNode, body: string, signal: AbortSignal): Promise<Answer> {
   const { id, method, params = [] } = JSON.parse(body) as Question
-  const ask = async (body: string): Promise<Answer> => {
-    const { url, authorization } = splitCredentials(node.url)
-    const headers = { 'content-type': 'application/json', ...(authorization && { authorization }) }
-    const response = await fetch(url, { method: 'POST', headers, body, signal })
-    return { status: response.status, body: await response.text() }
-  }
+  const ask = (body: string) => askOneOf([node.url, ...(node.others ?? [])], body, signal)
   if (method === 'eth_getBlockByNumber' || method === 'eth_getBlockByHash') {
     const found = await ask(body)
     return { ...found, body: found.body.replace(/"input":"0x[0-9a-fA-F]+"/g, '"input":"0x"') }
@@ -80,6 +77,23 @@ async function answer(node: FilteredNode, body: string, signal: AbortSignal): Pr
   ])
   const batches = batchesOf(readLogs(settled) ?? [], node)
   return changeLogs(transfers, id, (logs) => logs.filter((log) => !isExplained(log, batches)))
+}
+
+/** Asks the first of these nodes that can be reached. */
+async function askOneOf(
+  [first = '', ...others]: readonly string[],
+  body: string,
+  signal: AbortSignal,
+): Promise<Answer> {
+  const { url, authorization } = splitCredentials(first)
+  const headers = { 'content-type': 'application/json', ...(authorization && { authorization }) }
+  try {
+    const response = await fetch(url, { method: 'POST', headers, body, signal })
+    return { status: response.status, body: await response.text() }
+  } catch (error) {
+    if (signal.aborted || others.length === 0) throw error
+    return askOneOf(others, body, signal)
+  }
 }
 
 /** `fetch` refuses a URL with a password in it, and its error would show it in the log. */

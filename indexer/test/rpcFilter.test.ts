@@ -131,6 +131,20 @@ test('error: a node that can’t be reached is an error without its URL; any oth
   expect(await direct.json()).toEqual({ result: '0x1' })
 })
 
+test('behavior: while a node can’t be reached, another one of its chain is asked', async () => {
+  const { port } = node.address() as AddressInfo
+  const [filtered = ''] = filterNodes([
+    {
+      url: 'http://127.0.0.1:2/secret',
+      others: [`http://127.0.0.1:${port}`],
+      ...{ settlement, token, platforms: [] },
+    },
+  ])
+  answers = () => ({ body: { result: '0x1' } })
+  const response = await fetch(filtered, { method: 'POST', body: '{"method":"eth_chainId"}' })
+  expect(await response.json()).toEqual({ result: '0x1' })
+})
+
 test('args: a password in a node’s URL goes into a header, where no error shows it', async () => {
   const { port } = node.address() as AddressInfo
   const [filtered = ''] = filterNodes([
