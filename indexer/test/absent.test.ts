@@ -74,13 +74,14 @@ test('behavior: a network that is gone keeps no other from being indexed, and is
         onLog: (line) => lines.push(line),
       }),
     )
-  await settleOne(local, 100n)
+  const early = await settleOne(local, 100n)
   await settleOne(base, 200n)
   for (let i = 0; i < 35; i++) await base.client.mine({ blocks: 1 })
 
   // It was never indexed: there is no row of it, so every reader says that its index is behind.
   proxy.cut()
   const without = await start()
+  await without.untilIndexed(31337, early)
   expect(await readTotals(without)).toEqual([[31337, 100n]])
   expect(without.leftOut).toEqual(['base'])
   expect(lines.some((line) => line.includes('base is left out: none of its nodes answers'))).toBe(true)
@@ -91,7 +92,8 @@ test('behavior: a network that is gone keeps no other from being indexed, and is
   const both = await start()
   expect(both.leftOut).toEqual([])
   const late = await settleOne(base, 300n)
-  await both.untilIndexed(8453, late)
+  // A start takes back what isn't final, of each network, and reads it again.
+  await Promise.all([both.untilIndexed(8453, late), both.untilIndexed(31337, early)])
   expect(await readTotals(both)).toEqual([
     [8453, 200n],
     [8453, 300n],
@@ -117,7 +119,7 @@ test('behavior: a network that is gone keeps no other from being indexed, and is
   await end(partly)
   const again = await start()
   expect([again.schema, again.leftOut]).toEqual([both.schema, []])
-  await again.untilIndexed(8453, late)
+  await Promise.all([again.untilIndexed(8453, late), again.untilIndexed(31337, block)])
   expect(await readTotals(again)).toEqual([
     [8453, 200n],
     [8453, 300n],
