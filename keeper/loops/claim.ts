@@ -1,9 +1,10 @@
 import { batchGasCut, countThatFit } from '#chain/gas'
 import { readProgress } from '#ledger/acceptance/facilitations'
-import { dissolveSubmission, giveUpSubmission } from '#ledger/acceptance/submissions'
+import { giveUpSubmission, giveUpTogether } from '#ledger/acceptance/submissions'
 import type { BatchRow } from '#ledger/batches/batches'
 import { claimPayments } from '#ledger/batches/claims'
 import type { Lease } from '#ledger/batches/leases'
+import type { HalfState } from '#ledger/facts/halves'
 import type { DueBatch } from '#ledger/queue/dueBatches'
 import { recordFailure } from '#ledger/queue/failures'
 import { orderLanes } from '#ledger/queue/lanes'
@@ -109,22 +110,24 @@ async function claimFirst(
 
 /** What was submitted together isn't settled without a part of it that can't be any more. */
 async function failSpoiled(
-  { now, settings }: Context,
+  { now }: Context,
   tx: Queryable,
   payments: readonly QueuedPayment[],
   unsettleable: readonly string[],
 ): Promise<void> {
   const progress = await readProgress(tx, unsettleable)
-  const isSpoiled = [...progress.values()].some(({ state }) => state !== 'settled')
-  if (!isSpoiled) return
-  const left = await dissolveSubmission(
-    tx,
-    payments.map(({ id }) => id),
-  )
-  for (const paymentId of left) {
-    const failure = { paymentId, batchId: null, code: 'authorization_used', detail: '', isFinal: true }
-    await recordFailure(tx, failure, { now: now(), leadMs: settings.triggers.expiryLeadMs })
-  }
+  const spoiled = [...progress.values()].find(({ state }) => state !== 'settled')
+  if (!spoiled) return
+  const ids = payments.map(({ id }) => id)
+  await giveUpTogether(tx, ids, { code: spoiledCodes[spoiled.state], now: now() })
+}
+
+/** Why a half can't be settled any more, by what the record says of it: what is open has run out. */
+const spoiledCodes: Record<HalfState, string> = {
+  settled: 'authorization_used',
+  foreign_use: 'authorization_used',
+  cancelled: 'authorization_cancelled',
+  open: 'authorization_expired',
 }
 
 /** Fails, unsent, what waits of payers whose payments failed on chain too often after the simulation let them pass. */

@@ -173,11 +173,20 @@ export async function giveUpSubmission(
 ): Promise<void> {
   const rows = await tx<{ id: string }[]>`
     select payment_id as id from queue q where submission = ${key} and ${isLoose(tx)} order by payment_id for update`
-  const left = await dissolveSubmission(
+  await giveUpTogether(
     tx,
     rows.map(({ id }) => id),
+    { code, now },
   )
-  for (const paymentId of left) {
+}
+
+/** The same of the payments of one submission. */
+export async function giveUpTogether(
+  tx: Queryable,
+  paymentIds: readonly string[],
+  { code, now }: { code: string; now: Date },
+): Promise<void> {
+  for (const paymentId of await dissolveSubmission(tx, paymentIds)) {
     const failure = { paymentId, batchId: null, code, detail: '', isFinal: true }
     await recordFailure(tx, failure, { now, leadMs: 0 })
   }

@@ -4,7 +4,7 @@ import { type SplitterTerms, splitterShares } from '#protocol/splitter'
 import { type HalfState, halves } from '../facts/halves.ts'
 import type { Queryable } from '../store/database.ts'
 
-/** One half of what is to be settled, and what the index says of it. */
+/** One half of what is to be settled, and what the record says of it. */
 export type ItemHalf = { authorization: SignedAuthorization; state: HalfState }
 
 /** What a batch settles for one payment. */

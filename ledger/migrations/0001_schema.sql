@@ -659,7 +659,7 @@ create index on mail_notice (provider_id, outbox_id);
 -- Providers' sums ----------------------------------------------------------------------------------------------------
 
 -- Only concluded payments are in these sums, because their money can't move any more. All others are summed from the
--- indexed chain at each question, so a reorg shows at once. A payment that is opened again (after a reorg deeper than
+-- recorded chain at each question, so a reorg shows at once. A payment that is opened again (after a reorg deeper than
 -- the confirmation depth) leaves the sums.
 create table revenue (
   provider_id text not null references provider,

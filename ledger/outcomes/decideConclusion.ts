@@ -1,7 +1,7 @@
 import type { HalfState } from '../facts/halves.ts'
 import type { OutcomeKind } from '../queue/stages.ts'
 
-/** What the database and the indexed chain say of a payment that isn't concluded and stands in no batch. */
+/** What the database and the recorded chain say of a payment that isn't concluded and stands in no batch. */
 export type PaymentFacts = {
   provider: HalfFacts
   /** null: the payment has no fee half. */
