@@ -33,7 +33,7 @@ export async function run(args: string[]): Promise<object> {
     args,
     options: {
       json: { type: 'boolean', default: false },
-      payments: { type: 'string', default: '3000' },
+      payments: { type: 'string', default: '10000' },
       rounds: { type: 'string', default: '3' },
     },
   })

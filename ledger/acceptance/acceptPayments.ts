@@ -141,7 +141,6 @@ function toFields(candidate: Candidate): CompositeField[] {
     facilitation?.providerId ?? null,
     facilitation?.paymentIdentifier ?? null,
     facilitation?.fee ?? null,
-    authorizations.length,
   ]
 }
 

@@ -60,9 +60,13 @@ export async function readExposures(
       ${
         withHistory
           ? database`exists (
-              select from signed_authorization own join authorization_event e using (payment_id, half)
-              where own.chain_id = ${chainId} and own.token = ${token} and own.authorizer = asked.address
-                and e.state = 'settled'
+              select from (
+                select payment_id from queue where payer = asked.address
+                union all
+                select payment_id from outcome where payer = asked.address
+              ) own
+              join payment p on p.id = own.payment_id and p.chain_id = ${chainId} and p.token = ${token}
+              join authorization_event e on e.payment_id = p.id and e.state = 'settled'
             )`
           : database`false`
       } as "everSettled"

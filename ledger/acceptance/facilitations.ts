@@ -1,5 +1,5 @@
 import type { Address, Hex } from 'viem'
-import { type HalfState, halves } from '../facts/halves.ts'
+import { type HalfState, halves, isAuthorization } from '../facts/halves.ts'
 import { isReserved, moves, type OutcomeKind, type Stage } from '../queue/stages.ts'
 import type { Database, Queryable } from '../store/database.ts'
 
@@ -35,7 +35,7 @@ export async function findFacilitated(
     from signed_authorization a
     left join presentation s on s.payment_id = a.payment_id
     left join facilitation f on f.payment_id = a.payment_id
-    where a.chain_id = ${chainId} and a.token = ${token} and a.authorizer = ${payer} and a.nonce = ${nonce}`
+    where ${isAuthorization(sql, { chainId, token }, { payer, nonce })}`
   if (row === undefined) return undefined
   return row.paymentId === null ? null : row
 }

@@ -1,4 +1,5 @@
 import type { Address, Hex } from 'viem'
+import { isAuthorization } from '../facts/halves.ts'
 import type { Database } from '../store/database.ts'
 
 /** What is needed to answer a request that was answered before: beside what it presents again, what its receipt says. */
@@ -53,10 +54,14 @@ export async function findStoredPayment(
     select ${columns(database)}
     from payment left join presentation on payment_id = id
     where id in (
-      select payment_id
+      select a.payment_id
       from unnest(${chainIds}::int[], ${tokens}::text[]) as served (chain_id, token)
-      join signed_authorization using (chain_id, token)
-      where authorizer = ${used.payer} and nonce in ${database(used.nonces)}
+      cross join unnest(${used.nonces}::text[]) as used (nonce)
+      join signed_authorization a on ${isAuthorization(
+        database,
+        { chainId: database`served.chain_id`, token: database`served.token` },
+        { payer: used.payer, nonce: database`used.nonce` },
+      )}
     )
     limit 1`
   return row

@@ -1,6 +1,7 @@
 import type { Address, Hex } from 'viem'
 import type { SignedAuthorization } from '#protocol/payload'
 import { outcomes } from '#protocol/settlement'
+import { isAuthorization } from '../facts/halves.ts'
 import { recordFailure } from '../queue/failures.ts'
 import { isInBatch, isLoose, moves, type OutcomeKind, reopenPayments, type Stage } from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
@@ -41,8 +42,7 @@ export async function findPayments(
     select a.authorizer || ':' || a.nonce as name, a.payment_id as "paymentId", a.half, a.recipient, a.value,
       p.source = 'submission' as "isSubmission", q.stage, q.submission, o.kind as ended
     from ${asked(sql, authorizations)}
-    join signed_authorization a on a.chain_id = ${scope.chainId} and a.token = ${scope.token}
-      and a.authorizer = asked.authorizer and a.nonce = asked.nonce
+    join signed_authorization a on ${isAuthorization(sql, scope, { payer: sql`asked.authorizer`, nonce: sql`asked.nonce` })}
     join payment p on p.id = a.payment_id
     left join queue q on q.payment_id = p.id
     left join outcome o on o.payment_id = p.id`
@@ -67,8 +67,7 @@ export async function findTriedInVain(
   const rows = await sql<{ name: string }[]>`
     select distinct a.authorizer || ':' || a.nonce as name
     from ${asked(sql, authorizations)}
-    join signed_authorization a on a.chain_id = ${scope.chainId} and a.token = ${scope.token}
-      and a.authorizer = asked.authorizer and a.nonce = asked.nonce
+    join signed_authorization a on ${isAuthorization(sql, scope, { payer: sql`asked.authorizer`, nonce: sql`asked.nonce` })}
     join batch_item i on i.payment_id = a.payment_id
     join batch b on b.id = i.batch_id
     where case a.half when 0 then i.provider_outcome else i.fee_outcome end = ${failed}

@@ -42,6 +42,19 @@ export function halves(sql: Queryable) {
   )`
 }
 
+/** A parameter, or a column of the statement around. */
+type Sql<T> = T | ReturnType<typeof halves>
+
+/** Whether the signed authorization `a` is the one of this payer and nonce: a look into its unique index. */
+export function isAuthorization(
+  sql: Queryable,
+  { chainId, token }: { chainId: Sql<number>; token: Sql<Address> },
+  { payer, nonce }: { payer: Sql<Address>; nonce: Sql<Hex> },
+) {
+  return sql`authorization_key(a.chain_id, a.token, a.authorizer, a.nonce)
+    = authorization_key(${chainId}, ${token}, ${payer}, ${nonce})`
+}
+
 /**
  * Both halves of the payment `p` in one look: a lateral subquery of just one row.
  *

@@ -1,6 +1,7 @@
 import type { Address, Hash, Hex } from 'viem'
 import type { Evidence } from '#chain/evidence'
 import type { Queryable } from '../store/database.ts'
+import { isAuthorization } from './halves.ts'
 
 // The record of what the chain did: every use and cancellation of an authorization of ours, block by block. Whoever asks
 // what is paid reads it, through halves.ts. A reorg deletes the block, and what it showed is gone with it.
@@ -54,8 +55,8 @@ export async function recordEvents(
         end as half_state
       from given
       cross join lateral (
-        select * from signed_authorization s
-        where s.chain_id = ${chainId} and s.token = ${token} and s.authorizer = given.authorizer and s.nonce = given.nonce
+        select * from signed_authorization a
+        where ${isAuthorization(sql, { chainId, token }, { payer: sql`given.authorizer`, nonce: sql`given.nonce` })}
         offset 0
       ) a
       join payment p on p.id = a.payment_id
@@ -122,8 +123,8 @@ export async function readUnrecorded(
       ) used
       -- Looked up one by one: of a few new uses, a plan that joins the tables would read all that was ever signed.
       cross join lateral (
-        select payment_id, half from signed_authorization s
-        where s.chain_id = ${chainId} and s.token = ${token} and s.authorizer = used.authorizer and s.nonce = used.nonce
+        select payment_id, half from signed_authorization a
+        where ${isAuthorization(sql, { chainId, token }, { payer: sql`used.authorizer`, nonce: sql`used.nonce` })}
         offset 0
       ) a
       where not exists (

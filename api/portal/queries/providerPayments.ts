@@ -200,5 +200,6 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
 
 /** The payments of which a transaction settled a half: an array, which are few and looked up one by one. */
 function settledBy(sql: Queryable, txHash: Hex) {
-  return sql`array(select payment_id from authorization_event where tx_hash = ${txHash} and state = 'settled')`
+  return sql`array(select payment_id from authorization_event
+    where left(tx_hash, 10) = left(${txHash}, 10) and tx_hash = ${txHash} and state = 'settled')`
 }
