@@ -889,6 +889,7 @@ declare
   reserving record;
   over_limit text[] := '{}';
   replayed text[] := '{}';
+  misnamed text[];
   has_facilitation boolean := false;
   has_splitter boolean := false;
 begin
@@ -993,15 +994,16 @@ begin
       on conflict do nothing
       returning payment_id
     )
-    select replayed || array_agg(c.id) into replayed
+    select coalesce(array_agg(c.id), '{}') into misnamed
     from unnest(candidates) as c
     where c.source = 'facilitator' and c.id <> all (over_limit) and c.id <> all (replayed)
       and not exists (select from facilitated where payment_id = c.id);
+    -- Its payment identifier is another payment's.
+    delete from payment where id = any (misnamed);
+    replayed := replayed || misnamed;
   end if;
 
   if replayed <> '{}' then
-    -- Where only the payment identifier was known, the payment itself was inserted.
-    delete from payment where id = any (replayed);
     update payer p set accepted_total = p.accepted_total - taken.total
     from (
       select c.chain_id, c.token, c.payer, sum(c.provider_amount + c.fee_amount) as total
