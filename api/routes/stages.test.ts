@@ -289,6 +289,34 @@ for (const [name, [arrange, expected]] of Object.entries(cases))
     expect(await askDoors(shop, paymentId)).toEqual(expected)
   })
 
+test('behavior: a payment that settled after all says of no earlier failure', async () => {
+  const { database, app } = gateway
+  const payment = await accept()
+  const read = async () =>
+    (
+      await call<{ payment_status: string; failureCode: string | null; attempts: number }>(
+        app,
+        'GET',
+        `/payments/${payment.paymentId}`,
+      )
+    ).body
+  await fail(payment.paymentId)
+  expect(await read()).toMatchObject({
+    payment_status: 'retrying',
+    failureCode: 'insufficient_balance',
+    attempts: 1,
+  })
+  await seedSettlement(database, payment)
+  expect(await read()).toMatchObject({ payment_status: 'settled', failureCode: null, attempts: 1 })
+  const given = await accept()
+  await fail(given.paymentId, true)
+  await seedSettlement(database, given)
+  expect((await call<object>(app, 'GET', `/payments/${given.paymentId}`)).body).toMatchObject({
+    payment_status: 'settled',
+    failureCode: null,
+  })
+})
+
 test('default: every stage is asked about', () => {
   for (const stage of stages) expect(Object.keys(cases)).toContain(stage)
 })

@@ -65,7 +65,8 @@ export async function claimPayments(
               and h.valid_before > extract(epoch from ${now}::timestamptz) + ${settleMarginSeconds})
             and not bool_or(h.half = 0 and h.state in ('cancelled', 'foreign_use'))
           from ${halves(sql)} h where h.payment_id = w.id
-        ) as settleable
+        -- One that a deep reorg took back after its signatures were deleted would stop its whole batch.
+        ) and exists (select from presentation s where s.payment_id = w.id) as settleable
       from wanted w
       join payer on payer.chain_id = ${lease.chainId} and payer.token = ${token} and payer.address = w.payer
     ), chosen as materialized (

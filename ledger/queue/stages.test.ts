@@ -18,6 +18,7 @@ import { randomHex } from '../../test/support/usdc.ts'
 import { settleReserved } from '../acceptance/facilitations.ts'
 import { closeBatch, setBatchState } from '../batches/batches.ts'
 import { type Claimed, claimPayments } from '../batches/claims.ts'
+import { readBatchItems } from '../batches/items.ts'
 import { acquireLease, LeaseLost, releaseLease } from '../batches/leases.ts'
 import { unfinishPayments } from '../outcomes/conclusions.ts'
 import { unvoidPayments, voidPayment } from '../outcomes/voids.ts'
@@ -377,6 +378,15 @@ describe('claims', () => {
     expect(await queued(honest.paymentId)).toMatchObject({ stage: 'waiting' })
     expect(await queued(again)).toMatchObject({ batchId: quarantined })
     expect(await queued(apart.paymentId)).toMatchObject({ batchId: quarantined })
+  })
+
+  test('behavior: what was presented is deleted: the payment is left out, and its batch goes', async () => {
+    const [whole, forgotten] = [await seed(), await seed()]
+    await sql`delete from presentation where payment_id = ${forgotten.paymentId}`
+    const { batch, unsettleable } = await claim('shared', forgotten.paymentId, whole.paymentId)
+    expect(unsettleable).toEqual([forgotten.paymentId])
+    const items = await readBatchItems(sql, batch?.id ?? 0n)
+    expect(items.map(({ paymentId }) => paymentId)).toEqual([whole.paymentId])
   })
 
   test('error: a keeper that lost its wallet claims nothing', async () => {

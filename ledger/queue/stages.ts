@@ -99,17 +99,21 @@ export function isRetryDue(sql: Queryable, now: Date) {
  * @param now decides whether an authorization that nobody used has run out.
  */
 export function standingOf(sql: Queryable, now: Date) {
+  const isAllSettled = sql`half.provider = 'settled' and coalesce(half.fee, 'settled') = 'settled'`
   return sql`(
     select half.*, q.stage, coalesce(q.attempts, o.attempts, 0) as attempts,
       case when q.attempts > 0 then q.next_at end as next_attempt_at,
-      case when o.kind = 'failed' then o.ended_at end as failed_at,
+      case when o.kind = 'failed' and not (${isAllSettled}) then o.ended_at end as failed_at,
       case when o.kind = 'voided' then o.ended_at end as voided_at,
-      case when q.attempts > 0 then (
-        select f.code from settlement_failure f where f.payment_id = p.id and f.attempt = q.attempts
-      ) else o.code end as failure_code,
+      case
+        when ${isAllSettled} then null
+        when q.attempts > 0 then (
+          select f.code from settlement_failure f where f.payment_id = p.id and f.attempt = q.attempts
+        ) else o.code
+      end as failure_code,
       case
         when q.stage = 'reserved' then null
-        when half.provider = 'settled' and coalesce(half.fee, 'settled') = 'settled' then 'settled'
+        when ${isAllSettled} then 'settled'
         when q.stage = 'sent' then 'settling'
         when half.provider = 'settled' or half.fee = 'settled' then 'partially_settled'
         when o.kind = 'voided' then 'voided'
