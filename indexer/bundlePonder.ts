@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Plugin } from 'esbuild'
@@ -19,10 +19,7 @@ const entries = {
  * @returns a folder that is laid out as the package is. It is built at the first use and kept.
  */
 export async function bundlePonder(): Promise<string> {
-  const sources = ['package-lock.json', 'indexer/bundlePonder.ts', 'indexer/loadByNode.ts']
-  const hash = createHash('sha256')
-  for (const path of sources) hash.update(await readFile(join(root, path)))
-  const folder = join(root, 'node_modules/.cache', `ponder-${hash.digest('hex').slice(0, 16)}`)
+  const folder = join(root, 'node_modules/.cache', `ponder-${await hashSources(source)}`)
   if (await isFolder(folder)) return folder
 
   const unfinished = `${folder}-${process.pid}`
@@ -33,6 +30,18 @@ export async function bundlePonder(): Promise<string> {
     if (!(await isFolder(folder))) throw error
   })
   return folder
+}
+
+/** What a bundle is made of: what is locked, what of it is ours, and Ponder's own files as they stand there, patched or not. */
+export async function hashSources(ponder: string): Promise<string> {
+  const own = ['package-lock.json', 'indexer/bundlePonder.ts', 'indexer/loadByNode.ts'].map((path) =>
+    join(root, path),
+  )
+  const dist = join(ponder, 'dist/esm')
+  const files = (await readdir(dist, { recursive: true })).filter((path) => path.endsWith('.js')).sort()
+  const hash = createHash('sha256')
+  for (const path of [...own, ...files.map((file) => join(dist, file))]) hash.update(await readFile(path))
+  return hash.digest('hex').slice(0, 16)
 }
 
 /**

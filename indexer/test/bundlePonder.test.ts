@@ -1,0 +1,19 @@
+import { appendFile, cp, mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+import { hashSources } from '../bundlePonder.ts'
+
+test("behavior: a patched file of Ponder's makes another bundle", async () => {
+  const installed = fileURLToPath(new URL('../../', import.meta.resolve('ponder')))
+  const copy = await mkdtemp(join(tmpdir(), 'ponder-'))
+  try {
+    await cp(join(installed, 'dist/esm'), join(copy, 'dist/esm'), { recursive: true })
+    expect(await hashSources(copy)).toBe(await hashSources(installed))
+    await appendFile(join(copy, 'dist/esm/index.js'), '\n// patched')
+    expect(await hashSources(copy)).not.toBe(await hashSources(installed))
+  } finally {
+    await rm(copy, { recursive: true })
+  }
+})
