@@ -17,7 +17,8 @@ const gasLimit = 260_000n
 
 /**
  * Whether the payer's contract accepts the signature (ERC-1271), as USDC will ask it on chain: `from` has code, so its
- * answer alone counts. The signature is passed on verbatim.
+ * answer alone counts. The signature is passed on verbatim. It is asked as the token would in a transaction of now: by the
+ * token, at the present gas price. What it says at another time, or to a keeper, may differ: quarantine bounds what that costs.
  *
  * @throws {ChainUnavailable} where it does not answer within `timeoutMs`.
  */
@@ -31,13 +32,24 @@ export async function isSignedByContract(
     functionName: 'isValidSignature',
     args: [authorizationDigest(served.domainSeparator, authorization), authorization.signature],
   })
+  const { client, token } = served
+  const ask = async () => {
+    const gasPrice = await client.getGasPrice()
+    try {
+      return await client.call({
+        // The token asks, and its transaction pays for gas: without a price, a node shows the wallet a base fee of 0 as well.
+        ...{ account: token, to: authorization.from, data, gas: gasLimit, gasPrice },
+        stateOverride: [{ address: token, balance: gasLimit * gasPrice }],
+      })
+    } catch (error) {
+      if (isUnreachable(error)) throw error
+      return { data: undefined } // it reverted or ran out of gas
+    }
+  }
   const answered = new AbortController()
   try {
     const answer = await Promise.race([
-      served.client.call({ to: authorization.from, data, gas: gasLimit }).catch((error: unknown) => {
-        if (isUnreachable(error)) throw error
-        return { data: undefined } // it reverted or ran out of gas
-      }),
+      ask(),
       sleep(timeoutMs, undefined, { signal: answered.signal, ref: false }).then(() => {
         throw new ChainUnavailable('The wallet contract took too long to answer')
       }),

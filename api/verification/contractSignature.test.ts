@@ -32,6 +32,8 @@ const wallets = {
   'answers nothing': '0x00',
   'burns all its gas': '0x5b5f56', // JUMPDEST, PUSH0, JUMP
   reverts: '0x5f5ffd',
+  // PUSH32 word, GASPRICE, ISZERO, MUL, PUSH0, MSTORE, RETURN(0, 32)
+  'says yes only where gas has no price': `0x7f1626ba7e${'0'.repeat(56)}3a15025f5260205ff3`,
 } satisfies Record<string, Hex>
 
 async function setCode(address: Address, bytecode: Hex): Promise<void> {
