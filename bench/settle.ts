@@ -18,7 +18,6 @@ import { startIndexer } from '../indexer/launch.ts'
 import { devPrivateKey } from '../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { type Postgres, startPostgres } from '../scripts/stack/postgres.ts'
-import { createStages } from './data/indexStages.ts'
 import { type Buyer, createBuyers, insertPayments, insertProvider } from './data/signPayments.ts'
 import { measureClaims } from './support/claims.ts'
 import { cpuTime, cpuTimeOfTree, parentOf } from './support/cpuTime.ts'
@@ -51,22 +50,12 @@ export async function run(args: string[]): Promise<object | undefined> {
       buyers: { type: 'string', default: '500' },
       queue: { type: 'string', default: '1000000' },
       rounds: { type: 'string', default: '3' },
-      stages: { type: 'boolean', default: false },
     },
   })
   // With --json, standard output is the one line at the end.
   const say = (line: string) => (values.json ? console.error(line) : console.log(line))
-  const stages = createStages()
-  const indexerLog = values.stages ? { logLevel: 'debug' as const, onLog: stages.read } : {}
-  return withSettling({ buyers: Number(values.buyers), ...indexerLog }, async (bench, postgres) => {
-    const settling = await measureSettling(
-      bench,
-      Number(values.payments),
-      Number(values.rounds),
-      say,
-      values.stages ? stages : undefined,
-    )
-    if (values.stages) return undefined
+  return withSettling({ buyers: Number(values.buyers) }, async (bench, postgres) => {
+    const settling = await measureSettling(bench, Number(values.payments), Number(values.rounds), say)
     const claimMs10k = await measureClaims(postgres, bench.served, 10_000, platform, say)
     const claimMs1M = await measureClaims(postgres, bench.served, Number(values.queue), platform, say)
     return { ...settling, claimMs10k, claimMs1M }
@@ -127,13 +116,7 @@ export async function withSettling<Result>(
   }
 }
 
-async function measureSettling(
-  bench: Bench,
-  payments: number,
-  rounds: number,
-  say: (line: string) => void,
-  stages: ReturnType<typeof createStages> | undefined,
-) {
+async function measureSettling(bench: Bench, payments: number, rounds: number, say: (line: string) => void) {
   // 2,000 payments are 11 transactions: what a keeper waits for its first block is a good part of a run.
   const runs = { one: [] as Run[], two: [] as Run[] }
   for (let round = 1; round <= rounds; round++) {
@@ -144,11 +127,6 @@ async function measureSettling(
       const run = await settleQueue(bench, payments, wallets)
       runs[name].push(run)
       say(`round ${round} of ${rounds}, wallets: ${name}; ${describe(run)}`)
-    }
-  }
-  if (stages) {
-    for (const [name, some] of Object.entries(runs)) {
-      for (const line of stages.summarize(some.flatMap(({ blocks }) => blocks))) say(`${name}: ${line}`)
     }
   }
   const all = [...runs.one, ...runs.two]

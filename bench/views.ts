@@ -10,7 +10,7 @@ import type { Address } from 'viem'
 import { createApp } from '#api/app'
 import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
 import { issueApiKey } from '#api/registry/apiKeys'
-import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
+import { openServedNetworks } from '#chain/servedNetworks'
 import { type Database, openDatabase } from '#ledger/store/database'
 import { migrate } from '#ledger/store/migrate'
 import { createLogger } from '#process/log'
@@ -19,9 +19,7 @@ import { networks } from '#protocol/networks'
 import { startLocalChain } from '../scripts/chain/startLocalChain.ts'
 import { type Postgres, startPostgres } from '../scripts/stack/postgres.ts'
 import { testGatewaySettings } from '../test/support/gateway.ts'
-import { checkRetention, checkSums } from './data/checkFill.ts'
 import { fillViews, readViewsData, type ViewsData } from './data/fillViews.ts'
-import { growWeek, readSizes, type TableSize } from './data/growWeek.ts'
 import { cpuTimeOfTree } from './support/cpuTime.ts'
 import { percentile, round2 } from './support/statistics.ts'
 
@@ -56,10 +54,6 @@ export async function run(args: string[]): Promise<object> {
       against: { type: 'string' },
       // A folder where the filled databases are kept: a second run doesn't fill them again.
       data: { type: 'string' },
-      // After that so many days pass on the larger one, and its views are asked again.
-      days: { type: 'string', default: '0' },
-      // Default: as many as in a day of the year before.
-      'payments-per-day': { type: 'string' },
       requests: { type: 'string', default: '1000' },
       'shared-buffers': { type: 'string', default: String(sharedBuffersMb) },
     },
@@ -158,58 +152,9 @@ export async function run(args: string[]): Promise<object> {
         `export of ${one.rows} rows: ${Math.round(one.rowsPerSecond)} rows/s, ${round2(one.nodeUs)} µs CPU a row of this process and ${round2(one.postgresUs)} of Postgres, from ${Math.round(one.rssBeforeMb)} MB to at most ${Math.round(one.peakRssMb)} MB`,
       )
     }
-    if (Number(values.days) === 0) return result
-    const paymentsPerDay = Number(values['payments-per-day'] ?? Math.round(payments / 365))
-    const grown = await measureWeek(large, served, { paymentsPerDay, days: Number(values.days), rounds }, say)
-    return { ...result, ...grown }
+    return result
   } finally {
     for (const close of closers.reverse()) await close()
-  }
-}
-
-/** Lets days pass, and says what became of tables and views. */
-async function measureWeek(
-  bench: Bench,
-  [served]: readonly ServedNetwork[],
-  { paymentsPerDay, days, rounds }: { paymentsPerDay: number; days: number; rounds: number },
-  say: (line: string) => void,
-): Promise<object> {
-  if (!served) throw new Error('no network is served')
-  // To vacuum a table may take longer than any statement of production.
-  const database = openDatabase({ url: bench.url, applicationName: 'bench', limited: false })
-  const before = await readSizes(database)
-  const began = performance.now()
-  const { chainId } = served.network
-  await growWeek(database, { chainId, token: served.token, paymentsPerDay, days, retentionDays: 30 })
-  say(
-    `${days} days of ${paymentsPerDay} payments passed in ${Math.round((performance.now() - began) / 1000)} s`,
-  )
-  const after = await readSizes(database)
-  await database.end()
-  say(
-    `${'MB'.padEnd(34)}${['heap', 'after', 'indexes', 'after', 'dead %', 'vacuums'].map((title) => title.padStart(9)).join('')}`,
-  )
-  for (const { name, heapMb, indexMb, deadPercent, vacuums } of after) {
-    if (heapMb + indexMb < 1) continue
-    const old = before.find((one) => one.name === name)
-    const cells = [old?.heapMb ?? 0, heapMb, old?.indexMb ?? 0, indexMb, deadPercent]
-    say(
-      `${name.padEnd(34)}${cells.map((cell) => cell.toFixed(1).padStart(9)).join('')}${String(vacuums - (old?.vacuums ?? 0)).padStart(9)}`,
-    )
-  }
-  const times = emptyTimes()
-  for (let round = -warmUps; round < rounds; round++) {
-    for (const view of views) {
-      const { ms } = await timeRequest(bench, view, round)
-      if (round < 0) continue
-      times[view].set('', [...(times[view].get('') ?? []), ms])
-    }
-  }
-  const total = (sizes: readonly TableSize[]) =>
-    sizes.reduce((sum, { heapMb, indexMb }) => sum + heapMb + indexMb, 0)
-  return {
-    grownBytesPerPayment: Math.round(((total(after) - total(before)) * 1e6) / (paymentsPerDay * days)),
-    ...Object.fromEntries(views.map((view) => [`${view}MsP99After`, round2(p99(all(times[view])))])),
   }
 }
 
@@ -233,11 +178,8 @@ async function prepare(
     for (const size of sizes) {
       const [done] = await server`select from pg_database where datname = ${nameOf(size)}`
       if (done) continue
-      // A small one first, which says at once whether the schema has outgrown the fill.
-      await fill(postgres, server, { size: 20_000, token, check: true })
-      await server`drop database ${server(fillingName)}`
       const began = performance.now()
-      await fill(postgres, server, { size, token, check: false })
+      await fill(postgres, server, { size, token })
       await server`alter database ${server(fillingName)} rename to ${server(nameOf(size))}`
       say(`${size} payments: filled in ${Math.round((performance.now() - began) / 1000)} s`)
     }
@@ -252,7 +194,7 @@ const fillingName = 'filling'
 async function fill(
   postgres: Postgres,
   server: Database,
-  { size, token, check }: { size: number; token: Address; check: boolean },
+  { size, token }: { size: number; token: Address },
 ): Promise<void> {
   await server`drop database if exists ${server(fillingName)}`
   const url = await postgres.createDatabase(fillingName)
@@ -261,8 +203,6 @@ async function fill(
   await migrate(database)
   await fillViews(database, { payments: size, providers: size / 100, chainId, token, now })
   await readViewsData(database, chainId)
-  await checkRetention(database, now)
-  if (check) await checkSums(database, now)
   await database.end()
 }
 

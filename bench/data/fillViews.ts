@@ -33,7 +33,7 @@ const openPayments = 1_000
 const dayMs = 86_400_000
 const payers = 5_000
 /** RETENTION_DAYS, as it is unless set. */
-export const retentionDays = 30
+const retentionDays = 30
 
 /** What is filled side by side, since none reads what another writes: its tables, and how. */
 const parts: { tables: string[]; fill: Fill }[] = [
@@ -56,7 +56,7 @@ const parts: { tables: string[]; fill: Fill }[] = [
 
 /**
  * Fills tables as a gateway and its index would look after a year, sums and retention included: what is over by SQL, what
- * is open by the function that production runs. checkFill holds it against what the system itself makes of it.
+ * is open by the function that production runs.
  *
  * @param sql without a limit to how long a statement may take.
  */

@@ -21,13 +21,6 @@ export function renderPost(path: string, body: unknown, headers: Record<string, 
   return Buffer.from(`POST ${path} HTTP/1.1\r\n${lines.join('')}\r\n${json}`)
 }
 
-export function renderGet(path: string, headers: Record<string, string> = {}): Buffer {
-  const lines = Object.entries({ host: '127.0.0.1', ...headers }).map(
-    ([name, value]) => `${name}: ${value}\r\n`,
-  )
-  return Buffer.from(`GET ${path} HTTP/1.1\r\n${lines.join('')}\r\n`)
-}
-
 /** Sends everything as fast as possible: each connection sends its next request when the last one is answered. */
 export async function saturate({ port, requests, connections }: Load): Promise<{
   perSecond: number
@@ -105,7 +98,7 @@ export async function pace({
 
 export type Line = { send(request: Buffer): Promise<Answer>; close(): void }
 
-export async function openLines(port: number, count: number): Promise<Line[]> {
+async function openLines(port: number, count: number): Promise<Line[]> {
   return Promise.all(Array.from({ length: count }, () => openLine(port)))
 }
 
