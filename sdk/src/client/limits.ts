@@ -23,8 +23,8 @@ export type LimitOptions = {
    */
   onPayment?: (payment: ProposedPayment) => unknown
   /**
-   * Where the daily sums are counted: `createSpendingMemory()`, `openSpendingFile()` of `@tollkeeper/sdk/files`, or a store
-   * of your own. Default: the memory of this client alone.
+   * Where the daily sums are counted: `createSpendingMemory()`, which several clients may share, or a store of your
+   * own, which outlives the process. Default: the memory of this client alone.
    */
   spending?: SpendingStore
   /** Gets warnings, such as the one of a client without limits. Default: `console.warn`. */

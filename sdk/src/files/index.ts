@@ -1,2 +1,1 @@
 export { openReceiptFile, type ReceiptFile } from './receiptFile.ts'
-export { openSpendingFile, type SpendingFile } from './spendingFile.ts'
