@@ -87,7 +87,12 @@ export function createMetrics() {
     holds: counter(
       'tollkeeper_settlement_holds_total',
       ['network', 'reason'],
-      'Batches that waited for cheaper gas, by what was over its ceiling',
+      'Times that payments were held back because nothing paid for their gas, or all of them by its price',
+    ),
+    heldPayments: gauge(
+      'tollkeeper_held_payments',
+      ['network', 'reason'],
+      'Payments that wait because nothing pays for their gas',
     ),
     gasPerPayment: histogram(
       'tollkeeper_gas_per_payment',

@@ -40,7 +40,7 @@ function open(overrides: Partial<KeeperDependencies> = {}, minutes = 0) {
     networks: [counted],
     trustedProxies: 1,
     now: () => new Date(minutes === 0 ? Date.now() : minute + minutes * 60_000),
-    submitLimits: { perCaller: 1_000, keyless: 1_000 },
+    submitLimits: { perCaller: 1_000 },
     ...overrides,
   })
   const submit = async (
@@ -117,7 +117,7 @@ describe('a key is no licence', () => {
   })
 
   test('error: an address has its limit with a key as well, and a key from every address', async () => {
-    const { submit } = open({ submitLimits: { perCaller: 2, keyless: 9 } }, 10)
+    const { submit } = open({ submitLimits: { perCaller: 2 } }, 10)
     const pair = await signPair(await oneBuyer(), { to: randomHex(20) })
     const { apiKey } = stack
     expect((await submit(pair)).status).toBe(422)

@@ -1,14 +1,15 @@
 import { type Address, formatEther } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { readGasCost, sumGasCost } from '#ledger/batches/gasCosts'
-import { readHold } from '#ledger/batches/holds'
+import { isHeld } from '#ledger/batches/holds'
 import { type ListedLease, listLeases } from '#ledger/batches/leases'
 import { countFailedSweeps } from '#ledger/batches/sweeps'
 import { countQuarantined, readIndexedHead } from '#ledger/facts/indexedHead'
 import { type IndexState, judgeIndex } from '#ledger/facts/indexState'
 import { readToldBlock } from '#ledger/facts/record'
 import { countGivenUpPayers } from '#ledger/queue/quarantine'
-import { countOpenBatches, type QueueDepth, readQueueDepth } from '#ledger/queue/queueDepth'
+import { countHeld, countOpenBatches, type QueueDepth, readQueueDepth } from '#ledger/queue/queueDepth'
+import { holdReasons } from '#ledger/queue/stages'
 import type { Database } from '#ledger/store/database'
 import { deliveryBacklog } from '../../telling/deliveries.ts'
 import type { Sample } from './judgeAlerts.ts'
@@ -71,19 +72,21 @@ async function readNetwork(
     countOpenBatches(sql, chainId),
     listLeases(sql, chainId),
   ])
-  const [providers, balances, gasToday, gasOfMonth, hold, givenUpPayers, failedSweeps] = await Promise.all([
-    readPayeeProviders(
-      sql,
-      chainId,
-      depths.map(({ payee }) => payee),
-    ),
-    Promise.all(leases.map(({ address }) => client.getBalance({ address }).catch(() => null))),
-    readGasCost(sql, chainId, now),
-    sumGasCost(sql, chainId, new Date(now.getTime() - monthMs)),
-    readHold(sql, chainId, now),
-    countGivenUpPayers(sql, chainId),
-    countFailedSweeps(sql, chainId),
-  ])
+  const [providers, balances, gasToday, gasOfMonth, isTooDear, held, givenUpPayers, failedSweeps] =
+    await Promise.all([
+      readPayeeProviders(
+        sql,
+        chainId,
+        depths.map(({ payee }) => payee),
+      ),
+      Promise.all(leases.map(({ address }) => client.getBalance({ address }).catch(() => null))),
+      readGasCost(sql, chainId, now),
+      sumGasCost(sql, chainId, new Date(now.getTime() - monthMs)),
+      isHeld(sql, chainId, now),
+      countHeld(sql, { chainId, token }),
+      countGivenUpPayers(sql, chainId),
+      countFailedSweeps(sql, chainId),
+    ])
   return {
     served,
     // Where no node answers, what providers were told is all that the index can be compared with.
@@ -95,7 +98,7 @@ async function readNetwork(
     keepers: leases.map((lease, index) => ({ ...lease, balance: balances[index] ?? null })),
     gasToday,
     gasOfMonth,
-    hold,
+    hold: isTooDear ? 'gas_price' : (holdReasons.find((reason) => held[reason]) ?? null),
     givenUpPayers,
     failedSweeps,
   }
