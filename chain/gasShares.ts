@@ -79,25 +79,35 @@ const batchGas = estimateBatchGas(none)
 const payeeGas = estimateBatchGas({ ...none, payees: 1 }) - batchGas
 
 /**
- * What each of the payments of a batch costs: its own gas and data, and its part of what they share. One that leaves makes
- * the others dearer, and none cheaper.
+ * What a payment of a batch costs: its own gas and data, and its part of what they share.
+ *
+ * @param company how many there are in the batch, and how many of them pay this recipient; itself included.
  */
+export function shareOf(
+  { isPair, hasCode }: Entry,
+  company: { all: number; sameRecipient: number },
+  { expected, most, dataFee, usdPerToken }: GasPrices,
+): GasShare {
+  const shape = { ...none, hasCode, pairs: isPair ? 1 : 0, singles: isPair ? 0 : 1 }
+  const gas =
+    estimateBatchGas(shape) -
+    batchGas +
+    ceilDiv(payeeGas, BigInt(company.sameRecipient)) +
+    ceilDiv(batchGas, BigInt(company.all))
+  const data = dataFee * BigInt(dataWords(shape))
+  return {
+    expected: weiToUsd(gas * expected + data, usdPerToken),
+    most: weiToUsd(gas * most + data, usdPerToken),
+  }
+}
+
+/** {@link shareOf} for each of a batch. One that leaves makes the others dearer, and none cheaper. */
 export function shareGas(entries: readonly Entry[], prices: GasPrices): GasShare[] {
-  const ofRecipient = new Map<Address, bigint>()
-  for (const { recipient } of entries) ofRecipient.set(recipient, (ofRecipient.get(recipient) ?? 0n) + 1n)
-  return entries.map(({ isPair, recipient, hasCode }) => {
-    const shape = { ...none, hasCode, pairs: isPair ? 1 : 0, singles: isPair ? 0 : 1 }
-    const gas =
-      estimateBatchGas(shape) -
-      batchGas +
-      ceilDiv(payeeGas, ofRecipient.get(recipient) ?? 1n) +
-      ceilDiv(batchGas, BigInt(entries.length))
-    const data = prices.dataFee * BigInt(dataWords(shape))
-    return {
-      expected: weiToUsd(gas * prices.expected + data, prices.usdPerToken),
-      most: weiToUsd(gas * prices.most + data, prices.usdPerToken),
-    }
-  })
+  const counts = new Map<Address, number>()
+  for (const { recipient } of entries) counts.set(recipient, (counts.get(recipient) ?? 0) + 1)
+  return entries.map((entry) =>
+    shareOf(entry, { all: entries.length, sameRecipient: counts.get(entry.recipient) ?? 1 }, prices),
+  )
 }
 
 /** What a transaction of just these payments costs. */

@@ -1,6 +1,6 @@
 import type { TransactionReceipt } from 'viem'
 import type { GasLimits } from '#chain/gasLimits'
-import { type Entry, type GasMeter, type GasPrices, type GasShare, shareGas } from '#chain/gasShares'
+import { type Entry, type GasMeter, type GasPrices, type GasShare, shareGas, shareOf } from '#chain/gasShares'
 import { weiToUsd } from '#chain/settlementCost'
 import type { GasMeans } from '#ledger/queue/queue'
 import type { HoldReason } from '#ledger/queue/stages'
@@ -60,52 +60,56 @@ export function createCeiling({ meter, settings, expiryLeadMs, draw, bears, now 
     return gasPerFee === 0n ? fee > 0n || bears === 'all' : expected <= gasPerFee * fee
   }
 
-  /** What it would have to draw; null: nothing, or it may not draw yet. */
-  function findDraw(share: GasShare, spender: Spender): Draw | HoldReason | null {
-    const { fee, isSold, gasLeft, validBefore, hasLostFee } = spender
-    const until = BigInt(Math.floor((now().getTime() + expiryLeadMs) / 1000))
-    const isUrgent = validBefore <= until || hasLostFee === true
-    const isPaid = isCarried(share, fee)
-    if (bears === 'all')
-      return isPaid || isUrgent ? { spender, amount: share.expected, fromBudget: true } : 'gas_cost'
-    if (isPaid) return null
+  /** What it would have to draw; null: nothing. */
+  function findDraw(share: GasShare, spender: Spender): Draw | null {
+    const { fee, isSold, gasLeft } = spender
+    if (bears === 'all') return { spender, amount: share.expected, fromBudget: true }
+    if (isCarried(share, fee)) return null
     const amount = (isSold ? share.expected : share.most) - gasPerFee * fee
-    if (amount <= gasLeft) return null
-    return !isSold || isUrgent ? { spender, amount, fromBudget: isSold } : 'gas_cost'
+    return amount <= gasLeft ? null : { spender, amount, fromBudget: isSold }
+  }
+
+  /** Whether what its fee lacks may be added already. */
+  function mayDraw({ isSold, validBefore, hasLostFee }: Spender): boolean {
+    const until = BigInt(Math.floor((now().getTime() + expiryLeadMs) / 1000))
+    return hasLostFee === true || validBefore <= until || (!isSold && bears !== 'all')
+  }
+
+  /** Those that need nobody's gift, in each other's company. Whoever leaves makes it dearer for the others. */
+  function findPaying(spenders: readonly Spender[], prices: GasPrices): Map<Spender, GasShare> {
+    let paying = spenders
+    for (;;) {
+      const shares = shareGas(paying, prices)
+      const left = new Map<Spender, GasShare>()
+      for (const [index, spender] of paying.entries()) {
+        const share = shares[index]
+        if (!share) continue
+        const pays = bears === 'all' ? isCarried(share, spender.fee) : findDraw(share, spender) === null
+        if (pays) left.set(spender, share)
+      }
+      if (left.size === paying.length) return left
+      paying = [...left.keys()]
+    }
   }
 
   async function judgeEach(spenders: readonly Spender[], prices: GasPrices): Promise<(HoldReason | null)[]> {
-    const reasons = spenders.map((): HoldReason | null => null)
-    const drawn = new Map<Spender, bigint>()
-    // Who leaves makes it dearer for the others: until nobody else has to. As dear as it is with all of them it is for sure.
-    for (;;) {
-      const left = spenders.flatMap((spender, index) => (reasons[index] === null ? [{ spender, index }] : []))
-      const shares = shareGas(
-        left.map(({ spender }) => spender),
-        prices,
-      )
-      const draws: (Draw & { index: number })[] = []
-      let isStable = true
-      for (const [place, { spender, index }] of left.entries()) {
-        const found = shares[place] && findDraw(shares[place], spender)
-        if (found === 'gas_cost') {
-          reasons[index] = found
-          isStable = false
-        } else if (found && typeof found === 'object' && found.amount > (drawn.get(spender) ?? 0n))
-          draws.push({ ...found, index })
+    const paying = findPaying(spenders, prices)
+    // As if none of the others got anything.
+    const alone = { all: paying.size + 1, sameRecipient: 1 }
+    const reasons = new Map<Spender, HoldReason>()
+    const draws: Draw[] = []
+    for (const spender of spenders) {
+      const share = paying.get(spender)
+      if (!share && !mayDraw(spender)) reasons.set(spender, 'gas_cost')
+      else if (!share || bears === 'all') {
+        const found = findDraw(share ?? shareOf(spender, alone, prices), spender)
+        if (found) draws.push(found)
       }
-      if (!isStable) continue
-      if (draws.length === 0) return reasons
-      const isDrawn = await draw(draws)
-      for (const [place, { spender, amount, index, fromBudget }] of draws.entries()) {
-        if (isDrawn[place]) drawn.set(spender, amount)
-        else {
-          reasons[index] = fromBudget ? 'gas_budget' : 'gas_allowance'
-          isStable = false
-        }
-      }
-      if (isStable) return reasons
     }
+    const isDrawn = draws.length > 0 ? await draw(draws) : []
+    for (const [index, { spender, fromBudget }] of draws.entries())
+      if (!isDrawn[index]) reasons.set(spender, fromBudget ? 'gas_budget' : 'gas_allowance')
+    return spenders.map((spender) => reasons.get(spender) ?? null)
   }
 
   /** As one: what was submitted together pays together. */
@@ -120,7 +124,7 @@ export function createCeiling({ meter, settings, expiryLeadMs, draw, bears, now 
     }
     const means = { fee: sum(({ fee }) => fee), gasLeft: sum(({ gasLeft }) => gasLeft), isSold: false }
     const found = findDraw(share, { ...first, ...means })
-    if (found === null || typeof found === 'string') return found
+    if (found === null) return null
     const [isDrawn] = await draw([{ ...found, spender: first }])
     return isDrawn ? null : found.fromBudget ? 'gas_budget' : 'gas_allowance'
   }

@@ -40,7 +40,7 @@ export async function drawGas(
         case when want.from_budget then ${budget}::numeric else source.most end,
         want.amount, ${dayOf(now)}) as "isDrawn"
     from unnest(${wants.map((want) => want.paymentId)}::text[], ${wants.map((want) => `${want.amount}`)}::text[]::numeric[],
-      ${wants.map((want) => want.fromBudget)}::boolean[]) with ordinality as want (id, amount, from_budget, place)
+      ${wants.map((want) => `${want.fromBudget}`)}::text[]::boolean[]) with ordinality as want (id, amount, from_budget, place)
     join queue q on q.payment_id = want.id
     left join facilitation f on f.payment_id = want.id
     left join refund r on r.payment_id = want.id
