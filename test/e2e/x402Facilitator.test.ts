@@ -3,11 +3,11 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { findProviderPayments } from '#api/portal/queries/providerPayments'
 import type { Keeper } from '#keeper/keeper'
 import { releaseReservations } from '#ledger/acceptance/facilitations'
-import { findKeyOwner } from '#ledger/registry/apiKeys'
+import { findKeyOwner, setGasGrant } from '#ledger/registry/apiKeys'
 import { encodePayload } from '#protocol/payload'
 import { audit } from '#sdk/audit/audit'
 import { createStackGateway } from '../support/keeperGateway.ts'
-import { mine, testClient, untilIndexed } from '../support/keeperScenes.ts'
+import { mine, raiseBaseFee, testClient, untilIndexed } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
 import { settle } from '../support/paidReceipts.ts'
 import { untilInRecord } from '../support/recorder.ts'
@@ -423,14 +423,18 @@ describe('the gas', () => {
         expect(JSON.stringify(refused.body)).toContain('covers its gas')
       }
     }
+    await raiseBaseFee(stack)
     const before = await drawn()
-    expect((await ask(poor, '/verify', { body, key: stack.grantedKey })).body.isValid).toBe(true)
+    const providerId = (await findKeyOwner(stack.database, key)) ?? ''
+    await setGasGrant(stack.database, providerId, 1_000_000_000n)
+    expect((await ask(poor, '/verify', { body, key })).body.isValid).toBe(true)
     const reserved = await drawn()
     expect(reserved.comm).toBe(before.comm)
     expect(reserved.prov).toBeGreaterThan(before.prov ?? 0n)
     // What was verified is settled, and gives back what it didn't cost.
-    expect((await ask(keeper, '/settle', { body, key: stack.grantedKey })).body.success).toBe(true)
+    expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
     expect((await drawn()).prov).toBeLessThan(reserved.prov ?? 0n)
+    await setGasGrant(stack.database, providerId, 0n)
   })
 
   test('behavior: without an API key only plain accounts pay, where that is open', async () => {
