@@ -156,6 +156,20 @@ export async function readSubmission(
     order by q.accepted_at, q.payment_id`
 }
 
+/** The oldest payments that wait because nothing pays for their gas, but for what a caller waits for. */
+export async function readHeldBack(
+  sql: Queryable,
+  { chainId, token }: QueueScope,
+  limit: number,
+): Promise<{ id: string; feeRecipient: Address }[]> {
+  return sql<{ id: string; feeRecipient: Address }[]>`
+    select q.payment_id as id, g.fee_recipient as "feeRecipient"
+    from queue q join queue_group g on g.id = q.group_id and g.chain_id = ${chainId} and g.token = ${token}
+    where ${isHeldBack(sql)} and q.due_at is null
+    order by q.accepted_at
+    limit ${limit}`
+}
+
 /** Payments of two authorizations, of one, and their distinct recipients but the platform's wallet. */
 export type NextBatchSize = Pick<BatchShape, 'pairs' | 'singles' | 'payees'>
 

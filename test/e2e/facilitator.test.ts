@@ -309,7 +309,7 @@ describe('POST /submit', () => {
     const cases = [
       [provider, await sign(fee, { value: 1_400n })],
       [provider],
-      [provider, second, await sign(fee, { value: 2_000n })],
+      [provider, second, await sign(fee, { value: 1_900n })],
     ]
     for (const transfers of cases)
       for (const apiKey of [undefined, stack.apiKey])

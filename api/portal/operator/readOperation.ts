@@ -28,6 +28,8 @@ export type OperatedNetwork = {
   gasToday: bigint
   gasOfMonth: bigint
   hold: string | null
+  /** Payments that run out soon, and for which the day's budget has nothing left. */
+  overBudget: number
   givenUpPayers: number
   failedSweeps: number
 }
@@ -99,6 +101,7 @@ async function readNetwork(
     gasToday,
     gasOfMonth,
     hold: isTooDear ? 'gas_price' : (holdReasons.find((reason) => held[reason]) ?? null),
+    overBudget: held.gas_budget ?? 0,
     givenUpPayers,
     failedSweeps,
   }
@@ -124,36 +127,41 @@ export function samplesOf({ networks, webhooks }: Operation, now: Date): Sample[
       labels: {},
       value: ageOf(webhooks.oldestDueAt),
     },
-    ...networks.flatMap(({ served, index, unreadable, queue, keepers, failedSweeps }): Sample[] => {
-      const network = served.network.name
-      const sample = (metric: string, value: number, labels: Record<string, string> = {}): Sample => ({
-        metric,
-        labels: { network, ...labels },
-        value,
-      })
-      return [
-        ...(index.head === null
-          ? []
-          : [sample('tollkeeper_api_index_age_seconds', ageOf(timeOf(index.head.blockTime)))]),
-        ...(index.status === 'behind'
-          ? [sample('tollkeeper_index_behind', 1, { reason: index.reason })]
-          : []),
-        ...[...unreadable].map(([reason, logs]) => sample('tollkeeper_index_quarantined', logs, { reason })),
-        ...queue.map(({ payee, oldestAt }) =>
-          sample('tollkeeper_queue_oldest_seconds', ageOf(oldestAt), { payee }),
-        ),
-        // A wallet that no keeper has any more needs no gas money.
-        ...keepers
-          .filter(({ isHeld }) => isHeld)
-          .flatMap(({ address: wallet, balance, pausedUntil }) => [
-            sample('tollkeeper_wallet_paused', pausedUntil === null ? 0 : 1, { wallet }),
-            ...(balance === null
-              ? []
-              : [sample('tollkeeper_wallet_balance_ether', Number(formatEther(balance)), { wallet })]),
-          ]),
-        sample('tollkeeper_failed_sweeps', failedSweeps),
-      ]
-    }),
+    ...networks.flatMap(
+      ({ served, index, unreadable, queue, keepers, failedSweeps, overBudget }): Sample[] => {
+        const network = served.network.name
+        const sample = (metric: string, value: number, labels: Record<string, string> = {}): Sample => ({
+          metric,
+          labels: { network, ...labels },
+          value,
+        })
+        return [
+          ...(index.head === null
+            ? []
+            : [sample('tollkeeper_api_index_age_seconds', ageOf(timeOf(index.head.blockTime)))]),
+          ...(index.status === 'behind'
+            ? [sample('tollkeeper_index_behind', 1, { reason: index.reason })]
+            : []),
+          ...[...unreadable].map(([reason, logs]) =>
+            sample('tollkeeper_index_quarantined', logs, { reason }),
+          ),
+          ...queue.map(({ payee, oldestAt }) =>
+            sample('tollkeeper_queue_oldest_seconds', ageOf(oldestAt), { payee }),
+          ),
+          // A wallet that no keeper has any more needs no gas money.
+          ...keepers
+            .filter(({ isHeld }) => isHeld)
+            .flatMap(({ address: wallet, balance, pausedUntil }) => [
+              sample('tollkeeper_wallet_paused', pausedUntil === null ? 0 : 1, { wallet }),
+              ...(balance === null
+                ? []
+                : [sample('tollkeeper_wallet_balance_ether', Number(formatEther(balance)), { wallet })]),
+            ]),
+          sample('tollkeeper_failed_sweeps', failedSweeps),
+          sample('tollkeeper_held_payments', overBudget, { reason: 'gas_budget' }),
+        ]
+      },
+    ),
   ]
 }
 
