@@ -410,6 +410,7 @@ describe('the gas', () => {
           (row) => [row.drawer.slice(0, 4), row.drawn],
         ),
       )
+    await raiseBaseFee(stack)
     const poor = stack.keeper({
       settings: { ...stack.settings, gasAllowance: 0n },
       facilitator: { isOpen: true },
@@ -423,7 +424,6 @@ describe('the gas', () => {
         expect(JSON.stringify(refused.body)).toContain('covers its gas')
       }
     }
-    await raiseBaseFee(stack)
     const before = await drawn()
     const providerId = (await findKeyOwner(stack.database, key)) ?? ''
     await setGasGrant(stack.database, providerId, 1_000_000_000n)
