@@ -62,7 +62,7 @@ async function openTargets(closers: (() => unknown)[]): Promise<Record<System, T
     chain: { blockTimeMs: 1_000, atOnce: true },
     env: {
       api: { RATE_LIMITS: 'off', SETTLE_BEFORE_SERVE_USDC: '10', SETTLE_BEFORE_SERVE_TIMEOUT_MS: '9000' },
-      keeper: { KEEPER_POLL_MS: '100', FACILITATOR_DAILY_BUDGET_USD: '1000000' },
+      keeper: { KEEPER_POLL_MS: '100', GAS_ALLOWANCE_USD: '1000000' },
     },
   })
   closers.push(() => stack.close())

@@ -171,6 +171,34 @@ describe('what pays no fee', () => {
     expect((await gasOf(own)) - 10n * fees).toBeLessThanOrEqual(gasAllowance)
   })
 
+  test('behavior: a submission that got too dear waits for itself alone, and says so', async () => {
+    const [buyer] = await stack.buyers(1, 1_000_000n)
+    if (!buyer) throw new Error('no buyer')
+    const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+    const sign = (to: Address, value: bigint) =>
+      signTransfer(stack.served, buyer, { to, value, nonce: randomHex(32), ...window })
+    const submit = async (keeper: Keeper, fee: bigint) => {
+      const transfers = [await sign(stack.payee, 10n * fee), await sign(platformWallet, fee)]
+      const body = JSON.stringify({ network: 'localhost', transfers: transfers.map(encodePayload) })
+      return keeper.app.request('/submit', { method: 'POST', body })
+    }
+    const before = new Set(await idsOf('submission'))
+    const cheap = keeperAt(gwei / 100n, { submitTimeoutMs: 100 })
+    expect((await submit(cheap, 1_000n)).ok).toBe(false)
+    const [paymentId] = (await idsOf('submission')).filter((id) => !before.has(id))
+    const batches = await countBatches()
+    // Ten times as dear by now.
+    const dear = keeperAt(gwei / 10n)
+    await whileRunning(dear, async () => {
+      expect((await submit(dear, 25_000n)).status).toBe(200)
+      expect(await heldBy([{ paymentId: paymentId ?? '' }])).toEqual({ gas_allowance: 1 })
+    })
+    expect(await countBatches()).toBe(batches + 1)
+    await whileRunning(keeperAt(gwei / 100n, { now: () => new Date(Date.now() + 16_000) }), () =>
+      until('it is settled', () => stack.isSettled([{ paymentId: paymentId ?? '' }])),
+    )
+  })
+
   test('behavior: refunds to oneself end with the allowance, and 20 of 20 honest payments go with the first look', async () => {
     const tip = gwei / 100n
     const [self] = await stack.buyers(1, 10_000_000n)
