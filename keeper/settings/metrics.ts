@@ -84,16 +84,8 @@ export function createMetrics() {
       ['network', 'wallet'],
       '1 while a wallet starts nothing new',
     ),
-    holds: counter(
-      'tollkeeper_settlement_holds_total',
-      ['network', 'reason'],
-      'Times that payments were held back because nothing paid for their gas, or all of them by its price',
-    ),
-    heldPayments: gauge(
-      'tollkeeper_held_payments',
-      ['network', 'reason'],
-      'Payments that wait because nothing pays for their gas',
-    ),
+    holds: counter('tollkeeper_settlement_holds_total', ['network', 'reason'], 'Holds, by reason'),
+    heldPayments: gauge('tollkeeper_held_payments', ['network', 'reason'], 'Payments held for their gas'),
     gasPerPayment: histogram(
       'tollkeeper_gas_per_payment',
       ['network'],

@@ -34,14 +34,19 @@ export async function drawGas(
   now: Date,
 ): Promise<Set<string>> {
   if (wants.length === 0) return new Set()
+  const ids = wants.map(({ paymentId }) => paymentId)
+  // All rows before any drawer: whoever ends one of them meanwhile has its row, and waits for a drawer.
   const rows = await sql<{ id: string; isDrawn: boolean }[]>`
+    with locked as materialized (
+      select payment_id, gas_drawer from queue where payment_id = any(${ids}::text[]) order by payment_id for update
+    )
     select want.id, draw_gas(want.id,
         case when want.from_budget then ${`budget:${chainId}`} else source.drawer end,
         case when want.from_budget then ${budget}::numeric else source.most end,
         want.amount, ${dayOf(now)}) as "isDrawn"
-    from unnest(${wants.map((want) => want.paymentId)}::text[], ${wants.map((want) => `${want.amount}`)}::text[]::numeric[],
+    from unnest(${ids}::text[], ${wants.map((want) => `${want.amount}`)}::text[]::numeric[],
       ${wants.map((want) => `${want.fromBudget}`)}::text[]::boolean[]) with ordinality as want (id, amount, from_budget, place)
-    join queue q on q.payment_id = want.id
+    join locked q on q.payment_id = want.id
     left join facilitation f on f.payment_id = want.id
     left join refund r on r.payment_id = want.id
     cross join lateral gas_source(coalesce(f.provider_id, r.provider_id, q.gas_drawer), ${common}) source
