@@ -68,6 +68,7 @@ export function readApiConfig(env: Environment): ApiConfig {
       settleBeforeServeTimeoutMs: readVariable(env, 'SETTLE_BEFORE_SERVE_TIMEOUT_MS'),
       triggers: readTriggerSettings(env),
       gasTokenUsd: readVariable(env, 'ETH_USD'),
+      gasAllowance: readVariable(env, 'GAS_ALLOWANCE_USD'),
       priorityFeePerGas: readPriorityFee(env),
       maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
       publicQueue: readVariable(env, 'PUBLIC_QUEUE'),

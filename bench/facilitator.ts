@@ -259,7 +259,7 @@ async function startRig(): Promise<Rig> {
       KEEPER_PRIVATE_KEYS: devPrivateKey(10),
       LOG_LEVEL: 'info',
       // One seller asks for all that a thousand would.
-      FACILITATOR_DAILY_BUDGET_USD: '1000000',
+      GAS_ALLOWANCE_USD: '1000000',
     })
 
     const authorize = createAuthorizer(served.token)

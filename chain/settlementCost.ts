@@ -50,16 +50,31 @@ export function weiToUsd(wei: bigint, usdPerToken: bigint): bigint {
   return ceilDiv(wei * usdPerToken, weiPerToken)
 }
 
-// A payment's words in the calldata, eight of two authorizations and five of one; signatures don't compress, so the sample
-// is as random as they are.
-function sampleCalldata({ pairs, singles }: BatchShape): Hex {
+/** A batch's words of calldata: eight for a payment of two authorizations, five for one of one. */
+export function dataWords({ pairs, singles }: Pick<BatchShape, 'pairs' | 'singles'>): number {
+  return pairs * 8 + singles * 5
+}
+
+// Signatures don't compress, so the sample is as random as they are.
+function sampleCalldata(shape: BatchShape): Hex {
   let word: Hex = keccak256('0x01')
   const words: string[] = []
-  for (let i = 0; i < pairs * 8 + singles * 5; i++) {
+  for (let i = 0; i < dataWords(shape); i++) {
     word = keccak256(word)
     words.push(word.slice(2))
   }
   return `0x${words.join('')}`
+}
+
+type Sized = { network: Network; contract: Address; from: Address; shape: BatchShape }
+
+/** Wei that an OP-stack chain asks for the data of a batch; 0 on any other. */
+export async function estimateDataFee(
+  client: PublicClient,
+  { network, contract, from, shape }: Sized,
+): Promise<bigint> {
+  if (!network.isOpStack) return 0n
+  return estimateL1Fee(client, { account: from, to: contract, data: sampleCalldata(shape), chain: null })
 }
 
 /**
@@ -68,23 +83,8 @@ function sampleCalldata({ pairs, singles }: BatchShape): Hex {
  */
 export async function estimateSettlementCost(
   client: PublicClient,
-  options: {
-    network: Network
-    contract: Address
-    from: Address
-    shape: BatchShape
-    gasPrice: bigint
-    usdPerToken: bigint
-  },
+  options: Sized & { gasPrice: bigint; usdPerToken: bigint },
 ): Promise<bigint> {
-  const { network, contract, from, shape, gasPrice, usdPerToken } = options
-  const l1Fee = network.isOpStack
-    ? await estimateL1Fee(client, {
-        account: from,
-        to: contract,
-        data: sampleCalldata(shape),
-        chain: null,
-      })
-    : 0n
-  return weiToUsd(estimateBatchGas(shape) * gasPrice + l1Fee, usdPerToken)
+  const { shape, gasPrice, usdPerToken } = options
+  return weiToUsd(estimateBatchGas(shape) * gasPrice + (await estimateDataFee(client, options)), usdPerToken)
 }

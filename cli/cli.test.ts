@@ -11,7 +11,6 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { isOperatorKey } from '#api/http/operator'
 import { type ReceiptKeyFile, readReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
 import { signReceipt } from '#api/receipts/signReceipt'
-import { hasSubmitGrant } from '#ledger/registry/apiKeys'
 import { networks } from '#protocol/networks'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
 import { devAccount, devPrivateKey } from '../scripts/chain/accounts.ts'
@@ -430,19 +429,31 @@ describe('tollkeeper keys rotate', () => {
   })
 })
 
-describe('tollkeeper grant', () => {
+describe('tollkeeper provider grant', () => {
   test('default: given, and taken back; error: nobody of that id', async () => {
     const providerId = `prov_${'7'.repeat(32)}`
     await gateway.database`insert into provider (id, name) values (${providerId}, 'Another operator')`
     const env = { DATABASE_URL: databaseUrl() }
-    expect(await hasSubmitGrant(gateway.database, providerId)).toBe(false)
-    const given = await run(['grant', providerId], env)
-    expect([given.status, given.stdout]).toEqual([0, expect.stringContaining(`${providerId} may settle`)])
-    expect(await hasSubmitGrant(gateway.database, providerId)).toBe(true)
-    expect((await run(['grant', providerId, '--revoke'], env)).status).toBe(0)
-    expect(await hasSubmitGrant(gateway.database, providerId)).toBe(false)
-    const unknown = await run(['grant', `prov_${'8'.repeat(32)}`], env)
+    const grant = (usdc: string, id = providerId) =>
+      run(['provider', 'grant', '--provider', id, '--usdc', usdc], env)
+    const read = async () => {
+      const [row] = await gateway.database`select gas_grant as granted from provider where id = ${providerId}`
+      return row?.granted
+    }
+    expect(await read()).toBe(0n)
+    const given = await grant('2.5')
+    expect([given.status, given.stdout]).toEqual([0, expect.stringContaining('2.5')])
+    expect(await read()).toBe(2_500_000n)
+    expect((await grant('0')).status).toBe(0)
+    expect(await read()).toBe(0n)
+    const unknown = await grant('1', `prov_${'8'.repeat(32)}`)
     expect([unknown.status, unknown.stderr]).toEqual([2, expect.stringMatching(/unknown_provider/)])
+    const changes = await gateway.database`
+      select before, after from registry_change where provider_id = ${providerId} order by id`
+    expect(changes.map(({ before, after }) => [before, after])).toEqual([
+      [{ gasGrant: '0.000000' }, { gasGrant: '2.500000' }],
+      [{ gasGrant: '2.500000' }, { gasGrant: '0.000000' }],
+    ])
   })
 })
 

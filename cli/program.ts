@@ -4,7 +4,6 @@ import { addAuditCommand } from './audit/command.ts'
 import { addBuyCommand } from './buy.ts'
 import { addDevCommand } from './dev.ts'
 import { addDoctorCommand } from './doctor/command.ts'
-import { addGrantCommand } from './grant.ts'
 import { addKeysCommand } from './keys.ts'
 import { addPayerCommand } from './payer.ts'
 import { addProcessCommands } from './processes.ts'
@@ -33,7 +32,6 @@ export function createProgram(): Command {
   addProviderCommand(program)
   addPayerCommand(program)
   addKeysCommand(program)
-  addGrantCommand(program)
   addDoctorCommand(program)
   return program
 }

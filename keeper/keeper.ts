@@ -2,6 +2,7 @@ import type { Hono } from 'hono'
 import { type Address, type Hex, type PrivateKeyAccount, parseSignature, serializeTransaction } from 'viem'
 import { finalityOf } from '#chain/finality'
 import { gasLimitsOf } from '#chain/gasLimits'
+import { createGasMeter } from '#chain/gasShares'
 import { probeHead } from '#chain/head'
 import { hashHex } from '#chain/keccak256'
 import { createPayerCode } from '#chain/payerCode'
@@ -143,6 +144,12 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
       timeoutMs: dependencies.submitTimeoutMs,
       rateLimiter,
       limits: dependencies.submitLimits ?? defaultSubmitLimits,
+      gas: new Map(
+        contexts.map(({ served, meter, settings: { gasPerFee, gasAllowance } }) => [
+          served.network.name,
+          { meter, gasPerFee, gasAllowance },
+        ]),
+      ),
       payersWithCode: new Map(
         contexts.map(({ served, payersWithCode }) => [served.network.name, payersWithCode]),
       ),
@@ -167,14 +174,16 @@ function createContext(
   served: ServedNetwork,
   metrics: Context['metrics'],
 ): Context {
-  const { database, settings, now, randomBytes32, log, checkpoint = () => {} } = dependencies
+  const { database, now, randomBytes32, log, checkpoint = () => {} } = dependencies
+  const settings = { ...dependencies.settings, ...gasLimitsOf(served.network, dependencies.settings) }
   return {
     sql: database,
     served,
-    settings: { ...settings, ...gasLimitsOf(served.network, settings) },
+    settings,
     finalityBlocks: finalityOf(served.network.chainId),
     payersWithCode: createPayerCode(served.client, now),
     readDueBatches: createDueBatches(database, served),
+    meter: createGasMeter(served, settings, now),
     now,
     randomBytes32,
     checkpoint,

@@ -84,7 +84,7 @@ async function mainOfOperator(): Promise<void> {
 
 function settingsOf(config: KeeperConfig) {
   const { triggers, pollMs, leaseMs, maxIndexLagBlocks, rebroadcastAfterMs, replaceAfterMs } = config
-  const { priorityFeePerGas, maxFeePerGas, gasPerFee, dailyBudget, gasTokenUsd } = config
+  const { priorityFeePerGas, maxFeePerGas, gasPerFee, dailyBudget, gasAllowance, gasTokenUsd } = config
   return {
     triggers,
     pollMs,
@@ -96,6 +96,7 @@ function settingsOf(config: KeeperConfig) {
     maxFeePerGas,
     gasPerFee,
     dailyBudget,
+    gasAllowance,
     gasTokenUsd,
   }
 }

@@ -207,15 +207,25 @@ const keeper = {
       "up its whole gas limit: the token's code has changed, or a payer's wallet is hostile; look at the transaction before " +
       'it is done again a minute later.',
   },
+  GasBudgetUsedUp: {
+    of: 'keeper',
+    expr: 'tollkeeper_held_payments{reason="gas_budget"} > 0',
+    for: '5m',
+    severity: 'page',
+    summary:
+      '{{ $labels.network }}: {{ $value }} payments run out soon, and their fees are too small for the gas',
+    action:
+      'They were served, and are lost unless gas gets cheaper: `KEEPER_DAILY_BUDGET_USD` of today is used up. Raise it, or `MAX_GAS_PER_FEE`.',
+  },
   SettlementHeld: {
     of: 'keeper',
-    expr: 'sum by (network, reason) (increase(tollkeeper_settlement_holds_total[5m])) > 0',
+    expr: 'sum by (network, reason) (tollkeeper_held_payments{reason=~"gas_price|gas_cost"}) > 0',
     for: '15m',
     severity: 'ticket',
     summary: '{{ $labels.network }}: payments wait for cheaper gas ({{ $labels.reason }})',
     action:
-      'They settle by themselves below `MAX_FEE_GWEI`, `MAX_GAS_PER_FEE` and `KEEPER_DAILY_BUDGET_USD`, or shortly before ' +
-      'they expire. Raise the one that is too low.',
+      '`gas_cost`: they settle below `MAX_GAS_PER_FEE`, in larger company, or shortly before they expire from `KEEPER_DAILY_BUDGET_USD`. ' +
+      '`gas_price`: nothing is sent above `MAX_FEE_GWEI`, whatever expires: raise it if the price is fair.',
   },
   WalletLow: {
     of: 'keeper',

@@ -508,7 +508,7 @@ const keeper = {
     parser: integer(0),
     readers: keepers,
     about:
-      'Gas may cost so many times the platform fees that it settles; beyond, payments wait until they are about to expire. 0: no limit. Unset: 10, on test networks 0.',
+      'A payment is settled where its share of the gas costs at most so many times its fee; others wait for cheaper gas until they are about to expire. 0: no limit. Unset: 10, on test networks 0.',
   },
   KEEPER_GATEWAY_URL: {
     parser: url,
@@ -519,7 +519,14 @@ const keeper = {
     parser: usdc(),
     readers: keepers,
     about:
-      'USD that gas may cost a UTC day, on each network; beyond, payments wait until they are about to expire. 0: no limit. Unset: 100, on test networks 0; without a database 5 in all.',
+      'USD a UTC day, on each network, that are added to the fees of payments that are about to expire and whose fee is too small for their gas. 0: no limit. Unset: 100, on test networks 0. Without a database: all that gas may cost, on all networks together, unset 5.',
+  },
+  GAS_ALLOWANCE_USD: {
+    parser: usdc(),
+    readers: ['keeper', 'api'],
+    about:
+      'USD a UTC day, on all networks together, for the gas of what pays no fee for it: payments through x402 facilitators, submissions, refunds, of all who have no grant of their own. The api has it for refunds.',
+    default: '1',
   },
   SUBMIT_TIMEOUT_MS: {
     parser: integer(100),
@@ -534,29 +541,11 @@ const keeper = {
       'How many submissions a minute it takes from one address, and of one provider whatever its address.',
     default: '60',
   },
-  SUBMIT_KEYLESS_LIMIT: {
-    parser: integer(0),
-    readers: ['keeper'],
-    about: 'How many new submissions a minute it takes from all callers without an API key together.',
-    default: '120',
-  },
   FACILITATOR_OPEN: {
     parser: flag,
     readers: ['keeper'],
     about: "on: x402's /verify and /settle also take requests without an API key.",
     default: 'off',
-  },
-  FACILITATOR_DAILY_BUDGET_USD: {
-    parser: usdc(),
-    readers: ['keeper'],
-    about: 'What gas for the payments of one API key may cost a UTC day.',
-    default: '5',
-  },
-  FACILITATOR_OPEN_BUDGET_USD: {
-    parser: usdc(),
-    readers: ['keeper'],
-    about: 'The same for all callers without an API key together.',
-    default: '1',
   },
   FACILITATOR_RESERVE_SECONDS: {
     parser: integer(1, 3_600),

@@ -75,6 +75,8 @@ export type GatewaySettings = {
   triggers: TriggerSettings
   /** USDC base units for 10^18 wei, where there is no price feed. */
   gasTokenUsd: bigint
+  /** USDC base units a UTC day for the gas of all who pay no fee for it and have no grant. */
+  gasAllowance: bigint
   /** Wei; what the keeper is told, null: what the node suggests. For whether settling is dear. */
   priorityFeePerGas: bigint | null
   /** Views refuse beyond: the index is being rebuilt. */

@@ -2,6 +2,7 @@ import { type Address, type Hex, zeroHash } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { endPayments } from '#ledger/queue/stages'
+import { setGasGrant } from '#ledger/registry/apiKeys'
 import { newId } from '#ledger/store/identifiers'
 import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
 import { decodeReceipt } from '#protocol/receipt'
@@ -276,4 +277,20 @@ test('error: what is refused, and why', async () => {
   ])
   expect((await ask({ ...paid, paymentId })).body.code).toBe('refund_refused')
   expect((await ask({ ...paid, paymentId: `pay_${'0'.repeat(32)}` })).body.code).toBe('unknown_payment')
+})
+
+test('error: nothing is left for its gas today, neither of a grant nor of what all share; a grant changes that', async () => {
+  const poor = gateway.another({ gasAllowance: 0n })
+  const paid = await paySettled()
+  const payload = await signRefund(paid)
+  const askPoor = () => call<Body>(poor, 'POST', at(paid), { key: shop.key, json: { payload } })
+  const refused = await askPoor()
+  expect([refused.status, refused.body.code]).toEqual([422, 'gas_not_covered'])
+  expect((await list(paid)).refunds).toEqual([])
+  await setGasGrant(gateway.database, shop.providerId, 1_000_000_000n)
+  expect((await askPoor()).status).toBe(201)
+  const drawn =
+    await gateway.database`select drawer from gas_draw where drawn > 0 and drawer = ${shop.providerId}`
+  expect(drawn).toHaveLength(1)
+  await setGasGrant(gateway.database, shop.providerId, 0n)
 })

@@ -1,5 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import { readHold } from '#ledger/batches/holds'
+import { isHeld } from '#ledger/batches/holds'
+import { holdReasons } from '#ledger/queue/stages'
 import { estimatedSettlement, firedTrigger, type TriggerSettings } from '#ledger/queue/triggers'
 import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
@@ -29,10 +30,13 @@ const settlementStatus = z
     first_payment_at: isoTime.nullable(),
     age_seconds: z.int(),
     estimated_settlement: isoTime.nullable(),
-    held_by: z.enum(['gas_price', 'gas_cost', 'gas_budget']).nullable().openapi({
-      description:
-        'Why settlement waits beyond the estimate: which limit of gas is reached. Null: it does not',
-    }),
+    held_by: z
+      .enum(['gas_price', ...holdReasons])
+      .nullable()
+      .openapi({
+        description:
+          'Why the oldest payment waits beyond the estimate: gas is too dear for all (gas_price), for its fee (gas_cost), for what the operator adds to fees (gas_budget), or for the allowance of what pays no fee (gas_allowance). Null: it does not',
+      }),
     network: networkName,
     indexedBlock,
   })
@@ -65,16 +69,16 @@ export function addSettlementStatusRoute(app: App, options: SettlementStatusRout
     const asOf = new Date(now())
     const isPlatform = wallet === settings.platformWallet
     if (!isPlatform) await requireKnownWallet(sql, { chainId, wallet })
-    const [indexedBlock, queue, heldBy] = await Promise.all([
+    const [indexedBlock, queue, isTooDear] = await Promise.all([
       heads.recorded(chainId),
       readWalletQueue(sql, { chainId, token, wallet, half: isPlatform ? 1 : 0, now: asOf }),
-      readHold(sql, chainId, asOf),
+      isHeld(sql, chainId, asOf),
     ])
     return c.json(
       {
         wallet_address: wallet,
         ...(queue === null ? emptyQueue : toQueue(queue, settings.triggers, asOf)),
-        held_by: queue === null ? null : heldBy,
+        held_by: queue && (isTooDear ? ('gas_price' as const) : queue.heldBy),
         network: network.name,
         indexedBlock,
       },

@@ -1,6 +1,7 @@
 import { type Address, type Hex, keccak256, toHex } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { setHold } from '#ledger/batches/holds'
+import { holdPayments, returnDeferred } from '#ledger/queue/stages'
 import {
   call,
   openShop,
@@ -425,19 +426,35 @@ describe('status', () => {
   })
 })
 
-test('behavior: what waits for cheaper gas says so in the queue’s status, and only while it waits', async () => {
-  const { chainId } = gateway.served.network
-  const busy = await openShop(gateway.app)
+test('behavior: what waits for cheaper gas says so in the queue’s status: its own reason, until it is claimed', async () => {
+  const { database: sql, served } = gateway
+  const { chainId } = served.network
+  const [held, free] = [await openShop(gateway.app), await openShop(gateway.app)]
   const payer = await gateway.buyer(1_000_000n)
-  await call(gateway.app, 'POST', '/verify', { json: await signedBody(gateway, busy, payer) })
-  const until = new Date(Date.now() + 15_000)
-  const heldBy = async () =>
-    (await call(gateway.app, 'GET', `/settlements/status?wallet=${busy.wallet}`)).body.held_by
-  await setHold(gateway.database, { chainId, isHighValue: false, reason: 'gas_cost', until })
-  expect(await heldBy()).toBe('gas_cost')
+  for (const shop of [held, free])
+    await call(gateway.app, 'POST', '/verify', { json: await signedBody(gateway, shop, payer) })
+  const heldBy = async () => {
+    const reasons: unknown[] = []
+    for (const { wallet } of [held, free])
+      reasons.push((await call(gateway.app, 'GET', `/settlements/status?wallet=${wallet}`)).body.held_by)
+    return reasons
+  }
+  const [row] = await sql<{ paymentId: string }[]>`
+    select payment_id as "paymentId" from queue where payee = ${held.wallet}`
+  const now = new Date()
+  const until = new Date(now.getTime() + 15_000)
+  const reason = 'gas_cost'
+  await holdPayments(sql, [{ paymentId: row?.paymentId ?? '', reason }], { until, now, leadMs: 300_000 })
+  expect(await heldBy()).toEqual(['gas_cost', null])
+  // Its time has come to be looked at again: it still waits.
+  await returnDeferred(sql, { chainId, token: served.token }, until)
+  expect(await heldBy()).toEqual(['gas_cost', null])
+  // Too dear for all of a network, for as long as its keeper says so.
+  await setHold(sql, chainId, until)
+  expect(await heldBy()).toEqual(['gas_price', 'gas_price'])
   gateway.setNow(until.getTime() + 1)
   try {
-    expect(await heldBy()).toBeNull()
+    expect(await heldBy()).toEqual(['gas_cost', null])
   } finally {
     gateway.setNow(null)
   }

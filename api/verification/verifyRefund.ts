@@ -1,5 +1,7 @@
 import { hash } from 'node:crypto'
 import { createChainReads } from '#chain/chainReads'
+import { gasLimitsOf } from '#chain/gasLimits'
+import { createGasMeter, sumGas } from '#chain/gasShares'
 import { keccak256 } from '#chain/keccak256'
 import type { SignatureCheckOptions } from '#ledger/acceptance/checkSignatures'
 import { checkPresented, toCandidate } from '#ledger/acceptance/door'
@@ -31,7 +33,16 @@ export type RefundRequest = {
 export type RefundDeps = Pick<SignatureCheckOptions, 'payerSignatures'> & {
   sql: Database
   networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'issuer' | 'platformWallet' | 'contractTimeoutMs' | 'minimumPrices'>
+  settings: Pick<
+    GatewaySettings,
+    | 'issuer'
+    | 'platformWallet'
+    | 'contractTimeoutMs'
+    | 'minimumPrices'
+    | 'gasAllowance'
+    | 'gasTokenUsd'
+    | 'priorityFeePerGas'
+  >
   now: () => number
 }
 
@@ -41,9 +52,9 @@ const balanceTtlMs = 1_000
 /**
  * Builds the function that verifies a refund and queues it, as a payment is: same signatures, same balance.
  *
- * The keeper pays its gas, and keys are free. So a stranger who pays itself and refunds itself must not get more gas for
- * nothing than its payments' fees are worth: only a settled payment that paid a fee can be refunded, at most
- * {@link maxRefunds} times, and never by less than the smallest price.
+ * It pays no fee, and keys are free: its gas is drawn from its provider's grant, or from what all share who have none. So
+ * that a stranger who refunds itself can't use that up for little, only a settled payment that paid a fee can be refunded,
+ * at most {@link maxRefunds} times, and never by less than the smallest price.
  *
  * The same authorization again is the same refund, because its nonce is that of one refund of one payment: nothing changes,
  * but that one which failed is tried again while it is valid.
@@ -52,7 +63,13 @@ const balanceTtlMs = 1_000
  * @throws {Refusal|BaseError} the first thing that is wrong.
  */
 export function createVerifyRefund({ sql, networks, settings, now, payerSignatures }: RefundDeps) {
-  const { issuer, platformWallet, contractTimeoutMs } = settings
+  const { issuer, platformWallet, contractTimeoutMs, gasAllowance } = settings
+  const meters = new Map(
+    [...networks.byChainId].map(([chainId, { served }]) => {
+      const options = { ...settings, ...gasLimitsOf(served.network, {}) }
+      return [chainId, createGasMeter(served, options, () => new Date(now()))]
+    }),
+  )
   // Balances count here whatever is configured for buyers, and their caps don't: nothing was served for a refund.
   const payersOf = new Map(
     [...networks.byChainId].map(([chainId, { served }]) => {
@@ -97,6 +114,8 @@ export function createVerifyRefund({ sql, networks, settings, now, payerSignatur
       { payerSignatures, contractTimeoutMs, asksNonces: true, isBound: [true] },
     )
     const { to, value } = authorization
+    const entry = { isPair: false, recipient: to, hasCode: checked.hasCode }
+    const prices = await meters.get(chainId)?.read()
     const candidate = toCandidate(
       {
         ...{
@@ -111,6 +130,7 @@ export function createVerifyRefund({ sql, networks, settings, now, payerSignatur
         ...{ tier: payment.tier, effectiveRate: '0', resource: payment.resource },
         ...{ idempotencyKey: null, requestHash: hash('sha256', payload) },
         ...{ challengedAt: acceptedAt, acceptedAt },
+        ...(prices && { gas: { providerId, amount: sumGas([entry], prices).most, common: gasAllowance } }),
       },
       presented,
       checked,

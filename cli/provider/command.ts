@@ -11,6 +11,7 @@ import {
   withKey,
   withVersion,
 } from './gateway.ts'
+import { addGrantCommand } from './grant.ts'
 import { addKeyCommand } from './key.ts'
 import { addRefundCommand } from './refund.ts'
 import { addUpstreamCommands } from './upstream.ts'
@@ -91,6 +92,7 @@ and which webhook was switched off.`,
   addRefundCommand(provider)
   addChangesCommand(provider)
   addKeyCommand(provider)
+  addGrantCommand(provider)
 }
 
 type CreateFlags = { name: string; contact?: string; token?: string }

@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto'
 import type { Address } from 'viem'
+import type { GasMeter } from '#chain/gasShares'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { reserveTogether } from '#ledger/acceptance/acceptance'
@@ -16,6 +17,7 @@ import {
   SubmissionConflict,
   storeSubmission,
 } from '#ledger/acceptance/submissions'
+import { coverSubmission } from '#ledger/queue/gasDraws'
 import type { Database } from '#ledger/store/database'
 import type { Logger } from '#process/log'
 import type { RateLimiter } from '#process/rateLimiter'
@@ -28,20 +30,15 @@ import { answerOf, isLetGo, refusalOf, type SubmitAnswer } from './answer.ts'
 import { isDecided, type SettlementWatch } from './facilitator/settlementWatch.ts'
 import { judgeLocally, judgeOnChain, refuseFailures, type TransferFailure } from './judgeTransfers.ts'
 import { parseSubmission, type Submission } from './parseSubmission.ts'
-import {
-  admitCaller,
-  countKeyless,
-  requireWorthGas,
-  type Standing,
-  type SubmitCaller,
-} from './submitRules.ts'
+import { admitCaller, priceSubmission, requireValues, type SubmitCaller } from './submitRules.ts'
 
 export type SubmitDependencies = {
   sql: Database
   networks: readonly ServedNetwork[]
   platformWallets: readonly Address[]
-  /** By network name: which payers have code. */
+  /** By network name: which payers have code, and what gas costs and may cost. */
   payersWithCode: ReadonlyMap<string, PayersWithCode>
+  gas: ReadonlyMap<string, { meter: GasMeter; gasPerFee: bigint; gasAllowance: bigint }>
   /** What is known of the payers, by chain. */
   payers: ReadonlyMap<number, Payers>
   watch: SettlementWatch
@@ -70,10 +67,11 @@ export async function submitTransfers(
   caller: SubmitCaller,
 ): Promise<SubmitAnswer> {
   const { sql, networks, checkpoint } = dependencies
-  const standing = await admitCaller(dependencies, caller)
+  const providerId = await admitCaller(dependencies, caller)
+  const mayHaveCode = providerId !== null
   const submission = parseSubmission(networks, body)
-  const { served, transfers, key } = submission
-  await requireWorthGas(dependencies, served.network, transfers, standing)
+  const { transfers, key } = submission
+  requireValues(transfers)
 
   const known = await findPayments(sql, scopeOf(submission), transfers)
   requireTheirs(submission, known)
@@ -83,13 +81,13 @@ export async function submitTransfers(
   })
   if (!isUnderWay) {
     const feeOf = pairFees(dependencies, submission)
-    const withCode = await judge(dependencies, submission, standing, feeOf)
+    const withCode = await judge(dependencies, submission, mayHaveCode, feeOf)
     await checkpoint('before-submission-recorded')
-    await store(dependencies, submission, { known, feeOf, withCode })
+    await store(dependencies, submission, { known, feeOf, withCode, providerId })
     await checkpoint('after-submission-recorded')
   }
   dependencies.wake()
-  const answer = await waitForAnswer(dependencies, submission, standing)
+  const answer = await waitForAnswer(dependencies, submission, mayHaveCode)
   await checkpoint('before-submission-answer')
   return answer
 }
@@ -128,13 +126,10 @@ function pairFees({ platformWallets }: SubmitDependencies, { transfers }: Submis
 async function judge(
   dependencies: SubmitDependencies,
   submission: Submission,
-  standing: Standing,
+  mayHaveCode: boolean,
   feeOf: readonly (number | null)[],
 ): Promise<ReadonlySet<Address>> {
-  const beforeChain = () => {
-    if (standing === 'keyless') countKeyless(dependencies)
-  }
-  refuseFailures(await findFailures(dependencies, submission, standing, feeOf, beforeChain))
+  refuseFailures(await findFailures(dependencies, submission, mayHaveCode, feeOf))
   return payersOf(dependencies, submission)(submission.transfers.map(({ from }) => from))
 }
 
@@ -142,12 +137,10 @@ async function judge(
 async function findFailures(
   dependencies: SubmitDependencies,
   submission: Submission,
-  standing: Standing,
+  mayHaveCode: boolean,
   feeOf: readonly (number | null)[],
-  beforeChain = () => {},
 ): Promise<readonly TransferFailure[]> {
   const { served, transfers } = submission
-  const mayHaveCode = standing !== 'keyless'
   const { failures, unsigned } = await judgeLocally(served, transfers, {
     ...{ now: dependencies.now(), mayHaveCode },
   })
@@ -159,7 +152,6 @@ async function findFailures(
     tried.has(nameOf(one)) ? [{ transfer, code: 'settlement_failed', detail }] : [],
   )
   if (inVain.length > 0) return inVain
-  beforeChain()
   const payersWithCode = payersOf(dependencies, submission)
   return judgeOnChain({ served, payersWithCode }, transfers, { unsigned, feeOf, mayHaveCode })
 }
@@ -174,18 +166,21 @@ type Judged = {
   known: ReadonlyMap<string, KnownAuthorization>
   feeOf: readonly (number | null)[]
   withCode: ReadonlySet<Address>
+  providerId: string | null
 }
 
 /** Stores what of a submission is new, and makes all of it due: all, or nothing. */
 async function store(
-  { sql, now, payers, platformWallets }: SubmitDependencies,
+  { sql, now, payers, platformWallets, gas }: SubmitDependencies,
   submission: Submission,
-  { known, feeOf, withCode }: Judged,
+  { known, feeOf, withCode, providerId }: Judged,
 ): Promise<void> {
   const { served, transfers, key } = submission
   const [platformWallet] = platformWallets
   const payersOf = payers.get(served.network.chainId)
-  if (!platformWallet || !payersOf) throw new Error(`${served.network.name} is served without its payers`)
+  const spending = gas.get(served.network.name)
+  if (!platformWallet || !payersOf || !spending)
+    throw new Error(`${served.network.name} is served without its payers`)
   const isNew = (index: number) => {
     const payment = transfers[index] && known.get(nameOf(transfers[index]))
     return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
@@ -213,11 +208,14 @@ async function store(
     return [toCandidate(terms, presented, { hasCode: withCode.has(provider.from), acceptedBlocks: [] })]
   })
   const held = [...known.values()]
+  const cost = await priceSubmission(spending.meter, transfers, feeOf, withCode)
+  const paid = { cost, gasPerFee: spending.gasPerFee, providerId, common: spending.gasAllowance }
   const storeAll = (limited: Candidate[]) =>
     sql.begin(async (tx) => {
       const verdicts = await storeSubmission(tx, { key, candidates: limited, known: held }, now())
       const refused = verdicts.find((verdict) => verdict !== 'accepted')
       if (refused) throw new NotAllAccepted(verdicts)
+      await coverSubmission(tx, key, paid, now())
       return verdicts
     })
   const storeOrRefuse = (limited: Candidate[]) =>
@@ -245,7 +243,7 @@ class NotAllAccepted extends Error {
 async function waitForAnswer(
   dependencies: SubmitDependencies,
   submission: Submission,
-  standing: Standing,
+  mayHaveCode: boolean,
 ): Promise<SubmitAnswer> {
   const { sql, watch, timeoutMs } = dependencies
   const { transfers, key } = submission
@@ -268,5 +266,5 @@ async function waitForAnswer(
   if (!isGivenUp) return answerOf(watched)
   // All of it is given up for the fault of one: only the chain says whose it is.
   const feeOf = pairFees(dependencies, submission)
-  throw refusalOf(watched, await findFailures(dependencies, submission, standing, feeOf))
+  throw refusalOf(watched, await findFailures(dependencies, submission, mayHaveCode, feeOf))
 }

@@ -2,10 +2,11 @@ import type { Address } from 'viem'
 import type { BatchItem } from '#ledger/batches/items'
 import { countDueSweeps } from '#ledger/batches/sweeps'
 import { mostMinedFailures } from '#ledger/queue/quarantine'
+import type { HoldReason } from '#ledger/queue/stages'
 import { defaultTriggers } from '#ledger/queue/triggers'
 import type { Journal, OpenBatch, SignedTransaction, Verdict } from '../settler/journal.ts'
 import { authorizationKey } from '../settler/outcomes.ts'
-import type { PlannedBatch } from '../settler/plan.ts'
+import type { Drop, PlannedBatch } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
 import type { Budget } from './budget.ts'
 
@@ -23,11 +24,17 @@ export type MemoryJournal = Journal & {
 
 /** How long an item that failed on chain, or that somebody else has used, is left alone; its gateway may publish it on. */
 const deferMs = 60_000
+/** How long one is left alone that nothing pays the gas for. */
+const heldMs = 15_000
 /** While nothing of the token moves. */
 const pausedTokenMs = 15_000
 
 /** Keeps what a keeper without a database has begun. What it forgets when it ends, the chain and the gateway know. */
-export function createMemoryJournal(budget: Budget, now: () => Date): MemoryJournal {
+export function createMemoryJournal(
+  budget: Budget,
+  now: () => Date,
+  onHold: (by: HoldReason | 'gas_price') => void = () => {},
+): MemoryJournal {
   let inFlight: InFlight | null = null
   let pausedUntil = 0
   const done = { batches: 0, payments: 0 }
@@ -36,6 +43,10 @@ export function createMemoryJournal(budget: Budget, now: () => Date): MemoryJour
   const deferredUntil = new Map<string, number>()
   const untried = new Set<string>()
   const keyOf = ({ provider }: BatchItem) => authorizationKey(provider.authorization)
+
+  function sayHeld(drops: readonly Drop[]): void {
+    for (const drop of drops) if (drop.reason === 'held') onHold(drop.by)
+  }
 
   function learn({ failed, spent, untried: perhaps }: Verdict): void {
     const at = now().getTime()
@@ -67,6 +78,7 @@ export function createMemoryJournal(budget: Budget, now: () => Date): MemoryJour
       // What waits in splitters from before, only an index knows.
       readSweeps: async (items) => countDueSweeps(items, defaultTriggers.sweepCount),
       async save(transaction, drops) {
+        sayHeld(drops)
         const left = new Set(drops.flatMap(({ item, isPartial }) => (isPartial ? [] : item)))
         current.items = current.items.filter((item) => !left.has(item))
         current.attempts.unshift({ ...transaction, at: now().getTime(), triedAt: null })
@@ -88,7 +100,9 @@ export function createMemoryJournal(budget: Budget, now: () => Date): MemoryJour
         const at = now().getTime()
         // The chain isn't the one that said so: what a reorg dropped is to be settled again, and now.
         if (outcome === 'lost') deferredUntil.clear()
-        for (const { item } of drops) deferredUntil.set(keyOf(item), at + deferMs)
+        sayHeld(drops)
+        for (const { item, reason } of drops)
+          deferredUntil.set(keyOf(item), at + (reason === 'held' ? heldMs : deferMs))
         // Nothing of the token moves: each batch that is looked at would say the same.
         if (drops.some(({ reason }) => reason === 'token_paused')) pausedUntil = at + pausedTokenMs
         end()
@@ -116,6 +130,5 @@ export function createMemoryJournal(budget: Budget, now: () => Date): MemoryJour
     async pause(ms) {
       pausedUntil = now().getTime() + ms
     },
-    spentToday: async () => budget.spentToday(),
   }
 }

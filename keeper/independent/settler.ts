@@ -1,5 +1,7 @@
 import type { Hex } from 'viem'
 import { batchGasCut, countThatFit } from '#chain/gas'
+import type { GasLimits } from '#chain/gasLimits'
+import { createGasMeter } from '#chain/gasShares'
 import type { PayersWithCode } from '#chain/payerCode'
 import { hasPending, readNonce } from '#chain/receipts'
 import type { ServedNetwork } from '#chain/servedNetworks'
@@ -10,7 +12,7 @@ import type { StepResult } from '../loops/lease.ts'
 import type { Checkpoint } from '../settings/checkpoints.ts'
 import type { Metrics } from '../settings/metrics.ts'
 import { advanceBatch } from '../settler/advance.ts'
-import { type CeilingSettings, createCeiling, type HoldReason } from '../settler/ceiling.ts'
+import { createCeiling } from '../settler/ceiling.ts'
 import type { SettlerContext, SettlerSettings } from '../settler/context.ts'
 import type { PlannedBatch } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
@@ -19,8 +21,7 @@ import type { Budget } from './budget.ts'
 import { createMemoryJournal, type MemoryJournal } from './memoryJournal.ts'
 import type { PendingBatch } from './pendingQueue.ts'
 
-export type IndependentSettings = SettlerSettings &
-  CeilingSettings & { gasTokenUsd: bigint; expiryLeadMs: number }
+export type IndependentSettings = SettlerSettings & GasLimits & { gasTokenUsd: bigint; expiryLeadMs: number }
 
 export type SettlerDependencies = {
   served: ServedNetwork
@@ -44,11 +45,11 @@ export type Settler = {
   report: () => ReturnType<MemoryJournal['report']>
 }
 
-const holdWords: Record<HoldReason, string> = {
+const holdWords = {
   gas_price: 'gas is dearer than MAX_FEE_GWEI: waiting',
   gas_cost: 'gas costs too much for the fees that it settles: waiting',
   gas_budget: "the day's gas budget is used up",
-}
+} as const
 
 /** Turns that it remembers, of lanes.ts. */
 const rememberedTurns = 10
@@ -56,8 +57,12 @@ const rememberedTurns = 10
 /** One wallet that settles what a gateway publishes, at its own cost, with one transaction in flight. */
 export function createSettler(dependencies: SettlerDependencies): Settler {
   const { served, wallet, settings, budget, now, log, metrics } = dependencies
-  const journal = createMemoryJournal(budget, now)
   const sayOnce = createSayOnce(log)
+  const journal = createMemoryJournal(budget, now, (by) => {
+    if (by === 'gas_allowance') return
+    metrics.holds.inc({ network: served.network.name, reason: by })
+    sayOnce(holdWords[by])
+  })
   const context: SettlerContext = {
     served,
     settings,
@@ -65,15 +70,18 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
     address: wallet.address,
     journal,
     ceiling: createCeiling({
-      served,
-      address: wallet.address,
+      meter: createGasMeter(served, settings, now),
       settings,
       expiryLeadMs: settings.expiryLeadMs,
-      spentToday: journal.spentToday,
-      onHold: async ({ reason }) => {
-        metrics.holds.inc({ network: served.network.name, reason })
-        sayOnce(holdWords[reason])
+      async draw(draws) {
+        let spent = budget.spentToday()
+        return draws.map(({ amount }) => {
+          const isCovered = settings.dailyBudget === 0n || spent + amount <= settings.dailyBudget
+          if (isCovered) spent += amount
+          return isCovered
+        })
       },
+      bears: 'all',
       now,
     }),
     payersWithCode: dependencies.payersWithCode,

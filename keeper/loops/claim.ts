@@ -13,7 +13,7 @@ import type { QueuedPayment } from '#ledger/queue/queue'
 import { deferPayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
 import type { Context } from './context.ts'
-import { heldLanes } from './holds.ts'
+import { isTooDear, withoutHeld } from './holds.ts'
 import { sweepChosen } from './sweep.ts'
 import { isTokenPaused } from './tokenPause.ts'
 
@@ -47,7 +47,8 @@ async function claimDue(context: Context, lease: Lease): Promise<BatchRow | null
   for (let round = 0; round < mostRounds; round++) {
     const due = (await isTokenPaused(context))
       ? []
-      : await context.readDueBatches({ settings, from: lease.address, held: heldLanes(context), now: now() })
+      : await context.readDueBatches({ settings, from: lease.address, now: now() })
+    if (due.length > 0 && (await isTooDear(context))) return null
     let isOver = true
     for (const lane of orderLanes(new Set(due.map((one) => one.lane)), turns)) {
       const batch = await claimFirst(
@@ -80,7 +81,11 @@ async function claimFirst(
     const first = payments.find(({ isRefund }) => !isRefund)
     const alike = payments.filter(({ isPair, isRefund }) => isRefund || isPair === first?.isPair)
     const fit = lane === 'high_value' ? 1 : countThatFit(alike, isIsolated, batchGasCut)
-    const chosen = lane === 'direct' ? payments : alike.slice(0, fit)
+    const chosen = await withoutHeld(context, lane, lane === 'direct' ? payments : alike.slice(0, fit))
+    if (chosen.length === 0) {
+      result = 'look again'
+      continue
+    }
     const { batch, unsettleable } = await claimPayments(
       context.sql,
       lease,

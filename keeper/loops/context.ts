@@ -1,5 +1,6 @@
 import type { Address, Hex, TransactionReceipt } from 'viem'
 import type { GasLimits } from '#chain/gasLimits'
+import type { GasMeter } from '#chain/gasShares'
 import type { PayersWithCode } from '#chain/payerCode'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { ReadDueBatches } from '#ledger/queue/dueBatches'
@@ -19,6 +20,7 @@ export type Context = {
   finalityBlocks: bigint
   payersWithCode: PayersWithCode
   readDueBatches: ReadDueBatches
+  meter: GasMeter
   now: () => Date
   randomBytes32: () => Hex
   checkpoint: Checkpoint
@@ -43,8 +45,8 @@ export type Memory = {
   lastClaim: Promise<unknown>
   /** By wallet: the lanes of its last batches, the latest last. */
   turns: Map<Address, Lane[]>
-  /** Until when (ms) payments wait for cheaper gas: those that travel alone, and all others. */
-  heldUntil: { ordinary: number; highValue: number }
+  /** Until when (ms) the network is said to wait for cheaper gas; 0: it isn't. */
+  dearUntil: number
   /** Nothing of the token moved: when (ms) to ask whether that is over. null: it moves, as far as is known. */
   tokenLookAt: number | null
 }
@@ -58,7 +60,7 @@ export function createMemory(): Memory {
     lookups: new Map(),
     lastClaim: Promise.resolve(),
     turns: new Map(),
-    heldUntil: { ordinary: 0, highValue: 0 },
+    dearUntil: 0,
     tokenLookAt: null,
   }
 }

@@ -6,6 +6,7 @@ import { deferPayments, releasePayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
 import type { Drop } from '../settler/plan.ts'
 import type { Context } from './context.ts'
+import { holdBack } from './holds.ts'
 import { sweepChosen } from './sweep.ts'
 import { noteTokenPaused } from './tokenPause.ts'
 
@@ -36,6 +37,13 @@ export async function applyDrops(
   await releasePayments(tx, row.id, now(), positions)
   await requestLookups(tx, used, now())
   await deferPayments(tx, [...used, ...paymentsOf(by('deferred').map(itemOf))], later(deferMs))
+  await holdBack(
+    context,
+    tx,
+    by('held').flatMap(({ item, by: reason }) =>
+      paymentsOf([item]).map((paymentId) => ({ paymentId, reason })),
+    ),
+  )
   const paused = by('token_paused')
   if (paused.length > 0) noteTokenPaused(context)
   await deferPayments(tx, paymentsOf(paused.map(itemOf)), later(pausedTokenMs))

@@ -1,30 +1,84 @@
 import { setHold } from '#ledger/batches/holds'
-import type { Lane } from '#ledger/queue/lanes'
-import type { Hold } from '../settler/ceiling.ts'
+import type { DueBatch } from '#ledger/queue/dueBatches'
+import { drawGas } from '#ledger/queue/gasDraws'
+import type { QueuedPayment } from '#ledger/queue/queue'
+import { type HoldReason, holdPayments } from '#ledger/queue/stages'
+import type { Queryable } from '#ledger/store/database'
+import { type Ceiling, createCeiling } from '../settler/ceiling.ts'
 import type { Context } from './context.ts'
 
-/** A batch that costs too much is looked at again after this long. */
+/** A payment that nothing pays the gas for is looked at again after this long. */
 const holdMs = 15_000
+/** While gas is too dear, each look says so anew; what was said before a keeper died is over then. */
+const dearMs = 60_000
 
-/** Lets payments wait, but for what is about to expire, and says why. */
-export async function holdLanes(context: Context, { reason, isHighValue }: Hold): Promise<void> {
-  const { sql, served, now, memory, metrics } = context
-  const until = now().getTime() + holdMs
-  // The price and the day's budget are everybody's; a batch's cost by its fees is of those that share batches with it.
-  const kinds = reason === 'gas_cost' ? [isHighValue] : [false, true]
-  for (const kind of kinds) {
-    memory.heldUntil[kind ? 'highValue' : 'ordinary'] = until
-    await setHold(sql, { chainId: served.network.chainId, isHighValue: kind, reason, until: new Date(until) })
-  }
-  metrics.holds.inc({ network: served.network.name, reason })
+/** What gas may be spent for, where the database says what is left for it. */
+export function createLedgerCeiling({ sql, served, settings, meter, now }: Context): Ceiling {
+  const { dailyBudget, gasAllowance } = settings
+  return createCeiling({
+    meter,
+    settings,
+    expiryLeadMs: settings.triggers.expiryLeadMs,
+    async draw(draws) {
+      const wants = draws.flatMap(({ spender: { paymentId }, amount, fromBudget }) =>
+        paymentId === null ? [] : { paymentId, amount, fromBudget },
+      )
+      const limits = { budget: dailyBudget === 0n ? null : dailyBudget, common: gasAllowance }
+      const drawn = await drawGas(sql, served.network.chainId, wants, limits, now())
+      return draws.map(({ spender }) => spender.paymentId !== null && drawn.has(spender.paymentId))
+    },
+    bears: 'what fees lack',
+    now,
+  })
 }
 
-/** Lanes that wait for cheaper gas. */
-export function heldLanes({ memory, now }: Context): Set<Lane> {
+/** Whether nothing at all is sent, because gas is dearer than may be offered. The network says so meanwhile. */
+export async function isTooDear(context: Context): Promise<boolean> {
+  const { sql, served, memory, metrics, log, now } = context
+  const { chainId, name } = served.network
   const at = now().getTime()
-  const held = new Set<Lane>()
-  if (memory.heldUntil.ordinary > at)
-    for (const lane of ['shared', 'code', 'quarantined'] as const) held.add(lane)
-  if (memory.heldUntil.highValue > at) held.add('high_value')
-  return held
+  const isDear = await createLedgerCeiling(context).isTooDear()
+  if (isDear && memory.dearUntil < at + dearMs / 2) {
+    if (memory.dearUntil < at) {
+      metrics.holds.inc({ network: name, reason: 'gas_price' })
+      log.warn('gas is dearer than MAX_FEE_GWEI: nothing is sent')
+    }
+    memory.dearUntil = at + dearMs
+    await setHold(sql, chainId, new Date(memory.dearUntil))
+  } else if (!isDear && memory.dearUntil > 0) {
+    memory.dearUntil = 0
+    await setHold(sql, chainId, null)
+  }
+  return isDear
+}
+
+/** Those of a due batch that something pays the gas for; the others wait, each with its reason. No batch is opened for that. */
+export async function withoutHeld(
+  context: Context,
+  lane: DueBatch['lane'],
+  payments: readonly QueuedPayment[],
+): Promise<QueuedPayment[]> {
+  const spenders = payments.map((payment) => ({ ...payment, paymentId: payment.id }))
+  const reasons = await createLedgerCeiling(context).judge(spenders, { isWhole: lane === 'direct' })
+  await holdBack(
+    context,
+    context.sql,
+    payments.flatMap(({ id: paymentId }, index) => ({ paymentId, reason: reasons[index] ?? null })),
+  )
+  return payments.filter((_, index) => reasons[index] === null)
+}
+
+/** Lets payments wait for cheaper gas. Where it is too dear for all of them, that isn't theirs to say. */
+export async function holdBack(
+  { served, settings, metrics, now }: Context,
+  sql: Queryable,
+  judged: readonly { paymentId: string; reason: HoldReason | 'gas_price' | null }[],
+): Promise<void> {
+  const held = judged.flatMap(({ paymentId, reason }) =>
+    reason === null || reason === 'gas_price' ? [] : { paymentId, reason },
+  )
+  const at = now()
+  const times = { until: new Date(at.getTime() + holdMs), now: at, leadMs: settings.triggers.expiryLeadMs }
+  await holdPayments(sql, held, times)
+  for (const { reason } of held) metrics.holds.inc({ network: served.network.name, reason })
 }

@@ -1,6 +1,6 @@
 import type { Mined } from '#chain/receipts'
 import { type BatchRow, lockBatch, readWalletBatches, setBatchState } from '#ledger/batches/batches'
-import { addFacilitatorCost, addGasCost, readGasCost } from '#ledger/batches/gasCosts'
+import { addGasCost } from '#ledger/batches/gasCosts'
 import { type BatchItem, readBatchItems } from '#ledger/batches/items'
 import { type Lease, pauseWallet, requireLease } from '#ledger/batches/leases'
 import { findDueSweeps } from '#ledger/batches/sweeps'
@@ -12,6 +12,7 @@ import {
   readTransactions,
   wasTaken,
 } from '#ledger/batches/transactions'
+import { bookGas } from '#ledger/queue/gasDraws'
 import { quarantinePayers } from '#ledger/queue/quarantine'
 import { quarantinePayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
@@ -95,7 +96,6 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
     async pause(ms, reason) {
       await fenced((tx) => pauseWallet(tx, lease, new Date(now().getTime() + ms), reason))
     },
-    spentToday: () => readGasCost(sql, lease.chainId, now()),
   }
 }
 
@@ -107,15 +107,16 @@ async function saveMined(
   verdict: Verdict,
   cost: bigint,
 ): Promise<void> {
-  const { sql, now } = context
+  const { sql, now, settings } = context
   const { blockNumber, blockHash, status } = receipt
   const write = async (tx: Queryable) => {
     await Promise.all([
       markMined(tx, hash, { blockNumber, blockHash, succeeded: status === 'success' }),
       addGasCost(tx, row.chainId, now(), cost),
-      addFacilitatorCost(tx, row.id, now(), cost),
       // Of payments whose failure the mined batch's own report shows, more is said when that is concluded.
       quarantinePayers(tx, row, payersOf(verdict.failed.map(({ item }) => item))),
+      // Last: whoever is accepted locks its payer before its drawer.
+      bookGas(tx, row.id, { cost, gasPerFee: settings.gasPerFee, isOver: status === 'success' }),
     ])
   }
   if (status === 'success') {

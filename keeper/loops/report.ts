@@ -1,7 +1,9 @@
 import type { ServedNetwork } from '#chain/servedNetworks'
+import { isHeld } from '#ledger/batches/holds'
 import { countFailedSweeps } from '#ledger/batches/sweeps'
 import { countQuarantined } from '#ledger/facts/indexedHead'
-import { countOpenBatches, readQueueDepth } from '#ledger/queue/queueDepth'
+import { countHeld, countOpenBatches, readQueueDepth } from '#ledger/queue/queueDepth'
+import { holdReasons } from '#ledger/queue/stages'
 import type { Context } from './context.ts'
 
 /** Upper bound on the share of time spent counting for metrics. */
@@ -40,6 +42,11 @@ export function createReporter({ sql, served, metrics, now }: ReporterOptions) {
     }
     const batches = await countOpenBatches(sql, chainId)
     for (const state of openStates) metrics.openBatches.set({ network, state }, batches[state] ?? 0)
+    const held = await countHeld(sql, { chainId, token: served.token })
+    for (const reason of holdReasons) metrics.heldPayments.set({ network, reason }, held[reason] ?? 0)
+    const isTooDear = await isHeld(sql, chainId, now())
+    const waiting = depths.reduce((sum, depth) => sum + depth.verified, 0)
+    metrics.heldPayments.set({ network, reason: 'gas_price' }, isTooDear ? waiting : 0)
     const quarantined = await countQuarantined(sql, chainId)
     for (const reason of quarantineReasons) {
       if (quarantined) metrics.indexQuarantined.set({ network, reason }, quarantined.get(reason) ?? 0)

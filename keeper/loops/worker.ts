@@ -2,12 +2,11 @@ import type { Address } from 'viem'
 import { type Lease, type LeaseState, resumeWallet } from '#ledger/batches/leases'
 import { readIndexedHead } from '#ledger/facts/indexedHead'
 import { advanceBatch } from '../settler/advance.ts'
-import { createCeiling } from '../settler/ceiling.ts'
 import type { SettlerContext } from '../settler/context.ts'
 import type { SettlementWallet } from '../settler/wallet.ts'
 import { claimNext } from './claim.ts'
 import type { Context } from './context.ts'
-import { holdLanes } from './holds.ts'
+import { createLedgerCeiling } from './holds.ts'
 import { readIndexState } from './indexState.ts'
 import { createLeased, type Leased, type StepResult } from './lease.ts'
 import { createPostgresJournal } from './postgresJournal.ts'
@@ -31,23 +30,13 @@ async function step(context: Context, lease: LeaseState, wallet: SettlementWalle
 
 /** What the settler works with where the journal is the database. */
 export function createSettlerContext(context: Context, lease: Lease, wallet: SettlementWallet | null) {
-  const { sql, served, settings, now, memory } = context
-  const journal = createPostgresJournal(context, lease)
-  const ceiling = createCeiling({
-    served,
-    address: lease.address,
-    settings,
-    expiryLeadMs: settings.triggers.expiryLeadMs,
-    spentToday: journal.spentToday,
-    onHold: (hold) => holdLanes(context, hold),
-    now,
-  })
+  const { sql, served, memory } = context
   return {
     ...context,
     address: lease.address,
     wallet,
-    journal,
-    ceiling,
+    journal: createPostgresJournal(context, lease),
+    ceiling: createLedgerCeiling(context),
     readNotBefore: async () => (await readIndexedHead(sql, served.network.chainId))?.blockNumber ?? 0n,
     missingSince: memory.missingSince,
   } satisfies SettlerContext

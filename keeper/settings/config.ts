@@ -37,6 +37,7 @@ export type KeeperConfig = {
   maxFeePerGas: bigint | null
   gasPerFee: bigint | null
   dailyBudget: bigint | null
+  gasAllowance: bigint
   gasTokenUsd: bigint
   submitTimeoutMs: number
   submitLimits: SubmitLimits
@@ -69,20 +70,16 @@ export function readKeeperConfig(env: Environment): KeeperConfig {
     leaseMs: readVariable(env, 'KEEPER_LEASE_MS'),
     maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
     ...readSendingSettings(env),
+    gasAllowance: readVariable(env, 'GAS_ALLOWANCE_USD'),
     submitTimeoutMs: readVariable(env, 'SUBMIT_TIMEOUT_MS'),
     submitLimits: {
       perCaller: readVariable(env, 'SUBMIT_RATE_LIMIT'),
-      keyless: readVariable(env, 'SUBMIT_KEYLESS_LIMIT'),
     },
     facilitator: {
       isOpen: readVariable(env, 'FACILITATOR_OPEN'),
       reserveMs: readVariable(env, 'FACILITATOR_RESERVE_SECONDS') * 1000,
       timeoutMs: readVariable(env, 'FACILITATOR_TIMEOUT_MS'),
       fee: readVariable(env, 'FACILITATOR_FEE'),
-      budgets: {
-        keyed: readVariable(env, 'FACILITATOR_DAILY_BUDGET_USD'),
-        keyless: readVariable(env, 'FACILITATOR_OPEN_BUDGET_USD'),
-      },
     },
     trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
     metricsToken: readVariable(env, 'METRICS_TOKEN'),

@@ -84,11 +84,8 @@ export function createMetrics() {
       ['network', 'wallet'],
       '1 while a wallet starts nothing new',
     ),
-    holds: counter(
-      'tollkeeper_settlement_holds_total',
-      ['network', 'reason'],
-      'Batches that waited for cheaper gas, by what was over its ceiling',
-    ),
+    holds: counter('tollkeeper_settlement_holds_total', ['network', 'reason'], 'Holds, by reason'),
+    heldPayments: gauge('tollkeeper_held_payments', ['network', 'reason'], 'Payments held for their gas'),
     gasPerPayment: histogram(
       'tollkeeper_gas_per_payment',
       ['network'],

@@ -17,12 +17,11 @@ export type KeeperSettings = {
   maxFeePerGas: bigint | null
   gasPerFee?: bigint | null
   dailyBudget?: bigint | null
+  /** USDC base units that gas may cost a UTC day for all together who pay no fee and have no grant. */
+  gasAllowance: bigint
   /** USDC base units an ETH (POL on Polygon), where there is no feed or it is stale. */
   gasTokenUsd: bigint
 }
-
-/** USDC base units a UTC day. */
-export type GasBudgets = { keyed: bigint; keyless: bigint }
 
 export type FacilitatorSettings = {
   /** Whether requests without an API key are taken. */
@@ -35,15 +34,11 @@ export type FacilitatorSettings = {
   holdMs: number
   /** What a provider owes for a payment, USDC base units. */
   fee: bigint
-  /** What gas may cost a UTC day, USDC base units: of one API key, and of all callers without one together. */
-  budgets: GasBudgets
 }
 
 export type SubmitLimits = {
   /** Submissions a minute of one address, and of one provider whatever its address. */
   perCaller: number
-  /** New submissions a minute of all callers without a key together. */
-  keyless: number
 }
 
-export const defaultSubmitLimits: SubmitLimits = { perCaller: 60, keyless: 120 }
+export const defaultSubmitLimits: SubmitLimits = { perCaller: 60 }

@@ -1,107 +1,153 @@
-import type { Address, TransactionReceipt } from 'viem'
-import type { ServedNetwork } from '#chain/servedNetworks'
-import { estimateSettlementCost, readGasTokenPrice, weiToUsd } from '#chain/settlementCost'
-import type { WalletState } from '#chain/walletState'
-import { feeOfItem } from '#ledger/batches/items'
-import type { Plan, PlannedBatch } from './plan.ts'
+import type { TransactionReceipt } from 'viem'
+import type { GasLimits } from '#chain/gasLimits'
+import { type Entry, type GasMeter, type GasPrices, type GasShare, shareGas, shareOf } from '#chain/gasShares'
+import { weiToUsd } from '#chain/settlementCost'
+import type { GasMeans } from '#ledger/queue/queue'
+import type { HoldReason } from '#ledger/queue/stages'
 
-export type CeilingSettings = {
-  /** Gas may cost so many times the platform's fees that it settles; 0: whatever it costs. */
-  gasPerFee: bigint
-  /** USDC base units that gas may cost a UTC day; 0: no limit. */
-  dailyBudget: bigint
-}
+/** A payment that wants gas, and what it has for it. */
+export type Spender = Entry &
+  GasMeans & {
+    /** Null: of a keeper without a database. */
+    paymentId: string | null
+    /** Unix seconds. */
+    validBefore: bigint
+    /** Its fee can't be settled any more, and its provider isn't made to wait for that. */
+    hasLostFee?: boolean
+  }
 
-/** Why a batch waits: the base fee is over the cap, its gas costs too much for its fees, or the day's budget is used up. */
-export const holdReasons = ['gas_price', 'gas_cost', 'gas_budget'] as const
-export type HoldReason = (typeof holdReasons)[number]
-
-export type Hold = { reason: HoldReason; isHighValue: boolean }
+/** What a payment would draw beyond its fee, USDC base units. */
+export type Draw = { spender: Spender; amount: bigint; fromBudget: boolean }
 
 export type Ceiling = {
-  /** Why a batch must wait; null: it may go. What is about to expire may always. */
-  check: (batch: PlannedBatch, plan: Plan, fees: WalletState['fees']) => Promise<Hold | null>
-  /** Whether a plan is below all of it, whatever is urgent. */
-  isBelow: (batch: PlannedBatch, plan: Plan, fees: WalletState['fees']) => Promise<boolean>
+  /** Whether gas is dearer than anything may be sent for. */
+  isTooDear: () => Promise<boolean>
+  /**
+   * Who of those that would share a transaction has no gas: for each why, or null. The others go without it.
+   *
+   * @param isWhole all of them go, or none.
+   */
+  judge: (
+    spenders: readonly Spender[],
+    options: { isWhole: boolean },
+  ) => Promise<(HoldReason | 'gas_price' | null)[]>
+  /** Whether the fees of those that go carry this much more gas. */
+  carries: (spenders: readonly Spender[], gas: bigint) => Promise<boolean>
   /** What a mined transaction cost, in USDC base units. */
   costOf: (receipt: TransactionReceipt) => Promise<bigint>
 }
 
 export type CeilingOptions = {
-  served: ServedNetwork
-  address: Address
-  settings: CeilingSettings & { maxFeePerGas: bigint; gasTokenUsd: bigint }
+  meter: GasMeter
+  settings: Pick<GasLimits, 'maxFeePerGas' | 'gasPerFee'>
   expiryLeadMs: number
-  spentToday: () => Promise<bigint>
-  /** Told of each refusal. */
-  onHold: (hold: Hold) => Promise<void>
+  /** Takes what fees don't carry from where it is kept, the first first; for each whether there was enough. */
+  draw: (draws: readonly Draw[]) => Promise<boolean[]>
+  /** Whose gas money it is: of fees nothing reaches a stranger, so its budget bears all that it settles. */
+  bears: 'what fees lack' | 'all'
   now: () => Date
 }
 
-const priceAgeMs = 60_000
+/**
+ * What gas may be spent for: a price that is never exceeded, and for each payment what its fee carries. What no fee carries is
+ * drawn from what the operator gives for it: payments that were bought may draw shortly before they run out, all others at
+ * once.
+ */
+export function createCeiling({ meter, settings, expiryLeadMs, draw, bears, now }: CeilingOptions): Ceiling {
+  const { gasPerFee, maxFeePerGas } = settings
 
-/** What a wallet may pay for gas: a cap of its price, of a batch's cost by the fees in it, and of a day's cost. */
-export function createCeiling(options: CeilingOptions): Ceiling {
-  const { served, address, settings, expiryLeadMs, spentToday, onHold, now } = options
-  let price = { usdPerToken: 0n, at: Number.NEGATIVE_INFINITY }
-
-  async function readPrice(): Promise<bigint> {
-    if (now().getTime() - price.at >= priceAgeMs) {
-      const { usdPerToken } = await readGasTokenPrice(
-        served.client,
-        served.network.ethUsdFeed,
-        settings.gasTokenUsd,
-      )
-      price = { usdPerToken, at: now().getTime() }
-    }
-    return price.usdPerToken
+  function isCarried({ expected }: GasShare, fee: bigint): boolean {
+    return gasPerFee === 0n ? fee > 0n || bears === 'all' : expected <= gasPerFee * fee
   }
 
-  async function findReason(
-    batch: PlannedBatch,
-    plan: Plan,
-    fees: WalletState['fees'],
-  ): Promise<HoldReason | null> {
-    if (fees.baseFeePerGas > settings.maxFeePerGas) return 'gas_price'
-    if (settings.gasPerFee === 0n && settings.dailyBudget === 0n) return null
-    const cost = await estimateSettlementCost(served.client, {
-      network: served.network,
-      contract: served.deployment.batchSettlement,
-      from: address,
-      shape: plan.shape,
-      gasPrice: fees.baseFeePerGas + fees.maxPriorityFeePerGas,
-      usdPerToken: await readPrice(),
-    })
-    // Whoever asks for a transaction of its own may pay no fee by it; and what refunds alone cost is bounded by the payments
-    // that paid a fee for them. Held back, they would hold up whatever comes after them.
-    const paysNoFee = batch.trigger === 'direct' || plan.entries.every(({ item }) => item.isRefund)
-    if (settings.gasPerFee > 0n && !paysNoFee && cost > settings.gasPerFee * feesOf(plan)) return 'gas_cost'
-    if (settings.dailyBudget > 0n && (await spentToday()) + cost > settings.dailyBudget) return 'gas_budget'
-    return null
+  /** What it would have to draw; null: nothing. */
+  function findDraw(share: GasShare, spender: Spender): Draw | null {
+    const { fee, isSold, gasLeft } = spender
+    if (bears === 'all') return { spender, amount: share.expected, fromBudget: true }
+    if (isCarried(share, fee)) return null
+    const amount = (isSold ? share.expected : share.most) - gasPerFee * fee
+    return amount <= gasLeft ? null : { spender, amount, fromBudget: isSold }
+  }
+
+  /** Whether what its fee lacks may be added already. */
+  function mayDraw({ isSold, validBefore, hasLostFee }: Spender): boolean {
+    const until = BigInt(Math.floor((now().getTime() + expiryLeadMs) / 1000))
+    return hasLostFee === true || validBefore <= until || (!isSold && bears !== 'all')
+  }
+
+  /** Those that need nobody's gift, in each other's company. Whoever leaves makes it dearer for the others. */
+  function findPaying(spenders: readonly Spender[], prices: GasPrices): Map<Spender, GasShare> {
+    let paying = spenders
+    for (;;) {
+      const shares = shareGas(paying, prices)
+      const left = new Map<Spender, GasShare>()
+      for (const [index, spender] of paying.entries()) {
+        const share = shares[index]
+        if (!share) continue
+        const pays = bears === 'all' ? isCarried(share, spender.fee) : findDraw(share, spender) === null
+        if (pays) left.set(spender, share)
+      }
+      if (left.size === paying.length) return left
+      paying = [...left.keys()]
+    }
+  }
+
+  async function judgeEach(spenders: readonly Spender[], prices: GasPrices): Promise<(HoldReason | null)[]> {
+    const paying = findPaying(spenders, prices)
+    // As if none of the others got anything.
+    const alone = { all: paying.size + 1, sameRecipient: 1 }
+    const reasons = new Map<Spender, HoldReason>()
+    const draws: Draw[] = []
+    for (const spender of spenders) {
+      const share = paying.get(spender)
+      if (!share && !mayDraw(spender)) reasons.set(spender, 'gas_cost')
+      else if (!share || bears === 'all') {
+        const found = findDraw(share ?? shareOf(spender, alone, prices), spender)
+        if (found) draws.push(found)
+      }
+    }
+    const isDrawn = draws.length > 0 ? await draw(draws) : []
+    for (const [index, { spender, fromBudget }] of draws.entries())
+      if (!isDrawn[index]) reasons.set(spender, fromBudget ? 'gas_budget' : 'gas_allowance')
+    return spenders.map((spender) => reasons.get(spender) ?? null)
+  }
+
+  /** As one: what was submitted together pays together. */
+  async function judgeWhole(spenders: readonly Spender[], prices: GasPrices): Promise<HoldReason | null> {
+    const [first] = spenders
+    if (!first) return null
+    const shares = shareGas(spenders, prices)
+    const sum = (of: (one: Spender) => bigint) => spenders.reduce((total, one) => total + of(one), 0n)
+    const share = {
+      expected: shares.reduce((total, { expected }) => total + expected, 0n),
+      most: shares.reduce((total, { most }) => total + most, 0n),
+    }
+    const means = { fee: sum(({ fee }) => fee), gasLeft: sum(({ gasLeft }) => gasLeft), isSold: false }
+    const found = findDraw(share, { ...first, ...means })
+    if (found === null) return null
+    const [isDrawn] = await draw([{ ...found, spender: first }])
+    return isDrawn ? null : found.fromBudget ? 'gas_budget' : 'gas_allowance'
   }
 
   return {
-    async check(batch, plan, fees) {
-      const reason = await findReason(batch, plan, fees)
-      if (reason === null || isUrgent(plan, now(), expiryLeadMs)) return null
-      const hold = { reason, isHighValue: batch.trigger === 'high_value' }
-      await onHold(hold)
-      return hold
+    isTooDear: async () => (await meter.read()).baseFeePerGas > maxFeePerGas,
+    async judge(spenders, { isWhole }) {
+      const prices = await meter.read()
+      if (prices.baseFeePerGas > maxFeePerGas) return spenders.map(() => 'gas_price')
+      if (!isWhole) return judgeEach(spenders, prices)
+      const reason = await judgeWhole(spenders, prices)
+      return spenders.map(() => reason)
     },
-    isBelow: async (batch, plan, fees) => (await findReason(batch, plan, fees)) === null,
+    async carries(spenders, gas) {
+      if (gasPerFee === 0n) return true
+      const prices = await meter.read()
+      const spent = shareGas(spenders, prices).reduce((sum, { expected }) => sum + expected, 0n)
+      const fees = spenders.reduce((sum, { fee }) => sum + fee, 0n)
+      return spent + weiToUsd(gas * prices.expected, prices.usdPerToken) <= gasPerFee * fees
+    },
     async costOf(receipt) {
       const l1Fee = 'l1Fee' in receipt && typeof receipt.l1Fee === 'bigint' ? receipt.l1Fee : 0n
-      return weiToUsd(receipt.gasUsed * receipt.effectiveGasPrice + l1Fee, await readPrice())
+      return weiToUsd(receipt.gasUsed * receipt.effectiveGasPrice + l1Fee, (await meter.read()).usdPerToken)
     },
   }
-}
-
-function feesOf({ entries }: Plan): bigint {
-  return entries.reduce((sum, { item }) => sum + feeOfItem(item), 0n)
-}
-
-/** It would not be settled any more: SPEC.md's hour holds below the ceiling, a payment's validity above it. */
-function isUrgent({ entries }: Plan, now: Date, expiryLeadMs: number): boolean {
-  const until = BigInt(Math.floor((now.getTime() + expiryLeadMs) / 1000))
-  return entries.some(({ settlement }) => settlement.authorization.validBefore <= until)
 }

@@ -84,6 +84,4 @@ export type Journal = {
   }) => Promise<{ offer: Offer; markTried: OpenBatch['markTried'] }[]>
   /** Keeps the wallet from starting anything new for a while. */
   pause: (ms: number, reason: 'insufficient_gas_funds' | 'out_of_gas') => Promise<void>
-  /** What today's (UTC) transactions cost so far, USDC base units. */
-  spentToday: () => Promise<bigint>
 }

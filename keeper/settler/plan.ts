@@ -3,7 +3,8 @@ import type { Failure } from '#chain/failures'
 import { type BatchShape, batchGasLimit, callGasLimit, sweepGasLimit } from '#chain/gas'
 import { keccak256 } from '#chain/keccak256'
 import type { BatchRow } from '#ledger/batches/batches'
-import type { BatchItem, ItemHalf } from '#ledger/batches/items'
+import { type BatchItem, type ItemHalf, sharedFee } from '#ledger/batches/items'
+import type { HoldReason } from '#ledger/queue/stages'
 import {
   encodeSettle,
   encodeSettleAuthorizations,
@@ -12,6 +13,7 @@ import {
   triggerCodes,
 } from '#protocol/settlement'
 import { encodeSplit, type SplitterTerms } from '#protocol/splitter'
+import type { Spender } from './ceiling.ts'
 
 /** One entry of the contract's `payments`: both halves of an item that are still open, or one of them. */
 export type PlanEntry = { item: BatchItem; settlement: SettlementItem }
@@ -28,6 +30,8 @@ type DropReason =
   | { item: BatchItem; reason: 'failed'; failure: Failure }
   /** Not its fault: the batch ran out of gas before it. */
   | { item: BatchItem; reason: 'deferred' }
+  /** Nothing pays for its gas at the moment. */
+  | { item: BatchItem; reason: 'held'; by: HoldReason | 'gas_price' }
   /** Nothing of this token moves at the moment. */
   | { item: BatchItem; reason: 'token_paused' }
 
@@ -59,6 +63,24 @@ export function planEntry(item: BatchItem, batch: Pick<PlannedBatch, 'feeRecipie
     return { item, settlement: { authorization: fee.authorization } }
   }
   return null
+}
+
+/** An entry as what wants gas. */
+export function spenderOf({ item, settlement }: PlanEntry, hasCode: boolean): Spender {
+  const { to: recipient, validBefore } = settlement.authorization
+  const { isSold = true, gasLeft = 0n } = item.means ?? {}
+  const fee = feeOf({ item, settlement })
+  const shape = { isPair: settlement.fee !== undefined, recipient, hasCode }
+  const hasLostFee = item.fee !== null && fee === 0n
+  return { ...shape, paymentId: item.paymentId, validBefore, fee, isSold, gasLeft, hasLostFee }
+}
+
+/** What the platform gets by an entry, or got before. */
+function feeOf({ item, settlement }: PlanEntry): bigint {
+  const { fee, splitter, means } = item
+  if (!fee) return splitter ? sharedFee(item) : (means?.fee ?? 0n)
+  const isPaid = fee.state === 'settled' || settlement.authorization === fee.authorization
+  return settlement.fee || isPaid ? fee.authorization.value : 0n
 }
 
 /** The splitters that a batch sweeps, and the factory that makes them. */

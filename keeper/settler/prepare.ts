@@ -8,7 +8,15 @@ import type { SignedAuthorization } from '#protocol/payload'
 import type { PaymentOutcome } from '#protocol/settlement'
 import type { SettlerContext } from './context.ts'
 import type { OpenBatch } from './journal.ts'
-import { buildPlan, type Drop, type Plan, type PlanEntry, type PlannedBatch, planEntry } from './plan.ts'
+import {
+  buildPlan,
+  type Drop,
+  type Plan,
+  type PlanEntry,
+  type PlannedBatch,
+  planEntry,
+  spenderOf,
+} from './plan.ts'
 import { type Offerable, resendIfDue } from './send.ts'
 import { requireFunds } from './unfunded.ts'
 
@@ -23,12 +31,14 @@ export const diagnosisGas = 1_000_000n
 /**
  * Reads the wallet, and asks the chain, as of one block, what of a batch can be settled now and what to offer for it.
  *
+ * @param pays whether what nothing pays the gas for is left out; what was out before is offered again at any cost.
  * @returns null where the nonce takes no more than was offered for it already: that is sent again, if it was of another batch.
  * @throws {Unfunded} if the wallet can't pay for it.
  */
 export async function prepareBatch(
   context: SettlerContext,
   { batch, offers, readItems }: OpenBatch,
+  { pays }: { pays: boolean },
 ): Promise<(Prepared & Offerable & { items: readonly BatchItem[] }) | null> {
   const { served, address, settings, metrics, journal } = context
   const [items, notBefore] = await Promise.all([readItems(), context.readNotBefore()])
@@ -54,7 +64,8 @@ export async function prepareBatch(
   }
   const gasPrice = priceAt(fees, prices.baseFeePerGas)
   const signer: Signer = { address, fees, balance, ...(gasPrice !== undefined && { gasPrice }) }
-  return { ...(await prepareItems(context, batch, items, signer, at)), items, nonce, fees, prices, balance }
+  const prepared = await prepareItems(context, batch, items, signer, at, pays)
+  return { ...prepared, items, nonce, fees, balance }
 }
 
 /**
@@ -66,11 +77,12 @@ export async function prepareBatch(
  * @throws {Unfunded} before anything is simulated: nodes refuse to simulate what can't be paid for.
  */
 async function prepareItems(
-  context: Pick<SettlerContext, 'served' | 'payersWithCode'>,
+  context: Pick<SettlerContext, 'served' | 'payersWithCode' | 'ceiling'>,
   batch: PlannedBatch,
   items: readonly BatchItem[],
   signer: Signer,
   at: At,
+  pays: boolean,
 ): Promise<Prepared> {
   const { served } = context
   const drops: Drop[] = []
@@ -86,7 +98,19 @@ async function prepareItems(
   const { same, others, hasCode } = splitByKind(batch, wanted, withCode)
   drops.push(...others)
 
-  let entries = same
+  const judgeGas = async (wanted: readonly PlanEntry[]): Promise<PlanEntry[]> => {
+    const spenders = wanted.map((entry) =>
+      spenderOf(entry, withCode.has(entry.settlement.authorization.from)),
+    )
+    const reasons = pays ? await context.ceiling.judge(spenders, { isWhole: batch.lane === 'direct' }) : []
+    return wanted.filter(({ item }, index) => {
+      const by = reasons[index]
+      if (by) drops.push({ item, reason: 'held', by })
+      return !by
+    })
+  }
+
+  let entries = await judgeGas(same)
   // Each round drops at least one entry; two are the rule: what failed, and the rest going through.
   while (entries.length > 0) {
     const plan = buildPlan(batch, entries, hasCode)
@@ -116,7 +140,8 @@ async function prepareItems(
     ) {
       return { plan, drops }
     }
-    entries = kept
+    // Those that are left share what the others would have borne.
+    entries = await judgeGas(kept)
   }
   return { plan: null, drops }
 }

@@ -1,7 +1,6 @@
 import { type BroadcastResult, broadcast } from '#chain/broadcast'
 import type { Fees } from '#chain/fees'
 import { hashHex } from '#chain/keccak256'
-import type { WalletState } from '#chain/walletState'
 import { addSweeps } from './addSweeps.ts'
 import type { SettlerContext } from './context.ts'
 import type { Offer, OpenBatch, SignedTransaction } from './journal.ts'
@@ -18,8 +17,6 @@ export type Offerable = {
   plan: Plan | null
   nonce: number
   fees: Fees
-  /** What the network asks for. */
-  prices: WalletState['fees']
   /** Wei. */
   balance: bigint
 }
@@ -35,13 +32,13 @@ export async function sendOffer(
   context: SettlerContext,
   wallet: SettlementWallet,
   open: OpenBatch,
-  { plan: prepared, nonce, fees, prices, balance }: Offerable,
+  { plan: prepared, nonce, fees, balance }: Offerable,
   kind: SignedTransaction['kind'],
   drops: readonly Drop[],
 ): Promise<void> {
   const { served, log, metrics, checkpoint } = context
   const { batch, offers } = open
-  const plan = prepared && (await addSweeps(context, open, prepared, { fees, prices, balance }))
+  const plan = prepared && (await addSweeps(context, open, prepared, { fees, balance }))
   if (!plan) requireFunds(balance, cancellationGas * fees.maxFeePerGas)
   const { maxFeePerGas, maxPriorityFeePerGas } = fees
   const offered = { nonce, gas: plan?.gas ?? cancellationGas, maxFeePerGas, maxPriorityFeePerGas }

@@ -21,21 +21,15 @@ export async function settleClaimed(
   const { batch } = open
   const began = performance.now()
   await checkpoint('before-simulation')
-  const prepared = await prepareBatch(context, open)
+  const prepared = await prepareBatch(context, open, { pays: true })
   if (!prepared) return false
   await checkpoint('after-simulation')
-  const { plan, drops, items, prices } = prepared
+  const { plan, drops, items } = prepared
   // Through POST /submit all that was asked for is settled, or nothing.
   const refused = batch.lane === 'direct' ? refusalOfWhole(items, drops) : null
   if (!plan || refused !== null) {
     await open.close({ outcome: 'nothing_left', failure: refused ?? 'authorization_used', drops })
     log.info({ batch: batch.batchId, dropped: drops.length }, 'nothing of the batch can be settled now')
-    return false
-  }
-  const refusal = await context.ceiling.check(batch, plan, prices)
-  if (refusal) {
-    await open.close({ outcome: 'released', failure: 'deferred', drops })
-    log.warn({ batch: batch.batchId, ...refusal }, 'the batch waits: settling costs too much at the moment')
     return false
   }
   await sendOffer(context, wallet, open, prepared, 'settle', drops)

@@ -89,7 +89,7 @@ function unavailableOnly(error: unknown): 'unavailable' {
  * cap leaves no room, they are all that there is.
  */
 async function replace(context: SettlerContext, wallet: SettlementWallet, open: OpenBatch): Promise<void> {
-  const prepared = await prepareBatch(context, open)
+  const prepared = await prepareBatch(context, open, { pays: false })
   if (!prepared) return
   const kind = prepared.plan ? 'replacement' : 'cancellation'
   // What is left out here stays in the batch: the transaction before this one may still be mined, with all of it.

@@ -27,6 +27,15 @@ export type Facilitation = {
   fee: bigint
 }
 
+/** What is drawn for a payment's gas that no fee carries: USDC base units. */
+export type GasDraw = {
+  /** Whose grant it is drawn from; null, or without one: what all share who have none. */
+  providerId: string | null
+  amount: bigint
+  /** What these may draw a UTC day. */
+  common: bigint
+}
+
 /** Which door a payment came through. */
 export type PaymentSource = 'gateway' | 'facilitator' | 'refund' | 'submission'
 
@@ -77,6 +86,8 @@ export type Candidate = {
   acceptedAt: number
   first: FirstStage
   facilitation?: Facilitation
+  /** Default: its fee carries its gas. */
+  gas?: GasDraw
   /** What the payer's `accepted_total` may reach: its balance or cap, plus what of it is no longer owed. */
   limit: bigint | null
 }
@@ -85,8 +96,9 @@ export type Candidate = {
  * - `accepted`: stored, durable
  * - `replayed`: its challenge or one of its authorizations was stored before
  * - `over_limit`: the payer's balance or cap doesn't cover it, as far as `limit` knew
+ * - `gas_not_covered`: nothing is left today for its gas
  */
-export type Verdict = 'accepted' | 'replayed' | 'over_limit'
+export type Verdict = 'accepted' | 'replayed' | 'over_limit' | 'gas_not_covered'
 
 /**
  * Stores candidates: reserves the payers' balance, then inserts payments and authorizations, in one statement and so in
@@ -107,7 +119,7 @@ export async function acceptPayments(database: Queryable, candidates: Candidate[
 
 /** As the type `candidate` has them. */
 function toFields(candidate: Candidate): CompositeField[] {
-  const { authorizations, facilitation, first } = candidate
+  const { authorizations, facilitation, gas, first } = candidate
   const [provider, fee] = authorizations
   return [
     candidate.id,
@@ -141,6 +153,9 @@ function toFields(candidate: Candidate): CompositeField[] {
     facilitation?.providerId ?? null,
     facilitation?.paymentIdentifier ?? null,
     facilitation?.fee ?? null,
+    gas?.providerId ?? null,
+    gas?.amount ?? null,
+    gas?.common ?? null,
   ]
 }
 

@@ -21,13 +21,13 @@ const maxWaiting = 1_000
  *
  * @param state what the chain just said of the payer, where it was asked: then its balance isn't read again.
  * @throws {BaseError} `payer_in_debt`, `payer_quarantined`, `payer_blacklisted`, `token_paused`, `insufficient_balance` or `payer_limit_exceeded`;
- * `overloaded` where too many wait.
+ * `gas_not_covered`; `overloaded` where too many wait.
  */
 export type Accept = (
   candidate: Candidate,
   payers: Payers,
   state?: PayerState,
-) => Promise<Exclude<Verdict, 'over_limit'>>
+) => Promise<'accepted' | 'replayed'>
 
 export function createAccept(database: Database): Accept {
   const acceptance = createGroupCommit<Candidate, Verdict>({
@@ -74,14 +74,19 @@ export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>):
     // What can't fit is refused without a write; whether what fits still does is for the database to say.
     if (covers(allowance, needed)) {
       const verdict = await submit({ ...candidate, limit: allowance.limit })
-      if (verdict !== 'over_limit') return verdict
+      if (verdict !== 'over_limit') return requireCovered(verdict)
     }
     allowance = await payers.freshAllowance(candidate.payer, state)
     if (!covers(allowance, needed)) throw refusalFor(allowance, needed)
     const verdict = await submit({ ...candidate, limit: allowance.limit })
     if (verdict === 'over_limit') throw refusalFor(allowance, needed)
-    return verdict
+    return requireCovered(verdict)
   }
+}
+
+function requireCovered(verdict: Exclude<Verdict, 'over_limit'>): 'accepted' | 'replayed' {
+  if (verdict === 'gas_not_covered') throw new BaseError('gas_not_covered')
+  return verdict
 }
 
 /**

@@ -21,41 +21,6 @@ export async function sumGasCost(sql: Queryable, chainId: number, since: Date): 
   return BigInt(row.cost ?? 0n)
 }
 
-/** Divides what a mined transaction cost among the facilitator's callers, by their payments in its batch. */
-export async function addFacilitatorCost(
-  sql: Queryable,
-  batchId: bigint,
-  now: Date,
-  cost: bigint,
-): Promise<void> {
-  await sql`
-    with items as materialized (
-      select payment_id from queue where batch_id = ${batchId}
-    ), costed as (
-      update facilitation f set is_costed = true from items where f.payment_id = items.payment_id
-      returning f.provider_id
-    )
-    insert into facilitator_cost as earlier (provider_id, day, cost)
-    select provider_id, ${dayOf(now)}, ceil(${cost}::numeric * count(*) / (select count(*) from items))
-    from costed group by provider_id order by provider_id
-    on conflict (provider_id, day) do update set cost = earlier.cost + excluded.cost`
-}
-
-/** What a caller of the facilitator has cost on this UTC day, and how many payments of its will yet cost something. */
-export async function readFacilitatorCost(
-  sql: Queryable,
-  providerId: string | null,
-  now: Date,
-): Promise<{ spent: bigint; open: number }> {
-  const [row] = await sql<[{ spent: bigint | null; open: number }]>`
-    select (select cost from facilitator_cost where provider_id is not distinct from ${providerId} and day = ${dayOf(now)}) as spent,
-      (
-        select count(*)::int from facilitation f join queue q on q.payment_id = f.payment_id
-        where f.provider_id is not distinct from ${providerId} and not f.is_costed
-      ) as open`
-  return { spent: BigInt(row.spent ?? 0n), open: row.open }
-}
-
 function dayOf(now: Date): string {
   return now.toISOString().slice(0, 10)
 }

@@ -1,33 +1,16 @@
 import type { Queryable } from '../store/database.ts'
 
-/** Why payments of a network wait beyond what may be spent on gas. */
-export type SettlementHold = {
-  chainId: number
-  /** Of payments that travel alone, or of all others. */
-  isHighValue: boolean
-  reason: 'gas_price' | 'gas_cost' | 'gas_budget'
-  until: Date
+/** Nothing is sent on a network until then, because gas is too dear there; null: it isn't any more. */
+export async function setHold(sql: Queryable, chainId: number, until: Date | null): Promise<void> {
+  if (until === null) await sql`delete from settlement_hold where chain_id = ${chainId}`
+  else
+    await sql`
+      insert into settlement_hold (chain_id, held_until) values (${chainId}, ${until})
+      on conflict (chain_id) do update set held_until = excluded.held_until`
 }
 
-export async function setHold(
-  sql: Queryable,
-  { chainId, isHighValue, reason, until }: SettlementHold,
-): Promise<void> {
-  await sql`
-    insert into settlement_hold (chain_id, is_high_value, reason, held_until)
-    values (${chainId}, ${isHighValue}, ${reason}, ${until})
-    on conflict (chain_id, is_high_value) do update
-      set reason = excluded.reason, held_until = excluded.held_until`
-}
-
-/** Why payments of a network wait at the moment; null: they don't. */
-export async function readHold(
-  sql: Queryable,
-  chainId: number,
-  now: Date,
-): Promise<SettlementHold['reason'] | null> {
-  const [row] = await sql<Pick<SettlementHold, 'reason'>[]>`
-    select reason from settlement_hold where chain_id = ${chainId} and held_until > ${now}
-    order by is_high_value limit 1`
-  return row?.reason ?? null
+/** Whether nothing is sent on a network, because gas is too dear there. */
+export async function isHeld(sql: Queryable, chainId: number, now: Date): Promise<boolean> {
+  const rows = await sql`select from settlement_hold where chain_id = ${chainId} and held_until > ${now}`
+  return rows.length > 0
 }

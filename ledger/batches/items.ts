@@ -2,6 +2,7 @@ import type { Address, Hex } from 'viem'
 import type { SignedAuthorization } from '#protocol/payload'
 import { type SplitterTerms, splitterShares } from '#protocol/splitter'
 import { type HalfState, halves } from '../facts/halves.ts'
+import { type GasMeans, gasMeans } from '../queue/queue.ts'
 import type { Queryable } from '../store/database.ts'
 
 /** One half of what is to be settled, and what the record says of it. */
@@ -14,36 +15,36 @@ export type BatchItem = {
   paymentId: string | null
   /** Its payer may have lied to a simulation: see quarantine.ts. */
   isQuarantined?: boolean
-  /** It goes back to a payer, whose payment paid the fee for it. */
-  isRefund?: boolean
+  /** Of our own queue. */
+  means?: GasMeans
   provider: ItemHalf
   fee: ItemHalf | null
   /** The terms of the splitter that `provider` pays, which is then the only half. */
   splitter?: SplitterTerms
 }
 
-/** What the platform gets of an item, in base units. */
-export function feeOfItem({ provider, fee, splitter }: BatchItem): bigint {
-  if (!splitter) return fee?.authorization.value ?? 0n
+/** What the platform gets of an item that pays a splitter, in base units. */
+export function sharedFee({ provider, splitter }: BatchItem): bigint {
+  if (!splitter) return 0n
   const { providerShare, platformShare } = splitter
   return (provider.authorization.value * platformShare) / (providerShare + platformShare)
 }
 
-type HalfRow = SplitColumns & {
-  position: number
-  paymentId: string
-  isQuarantined: boolean
-  isRefund: boolean
-  half: 0 | 1
-  authorizer: Address
-  recipient: Address
-  value: bigint
-  validAfter: bigint
-  validBefore: bigint
-  nonce: Hex
-  signature: Uint8Array | null
-  state: HalfState
-}
+type HalfRow = SplitColumns &
+  GasMeans & {
+    position: number
+    paymentId: string
+    isQuarantined: boolean
+    half: 0 | 1
+    authorizer: Address
+    recipient: Address
+    value: bigint
+    validAfter: bigint
+    validBefore: bigint
+    nonce: Hex
+    signature: Uint8Array | null
+    state: HalfState
+  }
 
 export type SplitColumns = {
   splitter: Address | null
@@ -94,7 +95,7 @@ async function readItems(
 ): Promise<BatchItem[]> {
   const rows = await sql<HalfRow[]>`
     select i.position, i.payment_id as "paymentId", b.lane = 'quarantined' as "isQuarantined",
-      p.source = 'refund' as "isRefund", ${splitColumns(sql)}, h.half, h.authorizer, h.recipient, h.value,
+      ${gasMeans(sql)}, ${splitColumns(sql)}, h.half, h.authorizer, h.recipient, h.value,
       h.valid_after as "validAfter", h.valid_before as "validBefore", h.nonce, ${signatureOf(sql)} as signature, h.state
     from batch_item i
     join batch b on b.id = i.batch_id
@@ -119,11 +120,11 @@ function groupHalves(rows: HalfRow[]): BatchItem[] {
     const item = items.get(row.position)
     if (item) item.fee = half
     else {
-      const { position, paymentId, isQuarantined, isRefund } = row
+      const { position, paymentId, isQuarantined, fee, isSold, gasLeft } = row
       const splitter = toTerms(row)
       items.set(position, {
         ...{ position, paymentId, isQuarantined, provider: half, fee: null },
-        ...(isRefund && { isRefund }),
+        means: { fee, isSold, gasLeft },
         ...(splitter && { splitter }),
       })
     }

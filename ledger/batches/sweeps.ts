@@ -5,7 +5,7 @@ import { paidSince } from '../facts/payouts.ts'
 import type { QueueScope } from '../queue/queue.ts'
 import type { TriggerSettings } from '../queue/triggers.ts'
 import type { Queryable } from '../store/database.ts'
-import { type BatchItem, feeOfItem } from './items.ts'
+import { type BatchItem, sharedFee } from './items.ts'
 
 /** What a splitter would pay out once a batch is settled. */
 export type SplitterQueue = {
@@ -104,7 +104,7 @@ function ownQueues(items: readonly BatchItem[]): Map<string, { payments: number;
     if (provider)
       amounts.set(
         provider,
-        (amounts.get(provider) ?? 0n) + item.provider.authorization.value - feeOfItem(item),
+        (amounts.get(provider) ?? 0n) + item.provider.authorization.value - sharedFee(item),
       )
   }
   const queues = new Map<string, { payments: number; amount: bigint }>()

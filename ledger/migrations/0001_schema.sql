@@ -24,7 +24,7 @@ create table provider (
   contact text,
   requires_key boolean not null default false, -- /verify for its endpoints needs its API key
   void_violations integer not null default 0, -- payments that it voided and then settled all the same
-  submit_granted_at timestamptz, -- since when the operator lets it settle anything through POST /submit, without a fee
+  gas_grant usdc_amount not null default 0, -- what the operator pays a UTC day for gas that its payments carry by no fee
   version integer not null default 1, -- goes up with each change; who changes it names the one that they saw
   disabled_at timestamptz,
   created_at timestamptz not null default now()
@@ -231,6 +231,16 @@ create table queue (
   accepted_at timestamptz not null,
   valid_before bigint not null,
   has_code boolean not null default false, -- payers with code are settled in batches of their own
+  -- Why it waits for cheaper gas, until it is claimed. gas_cost: its fee doesn't carry its share. It runs out soon, and the
+  -- operator doesn't add what its fee lacks: gas_budget. It pays no fee, and nothing covers its share: gas_allowance.
+  held_by text check (held_by in ('gas_cost', 'gas_budget', 'gas_allowance')),
+  -- What is kept for its gas in gas_draw, and what of that its transactions have cost.
+  gas_drawer text,
+  gas_day date,
+  gas_reserved usdc_amount not null default 0,
+  gas_spent usdc_amount not null default 0,
+  check ((gas_drawer is null) = (gas_day is null)),
+  check (gas_reserved >= gas_spent and (gas_reserved = 0 or gas_drawer is not null)),
   check ((batch_id is not null) = (stage in ('claimed', 'sent'))),
   check (next_at is not null or stage not in ('reserved', 'deferred', 'retrying')),
   check (next_at is null or stage not in ('waiting')),
@@ -254,6 +264,7 @@ create index queue_payer on queue (payer);
 create index queue_batch on queue (batch_id) where batch_id is not null;
 create index queue_provider on queue (provider_id);
 create index queue_submission on queue (submission) where submission is not null;
+create index queue_held on queue (group_id, held_by) where held_by is not null;
 create index queue_failed on queue (provider_id, accepted_at desc, payment_id desc) where attempts > 0;
 
 -- How payments ended. A row is taken back by a reorg, by a requeue, or by a provider who takes what it has voided; the
@@ -313,11 +324,9 @@ create table facilitation (
   payer address not null,
   payment_identifier text check (payment_identifier ~ '^[A-Za-z0-9_-]{16,128}$'),
   fee usdc_amount not null default 0,   -- what the provider owes us for it; charged nowhere
-  answered_at timestamptz,              -- when POST /settle said that it is settled: said once
-  is_costed boolean not null default false -- its share of a transaction's gas is in facilitator_cost
+  answered_at timestamptz               -- when POST /settle said that it is settled: said once
 );
 create unique index facilitation_identifier on facilitation (payer, payment_identifier) where payment_identifier is not null;
-create index facilitation_open on facilitation (provider_id) where not is_costed;
 
 -- Of refunds: a provider's wallet pays them to the payer of another payment, and they are settled like any payment.
 create table refund (
@@ -411,7 +420,7 @@ create table wallet_lease (
   primary key (chain_id, address)
 );
 
--- What settling cost by UTC day, USDC base units: the budget of the operator's keepers.
+-- What settling cost by UTC day, USDC base units.
 create table gas_cost (
   chain_id integer not null,
   day date not null,
@@ -419,21 +428,65 @@ create table gas_cost (
   primary key (chain_id, day)
 );
 
--- What the facilitator's payments cost of it, by whose API key came along (null: all callers without one).
-create table facilitator_cost (
-  provider_id text references provider,
+-- What was drawn on a UTC day for gas that no fee carries, USDC base units: reserved, or spent. The drawer is a provider's
+-- grant (its id), what all share who have none ('common'), or what the operator adds on a chain to fees that are too small
+-- for their gas ('budget:8453'). Only draw_gas adds to it, so it is never over its limit, whoever draws at the same time.
+create table gas_draw (
   day date not null,
-  cost numeric(78, 0) not null,
-  unique nulls not distinct (provider_id, day)
+  drawer text not null,
+  drawn numeric(78, 0) not null check (drawn >= 0),
+  primary key (day, drawer)
 );
 
--- Why batches of a network wait beyond what may be spent on gas (keeper/settler/ceiling.ts); over once it is past.
+-- Where a payment draws from whose fee is none of ours to judge: its provider's grant, or what all share who have none.
+create function gas_source(provider_id text, common numeric) returns table (drawer text, most numeric)
+language sql stable as $$
+  select coalesce(max(p.id), 'common'), coalesce(max(p.gas_grant), common)
+  from provider p where p.id = gas_source.provider_id and p.gas_grant > 0
+$$;
+
+-- Reserves an amount for a payment's gas instead of what is left of its reservation; false where the drawer has too little
+-- left (null: it has no limit).
+create function draw_gas(payment text, from_drawer text, most numeric, amount numeric, on_day date) returns boolean
+language plpgsql as $$
+declare
+  held queue;
+begin
+  select * into held from queue where payment_id = payment for update;
+  if not found then return false; end if;
+  update gas_draw set drawn = drawn - (held.gas_reserved - held.gas_spent)
+  where day = held.gas_day and drawer = held.gas_drawer;
+  insert into gas_draw as d (day, drawer, drawn)
+  select on_day, from_drawer, amount where most is null or amount <= most
+  on conflict (day, drawer) do update set drawn = d.drawn + excluded.drawn
+    where most is null or d.drawn + excluded.drawn <= most;
+  if not found then
+    update gas_draw set drawn = drawn + (held.gas_reserved - held.gas_spent)
+    where day = held.gas_day and drawer = held.gas_drawer;
+    return false;
+  end if;
+  update queue set gas_drawer = from_drawer, gas_day = on_day, gas_reserved = amount, gas_spent = 0
+  where payment_id = payment;
+  return true;
+end
+$$;
+
+-- A payment that leaves the queue, however it does, gives back what it didn't cost. Deferred: whoever ends many payments
+-- holds a drawer only while it commits.
+create function return_gas() returns trigger language plpgsql as $$
+begin
+  update gas_draw set drawn = drawn - (old.gas_reserved - old.gas_spent)
+  where day = old.gas_day and drawer = old.gas_drawer;
+  return null;
+end
+$$;
+create constraint trigger queue_returns_gas after delete on queue deferrable initially deferred for each row
+  when (old.gas_reserved > old.gas_spent) execute function return_gas();
+
+-- Networks on which nothing is sent, because gas is dearer than MAX_FEE_GWEI; over once it is past.
 create table settlement_hold (
-  chain_id integer not null,
-  is_high_value boolean not null,
-  reason text not null check (reason in ('gas_price', 'gas_cost', 'gas_budget')),
-  held_until timestamptz not null,
-  primary key (chain_id, is_high_value)
+  chain_id integer primary key,
+  held_until timestamptz not null
 );
 
 create table batch (
@@ -866,8 +919,8 @@ create table quota (
 --
 -- Concurrent calls can't deadlock: payers are locked first, in order, and payments are inserted in order of request_id.
 --
--- Returns only the refused ones: 'over_limit', or 'replayed' (its challenge, payment identifier or an authorization is
--- already stored).
+-- Returns only the refused ones: 'over_limit', 'replayed' (its challenge, payment identifier or an authorization is already
+-- stored), or 'gas_not_covered'.
 --
 -- Arrays of rows, since looking up the fields of JSON by name took longer than all checks of a payment together.
 create type candidate as (
@@ -876,7 +929,8 @@ create type candidate as (
   provider_amount numeric, fee_amount numeric, valid_before bigint, tier text, effective_rate text, resource text,
   idempotency_key text, request_hash text, challenged_at float8, accepted_at float8,
   stage text, next_at float8, due_at float8, submission text,
-  facilitator_provider_id text, payment_identifier text, facilitator_fee numeric
+  facilitator_provider_id text, payment_identifier text, facilitator_fee numeric,
+  gas_provider_id text, gas_amount numeric, gas_common numeric -- what is drawn for its gas, null: its fee carries it
 );
 create type candidate_authorization as (
   payment_id text, half smallint, recipient text, value numeric, valid_after bigint, valid_before bigint, nonce text,
@@ -890,12 +944,15 @@ declare
   over_limit text[] := '{}';
   replayed text[] := '{}';
   misnamed text[];
+  uncovered text[] := '{}';
+  has_gas boolean := false;
   has_facilitation boolean := false;
   has_splitter boolean := false;
 begin
   for reserving in
     select c.chain_id, c.token, c.payer, sum(c.provider_amount + c.fee_amount) as total, min(c.payer_limit) as least,
-      array_agg(c) as candidates, bool_or(c.source = 'facilitator') as has_facilitation, bool_or(c.splitter is not null) as has_splitter
+      array_agg(c) as candidates, bool_or(c.source = 'facilitator') as has_facilitation, bool_or(c.splitter is not null) as has_splitter,
+      bool_or(c.gas_amount is not null) as has_gas
     from unnest(candidates) as c group by 1, 2, 3 order by 1, 2, 3
   loop
     -- All of a payer's at once, as a rule; one by one where its limit doesn't cover them all.
@@ -918,6 +975,7 @@ begin
     end if;
     has_facilitation := has_facilitation or reserving.has_facilitation;
     has_splitter := has_splitter or reserving.has_splitter;
+    has_gas := has_gas or reserving.has_gas;
   end loop;
 
   insert into queue_group (chain_id, token, fee_recipient)
@@ -1003,12 +1061,25 @@ begin
     replayed := replayed || misnamed;
   end if;
 
-  if replayed <> '{}' then
+  if has_gas then
+    -- Last, because others wait for the drawer.
+    select coalesce(array_agg(drawn.id) filter (where not drawn.is_covered), '{}') into uncovered
+    from (
+      select c.id, draw_gas(c.id, source.drawer, source.most, c.gas_amount,
+        (to_timestamp(c.accepted_at / 1000) at time zone 'UTC')::date) as is_covered
+      from unnest(candidates) as c cross join lateral gas_source(c.gas_provider_id, c.gas_common) as source
+      where c.gas_amount is not null and c.id <> all (over_limit) and c.id <> all (replayed)
+      order by source.drawer
+    ) drawn;
+    delete from payment where id = any (uncovered);
+  end if;
+
+  if replayed || uncovered <> '{}' then
     update payer p set accepted_total = p.accepted_total - taken.total
     from (
       select c.chain_id, c.token, c.payer, sum(c.provider_amount + c.fee_amount) as total
       from unnest(candidates) as c
-      where c.id = any (replayed)
+      where c.id = any (replayed || uncovered)
       group by 1, 2, 3
     ) taken
     where p.chain_id = taken.chain_id and p.token = taken.token and p.address = taken.payer;
@@ -1030,7 +1101,9 @@ begin
   return query
     select unnest(over_limit), 'over_limit'
     union all
-    select unnest(replayed), 'replayed';
+    select unnest(replayed), 'replayed'
+    union all
+    select unnest(uncovered), 'gas_not_covered';
 end
 $$;
 

@@ -53,7 +53,9 @@ export async function giveUpUnsent(sql: Database, paymentId: string, now: Date):
       select q.submission from queue q
       where q.payment_id = ${paymentId} and ${isLoose(tx)}
         and not exists (select from publication p where p.payment_id = q.payment_id)
-        and not exists (select from batch_item i where i.payment_id = q.payment_id)
+        and not exists (
+          select from batch_item i join transaction t on t.batch_id = i.batch_id where i.payment_id = q.payment_id
+        )
       for update`
     if (queued === undefined) return false
     const ended = await endPayments(tx, [{ paymentId, kind: 'voided', code: null, isFinal: false }], now)

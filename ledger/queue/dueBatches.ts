@@ -31,8 +31,6 @@ export type DueBatchesOptions = {
   from: Address
   /** 0: the most urgent payments; from 1 on, so many batches further down the queue. */
   page?: number
-  /** Lanes of which only what is about to expire is due: the others wait for cheaper gas. */
-  held?: ReadonlySet<Lane>
   now: Date
 }
 
@@ -87,7 +85,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
   }
 
   async function readGroup(group: QueueGroup, options: DueBatchesOptions): Promise<DueBatch[]> {
-    const { settings, from, page = 0, held = new Set<Lane>(), now } = options
+    const { settings, from, page = 0, now } = options
     const { highValue, expiryLeadMs, windowMs } = settings.triggers
     const [extremes, facilitated, quarantined] = await Promise.all([
       readExtremes(sql, group, highValue, now),
@@ -96,9 +94,7 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
     ])
     const due: DueBatch[] = [...facilitated]
     const add = (lane: Lane, trigger: Trigger, payments: QueuedPayment[]) => {
-      const until = BigInt(Math.floor((now.getTime() + expiryLeadMs) / 1000))
-      const left = held.has(lane) ? payments.filter(({ validBefore }) => validBefore <= until) : payments
-      if (left.length > 0) due.push({ lane, group, trigger, payments: left })
+      if (payments.length > 0) due.push({ lane, group, trigger, payments })
     }
     if (extremes && extremes.largestPayment >= highValue) {
       const greatest = await readGreatest(sql, group, {
@@ -123,7 +119,6 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
           expiryLeadMs,
           limit: mostPayments,
           skip: page * mostPayments,
-          onlyExpiring: held.has('shared'),
         })
         const [shared, code] = await Promise.all([
           readMostUrgent(sql, group, urgent(false)),

@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
 import type { BatchShape } from '#chain/gas'
 import type { Queryable } from '../store/database.ts'
-import { isDue, isLoose, isRetryDue, isWaiting } from './stages.ts'
+import { isDue, isHeldBack, isLoose, isRetryDue, isWaiting } from './stages.ts'
 import type { WaitingPayments } from './triggers.ts'
 
 // Nothing here reads more of the queue than it returns, but for `findFullWallet`, which takes one step a provider wallet.
@@ -139,7 +139,7 @@ export async function readAwaited(
     order by q.valid_before, q.due_at`
 }
 
-/** The payments of the submission that waits longest on a network; empty: none waits. */
+/** The payments of the submission that waits longest on a network, and for nothing; empty: none does. */
 export async function readSubmission(
   sql: Queryable,
   { chainId, token }: QueueScope,
@@ -149,11 +149,25 @@ export async function readSubmission(
     from queue q join payment p on p.id = q.payment_id
     where q.submission = (
       select q.submission from queue q
-      where q.submission is not null and ${isLoose(sql)}
+      where q.submission is not null and ${isLoose(sql)} and not ${isHeldBack(sql)}
         and q.group_id in (select id from queue_group where chain_id = ${chainId} and token = ${token})
       order by q.due_at limit 1
     )
     order by q.accepted_at, q.payment_id`
+}
+
+/** The oldest payments that wait because nothing pays for their gas, but for what a caller waits for. */
+export async function readHeldBack(
+  sql: Queryable,
+  { chainId, token }: QueueScope,
+  limit: number,
+): Promise<{ id: string; feeRecipient: Address }[]> {
+  return sql<{ id: string; feeRecipient: Address }[]>`
+    select q.payment_id as id, g.fee_recipient as "feeRecipient"
+    from queue q join queue_group g on g.id = q.group_id and g.chain_id = ${chainId} and g.token = ${token}
+    where ${isHeldBack(sql)} and q.due_at is null
+    order by q.accepted_at
+    limit ${limit}`
 }
 
 /** Payments of two authorizations, of one, and their distinct recipients but the platform's wallet. */
@@ -170,13 +184,43 @@ export type QueuedPayment = {
   acceptedAt: Date
   /** Unix seconds. */
   validBefore: bigint
+} & GasMeans
+
+/** What there is for a payment's gas, USDC base units. */
+export type GasMeans = {
+  /** What the platform gets by it. */
+  fee: bigint
+  /** Bought at the gateway: where its fee is too small, the operator's budget may add to it. */
+  isSold: boolean
+  /** What is reserved for it, and not spent. */
+  gasLeft: bigint
+}
+
+/** {@link GasMeans} of the queue's row `q` and its payment `p`. */
+export function gasMeans(sql: Queryable) {
+  return sql`${feeOf(sql)} as fee, p.source = 'gateway' as "isSold", q.gas_reserved - q.gas_spent as "gasLeft"`
+}
+
+/**
+ * What the platform gets by the queue's row `q` and its payment `p`. A submission may be a fee alone, or pay a splitter of
+ * which it doesn't say that it is one.
+ */
+export function feeOf(sql: Queryable) {
+  return sql`case
+    when q.fee_amount > 0 or p.source <> 'submission' then q.fee_amount
+    when p.payee = p.fee_recipient then q.provider_amount
+    else coalesce((
+      select trunc(q.provider_amount * s.platform_share / (s.provider_share + s.platform_share)) from splitter s
+      where s.chain_id = p.chain_id and s.token = p.token and s.address = p.payee and s.platform = p.fee_recipient
+    ), 0)
+  end`
 }
 
 /** Of the queue's row `q` and its payment `p`. */
 export function queuedColumns(sql: Queryable) {
   return sql`q.payment_id as id, coalesce(p.splitter, p.payee) as recipient,
     p.fee_amount > 0 and p.splitter is null as "isPair", p.source = 'refund' as "isRefund", q.has_code as "hasCode",
-    q.accepted_at as "acceptedAt", q.valid_before as "validBefore"`
+    q.accepted_at as "acceptedAt", q.valid_before as "validBefore", ${gasMeans(sql)}`
 }
 
 /** The greatest payments from `threshold` on, retries that are due among them: each is a batch by itself. */
@@ -210,8 +254,6 @@ export type UrgentOptions = {
   limit: number
   /** Of the oldest, so many are left to others; then neither retries nor what expires is among them. Default 0. */
   skip?: number
-  /** Nothing but what expires within the lead. */
-  onlyExpiring?: boolean
 }
 
 /**
@@ -221,7 +263,7 @@ export type UrgentOptions = {
 export async function readMostUrgent(
   sql: Queryable,
   group: QueueGroup,
-  { now, hasCode, below, expiryLeadMs, limit, skip = 0, onlyExpiring = false }: UrgentOptions,
+  { now, hasCode, below, expiryLeadMs, limit, skip = 0 }: UrgentOptions,
 ): Promise<QueuedPayment[]> {
   const alike = sql`q.group_id = ${group.id} and q.has_code = ${hasCode} and q.provider_amount + q.fee_amount < ${below}`
   const waiting = sql`${isWaiting(sql)} and ${alike}`
@@ -237,11 +279,11 @@ export async function readMostUrgent(
           order by q.valid_before limit ${limit})
         union all
         (select 1, extract(epoch from q.next_at)::bigint, q.* from queue q
-          where ${isRetryDue(sql, now)} and ${alike} and ${first} and ${!onlyExpiring}
+          where ${isRetryDue(sql, now)} and ${alike} and ${first}
           order by q.next_at limit ${Math.ceil(limit / 2)})
         union all
         (select 2, (extract(epoch from q.accepted_at) * 1000)::bigint, q.* from queue q
-          where ${waiting} and ${!onlyExpiring}
+          where ${waiting}
           order by q.accepted_at, q.payment_id limit ${limit} offset ${skip})
       ) parts
       order by payment_id, urgency

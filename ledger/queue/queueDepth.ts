@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import type { Queryable } from '../store/database.ts'
-import { isFresh, isRetrying, isSent, isShown } from './stages.ts'
+import { type HoldReason, isFresh, isRetrying, isSent, isShown } from './stages.ts'
 
 export type QueueDepth = {
   payee: Address
@@ -31,6 +31,19 @@ export async function readQueueDepth(
     where group_id in (select id from queue_group where chain_id = ${scope.chainId} and token = ${scope.token})
       and ${isShown(sql)}
     group by payee`
+}
+
+/** Payments of a network that wait for cheaper gas, by reason. */
+export async function countHeld(
+  sql: Queryable,
+  scope: { chainId: number; token: Address },
+): Promise<Partial<Record<HoldReason, number>>> {
+  const rows = await sql<{ reason: HoldReason; count: number }[]>`
+    select held_by as reason, count(*)::int as count from queue
+    where group_id in (select id from queue_group where chain_id = ${scope.chainId} and token = ${scope.token})
+      and held_by is not null
+    group by held_by`
+  return Object.fromEntries(rows.map(({ reason, count }) => [reason, count]))
 }
 
 /** Batches that are not closed, by state. */

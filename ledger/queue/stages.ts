@@ -64,11 +64,16 @@ export function isApart(sql: Queryable, row = 'q') {
 export function moves(sql: Queryable) {
   return {
     toWaiting: sql`stage = 'waiting', next_at = null`,
-    toClaimed: sql`stage = 'claimed', next_at = null`,
+    toClaimed: sql`stage = 'claimed', next_at = null, held_by = null`,
     toQuarantined: sql`stage = 'quarantined'`,
     /** Of a failure: what a batch holds, or is apart, stays where it is. */
     toRetrying: sql`stage = case when stage in ('waiting', 'deferred') then 'retrying' else stage end`,
   }
+}
+
+/** Whether the queue's row `q` is deferred because nothing pays for its gas. */
+export function isHeldBack(sql: Queryable) {
+  return sql`(q.stage = 'deferred' and q.held_by is not null)`
 }
 
 /** Whether the triggers count the queue's row `q`: nobody waits for it, and nothing keeps it apart. */
@@ -137,6 +142,33 @@ export async function deferPayments(
   await sql`
     update queue q set next_at = ${until}, stage = case when q.stage = 'waiting' then 'deferred' else q.stage end
     where q.payment_id = any(${[...paymentIds]}::text[]) and ${isLoose(sql)}`
+}
+
+/** Why a payment waits for cheaper gas: `queue.held_by`. */
+export const holdReasons = ['gas_cost', 'gas_budget', 'gas_allowance'] as const
+export type HoldReason = (typeof holdReasons)[number]
+
+/**
+ * The same of payments whose gas nothing pays for at the moment, each with its reason, which stays with it until it is
+ * claimed. They are looked at again then, or as soon as they are about to expire.
+ *
+ * @param leadMs how long before `validBefore` that is.
+ */
+export async function holdPayments(
+  sql: Queryable,
+  held: readonly { paymentId: string; reason: HoldReason }[],
+  { until, now, leadMs }: { until: Date; now: Date; leadMs: number },
+): Promise<void> {
+  if (held.length === 0) return
+  await sql`
+    update queue q set held_by = held.reason, stage = case when q.stage = 'waiting' then 'deferred' else q.stage end,
+      next_at = case when urgent.at > ${now} then least(${until}, urgent.at) else ${until} end
+    from unnest(${held.map((one) => one.paymentId)}::text[], ${held.map((one) => one.reason)}::text[])
+      as held (payment_id, reason)
+    cross join lateral (
+      select to_timestamp(valid_before - ${leadMs / 1000}::float8) as at from queue where payment_id = held.payment_id
+    ) urgent
+    where q.payment_id = held.payment_id and ${isLoose(sql)}`
 }
 
 const returnedAtOnce = 1_000

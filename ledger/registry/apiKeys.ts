@@ -1,4 +1,5 @@
 import { hash, timingSafeEqual } from 'node:crypto'
+import { formatUsdc } from '#protocol/amount'
 import type { Database, Queryable } from '../store/database.ts'
 import { changeRegistry } from './registryChanges.ts'
 
@@ -21,27 +22,19 @@ export async function findKeyOwner(sql: Queryable, presented: string): Promise<s
   return row && timingSafeEqual(row.secretHash, hashSecret(secret)) ? row.providerId : undefined
 }
 
-/** Whether the operator lets a provider settle anything through POST /submit, without a fee. */
-export async function hasSubmitGrant(sql: Queryable, providerId: string): Promise<boolean> {
-  const rows = await sql`select from provider where id = ${providerId} and submit_granted_at is not null`
-  return rows.length > 0
-}
-
 /**
- * Gives a provider that grant, or takes it back.
+ * Sets what the operator pays a UTC day for a provider's gas that no fee carries, USDC base units; 0: nothing.
  *
  * @returns false where there is no such provider.
  */
-export async function setSubmitGrant(
-  sql: Database,
-  providerId: string,
-  grantedAt: Date | null,
-): Promise<boolean> {
+export async function setGasGrant(sql: Database, providerId: string, gasGrant: bigint): Promise<boolean> {
   const changed = await changeRegistry(sql, { providerId, by: null }, async (tx, record) => {
-    const [before] = await tx<{ submitGrantedAt: Date | null }[]>`
-      select submit_granted_at as "submitGrantedAt" from provider where id = ${providerId}`
-    await tx`update provider set submit_granted_at = ${grantedAt} where id = ${providerId}`
-    await record(providerId, before ?? null, { submitGrantedAt: grantedAt })
+    const [before] = await tx<{ gasGrant: bigint }[]>`
+      update provider p set gas_grant = ${gasGrant} from provider before
+      where p.id = ${providerId} and before.id = p.id returning before.gas_grant as "gasGrant"`
+    await record(providerId, before ? { gasGrant: formatUsdc(before.gasGrant) } : null, {
+      gasGrant: formatUsdc(gasGrant),
+    })
     return true
   })
   return changed ?? false
@@ -50,15 +43,4 @@ export async function setSubmitGrant(
 /** A random 256-bit secret needs no slow hash: there is nothing to guess. */
 export function hashSecret(secret: string): Buffer {
   return hash('sha256', secret, 'buffer')
-}
-
-/** Which of these addresses are registered as somebody's wallet on a chain. */
-export async function findRegisteredPayees(
-  sql: Queryable,
-  chainId: number,
-  addresses: readonly string[],
-): Promise<Set<string>> {
-  const rows = await sql<{ address: string }[]>`
-    select distinct address from wallet where chain_id = ${chainId} and address in ${sql(addresses)}`
-  return new Set(rows.map((row) => row.address))
 }

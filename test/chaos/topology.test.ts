@@ -144,7 +144,16 @@ async function play(waves: readonly (readonly Name[])[]): Promise<void> {
     const verdict = await judge(market, trade)
     console.log(summaryOf(trade.purchases.length, served()))
     expect({ ...verdict, failed: failures.filter((failure) => !isExplained(failure)) }).toEqual({
-      ...{ refused: [], unsettled: [], starved: [], blamed: [], misplaced: [], unannounced: [], costly: [] },
+      ...{
+        refused: [],
+        unsettled: [],
+        starved: [],
+        blamed: [],
+        misplaced: [],
+        unannounced: [],
+        costly: [],
+        drained: [],
+      },
       ...{ stuck: [], unready: [], failed: [] },
     })
   } finally {

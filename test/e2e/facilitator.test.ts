@@ -6,7 +6,7 @@ import type { Keeper } from '#keeper/keeper'
 import { serve } from '#process/serve'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
 import { launchBrowser } from '../support/browser.ts'
-import { testClient } from '../support/keeperScenes.ts'
+import { testClient, whileRunning } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
   platformWallet,
@@ -144,7 +144,7 @@ describe('POST /submit', () => {
       const hash = (await settle(payloads)) as `0x${string}`
       expect((await stack.served.client.waitForTransactionReceipt({ hash })).status).toBe('success')
       // A refusal is read as well as an answer.
-      expect(await settle(payloads.slice(0, 1))).toBe('payee_refused')
+      expect(await settle([payloads[0] ?? '', payloads[0] ?? ''])).toBe('nonce_reused')
     } finally {
       await browser.close()
       await Promise.all([server.close(), site.close()])
@@ -267,8 +267,6 @@ describe('POST /submit', () => {
       ['invalid_request', 400, { network: 'localhost', transfers: [] }],
       ['invalid_payload', 400, { network: 'localhost', transfers: ['a,b,c'] }],
       ['unknown_network', 422, { ...encode(provider, fee), network: 'base' }],
-      ['payee_refused', 422, encode(stranger, strangerFee)],
-      ['payee_refused', 422, encode(provider)],
       ['nonce_reused', 402, encode(provider, provider, fee)],
       ['authorization_expired', 402, encode(expired, expiredFee)],
       ['invalid_signature', 402, encode(forged, fee)],
@@ -286,35 +284,50 @@ describe('POST /submit', () => {
     expect(await countTransactions()).toBe(sent)
   })
 
-  test('error: nobody is settled for less than the fee, with a key or without', async () => {
+  test('error: nobody is settled whose fees don’t carry the gas, with a key or without; whom it pays is no matter', async () => {
     const sent = await countTransactions()
-    const [buyer, other] = [await oneBuyer(), await oneBuyer()]
+    const buyer = await oneBuyer()
     const [provider, fee] = await signPair(buyer)
-    const [second, secondFee] = await signPair(buyer)
-    const [, feeOfOther] = await signPair(other)
-    if (!provider || !fee || !second || !secondFee || !feeOfOther) throw new Error('a pair is two')
-    const sign = (transfer: SignedAuthorization, value: bigint) =>
-      signTransfer(stack.served, buyer, { ...transfer, value, nonce: randomHex(32) })
-    const cases = [
-      // The tiered fee would be 2,500, the flat one 950.
-      [provider, await sign(fee, 949n)],
-      [provider, await sign(fee, 0n)],
-      [provider, feeOfOther],
-      [provider, second, fee],
-      [await sign(provider, 4_000n), await sign(fee, 999n)],
-      [await sign(fee, 0n)],
-    ]
-    for (const transfers of cases) {
-      const body = { network: 'localhost', transfers: transfers.map(encodePayload) }
-      const code = transfers.some(({ value }) => value === 0n) ? 'amount_too_low' : 'payee_refused'
-      expect((await submit(body)).body.code).toBe(code)
-      expect((await submit(body, stack.apiKey)).body.code).toBe(code)
+    const [second] = await signPair(buyer)
+    if (!provider || !fee || !second) throw new Error('a pair is two')
+    const sign = (transfer: SignedAuthorization, change: Partial<SignedAuthorization>) =>
+      signTransfer(stack.served, buyer, { ...transfer, ...change, nonce: randomHex(32) })
+    // 170,000 units of gas cost as much as ten times 1,500.
+    const { baseFeePerGas } = await stack.served.client.getBlock()
+    const gasTokenUsd = (15_000n * 10n ** 18n) / (170_000n * (baseFeePerGas ?? 1n))
+    const strict = stack.keeper({
+      settings: { ...stack.settings, gasPerFee: 10n, gasAllowance: 0n, gasTokenUsd },
+    })
+    const ask = async (transfers: SignedAuthorization[], apiKey?: string) => {
+      const response = await strict.app.request('/submit', {
+        method: 'POST',
+        headers: apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` },
+        body: JSON.stringify({ network: 'localhost', transfers: transfers.map(encodePayload) }),
+      })
+      return [response.status, ((await response.json()) as { code?: string }).code]
     }
+    const cases = [
+      [provider, await sign(fee, { value: 1_400n })],
+      [provider],
+      [provider, second, await sign(fee, { value: 1_900n })],
+    ]
+    for (const transfers of cases)
+      for (const apiKey of [undefined, stack.apiKey])
+        expect(await ask(transfers, apiKey)).toEqual([422, 'gas_not_covered'])
+    expect(await ask([provider, await sign(fee, { value: 0n })])).toEqual([402, 'amount_too_low'])
     expect(await countTransactions()).toBe(sent)
+    expect(await countPayments()).toBe(0)
 
-    const cheap = await sign(fee, 970n)
-    const transfers = [second, provider, cheap, secondFee].map(encodePayload)
-    expect(await submit({ network: 'localhost', transfers })).toMatchObject({ status: 200 })
+    const stranger = await sign(provider, { to: randomHex(20) })
+    await whileRunning(strict, async () => {
+      expect(await ask([stranger, await sign(fee, { value: 2_000n })])).toEqual([200, undefined])
+    })
+
+    async function countPayments(): Promise<number> {
+      const [row] = await stack.database<[{ count: number }]>`
+        select count(*)::int as count from payment where payer = ${provider?.from ?? ''}`
+      return row.count
+    }
   })
 
   test('error: a used nonce', async () => {

@@ -40,7 +40,7 @@ function open(overrides: Partial<KeeperDependencies> = {}, minutes = 0) {
     networks: [counted],
     trustedProxies: 1,
     now: () => new Date(minutes === 0 ? Date.now() : minute + minutes * 60_000),
-    submitLimits: { perCaller: 1_000, keyless: 1_000 },
+    submitLimits: { perCaller: 1_000 },
     ...overrides,
   })
   const submit = async (
@@ -86,8 +86,8 @@ async function countTransactions(): Promise<number> {
 }
 
 describe('a key is no licence', () => {
-  test('error: transfers of nothing, a half without its fee, and payees that nobody registered', async () => {
-    const { submit } = open()
+  test('error: transfers of nothing; and without a fee for its gas, where nothing else is left for it', async () => {
+    const { submit } = open({ settings: { ...stack.settings, gasAllowance: 0n } })
     const before = await countSubmissions()
     const buyer = await oneBuyer()
     const window = { validAfter: 0n, validBefore: 2n ** 39n }
@@ -100,11 +100,18 @@ describe('a key is no licence', () => {
     const { apiKey, grantedKey } = stack
     expect((await submit(nothing, { apiKey })).code).toBe('amount_too_low')
     expect((await submit(nothing, { apiKey: grantedKey })).code).toBe('amount_too_low')
-    expect((await submit([provider], { apiKey })).code).toBe('payee_refused')
-    expect((await submit(await signPair(buyer, { to: randomHex(20) }), { apiKey })).code).toBe(
-      'payee_refused',
-    )
+    expect((await submit([provider], { apiKey })).code).toBe('gas_not_covered')
+    expect((await submit([provider])).code).toBe('gas_not_covered')
     expect(await countSubmissions()).toBe(before)
+  })
+
+  test('default: whom it pays is no matter, where the fee carries the gas: without a key', async () => {
+    const { keeper, submit } = open({ settings: { ...stack.settings, gasPerFee: 10n, gasAllowance: 0n } })
+    const pair = await signPair(await oneBuyer(), { to: randomHex(20) })
+    await whileRunning(keeper, async () => {
+      expect((await submit(pair)).status).toBe(200)
+      await until('it is paid', async () => (await stack.balanceOf(pair[0].to)) === pair[0].value)
+    })
   })
 
   test('default: with the operator’s grant a half alone is settled, to whomever', async () => {
@@ -117,17 +124,17 @@ describe('a key is no licence', () => {
   })
 
   test('error: an address has its limit with a key as well, and a key from every address', async () => {
-    const { submit } = open({ submitLimits: { perCaller: 2, keyless: 9 } }, 10)
-    const pair = await signPair(await oneBuyer(), { to: randomHex(20) })
+    const { submit } = open({ submitLimits: { perCaller: 2 } }, 10)
+    const pair = await signPair(await oneBuyer(), { value: 0n })
     const { apiKey } = stack
-    expect((await submit(pair)).status).toBe(422)
-    expect((await submit(pair, { apiKey })).status).toBe(422)
+    expect((await submit(pair)).status).toBe(402)
+    expect((await submit(pair, { apiKey })).status).toBe(402)
     expect((await submit(pair, { apiKey })).status).toBe(429)
     expect((await submit(pair)).status).toBe(429)
     expect((await submit(pair, { apiKey: 'wrong', from: '192.0.2.2' })).status).toBe(401)
-    expect((await submit(pair, { apiKey, from: '192.0.2.3' })).status).toBe(422)
+    expect((await submit(pair, { apiKey, from: '192.0.2.3' })).status).toBe(402)
     expect((await submit(pair, { apiKey, from: '192.0.2.4' })).status).toBe(429)
-    expect((await submit(pair, { from: '192.0.2.4' })).status).toBe(422)
+    expect((await submit(pair, { from: '192.0.2.4' })).status).toBe(402)
   })
 })
 
@@ -169,17 +176,6 @@ describe('junk', () => {
     const asked = rpc.calls.length
     expect((await submit(junk, { apiKey: stack.apiKey })).code).toBe('payload_too_large')
     expect(rpc.calls.length).toBe(asked)
-  })
-
-  test('error: all callers without a key share a budget, which junk doesn’t use up', async () => {
-    const { submit } = open({ submitLimits: { perCaller: 60, keyless: 1 } }, 20)
-    const [poor, second] = await sign(2)
-    if (!poor || !second) throw new Error('no pair')
-    const forged = poor.map((one) => ({ ...one, signature: `0x${'11'.repeat(64)}1b` as Hex }))
-    expect((await submit(forged)).code).toBe('invalid_signature')
-    expect((await submit(poor)).code).toBe('insufficient_balance')
-    expect((await submit(second, { from: '192.0.2.9' })).code).toBe('rate_limited')
-    expect((await submit(second, { apiKey: stack.apiKey })).code).toBe('insufficient_balance')
   })
 })
 

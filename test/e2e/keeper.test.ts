@@ -115,7 +115,7 @@ describe('triggers', () => {
     await expect(stack.queueRefund({ of: paid, number: 3, wallet, value: 1n })).rejects.toMatchObject({
       code: 'refund_exceeds_payment',
     })
-    // A ceiling of what gas may cost by the fees in a batch holds up no refund: the payment paid for it.
+    // Its gas is drawn from what the operator gives: no fee in its batch has to carry it.
     const settings = { ...stack.settings, gasPerFee: 1n }
     await whileRunning(stack.keeper({ now: later(60 * minute), settings }), async () => {
       await until('it is settled', () => stack.isSettled([second]))

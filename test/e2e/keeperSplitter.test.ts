@@ -120,26 +120,30 @@ test('behavior: what fails, was cancelled or was settled by a stranger stops no 
   expect(await stack.balanceOf(wrong.authorization.from)).toBe(50_000n)
 })
 
-test('error: POST /submit takes no splitter that gives the platform less than its fee, and no dust', async () => {
+test('behavior: through POST /submit the platform’s part of a splitter pays the gas; one that gives it too little draws', async () => {
   const [buyer] = await stack.buyers(1, 200_000n)
   if (!buyer) throw new Error('no buyer')
   const due = { buyer, price: 50_000n, payee: randomHex(20), acceptedAt: hourAgo() }
-  const [fair, cheap] = [await stack.queueSplit(due), await stack.queueSplit({ ...due, feeAmount: 500n })]
+  const [fair, cheap] = [await stack.queueSplit(due), await stack.queueSplit({ ...due, feeAmount: 50n })]
   await settle([fair, cheap])
-  const keeper = stack.keeper()
+  // 140,000 units of gas cost as much as ten times 1,000.
+  const { baseFeePerGas } = await stack.served.client.getBlock()
+  const gasTokenUsd = (10_000n * 10n ** 18n) / (140_000n * (baseFeePerGas ?? 1n))
+  const keeper = stack.keeper({
+    settings: { ...stack.settings, gasPerFee: 10n, gasAllowance: 0n, gasTokenUsd },
+  })
   const submit = async (to: Hex, value: bigint) => {
     const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
     const transfer = await signTransfer(stack.served, buyer, { to, value, ...window, nonce: randomHex(32) })
     const response = await keeper.app.request('/submit', {
       method: 'POST',
-      headers: { authorization: `Bearer ${stack.apiKey}` },
       body: JSON.stringify({ network: 'localhost', transfers: [encodePayload(transfer)] }),
     })
     return [response.status, ((await response.json()) as { code?: string }).code]
   }
   await whileRunning(keeper, async () => {
-    expect(await submit(cheap.splitter, 50_000n)).toEqual([422, 'payee_refused'])
-    expect(await submit(fair.splitter, 4_999n)).toEqual([422, 'payee_refused'])
+    expect(await submit(cheap.splitter, 50_000n)).toEqual([422, 'gas_not_covered'])
+    expect(await submit(fair.splitter, 4_999n)).toEqual([422, 'gas_not_covered'])
     expect(await submit(fair.splitter, 50_000n)).toEqual([200, undefined])
   })
   expect(await stack.balanceOf(fair.splitter)).toBe(100_000n)

@@ -1,7 +1,9 @@
 import { parseEther } from 'viem'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import type { Keeper } from '#keeper/keeper'
 import type { CheckpointName } from '#keeper/settings/checkpoints'
 import { closeBatch, readMinedBatches } from '#ledger/batches/batches'
+import { isHeld } from '#ledger/batches/holds'
 import {
   attemptsOf,
   expectUnharmed,
@@ -13,7 +15,12 @@ import {
   untilRecorded,
   whileRunning,
 } from '../support/keeperScenes.ts'
-import { type KeeperStack, startKeeperStack, walletAccount } from '../support/keeperStack.ts'
+import {
+  type KeeperStack,
+  type QueuedPayment,
+  startKeeperStack,
+  walletAccount,
+} from '../support/keeperStack.ts'
 import { findBreaches } from '../support/ledger.ts'
 import { giveUp, giveUpAll } from '../support/standing.ts'
 import { until } from '../support/until.ts'
@@ -172,52 +179,86 @@ describe('gas that costs too much: payments wait, and say why', () => {
 
   const nonceOf = () => stack.served.client.getTransactionCount({ address: walletAccount(0).address })
   const settings = () => ({ ...stack.settings, gasPerFee: 10n })
-  const holds = () => stack.database<{ reason: string }[]>`
-    select distinct reason from settlement_hold where held_until > now()`
+  const heldBy = async (payments: QueuedPayment[]) =>
+    new Set(
+      (
+        await stack.database<{ reason: string | null }[]>`
+          select held_by as reason from queue where payment_id in ${stack.database(payments.map((one) => one.paymentId))}`
+      ).map(({ reason }) => reason),
+    )
+  const areHeld = (payments: QueuedPayment[], reason: string) =>
+    until('they are held', async () => [...(await heldBy(payments))].join() === reason)
+  const countBatches = async () =>
+    (await stack.database<[{ count: number }]>`select count(*)::int as count from batch`)[0].count
 
-  test('behavior: dearer than ten times its fees, payments wait, say why, and go on by themselves', async () => {
+  test('behavior: dearer than ten times its fee, a payment waits, says why, opens no batch, and goes on by itself', async () => {
     const payments = await queueDue(stack, 2)
-    const nonce = await nonceOf()
+    const [nonce, batches] = [await nonceOf(), await countBatches()]
     let offset = 0
-    const dear = stack.keeper({
-      settings: { ...settings(), gasTokenUsd: 1_000_000_000_000n },
-      now: () => new Date(Date.now() + offset),
+    const now = () => new Date(Date.now() + offset)
+    const dear = stack.keeper({ settings: { ...settings(), gasTokenUsd: 1_000_000_000_000n }, now })
+    await whileRunning(dear, async () => {
+      await areHeld(payments, 'gas_cost')
+      // Looked at again and again, it never says anything else meanwhile.
+      const seen = new Set<string | null>()
+      for (let looks = 1; looks <= 3; looks++) {
+        offset = looks * 16_000
+        await until('it was looked at', async () => {
+          for (const reason of await heldBy(payments)) seen.add(reason)
+          return (await holdsOf(dear, 'gas_cost')) >= 2 * looks
+        })
+      }
+      expect([...seen]).toEqual(['gas_cost'])
     })
-    await whileRunning(dear, () => until('they are held', async () => (await holds()).length > 0))
-    expect([...(await holds())]).toEqual([{ reason: 'gas_cost' }])
-    expect(await nonceOf()).toBe(nonce)
-    const metrics = await (await dear.app.request('/metrics')).text()
-    expect(metrics).toContain('tollkeeper_settlement_holds_total{network="localhost",reason="gas_cost"}')
+    expect([await nonceOf(), await countBatches()]).toEqual([nonce, batches])
     expect(await attemptsOf(stack, payments)).toEqual([0])
 
     // Gas is cheap again.
-    offset = 16_000
-    await whileRunning(
-      stack.keeper({
-        settings: { ...settings(), gasTokenUsd: 1_000n },
-        now: () => new Date(Date.now() + offset),
-      }),
-      () => until('they are settled', () => stack.isSettled(payments)),
+    offset += 16_000
+    await whileRunning(stack.keeper({ settings: { ...settings(), gasTokenUsd: 1_000n }, now }), () =>
+      until('they are settled', () => stack.isSettled(payments)),
     )
+    expect(await heldBy(payments)).toEqual(new Set([null]))
   })
 
-  test('behavior: beyond the day’s budget nothing is sent', async () => {
-    await queueDue(stack, 1)
-    const nonce = await nonceOf()
-    const poor = stack.keeper({ settings: { ...stack.settings, dailyBudget: 1n } })
-    await whileRunning(poor, () =>
-      until('it is held', async () => (await holds()).some(({ reason }) => reason === 'gas_budget')),
+  test('behavior: about to expire, what its fee lacks is added up to the day’s budget, and not beyond', async () => {
+    const [buyer] = await stack.buyers(1, 100_000n)
+    if (!buyer) throw new Error('no buyer')
+    const queueUrgent = () => stack.queue({ buyer, price: 50_000n, validFor: 200 })
+    const payments = [await queueUrgent()]
+    const [nonce, batches] = [await nonceOf(), await countBatches()]
+    const dear = { ...settings(), gasTokenUsd: 1_000_000_000_000n }
+    const poor = stack.keeper({ settings: { ...dear, dailyBudget: 1n } })
+    await whileRunning(poor, () => areHeld(payments, 'gas_budget'))
+    expect([await nonceOf(), await countBatches()]).toEqual([nonce, batches])
+    // One that its fee carries isn't held up by that.
+    const carried = await queueDue(stack, 1)
+    const cheap = { ...settings(), gasTokenUsd: 1_000n, dailyBudget: 1n }
+    await whileRunning(stack.keeper({ settings: cheap }), () =>
+      until('it is settled', () => stack.isSettled(carried)),
     )
-    expect(await nonceOf()).toBe(nonce)
+    const rich = stack.keeper({ settings: { ...dear, dailyBudget: 10n ** 12n } })
+    const more = [await queueUrgent()]
+    await whileRunning(rich, () => until('it is settled', () => stack.isSettled(more)))
   })
 
-  test('behavior: a base fee over the cap: nothing is sent', async () => {
-    await queueDue(stack, 1)
-    const nonce = await nonceOf()
+  test('behavior: a base fee over the cap: nothing is sent, the network says so, and no payment is blamed', async () => {
+    const payments = await queueDue(stack, 1)
+    const [nonce, batches] = [await nonceOf(), await countBatches()]
     const capped = stack.keeper({ settings: { ...stack.settings, maxFeePerGas: 1n } })
-    await whileRunning(capped, () =>
-      until('it is held', async () => (await holds()).some(({ reason }) => reason === 'gas_price')),
-    )
-    expect(await nonceOf()).toBe(nonce)
+    const { chainId } = stack.served.network
+    const isTooDear = () => isHeld(stack.database, chainId, new Date())
+    await whileRunning(capped, () => until('the network waits', isTooDear))
+    expect([await nonceOf(), await countBatches()]).toEqual([nonce, batches])
+    expect(await heldBy(payments)).toEqual(new Set([null]))
+    await whileRunning(stack.keeper(), () => until('it is settled', () => stack.isSettled(payments)))
+    expect(await holdsOf(capped, 'gas_price')).toBe(1)
   })
 })
+
+/** How often a keeper has held something back for this reason. */
+async function holdsOf(keeper: Keeper, reason: string): Promise<number> {
+  const metrics = await (await keeper.app.request('/metrics')).text()
+  const line = new RegExp(`^tollkeeper_settlement_holds_total\\{.*reason="${reason}"\\} (\\d+)$`, 'm')
+  return Number(line.exec(metrics)?.[1] ?? 0)
+}

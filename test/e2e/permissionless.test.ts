@@ -14,6 +14,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { App } from '#api/http/app'
 import { type Claim, claimPayments } from '#ledger/batches/claims'
 import { acquireLease } from '#ledger/batches/leases'
+import { holdPayments } from '#ledger/queue/stages'
 import type { Loop } from '#process/repeat'
 import { serve } from '#process/serve'
 import { encodePayload, parsePayload } from '#protocol/payload'
@@ -34,6 +35,7 @@ import {
 } from '../support/keeperStack.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
 import { startRecorder } from '../support/recorder.ts'
+import { giveUp } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 
@@ -108,6 +110,17 @@ describe('GET /settlements/pending', () => {
     expect(row?.publishedAt).toBeInstanceOf(Date)
     const voided = await call(app, 'POST', `/payments/${paymentId}/void`, { key: shop.key, json: {} })
     expect(voided.status).toBe(409)
+  })
+
+  test('behavior: what is too dear for us is published all the same', async () => {
+    const [held] = await queueDue(stack, 1)
+    if (!held) throw new Error('nothing queued')
+    const now = new Date()
+    const times = { now, until: new Date(now.getTime() + 60_000), leadMs: 300_000 }
+    await holdPayments(stack.database, [{ paymentId: held.paymentId, reason: 'gas_cost' }], times)
+    const published = (await readPending()).batches.flatMap(({ payments }) => payments)
+    expect(published).toContainEqual([held.provider, held.fee].map(encodePayload))
+    await giveUp(stack.database, [held.paymentId])
   })
 
   test('behavior: a voided payment is not published', async () => {

@@ -61,7 +61,7 @@ describe('turns', () => {
         stack.queue({ buyer: regular, price: 50_000n, acceptedAt: hourAgo() }),
       ),
     )
-    const keeper = stack.keeper({ submitLimits: { perCaller: 100_000, keyless: 100_000 } })
+    const keeper = stack.keeper({ submitLimits: { perCaller: 100_000 } })
     const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
     const halfCent = async () => {
       const sign = (to: Address, value: bigint) =>

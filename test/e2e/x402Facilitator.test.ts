@@ -3,11 +3,11 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { findProviderPayments } from '#api/portal/queries/providerPayments'
 import type { Keeper } from '#keeper/keeper'
 import { releaseReservations } from '#ledger/acceptance/facilitations'
-import { findKeyOwner } from '#ledger/registry/apiKeys'
+import { findKeyOwner, setGasGrant } from '#ledger/registry/apiKeys'
 import { encodePayload } from '#protocol/payload'
 import { audit } from '#sdk/audit/audit'
 import { createStackGateway } from '../support/keeperGateway.ts'
-import { mine, testClient, untilIndexed } from '../support/keeperScenes.ts'
+import { mine, raiseBaseFee, testClient, untilIndexed } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
 import { settle } from '../support/paidReceipts.ts'
 import { untilInRecord } from '../support/recorder.ts'
@@ -18,8 +18,6 @@ import { type Answer, ask, signPayment, toV1 } from '../support/x402.ts'
 
 // The facilitator of the x402 standard as sellers' middlewares ask it, on a real chain, Postgres and Ponder.
 
-const budgets = { keyed: 1_000_000_000n, keyless: 0n }
-
 let stack: KeeperStack
 let keeper: Keeper
 let key: string
@@ -27,7 +25,7 @@ beforeAll(async () => {
   // What waits to be mined is told by its first transaction: none is replaced.
   stack = await startKeeperStack({ replaceAfterMs: 600_000 })
   key = stack.apiKey
-  keeper = stack.keeper({ facilitator: { budgets, timeoutMs: 200_000, holdMs: 250_000 } })
+  keeper = stack.keeper({ facilitator: { timeoutMs: 200_000, holdMs: 250_000 } })
   keeper.start()
 })
 afterAll(async () => {
@@ -93,7 +91,7 @@ describe('POST /verify', () => {
   })
 
   test('behavior: a reservation that lapsed gives authorization and balance back, also before the upkeep', async () => {
-    const brief = stack.keeper({ facilitator: { reserveMs: 1, budgets } })
+    const brief = stack.keeper({ facilitator: { reserveMs: 1 } })
     const buyer = await oneBuyer(10_000n)
     const [first, second] = [await pay(buyer), await pay(buyer)]
     for (const { body } of [first, first, second, first]) {
@@ -350,8 +348,8 @@ test('behavior: a seller that USDC has blacklisted stops neither other sellers n
 
 describe('what is not mined in time', () => {
   test('behavior: v2 hears settlement_pending, and by which transaction; v1 waits; both are settled by it', async () => {
-    const impatient = stack.keeper({ facilitator: { budgets, timeoutMs: 1_000, holdMs: 120_000 } })
-    const cut = stack.keeper({ facilitator: { budgets, holdMs: 1 } })
+    const impatient = stack.keeper({ facilitator: { timeoutMs: 1_000, holdMs: 120_000 } })
+    const cut = stack.keeper({ facilitator: { holdMs: 1 } })
     const [two, one] = [await pay(await oneBuyer()), await pay(await oneBuyer())]
     const [v2, v1] = [two.body, toV1(one)]
     for (const body of [v2, v1])
@@ -385,7 +383,7 @@ describe('what is not mined in time', () => {
   })
 
   test('behavior: what was never signed is given up before its seller hears so, and never settled', async () => {
-    const idle = stack.keeper({ facilitator: { budgets, timeoutMs: 1, holdMs: 50 } })
+    const idle = stack.keeper({ facilitator: { timeoutMs: 1, holdMs: 50 } })
     await keeper.stop()
     const payTo = randomHex(20)
     const [given, other] = [await pay(await oneBuyer(), { payTo }), await pay(await oneBuyer(), { payTo })]
@@ -396,7 +394,7 @@ describe('what is not mined in time', () => {
       },
     }
     expect(await ask(idle, '/settle', { body: given.body, key })).toMatchObject(refusal)
-    keeper = stack.keeper({ facilitator: { budgets } })
+    keeper = stack.keeper()
     keeper.start()
     expect((await ask(keeper, '/settle', { body: other.body, key })).body.success).toBe(true)
     expect(await ask(keeper, '/settle', { body: given.body, key })).toMatchObject(refusal)
@@ -405,31 +403,43 @@ describe('what is not mined in time', () => {
 })
 
 describe('the gas', () => {
-  test('behavior: of an API key, and of all callers without one together, up to a budget a day', async () => {
-    const [{ spent }] = await stack.database<[{ spent: bigint }]>`
-      select coalesce(sum(cost), 0) as spent from facilitator_cost where provider_id is not null`
-    expect(spent).toBeGreaterThan(0n)
+  test('behavior: a key’s is its provider’s grant, or else what all share; what is given is never overdrawn', async () => {
+    const drawn = async () =>
+      Object.fromEntries(
+        (await stack.database<{ drawer: string; drawn: bigint }[]>`select drawer, drawn from gas_draw`).map(
+          (row) => [row.drawer.slice(0, 4), row.drawn],
+        ),
+      )
+    await raiseBaseFee(stack)
     const poor = stack.keeper({
-      facilitator: { isOpen: true, budgets: { keyed: 1_000_000_000n, keyless: 0n } },
+      settings: { ...stack.settings, gasAllowance: 0n },
+      facilitator: { isOpen: true },
     })
     const { body } = await pay(await oneBuyer())
     for (const path of ['/verify', '/settle'] as const) {
-      const refused = await ask(poor, path, { body })
-      expect(refused.status).toBe(200)
-      expect(JSON.stringify(refused.body)).toContain(`unexpected_${path.slice(1)}_error`)
+      for (const by of [{}, { key }]) {
+        const refused = await ask(poor, path, { body, ...by })
+        expect(refused.status).toBe(200)
+        expect(JSON.stringify(refused.body)).toContain(`unexpected_${path.slice(1)}_error`)
+        expect(JSON.stringify(refused.body)).toContain('covers its gas')
+      }
     }
+    const before = await drawn()
+    const providerId = (await findKeyOwner(stack.database, key)) ?? ''
+    await setGasGrant(stack.database, providerId, 1_000_000_000n)
     expect((await ask(poor, '/verify', { body, key })).body.isValid).toBe(true)
-
-    const spentUp = stack.keeper({ facilitator: { budgets: { keyed: BigInt(spent), keyless: 0n } } })
-    const next = await pay(await oneBuyer())
-    expect((await ask(spentUp, '/verify', { body: next.body, key })).body.isValid).toBe(false)
-    // What was verified within the budget is settled, and nothing of it is lost.
+    const reserved = await drawn()
+    expect(reserved.comm).toBe(before.comm)
+    expect(reserved.prov).toBeGreaterThan(before.prov ?? 0n)
+    // What was verified is settled, and gives back what it didn't cost.
     expect((await ask(keeper, '/settle', { body, key })).body.success).toBe(true)
+    expect((await drawn()).prov).toBeLessThan(reserved.prov ?? 0n)
+    await setGasGrant(stack.database, providerId, 0n)
   })
 
   test('behavior: without an API key only plain accounts pay, where that is open', async () => {
     const open = stack.keeper({
-      facilitator: { isOpen: true, budgets: { keyed: 0n, keyless: 1_000_000_000n } },
+      facilitator: { isOpen: true },
     })
     const buyer = await oneBuyer()
     const { body } = await pay(buyer)
@@ -447,7 +457,7 @@ describe('the gas', () => {
 describe('callers', () => {
   test('behavior: keys of nobody, and requests without one, are counted by address; a seller is not held up', async () => {
     const open = stack.keeper({
-      facilitator: { isOpen: true, budgets: { keyed: 1_000_000_000n, keyless: 0n } },
+      facilitator: { isOpen: true },
     })
     const { body } = await pay(await oneBuyer())
     const guess = () => ask(open, '/verify', { body, key: `tk_${randomHex(16).slice(2)}_${'a'.repeat(43)}` })

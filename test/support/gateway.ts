@@ -57,6 +57,7 @@ export const testGatewaySettings: GatewaySettings = {
   settleBeforeServe: null,
   settleBeforeServeTimeoutMs: 4_000,
   triggers: defaultTriggers,
+  gasAllowance: 1_000_000_000n,
   gasTokenUsd: 3_000_000_000n,
   priorityFeePerGas: 0n,
   maxIndexLagBlocks: 20n,

@@ -1,5 +1,6 @@
 import { finalityOf } from '#chain/finality'
 import { gasLimitsOf } from '#chain/gasLimits'
+import { createGasMeter } from '#chain/gasShares'
 import { createPayerCode } from '#chain/payerCode'
 import { type Context, createMemory } from '#keeper/loops/context'
 import { createMetrics } from '#keeper/settings/metrics'
@@ -10,17 +11,19 @@ import { randomHex } from './usdc.ts'
 
 /** What a keeper's loops work with, for tests that take their steps one by one. */
 export function createKeeperContext(
-  { database, served, settings }: Pick<KeeperStack, 'database' | 'served' | 'settings'>,
+  { database, served, settings: set }: Pick<KeeperStack, 'database' | 'served' | 'settings'>,
   checkpoint: Context['checkpoint'] = () => {},
 ): Context {
   const now = () => new Date()
+  const settings = { ...set, ...gasLimitsOf(served.network, set) }
   return {
     sql: database,
     served,
-    settings: { ...settings, ...gasLimitsOf(served.network, settings) },
+    settings,
     finalityBlocks: finalityOf(served.network.chainId),
     payersWithCode: createPayerCode(served.client, now),
     readDueBatches: createDueBatches(database, served),
+    meter: createGasMeter(served, settings, now),
     now,
     randomBytes32: () => randomHex(32),
     checkpoint,

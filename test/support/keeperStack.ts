@@ -10,7 +10,7 @@ import type { KeeperSettings } from '#keeper/settings/settings'
 import { storeRefund } from '#ledger/acceptance/refunds'
 import { type Half, halvesOfPayment } from '#ledger/facts/halves'
 import { defaultTriggers } from '#ledger/queue/triggers'
-import { setSubmitGrant } from '#ledger/registry/apiKeys'
+import { setGasGrant } from '#ledger/registry/apiKeys'
 import { type Database, openDatabase } from '#ledger/store/database'
 import { createLogger } from '#process/log'
 import { networks } from '#protocol/networks'
@@ -87,7 +87,7 @@ export type KeeperStack = {
   payee: Address
   /** An API key of the registered provider. */
   apiKey: string
-  /** An API key of a provider that the operator lets settle anything through POST /submit. */
+  /** An API key of a provider whose gas the operator pays. */
   grantedKey: string
   settings: KeeperSettings
   /** A keeper in this process; nothing runs before its `start`. */
@@ -154,6 +154,7 @@ export async function startKeeperStack(
     priorityFeePerGas: 0n,
     maxFeePerGas: 100_000_000_000n,
     gasTokenUsd: 500_000_000n,
+    gasAllowance: 1_000_000_000n,
     ...overrides,
   }
   const registry = await register(database)
@@ -232,7 +233,7 @@ async function register(sql: Database): Promise<Registry> {
     insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
     values (${endpointId}, ${providerId}, ${walletId}, 31337, 'GET', 'https://weather.example/', '/', '/', 50000)`
   const granted = await registerProvider(sql, 'Another operator')
-  await setSubmitGrant(sql, granted.providerId, new Date())
+  await setGasGrant(sql, granted.providerId, 1_000_000_000n)
   return { providerId, endpointId, payee, apiKey, grantedKey: granted.apiKey }
 }
 

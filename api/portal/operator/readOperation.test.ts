@@ -35,6 +35,7 @@ const operation: Operation = {
       gasToday: 0n,
       gasOfMonth: 0n,
       hold: null,
+      overBudget: 1,
       givenUpPayers: 0,
       failedSweeps: 1,
     },
@@ -46,7 +47,7 @@ test('default: everything that is sampled is judged by some alert', () => {
   const samples = samplesOf(operation, now)
   expect(samples.filter(({ metric }) => !judgedMetrics.has(metric))).toEqual([])
   expect(judgeAlerts(samples).map(({ name }) => name)).toEqual([
-    ...['IndexStale', 'QueueTooOld', 'IndexNotBelieved', 'IndexHole', 'WalletPaused'],
+    ...['IndexStale', 'QueueTooOld', 'IndexNotBelieved', 'IndexHole', 'WalletPaused', 'GasBudgetUsedUp'],
     ...['WebhooksOverdue', 'SweepsFail', 'WalletLow'],
   ])
 })

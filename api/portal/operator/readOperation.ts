@@ -1,14 +1,15 @@
 import { type Address, formatEther } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { readGasCost, sumGasCost } from '#ledger/batches/gasCosts'
-import { readHold } from '#ledger/batches/holds'
+import { isHeld } from '#ledger/batches/holds'
 import { type ListedLease, listLeases } from '#ledger/batches/leases'
 import { countFailedSweeps } from '#ledger/batches/sweeps'
 import { countQuarantined, readIndexedHead } from '#ledger/facts/indexedHead'
 import { type IndexState, judgeIndex } from '#ledger/facts/indexState'
 import { readToldBlock } from '#ledger/facts/record'
 import { countGivenUpPayers } from '#ledger/queue/quarantine'
-import { countOpenBatches, type QueueDepth, readQueueDepth } from '#ledger/queue/queueDepth'
+import { countHeld, countOpenBatches, type QueueDepth, readQueueDepth } from '#ledger/queue/queueDepth'
+import { holdReasons } from '#ledger/queue/stages'
 import type { Database } from '#ledger/store/database'
 import { deliveryBacklog } from '../../telling/deliveries.ts'
 import type { Sample } from './judgeAlerts.ts'
@@ -27,6 +28,8 @@ export type OperatedNetwork = {
   gasToday: bigint
   gasOfMonth: bigint
   hold: string | null
+  /** Payments that run out soon, and for which the day's budget has nothing left. */
+  overBudget: number
   givenUpPayers: number
   failedSweeps: number
 }
@@ -71,19 +74,21 @@ async function readNetwork(
     countOpenBatches(sql, chainId),
     listLeases(sql, chainId),
   ])
-  const [providers, balances, gasToday, gasOfMonth, hold, givenUpPayers, failedSweeps] = await Promise.all([
-    readPayeeProviders(
-      sql,
-      chainId,
-      depths.map(({ payee }) => payee),
-    ),
-    Promise.all(leases.map(({ address }) => client.getBalance({ address }).catch(() => null))),
-    readGasCost(sql, chainId, now),
-    sumGasCost(sql, chainId, new Date(now.getTime() - monthMs)),
-    readHold(sql, chainId, now),
-    countGivenUpPayers(sql, chainId),
-    countFailedSweeps(sql, chainId),
-  ])
+  const [providers, balances, gasToday, gasOfMonth, isTooDear, held, givenUpPayers, failedSweeps] =
+    await Promise.all([
+      readPayeeProviders(
+        sql,
+        chainId,
+        depths.map(({ payee }) => payee),
+      ),
+      Promise.all(leases.map(({ address }) => client.getBalance({ address }).catch(() => null))),
+      readGasCost(sql, chainId, now),
+      sumGasCost(sql, chainId, new Date(now.getTime() - monthMs)),
+      isHeld(sql, chainId, now),
+      countHeld(sql, { chainId, token }),
+      countGivenUpPayers(sql, chainId),
+      countFailedSweeps(sql, chainId),
+    ])
   return {
     served,
     // Where no node answers, what providers were told is all that the index can be compared with.
@@ -95,7 +100,8 @@ async function readNetwork(
     keepers: leases.map((lease, index) => ({ ...lease, balance: balances[index] ?? null })),
     gasToday,
     gasOfMonth,
-    hold,
+    hold: isTooDear ? 'gas_price' : (holdReasons.find((reason) => held[reason]) ?? null),
+    overBudget: held.gas_budget ?? 0,
     givenUpPayers,
     failedSweeps,
   }
@@ -121,36 +127,41 @@ export function samplesOf({ networks, webhooks }: Operation, now: Date): Sample[
       labels: {},
       value: ageOf(webhooks.oldestDueAt),
     },
-    ...networks.flatMap(({ served, index, unreadable, queue, keepers, failedSweeps }): Sample[] => {
-      const network = served.network.name
-      const sample = (metric: string, value: number, labels: Record<string, string> = {}): Sample => ({
-        metric,
-        labels: { network, ...labels },
-        value,
-      })
-      return [
-        ...(index.head === null
-          ? []
-          : [sample('tollkeeper_api_index_age_seconds', ageOf(timeOf(index.head.blockTime)))]),
-        ...(index.status === 'behind'
-          ? [sample('tollkeeper_index_behind', 1, { reason: index.reason })]
-          : []),
-        ...[...unreadable].map(([reason, logs]) => sample('tollkeeper_index_quarantined', logs, { reason })),
-        ...queue.map(({ payee, oldestAt }) =>
-          sample('tollkeeper_queue_oldest_seconds', ageOf(oldestAt), { payee }),
-        ),
-        // A wallet that no keeper has any more needs no gas money.
-        ...keepers
-          .filter(({ isHeld }) => isHeld)
-          .flatMap(({ address: wallet, balance, pausedUntil }) => [
-            sample('tollkeeper_wallet_paused', pausedUntil === null ? 0 : 1, { wallet }),
-            ...(balance === null
-              ? []
-              : [sample('tollkeeper_wallet_balance_ether', Number(formatEther(balance)), { wallet })]),
-          ]),
-        sample('tollkeeper_failed_sweeps', failedSweeps),
-      ]
-    }),
+    ...networks.flatMap(
+      ({ served, index, unreadable, queue, keepers, failedSweeps, overBudget }): Sample[] => {
+        const network = served.network.name
+        const sample = (metric: string, value: number, labels: Record<string, string> = {}): Sample => ({
+          metric,
+          labels: { network, ...labels },
+          value,
+        })
+        return [
+          ...(index.head === null
+            ? []
+            : [sample('tollkeeper_api_index_age_seconds', ageOf(timeOf(index.head.blockTime)))]),
+          ...(index.status === 'behind'
+            ? [sample('tollkeeper_index_behind', 1, { reason: index.reason })]
+            : []),
+          ...[...unreadable].map(([reason, logs]) =>
+            sample('tollkeeper_index_quarantined', logs, { reason }),
+          ),
+          ...queue.map(({ payee, oldestAt }) =>
+            sample('tollkeeper_queue_oldest_seconds', ageOf(oldestAt), { payee }),
+          ),
+          // A wallet that no keeper has any more needs no gas money.
+          ...keepers
+            .filter(({ isHeld }) => isHeld)
+            .flatMap(({ address: wallet, balance, pausedUntil }) => [
+              sample('tollkeeper_wallet_paused', pausedUntil === null ? 0 : 1, { wallet }),
+              ...(balance === null
+                ? []
+                : [sample('tollkeeper_wallet_balance_ether', Number(formatEther(balance)), { wallet })]),
+            ]),
+          sample('tollkeeper_failed_sweeps', failedSweeps),
+          sample('tollkeeper_held_payments', overBudget, { reason: 'gas_budget' }),
+        ]
+      },
+    ),
   ]
 }
 

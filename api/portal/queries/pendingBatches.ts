@@ -4,6 +4,7 @@ import type { ServedNetwork } from '#chain/servedNetworks'
 import { type PublishedPayment, publishPayments, readStalled } from '#ledger/batches/publish'
 import { createDueBatches, type ReadDueBatches } from '#ledger/queue/dueBatches'
 import type { CostSettings } from '#ledger/queue/dueTrigger'
+import { readHeldBack } from '#ledger/queue/queue'
 import type { TriggerSettings } from '#ledger/queue/triggers'
 import type { Database } from '#ledger/store/database'
 import type { Trigger } from '#protocol/settlement'
@@ -27,8 +28,8 @@ export type PendingQuestion = {
 }
 
 /**
- * The batches that are due, as `GET /settlements/pending` publishes them: what a trigger has fired for, and what stands
- * in a batch of ours that should have been mined long ago.
+ * The batches that are due, as `GET /settlements/pending` publishes them: what a trigger has fired for, also where its gas
+ * is too dear for us, and what stands in a batch of ours that should have been mined long ago.
  */
 export function createPendingBatches(sql: Database) {
   const byChain = new Map<number, ReadDueBatches>()
@@ -72,6 +73,14 @@ export function createPendingBatches(sql: Database) {
       const ids = payments.map(({ id }) => id)
       await publish(due.group.feeRecipient, due.trigger, ids)
     }
+    // What is too dear for us may be worth its gas to somebody else.
+    const held = page > 0 ? [] : await readHeldBack(sql, { chainId, token: served.token }, mostPayments)
+    for (const [feeRecipient, payments] of Map.groupBy(held, (one) => one.feeRecipient))
+      await publish(
+        feeRecipient,
+        'time',
+        payments.map(({ id }) => id),
+      )
     return batches
   }
 }

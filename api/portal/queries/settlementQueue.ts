@@ -1,6 +1,6 @@
 import type { Address } from 'viem'
 import { isOpen } from '#ledger/facts/halves'
-import { isShown, isWaiting } from '#ledger/queue/stages'
+import { type HoldReason, isShown, isWaiting } from '#ledger/queue/stages'
 import type { WaitingPayments } from '#ledger/queue/triggers'
 import type { Database } from '#ledger/store/database'
 import { Refusal } from '../../http/refusal.ts'
@@ -20,6 +20,8 @@ export type WalletQueue = {
   paymentCount: number
   amount: bigint
   firstQueuedAt: Date
+  /** Why the oldest waits for cheaper gas; null: it doesn't. */
+  heldBy: HoldReason | null
   /** Those for which a trigger can fire; null: none. */
   waiting: WaitingPayments | null
   /** When the first of the others is tried, or now where it is in a batch or due; null: there are no others. */
@@ -40,6 +42,7 @@ export async function readWalletQueue(
   const waits = isWaiting(sql)
   const [row] = await sql<Row[]>`
     select count(*)::int as "paymentCount", sum(${part}) as amount, min(q.accepted_at) as "firstQueuedAt",
+      (array_agg(q.held_by order by q.accepted_at, q.payment_id))[1] as "heldBy",
       count(*) filter (where ${waits})::int as "waitingCount",
       coalesce(sum(${part}) filter (where ${waits}), 0) as "waitingAmount",
       max(q.provider_amount + q.fee_amount) filter (where ${waits}) as "largestPayment",

@@ -1,5 +1,7 @@
 import type { Address } from 'viem'
 import { createChainReads } from '#chain/chainReads'
+import { gasLimitsOf } from '#chain/gasLimits'
+import { createGasMeter } from '#chain/gasShares'
 import { checkSignaturesHere } from '#chain/payerSignatures'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { createAccept } from '#ledger/acceptance/acceptance'
@@ -7,7 +9,6 @@ import { createPayers } from '#ledger/acceptance/payers'
 import type { Database } from '#ledger/store/database'
 import type { Checkpoint } from '../../settings/checkpoints.ts'
 import type { FacilitatorSettings, KeeperSettings } from '../../settings/settings.ts'
-import { createGasBudget } from './gasBudget.ts'
 import type { FacilitatorDependencies } from './routes.ts'
 import { createSettlementWatch } from './settlementWatch.ts'
 
@@ -18,7 +19,6 @@ const defaultFacilitatorSettings: FacilitatorSettings = {
   // A standard client's own limit is 90 s.
   holdMs: 80_000,
   fee: 0n,
-  budgets: { keyed: 5_000_000n, keyless: 1_000_000n },
 }
 
 /** What payers owe. Their balances aren't relied on for so long: one comes with each nonce that is asked about. */
@@ -68,7 +68,8 @@ export function createFacilitatorDependencies(
           balanceTtlMs: standingTtlMs,
         }
         const payers = createPayers(served, reads, { ...options, now: clock })
-        return [served.network.chainId, { served, reads, payers }]
+        const meter = createGasMeter(served, { ...settings, ...gasLimitsOf(served.network, settings) }, now)
+        return [served.network.chainId, { served, reads, payers, meter }]
       }),
     ),
     accept: createAccept(database),
@@ -77,13 +78,7 @@ export function createFacilitatorDependencies(
     contractTimeoutMs,
     platformWallet,
     settings: effective,
-    gasBudget: createGasBudget({
-      sql: database,
-      budgets: effective.budgets,
-      prices: settings,
-      from: platformWallet,
-      now,
-    }),
+    gasAllowance: settings.gasAllowance,
     signers: accounts.map(({ address }) => address),
     windowMs: settings.triggers.windowMs,
     wakeIn(ms) {

@@ -33,5 +33,6 @@ export function toInvalidPayment(error: unknown): InvalidPayment | null {
   if (error instanceof InvalidPayment) return error
   if (!(error instanceof BaseError)) return null
   const reason = reasonOf(error.code)
+  if (error.code === 'gas_not_covered') return new InvalidPayment(null, error.message, { cause: error })
   return reason === null ? null : new InvalidPayment(reason, error.message, { cause: error })
 }

@@ -1,5 +1,6 @@
 import type { Address } from 'viem'
 import type { ChainReads } from '#chain/chainReads'
+import { type GasMeter, sumGas } from '#chain/gasShares'
 import type { PayerSignatures } from '#chain/payerSignatures'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { createAccept } from '#ledger/acceptance/acceptance'
@@ -15,12 +16,16 @@ import { settleMarginSeconds } from '#ledger/store/settleMargin'
 import { BaseError } from '#protocol/errors'
 import { minimumPrice, splitPrice } from '#protocol/tier'
 import type { FacilitatorSettings } from '../../settings/settings.ts'
-import type { GasBudget } from './gasBudget.ts'
 import { duplicateSettlement, InvalidPayment, reasonOf, wrongRecipient, wrongValue } from './reasons.ts'
 import type { FacilitatorRequest } from './request.ts'
 
 /** A network, and what is remembered of its payers. */
-export type FacilitatorNetwork = { served: ServedNetwork; reads: ChainReads; payers: Payers }
+export type FacilitatorNetwork = {
+  served: ServedNetwork
+  reads: ChainReads
+  payers: Payers
+  meter: GasMeter
+}
 
 export type ReserveContext = {
   sql: Database
@@ -31,7 +36,8 @@ export type ReserveContext = {
   contractTimeoutMs: number
   /** Whom fees would go to; here there are none, and it only says with what else a payment may share a batch. */
   platformWallet: Address
-  gasBudget: GasBudget
+  /** What all may draw for gas a UTC day who have no grant, USDC base units. */
+  gasAllowance: bigint
   settings: FacilitatorSettings
   now: () => Date
 }
@@ -61,8 +67,9 @@ export async function reserve(
   if (!network) throw new Error(`${served.network.name} is served without its payers`)
   const checked = await checkChain(context, network, request, caller)
   const { providerId } = caller
-  await context.gasBudget.require(served, providerId)
   const { from, to, value, validBefore } = authorization
+  const { hasCode } = checked
+  const { most } = sumGas([{ isPair: false, recipient: to, hasCode }], await network.meter.read())
   const until = Math.min(now + context.settings.reserveMs, (Number(validBefore) - settleMarginSeconds) * 1000)
   const candidate = toCandidate(
     {
@@ -81,6 +88,7 @@ export async function reserve(
         ...{ providerId, paymentIdentifier },
         fee: providerId === null ? 0n : context.settings.fee,
       },
+      gas: { providerId, amount: most, common: context.gasAllowance },
     },
     [authorization],
     checked,
@@ -98,9 +106,7 @@ export async function reserve(
     return accept()
   })
   if (verdict === 'replayed' && (await release()) > 0) verdict = await accept()
-  if (verdict !== 'accepted') return null
-  context.gasBudget.add(providerId)
-  return candidate.id
+  return verdict === 'accepted' ? candidate.id : null
 }
 
 /** Everything that needs nothing but the request. */

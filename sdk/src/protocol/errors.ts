@@ -96,6 +96,7 @@ export const errorCodes = {
   webhook_limit_reached: { status: 422, title: 'Provider has as many webhooks as it may' },
   endpoint_limit_reached: { status: 422, title: 'Provider has as many endpoints as it may' },
   refund_refused: { status: 422, title: 'This payment cannot be refunded here' },
+  gas_not_covered: { status: 422, title: 'Neither a fee nor an allowance of today covers its gas' },
   refund_nonce_mismatch: { status: 422, title: 'Nonce is of no refund of this payment' },
   refund_exceeds_payment: { status: 422, title: 'Refunds would be more than was paid' },
   settlement_failed: { status: 422, title: 'Settlement failed' },

@@ -6,6 +6,7 @@ import { encodePayload, parsePayload } from '#protocol/payload'
 import { splitPrice } from '#protocol/tier'
 import { devAccount } from '../../../scripts/chain/accounts.ts'
 import { cancelDirectly, randomHex, signAuthorization } from '../../support/usdc.ts'
+import { signPayment } from '../../support/x402.ts'
 import { openReceiver, registerWebhook, type Scene, signal } from './scene.ts'
 import { type Lie, lyingWallets } from './wallets.ts'
 
@@ -122,6 +123,26 @@ const submitters: Adversary = async (scene, draw) => {
     })
 }
 
+/** A stranger with as many keys as it likes, which settles payments of one unit to itself, and pays nobody a fee. */
+const freeriders: Adversary = async (scene, draw) => {
+  const { stack, token } = scene
+  const at = { network: networks[stack.chain.network], token }
+  const keys = await Promise.all(Array.from({ length: 4 }, async () => (await scene.shop('0.01')).apiKey))
+  const { account } = await scene.buyer()
+  const settle = async (key: string, over: AbortSignal) => {
+    const { body } = await signPayment(at, account, { payTo: account.address, value: 1n, validFor: 40 })
+    const response = await fetch(new URL('/settle', pick(draw, scene.keepers).service.url), {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
+      body: JSON.stringify(body),
+      signal: AbortSignal.any([over, AbortSignal.timeout(30_000)]),
+    })
+    await response.text()
+  }
+  return (over) =>
+    again({ scene, draw, over, everyMs: 1_000 }, () => Promise.all(keys.map((key) => settle(key, over))))
+}
+
 /** Honest, but dear: each is settled at once, before everything else. */
 const dear: Adversary = async (scene, draw) => {
   const shop = await scene.shop('10')
@@ -176,6 +197,7 @@ export const adversaries = {
   cancellers,
   tarpits,
   submitters,
+  freeriders,
   dear,
   gasSpikes,
   frozenHosts,

@@ -52,6 +52,7 @@ async function play(seed: number): Promise<void> {
       misplaced: [],
       unannounced: [],
       costly: [],
+      drained: [],
       stuck: [],
       unready: [],
       lies: [],

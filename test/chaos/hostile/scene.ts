@@ -36,6 +36,7 @@ export const keeperEnv = {
   KEEPER_LEASE_MS: '3000',
   REBROADCAST_AFTER_MS: '1000',
   REPLACE_AFTER_MS: '3000',
+  GAS_ALLOWANCE_USD: '0.00002',
 }
 
 /** By the clock alone, as real chains do: were each transaction a block of its own, strangers could outrun the index. */

@@ -1,14 +1,14 @@
 import type { Address, Hex } from 'viem'
 import { halvesOfPayment } from '#ledger/facts/halves'
 import type { Readiness } from '#process/health'
-import { parseUsdc } from '#protocol/amount'
+import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { decodeSettle } from '#protocol/settlement'
 import { splitPrice } from '#protocol/tier'
 import { findBlamed, findBreaches } from '../../support/ledger.ts'
 import { until } from '../../support/until.ts'
 import { readBalance } from '../../support/usdc.ts'
 import type { Trade } from './honest.ts'
-import { type Market, usdcOfBuyer } from './scene.ts'
+import { keeperEnv, type Market, usdcOfBuyer } from './scene.ts'
 
 /** How long to wait at most until everything is settled. A quiet machine takes a few seconds, one that is busy many. */
 export const settleSeconds = 180
@@ -37,6 +37,8 @@ export type Verdict = {
   unannounced: string[]
   /** Payers for whom the keepers sent too many transactions. */
   costly: string[]
+  /** What was spent on gas for payments that pay no fee, beyond what is given for it. */
+  drained: string[]
   /** Batches that don't end, and what {@link findBreaches} finds. */
   stuck: string[]
   /** What the keepers' `/readyz` complains about. */
@@ -106,9 +108,25 @@ export async function judge(scene: Market, { purchases, announced }: Trade): Pro
       const vain = costs.get(payer) ?? 0
       return vain > transactionsALiar ? [`${payer}, ${lie}: ${vain} transactions`] : []
     }),
+    drained: await readDrained(scene),
     stuck: [...open, ...(await findBreaches(database))],
     unready,
   }
+}
+
+/** Transactions that were replaced by dearer ones may have cost more than was reserved for them. */
+const dearer = 1.25
+
+async function readDrained({ database, events }: Market): Promise<string[]> {
+  const [row] = await database<[{ drawn: bigint; settled: number }]>`
+    select coalesce(max(drawn), 0) as drawn, (
+      select count(*)::int from payment p join authorization_event e on e.payment_id = p.id and e.state = 'settled'
+      where p.source = 'facilitator'
+    ) as settled
+    from gas_draw where drawer = 'common'`
+  events.push(`freeriders: ${row.settled} payments settled, ${formatUsdc(row.drawn)} USD of gas a day`)
+  const allowance = Number(parseUsdc(keeperEnv.GAS_ALLOWANCE_USD))
+  return Number(row.drawn) > allowance * dearer ? [`${formatUsdc(row.drawn)} USD`] : []
 }
 
 async function readComplaints({ keepers }: Market): Promise<string[]> {

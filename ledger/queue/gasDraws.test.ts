@@ -1,0 +1,196 @@
+import type { Hex } from 'viem'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { createMigratedDatabase } from '../../test/support/database.ts'
+import {
+  type SeedProvider,
+  seedChainId,
+  seedPayment,
+  seedProvider,
+  toCandidate,
+} from '../../test/support/seedPayments.ts'
+import { randomHex } from '../../test/support/usdc.ts'
+import { acceptPayments, type Verdict } from '../acceptance/acceptPayments.ts'
+import { releaseReservations } from '../acceptance/facilitations.ts'
+import { setGasGrant } from '../registry/apiKeys.ts'
+import { type Database, openDatabase } from '../store/database.ts'
+import { newId } from '../store/identifiers.ts'
+import { bookGas, drawGas } from './gasDraws.ts'
+import { endPayments } from './stages.ts'
+
+const noon = new Date('2026-11-23T12:00:00Z')
+const tomorrow = new Date('2026-11-24T00:00:00Z')
+const [cost, common] = [30n, 100n]
+const limits = { budget: 50n, common }
+
+let sql: Database
+let twin: Database
+let provider: SeedProvider
+beforeAll(async () => {
+  const url = await createMigratedDatabase()
+  sql = openDatabase({ url, applicationName: 'test' })
+  twin = openDatabase({ url, applicationName: 'test twin' })
+  provider = await seedProvider(sql)
+})
+afterAll(() => Promise.all([sql?.end(), twin?.end()]))
+beforeEach(async () => {
+  await sql`truncate queue, gas_draw cascade`
+  await setGasGrant(sql, provider.providerId, 0n)
+})
+
+type Options = { at?: Date; amount?: bigint; providerId?: string | null; nonce?: Hex; reservedUntil?: Date }
+
+/** A facilitator's payment, which pays no fee. */
+function candidateOf({ at = noon, amount = cost, providerId = null, nonce, reservedUntil }: Options = {}) {
+  return toCandidate({
+    ...{ id: newId('pay'), source: 'facilitator', providerId, endpointId: null, chainId: seedChainId },
+    ...{ token: `0x${'ab'.repeat(20)}`, payer: randomHex(20), resource: '', feeAmount: 0n },
+    halves: [
+      {
+        ...{ recipient: randomHex(20), value: 1n, validAfter: 0n, validBefore: 2n ** 39n },
+        ...{ nonce: nonce ?? randomHex(32), signature: `0x${'00'.repeat(65)}`, acceptedBlock: 1n },
+      },
+    ],
+    acceptedAt: at,
+    first: reservedUntil
+      ? { stage: 'reserved', until: reservedUntil.getTime() }
+      : { stage: 'due', since: at.getTime() },
+    facilitation: { providerId, paymentIdentifier: null, fee: 0n },
+    gas: { providerId, amount, common },
+  })
+}
+
+const accept = async (options: Options = {}, database = sql) => {
+  const candidate = candidateOf(options)
+  const [verdict] = await acceptPayments(database, [candidate])
+  return { verdict, paymentId: candidate.id }
+}
+
+const drawn = async () =>
+  (
+    await sql<{ row: string }[]>`
+      select to_char(day, 'DD') || ' ' || drawer || ' ' || drawn as row from gas_draw where drawn > 0 order by day, drawer`
+  ).map(({ row }) => row)
+
+describe('acceptance', () => {
+  test('default: what all share is never overdrawn, and who is refused is nowhere', async () => {
+    const verdicts: (Verdict | undefined)[] = []
+    for (let i = 0; i < 4; i++) verdicts.push((await accept()).verdict)
+    expect(verdicts).toEqual(['accepted', 'accepted', 'accepted', 'gas_not_covered'])
+    expect(await drawn()).toEqual(['23 common 90'])
+    const refused = candidateOf()
+    expect(await acceptPayments(sql, [refused, candidateOf({ amount: 10n })])).toEqual([
+      'gas_not_covered',
+      'accepted',
+    ])
+    expect(await sql`select from payment where id = ${refused.id}`).toHaveLength(0)
+    const totals = await sql`select accepted_total as total from payer where address = ${refused.payer}`
+    expect([...totals]).toEqual([{ total: 0n }])
+  })
+
+  test('behavior: twins that race for the last of it: as many are taken as it covers', async () => {
+    const raced = await Promise.all(
+      Array.from({ length: 40 }, (_, i) => accept({}, i % 2 === 0 ? sql : twin)),
+    )
+    expect(raced.filter(({ verdict }) => verdict === 'accepted')).toHaveLength(3)
+    expect(await drawn()).toEqual(['23 common 90'])
+  })
+
+  test('behavior: a grant is its provider’s alone, and keys without one share what strangers have', async () => {
+    const { providerId } = provider
+    for (const by of [null, providerId, null])
+      expect((await accept({ providerId: by })).verdict).toBe('accepted')
+    expect((await accept({ providerId })).verdict).toBe('gas_not_covered')
+    await setGasGrant(sql, providerId, 40n)
+    expect((await accept({ providerId })).verdict).toBe('accepted')
+    expect((await accept({ providerId })).verdict).toBe('gas_not_covered')
+    expect(await drawn()).toEqual(['23 common 90', `23 ${providerId} 30`])
+  })
+
+  test('behavior: each UTC day has its own', async () => {
+    for (let i = 0; i < 3; i++) await accept()
+    expect((await accept({ at: new Date(tomorrow.getTime() - 1) })).verdict).toBe('gas_not_covered')
+    expect((await accept({ at: tomorrow })).verdict).toBe('accepted')
+    expect(await drawn()).toEqual(['23 common 90', '24 common 30'])
+  })
+
+  test('behavior: a copy draws nothing, and what lapses or ends unsent gives all of it back', async () => {
+    const nonce = randomHex(32)
+    const [first, copy] = [candidateOf({ nonce }), candidateOf({ nonce })]
+    expect(await acceptPayments(sql, [first])).toEqual(['accepted'])
+    expect(await acceptPayments(sql, [{ ...copy, payer: first.payer }])).toEqual(['replayed'])
+    expect(await drawn()).toEqual(['23 common 30'])
+    await accept({ reservedUntil: noon })
+    expect(await drawn()).toEqual(['23 common 60'])
+    expect(await releaseReservations(sql, new Date(noon.getTime() + 1))).toBe(1)
+    expect(await drawn()).toEqual(['23 common 30'])
+    await endPayments(sql, [{ paymentId: first.id, kind: 'failed', code: 'x', isFinal: false }], noon)
+    expect(await drawn()).toEqual([])
+  })
+})
+
+/** Puts payments into a batch, as a claim does. */
+async function claim(ids: readonly string[], lane = 'shared'): Promise<bigint> {
+  const [batch] = await sql<[{ id: bigint }]>`
+    insert into batch (batch_id, chain_id, token, fee_recipient, trigger, lane, wallet, fence)
+    values (${randomHex(32)}, ${seedChainId}, ${randomHex(20)}, ${randomHex(20)}, 'time', ${lane}, ${randomHex(20)}, 1)
+    returning id`
+  await sql`update queue set stage = 'claimed', batch_id = ${batch.id} where payment_id in ${sql([...ids])}`
+  return batch.id
+}
+
+describe('a transaction', () => {
+  test('default: its cost is booked to whoever drew for it, and the rest is free at once', async () => {
+    const [one, other] = [await accept(), await accept()]
+    const sold = await seedPayment(sql, { provider })
+    const batch = await claim([one.paymentId, other.paymentId, sold.paymentId])
+    // Four authorizations, two of them those that were bought.
+    await bookGas(sql, batch, { cost: 41n, gasPerFee: 10n, isOver: true })
+    expect(await drawn()).toEqual(['23 common 22'])
+    await sql`delete from queue`
+    expect(await drawn()).toEqual(['23 common 22'])
+  })
+
+  test('behavior: one that reverted leaves the rest of the reservation for the next', async () => {
+    const { paymentId } = await accept()
+    await bookGas(sql, await claim([paymentId]), { cost: 12n, gasPerFee: 10n, isOver: false })
+    expect(await drawn()).toEqual(['23 common 30'])
+    await bookGas(sql, await claim([paymentId]), { cost: 30n, gasPerFee: 10n, isOver: true })
+    // It was dearer than what was offered for it first: so much is missing for others.
+    expect(await drawn()).toEqual(['23 common 42'])
+  })
+
+  test('behavior: what a fee lacks is drawn from the network’s budget, whatever others have used up', async () => {
+    for (let i = 0; i < 3; i++) await accept()
+    const [first, second] = [await seedPayment(sql, { provider }), await seedPayment(sql, { provider })]
+    const want = ({ paymentId }: { paymentId: string }) => ({ paymentId, amount: 30n, fromBudget: true })
+    expect(await drawGas(sql, seedChainId, [want(first), want(second)], limits, noon)).toEqual(
+      new Set([first.paymentId]),
+    )
+    // Once more, for more: instead of what it had.
+    const more = { ...want(first), amount: 45n }
+    expect(await drawGas(sql, seedChainId, [more], limits, noon)).toEqual(new Set([first.paymentId]))
+    expect(await drawn()).toEqual(['23 budget:31337 45', '23 common 90'])
+    expect((await drawGas(sql, seedChainId, [{ ...more, amount: 51n }], limits, noon)).size).toBe(0)
+    expect(await drawn()).toEqual(['23 budget:31337 45', '23 common 90'])
+    expect((await drawGas(sql, seedChainId, [want(second)], { ...limits, budget: null }, noon)).size).toBe(1)
+  })
+
+  test('behavior: a reservation of yesterday is drawn anew of today’s', async () => {
+    const { paymentId } = await accept()
+    const want = { paymentId, amount: 40n, fromBudget: false }
+    expect((await drawGas(sql, seedChainId, [want], limits, tomorrow)).size).toBe(1)
+    expect(await drawn()).toEqual(['24 common 40'])
+  })
+
+  test('behavior: twins that plan at once draw no more than there is', async () => {
+    const payments = await Promise.all(Array.from({ length: 12 }, () => seedPayment(sql, { provider })))
+    const counts = await Promise.all(
+      payments.map(async ({ paymentId }, i) => {
+        const wants = [{ paymentId, amount: 20n, fromBudget: true }]
+        return (await drawGas(i % 2 === 0 ? sql : twin, seedChainId, wants, limits, noon)).size
+      }),
+    )
+    expect(counts.reduce((sum, count) => sum + count, 0)).toBe(2)
+    expect(await drawn()).toEqual(['23 budget:31337 40'])
+  })
+})

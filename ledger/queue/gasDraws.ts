@@ -1,0 +1,135 @@
+import type { Hex } from 'viem'
+import { BaseError } from '#protocol/errors'
+import type { Queryable } from '../store/database.ts'
+import { feeOf } from './queue.ts'
+
+// Who pays for the gas of what no fee carries: ledger/migrations/0001_schema.sql, gas_draw.
+
+/** USDC base units that may be drawn a UTC day. */
+export type GasLimits = {
+  /** What the operator adds on a network to fees that are too small for their gas; null: whatever it takes. */
+  budget: bigint | null
+  /** What is there for all together who pay no fee and have no grant. */
+  common: bigint
+}
+
+export type GasWant = {
+  paymentId: string
+  amount: bigint
+  /** It pays a fee, which is too small. */
+  fromBudget: boolean
+}
+
+/**
+ * Reserves amounts for payments that are about to be settled, instead of what is left of their reservations: the first come
+ * first.
+ *
+ * @returns for whom there was enough.
+ */
+export async function drawGas(
+  sql: Queryable,
+  chainId: number,
+  wants: readonly GasWant[],
+  { budget, common }: GasLimits,
+  now: Date,
+): Promise<Set<string>> {
+  if (wants.length === 0) return new Set()
+  const ids = wants.map(({ paymentId }) => paymentId)
+  // All rows before any drawer: whoever ends one of them meanwhile has its row, and waits for a drawer.
+  const rows = await sql<{ id: string; isDrawn: boolean }[]>`
+    with locked as materialized (
+      select payment_id, gas_drawer from queue where payment_id = any(${ids}::text[]) order by payment_id for update
+    )
+    select want.id, draw_gas(want.id,
+        case when want.from_budget then ${`budget:${chainId}`} else source.drawer end,
+        case when want.from_budget then ${budget}::numeric else source.most end,
+        want.amount, ${dayOf(now)}) as "isDrawn"
+    from unnest(${ids}::text[], ${wants.map((want) => `${want.amount}`)}::text[]::numeric[],
+      ${wants.map((want) => `${want.fromBudget}`)}::text[]::boolean[]) with ordinality as want (id, amount, from_budget, place)
+    join locked q on q.payment_id = want.id
+    left join facilitation f on f.payment_id = want.id
+    left join refund r on r.payment_id = want.id
+    cross join lateral gas_source(coalesce(f.provider_id, r.provider_id, q.gas_drawer), ${common}) source
+    order by want.place`
+  return new Set(rows.flatMap(({ id, isDrawn }) => (isDrawn ? id : [])))
+}
+
+/**
+ * Lets a submission that was just stored pay for its transaction: by its fees, or else by its caller's grant, or the common
+ * allowance. Rolled back where it throws.
+ *
+ * @param cost USDC base units, of a transaction of its own.
+ * @param gasPerFee so many times its fees may be its gas; 0: whatever it costs.
+ * @throws {BaseError} `gas_not_covered`
+ */
+export async function coverSubmission(
+  tx: Queryable,
+  key: Hex,
+  {
+    cost,
+    gasPerFee,
+    providerId,
+    common,
+  }: {
+    cost: { expected: bigint; most: bigint }
+    gasPerFee: bigint
+    providerId: string | null
+    common: bigint
+  },
+  now: Date,
+): Promise<void> {
+  const [paid] = await tx<[{ id: string | null; fees: bigint | null; left: bigint | null }]>`
+    select min(q.payment_id) as id, sum(${feeOf(tx)}) as fees, sum(q.gas_reserved - q.gas_spent) as left
+    from queue q join payment p on p.id = q.payment_id where q.submission = ${key}`
+  if (paid.id === null) return
+  const fees = paid.fees ?? 0n
+  const carried = gasPerFee * fees
+  if (cost.expected <= carried || (gasPerFee === 0n && fees > 0n)) return
+  if (cost.most <= carried + (paid.left ?? 0n)) return
+  const [drawn] = await tx<[{ isDrawn: boolean }]>`
+    select draw_gas(${paid.id}, source.drawer, source.most, ${cost.most - carried}, ${dayOf(now)}) as "isDrawn"
+    from gas_source(${providerId}, ${common}) source`
+  if (!drawn.isDrawn) throw new BaseError('gas_not_covered')
+}
+
+/**
+ * Books what a mined transaction cost for the payments in it that drew for their gas: what is left of their reservations is
+ * free again, unless they are to be tried once more. A payment that pays a fee too small has cost what was added to it.
+ *
+ * @param cost USDC base units.
+ */
+export async function bookGas(
+  tx: Queryable,
+  batchId: bigint,
+  { cost, gasPerFee, isOver }: { cost: bigint; gasPerFee: bigint; isOver: boolean },
+): Promise<void> {
+  await tx`
+    with own as materialized (
+      select q.payment_id, q.gas_drawer, q.gas_day, q.gas_reserved, q.gas_spent, ${feeOf(tx)} as fee,
+        b.lane = 'direct' as is_together, q.gas_drawer like 'budget:%' as is_added,
+        case when p.fee_amount > 0 and p.splitter is null then 2 else 1 end as authorizations
+      from queue q join payment p on p.id = q.payment_id join batch b on b.id = q.batch_id
+      where q.batch_id = ${batchId}
+    ), share as (
+      select own.*, sum(authorizations) over () as all_authorizations, sum(fee) over () as all_fees from own
+    ), booked as (
+      select payment_id, gas_drawer, gas_day, gas_reserved as before, gas_spent + case
+          when is_added then gas_reserved - gas_spent
+          when is_together then greatest(0, ${cost} - ${gasPerFee} * all_fees)
+          else greatest(0, ceil(${cost}::numeric * authorizations / all_authorizations) - ${gasPerFee} * fee)
+        end as spent
+      from share where gas_drawer is not null
+    ), kept as (
+      update queue q set gas_spent = booked.spent,
+        gas_reserved = case when ${isOver} then booked.spent else greatest(booked.before, booked.spent) end
+      from booked where q.payment_id = booked.payment_id
+      returning booked.gas_drawer, booked.gas_day, q.gas_reserved - booked.before as change
+    )
+    update gas_draw d set drawn = d.drawn + kept.change
+    from (select gas_drawer, gas_day, sum(change) as change from kept group by 1, 2) kept
+    where d.drawer = kept.gas_drawer and d.day = kept.gas_day`
+}
+
+function dayOf(now: Date): string {
+  return now.toISOString().slice(0, 10)
+}
