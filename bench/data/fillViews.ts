@@ -345,11 +345,12 @@ async function acceptOpenPayments(
 export async function readViewsData(sql: Database, chainId: number): Promise<ViewsData> {
   const [{ batches }] = await sql<
     [{ batches: number }]
-  >`select max(sequence)::int as batches from indexer.batch`
+  >`select max(sequence)::int as batches from settled_batch`
   const head = { blockNumber: 2_000 + batches, blockTime: Math.floor(Date.now() / 1000) }
   await setIndexedHead(sql, { chainId, ...head })
   await moveRecordHead(sql, chainId, {
     blockNumber: BigInt(head.blockNumber),
+    readNumber: BigInt(head.blockNumber),
     blockTime: BigInt(head.blockTime),
   })
   const rows = await sql<{ providerId: string; address: Address }[]>`
