@@ -1,6 +1,7 @@
 import type { Address } from 'viem'
 import { acceptPayments } from '#ledger/acceptance/acceptPayments'
 import type { Lease } from '#ledger/batches/leases'
+import { recordBatches } from '#ledger/facts/record'
 import { createRetention } from '#ledger/outcomes/retention'
 import type { Database } from '#ledger/store/database'
 import { setIndexedHead } from '../../test/support/indexTables.ts'
@@ -46,7 +47,7 @@ export async function growWeek(sql: Database, options: GrowthOptions): Promise<v
   const payers = (await sql<{ address: Address }[]>`select address from payer limit 1000`).map(
     (row) => row.address,
   )
-  const [last] = await sql<[{ sequence: number }]>`select max(sequence)::int as sequence from indexer.batch`
+  const [last] = await sql<[{ sequence: number }]>`select max(sequence)::int as sequence from settled_batch`
   const lives = createLives(sql, { chainId, token })
   const wallet: Address = `0x${'ee'.repeat(20)}`
   const began = Date.now()
@@ -95,20 +96,29 @@ async function settle(
     select chain_id, token, authorizer, nonce, 'used', recipient, value, ${txHash},
       (2 * row_number() over (order by payment_id, half))::int, ${blockNumber}, ${block.blockHash}, ${blockTime}, 9999
     from signed_authorization where payment_id in ${sql([...paymentIds])}`
-  await sql`
-    insert into indexer.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
-      block_number, block_time)
-    select chain_id, ${txHash}, 9999, recipient, ${sequence}, count(*), sum(value), ${blockNumber}, ${blockTime}
-    from signed_authorization where payment_id in ${sql([...paymentIds])} and half = 0 group by chain_id, recipient`
-  await sql`
-    insert into indexer.batch (chain_id, tx_hash, log_index, sequence, batch_id, keeper, token, trigger, authorizations,
-      payment_count, provider_total, fee_total, outcomes, block_number, block_hash, block_time, gas_used,
-      effective_gas_price, l1_fee)
-    values (${chainId}, ${txHash}, 9999, ${sequence}, ${batch.batchId}, ${wallet}, ${batch.token}, 1, ${2 * paymentIds.length},
-      ${paymentIds.length}, ${47_500 * paymentIds.length}, ${2_500 * paymentIds.length}, '0x11', ${blockNumber},
-      ${block.blockHash}, ${blockTime}, 9000000, 1000000, 2000000000)`
   await setIndexedHead(sql, { chainId, blockNumber: blockNumber + 1_000, blockTime: blockTime + 20 })
   await lives.record(mined, events)
+  const byPayee = Map.groupBy(
+    events.filter(({ logIndex }) => logIndex % 4 === 2),
+    ({ recipient }) => recipient as Address,
+  )
+  await recordBatches(sql, { chainId, token: batch.token }, [
+    {
+      ...{
+        txHash,
+        logIndex: 9_999,
+        sequence,
+        keeper: wallet,
+        triggerCode: 1,
+        paymentCount: paymentIds.length,
+      },
+      ...{ providerTotal: 47_500n * BigInt(paymentIds.length), feeTotal: 2_500n * BigInt(paymentIds.length) },
+      ...{ gasUsed: 9_000_000n, gasCost: 9_002_000_000_000n, ...block },
+      recipients: [...byPayee].map(([recipient, { length }]) => ({
+        ...{ recipient, paymentCount: length, total: 47_500n * BigInt(length) },
+      })),
+    },
+  ])
   await lives.confirm(mined, new Date(now + 20_000))
   await lives.end(mined, new Date(now + 20_000))
 }
