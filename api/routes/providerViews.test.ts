@@ -12,13 +12,7 @@ import {
 } from '../../test/support/gateway.ts'
 import { withoutIndex } from '../../test/support/indexTables.ts'
 import { received, seedBatch } from '../../test/support/seedBatch.ts'
-import {
-  type SeedPayment,
-  seedChainId,
-  seedPayment,
-  seedPayout,
-  seedSettlement,
-} from '../../test/support/seedPayments.ts'
+import { type SeedPayment, seedPayment, seedPayout, seedSettlement } from '../../test/support/seedPayments.ts'
 import { giveUp, voidNow } from '../../test/support/standing.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { createUsageCounters, type UsageCounters } from '../portal/usage/usageCounters.ts'

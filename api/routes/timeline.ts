@@ -5,7 +5,6 @@ import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import {
   hashOut,
   indexedBlock,
