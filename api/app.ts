@@ -25,7 +25,7 @@ import { requireOperator } from './http/operator.ts'
 import { Refusal } from './http/refusal.ts'
 import type { GatewaySettings } from './http/settings.ts'
 import { addDashboardRoutes } from './portal/dashboard/routes.ts'
-import { createIndexedHeads } from './portal/queries/indexedHead.ts'
+import { createRecordedHeads } from './portal/queries/recordedHeads.ts'
 import { countCalls } from './portal/usage/countCalls.ts'
 import { createUsageCounters, type UsageCounters } from './portal/usage/usageCounters.ts'
 import type { ReceiptKeys } from './receipts/keys.ts'
@@ -132,7 +132,7 @@ export function createApp({
   loops = [],
 }: AppOptions): App {
   const networks = createGatewayNetworks(served, { sql, settings, now })
-  const heads = createIndexedHeads({ sql, maxLagBlocks: settings.maxIndexLagBlocks })
+  const heads = createRecordedHeads(sql)
   const offers = createOffers({ database: sql, ttlMs: registryTtlMs, now })
   const keyOwners = createKeyOwners((key) => findKeyOwner(sql, key), registryTtlMs, now)
   const rateLimiter = createRateLimiter({ sql, log, now })
@@ -201,7 +201,7 @@ export function createApp({
   addFailureRoute(app, { sql, heads, networks, now })
   addQueueRoute(app, { sql, heads, networks, settings, now })
   addProviderBatchRoute(app, { sql, heads, networks, settings })
-  addTimelineRoute(app, { sql, heads, networks, settings, now })
+  addTimelineRoute(app, { sql, heads, networks, now })
   addWebhookRoutes(app, { sql, addressGuard, now })
 
   addSettlementStatusRoute(app, { sql, heads, networks, settings, now })

@@ -1,8 +1,8 @@
 import { finalityOf } from '#chain/finality'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { warmSessions } from '#ledger/acceptance/acceptance'
-import { readIndexState } from '#ledger/facts/indexState'
 import { readRecordAge } from '#ledger/facts/record'
+import { readRecordState } from '#ledger/facts/recordState'
 import { createRecorder } from '#ledger/outcomes/recorder'
 import { createRetention } from '#ledger/outcomes/retention'
 import { type Database, idleSeconds } from '#ledger/store/database'
@@ -41,9 +41,8 @@ function createSpareRecorder(
   return async () => {
     const age = await readRecordAge(sql, chainId)
     if (age !== null && age <= recordAgeMs) return
-    const index = await readIndexState(sql, served, maxLagBlocks)
-    const safeBlock = await recorder.followReorgs(index)
-    if (safeBlock !== null && index.status === 'current') await recorder.record(index.head)
+    const record = await readRecordState(sql, served, maxLagBlocks)
+    if ((await recorder.followReorgs(record)) !== null) await recorder.record()
   }
 }
 

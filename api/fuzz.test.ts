@@ -248,17 +248,17 @@ describe('cursors', () => {
       {
         path: `/settlements/batches?wallet=${shop.wallet}`,
         list: 'batches 31337',
-        position: { sequence: 17 },
+        position: { blockTime: 1_795_000_000, position: 17, chainId: 31337 },
       },
       {
         path: `/network/batches?keeper=${shop.wallet}&from=2026-11-01`,
         list: `network 31337 ${shop.wallet} ${Date.UTC(2026, 10, 1)} undefined`,
-        position: { blockTime: 1_795_000_000, sequence: 17 },
+        position: { blockTime: 1_795_000_000, position: 17, chainId: 31337 },
       },
       {
         path: `${at}/batches?`,
         list: 'batches',
-        position: { blockTime: 1_795_000_000, sequence: 17, chainId: 31337 },
+        position: { blockTime: 1_795_000_000, position: 17, chainId: 31337 },
       },
       { path: `${at}/payments?`, list: 'payments', position: payment },
       { path: `${at}/payments?status=settled`, list: 'payments', position: payment },

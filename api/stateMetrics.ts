@@ -1,5 +1,5 @@
 import { collectDefaultMetrics, Gauge } from 'prom-client'
-import { readIndexedHead } from '#ledger/facts/indexedHead'
+import { readRecordHead } from '#ledger/facts/record'
 import type { Database } from '#ledger/store/database'
 import type { Network } from '#protocol/networks'
 import type { ApiMetrics } from './http/metrics.ts'
@@ -51,10 +51,15 @@ export function collectApiState(
       overdue.set(oldestDueAt ? Math.max(0, (Date.now() - oldestDueAt.getTime()) / 1000) : 0)
     },
   )
-  gauge('tollkeeper_api_index_age_seconds', "Age of the indexed head's block", ['network'], async (age) => {
-    for (const { name, chainId } of networks) {
-      const head = await readIndexedHead(sql, chainId)
-      if (head) age.set({ network: name }, Math.max(0, Date.now() / 1000 - Number(head.blockTime)))
-    }
-  })
+  gauge(
+    'tollkeeper_api_index_age_seconds',
+    'Age of the last block that was read from the index',
+    ['network'],
+    async (age) => {
+      for (const { name, chainId } of networks) {
+        const head = await readRecordHead(sql, chainId)
+        if (head) age.set({ network: name }, Math.max(0, Date.now() / 1000 - Number(head.blockTime)))
+      }
+    },
+  )
 }

@@ -15,15 +15,9 @@ export const databaseIndexes = {
     'chain_id, recipient, block_number desc',
     'chain_id, block_number',
   ],
-  batch: [
-    'chain_id, sequence desc',
-    'chain_id, block_number',
-    'chain_id, block_time desc, sequence desc',
-    'batch_id',
-    'chain_id, keeper, block_time desc, sequence desc',
-  ],
+  batch: ['chain_id, sequence desc', 'chain_id, block_number', 'batch_id'],
   payout: ['chain_id, splitter, block_number desc, log_index desc'],
-  batch_recipient: ['chain_id, recipient, sequence desc', 'chain_id, recipient, block_time desc'],
+  batch_recipient: ['chain_id, recipient, sequence desc'],
 } as const
 
 /**

@@ -20,9 +20,9 @@ import { createFacilitatorDependencies } from './http/facilitator/dependencies.t
 import { adoptAbandoned } from './loops/adopt.ts'
 import { concludeMined } from './loops/conclude.ts'
 import { type Context, createMemory } from './loops/context.ts'
-import { readIndexState } from './loops/indexState.ts'
 import { createVoidWatch, lookUpRequested } from './loops/lookups.ts'
 import { createKeeperRecorder } from './loops/recorder.ts'
+import { readRecordState } from './loops/recordState.ts'
 import { createReporter } from './loops/report.ts'
 import { sweepPayments } from './loops/sweep.ts'
 import { createWorker } from './loops/worker.ts'
@@ -102,13 +102,12 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
       }
       const recorder = createKeeperRecorder(context)
       loop('conclude', name, settings.pollMs, async () => {
-        const index = await readIndexState(context)
-        const safeBlock = await recorder.followReorgs(index)
+        const record = await readRecordState(context)
+        const safeBlock = await recorder.followReorgs(record)
         await concludeMined(context, safeBlock)
-        context.memory.isFollowed = safeBlock !== null && index.status === 'current'
-        if (safeBlock === null || index.status !== 'current') return
-        await recorder.record(index.head)
-        await lookUpRequested(context)
+        context.memory.isFollowed = safeBlock !== null && record.status === 'current'
+        if (safeBlock !== null) await recorder.record()
+        if (context.memory.isFollowed) await lookUpRequested(context)
       })
       const report = createReporter(context)
       const watchVoided = createVoidWatch(context)
@@ -116,8 +115,8 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
         await report()
         await releaseReservations(database, now())
         await adoptAbandoned(context, holder, own)
-        const index = await readIndexState(context)
-        if (index.status !== 'current' || !context.memory.isFollowed) return
+        const record = await readRecordState(context)
+        if (record.status !== 'current' || !context.memory.isFollowed) return
         await watchVoided()
         await sweepPayments(context)
       })
@@ -212,8 +211,8 @@ function probesOf(context: Context, accounts: readonly PrivateKeyAccount[]): Pro
       name: `index ${network.name}`,
       network: network.name,
       async ask() {
-        const index = await readIndexState(context)
-        if (index.status === 'behind') throw new Error(`behind: ${index.reason}`)
+        const record = await readRecordState(context)
+        if (record.status === 'behind') throw new Error(`behind: ${record.reason}`)
       },
     },
     probeGas(

@@ -143,10 +143,10 @@ const keeper = {
     expr: 'tollkeeper_index_behind == 1',
     for: '10m',
     severity: 'page',
-    summary: "The keeper doesn't believe the index of {{ $labels.network }}: {{ $labels.reason }}",
+    summary: 'The record of {{ $labels.network }} is behind: {{ $labels.reason }}',
     action:
-      "Nothing is claimed, failed or notified meanwhile, and nothing is lost. `missing`: Ponder isn't running, or is " +
-      'rebuilding. `stale`: it runs and falls behind: look at its RPC. `below_acted_block`: it was set back: let it catch up.',
+      'Nothing is claimed, failed or notified meanwhile, and nothing is lost. `missing`: no index was ever read. `stale`: Ponder ' +
+      "isn't running, is rebuilding, or falls behind: look at its RPC. `below_acted_block`: it was set back: let it catch up.",
   },
   IndexHole: {
     of: 'keeper',

@@ -9,7 +9,7 @@ app.onError((error, c) => answerProblem(c, toCodedError(error)))
 app.get('/status/:status', (c) => c.body(null, Number(c.req.param('status')) as 503))
 app.get('/later', (c) => c.body(null, 503, { 'Retry-After': '7' }))
 app.get('/problem/:code', (c) => {
-  throw new BaseError(c.req.param('code') as 'index_behind')
+  throw new BaseError(c.req.param('code') as 'overloaded')
 })
 
 test('behavior: a 503 says when to try again, whoever answers it, and nothing else does', async () => {

@@ -483,7 +483,7 @@ const keeper = {
   INDEX_MAX_LAG_BLOCKS: {
     parser: integer(1),
     readers: ['keeper', 'api'],
-    about: 'Maximum index lag in blocks; beyond it the keeper claims nothing and views answer 503.',
+    about: 'How many blocks the record may be behind the chain; beyond that the keeper claims nothing.',
     default: '20',
   },
   REBROADCAST_AFTER_MS: {

@@ -28,7 +28,7 @@ const descriptions = {
   429: 'Too many requests',
   501: 'Not passed on: WebSockets',
   502: 'The upstream gave no answer that can be passed on',
-  503: 'A dependency is down, the index is behind, or too many payments wait',
+  503: 'A dependency is down, or too many payments wait',
   504: 'The upstream did not answer in time',
 } as const
 

@@ -4,7 +4,7 @@ import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { cursorOut, defaultLimit, indexedBlocks, isoOrNull, isoTime, ofProvider } from '../http/wire.ts'
-import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import {
   type FailedAttempt,
   findSettlementFailures,
@@ -47,7 +47,7 @@ const getFailures = createRoute({
 
 export type FailureRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   now: () => number
 }
@@ -60,7 +60,7 @@ export function addFailureRoute(app: App, { sql, heads, networks, now }: Failure
     const chainId = networks.chainIdNamed(network)
     const list = `failures ${status}`
     const after = paymentPositions.read(list, cursor)
-    const indexedBlocks = await heads.recordedOfProvider(providerId, chainId)
+    const indexedBlocks = await heads.ofProvider(providerId, chainId)
     const found = await findSettlementFailures(sql, {
       ...{ ...filters, providerId, chainId, status, after, limit },
       now: new Date(now()),

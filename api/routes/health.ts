@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { probeHead } from '#chain/head'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import { readIndexedHead } from '#ledger/facts/indexedHead'
+import { readRecordHead } from '#ledger/facts/record'
 import type { Database } from '#ledger/store/database'
 import { type Probe, probeLoop, readReadiness } from '#process/health'
 import type { Loop } from '#process/repeat'
@@ -66,7 +66,7 @@ function probeIndex(sql: Database, { network }: ServedNetwork): Probe {
     network: network.name,
     optional: true,
     async ask() {
-      if ((await readIndexedHead(sql, network.chainId)) === null) throw new Error('there is none')
+      if ((await readRecordHead(sql, network.chainId)) === null) throw new Error('there is none')
     },
   }
 }

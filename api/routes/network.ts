@@ -7,7 +7,7 @@ import { createCache } from '#process/cache'
 import { formatUsdc } from '#protocol/amount'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../http/app.ts'
-import { bigintField, createCursor, cutPage, integerField } from '../http/cursor.ts'
+import { cutPage } from '../http/cursor.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import {
@@ -26,16 +26,17 @@ import {
   testnet,
   timeFilter,
 } from '../http/wire.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import { listBatches, toPosition } from '../portal/queries/batches.ts'
 import {
-  listSettledBatches,
   type NetworkInterval,
   networkIntervals,
   readNetworkActivity,
   readSettlementTimes,
   type SettledSums,
 } from '../portal/queries/network.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
+import { batchPositions } from './settlementBatches.ts'
 
 const decimalEther = z.string().openapi({ example: '0.000123', description: "The chain's gas token" })
 
@@ -134,11 +135,9 @@ const mostKeepers = 50
 /** An interval with fewer payments says nothing of how long they took: it would be about one buyer, or one provider. */
 const leastTimes = 20
 
-const positions = createCursor({ blockTime: bigintField, sequence: integerField })
-
 export type NetworkRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'gasTokenUsd'>
   now: () => number
@@ -168,27 +167,27 @@ export function addNetworkRoutes(app: App, { sql, heads, networks, settings, now
     const { network } = networks.named(name).served
     const { chainId } = network
     const list = `network ${chainId} ${keeper} ${from?.getTime()} ${to?.getTime()}`
-    const after = positions.read(list, cursor)
-    const { blockNumber } = await heads.require(chainId)
-    const query = { chainId, keeper, from, to, after, limit: limit + 1 }
-    const { page, last } = cutPage(await fromIndex(listSettledBatches(sql, query)), limit)
+    const after = batchPositions.read(list, cursor)
+    const indexedBlock = (await heads.of(chainId)) ?? 0
+    const found = await listBatches(sql, { chainId, keeper, from, to }, { after, limit: limit + 1 })
+    const { page, last } = cutPage(found, limit)
     c.header('Cache-Control', cached)
     return c.json(
       {
         batches: page.map((batch) => ({
           batch_id: batch.sequence,
           keeper: batch.keeper,
-          payment_count: batch.payments,
-          total_usdc: formatUsdc(batch.total),
+          payment_count: batch.paymentCount,
+          total_usdc: formatUsdc(batch.total + batch.feeTotal),
           gas_used: String(batch.gasUsed),
           gas_cost_ether: formatEther(batch.gasCost),
           tx_hash: batch.txHash,
           trigger_type: triggerOfCode(batch.triggerCode) ?? 'unknown',
           created_at: isoOfSeconds(batch.blockTime),
         })),
-        cursor: last && positions.write(list, { blockTime: Number(last.blockTime), sequence: last.sequence }),
+        cursor: last && batchPositions.write(list, toPosition(last)),
         network: network.name,
-        indexedBlock: Number(blockNumber),
+        indexedBlock,
       },
       200,
     )
@@ -205,9 +204,9 @@ async function readActivity({ sql, heads, served, settings, interval, now }: Rea
   const { network, client } = served
   const { chainId } = network
   const from = firstDay(interval, now)
-  const { blockNumber } = await heads.require(chainId)
+  const indexedBlock = (await heads.of(chainId)) ?? 0
   const [{ total, intervals, keepers }, times, { usdPerToken, source }] = await Promise.all([
-    fromIndex(readNetworkActivity(sql, { chainId, interval, from, keepers: mostKeepers })),
+    readNetworkActivity(sql, { chainId, interval, from, keepers: mostKeepers }),
     readSettlementTimes(sql, { chainId, interval, from, least: leastTimes }),
     // What settled needs no node to be shown.
     readGasTokenPrice(client, network.ethUsdFeed, settings.gasTokenUsd).catch(() => ({
@@ -243,7 +242,7 @@ async function readActivity({ sql, heads, served, settings, interval, now }: Rea
       lastBatchAt: isoOfSeconds(keeper.lastBlockTime),
     })),
     gasToken: { usdc: formatUsdc(usdPerToken), source },
-    indexedBlock: Number(blockNumber),
+    indexedBlock,
   }
 }
 

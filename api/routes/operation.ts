@@ -141,7 +141,7 @@ function toNetwork(operated: OperatedNetwork) {
     index: {
       status: index.status,
       reason: index.status === 'behind' ? index.reason : null,
-      indexedBlock: head && Number(head.blockNumber),
+      indexedBlock: head && Number(head.readNumber),
       indexedAt: head && timeOf(head.blockTime).toISOString(),
       chainBlock: chainBlock === null ? null : Number(chainBlock),
       unreadable: Object.fromEntries(unreadable),

@@ -20,7 +20,7 @@ import {
   timeFilter,
 } from '../http/wire.ts'
 import { choosePeriod } from '../portal/period.ts'
-import { type IndexedHeads, isTestMoneyOnly } from '../portal/queries/indexedHead.ts'
+import { isTestMoneyOnly, type RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import { findTopPayers, type TopPayer } from '../portal/queries/topPayers.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 
@@ -64,7 +64,7 @@ const getPayers = createRoute({
 
 export type PayersRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   now: () => number
 }
@@ -75,7 +75,7 @@ export function addPayersRoute(app: App, { sql, heads, networks, now }: PayersRo
     const { network, limit = defaultLimit, ...asked } = c.req.valid('query')
     const chainId = networks.chainIdNamed(network)
     const period = asked.from || asked.to ? choosePeriod('total', asked, new Date(now())) : undefined
-    const indexedBlocks = await heads.recordedOfProvider(id, chainId)
+    const indexedBlocks = await heads.ofProvider(id, chainId)
     const testnet = asked.testnet ?? isTestMoneyOnly(indexedBlocks)
     const found = await findTopPayers(sql, { providerId: id, chainId, testnet, period, limit })
     return c.json(

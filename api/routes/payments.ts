@@ -21,13 +21,13 @@ import {
   requestId,
   testnet,
 } from '../http/wire.ts'
-import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import {
   findPayment,
   type PaymentHalf,
   type PaymentRecord,
   paymentSources,
 } from '../portal/queries/payments.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import { refund, toRefund } from './refunds.ts'
 
@@ -113,7 +113,7 @@ const postVoid = createRoute({
 
 export type PaymentRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   now: () => number
 }
@@ -123,7 +123,7 @@ export function addPaymentRoutes(app: App, { sql, heads, networks, now }: Paymen
     const found = await findPayment(sql, paymentId, new Date(now()))
     if (found === undefined) throw new Refusal('unknown_payment')
     const { network } = networks.ofChain(found.chainId).served
-    return { ...toAnswer(found, network), indexedBlock: await heads.recorded(found.chainId) }
+    return { ...toAnswer(found, network), indexedBlock: await heads.of(found.chainId) }
   }
 
   app.openapi(getPayment, async (c) => c.json(await readPayment(c.req.valid('param').paymentId), 200))

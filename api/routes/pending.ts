@@ -5,8 +5,8 @@ import { jsonAnswer, problems } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import { addressOut, oneNetwork, triggerName } from '../http/wire.ts'
-import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { createPendingBatches } from '../portal/queries/pendingBatches.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 
 /** No node asks for more than the fees of a batch at this price, in an estimate. */
@@ -70,7 +70,7 @@ const getPending = createRoute({
 
 export type PendingRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'publicQueue' | 'triggers' | 'gasTokenUsd' | 'priorityFeePerGas'>
   now: () => number
@@ -86,8 +86,7 @@ export function addPendingRoute(
     if (!settings.publicQueue) throw new Refusal('not_found', 'This gateway does not publish its queue')
     const { network: name, page } = c.req.valid('query')
     const { served } = networks.named(name)
-    // What strangers settled meanwhile isn't known while the index is behind: they would pay for nothing.
-    const head = await heads.require(served.network.chainId)
+    const indexedBlock = (await heads.of(served.network.chainId)) ?? 0
     const { triggers, gasTokenUsd, priorityFeePerGas } = settings
     const batches = await findPendingBatches(served, {
       settings: { triggers, gasTokenUsd, priorityFeePerGas, maxFeePerGas },
@@ -100,7 +99,7 @@ export function addPendingRoute(
         network: served.network.name,
         batchSettlement: served.deployment.batchSettlement,
         token: served.token,
-        indexedBlock: Number(head.blockNumber),
+        indexedBlock,
       },
       200,
     )

@@ -3,7 +3,7 @@ import type { Database } from '#ledger/store/database'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
-import { bigintField, createCursor, cutPage, integerField } from '../http/cursor.ts'
+import { cutPage } from '../http/cursor.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import {
@@ -16,11 +16,11 @@ import {
   networkName,
   ofProvider,
 } from '../http/wire.ts'
-import { type BlockFacts, readBlockFacts } from '../portal/queries/blockFacts.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
-import { findProviderBatches, type ProviderBatch } from '../portal/queries/providerBatches.ts'
+import { type BatchRow, listBatches, toPosition } from '../portal/queries/batches.ts'
+import { addConfirmations, addGasTokenPrices } from '../portal/queries/blockFacts.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
-import { settlementBatch, toSettlementBatch } from './settlementBatches.ts'
+import { batchPositions, settlementBatch, toSettlementBatch } from './settlementBatches.ts'
 
 const batchesQuery = z.object({ network: networkName.optional(), limit, cursor })
 
@@ -48,11 +48,9 @@ const getBatches = createRoute({
   responses: { 200: jsonAnswer('The batches', providerBatches), ...problems(400, 401, 403, 422, 503) },
 })
 
-const positions = createCursor({ blockTime: bigintField, sequence: integerField, chainId: integerField })
-
 export type ProviderBatchRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'gasTokenUsd'>
 }
@@ -65,41 +63,32 @@ export function addProviderBatchRoute(
     const providerId = c.req.valid('param').id
     const { network, cursor, limit = defaultLimit } = c.req.valid('query')
     const chainId = networks.chainIdNamed(network)
-    const after = positions.read('batches', cursor)
-    const indexedBlocks = await heads.requireOfProvider(providerId, chainId)
-    const found = await fromIndex(findProviderBatches(sql, { providerId, chainId, after, limit: limit + 1 }))
+    const after = batchPositions.read('batches', cursor)
+    const indexedBlocks = await heads.ofProvider(providerId, chainId)
+    const found = await listBatches(sql, { providerId, chainId }, { after, limit: limit + 1 })
     const { page, last } = cutPage(found, limit)
-    const facts = await readFacts(page, indexedBlocks)
+    const byChain = Map.groupBy(page, (batch) => batch.chainId)
+    await Promise.all(
+      [...byChain].flatMap(([id, batches]) => {
+        const { served } = networks.ofChain(id)
+        const indexedBlock = indexedBlocks[served.network.name] ?? 0
+        return [addConfirmations(served, batches, indexedBlock), addGasTokenPrices(sql, served, batches)]
+      }),
+    )
     return c.json(
       {
-        batches: page.map((batch) => toProviderBatch(batch, facts.get(batch.blockHash), gasTokenUsd)),
-        cursor: last && positions.write('batches', toPosition(last)),
+        batches: page.map((batch) => toProviderBatch(batch, gasTokenUsd)),
+        cursor: last && batchPositions.write('batches', toPosition(last)),
         indexedBlocks,
       },
       200,
     )
   })
-
-  async function readFacts(batches: ProviderBatch[], indexedBlocks: Record<string, number>) {
-    const byChain = Map.groupBy(batches, ({ chainId }) => chainId)
-    const facts = await Promise.all(
-      [...byChain].map(([chainId, blocks]) => {
-        const { served } = networks.ofChain(chainId)
-        const indexedBlock = BigInt(indexedBlocks[served.network.name] ?? 0)
-        return readBlockFacts(sql, served, { blocks, indexedBlock, gasTokenUsd })
-      }),
-    )
-    return new Map(facts.flatMap((each) => [...each]))
-  }
 }
 
-function toPosition({ blockTime, sequence, chainId }: ProviderBatch) {
-  return { blockTime: Number(blockTime), sequence, chainId }
-}
-
-function toProviderBatch(batch: ProviderBatch, facts: BlockFacts | undefined, gasTokenUsd: bigint) {
+function toProviderBatch(batch: BatchRow, gasTokenUsd: bigint) {
   return {
-    ...toSettlementBatch(batch, facts?.confirmedAt ?? null, facts?.gasTokenUsd ?? gasTokenUsd),
+    ...toSettlementBatch(batch, gasTokenUsd),
     network: networkByChainId(batch.chainId).name,
     batch_payment_count: batch.batchPaymentCount,
     gas_used: batch.gasUsed.toString(),

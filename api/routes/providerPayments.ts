@@ -29,9 +29,9 @@ import {
   timeFilter,
   txHash,
 } from '../http/wire.ts'
-import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { paymentSources } from '../portal/queries/payments.ts'
 import { findProviderPayments, type ProviderPayment } from '../portal/queries/providerPayments.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 
 /** What payments and failures are narrowed by. */
@@ -104,7 +104,7 @@ export const paymentPositions = createCursor({ acceptedAt: timeField, paymentId:
 
 export type ProviderPaymentRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   now: () => number
 }
@@ -118,7 +118,7 @@ export function addProviderPaymentRoute(
     const { network, cursor, limit = defaultLimit, tx_hash: txHash, ...filters } = c.req.valid('query')
     const chainId = networks.chainIdNamed(network)
     const after = paymentPositions.read('payments', cursor)
-    const indexedBlocks = await heads.recordedOfProvider(providerId, chainId)
+    const indexedBlocks = await heads.ofProvider(providerId, chainId)
     const { payments, next } = await findProviderPayments(sql, {
       ...{ ...filters, providerId, chainId, txHash, after, limit },
       now: new Date(now()),

@@ -8,9 +8,9 @@ import { problems } from '../http/problems.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import { ofProvider } from '../http/wire.ts'
-import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findPayments, type PaymentRecord } from '../portal/queries/payments.ts'
 import { findProviderPayments, type PaymentPosition } from '../portal/queries/providerPayments.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import { currentReceipt } from '../receipts/currentReceipt.ts'
 import type { ReceiptKeys } from '../receipts/keys.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
@@ -54,7 +54,7 @@ const unsettledOrderMs = 10_000
 
 export type ProviderReceiptRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   receiptKeys: ReceiptKeys
   settings: Pick<GatewaySettings, 'issuer'>
@@ -71,7 +71,7 @@ export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteO
     const list = ['receipts', status, network, endpointId, payer].join(' ')
     const start = paymentPositions.read(list, cursor)
     const chainId = networks.chainIdNamed(network)
-    const indexedBlocks = await heads.recordedOfProvider(providerId, chainId)
+    const indexedBlocks = await heads.ofProvider(providerId, chainId)
     const latest = new Date(now() - unsettledOrderMs)
     const to = until !== undefined && until < latest ? until : latest
 

@@ -23,8 +23,8 @@ import {
   triggerName,
   walletId,
 } from '../http/wire.ts'
-import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { noWork, readProviderWork, type WalletWork } from '../portal/queries/providerQueue.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import { listWallets, type Wallet } from '../registry/wallets.ts'
 
@@ -81,7 +81,7 @@ const getQueue = createRoute({
 
 export type QueueRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'triggers'>
   now: () => number
@@ -92,7 +92,7 @@ export function addQueueRoute(app: App, { sql, heads, networks, settings, now }:
     const providerId = c.req.valid('param').id
     const asOf = new Date(now())
     const [indexedBlocks, all] = await Promise.all([
-      heads.recordedOfProvider(providerId),
+      heads.ofProvider(providerId),
       listWallets(sql, providerId),
     ])
     const tokens = [...new Set(all.map(({ chainId }) => chainId))].map((chainId) => ({

@@ -5,8 +5,8 @@ import { jsonAnswer, problems } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import { paymentId } from '../http/wire.ts'
-import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findPayment } from '../portal/queries/payments.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import { currentReceipt } from '../receipts/currentReceipt.ts'
 import { didDocument, didPathOf } from '../receipts/did.ts'
 import { jwksMaxAgeSeconds, type ReceiptKeys } from '../receipts/keys.ts'
@@ -80,7 +80,7 @@ const getDid = (issuer: string) =>
 
 export type ReceiptRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   receiptKeys: ReceiptKeys
   settings: Pick<GatewaySettings, 'issuer'>
@@ -95,7 +95,7 @@ export function addReceiptRoutes(app: App, options: ReceiptRouteOptions): void {
     const payment = await findPayment(sql, c.req.valid('param').id, new Date(signedAt))
     if (payment === undefined) throw new Refusal('unknown_payment')
     const { network } = networks.ofChain(payment.chainId).served
-    const indexedBlock = await heads.recorded(payment.chainId)
+    const indexedBlock = await heads.of(payment.chainId)
     const { issuer } = settings
     const receipt = currentReceipt(payment, {
       ...{ network, indexedBlock, issuer, signedAt },

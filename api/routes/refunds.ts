@@ -19,8 +19,8 @@ import {
   ofProvider,
   paymentId,
 } from '../http/wire.ts'
-import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
 import { findPayment, type PaymentRecord } from '../portal/queries/payments.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import { type RefundRecord, refundStatuses } from '../portal/queries/refunds.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import { createVerifyRefund, type RefundDeps } from '../verification/verifyRefund.ts'
@@ -109,7 +109,7 @@ const postRefund = createRoute({
 
 export type RefundRouteOptions = Omit<RefundDeps, 'settings'> & {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   settings: RefundDeps['settings'] & Pick<GatewaySettings, 'minimumPrices'>
 }
@@ -121,7 +121,7 @@ export function addRefundRoutes(app: App, { heads, ...deps }: RefundRouteOptions
   async function readPayment({ id, paymentId }: { id: string; paymentId: string }) {
     const payment = await findPayment(sql, paymentId, new Date(now()))
     if (payment?.providerId !== id) throw new Refusal('unknown_payment')
-    return { payment, indexedBlock: await heads.recorded(payment.chainId) }
+    return { payment, indexedBlock: await heads.of(payment.chainId) }
   }
 
   app.openapi(getRefunds, async (c) => {

@@ -24,7 +24,7 @@ import {
   wholeNumber,
 } from '../http/wire.ts'
 import { choosePeriod } from '../portal/period.ts'
-import { type IndexedHeads, isTestMoneyOnly } from '../portal/queries/indexedHead.ts'
+import { isTestMoneyOnly, type RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import {
   findRevenue,
   groupKey,
@@ -106,7 +106,7 @@ const positions = createCursor({ startsAt: timeField.nullable(), group: textFiel
 
 export type RevenueRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   now: () => number
 }
@@ -120,7 +120,7 @@ export function addRevenueRoute(app: App, { sql, heads, networks, now }: Revenue
     const period = choosePeriod(interval, query, new Date(now()))
     const list = `revenue ${interval} ${groupBy}`
     const after = positions.read(list, cursor)
-    const indexedBlocks = await heads.recordedOfProvider(id, chainId)
+    const indexedBlocks = await heads.ofProvider(id, chainId)
     const testnet = query.testnet ?? isTestMoneyOnly(indexedBlocks)
     const filters = { ...period, interval, groupBy, endpointId, chainId, testnet, wallet, after }
     const rows = await findRevenue(sql, { ...filters, providerId: id, limit: limit + 1 })

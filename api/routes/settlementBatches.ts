@@ -4,7 +4,7 @@ import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../http/app.ts'
-import { createCursor, cutPage, integerField } from '../http/cursor.ts'
+import { bigintField, createCursor, cutPage, integerField } from '../http/cursor.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
@@ -23,9 +23,9 @@ import {
   oneNetwork,
   txHash,
 } from '../http/wire.ts'
-import { type BatchRow, listBatches } from '../portal/queries/batches.ts'
-import { readBlockFacts } from '../portal/queries/blockFacts.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import { type BatchRow, listBatches, toPosition } from '../portal/queries/batches.ts'
+import { addConfirmations, addGasTokenPrices } from '../portal/queries/blockFacts.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import { requireKnownWallet } from '../portal/queries/settlementQueue.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 
@@ -71,11 +71,16 @@ const getBatches = createRoute({
   responses: { 200: jsonAnswer('The batches', settlementBatches), ...problems(400, 404, 422, 429, 503) },
 })
 
-const positions = createCursor({ sequence: integerField })
+/** Where a page of batches ends. */
+export const batchPositions = createCursor({
+  blockTime: bigintField,
+  position: bigintField,
+  chainId: integerField,
+})
 
 export type SettlementBatchRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'platformWallet' | 'gasTokenUsd'>
 }
@@ -92,38 +97,35 @@ export function addSettlementBatchRoute(app: App, options: SettlementBatchRouteO
     const { served } = networks.named(name)
     const { chainId } = served.network
     const list = `batches ${chainId}`
-    const after = positions.read(list, cursor)
-    const { blockNumber: indexedBlock } = await heads.require(chainId)
+    const after = batchPositions.read(list, cursor)
+    const indexedBlock = (await heads.of(chainId)) ?? 0
     if (wallet !== undefined && wallet !== platformWallet) await requireKnownWallet(sql, { chainId, wallet })
 
-    const found = await fromIndex(listBatches(sql, { chainId, wallet, txHash }, { after, limit: limit + 1 }))
+    const found = await listBatches(sql, { chainId, wallet, txHash }, { after, limit: limit + 1 })
     const { page, last } = cutPage(found, limit)
-    const facts = await readBlockFacts(sql, served, { blocks: page, indexedBlock, gasTokenUsd })
+    await Promise.all([addConfirmations(served, page, indexedBlock), addGasTokenPrices(sql, served, page)])
     return c.json(
       {
-        batches: page.map((batch) => {
-          const fact = facts.get(batch.blockHash)
-          return toSettlementBatch(batch, fact?.confirmedAt ?? null, fact?.gasTokenUsd ?? gasTokenUsd)
-        }),
-        cursor: last && positions.write(list, { sequence: last.sequence }),
+        batches: page.map((batch) => toSettlementBatch(batch, gasTokenUsd)),
+        cursor: last && batchPositions.write(list, toPosition(last)),
         network: served.network.name,
-        indexedBlock: Number(indexedBlock),
+        indexedBlock,
       },
       200,
     )
   })
 }
 
-/** @param gasTokenUsd USDC base units for 10^18 wei */
-export function toSettlementBatch(batch: BatchRow, confirmedAt: Date | null, gasTokenUsd: bigint) {
+/** @param gasTokenUsd USDC base units for 10^18 wei, where the price at its block isn't known */
+export function toSettlementBatch(batch: BatchRow, gasTokenUsd: bigint) {
   return {
     batch_id: batch.sequence,
     payment_count: batch.paymentCount,
     total_usdc: formatUsdc(batch.total),
-    gas_cost_usdc: formatUsdc(weiToUsd(batch.gasCost, gasTokenUsd)),
+    gas_cost_usdc: formatUsdc(weiToUsd(batch.gasCost, batch.gasTokenUsd ?? gasTokenUsd)),
     tx_hash: batch.txHash,
     trigger_type: triggerOfCode(batch.triggerCode) ?? 'unknown',
     created_at: isoOfSeconds(batch.blockTime),
-    confirmed_at: isoOrNull(confirmedAt),
+    confirmed_at: isoOrNull(batch.confirmedAt),
   }
 }

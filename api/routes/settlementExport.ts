@@ -1,5 +1,4 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { ServedNetwork } from '#chain/servedNetworks'
 import type { Database } from '#ledger/store/database'
 import { formatCsvLine } from '#protocol/csv'
 import type { App } from '../http/app.ts'
@@ -8,9 +7,9 @@ import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import { address, oneNetwork } from '../http/wire.ts'
-import { type BatchRow, listBatchesOfPeriod, type StoredBatchRow } from '../portal/queries/batches.ts'
-import { readBlockFacts } from '../portal/queries/blockFacts.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
+import { type BatchPosition, type BatchRow, listBatches, toPosition } from '../portal/queries/batches.ts'
+import { addConfirmations, addGasTokenPrices } from '../portal/queries/blockFacts.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import { requireKnownWallet } from '../portal/queries/settlementQueue.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import { toSettlementBatch } from './settlementBatches.ts'
@@ -37,7 +36,7 @@ const getExport = createRoute({
 })
 
 const pageSize = 2_000
-const daySeconds = 86_400
+const dayMs = 86_400_000
 
 /** SPEC 4.1. */
 const columns = [
@@ -53,7 +52,7 @@ const columns = [
 
 export type SettlementExportRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'platformWallet' | 'gasTokenUsd'>
 }
@@ -64,53 +63,32 @@ export function addSettlementExportRoute(app: App, options: SettlementExportRout
 
   app.openapi(getExport, async (c) => {
     const { wallet, start, end, network: name } = c.req.valid('query')
-    const from = Date.parse(`${start}T00:00:00Z`) / 1000
-    const to = Date.parse(`${end}T00:00:00Z`) / 1000 + daySeconds
+    const from = new Date(start)
+    const to = new Date(Date.parse(end) + dayMs)
     if (from >= to) throw new Refusal('invalid_date_range', `start ${start} is after end ${end}`)
     const { served } = networks.named(name)
     const { chainId } = served.network
-    const { blockNumber: indexedBlock } = await heads.require(chainId)
+    const indexedBlock = (await heads.of(chainId)) ?? 0
     if (wallet !== platformWallet) await requireKnownWallet(sql, { chainId, wallet })
 
     const filter = { chainId, wallet, from, to }
-    const readPage = async (after: StoredBatchRow | null): Promise<TextPage<StoredBatchRow>> => {
-      const rows = await fromIndex(listBatchesOfPeriod(sql, filter, { after, limit: pageSize }))
-      await addBlockFacts(sql, served, { rows, indexedBlock, gasTokenUsd })
+    const readPage = async (after: BatchPosition | null): Promise<TextPage<BatchPosition>> => {
+      const rows = await listBatches(sql, filter, { after, limit: pageSize, oldestFirst: true })
+      await Promise.all([addConfirmations(served, rows, indexedBlock), addGasTokenPrices(sql, served, rows)])
       const text = rows.map((row) => toLine(row, gasTokenUsd)).join('')
-      return { text, next: (rows.length === pageSize && rows.at(-1)) || null }
+      const last = rows.length === pageSize ? rows.at(-1) : undefined
+      return { text, next: last === undefined ? null : toPosition(last) }
     }
     const { text, next } = await readPage(null)
     return c.body(streamPages({ text: formatCsvLine(columns) + text, next }, readPage), 200, {
       'content-type': 'text/csv; charset=utf-8; header=present',
       'content-disposition': `attachment; filename="settlements-${start}-${end}.csv"`,
-      'indexed-block': indexedBlock.toString(),
+      'indexed-block': `${indexedBlock}`,
     })
   })
 }
 
-type FactOptions = { rows: StoredBatchRow[]; indexedBlock: bigint; gasTokenUsd: bigint }
-
-/** Adds to the rows what is known of their blocks. The chain is asked only about blocks of which nothing is stored. */
-async function addBlockFacts(
-  sql: Database,
-  served: ServedNetwork,
-  { rows, indexedBlock, gasTokenUsd }: FactOptions,
-): Promise<void> {
-  const { confirmations, ethUsdFeed } = served.network
-  const isDeep = ({ blockNumber }: BatchRow) => blockNumber + BigInt(confirmations) <= indexedBlock
-  const unknown = rows.filter(
-    (row) =>
-      (row.confirmedAt === null && isDeep(row)) || (row.gasTokenUsd === null && ethUsdFeed !== undefined),
-  )
-  const facts = await readBlockFacts(sql, served, { blocks: unknown, indexedBlock, gasTokenUsd })
-  for (const row of rows) {
-    const fact = facts.get(row.blockHash)
-    row.confirmedAt = isDeep(row) ? (row.confirmedAt ?? fact?.confirmedAt ?? null) : null
-    row.gasTokenUsd ??= fact?.gasTokenUsd ?? null
-  }
-}
-
-function toLine(row: StoredBatchRow, gasTokenUsd: bigint): string {
-  const batch = toSettlementBatch(row, row.confirmedAt, row.gasTokenUsd ?? gasTokenUsd)
+function toLine(row: BatchRow, gasTokenUsd: bigint): string {
+  const batch = toSettlementBatch(row, gasTokenUsd)
   return formatCsvLine(columns.map((column) => batch[column]))
 }

@@ -16,7 +16,7 @@ import {
   networkName,
   oneNetwork,
 } from '../http/wire.ts'
-import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import { readWalletQueue, requireKnownWallet, type WalletQueue } from '../portal/queries/settlementQueue.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 
@@ -53,7 +53,7 @@ const getStatus = createRoute({
 
 export type SettlementStatusRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'platformWallet' | 'triggers'>
   now: () => number
@@ -70,7 +70,7 @@ export function addSettlementStatusRoute(app: App, options: SettlementStatusRout
     const isPlatform = wallet === settings.platformWallet
     if (!isPlatform) await requireKnownWallet(sql, { chainId, wallet })
     const [indexedBlock, queue, isTooDear] = await Promise.all([
-      heads.recorded(chainId),
+      heads.of(chainId),
       readWalletQueue(sql, { chainId, token, wallet, half: isPlatform ? 1 : 0, now: asOf }),
       isHeld(sql, chainId, asOf),
     ])

@@ -1,6 +1,7 @@
 import type { Hex } from 'viem'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import { call, openShop, pay, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { received, seedBatch } from '../../test/support/seedBatch.ts'
 
 let gateway: TestGateway
 let shop: Shop
@@ -21,49 +22,10 @@ const view = (path: string) => get(`/providers/${shop.providerId}/${path}`)
 
 const hashOf = (number: number): Hex => `0x${number.toString(16).padStart(64, '0')}`
 
-/** What the index shows of a batch that paid some of the wallets. */
-async function seedBatch(
-  sequence: number,
-  paid: { wallet: string; count: number; total: bigint }[],
-  everybody = 9,
-) {
-  const { database } = gateway
-  const key = { chain_id: 31_337, tx_hash: hashOf(sequence), log_index: 5 }
-  const block = {
-    block_number: sequence,
-    block_hash: hashOf(1_000 + sequence),
-    block_time: 1_795_262_400 + sequence,
-  }
-  await database`
-    insert into indexer.batch ${database({
-      ...key,
-      ...block,
-      sequence,
-      batch_id: hashOf(2_000 + sequence),
-      keeper: `0x${'11'.repeat(20)}`,
-      token: gateway.served.token,
-      trigger: 1,
-      authorizations: everybody * 2,
-      payment_count: everybody,
-      provider_total: 1_000_000,
-      fee_total: 50_000,
-      outcomes: '0x',
-      gas_used: 900_000,
-      effective_gas_price: 1_000_000_000,
-      l1_fee: null,
-    })}`
-  for (const { wallet, count, total } of paid) {
-    await database`
-      insert into indexer.batch_recipient ${database({
-        ...key,
-        recipient: wallet,
-        sequence,
-        payment_count: count,
-        total: total.toString(),
-        block_number: block.block_number,
-        block_time: block.block_time,
-      })}`
-  }
+/** A batch that paid some of the wallets. */
+async function paid(sequence: number, ...recipients: ReturnType<typeof received>[]): Promise<void> {
+  const gas = { paymentCount: 9, gasUsed: 900_000n, gasCost: 900_000n * 1_000_000_000n }
+  await seedBatch(gateway.database, sequence, { txHash: hashOf(sequence), recipients, ...gas })
 }
 
 test('default: a key says whose it is', async () => {
@@ -148,13 +110,10 @@ test('default: batches of all wallets in pages, each once, newest first', async 
     key: shop.key,
     json: { network: 'localhost', address: second },
   })
-  await seedBatch(1, [{ wallet: shop.wallet, count: 2, total: 20_000n }])
-  await seedBatch(2, [
-    { wallet: shop.wallet, count: 1, total: 10_000n },
-    { wallet: second, count: 3, total: 30_000n },
-  ])
-  await seedBatch(3, [{ wallet: second, count: 1, total: 10_000n }])
-  await seedBatch(4, [{ wallet: `0x${'33'.repeat(20)}`, count: 1, total: 10_000n }])
+  await paid(1, received(shop.wallet, 2, 20_000n))
+  await paid(2, received(shop.wallet, 1, 10_000n), received(second, 3, 30_000n))
+  await paid(3, received(second, 1, 10_000n))
+  await paid(4, received(`0x${'33'.repeat(20)}`, 1, 10_000n))
 
   const seen: Body[] = []
   let cursor: string | null = null

@@ -20,14 +20,14 @@ import {
   ofProvider,
   testnet,
 } from '../http/wire.ts'
-import { readBlockFacts } from '../portal/queries/blockFacts.ts'
+import { addGasTokenPrices } from '../portal/queries/blockFacts.ts'
 import { findGasShares, type GasShare } from '../portal/queries/gasShares.ts'
-import { fromIndex, type IndexedHeads } from '../portal/queries/indexedHead.ts'
 import {
   findProviderPayments,
   type PaymentPosition,
   type ProviderPayment,
 } from '../portal/queries/providerPayments.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import {
   findProviderRefunds,
   type RefundPosition,
@@ -105,7 +105,7 @@ const blocksAtOnce = 100
 
 export type StatementRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
   settings: Pick<GatewaySettings, 'gasTokenUsd'>
   now: () => number
@@ -130,11 +130,11 @@ export function addStatementRoute(app: App, options: StatementRouteOptions): voi
       })
     }
     const [indexedBlocks, real, test, refunds, shares] = await Promise.all([
-      heads.requireOfProvider(providerId),
+      heads.ofProvider(providerId),
       readRevenue(sql, period, false),
       readRevenue(sql, period, true),
       sumRefunds(sql, period),
-      fromIndex(findGasShares(sql, period)),
+      findGasShares(sql, period),
     ])
     const gasOf = await priceGas(options, shares)
     const revenueOf = new Map([...real, ...test].map((row) => [row.chainId ?? 0, row]))
@@ -177,13 +177,14 @@ async function priceGas(
     const some = Map.groupBy(shares.slice(at, at + blocksAtOnce), ({ chainId }) => chainId)
     for (const [chainId, blocks] of some) {
       const served = networks.byChainId.get(chainId)?.served
-      // Only the prices are wanted: no block is deep enough for a time of its confirmation.
-      const facts = served && (await readBlockFacts(sql, served, { blocks, indexedBlock: -1n, gasTokenUsd }))
-      for (const { blockHash, isOurs, batches, cost } of blocks) {
+      if (served) await addGasTokenPrices(sql, served, blocks)
+      for (const { isOurs, batches, cost, gasTokenUsd: price } of blocks) {
         const key = gasKey(chainId, isOurs)
         const sum = priced.get(key) ?? { batches: 0, cost: 0n }
-        const price = facts?.get(blockHash)?.gasTokenUsd ?? gasTokenUsd
-        priced.set(key, { batches: sum.batches + batches, cost: sum.cost + weiToUsd(cost, price) })
+        priced.set(key, {
+          batches: sum.batches + batches,
+          cost: sum.cost + weiToUsd(cost, price ?? gasTokenUsd),
+        })
       }
     }
   }

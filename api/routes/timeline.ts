@@ -5,7 +5,6 @@ import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import {
   hashOut,
   indexedBlock,
@@ -17,8 +16,7 @@ import {
   paymentId,
   triggerName,
 } from '../http/wire.ts'
-import { readBlockFacts } from '../portal/queries/blockFacts.ts'
-import type { IndexedHeads } from '../portal/queries/indexedHead.ts'
+import { addConfirmations } from '../portal/queries/blockFacts.ts'
 import type { Payout } from '../portal/queries/payments.ts'
 import {
   type ClaimingBatch,
@@ -26,6 +24,7 @@ import {
   type PaymentTimeline,
   type SentTransaction,
 } from '../portal/queries/paymentTimeline.ts'
+import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import { readRefunds } from '../portal/queries/refunds.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import { failedAttempt, toFailedAttempt } from './failures.ts'
@@ -91,16 +90,12 @@ const getTimeline = createRoute({
 
 export type TimelineRouteOptions = {
   sql: Database
-  heads: IndexedHeads
+  heads: RecordedHeads
   networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'gasTokenUsd'>
   now: () => number
 }
 
-export function addTimelineRoute(
-  app: App,
-  { sql, heads, networks, settings: { gasTokenUsd }, now }: TimelineRouteOptions,
-): void {
+export function addTimelineRoute(app: App, { sql, heads, networks, now }: TimelineRouteOptions): void {
   app.openapi(getTimeline, async (c) => {
     const { id: providerId, paymentId } = c.req.valid('param')
     const at = new Date(now())
@@ -109,13 +104,8 @@ export function addTimelineRoute(
     const { mined } = found
     const refunds = await readRefunds(sql, [paymentId], at)
     const { served } = networks.ofChain(found.chainId)
-    const indexedBlock = await heads.recorded(found.chainId)
-    const facts =
-      mined && indexedBlock !== null
-        ? await readBlockFacts(sql, served, {
-            ...{ blocks: [mined], indexedBlock: BigInt(indexedBlock), gasTokenUsd },
-          })
-        : undefined
+    const indexedBlock = await heads.of(found.chainId)
+    if (mined) await addConfirmations(served, [mined], indexedBlock ?? 0)
     const required = served.network.confirmations
     const above = mined ? (indexedBlock ?? 0) - Number(mined.blockNumber) : 0
     return c.json(
@@ -123,7 +113,7 @@ export function addTimelineRoute(
         paymentId,
         ...toTimeline(found),
         refunds: refunds.map(toRefund),
-        confirmedAt: isoOrNull(mined && facts?.get(mined.blockHash)?.confirmedAt),
+        confirmedAt: isoOrNull(mined?.confirmedAt),
         confirmations: Math.min(Math.max(above, 0), required),
         confirmationsRequired: required,
         indexedBlock,

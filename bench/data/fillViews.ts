@@ -43,9 +43,9 @@ const parts: { tables: string[]; fill: Fill }[] = [
   { tables: [`${schema}.recorded_block`, `${schema}.authorization_event`], fill: fillRecord },
   {
     tables: [
-      ...['outcome', 'revenue', 'payer_revenue', 'settlement_time'].map((name) => `${schema}.${name}`),
-      ...['indexer.batch', 'indexer.batch_recipient'],
-    ],
+      ...['outcome', 'revenue', 'payer_revenue', 'settlement_time'],
+      ...['settled_batch', 'batch_recipient', 'keeper_day'],
+    ].map((name) => `${schema}.${name}`),
     fill: async (sql, size) => {
       await fillOutcomes(sql, size)
       await fillSums(sql, size)
@@ -296,25 +296,30 @@ async function fillSums(sql: Connection, size: ViewsSize): Promise<void> {
     ) counted group by 1, 2, 3`
 }
 
+/** Without its trigger: the sums are counted at the end. */
 async function fillBatches(sql: Connection, size: ViewsSize): Promise<void> {
-  const { chainId, token } = size
+  const { chainId } = size
   await sql`
-    insert into indexer.batch_recipient (chain_id, tx_hash, log_index, recipient, sequence, payment_count, total,
-      block_number, block_time)
-    select ${chainId}::int, ${hashOf(sql, "'tx'", 'sequence')}, 99, ${addressOf(sql, 'to', 'provider')}, sequence,
-      payments, payments * 47500, 1000 + sequence, block_time
+    insert into batch_recipient (batch_id, recipient, chain_id, block_time, position, payment_count, total)
+    select sequence, ${addressOf(sql, 'to', 'provider')}, ${chainId}::int, block_time, (1000 + sequence::bigint << 20) + 99,
+      payments, payments * 47500
     from (
       select sequence, block_time, provider, count(*) as payments
       from ${overPayments(sql, size)} one group by 1, 2, 3 order by 1
     ) counted`
   await sql`
-    insert into indexer.batch (chain_id, tx_hash, log_index, sequence, batch_id, keeper, token, trigger, authorizations,
-      payment_count, provider_total, fee_total, outcomes, block_number, block_hash, block_time, gas_used,
-      effective_gas_price, l1_fee)
-    select ${chainId}::int, tx_hash, 99, sequence, tx_hash, '0x' || repeat('ee', 20), ${token}, 1, 2 * sum(payment_count),
-      sum(payment_count), sum(total), sum(payment_count) * 2500, '0x' || repeat('11', sum(payment_count)::int),
-      block_number, ${hashOf(sql, "'block'", 'sequence')}, block_time, 90000 * sum(payment_count), 1000000, 2000000000
-    from indexer.batch_recipient group by tx_hash, sequence, block_number, block_time order by sequence`
+    insert into settled_batch (id, chain_id, block_id, block_time, position, log_index, tx_hash, sequence, keeper, trigger,
+      payment_count, provider_total, fee_total, gas_used, gas_cost, is_first) overriding system value
+    select batch_id, chain_id, batch_id, block_time, position, 99, ${hashOf(sql, "'tx'", 'batch_id')}, batch_id,
+      '0x' || repeat('ee', 20), 1, sum(payment_count), sum(total), sum(payment_count) * 2500, 90000 * sum(payment_count),
+      90000 * sum(payment_count) * 1000000 + 2000000000, true
+    from batch_recipient group by batch_id, chain_id, block_time, position order by batch_id`
+  await sql`select setval(pg_get_serial_sequence('settled_batch', 'id'), (select max(id) from settled_batch))`
+  await sql`
+    insert into keeper_day (chain_id, day, keeper, batches, payments, total, gas_used, gas_cost)
+    select chain_id, (to_timestamp(block_time) at time zone 'UTC')::date, keeper, count(*), sum(payment_count),
+      sum(provider_total + fee_total), sum(gas_used), sum(gas_cost)
+    from settled_batch group by 1, 2, 3`
 }
 
 /** As the gateway takes them: whatever waits for the keeper is stored as production stores it. */
@@ -345,11 +350,12 @@ async function acceptOpenPayments(
 export async function readViewsData(sql: Database, chainId: number): Promise<ViewsData> {
   const [{ batches }] = await sql<
     [{ batches: number }]
-  >`select max(sequence)::int as batches from indexer.batch`
+  >`select max(sequence)::int as batches from settled_batch`
   const head = { blockNumber: 2_000 + batches, blockTime: Math.floor(Date.now() / 1000) }
   await setIndexedHead(sql, { chainId, ...head })
   await moveRecordHead(sql, chainId, {
     blockNumber: BigInt(head.blockNumber),
+    readNumber: BigInt(head.blockNumber),
     blockTime: BigInt(head.blockTime),
   })
   const rows = await sql<{ providerId: string; address: Address }[]>`

@@ -1,12 +1,13 @@
 import type { TransactionReceipt } from 'viem'
 import { readEvidence } from '#chain/evidence'
 import { classifyRevert, type Failure } from '#chain/failures'
+import { gasCostOf, readSettledBatches } from '#chain/settledBatches'
 import { readGasTokenPrice, weiToUsd } from '#chain/settlementCost'
 import { type BatchRow, lockBatch, readMinedBatches, recordOutcome } from '#ledger/batches/batches'
 import { type BatchItem, readUnsettledItems } from '#ledger/batches/items'
 import { recordSweeps } from '#ledger/batches/sweeps'
 import { readTransactions, type TransactionRow } from '#ledger/batches/transactions'
-import { recordEvents, requestLookups } from '#ledger/facts/record'
+import { recordBatches, recordEvents, requestLookups } from '#ledger/facts/record'
 import { endSettled } from '#ledger/outcomes/conclusions'
 import { recordFailure } from '#ledger/queue/failures'
 import { deferPayments, releasePayments } from '#ledger/queue/stages'
@@ -92,12 +93,17 @@ async function judgeItems(
     ? readOutcomes(served.deployment.batchSettlement, batch.batchId, mined, receipt)
     : null
   let settled = 0
-  const { splitterFactory: factory } = served.deployment
+  const { batchSettlement: contract, splitterFactory: factory } = served.deployment
+  const numbered = readSettledBatches(receipt, { contract, token }, timestamp).map((one) => ({
+    ...one,
+    sequence: null,
+  }))
   const sweeps = readSweeps(receipt, { factory, token })
   if (sweeps.failed.length > 0) log.warn({ batch: batch.batchId, splitters: sweeps.failed }, 'sweeps failed')
   const judge = async (tx: Queryable) => {
     await recordSweeps(tx, { chainId, token }, { block, ...sweeps }, context.now())
     await recordEvents(tx, { chainId, token }, evidence, 'receipt')
+    await recordBatches(tx, { chainId, token }, numbered)
     const items = await readUnsettledItems(tx, id)
     settled = items.settled
     const left: string[] = []
@@ -187,8 +193,7 @@ async function reportCost(context: Context, receipt: TransactionReceipt, payment
     served.network.ethUsdFeed,
     settings.gasTokenUsd,
   )
-  const l1Fee = 'l1Fee' in receipt && typeof receipt.l1Fee === 'bigint' ? receipt.l1Fee : 0n
-  const usd = weiToUsd(receipt.gasUsed * receipt.effectiveGasPrice + l1Fee, usdPerToken)
+  const usd = weiToUsd(gasCostOf(receipt), usdPerToken)
   metrics.gasPerPayment.observe({ network }, Number(receipt.gasUsed / BigInt(payments)))
   metrics.usdPerPayment.observe({ network }, Number(usd) / 1_000_000 / payments)
 }

@@ -1,15 +1,15 @@
 import type { Address } from 'viem'
 import { type Lease, type LeaseState, resumeWallet } from '#ledger/batches/leases'
-import { readIndexedHead } from '#ledger/facts/indexedHead'
+import { readRecordHead } from '#ledger/facts/record'
 import { advanceBatch } from '../settler/advance.ts'
 import type { SettlerContext } from '../settler/context.ts'
 import type { SettlementWallet } from '../settler/wallet.ts'
 import { claimNext } from './claim.ts'
 import type { Context } from './context.ts'
 import { createLedgerCeiling } from './holds.ts'
-import { readIndexState } from './indexState.ts'
 import { createLeased, type Leased, type StepResult } from './lease.ts'
 import { createPostgresJournal } from './postgresJournal.ts'
+import { readRecordState } from './recordState.ts'
 
 /** One wallet of one network at work. */
 export function createWorker(context: Context, holder: string, wallet: SettlementWallet): Leased {
@@ -21,7 +21,7 @@ async function step(context: Context, lease: LeaseState, wallet: SettlementWalle
   const open = await settler.journal.readOpen()
   if (open) return (await advanceBatch(settler, open)) === 'mined' ? 'busy' : 'idle'
   if (await isPaused(context, lease)) return 'idle'
-  if ((await readIndexState(context)).status !== 'current') return 'idle'
+  if ((await readRecordState(context)).status !== 'current') return 'idle'
   const claimed = await claimNext(context, lease)
   if (!claimed) return 'idle'
   await advanceBatch(settler, settler.journal.open(claimed))
@@ -37,7 +37,7 @@ export function createSettlerContext(context: Context, lease: Lease, wallet: Set
     wallet,
     journal: createPostgresJournal(context, lease),
     ceiling: createLedgerCeiling(context),
-    readNotBefore: async () => (await readIndexedHead(sql, served.network.chainId))?.blockNumber ?? 0n,
+    readNotBefore: async () => (await readRecordHead(sql, served.network.chainId))?.readNumber ?? 0n,
     missingSince: memory.missingSince,
   } satisfies SettlerContext
 }

@@ -9,7 +9,7 @@ import {
   estimateBatchGas,
   transactionGasCap,
 } from '#chain/gas'
-import { judgeIndex } from '../facts/indexState.ts'
+import { judgeRecord } from '../facts/recordState.ts'
 import { decideRetry } from '../queue/retry.ts'
 import {
   defaultTriggers,
@@ -178,23 +178,23 @@ describe('gas', () => {
   })
 })
 
-test('behavior: an index below anything that was acted on is never believed', () => {
+test('behavior: a record below anything that was told is never believed', () => {
   fc.assert(
     fc.property(
       fc.option(wei(1_000n), { nil: null }),
       wei(1_000n),
       wei(1_000n),
       wei(50n),
-      (indexed, acted, head, maxLag) => {
-        const state = judgeIndex(
-          indexed === null ? null : { blockNumber: indexed, blockTime: 0n },
-          acted,
+      (recorded, told, head, maxLag) => {
+        const state = judgeRecord(
+          recorded === null ? null : { blockNumber: 0n, readNumber: recorded, blockTime: 0n },
+          told,
           head,
           maxLag,
         )
         if (state.status === 'behind') return
-        expect(state.head.blockNumber).toBeGreaterThanOrEqual(acted)
-        expect(head - state.head.blockNumber).toBeLessThanOrEqual(maxLag)
+        expect(state.head.readNumber).toBeGreaterThanOrEqual(told)
+        expect(head - state.head.readNumber).toBeLessThanOrEqual(maxLag)
       },
     ),
   )

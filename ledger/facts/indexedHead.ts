@@ -1,7 +1,6 @@
-import postgres from 'postgres'
 import type { Database } from '../store/database.ts'
 
-export type IndexedHead = { blockNumber: bigint /** Unix seconds. */; blockTime: bigint }
+type IndexedHead = { blockNumber: bigint /** Unix seconds. */; blockTime: bigint }
 
 // Ponder's checkpoint: block time (10 digits), chain id (16), block number (16), and what orders events inside a block.
 const timeDigits = 10
@@ -19,15 +18,6 @@ function parseCheckpoint(checkpoint: string): IndexedHead {
 
 const undefinedTable = '42P01'
 const invalidSchema = '3F000'
-
-// undefined_table, invalid_schema_name, undefined_column: Ponder has not deployed its views, or is about to.
-// deadlock_detected: Ponder locks all of its tables when it starts and in a reorg.
-const missingCodes = new Set(['42P01', '3F000', '42703', '40P01'])
-
-/** Whether a query failed because Ponder is changing its tables or views, or has not made them yet. */
-export function isMissingIndex(error: unknown): boolean {
-  return error instanceof postgres.PostgresError && missingCodes.has(error.code)
-}
 
 /** How far the index has come; null where there is none: it was never started, or is being rebuilt. */
 export async function readIndexedHead(sql: Database, chainId: number): Promise<IndexedHead | null> {

@@ -22,6 +22,7 @@ import {
   dropBlock,
   endLookups,
   moveRecordHead,
+  type NumberedBatch,
   readConfirmedBlocks,
   readIndexHole,
   readLookupRequests,
@@ -31,8 +32,9 @@ import {
   readUnconfirmedBlocks,
   readUnrecorded,
   readYoungBlocks,
-  recordBlocks,
+  recordBatches,
   recordEvents,
+  recordPayouts,
   requestLookups,
   setConfirmed,
   setFinal,
@@ -263,25 +265,46 @@ async function index(...events: Evidence[]): Promise<void> {
         ${one.txHash}, ${one.logIndex}, ${one.blockNumber}, ${one.blockHash}, ${one.blockTime}, 9)`
 }
 
-async function indexBatch({ blockNumber, blockHash, blockTime }: ReturnType<typeof newBlock>): Promise<void> {
+/** What the index shows of a batch that paid one wallet. */
+async function indexBatch(
+  { blockNumber, blockHash, blockTime }: ReturnType<typeof newBlock>,
+  { txHash = randomHex(32), logIndex = 1, sequence = 1 } = {},
+): Promise<NumberedBatch> {
+  const [keeper, recipient] = [randomHex(20), randomHex(20)]
+  const place = {
+    chain_id: seedChainId,
+    tx_hash: txHash,
+    log_index: logIndex,
+    sequence,
+    block_number: blockNumber,
+  }
   await sql`
     insert into indexer.batch ${sql({
+      ...{ ...place, block_hash: blockHash, block_time: blockTime, batch_id: randomHex(32), keeper, token },
       ...{
-        chain_id: seedChainId,
-        tx_hash: randomHex(32),
-        log_index: 1,
-        sequence: 1,
-        batch_id: randomHex(32),
+        trigger: 2,
+        authorizations: 4,
+        payment_count: 2,
+        provider_total: 190,
+        fee_total: 10,
+        outcomes: '0x1111',
       },
-      ...{ keeper: randomHex(20), token, trigger: 0, authorizations: 0, payment_count: 0, provider_total: 0 },
-      ...{ fee_total: 0, outcomes: '0x', gas_used: 0, effective_gas_price: 0 },
-      ...{ block_number: blockNumber, block_hash: blockHash, block_time: blockTime },
+      ...{ gas_used: 100, effective_gas_price: 7, l1_fee: 5 },
     })}`
+  await sql`
+    insert into indexer.batch_recipient ${sql({
+      ...{ ...place, block_time: blockTime, recipient, payment_count: 2, total: 190 },
+    })}`
+  return {
+    ...{ txHash, logIndex, sequence, keeper, triggerCode: 2, paymentCount: 2 },
+    ...{ providerTotal: 190n, feeTotal: 10n, gasUsed: 100n, gasCost: 705n },
+    ...{ recipients: [{ recipient, paymentCount: 2, total: 190n }], blockNumber, blockHash, blockTime },
+  }
 }
 
 describe('reading the index', () => {
   const all = { after: -1n, upTo: 40_000n }
-  const nothing = { events: [], payouts: [], blocks: [] }
+  const nothing = { events: [], payouts: [], batches: [] }
 
   test('default: of the index, what is ours and isn’t recorded, in its blocks, the lowest first', async () => {
     const [one, other] = [await seed(), await seed()]
@@ -307,7 +330,7 @@ describe('reading the index', () => {
     await sql`delete from indexer.authorization`
   })
 
-  test('behavior: payouts of our splitters, and blocks of batches of which nothing is recorded', async () => {
+  test('behavior: payouts of our splitters, whoever swept them', async () => {
     const splitter = randomHex(20)
     await seedPayment(sql, { provider, splitter })
     const [paidAt, batchAt] = [newBlock(), newBlock()]
@@ -325,7 +348,6 @@ describe('reading the index', () => {
     const paid = await payout(splitter, platform, paidAt)
     const held = await payout(splitter, randomHex(20), batchAt)
     await payout(randomHex(20), platform, batchAt)
-    await indexBatch(batchAt)
     const found = await readUnrecorded(sql, scope, all, 10)
     expect(found).toEqual({
       events: [],
@@ -333,14 +355,12 @@ describe('reading the index', () => {
         { ...paidAt, splitter, logIndex: 3, txHash: paid, isPlatformPaid: true },
         { ...batchAt, splitter, logIndex: 3, txHash: held, isPlatformPaid: false },
       ],
-      blocks: [batchAt],
+      batches: [],
     })
-    // Strangers' batches of long ago are of no interest, payouts are.
-    const longAfter = { ...all, upTo: batchAt.blockNumber + 50_000n }
-    expect(await readUnrecorded(sql, scope, longAfter, 10)).toMatchObject({ payouts: [{}, {}], blocks: [] })
-    await recordBlocks(sql, scope, found)
-    expect(await readUnrecorded(sql, scope, all, 10)).toEqual(nothing)
-    await recordBlocks(sql, scope, found)
+    for (const _ of [1, 2]) {
+      await recordPayouts(sql, scope, found.payouts)
+      expect(await readUnrecorded(sql, scope, all, 10)).toEqual(nothing)
+    }
     const rows = await sql`select tx_hash from payout where splitter = ${splitter} order by tx_hash`
     expect(rows.map((row) => row.tx_hash).sort()).toEqual([paid, held].sort())
     // A reorg takes them along with their block.
@@ -349,15 +369,80 @@ describe('reading the index', () => {
     expect([...left]).toEqual([{ tx_hash: held }])
     expect((await readUnrecorded(sql, scope, all, 10)).payouts).toMatchObject([{ txHash: paid }])
     await sql`delete from indexer.payout`
+  })
+
+  test('default: everybody’s batches, each once; what our receipt showed gets its number', async () => {
+    const block = newBlock()
+    const txHash = randomHex(32)
+    const first = await indexBatch(block, { txHash })
+    const second = await indexBatch(block, { txHash, logIndex: 5, sequence: 2 })
+    const later = await indexBatch(newBlock(), { sequence: 3 })
+    await indexBatch(newBlock(), { sequence: 4 })
+    const unread = async (limit = 10) => (await readUnrecorded(sql, scope, all, limit)).batches
+    const found = await unread(3)
+    expect(found.toSorted((one, other) => (one.sequence ?? 0) - (other.sequence ?? 0))).toEqual([
+      first,
+      second,
+      later,
+    ])
+    expect(await readUnrecorded(sql, { ...scope, token: randomHex(20) }, all, 10)).toEqual(nothing)
+
+    await recordBatches(sql, scope, [{ ...later, sequence: null }])
+    expect((await unread()).map(({ sequence }) => sequence)).toContain(3)
+    for (const _ of [1, 2]) {
+      await recordBatches(sql, scope, found)
+      expect((await unread()).map(({ sequence }) => sequence)).toEqual([4])
+    }
+    const rows = await sql`
+      select sequence, payment_count, gas_cost, is_first, position, (
+        select json_agg(r.total) from batch_recipient r where r.batch_id = b.id) as totals
+      from settled_batch b where chain_id = ${seedChainId} order by position`
+    const same = { payment_count: 2, gas_cost: 705n, totals: [190] }
+    const position = (block.blockNumber << 20n) + 1n
+    expect([...rows]).toEqual([
+      { ...same, sequence: 1, is_first: true, position },
+      { ...same, sequence: 2, is_first: false, position: position + 4n },
+      { ...same, sequence: 3, is_first: true, position: (later.blockNumber << 20n) + 1n },
+    ])
+    // A reorg takes them along with their block, recipients and sums as well.
+    const sums = () =>
+      sql`select sum(batches)::int as batches, sum(gas_cost) as gas from keeper_day where chain_id = ${seedChainId}`
+    expect([...(await sums())]).toEqual([{ batches: 3, gas: 1_410n }])
+    await dropBlock(sql, seedChainId, block)
+    expect([...(await sums())]).toEqual([{ batches: 1, gas: 705n }])
+    expect((await unread()).map(({ sequence }) => sequence).sort()).toEqual([1, 2, 4])
     await sql`delete from indexer.batch`
+  })
+
+  test('behavior: a block of the past, read by a new record, is final and told of, unless something of ours stands in it', async () => {
+    const [old, ours] = [newBlock(), newBlock()]
+    await record(await useOf(await seed(), 0, ours))
+    const confirmedAt = new Date('2026-11-01T00:00:00Z')
+    const batches = [
+      { ...(await indexBatch(old)), confirmedAt },
+      { ...(await indexBatch(ours)), confirmedAt },
+    ]
+    await recordBatches(sql, scope, batches)
+    const blocks = await sql`
+      select confirmed_at, is_final, looked from recorded_block where hash in ${sql([old.blockHash, ours.blockHash])} order by number`
+    expect([...blocks]).toEqual([
+      { confirmed_at: confirmedAt, is_final: true, looked: 2 },
+      { confirmed_at: null, is_final: false, looked: 0 },
+    ])
+    await sql`delete from indexer.batch`
+    await dropBlock(sql, seedChainId, old)
   })
 
   test('default: how far it was read, and up to where it has holes', async () => {
     expect(await readRecordHead(sql, seedChainId)).toBeNull()
     expect(await readRecordAge(sql, seedChainId)).toBeNull()
-    await moveRecordHead(sql, seedChainId, { blockNumber: 7n, blockTime: 70n })
-    await moveRecordHead(sql, seedChainId, { blockNumber: 9n, blockTime: 90n })
-    expect(await readRecordHead(sql, seedChainId)).toEqual({ blockNumber: 9n, blockTime: 90n })
+    await moveRecordHead(sql, seedChainId, { blockNumber: 7n, readNumber: 8n, blockTime: 70n })
+    await moveRecordHead(sql, seedChainId, { blockNumber: 9n, readNumber: 9n, blockTime: 90n })
+    expect(await readRecordHead(sql, seedChainId)).toEqual({
+      blockNumber: 9n,
+      readNumber: 9n,
+      blockTime: 90n,
+    })
     expect(await readRecordAge(sql, seedChainId)).toBeLessThan(60_000)
     expect(await readIndexHole(sql, seedChainId)).toBeNull()
     const unread = async (
@@ -387,13 +472,21 @@ describe('reorgs', () => {
       await useOf(one, 1, stays),
       await useOf(other, 0, { ...gone, txHash: randomHex(32) }),
     )
-    await moveRecordHead(sql, seedChainId, { blockNumber: stays.blockNumber, blockTime: 1n })
+    await moveRecordHead(sql, seedChainId, {
+      blockNumber: stays.blockNumber,
+      readNumber: stays.blockNumber,
+      blockTime: 1n,
+    })
     // Another block of that height is none of its business.
     expect(await dropBlock(sql, seedChainId, { ...gone, blockHash: randomHex(32) })).toBe(0)
     expect(await dropBlock(sql, 1, gone)).toBe(0)
     expect(await statesOf(one)).toEqual(['settled', 'settled'])
 
-    await moveRecordHead(sql, seedChainId, { blockNumber: stays.blockNumber, blockTime: 1n })
+    await moveRecordHead(sql, seedChainId, {
+      blockNumber: stays.blockNumber,
+      readNumber: stays.blockNumber,
+      blockTime: 1n,
+    })
     expect(await dropBlock(sql, seedChainId, gone)).toBe(2)
     expect(await statesOf(one)).toEqual(['open', 'settled'])
     expect(await statesOf(other)).toEqual(['open', 'open'])

@@ -1,10 +1,11 @@
 import type { Address, Hash, Hex } from 'viem'
 import type { Evidence } from '#chain/evidence'
+import type { SettledBatch } from '#chain/settledBatches'
 import type { Queryable } from '../store/database.ts'
 import { isAuthorization } from './halves.ts'
 
-// The record of what the chain did: every use and cancellation of an authorization of ours, block by block. Whoever asks
-// what is paid reads it, through halves.ts. A reorg deletes the block, and what it showed is gone with it.
+// The record of what the chain did: every use and cancellation of an authorization of ours, and every batch, block by
+// block. Whoever asks what is paid reads it, through halves.ts. A reorg deletes the block, and what it showed is gone with it.
 
 /** What a network's payments are read and written by. */
 export type RecordScope = { chainId: number; token: Address }
@@ -84,6 +85,13 @@ export async function recordEvents(
   return [...new Set(rows.map(({ id }) => id))]
 }
 
+/** A batch as the index numbers it among the chain's, or as only our receipt shows it yet. */
+export type NumberedBatch = SettledBatch & {
+  sequence: number | null
+  /** Of a block that was deep already when it was read: nobody is told of it. */
+  confirmedAt?: Date
+}
+
 /** What of an index isn't recorded, the lowest blocks first. */
 export type Unrecorded = {
   events: IndexedEvent[]
@@ -94,17 +102,13 @@ export type Unrecorded = {
     txHash: Hash
     isPlatformPaid: boolean
   })[]
-  /** Blocks of which only strangers' batches are of interest. */
-  blocks: (RecordedBlock & { blockTime: bigint })[]
+  batches: NumberedBatch[]
 }
 
-/** How far back blocks are recorded for strangers' batches alone. */
-const strangersBlocks = 50_000n
-
 /**
- * What the index shows of ours in the blocks (after, upTo] and the record doesn't have.
+ * What the index shows in the blocks (after, upTo] of ours, and of everybody's batches, and the record doesn't have.
  *
- * @param limit of events.
+ * @param limit of events, and of batches.
  */
 export async function readUnrecorded(
   sql: Queryable,
@@ -113,7 +117,7 @@ export async function readUnrecorded(
   limit: number,
 ): Promise<Unrecorded> {
   const within = sql`chain_id = ${chainId} and block_number > ${after} and block_number <= ${upTo}`
-  const [events, payouts, blocks] = await Promise.all([
+  const [events, payouts, batches] = await Promise.all([
     sql<IndexedEvent[]>`
       select used.authorizer, used.nonce, used.state, used.recipient, used.value, used.tx_hash as "txHash",
         used.log_index as "logIndex", used.batch_log_index as "batchLogIndex", used.block_number as "blockNumber",
@@ -143,65 +147,155 @@ export async function readUnrecorded(
         where known.splitter = o.splitter and known.log_index = o.log_index and b.hash = o.block_hash
       )
       order by o.block_number`,
-    sql<Unrecorded['blocks']>`
-      select distinct block_number as "blockNumber", block_hash as "blockHash", block_time as "blockTime"
-      from (select * from indexer.batch where ${within} and block_number > ${upTo - strangersBlocks}) batch
+    sql<(Omit<NumberedBatch, 'recipients'> & { recipients: { [K in keyof Recipient]: string }[] })[]>`
+      select batch.tx_hash as "txHash", batch.log_index as "logIndex", batch.sequence, batch.keeper,
+        batch.trigger as "triggerCode", batch.payment_count as "paymentCount", batch.provider_total as "providerTotal",
+        batch.fee_total as "feeTotal", batch.gas_used as "gasUsed",
+        batch.gas_used * batch.effective_gas_price + coalesce(batch.l1_fee, 0) as "gasCost",
+        batch.block_number as "blockNumber", batch.block_hash as "blockHash", batch.block_time as "blockTime", (
+          select coalesce(json_agg(json_build_object('recipient', r.recipient, 'paymentCount', r.payment_count::text,
+            'total', r.total::text)), '[]')
+          from indexer.batch_recipient r
+          where r.chain_id = batch.chain_id and r.tx_hash = batch.tx_hash and r.log_index = batch.log_index
+        ) as recipients
+      from (select * from indexer.batch where ${within} and token = ${token}) batch
       where not exists (
-        select from recorded_block b
+        select from recorded_block b join settled_batch known on known.block_id = b.id
         where b.chain_id = ${chainId} and b.number = batch.block_number::bigint and b.hash = batch.block_hash
+          and known.log_index = batch.log_index and known.sequence is not null
       )
-      order by 1`,
+      order by batch.block_number
+      limit ${limit}`,
   ])
-  return { events, payouts, blocks }
+  const toRecipient = (one: { [K in keyof Recipient]: string }): Recipient => ({
+    recipient: one.recipient as Address,
+    paymentCount: Number(one.paymentCount),
+    total: BigInt(one.total),
+  })
+  return {
+    events,
+    payouts,
+    batches: batches.map((batch) => ({ ...batch, recipients: batch.recipients.map(toRecipient) })),
+  }
 }
 
-/** Records payouts of splitters, and blocks of strangers' batches. */
-export async function recordBlocks(
-  sql: Queryable,
-  { chainId }: RecordScope,
-  { payouts, blocks }: Pick<Unrecorded, 'payouts' | 'blocks'>,
-): Promise<void> {
-  if (payouts.length + blocks.length === 0) return
-  const rows = [...payouts, ...blocks].map(({ blockNumber, blockHash, blockTime }) => ({
+type Recipient = SettledBatch['recipients'][number]
+
+/** Writes down the blocks of the rows `given`, unless they are known. */
+function writeBlocks(sql: Queryable, chainId: number) {
+  return sql`
+    insert into recorded_block as known (chain_id, number, hash, time, confirmed_at, is_final, looked)
+    select distinct ${chainId}::integer, number, hash, time, confirmed_at, confirmed_at is not null,
+      case when confirmed_at is null then 0 else 2 end
+    from given order by number
+    on conflict (chain_id, number, hash) do update set time = excluded.time
+    returning id, hash`
+}
+
+function placeOf({
+  blockNumber,
+  blockHash,
+  blockTime,
+  txHash,
+  logIndex,
+}: Unrecorded['payouts'][number] | NumberedBatch) {
+  return {
     number: `${blockNumber}`,
     hash: blockHash,
     time: `${blockTime}`,
-  }))
-  const paid = payouts.map(({ splitter, logIndex, txHash, isPlatformPaid, blockHash }) => ({
-    ...{ splitter, hash: blockHash, log_index: logIndex, tx_hash: txHash, is_platform_paid: isPlatformPaid },
+    tx_hash: txHash,
+    log_index: logIndex,
+  }
+}
+
+/** Records payouts of splitters of ours, whoever swept them. */
+export async function recordPayouts(
+  sql: Queryable,
+  { chainId }: RecordScope,
+  payouts: Unrecorded['payouts'],
+): Promise<void> {
+  if (payouts.length === 0) return
+  const rows = payouts.map((payout) => ({
+    ...placeOf(payout),
+    ...{ splitter: payout.splitter, is_platform_paid: payout.isPlatformPaid },
   }))
   await sql`
-    with block as (
-      insert into recorded_block as known (chain_id, number, hash, time)
-      select distinct ${chainId}::integer, number, hash, time
-      from json_to_recordset(${JSON.stringify(rows)}::text::json) as g (number bigint, hash text, time bigint)
-      order by number
-      on conflict (chain_id, number, hash) do update set time = excluded.time
-      returning id, hash
-    )
+    with given as (
+      select * from json_to_recordset(${JSON.stringify(rows)}::text::json) as g (number bigint, hash text, time bigint,
+        confirmed_at timestamptz, splitter text, log_index integer, tx_hash text, is_platform_paid boolean)
+    ), block as (${writeBlocks(sql, chainId)})
     insert into payout (splitter, block_id, log_index, tx_hash, is_platform_paid)
-    select p.splitter, block.id, p.log_index, p.tx_hash, p.is_platform_paid
-    from json_to_recordset(${JSON.stringify(paid)}::text::json)
-      as p (splitter text, hash text, log_index integer, tx_hash text, is_platform_paid boolean)
-    join block using (hash)
+    select g.splitter, block.id, g.log_index, g.tx_hash, g.is_platform_paid from given g join block using (hash)
+    on conflict do nothing`
+}
+
+/** Records batches, whoever sent them, with what each wallet received. The index gives one its number that only had our receipt. */
+export async function recordBatches(
+  sql: Queryable,
+  { chainId }: RecordScope,
+  batches: readonly NumberedBatch[],
+): Promise<void> {
+  if (batches.length === 0) return
+  const rows = batches.map((batch) => ({
+    ...placeOf(batch),
+    ...{ sequence: batch.sequence, keeper: batch.keeper, trigger: batch.triggerCode },
+    ...{ payment_count: batch.paymentCount, confirmed_at: batch.confirmedAt },
+    ...{ provider_total: `${batch.providerTotal}`, fee_total: `${batch.feeTotal}` },
+    ...{ gas_used: `${batch.gasUsed}`, gas_cost: `${batch.gasCost}` },
+    recipients: batch.recipients.map(({ recipient, paymentCount, total }) => ({
+      ...{ recipient, payment_count: paymentCount, total: `${total}` },
+    })),
+  }))
+  await sql`
+    with given as (
+      select * from json_to_recordset(${JSON.stringify(rows)}::text::json) as g (number bigint, hash text, time bigint,
+        confirmed_at timestamptz, log_index integer, tx_hash text, sequence integer, keeper text, trigger smallint,
+        payment_count integer, provider_total numeric, fee_total numeric, gas_used bigint, gas_cost numeric, recipients json)
+    ), block as (${writeBlocks(sql, chainId)}
+    ), written as (
+      insert into settled_batch as known (chain_id, block_id, block_time, position, log_index, tx_hash, sequence, keeper,
+        trigger, payment_count, provider_total, fee_total, gas_used, gas_cost, is_first)
+      select ${chainId}::integer, block.id, g.time, (g.number << 20) + g.log_index, g.log_index, g.tx_hash, g.sequence,
+        g.keeper, g.trigger, g.payment_count, g.provider_total, g.fee_total, g.gas_used, g.gas_cost,
+        row_number() over (partition by block.id, g.tx_hash order by g.log_index) = 1 and not exists (
+          select from settled_batch s where s.block_id = block.id and s.tx_hash = g.tx_hash
+        )
+      from given g join block using (hash)
+      order by g.number, g.log_index
+      on conflict (block_id, log_index) do update set sequence = excluded.sequence
+        where known.sequence is null and excluded.sequence is not null
+      returning id, block_id, block_time, position, log_index
+    )
+    insert into batch_recipient (batch_id, recipient, chain_id, block_time, position, payment_count, total)
+    select w.id, r.recipient, ${chainId}, w.block_time, w.position, r.payment_count, r.total
+    from written w join block on block.id = w.block_id join given g on g.hash = block.hash and g.log_index = w.log_index
+    cross join lateral json_to_recordset(g.recipients) as r (recipient text, payment_count integer, total numeric)
     on conflict do nothing`
 }
 
 /** How far the index was read into the record. */
-export type RecordHead = { blockNumber: bigint /** Unix seconds. */; blockTime: bigint }
+export type RecordHead = {
+  /** Everything up to here is in it. */
+  blockNumber: bigint
+  /** Read up to here: of what is between, the index lacked something. */
+  readNumber: bigint
+  /** Unix seconds, of `readNumber`. */
+  blockTime: bigint
+}
 
 export async function readRecordHead(sql: Queryable, chainId: number): Promise<RecordHead | null> {
   const [row] = await sql<RecordHead[]>`
-    select block_number as "blockNumber", block_time as "blockTime" from record_head where chain_id = ${chainId}`
+    select block_number as "blockNumber", read_number as "readNumber", block_time as "blockTime"
+    from record_head where chain_id = ${chainId}`
   return row ?? null
 }
 
 export async function moveRecordHead(sql: Queryable, chainId: number, head: RecordHead): Promise<void> {
   await sql`
-    insert into record_head (chain_id, block_number, block_time)
-    values (${chainId}, ${head.blockNumber}, ${head.blockTime})
-    on conflict (chain_id) do update set block_number = excluded.block_number, block_time = excluded.block_time,
-      read_at = clock_timestamp()`
+    insert into record_head (chain_id, block_number, read_number, block_time)
+    values (${chainId}, ${head.blockNumber}, ${head.readNumber}, ${head.blockTime})
+    on conflict (chain_id) do update set block_number = excluded.block_number, read_number = excluded.read_number,
+      block_time = excluded.block_time, read_at = clock_timestamp()`
 }
 
 /** Milliseconds since anybody read the index into the record; null: nobody ever did. */
@@ -212,7 +306,7 @@ export async function readRecordAge(sql: Queryable, chainId: number): Promise<nu
   return row?.age ?? null
 }
 
-/** The highest block of which providers were told something; 0 before the first. An index below it is behind. */
+/** The highest block of which providers were told something; 0 before the first. A record below it is behind. */
 export async function readToldBlock(sql: Queryable, chainId: number): Promise<bigint> {
   const [row] = await sql<{ number: bigint }[]>`
     select number from recorded_block where chain_id = ${chainId} and confirmed_at is not null

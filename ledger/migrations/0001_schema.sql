@@ -565,16 +565,18 @@ create table settlement_failure (
 
 -- The record of what the chain did ------------------------------------------------------------------------------------
 --
--- Every use and cancellation of an authorization of ours, block by block, from the receipts of our own transactions and
--- from the index (ledger/facts/record.ts). A reorg deletes the block, and with it what it showed. All that says what is paid
--- reads this, and nothing else.
+-- Every use and cancellation of an authorization of ours, and every batch, block by block, from the receipts of our own
+-- transactions and from the index (ledger/facts/record.ts). A reorg deletes the block, and with it what it showed. All that
+-- says what is paid reads this, and nothing else.
 
--- How far the index was read into the record: everything up to here is in it.
+-- How far the index was read into the record.
 create table record_head (
   chain_id integer primary key,
-  block_number bigint not null,
-  block_time bigint not null, -- Unix seconds
-  read_at timestamptz not null default clock_timestamp()
+  block_number bigint not null, -- everything up to here is in it
+  read_number bigint not null,  -- read up to here: of what is between, the index lacked something
+  block_time bigint not null,   -- of `read_number`, Unix seconds
+  read_at timestamptz not null default clock_timestamp(),
+  check (block_number <= read_number)
 );
 
 create table recorded_block (
@@ -623,6 +625,77 @@ create table payout (
   primary key (splitter, block_id, log_index)
 );
 create index payout_block on payout (block_id);
+
+-- What `settle` settled, whoever called it: each BatchSettled of USDC.
+create table settled_batch (
+  id bigint generated always as identity primary key,
+  chain_id integer not null,
+  block_id bigint not null references recorded_block on delete cascade,
+  block_time bigint not null,
+  position bigint not null, -- block number * 2^20 + log index: batches of one second in their order
+  log_index integer not null,
+  tx_hash bytes32 not null,
+  sequence integer,         -- its number among the chain's, as the index counts; null: only our receipt showed it yet
+  keeper address not null,  -- who called `settle`
+  trigger smallint not null,
+  payment_count integer not null,
+  provider_total numeric(78, 0) not null,
+  fee_total numeric(78, 0) not null,
+  gas_used bigint not null, -- of the whole transaction
+  gas_cost numeric(78, 0) not null, -- wei, L1 fee included
+  is_first boolean not null, -- of its transaction, whose gas counts once
+  unique (block_id, log_index)
+);
+create index settled_batch_newest on settled_batch (chain_id, block_time desc, position desc);
+create index settled_batch_keeper on settled_batch (chain_id, keeper, block_time desc, position desc);
+create index settled_batch_sequence on settled_batch (chain_id, sequence);
+create index settled_batch_transaction on settled_batch (tx_hash);
+
+-- What one wallet received in one batch.
+create table batch_recipient (
+  batch_id bigint not null references settled_batch on delete cascade,
+  recipient address not null,
+  chain_id integer not null,
+  block_time bigint not null, -- these two as in the batch
+  position bigint not null,
+  payment_count integer not null,
+  total numeric(78, 0) not null,
+  primary key (batch_id, recipient)
+);
+create index batch_recipient_newest on batch_recipient (chain_id, recipient, block_time desc, position desc);
+
+-- What a keeper settled on a UTC day. Sums over time are made of these rows, so they cost no more when there are more batches.
+create table keeper_day (
+  chain_id integer not null,
+  day date not null,
+  keeper address not null,
+  batches integer not null,
+  payments integer not null,
+  total numeric(78, 0) not null, -- of all that moved, fees included
+  gas_used numeric(78, 0) not null,
+  gas_cost numeric(78, 0) not null,
+  primary key (chain_id, day, keeper)
+);
+
+create function count_batches() returns trigger language plpgsql as $$
+begin
+  insert into keeper_day as k (chain_id, day, keeper, batches, payments, total, gas_used, gas_cost)
+  select chain_id, (to_timestamp(block_time) at time zone 'UTC')::date, keeper, d * count(*), d * sum(payment_count),
+    d * sum(provider_total + fee_total), d * coalesce(sum(gas_used) filter (where is_first), 0),
+    d * coalesce(sum(gas_cost) filter (where is_first), 0)
+  from changed cross join (values (case tg_op when 'INSERT' then 1 else -1 end)) as direction (d)
+  group by d, 1, 2, 3
+  order by 1, 2, 3
+  on conflict (chain_id, day, keeper) do update set
+    batches = k.batches + excluded.batches, payments = k.payments + excluded.payments, total = k.total + excluded.total,
+    gas_used = k.gas_used + excluded.gas_used, gas_cost = k.gas_cost + excluded.gas_cost;
+  return null;
+end
+$$;
+create trigger batches_recorded after insert on settled_batch
+  referencing new table as changed for each statement execute function count_batches();
+create trigger batches_taken_back after delete on settled_batch
+  referencing old table as changed for each statement execute function count_batches();
 
 -- USD price of a chain's gas token at a block, from its price feed. Joined on the hash, as above.
 create table gas_token_price (

@@ -15,7 +15,7 @@ import {
 } from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { storeRefund } from '../acceptance/refunds.ts'
-import { dropBlock, recordEvents, setConfirmed } from '../facts/record.ts'
+import { dropBlock, recordBatches, recordEvents, setConfirmed } from '../facts/record.ts'
 import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
 import { notifyBatches, notifyReverted, notifySettled, readTold } from './notifications.ts'
@@ -262,15 +262,14 @@ test('behavior: of what has no provider, nobody is told', async () => {
   expect(await sql`select from outbox where payment_id = ${id}`).toHaveLength(0)
 })
 
-async function indexBatch(blockNumber: number, txHash: Hex, sequence: number): Promise<void> {
-  await sql`
-    insert into indexer.batch ${sql({
-      ...{ chain_id: seedChainId, tx_hash: txHash, log_index: 9, sequence, batch_id: randomHex(32) },
-      ...{ keeper: randomHex(20), token, trigger: 0, authorizations: 0, payment_count: 0, provider_total: 0 },
-      ...{ fee_total: 0, outcomes: '0x', gas_used: 0, effective_gas_price: 0 },
-      ...{ block_number: blockNumber, block_hash: blockHashOf(blockNumber), block_time: blockTime },
-    })}`
-}
+const batchIn = (blockNumber: number, txHash: Hex, sequence: number | null) =>
+  recordBatches(sql, { chainId: seedChainId, token }, [
+    {
+      ...{ txHash, logIndex: 9, sequence, keeper: randomHex(20), triggerCode: 0, paymentCount: 0 },
+      ...{ providerTotal: 0n, feeTotal: 0n, gasUsed: 0n, gasCost: 0n, recipients: [] },
+      ...{ ...blockOf(blockNumber), blockTime: BigInt(blockTime) },
+    },
+  ])
 
 test('default: a confirmed batch is told to each of its providers once, and anew in another block', async () => {
   const other = await seedProvider(sql)
@@ -285,11 +284,14 @@ test('default: a confirmed batch is told to each of its providers once, and anew
   const batches = (after: number, upTo = height) =>
     notifyBatches(sql, { chainId: seedChainId, network, after: BigInt(after), upTo: BigInt(upTo) })
   await settleAll(blockNumber)
-  await indexBatch(blockNumber, txHash, 7)
+  await batchIn(blockNumber, txHash, null)
   await batches(-1)
   expect(await messages()).toEqual([])
 
   await confirm(blockNumber)
+  // Our receipt shows it, and the index hasn't counted it yet.
+  await batches(-1)
+  await batchIn(blockNumber, txHash, 7)
   await batches(blockNumber)
   await batches(-1, blockNumber - 1)
   expect(await eventsOf()).toEqual(['payment.settled 1', 'payment.settled 1'])
@@ -309,8 +311,7 @@ test('default: a confirmed batch is told to each of its providers once, and anew
   const moved = ++height
   await settleAll(moved)
   await dropBlock(sql, seedChainId, blockOf(blockNumber))
-  await sql`
-    update indexer.batch set block_number = ${moved}, block_hash = ${blockHashOf(moved)} where tx_hash = ${txHash}`
+  await batchIn(moved, txHash, 7)
   await batches(-1)
   expect(await told(provider)).toHaveLength(1)
   await confirm(moved)
@@ -325,7 +326,7 @@ test('behavior: two batches in one transaction are told apart by what settled in
   const txHash = randomHex(32)
   const blockNumber = ++height
   await seedSettlement(sql, payment, { txHash, blockNumber, blockTime, batchLogIndex: 20 })
-  await indexBatch(blockNumber, txHash, 8)
+  await batchIn(blockNumber, txHash, 8)
   await confirm(blockNumber)
   await notifyBatches(sql, { chainId: seedChainId, network, after: -1n, upTo: BigInt(height) })
   expect(await eventsOf()).toEqual(['payment.settled 1'])

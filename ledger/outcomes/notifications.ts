@@ -119,7 +119,7 @@ export async function notifyBatches(
       select batch.tx_hash, batch.log_index, b.hash as block_hash, batch.sequence, b.time as block_time, b.confirmed_at,
         p.provider_id, count(distinct p.id) as payments, coalesce(sum(p.provider_amount) filter (where e.half = 0), 0) as net
       from recorded_block b
-      join indexer.batch batch on batch.chain_id = b.chain_id and batch.block_number = b.number and batch.block_hash = b.hash
+      join settled_batch batch on batch.block_id = b.id and batch.sequence is not null
       join authorization_event e on e.block_id = b.id and e.state = 'settled' and e.tx_hash = batch.tx_hash
         and (e.batch_log_index = batch.log_index or e.source = 'receipt')
       join payment p on p.id = e.payment_id

@@ -3,12 +3,12 @@ import { findMined } from '#chain/receipts'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { ChainUnavailable } from '#process/dependencies'
 import type { Logger } from '#process/log'
-import type { IndexedHead } from '../facts/indexedHead.ts'
-import type { IndexState } from '../facts/indexState.ts'
+import { readIndexedHead } from '../facts/indexedHead.ts'
 import { planRescan, type Rescans } from '../facts/planRescan.ts'
 import {
   dropBlock,
   moveRecordHead,
+  type NumberedBatch,
   type RecordedBlock,
   readConfirmedBlocks,
   readIndexHole,
@@ -16,11 +16,13 @@ import {
   readUnconfirmedBlocks,
   readUnrecorded,
   readYoungBlocks,
-  recordBlocks,
+  recordBatches,
   recordEvents,
+  recordPayouts,
   setConfirmed,
   setFinal,
 } from '../facts/record.ts'
+import type { RecordState } from '../facts/recordState.ts'
 import { reopenPayments } from '../queue/stages.ts'
 import type { Database } from '../store/database.ts'
 import { readUndone, unfinishPayments } from './conclusions.ts'
@@ -29,7 +31,9 @@ import { notifyBatches, notifyReverted, notifySettled, readTold } from './notifi
 /** How many confirmed blocks are held against the chain at once, when the newest one is gone. */
 const confirmedAtOnce = 20
 const blocksAtOnce = 100
-const eventsAtOnce = 2_000
+const rowsAtOnce = 2_000
+/** How many blocks the chain is asked about at a time. */
+const asksAtOnce = 20
 const defaultLookEveryMs = { young: 1_000, final: 30_000 }
 
 export type RecorderOptions = {
@@ -54,9 +58,9 @@ export type Recorder = {
    *
    * @returns up to which block everything is final; null while a reorg isn't followed to its end.
    */
-  followReorgs: (index: IndexState) => Promise<bigint | null>
+  followReorgs: (state: RecordState) => Promise<bigint | null>
   /** Reads into the record what is new in the index, and tells providers what got its confirmations. */
-  record: (head: IndexedHead) => Promise<void>
+  record: () => Promise<void>
 }
 
 type Recording = RecorderOptions & {
@@ -84,9 +88,10 @@ export function createRecorder(options: RecorderOptions): Recorder {
     recorded: '',
   }
   return {
-    followReorgs: (index) => followReorgs(recording, index),
-    async record(head) {
-      await confirm(recording, head, await readIndex(recording, head))
+    followReorgs: (state) => followReorgs(recording, state),
+    async record() {
+      const read = await readIndex(recording)
+      if (read !== null) await confirm(recording, read)
     },
   }
 }
@@ -173,7 +178,7 @@ async function drop(recording: Recording, block: RecordedBlock): Promise<boolean
 }
 
 /** Holds young blocks against the chain, as far as they can have changed since the last look. */
-async function followReorgs(recording: Recording, index: IndexState): Promise<bigint | null> {
+async function followReorgs(recording: Recording, state: RecordState): Promise<bigint | null> {
   const { sql, served, chainId, finalityBlocks, lookEveryMs = defaultLookEveryMs, rescans } = recording
   const before = recording.look
   const young = await readYoungBlocks(sql, chainId)
@@ -185,7 +190,7 @@ async function followReorgs(recording: Recording, index: IndexState): Promise<bi
   const head = await served.client.getBlock()
   const hasGrown = before !== null && (await isSameChain(recording, before, head))
   if (!hasGrown) rescans.replacedUpTo = before && before.number > head.number ? before.number : head.number
-  const safeBlock = index.status === 'current' ? index.head.blockNumber - finalityBlocks : -1n
+  const safeBlock = state.status === 'current' ? state.head.readNumber - finalityBlocks : -1n
   const gone: RecordedBlock[] = []
   for (const block of young) {
     const isNew = !hasGrown || block.blockNumber > before.number
@@ -227,51 +232,88 @@ async function findLost(recording: Recording, head: bigint, stood: bigint): Prom
 /**
  * Reads what is new in the index into the record. What it shows of a block that is gone is left out.
  *
- * @returns up to which block all that it shows was read.
+ * @returns up to which block it was read, and where the index is; null where it has nothing: there is none, or it is being
+ *   built anew and isn't as far as the record.
  */
-async function readIndex(recording: Recording, head: IndexedHead): Promise<bigint> {
+async function readIndex(recording: Recording): Promise<{ head: bigint; readUpTo: bigint } | null> {
   const { sql, chainId, network, token, finalityBlocks, rescans } = recording
   const known = await readRecordHead(sql, chainId)
-  const seen = known !== null && known.blockNumber < head.blockNumber ? known.blockNumber : head.blockNumber
-  const state = `${head.blockNumber} ${known?.blockNumber}`
-  if (state === recording.recorded) return head.blockNumber
+  const head = await readIndexedHead(sql, chainId)
+  if (head === null) return null
+  const { blockNumber } = head
+  const isBehind = known !== null && blockNumber < known.readNumber
+  if (isBehind && (recording.look?.number ?? 0n) >= known.readNumber) return null
+  const state = `${blockNumber} ${known?.blockNumber}`
+  if (state === recording.recorded) return { head: blockNumber, readUpTo: blockNumber }
+  const seen = known !== null && known.blockNumber < blockNumber ? known.blockNumber : blockNumber
   const scope = { chainId, token }
   const hole = await readIndexHole(sql, chainId)
-  const { after, done } = planRescan(rescans, known === null ? 0n : seen, head.blockNumber, finalityBlocks)
-  const range = { after: known === null || after < 0n ? -1n : after, upTo: head.blockNumber }
-  const { events, payouts, blocks } = await readUnrecorded(sql, scope, range, eventsAtOnce)
+  const { after, done } = planRescan(rescans, known === null ? 0n : seen, blockNumber, finalityBlocks)
+  const range = { after: known === null || after < 0n ? -1n : after, upTo: blockNumber }
+  const { events, payouts, batches } = await readUnrecorded(sql, scope, range, rowsAtOnce)
   // What was cut off is read the next time, from the block in which that was.
-  const cut = events.length === eventsAtOnce ? (events.at(-1)?.blockNumber ?? 0n) : null
-  const found = new Map([...events, ...payouts, ...blocks].map((one) => [one.blockHash, one]))
+  const [cut] = [events, batches]
+    .flatMap((rows) => (rows.length === rowsAtOnce ? (rows.at(-1) ?? []) : []))
+    .toSorted((one, other) => Number(one.blockNumber - other.blockNumber))
+  const found = new Map([...events, ...payouts, ...batches].map((one) => [one.blockHash, one]))
   const gone = new Set<Hash>()
-  for (const block of found.values()) if (!(await stands(recording, block))) gone.add(block.blockHash)
+  await askAbout([...found.values()], async (block) => {
+    if (!(await stands(recording, block))) gone.add(block.blockHash)
+  })
   const stays = ({ blockHash }: RecordedBlock) => !gone.has(blockHash)
-  const lost = [...found.values()].filter((block) => !stays(block)).map(({ blockNumber }) => blockNumber)
-  const limits = [...lost, ...(hole === null ? [] : [hole]), ...(cut === null ? [] : [cut])]
-  const upTo = limits.reduce((least, block) => (block <= least ? block - 1n : least), head.blockNumber)
+  const lost = [...found.values()].filter((block) => !stays(block)).map((block) => block.blockNumber)
+  const limits = [...lost, ...(hole === null ? [] : [hole]), ...(cut ? [cut.blockNumber] : [])]
+  const upTo = limits.reduce((least, block) => (block <= least ? block - 1n : least), blockNumber)
+  const numbered = batches.filter(stays)
+  await confirmOld(recording, numbered, blockNumber - finalityBlocks)
+  const readUpTo = cut ? cut.blockNumber - 1n : blockNumber
   await sql.begin(async (tx) => {
     await recordEvents(tx, scope, events.filter(stays), 'index')
-    await recordBlocks(tx, scope, { payouts: payouts.filter(stays), blocks: blocks.filter(stays) })
-    const blockTime = upTo === head.blockNumber ? head.blockTime : (known?.blockTime ?? 0n)
-    await moveRecordHead(tx, chainId, { blockNumber: upTo, blockTime })
+    await recordPayouts(tx, scope, payouts.filter(stays))
+    await recordBatches(tx, scope, numbered)
+    const blockTime = (cut ?? head).blockTime
+    await moveRecordHead(tx, chainId, { blockNumber: upTo, readNumber: readUpTo, blockTime })
     // Of blocks that were confirmed before the index had their receipts.
     await notifyBatches(tx, { chainId, network, ...range })
   })
   if (lost.length > 0) recording.look = null
-  if (upTo === head.blockNumber) {
-    recording.recorded = `${head.blockNumber} ${upTo}`
+  if (upTo === blockNumber) {
+    recording.recorded = `${blockNumber} ${upTo}`
     done()
   }
-  return cut === null ? head.blockNumber : cut - 1n
+  return { head: blockNumber, readUpTo }
+}
+
+/** Asks the chain about each, some at a time. */
+async function askAbout<Item>(items: readonly Item[], ask: (item: Item) => Promise<void>): Promise<void> {
+  for (let at = 0; at < items.length; at += asksAtOnce)
+    await Promise.all(items.slice(at, at + asksAtOnce).map(ask))
+}
+
+/** Looks up when blocks got their depth that are final already: of the past, which a new record reads, nobody is told. */
+async function confirmOld(
+  { served, confirmations }: Recording,
+  batches: readonly NumberedBatch[],
+  safeBlock: bigint,
+): Promise<void> {
+  const old = batches.filter((batch) => batch.sequence !== null && batch.blockNumber <= safeBlock)
+  await askAbout(old, async (batch) => {
+    const blockNumber = batch.blockNumber + BigInt(confirmations)
+    const { timestamp } = await served.client.getBlock({ blockNumber })
+    batch.confirmedAt = new Date(Number(timestamp) * 1000)
+  })
 }
 
 /**
  * Writes down when each block reached its network's depth, which is the time of the block that gave it, and tells
  * providers what it settled, whoever sent that.
  */
-async function confirm(recording: Recording, head: IndexedHead, readUpTo: bigint): Promise<void> {
+async function confirm(
+  recording: Recording,
+  { head, readUpTo }: { head: bigint; readUpTo: bigint },
+): Promise<void> {
   const { sql, served, chainId, network, confirmations, onTold } = recording
-  const deep = head.blockNumber - BigInt(confirmations)
+  const deep = head - BigInt(confirmations)
   const upTo = deep < readUpTo ? deep : readUpTo
   const blocks = await readUnconfirmedBlocks(sql, chainId, upTo, blocksAtOnce)
   if (blocks.length === 0) return

@@ -21,12 +21,12 @@ export function describeLine(name: ServiceName, line: string): string | undefine
   return undefined
 }
 
-/** Reports each accepted payment and each indexed batch until it is stopped. */
+/** Reports each accepted payment and each batch that is recorded until it is stopped. */
 export function watchDatabase(databaseUrl: string, tell: (news: string) => void): () => Promise<void> {
   const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'tollkeeper-start' })
   const stopping = new AbortController()
   let acceptedUntil = new Date(0)
-  let sequence = 0
+  let recorded = 0n
 
   const look = async () => {
     const accepted = await sql<{ provider: string; count: number; price: bigint; last: Date }[]>`
@@ -39,20 +39,19 @@ export function watchDatabase(databaseUrl: string, tell: (news: string) => void)
       if (last > acceptedUntil) acceptedUntil = last
     }
     const settled = await sql<Settled[]>`
-      select sequence, payment_count as payments, provider_total as "providerTotal", fee_total as "feeTotal", tx_hash as hash
-      from indexer.batch where sequence > ${sequence} order by sequence`
+      select id, payment_count as payments, provider_total as "providerTotal", fee_total as "feeTotal", tx_hash as hash
+      from settled_batch where id > ${recorded} order by id`
     for (const batch of settled) {
       const { payments, providerTotal, feeTotal, hash } = batch
       tell(
         `settled    ${payments} payment${payments === 1 ? '' : 's'}: ${formatUsdc(providerTotal)} USDC to providers, ${formatUsdc(feeTotal)} to the platform, transaction ${hash}`,
       )
-      sequence = batch.sequence
+      recorded = batch.id
     }
   }
 
   const watching = (async () => {
     while (!stopping.signal.aborted) {
-      // The views are missing for a moment while the indexer deploys; the next query catches up.
       await look().catch(() => {})
       await new Promise((resolve) => setTimeout(resolve, lookMs))
     }
@@ -64,7 +63,7 @@ export function watchDatabase(databaseUrl: string, tell: (news: string) => void)
   }
 }
 
-type Settled = { sequence: number; payments: number; providerTotal: bigint; feeTotal: bigint; hash: string }
+type Settled = { id: bigint; payments: number; providerTotal: bigint; feeTotal: bigint; hash: string }
 type Entry = {
   level?: unknown
   msg?: unknown

@@ -1,8 +1,8 @@
 import { openServedNetworks } from '#chain/servedNetworks'
 import { concludeMined } from '#keeper/loops/conclude'
-import { readIndexState } from '#keeper/loops/indexState'
 import { createVoidWatch, lookUpRequested } from '#keeper/loops/lookups'
 import { createKeeperRecorder } from '#keeper/loops/recorder'
+import { readRecordState } from '#keeper/loops/recordState'
 import { sweepPayments } from '#keeper/loops/sweep'
 import { createWorker } from '#keeper/loops/worker'
 import type { CheckpointName } from '#keeper/settings/checkpoints'
@@ -55,17 +55,16 @@ export async function createActor(
   const steps = [
     () => worker.step(),
     async () => {
-      const index = await readIndexState(context)
-      const safeBlock = await recorder.followReorgs(index)
+      const record = await readRecordState(context)
+      const safeBlock = await recorder.followReorgs(record)
       await concludeMined(context, safeBlock)
-      context.memory.isFollowed = safeBlock !== null && index.status === 'current'
-      if (safeBlock === null || index.status !== 'current') return
-      await recorder.record(index.head)
-      await lookUpRequested(context)
+      context.memory.isFollowed = safeBlock !== null && record.status === 'current'
+      if (safeBlock !== null) await recorder.record()
+      if (context.memory.isFollowed) await lookUpRequested(context)
     },
     async () => {
-      const index = await readIndexState(context)
-      if (index.status !== 'current' || !context.memory.isFollowed) return
+      const record = await readRecordState(context)
+      if (record.status !== 'current' || !context.memory.isFollowed) return
       await watchVoided()
       await sweepPayments(context)
     },

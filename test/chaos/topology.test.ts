@@ -163,10 +163,9 @@ async function play(waves: readonly (readonly Name[])[]): Promise<void> {
   }
 }
 
-/** By whoever had died: a gateway in the middle of a request; the pooler, without which none has a database; the views' index. */
-function isExplained({ from, status, path, dead: gone }: Failure): boolean {
+/** By whoever had died: a gateway in the middle of a request; the pooler, without which none has a database. */
+function isExplained({ from, status, dead: gone }: Failure): boolean {
   if (gone.includes('PgBouncer')) return status === 502 || status === 503
-  if (gone.includes('indexer') && path.startsWith('/settlements/') && status === 503) return true
   return status === 502 && gone.some((name) => name === from)
 }
 

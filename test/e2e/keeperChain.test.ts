@@ -1,4 +1,4 @@
-import type { Address } from 'viem'
+import type { Address, Hex } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { findRevenue } from '#api/portal/queries/revenue'
 import { finalityOf } from '#chain/finality'
@@ -15,6 +15,7 @@ import {
   testClient,
   untilIndexed,
   untilRecorded,
+  whileRecording,
   whileRunning,
 } from '../support/keeperScenes.ts'
 import {
@@ -24,6 +25,7 @@ import {
   startKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
+import { untilInRecord } from '../support/recorder.ts'
 import { expire, standingOf, voidNow } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { cancelDirectly, sendDirectly } from '../support/usdc.ts'
@@ -409,22 +411,52 @@ describe('notifications', () => {
   })
 })
 
-describe('the index', () => {
-  test('behavior: without an index nothing is claimed and nothing fails (KEEPER 10)', async () => {
+describe('the record', () => {
+  test('behavior: while it is behind the chain nothing is claimed and nothing fails (KEEPER 10)', async () => {
     const [payment] = await queueDue(stack)
     if (!payment) throw new Error('nothing queued')
     const steps: string[] = []
     const blind = stack.keeper({ checkpoint: (name) => void steps.push(name) })
-    await withoutIndex(stack.database, () =>
-      whileRunning([blind], () =>
+    await withoutIndex(stack.database, async () => {
+      await mine(stack, Number(stack.settings.maxIndexLagBlocks) + 1)
+      await whileRunning([blind], () =>
         until('it says that it is blind', async () => {
           const response = await blind.app.request('/readyz')
-          return response.status === 503 && (await response.text()).includes('behind: missing')
+          return response.status === 503 && (await response.text()).includes('behind: stale')
         }),
-      ),
-    )
+      )
+    })
     // What its receipts show of earlier batches needs no index.
     expect(steps.filter((name) => !name.endsWith('-conclusion'))).toEqual([])
     await whileRunning([stack.keeper()], () => until('it is settled', () => stack.isSettled([payment])))
+  })
+
+  test('behavior: our receipts show a batch while there is no index, as the index shows it later', async () => {
+    const { database } = stack
+    const payments = await queueDue(stack, 3)
+    await whileRecording(stack, () => untilInRecord(stack))
+    const recorded = () => database<{ sequence: number | null; txHash: Hex }[]>`
+      select b.sequence, b.tx_hash as "txHash", b.log_index, b.keeper, b.trigger, b.payment_count, b.provider_total,
+        b.fee_total, b.gas_used, b.gas_cost, array(
+          select recipient || ' ' || r.payment_count || ' ' || total from batch_recipient r where r.batch_id = b.id order by 1
+        ) as recipients
+      from settled_batch b order by position desc limit 1`
+    await withoutIndex(database, () =>
+      whileRunning([stack.keeper()], () => until('they are settled', () => stack.isSettled(payments))),
+    )
+    const [own] = await recorded()
+    expect(own).toMatchObject({ sequence: null, payment_count: 3 })
+    await whileRunning([stack.keeper()], () =>
+      until('the index has counted it', async () => (await recorded())[0]?.sequence !== null),
+    )
+    const indexed = await database`
+      select sequence, tx_hash as "txHash", log_index, keeper, trigger, payment_count, provider_total, fee_total, gas_used,
+        gas_used * effective_gas_price + coalesce(l1_fee, 0) as gas_cost, array(
+          select recipient || ' ' || r.payment_count || ' ' || total from indexer.batch_recipient r
+          where r.tx_hash = b.tx_hash and r.log_index = b.log_index order by 1
+        ) as recipients
+      from indexer.batch b where tx_hash = ${own?.txHash ?? ''}`
+    expect(await recorded()).toEqual(indexed)
+    expect([{ ...own, sequence: indexed[0]?.sequence }]).toEqual(indexed)
   })
 })

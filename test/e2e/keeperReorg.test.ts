@@ -2,8 +2,8 @@ import { type Address, createWalletClient, type Hash, http, parseEther } from 'v
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { readEvidence } from '#chain/evidence'
 import { concludeMined } from '#keeper/loops/conclude'
-import { readIndexState } from '#keeper/loops/indexState'
 import { createKeeperRecorder } from '#keeper/loops/recorder'
+import { readRecordState } from '#keeper/loops/recordState'
 import { createWorker } from '#keeper/loops/worker'
 import { readMinedBatches } from '#ledger/batches/batches'
 import { recordEvents, setFinal } from '#ledger/facts/record'
@@ -97,11 +97,8 @@ test('behavior: a reorg of a block that was confirmed since the last look takes 
     const context = createKeeperContext(stack)
     const recorder = createKeeperRecorder(context, { lookEveryMs: { young: 0, final: 0 } })
     return {
-      look: async () => recorder.followReorgs(await readIndexState(context)),
-      record: async () => {
-        const index = await readIndexState(context)
-        if (index.status === 'current') await recorder.record(index.head)
-      },
+      look: async () => recorder.followReorgs(await readRecordState(context)),
+      record: () => recorder.record(),
     }
   }
   const [one, other] = [createStepper(), createStepper()]
@@ -193,7 +190,7 @@ test("behavior: a reorg takes back a stranger's half after a batch has settled t
   expect((await stack.halves(payment)).map(({ state }) => state)).toEqual(['settled', 'settled'])
   await untilIndexed(stack)
   const recorder = createKeeperRecorder(context)
-  expect(await recorder.followReorgs(await readIndexState(context))).not.toBeNull()
+  expect(await recorder.followReorgs(await readRecordState(context))).not.toBeNull()
   expect((await stack.halves(payment)).map(({ state }) => state)).toEqual(['open', 'settled'])
   await concludeMined(context, fork + 100n)
   expect(await readMinedBatches(stack.database, chainId)).toEqual([])

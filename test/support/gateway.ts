@@ -82,8 +82,8 @@ export const testGatewaySettings: GatewaySettings = {
 }
 
 /**
- * The gateway on a real chain and a real database, called without a server. Its index tables are empty, and stand at the
- * chain's head.
+ * The gateway on a real chain and a real database, called without a server. Its record is empty, and stands at the chain's
+ * head, as do the index tables for the tests that fill them.
  */
 export async function startGateway(overrides: Partial<GatewaySettings> = {}): Promise<TestGateway> {
   const chain = await startLocalChain({ network: 'localhost', blockTimeMs: 0 })
@@ -115,7 +115,9 @@ export async function startGateway(overrides: Partial<GatewaySettings> = {}): Pr
     const { number, timestamp } = await served.client.getBlock()
     const { chainId } = served.network
     await setIndexedHead(database, { chainId, blockNumber: Number(number), blockTime: Number(timestamp) })
-    await moveRecordHead(database, chainId, { blockNumber: number, blockTime: timestamp })
+    await moveRecordHead(database, chainId, {
+      ...{ blockNumber: number, readNumber: number, blockTime: timestamp },
+    })
   }
   await index()
 

@@ -2,8 +2,8 @@ import { createTestClient, type Hex, http, publicActions } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { expect } from 'vitest'
 import type { Keeper } from '#keeper/keeper'
-import { readIndexState } from '#keeper/loops/indexState'
 import { createKeeperRecorder } from '#keeper/loops/recorder'
+import { readRecordState } from '#keeper/loops/recordState'
 import { readIndexedHead } from '#ledger/facts/indexedHead'
 import { type Loop, repeat } from '#process/repeat'
 import { createKeeperContext } from './keeperContext.ts'
@@ -65,9 +65,7 @@ export function startRecording(stack: KeeperStack): Loop {
     name: 'record',
     everyMs: stack.settings.pollMs,
     async step() {
-      const index = await readIndexState(context)
-      const safeBlock = await recorder.followReorgs(index)
-      if (safeBlock !== null && index.status === 'current') await recorder.record(index.head)
+      if ((await recorder.followReorgs(await readRecordState(context))) !== null) await recorder.record()
     },
     onError: () => {},
   })

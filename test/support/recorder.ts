@@ -1,6 +1,6 @@
 import { finalityOf } from '#chain/finality'
-import { readIndexState } from '#ledger/facts/indexState'
 import { readRecordHead } from '#ledger/facts/record'
+import { readRecordState } from '#ledger/facts/recordState'
 import { createRecorder } from '#ledger/outcomes/recorder'
 import { createLogger } from '#process/log'
 import { type Loop, repeat } from '#process/repeat'
@@ -20,9 +20,8 @@ export function startRecorder({
     name: 'record',
     everyMs: 200,
     async step() {
-      const index = await readIndexState(database, served, settings.maxIndexLagBlocks)
-      const safeBlock = await recorder.followReorgs(index)
-      if (safeBlock !== null && index.status === 'current') await recorder.record(index.head)
+      const record = await readRecordState(database, served, settings.maxIndexLagBlocks)
+      if ((await recorder.followReorgs(record)) !== null) await recorder.record()
     },
     onError: (error) => log.warn({ err: error }, 'the record can not be kept for now'),
   })

@@ -4,7 +4,7 @@ import {
   acceptPayments,
   type Candidate,
 } from '#ledger/acceptance/acceptPayments'
-import { recordBlocks, recordEvents } from '#ledger/facts/record'
+import { recordEvents, recordPayouts } from '#ledger/facts/record'
 import type { Database } from '#ledger/store/database'
 import { type IdPrefix, newId } from '#ledger/store/identifiers'
 import { randomHex } from './usdc.ts'
@@ -188,10 +188,8 @@ export async function seedPayout(
     blockTime: 1_795_262_500n,
   }
   const isPlatformPaid = platformRecipient === seedPlatform
-  await recordBlocks(
-    sql,
-    { chainId: seedChainId, token: seedToken },
-    { payouts: [{ ...block, splitter, logIndex: 3, txHash, isPlatformPaid }], blocks: [] },
-  )
+  await recordPayouts(sql, { chainId: seedChainId, token: seedToken }, [
+    { ...block, splitter, logIndex: 3, txHash, isPlatformPaid },
+  ])
   return txHash
 }

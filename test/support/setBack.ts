@@ -2,11 +2,11 @@ import type { Database } from '#ledger/store/database'
 import { randomHex } from './usdc.ts'
 
 /**
- * Writes down that providers were told of a block far ahead, so that the index seems to have been set back.
+ * Writes down that providers were told of a block far ahead, so that the record seems to have been set back.
  *
  * @returns what takes that back.
  */
-export async function setIndexBack(sql: Database, chainId: number): Promise<() => Promise<void>> {
+export async function setRecordBack(sql: Database, chainId: number): Promise<() => Promise<void>> {
   const hash = randomHex(32)
   await sql`
     insert into recorded_block (chain_id, number, hash, time, confirmed_at, looked, is_final)

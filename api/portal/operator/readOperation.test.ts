@@ -12,7 +12,7 @@ const operation: Operation = {
   networks: [
     {
       served: { network: networks.base } as ServedNetwork,
-      index: { status: 'behind', reason: 'stale', head: { blockNumber: 1n, blockTime: 1n } },
+      index: { status: 'behind', reason: 'stale', head: { blockNumber: 1n, readNumber: 1n, blockTime: 1n } },
       chainBlock: 99n,
       unreadable: new Map([['receipt_unavailable', 1]]),
       queue: [

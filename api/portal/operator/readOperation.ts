@@ -4,9 +4,9 @@ import { readGasCost, sumGasCost } from '#ledger/batches/gasCosts'
 import { isHeld } from '#ledger/batches/holds'
 import { type ListedLease, listLeases } from '#ledger/batches/leases'
 import { countFailedSweeps } from '#ledger/batches/sweeps'
-import { countQuarantined, readIndexedHead } from '#ledger/facts/indexedHead'
-import { type IndexState, judgeIndex } from '#ledger/facts/indexState'
-import { readToldBlock } from '#ledger/facts/record'
+import { countQuarantined } from '#ledger/facts/indexedHead'
+import { readRecordHead, readToldBlock } from '#ledger/facts/record'
+import { judgeRecord, type RecordState } from '#ledger/facts/recordState'
 import { countGivenUpPayers } from '#ledger/queue/quarantine'
 import { countHeld, countOpenBatches, type QueueDepth, readQueueDepth } from '#ledger/queue/queueDepth'
 import { holdReasons } from '#ledger/queue/stages'
@@ -16,7 +16,7 @@ import type { Sample } from './judgeAlerts.ts'
 
 export type OperatedNetwork = {
   served: ServedNetwork
-  index: IndexState
+  index: RecordState
   /** The chain's own head; null: no node answers. */
   chainBlock: bigint | null
   /** Logs that the index could not read, by reason. */
@@ -65,8 +65,8 @@ async function readNetwork(
 ): Promise<OperatedNetwork> {
   const { network, client, token } = served
   const { chainId } = network
-  const [indexed, told, chainBlock, unreadable, depths, openBatches, leases] = await Promise.all([
-    readIndexedHead(sql, chainId),
+  const [recorded, told, chainBlock, unreadable, depths, openBatches, leases] = await Promise.all([
+    readRecordHead(sql, chainId),
     readToldBlock(sql, chainId),
     client.getBlockNumber({ cacheTime: 0 }).catch(() => null),
     countQuarantined(sql, chainId),
@@ -91,8 +91,8 @@ async function readNetwork(
     ])
   return {
     served,
-    // Where no node answers, what providers were told is all that the index can be compared with.
-    index: judgeIndex(indexed, told, chainBlock ?? indexed?.blockNumber ?? 0n, maxLagBlocks),
+    // Where no node answers, what providers were told is all that the record can be compared with.
+    index: judgeRecord(recorded, told, chainBlock ?? recorded?.readNumber ?? 0n, maxLagBlocks),
     chainBlock,
     unreadable: unreadable ?? new Map(),
     queue: depths.map((depth) => ({ ...depth, providers: providers.get(depth.payee) ?? [] })),

@@ -1,137 +1,127 @@
-import type { PendingQuery, Row } from 'postgres'
 import type { Address, Hash } from 'viem'
 import type { Database } from '#ledger/store/database'
+import type { BlockRow } from './blockFacts.ts'
 
-export type BatchFilter = {
-  chainId: number
-  /** Only batches that paid this wallet, with its own count and sum. */
-  wallet: Address | undefined
-  txHash: string | undefined
+/** Whose batches: those that paid a wallet, or any of a provider's, with its own count and sum; or everybody's. */
+export type BatchOwner =
+  | { chainId: number; wallet?: Address | undefined }
+  | { providerId: string; chainId?: number | undefined }
+
+export type BatchFilter = BatchOwner & {
+  keeper?: Address | undefined
+  txHash?: string | undefined
+  /** Mined at or after, and before. */
+  from?: Date | undefined
+  to?: Date | undefined
 }
 
-/** One BatchSettled, as far as it concerns the wallet asked for. */
-export type BatchRow = {
+/** Where a page of batches ended, whatever the chain. `blockTime` in Unix seconds. */
+export type BatchPosition = { blockTime: number; position: number; chainId: number }
+
+/** One BatchSettled, as far as it concerns the one asked for. */
+export type BatchRow = BlockRow & {
+  chainId: number
+  position: bigint
   sequence: number
+  keeper: Address
   paymentCount: number
-  /** USDC base units. */
+  /** USDC base units: of all provider wallets, where nobody's share was asked for. */
   total: bigint
-  /** Wei, of the whole transaction, L1 fee included. */
+  /** Everybody's payments in it, and fees. */
+  batchPaymentCount: number
+  feeTotal: bigint
+  /** Of the whole transaction; the cost in wei, L1 fee included. */
+  gasUsed: bigint
   gasCost: bigint
   txHash: Hash
   triggerCode: number
-  blockNumber: bigint
-  blockHash: Hash
   /** Unix seconds. */
   blockTime: bigint
 }
 
-/** The newest first. */
+export type BatchPage = { after: BatchPosition | null; limit: number; oldestFirst?: boolean }
+
+/** The newest first, unless the oldest are wanted first. */
 export async function listBatches(
   sql: Database,
-  { chainId, wallet, txHash }: BatchFilter,
-  { after, limit }: { after: { sequence: number } | null; limit: number },
+  { keeper, txHash, from, to, ...owner }: BatchFilter,
+  { after, limit, oldestFirst = false }: BatchPage,
 ): Promise<BatchRow[]> {
-  const page = (share: 'b' | 'r') => sql`
-    ${txHash === undefined ? sql`` : sql`and ${sql(share)}.tx_hash = ${txHash}`}
-    ${after === null ? sql`` : sql`and ${sql(share)}.sequence < ${after.sequence}`}
-    order by ${sql(share)}.sequence desc
+  const [order, beyond] = oldestFirst ? [sql`asc`, sql`>`] : [sql`desc`, sql`<`]
+  const seconds = (time: Date) => time.getTime() / 1000
+  const page = sql`
+    ${from === undefined ? sql`` : sql`and block_time >= ${seconds(from)}`}
+    ${to === undefined ? sql`` : sql`and block_time < ${seconds(to)}`}
+    ${
+      after === null
+        ? sql``
+        : sql`and (block_time, position, chain_id) ${beyond} (${after.blockTime}, ${after.position}, ${after.chainId})`
+    }
+    order by block_time ${order}, position ${order}
     limit ${limit}`
-  if (wallet === undefined)
-    return sql<BatchRow[]>`
-      select ${columns(sql, false)} from indexer.batch b where b.chain_id = ${chainId} ${page('b')}`
+  const ofTransaction = txHash === undefined ? sql`` : sql`and tx_hash = ${txHash}`
+  // Each address's first ones by its index, and of these the first: any batch among them has all of its rows.
+  const found =
+    'providerId' in owner || owner.wallet !== undefined
+      ? sql`
+        select r.batch_id as id, sum(r.payment_count)::int as payment_count, sum(div(r.total * paid.part, paid.whole)) as total
+        from (${paidAddresses(sql, owner)}) paid
+        cross join lateral (
+          select batch_id, payment_count, total from batch_recipient
+          where chain_id = paid.chain_id and recipient = paid.address
+            ${txHash === undefined ? sql`` : sql`and batch_id in (select id from settled_batch where true ${ofTransaction})`}
+            ${page}
+        ) r
+        group by r.batch_id`
+      : sql`
+        select id, payment_count, provider_total as total from settled_batch
+        where chain_id = ${owner.chainId} ${keeper === undefined ? sql`` : sql`and keeper = ${keeper}`} ${ofTransaction} ${page}`
   return sql<BatchRow[]>`
-    with r as materialized (${sharesOf(sql, { chainId, wallet }, page('r'))})
-    select ${columns(sql, true)}
-    from r join indexer.batch b on b.chain_id = ${chainId} and b.sequence = r.sequence
-    order by r.sequence desc
+    with found as materialized (${found})
+    select b.chain_id as "chainId", b.position, ${numberOf(sql)} as sequence, b.keeper, found.payment_count as "paymentCount",
+      found.total, b.payment_count as "batchPaymentCount", b.fee_total as "feeTotal", b.gas_used as "gasUsed",
+      b.gas_cost as "gasCost", b.tx_hash as "txHash", b.trigger as "triggerCode", b.block_time as "blockTime",
+      k.number as "blockNumber", k.hash as "blockHash", k.confirmed_at as "confirmedAt", g.usd as "gasTokenUsd"
+    from found join settled_batch b on b.id = found.id
+    join recorded_block k on k.id = b.block_id
+    left join gas_token_price g on g.chain_id = b.chain_id and g.block_hash = k.hash
+    order by b.block_time ${order}, b.position ${order}, b.chain_id ${order}
     limit ${limit}`
 }
 
-export type PeriodFilter = {
-  chainId: number
-  wallet: Address
-  /** Unix seconds: mined at or after, and before. */
-  from: number
-  to: number
+export function toPosition({ blockTime, position, chainId }: BatchRow): BatchPosition {
+  return { blockTime: Number(blockTime), position: Number(position), chainId }
 }
 
-/** A batch with what was stored of its block: null where that isn't known yet. */
-export type StoredBatchRow = BatchRow & { confirmedAt: Date | null; gasTokenUsd: bigint | null }
-
-/**
- * A wallet's batches of a time, the oldest first, after the last one of the page before. The time is looked up once, as a
- * range of sequences: these rise with it, so that a page is read in the order in which the batches are stored.
- */
-export async function listBatchesOfPeriod(
-  sql: Database,
-  { chainId, wallet, from, to }: PeriodFilter,
-  { after, limit }: { after: Pick<BatchRow, 'sequence'> | null; limit: number },
-): Promise<StoredBatchRow[]> {
-  return sql<StoredBatchRow[]>`
-    with r as materialized (${sharesOf(
-      sql,
-      { chainId, wallet },
-      sql`
-        and r.sequence > ${after?.sequence ?? -1}
-        and r.sequence >= (select sequence from indexer.batch where chain_id = ${chainId} and block_time >= ${from}
-          order by block_time, sequence limit 1)
-        and r.sequence <= (select sequence from indexer.batch where chain_id = ${chainId} and block_time < ${to}
-          order by block_time desc, sequence desc limit 1)
-        order by r.sequence
-        limit ${limit}`,
-    )})
-    select ${columns(sql, true)}, c.confirmed_at as "confirmedAt", g.usd as "gasTokenUsd"
-    from r join indexer.batch b on b.chain_id = ${chainId} and b.sequence = r.sequence
-    left join lateral (
-      select confirmed_at from recorded_block
-      where chain_id = ${chainId} and number = b.block_number::bigint and hash = b.block_hash
-      limit 1 -- looked up for each, not all of them at once
-    ) c on true
-    left join gas_token_price g on g.chain_id = ${chainId} and g.block_hash = b.block_hash
-    order by r.sequence
-    limit ${limit}`
+/** The number of the batch `b` among its chain's. One that the index hasn't counted yet follows those that it has. */
+function numberOf(sql: Database) {
+  return sql`coalesce(b.sequence, (
+    (select coalesce(max(n.sequence), 0) from settled_batch n where n.chain_id = b.chain_id)
+    + (select count(*) from settled_batch n
+      where n.chain_id = b.chain_id and n.sequence is null and (n.block_time, n.position) <= (b.block_time, b.position))
+  )::int)`
 }
 
-/**
- * What batches brought to a wallet, by themselves or through splitters that pay it a share: a query of the columns `sequence`,
- * `payment_count` and `total`.
- *
- * @param page what is looked for in `indexer.batch_recipient r`, in which order, and how much: of each that is paid, and of
- * the sums again by whoever asks. So a batch among the first has all of its rows.
- */
-function sharesOf(
-  sql: Database,
-  { chainId, wallet }: { chainId: number; wallet: Address },
-  page: PendingQuery<Row[]>,
-) {
+/** The addresses by which somebody is paid, and which part is his: wallets, and splitters that pay them a share. */
+export function paidAddresses(sql: Database, owner: BatchOwner) {
+  const [own, ofPlatform] =
+    'providerId' in owner
+      ? [
+          sql`select distinct chain_id, address from wallet where provider_id = ${owner.providerId}
+            ${owner.chainId === undefined ? sql`` : sql`and chain_id = ${owner.chainId}`}`,
+          sql`false`,
+        ]
+      : [
+          sql`select ${owner.chainId}::integer as chain_id, ${owner.wallet ?? null}::text as address`,
+          sql`s.platform = own.address`,
+        ]
   return sql`
-    select r.sequence, sum(r.payment_count)::int as payment_count, sum(div(r.total * paid.part, paid.whole)) as total
-    from (
-      select ${wallet}::text as address, 1 as part, 1 as whole
-      union all
-      select address, provider_share, provider_share + platform_share from splitter
-        where chain_id = ${chainId} and provider = ${wallet}
-      union all
-      select address, platform_share, provider_share + platform_share from splitter
-        where chain_id = ${chainId} and platform = ${wallet}
-    ) paid
-    cross join lateral (
-      select r.sequence, r.payment_count, r.total from indexer.batch_recipient r
-      where r.chain_id = ${chainId} and r.recipient = paid.address ${page}
-    ) r
-    group by r.sequence`
-}
-
-/** What the transaction of the batch `b` cost, in wei, L1 fee included. */
-export function gasCostOfBatch(sql: Database) {
-  return sql`(b.gas_used * b.effective_gas_price + coalesce(b.l1_fee, 0))`
-}
-
-/** Of the batch `b`; its count and sum of all provider wallets, or those of one wallet's share `r` in it. */
-function columns(sql: Database, ofShare: boolean) {
-  return sql`b.sequence, ${ofShare ? sql`r` : sql`b`}.payment_count as "paymentCount",
-    ${ofShare ? sql`r.total` : sql`b.provider_total`} as total,
-    ${gasCostOfBatch(sql)} as "gasCost", b.tx_hash as "txHash",
-    b.trigger as "triggerCode", b.block_number as "blockNumber", b.block_hash as "blockHash",
-    b.block_time as "blockTime"`
+    with own as (${own})
+    select chain_id, address, 1 as part, 1 as whole from own
+    union all
+    select s.chain_id, s.address, s.provider_share, s.provider_share + s.platform_share
+    from own join splitter s on s.chain_id = own.chain_id and s.provider = own.address
+    union all
+    select s.chain_id, s.address, s.platform_share, s.provider_share + s.platform_share
+    from own join splitter s on s.chain_id = own.chain_id and ${ofPlatform}`
 }

@@ -4,96 +4,68 @@ import { readGasTokenPrice } from '#chain/settlementCost'
 import type { Database } from '#ledger/store/database'
 import { isUnreachable } from '#process/dependencies'
 
-/** What a settlement view shows of a block, beyond what is indexed. Read from the chain once, then from our tables. */
-export type BlockFacts = {
-  /** Time of the block that gave it its depth; null while it's not that deep. */
+/** A block with what our tables have of it; null where that isn't known yet. */
+export type BlockRow = {
+  blockNumber: bigint
+  blockHash: Hash
+  /** Time of the block that gave it its depth. */
   confirmedAt: Date | null
   /** USDC base units for 10^18 wei of the chain's gas token, at that block. */
-  gasTokenUsd: bigint
+  gasTokenUsd: bigint | null
 }
 
-export type BlockRef = { blockNumber: bigint; blockHash: Hash }
-
-export async function readBlockFacts(
-  sql: Database,
-  served: ServedNetwork,
-  { blocks, indexedBlock, gasTokenUsd }: { blocks: BlockRef[]; indexedBlock: bigint; gasTokenUsd: bigint },
-): Promise<Map<Hash, BlockFacts>> {
-  const distinct = new Map(blocks.map((block) => [block.blockHash, block]))
-  const [confirmedAt, prices] = await Promise.all([
-    confirmationTimes(sql, served, [...distinct.values()], indexedBlock),
-    gasTokenPrices(sql, served, [...distinct.values()], gasTokenUsd),
-  ])
-  return new Map(
-    [...distinct.keys()].map((hash) => [
-      hash,
-      { confirmedAt: confirmedAt.get(hash) ?? null, gasTokenUsd: prices.get(hash) ?? gasTokenUsd },
-    ]),
-  )
-}
-
-async function confirmationTimes(
-  sql: Database,
+/**
+ * Adds to blocks the time of their confirmation that nobody has written down yet. The recorder alone does: by these it notices
+ * a reorg, and they are of one chain.
+ *
+ * @param recordedBlock how far the record is.
+ */
+export async function addConfirmations(
   { network, client }: ServedNetwork,
-  blocks: BlockRef[],
-  indexedBlock: bigint,
-): Promise<Map<Hash, Date>> {
-  const { chainId } = network
+  blocks: readonly Omit<BlockRow, 'gasTokenUsd'>[],
+  recordedBlock: number,
+): Promise<void> {
   const depth = BigInt(network.confirmations)
-  const deep = blocks.filter(({ blockNumber }) => blockNumber + depth <= indexedBlock)
-  if (deep.length === 0) return new Map()
-  const known = await sql<{ blockHash: Hash; confirmedAt: Date }[]>`
-    select hash as "blockHash", confirmed_at as "confirmedAt" from recorded_block
-    where chain_id = ${chainId} and confirmed_at is not null and (number, hash) in (
-      select * from unnest(${deep.map(({ blockNumber }) => `${blockNumber}`)}::bigint[],
-        ${deep.map(({ blockHash }) => blockHash)}::text[])
-    )`
-  const times = new Map(known.map(({ blockHash, confirmedAt }) => [blockHash, confirmedAt]))
-
-  // What no recorder has written down yet. It alone does: by these rows it notices a reorg, and they are of one chain.
-  await Promise.all(
-    deep
-      .filter(({ blockHash }) => !times.has(blockHash))
-      .map(async ({ blockNumber, blockHash }) => {
-        const { timestamp } = await client.getBlock({ blockNumber: blockNumber + depth })
-        times.set(blockHash, new Date(Number(timestamp) * 1000))
-      }),
+  const deep = blocks.filter(
+    ({ confirmedAt, blockNumber }) => confirmedAt === null && blockNumber + depth <= BigInt(recordedBlock),
   )
-  return times
+  const times = new Map<bigint, Promise<Date>>()
+  const timeOf = async (blockNumber: bigint) => {
+    const { timestamp } = await client.getBlock({ blockNumber: blockNumber + depth })
+    return new Date(Number(timestamp) * 1000)
+  }
+  for (const { blockNumber } of deep) if (!times.has(blockNumber)) times.set(blockNumber, timeOf(blockNumber))
+  await Promise.all(
+    deep.map(async (block) => {
+      block.confirmedAt = (await times.get(block.blockNumber)) ?? null
+    }),
+  )
 }
 
-/** Without a feed, or where the node doesn't keep that block's state, the configured price holds. */
-async function gasTokenPrices(
+/** Adds to blocks the prices that aren't stored yet, and stores them. Without a feed, or where no node has that block's state, there is none. */
+export async function addGasTokenPrices(
   sql: Database,
-  { network, client }: ServedNetwork,
-  blocks: BlockRef[],
-  configured: bigint,
-): Promise<Map<Hash, bigint>> {
-  const { chainId, ethUsdFeed } = network
-  if (ethUsdFeed === undefined || blocks.length === 0) return new Map()
-  const known = await sql<{ blockHash: Hash; usd: bigint }[]>`
-    select block_hash as "blockHash", usd from gas_token_price
-    where chain_id = ${chainId} and block_hash in ${sql(blocks.map(({ blockHash }) => blockHash))}`
-  const prices = new Map(known.map(({ blockHash, usd }) => [blockHash, usd]))
-
+  { network: { chainId, ethUsdFeed }, client }: ServedNetwork,
+  blocks: readonly Omit<BlockRow, 'confirmedAt'>[],
+): Promise<void> {
+  const unknown = blocks.filter(({ gasTokenUsd }) => gasTokenUsd === null)
+  if (ethUsdFeed === undefined || unknown.length === 0) return
+  const distinct = new Map(unknown.map(({ blockHash, blockNumber }) => [blockHash, blockNumber]))
   const fresh = await Promise.all(
-    blocks
-      .filter(({ blockHash }) => !prices.has(blockHash))
-      .map(async ({ blockNumber, blockHash }) => {
-        try {
-          const { usdPerToken, source } = await readGasTokenPrice(client, ethUsdFeed, configured, blockNumber)
-          return source === 'feed' ? [{ blockHash, usd: usdPerToken }] : []
-        } catch (error) {
-          if (isUnreachable(error)) throw error
-          return []
-        }
-      }),
+    [...distinct].map(async ([blockHash, blockNumber]): Promise<[Hash, bigint][]> => {
+      try {
+        const { usdPerToken, source } = await readGasTokenPrice(client, ethUsdFeed, 0n, blockNumber)
+        return source === 'feed' ? [[blockHash, usdPerToken]] : []
+      } catch (error) {
+        if (isUnreachable(error)) throw error
+        return []
+      }
+    }),
   )
-  const rows = fresh.flat()
-  if (rows.length > 0) {
-    const values = rows.map(({ blockHash, usd }) => ({ chain_id: chainId, block_hash: blockHash, usd }))
+  const prices = new Map(fresh.flat())
+  if (prices.size > 0) {
+    const values = [...prices].map(([block_hash, usd]) => ({ chain_id: chainId, block_hash, usd }))
     await sql`insert into gas_token_price ${sql(values)} on conflict do nothing`
   }
-  for (const { blockHash, usd } of rows) prices.set(blockHash, usd)
-  return prices
+  for (const block of unknown) block.gasTokenUsd = prices.get(block.blockHash) ?? null
 }

@@ -1,12 +1,10 @@
-import type { Hash } from 'viem'
 import type { Database } from '#ledger/store/database'
-import { gasCostOfBatch } from './batches.ts'
+import { paidAddresses } from './batches.ts'
+import type { BlockRow } from './blockFacts.ts'
 
 /** What settling a provider's payments cost in one block, as its share of the batches by the number of payments. */
-export type GasShare = {
+export type GasShare = Omit<BlockRow, 'confirmedAt'> & {
   chainId: number
-  blockNumber: bigint
-  blockHash: Hash
   /** Whether the keepers of this gateway sent the transactions, or somebody else's. */
   isOurs: boolean
   batches: number
@@ -21,25 +19,19 @@ export async function findGasShares(
 ): Promise<GasShare[]> {
   const seconds = (time: Date) => time.getTime() / 1000
   return sql<GasShare[]>`
-    with own_wallet as (
-      select distinct chain_id, address from wallet where provider_id = ${providerId}
-    ), paid as (
-      select r.chain_id, r.tx_hash, r.log_index, sum(r.payment_count) as payments
-      from (
-        select chain_id, address from own_wallet
-        union
-        select s.chain_id, s.address from own_wallet o join splitter s on s.chain_id = o.chain_id and s.provider = o.address
-      ) w
-      join indexer.batch_recipient r on r.chain_id = w.chain_id and r.recipient = w.address
+    with paid as (
+      select r.batch_id, sum(r.payment_count) as payments
+      from (${paidAddresses(sql, { providerId })}) own
+      join batch_recipient r on r.chain_id = own.chain_id and r.recipient = own.address
       where r.block_time >= ${seconds(from)} and r.block_time < ${seconds(to)}
-      group by 1, 2, 3
+      group by 1
     )
-    select b.chain_id as "chainId", b.block_number as "blockNumber", b.block_hash as "blockHash",
+    select b.chain_id as "chainId", k.number as "blockNumber", k.hash as "blockHash", g.usd as "gasTokenUsd",
       t.hash is not null as "isOurs", count(*)::int as batches,
-      sum(ceil(${gasCostOfBatch(sql)} * paid.payments
-        / greatest(b.payment_count, paid.payments))) as cost
-    from paid
-    join indexer.batch b on b.chain_id = paid.chain_id and b.tx_hash = paid.tx_hash and b.log_index = paid.log_index
+      sum(ceil(b.gas_cost * paid.payments / greatest(b.payment_count, paid.payments))) as cost
+    from paid join settled_batch b on b.id = paid.batch_id
+    join recorded_block k on k.id = b.block_id
+    left join gas_token_price g on g.chain_id = b.chain_id and g.block_hash = k.hash
     left join transaction t on t.hash = b.tx_hash
-    group by 1, 2, 3, 4`
+    group by 1, 2, 3, 4, 5`
 }

@@ -1,11 +1,14 @@
 import type { Hex } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { dropBlock } from '#ledger/facts/record'
 import { endPayments, type OutcomeKind, reopenPayments } from '#ledger/queue/stages'
 import { type Database, openDatabase } from '#ledger/store/database'
 import { createMigratedDatabase } from '../../../test/support/database.ts'
 import { createIndexTables } from '../../../test/support/indexTables.ts'
+import { seedBatch } from '../../../test/support/seedBatch.ts'
 import { seedChainId, seedPayment, seedProvider, seedSettlement } from '../../../test/support/seedPayments.ts'
-import { listSettledBatches, readNetworkActivity, readSettlementTimes } from './network.ts'
+import { listBatches } from './batches.ts'
+import { readNetworkActivity, readSettlementTimes } from './network.ts'
 
 let sql: Database
 const day = new Date('2026-11-21T00:00:00Z') // a Saturday
@@ -18,24 +21,32 @@ beforeAll(async () => {
 })
 afterAll(() => sql.end())
 
-/** Two years of three keepers on two chains, as Ponder would sum them: the first one settles the most. */
-async function seedKeeperDays(): Promise<void> {
+/** Two years of three keepers on two chains, two batches a day: the first one settles the most. */
+async function seedTwoYears(): Promise<void> {
   await sql`
-    insert into indexer.keeper_day (chain_id, day, address, batch_count, payment_count, total, gas_used, gas_cost, last_block_time)
-    select chain, extract(epoch from ${day}::timestamptz) - age * 86400, '0x' || repeat('a' || keeper, 20), 2, 100 / keeper, 1000, 50000, 7,
-      extract(epoch from ${day}::timestamptz) - age * 86400 + 60
-    from generate_series(0, 730) age, generate_series(1, 3) keeper, unnest(${[seedChainId, otherChain]}::int[]) chain
-    where age <> 1`
-  await sql`analyze indexer.keeper_day`
+    with block as (
+      insert into recorded_block (chain_id, number, hash, time)
+      select chain, (731 - age) * 10 + n, '0x' || lpad(to_hex((731 - age) * 10 + n), 64, '0'),
+        extract(epoch from ${day}::timestamptz) - age * 86400 + 30 * n
+      from generate_series(0, 730) age, generate_series(1, 2) n, unnest(${[seedChainId, otherChain]}::int[]) chain
+      where age <> 1
+      returning *
+    )
+    insert into settled_batch (chain_id, block_id, block_time, position, log_index, tx_hash, sequence, keeper, trigger,
+      payment_count, provider_total, fee_total, gas_used, gas_cost, is_first)
+    select chain_id, id, time, number * 1048576 + keeper, keeper, hash, 1, '0x' || repeat('a' || keeper, 20), 1, 50 / keeper,
+      400, 100, 25000, 4, true
+    from block, generate_series(1, 3) keeper`
+  await sql`analyze keeper_day`
 }
 
 test('default: sums by day and by week, by keeper, and of all; of one network alone', async () => {
-  await seedKeeperDays()
+  await seedTwoYears()
   const asked = { chainId: seedChainId, keepers: 2 }
   const days = await readNetworkActivity(sql, { ...asked, interval: 'day', from: daysBefore(2) })
-  const ofDay = { batches: 6, payments: 183, total: 3_000n, gasUsed: 150_000n, gasCost: 21n }
+  const ofDay = { batches: 6, payments: 182, total: 3_000n, gasUsed: 150_000n, gasCost: 24n }
   expect(days).toEqual({
-    total: { batches: 12, payments: 366, total: 6_000n, gasUsed: 300_000n, gasCost: 42n, keepers: 3 },
+    total: { batches: 12, payments: 364, total: 6_000n, gasUsed: 300_000n, gasCost: 48n, keepers: 3 },
     // Nothing settled on the day between.
     intervals: [
       { startsAt: daysBefore(2), ...ofDay },
@@ -43,7 +54,7 @@ test('default: sums by day and by week, by keeper, and of all; of one network al
     ],
     keepers: [1, 2].map((n) => ({
       address: `0x${`a${n}`.repeat(20)}`,
-      ...{ batches: 4, payments: 200 / n, total: 2_000n, gasUsed: 100_000n, gasCost: 14n },
+      ...{ batches: 4, payments: 200 / n, total: 2_000n, gasUsed: 100_000n, gasCost: 16n },
       lastBlockTime: BigInt(day.getTime() / 1000 + 60),
     })),
   })
@@ -70,15 +81,17 @@ async function explained(run: (sql: Database) => Promise<unknown>): Promise<Reco
   const read: Record<string, number> = {}
   const visit = (node: Plan): void => {
     const name = node['Relation Name']
-    if (name) {
-      const rows = (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0)) * node['Actual Loops']
-      const way = `${node['Node Type'].replace('Bitmap Heap', 'Index')} ${name}`
+    if (name && name !== 'gas_token_price') {
+      // Rows are averages over the loops, with two decimals.
+      const each = node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0)
+      const rows = Math.round(each * node['Actual Loops'])
+      const way = `${node['Node Type'].replace(/Bitmap Heap|Index Only/, 'Index')} ${name}`
       read[way] = (read[way] ?? 0) + rows
     }
     for (const inner of node.Plans ?? []) visit(inner)
   }
   const explaining = ((parts: TemplateStringsArray, ...values: unknown[]) => {
-    const isWhole = /^\s*(select|with)/.test(parts[0] ?? '')
+    const isWhole = /^\s*with (found|summed)/.test(parts[0] ?? '')
     if (!isWhole) return sql(parts, ...(values as never[]))
     const [first = '', ...rest] = parts
     const explain = Object.assign([`explain (analyze, format json) ${first}`, ...rest], { raw: parts.raw })
@@ -95,43 +108,69 @@ test('behavior: what was settled before costs nothing, however much it was', asy
   const month = { chainId: seedChainId, interval: 'day' as const, from: daysBefore(29), keepers: 50 }
   expect(await explained((sql) => readNetworkActivity(sql, month))).toEqual({
     'Index Scan keeper_day': 29 * 3,
+    // The last one of each keeper.
+    'Index Scan settled_batch': 3,
   })
 
-  // 40,000 batches, a hundred a day, of which one keeper sends one in a thousand.
+  // 40,000 batches of another chain, a hundred a day, of which one keeper sends one in a thousand.
+  const chainId = seedChainId + 2
   await sql`
-    insert into indexer.batch (chain_id, tx_hash, log_index, sequence, batch_id, keeper, token, trigger, authorizations,
-      payment_count, provider_total, fee_total, outcomes, block_number, block_hash, block_time, gas_used, effective_gas_price)
-    select ${seedChainId}, '0x' || lpad(to_hex(n), 64, '0'), 1, n, '0x00', '0x' || repeat(case n % 1000 when 0 then 'b1' else 'a1' end, 20),
-      '0x00', 1, 2, 1, 95, 5, '0x11', n, '0x00', extract(epoch from ${day}::timestamptz) - (40000 - n) * 864, 21000, 2
-    from generate_series(1, 40000) n`
-  await sql`analyze indexer.batch`
-  const list = {
-    chainId: seedChainId,
-    keeper: undefined,
-    from: undefined,
-    to: undefined,
-    after: null,
-    limit: 21,
-  }
+    with block as (
+      insert into recorded_block (chain_id, number, hash, time)
+      select ${chainId}, n, '0x' || lpad(to_hex(n), 64, '0'), extract(epoch from ${day}::timestamptz) - (40000 - n) * 864
+      from generate_series(1, 40000) n
+      returning *
+    )
+    insert into settled_batch (chain_id, block_id, block_time, position, log_index, tx_hash, sequence, keeper, trigger,
+      payment_count, provider_total, fee_total, gas_used, gas_cost, is_first)
+    select chain_id, id, time, number << 20, 0, hash, number, '0x' || repeat(case number % 1000 when 0 then 'b1' else 'a1' end, 20),
+      1, 1, 95, 5, 21000, 42000, true
+    from block`
+  await sql`analyze settled_batch, recorded_block`
+  const list = { chainId }
   const rare: Hex = `0x${'b1'.repeat(20)}`
-  const at = { blockTime: day.getTime() / 1000 - 864 * 10_000, sequence: 30_000 }
-  for (const query of [
-    list,
-    { ...list, keeper: rare },
-    { ...list, after: at },
-    { ...list, keeper: rare, after: at },
-    { ...list, from: daysBefore(100), to: daysBefore(99) },
-    { ...list, keeper: rare, from: daysBefore(400), to: daysBefore(100) },
-  ]) {
-    expect([query, await explained((sql) => listSettledBatches(sql, query))]).toEqual([
-      query,
-      { 'Index Scan batch': 21 },
+  const at = { blockTime: day.getTime() / 1000 - 864 * 10_000, position: 30_000 * 2 ** 20, chainId }
+  for (const [filter, after] of [
+    [list, null],
+    [{ ...list, keeper: rare }, null],
+    [list, at],
+    [{ ...list, keeper: rare }, at],
+    [{ ...list, from: daysBefore(100), to: daysBefore(99) }, null],
+    [{ ...list, keeper: rare, from: daysBefore(400), to: daysBefore(100) }, null],
+  ] as const) {
+    const read = await explained((sql) => listBatches(sql, filter, { after, limit: 21 }))
+    // Found, and read by its key with its block.
+    expect([filter, read]).toEqual([
+      filter,
+      { 'Index Scan settled_batch': 42, 'Index Scan recorded_block': 21 },
     ])
   }
-  const [newest] = await listSettledBatches(sql, { ...list, keeper: rare })
-  expect(newest).toMatchObject({ sequence: 40_000, keeper: rare, total: 100n, gasCost: 42_000n })
-  const page = await listSettledBatches(sql, { ...list, after: at, limit: 2 })
+  const [newest] = await listBatches(sql, { ...list, keeper: rare }, { after: null, limit: 21 })
+  expect(newest).toMatchObject({ sequence: 40_000, keeper: rare, total: 95n, feeTotal: 5n, gasCost: 42_000n })
+  const page = await listBatches(sql, list, { after: at, limit: 2 })
   expect(page.map(({ sequence }) => sequence)).toEqual([29_999, 29_998])
+})
+
+test('behavior: a batch that a reorg takes leaves the sums; a transaction of several counts its gas once', async () => {
+  const chainId = seedChainId + 3
+  const read = () => readNetworkActivity(sql, { chainId, interval: 'day', from: daysBefore(1), keepers: 5 })
+  const blockTime = BigInt(day.getTime() / 1000)
+  const at = { chainId, blockTime, keeper: '0xaa00000000000000000000000000000000000000' } as const
+  const first = await seedBatch(sql, 1, at)
+  const { txHash, blockNumber, blockHash } = await seedBatch(sql, 2, { ...at, blockTime: blockTime + 1n })
+  await seedBatch(sql, 3, { ...at, txHash, blockNumber, blockHash, blockTime: blockTime + 1n, logIndex: 20 })
+  const once = { payments: 3, total: 157_500n, gasUsed: 300_000n, gasCost: 300_000_000_000n }
+  expect((await read()).total).toEqual({
+    ...{ batches: 3, payments: 9, total: 472_500n, gasUsed: 600_000n, gasCost: 600_000_000_000n, keepers: 1 },
+  })
+  await dropBlock(sql, chainId, { blockNumber, blockHash })
+  expect(await read()).toMatchObject({
+    total: { batches: 1, ...once, keepers: 1 },
+    keepers: [{ address: at.keeper, lastBlockTime: blockTime, ...once }],
+  })
+  await dropBlock(sql, chainId, first)
+  expect(await read()).toMatchObject({ total: { batches: 0, keepers: 0 }, intervals: [], keepers: [] })
+  expect(await sql`select from batch_recipient where chain_id = ${chainId}`).toHaveLength(0)
 })
 
 test('behavior: times to settlement are of many payments or not shown, and a payment that is opened again leaves them', async () => {

@@ -1,6 +1,5 @@
-import type { Address, Hash } from 'viem'
+import type { Address } from 'viem'
 import type { Database } from '#ledger/store/database'
-import { gasCostOfBatch } from './batches.ts'
 
 export const networkIntervals = ['day', 'week'] as const
 export type NetworkInterval = (typeof networkIntervals)[number]
@@ -42,7 +41,7 @@ export async function readNetworkActivity(
     keepers,
   }: { chainId: number; interval: NetworkInterval; from: Date; keepers: number },
 ): Promise<NetworkActivity> {
-  const sums = sql`sum(batch_count)::int as batches, sum(payment_count)::int as payments, sum(total) as total,
+  const sums = sql`sum(batches)::int as batches, sum(payments)::int as payments, sum(total) as total,
     sum(gas_used) as "gasUsed", sum(gas_cost) as "gasCost"`
   type Row = SettledSums & {
     startsAt: Date | null
@@ -52,15 +51,19 @@ export async function readNetworkActivity(
   }
   const rows = await sql<Row[]>`
     with summed as (
-      select date_trunc(${interval}, to_timestamp(day), 'UTC') as starts_at, address, grouping(address) as of_interval,
-        ${sums}, max(last_block_time)::bigint as "lastBlockTime", count(distinct address)::int as keepers
-      from indexer.keeper_day
-      where chain_id = ${chainId} and day >= ${from.getTime() / 1000}
-      group by grouping sets ((), (1), (address))
+      select date_trunc(${interval}, day::timestamp) at time zone 'UTC' as starts_at, keeper as address,
+        grouping(keeper) as of_interval, ${sums}, count(distinct keeper)::int as keepers
+      from keeper_day
+      -- Of a day whose batches a reorg took, a row of zeros stays.
+      where chain_id = ${chainId} and day >= ${from.toISOString().slice(0, 10)} and batches > 0
+      group by grouping sets ((), (1), (keeper))
     ), ranked as (
       select *, row_number() over (partition by of_interval order by payments desc, address) as rank from summed
     )
-    select starts_at as "startsAt", address, batches, payments, total, "gasUsed", "gasCost", "lastBlockTime", keepers
+    select starts_at as "startsAt", address, batches, payments, total, "gasUsed", "gasCost", keepers, (
+        select block_time from settled_batch
+        where chain_id = ${chainId} and keeper = address order by block_time desc, position desc limit 1
+      ) as "lastBlockTime"
     from ranked where of_interval = 1 or rank <= ${keepers}
     order by of_interval, rank, starts_at`
   const activity: NetworkActivity = { total: nothing, intervals: [], keepers: [] }
@@ -106,49 +109,4 @@ export async function readSettlementTimes(
     from counted where all_payments >= ${least}
     group by starts_at
     order by starts_at`
-}
-
-/** A BatchSettled of any keeper. `gasUsed` and `gasCost` are the whole transaction's. */
-export type SettledBatch = {
-  sequence: number
-  keeper: Address
-  payments: number
-  /** USDC base units of all that moved, fees included. */
-  total: bigint
-  gasUsed: bigint
-  /** Wei, L1 fee included. */
-  gasCost: bigint
-  txHash: Hash
-  triggerCode: number
-  /** Unix seconds. */
-  blockTime: bigint
-}
-
-export type SettledBatchQuery = {
-  chainId: number
-  keeper: Address | undefined
-  /** Mined at or after, and before. */
-  from: Date | undefined
-  to: Date | undefined
-  after: { blockTime: number; sequence: number } | null
-  limit: number
-}
-
-/** The newest first. */
-export async function listSettledBatches(
-  sql: Database,
-  { chainId, keeper, from, to, after, limit }: SettledBatchQuery,
-): Promise<SettledBatch[]> {
-  return sql<SettledBatch[]>`
-    select sequence, keeper, payment_count as payments, provider_total + fee_total as total, gas_used as "gasUsed",
-      ${gasCostOfBatch(sql)} as "gasCost", tx_hash as "txHash", trigger as "triggerCode",
-      block_time as "blockTime"
-    from indexer.batch b
-    where chain_id = ${chainId}
-      ${keeper === undefined ? sql`` : sql`and keeper = ${keeper}`}
-      ${from === undefined ? sql`` : sql`and block_time >= ${from.getTime() / 1000}`}
-      ${to === undefined ? sql`` : sql`and block_time < ${to.getTime() / 1000}`}
-      ${after === null ? sql`` : sql`and (block_time, sequence) < (${after.blockTime}, ${after.sequence})`}
-    order by block_time desc, sequence desc
-    limit ${limit}`
 }

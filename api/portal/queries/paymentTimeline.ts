@@ -4,6 +4,7 @@ import { halves } from '#ledger/facts/halves'
 import { standingOf } from '#ledger/queue/stages'
 import type { Database } from '#ledger/store/database'
 import type { Trigger } from '#protocol/settlement'
+import type { BlockRow } from './blockFacts.ts'
 import { type Payout, readPayout } from './payments.ts'
 import type { FailedAttempt } from './settlementFailures.ts'
 
@@ -33,7 +34,7 @@ export type PaymentTimeline = {
   failedAt: Date | null
   batches: ClaimingBatch[]
   failures: FailedAttempt[]
-  mined: { txHash: Hash; blockNumber: bigint; blockHash: Hash; blockTime: bigint } | null
+  mined: (Omit<BlockRow, 'gasTokenUsd'> & { txHash: Hash; blockTime: bigint }) | null
   payout: Payout | null
 }
 
@@ -55,7 +56,10 @@ export async function findPaymentTimeline(
       select attempt, code, detail, failed_at as "failedAt", next_attempt_at as "nextAttemptAt"
       from settlement_failure where payment_id = ${paymentId} order by failed_at, attempt`,
     sql<NonNullable<PaymentTimeline['mined']>[]>`
-      select tx_hash as "txHash", block_number as "blockNumber", block_hash as "blockHash", block_time as "blockTime"
+      select tx_hash as "txHash", block_number as "blockNumber", block_hash as "blockHash", block_time as "blockTime", (
+        select confirmed_at from recorded_block
+        where chain_id = ${payment.chainId} and number = block_number and hash = block_hash
+      ) as "confirmedAt"
       from ${halves(sql)} h
       where payment_id = ${paymentId} and half = 0 and state = 'settled'`,
     readPayout(sql, paymentId),

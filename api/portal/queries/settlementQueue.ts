@@ -4,7 +4,6 @@ import { type HoldReason, isShown, isWaiting } from '#ledger/queue/stages'
 import type { WaitingPayments } from '#ledger/queue/triggers'
 import type { Database } from '#ledger/store/database'
 import { Refusal } from '../../http/refusal.ts'
-import { fromIndex } from './indexedHead.ts'
 
 export type QueueQuestion = {
   chainId: number
@@ -98,8 +97,8 @@ export async function requireKnownWallet(
     select from splitter where chain_id = ${chainId} and ${wallet} in (provider, platform)
     limit 1`
   if (known !== undefined) return
-  const [paid] = await fromIndex(sql`
-    select from indexer.batch_recipient where chain_id = ${chainId} and recipient = ${wallet} limit 1`)
+  const [paid] = await sql`
+    select from batch_recipient where chain_id = ${chainId} and recipient = ${wallet} limit 1`
   if (paid === undefined)
     throw new Refusal('unknown_wallet', `Nothing is registered for or was paid to ${wallet} here`)
 }

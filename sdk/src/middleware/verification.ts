@@ -31,7 +31,6 @@ export type Verification = {
 
 /** Codes of status 503 by which the gateway says for certain that it has not accepted the payment, or not yet. */
 const certainRefusals: ReadonlySet<unknown> = new Set([
-  'index_behind',
   'overloaded',
   'provider_limit_exceeded',
   'settlement_pending',

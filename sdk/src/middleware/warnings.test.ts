@@ -286,7 +286,6 @@ describe('a warning', () => {
     for (const [status, code] of [
       [402, 'insufficient_balance'],
       [409, 'payment_replayed'],
-      [503, 'index_behind'],
       [503, 'overloaded'],
       [503, 'token_paused'],
     ] as const)

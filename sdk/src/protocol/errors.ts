@@ -112,7 +112,6 @@ export const errorCodes = {
   upstream_timeout: { status: 504, title: 'Upstream did not answer in time', retryable: true },
   dependency_unavailable: { status: 503, title: 'A dependency is unavailable', retryable: true },
   overloaded: { status: 503, title: 'More payments wait than can be accepted soon', retryable: true },
-  index_behind: { status: 503, title: 'The index is behind the chain', retryable: true },
   settlement_pending: { status: 503, title: 'Settlement is not mined yet', retryable: true },
   token_paused: { status: 503, title: 'USDC is paused', retryable: true },
   insufficient_gas_funds: { status: 503, title: 'Insufficient ETH for gas', retryable: true },

@@ -2,7 +2,7 @@ import type { Page } from 'playwright-core'
 import { expect, test } from 'vitest'
 import { openDatabase } from '#ledger/store/database'
 import { desktop, phone, violationsInBothSchemes } from '../../support/browser.ts'
-import { setIndexBack } from '../../support/setBack.ts'
+import { setRecordBack } from '../../support/setBack.ts'
 import type { TestStack } from '../../support/stack.ts'
 
 export type OperatorTools = {
@@ -62,7 +62,7 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
     },
   )
 
-  test('behavior: a wallet without gas money and an index that was set back are alerts, and nothing is hidden', async () => {
+  test('behavior: a wallet without gas money and a record that was set back are alerts, and nothing is hidden', async () => {
     const { rpc, databaseUrl } = stack()
     const sql = openDatabase({ url: databaseUrl, max: 1, applicationName: 'test' })
     const [lease] = await sql`select address from wallet_lease where expires_at > now()`
@@ -70,13 +70,13 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
     const balance = await rpc.getBalance({ address })
     const setBalance = (wei: bigint) =>
       rpc.request({ method: 'hardhat_setBalance', params: [address, `0x${wei.toString(16)}`] } as never)
-    const catchUp = await setIndexBack(sql, stack().chain.chainId)
+    const catchUp = await setRecordBack(sql, stack().chain.chainId)
     try {
       await setBalance(1_000_000_000_000_000n)
       const page = await signIn(desktop)
       const alerts = page.getByRole('region', { name: 'Alerts' })
       await alerts.getByText(`${address} on localhost has 0.001 left for gas`).waitFor()
-      await alerts.getByText("The keeper doesn't believe the index of localhost: below_acted_block").waitFor()
+      await alerts.getByText('The record of localhost is behind: below_acted_block').waitFor()
       // What is urgent stands first.
       expect(await alerts.locator('.status').allTextContents()).toEqual(['page', 'ticket'])
       await page.getByText('index behind: it was set back').waitFor()

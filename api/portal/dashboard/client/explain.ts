@@ -6,12 +6,6 @@ export function explain({ status, code, message }: GatewayError): { title: strin
   if (status === 0) {
     return { title: 'The gateway does not answer', text: 'It may be restarting, or you may be offline.' }
   }
-  if (code === 'index_behind') {
-    return {
-      title: 'The index is behind the chain',
-      text: 'Nothing is lost: rather than show settled payments as outstanding, the gateway waits until the index has caught up.',
-    }
-  }
   if (code === 'dependency_unavailable') {
     return {
       title: 'The gateway can’t reach its database or the chain',

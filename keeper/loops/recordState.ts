@@ -1,8 +1,8 @@
-import { type IndexState, readIndexState as readState } from '#ledger/facts/indexState'
+import { type RecordState, readRecordState as readState } from '#ledger/facts/recordState'
 import type { Context } from './context.ts'
 
-/** Whether the index may be believed now, also for the metrics. Asked before anything is claimed. */
-export async function readIndexState({ sql, served, settings, metrics }: Context): Promise<IndexState> {
+/** Whether the record knows what the chain did until now, also for the metrics. Asked before anything is claimed. */
+export async function readRecordState({ sql, served, settings, metrics }: Context): Promise<RecordState> {
   const state = await readState(sql, served, settings.maxIndexLagBlocks)
   for (const reason of ['missing', 'below_acted_block', 'stale']) {
     metrics.indexBehind.set(

@@ -1,0 +1,92 @@
+import {
+  type Address,
+  decodeEventLog,
+  type Hash,
+  type Hex,
+  type TransactionReceipt,
+  toEventSelector,
+} from 'viem'
+import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
+import { decodeOutcomes } from '#protocol/settlement'
+import { readEvidence } from './evidence.ts'
+
+/** A BatchSettled of the token, and what USDC's own logs show of it. */
+export type SettledBatch = {
+  txHash: Hash
+  logIndex: number
+  /** Who called `settle`. */
+  keeper: Address
+  triggerCode: number
+  /** Payments of which at least one half moved. */
+  paymentCount: number
+  /** USDC base units. */
+  providerTotal: bigint
+  feeTotal: bigint
+  /** Of the whole transaction. */
+  gasUsed: bigint
+  /** Wei, of the whole transaction, L1 fee included. */
+  gasCost: bigint
+  recipients: { recipient: Address; paymentCount: number; total: bigint }[]
+  blockNumber: bigint
+  blockHash: Hex
+  /** Unix seconds. */
+  blockTime: bigint
+}
+
+/** Wei that a transaction cost, with the L1 fee of the OP stack. */
+export function gasCostOf(receipt: TransactionReceipt): bigint {
+  const l1Fee = 'l1Fee' in receipt && typeof receipt.l1Fee === 'bigint' ? receipt.l1Fee : 0n
+  return receipt.gasUsed * receipt.effectiveGasPrice + l1Fee
+}
+
+/**
+ * The batches that a transaction settled. `settle` emits BatchSettled last, with one outcome for each half that it tried: so
+ * its n settled halves are the last n uses before it and after the BatchSettled before. The indexer reads them alike.
+ *
+ * @param scope lower-case
+ */
+export function readSettledBatches(
+  receipt: TransactionReceipt,
+  { contract, token }: { contract: Address; token: Address },
+  blockTime: bigint,
+): SettledBatch[] {
+  const uses = readEvidence(receipt, token, blockTime).flatMap(({ logIndex, recipient, value }) =>
+    recipient === null || value === null ? [] : [{ logIndex, recipient, value }],
+  )
+  const { transactionHash: txHash, blockNumber, blockHash, gasUsed } = receipt
+  let before = -1
+  return receipt.logs.flatMap(({ address, topics, data, logIndex }): SettledBatch[] => {
+    if (address.toLowerCase() !== contract || topics[0] !== settledTopic) return []
+    const own = uses.filter((use) => use.logIndex > before && use.logIndex < logIndex)
+    before = logIndex
+    const { args } = decodeEventLog({ abi: batchSettlementAbi, eventName: 'BatchSettled', topics, data })
+    if (args.token.toLowerCase() !== token) return []
+    const outcomes = decodeOutcomes(args.outcomes)
+    const halves = outcomes.flatMap(({ provider, fee }) => [
+      ...(provider === 'settled' ? [0] : []),
+      ...(fee === 'settled' ? [1] : []),
+    ])
+    const settled = own.slice(-halves.length || own.length)
+    const recipients = new Map<Address, SettledBatch['recipients'][number]>()
+    const totals: [bigint, bigint] = [0n, 0n]
+    for (const [index, { recipient, value }] of settled.entries()) {
+      totals[halves[index] === 1 ? 1 : 0] += value
+      const sum = recipients.get(recipient) ?? { recipient, paymentCount: 0, total: 0n }
+      recipients.set(recipient, { ...sum, paymentCount: sum.paymentCount + 1, total: sum.total + value })
+    }
+    return [
+      {
+        ...{ txHash, logIndex, blockNumber, blockHash, blockTime, gasUsed, gasCost: gasCostOf(receipt) },
+        keeper: args.keeper.toLowerCase() as Address,
+        triggerCode: args.trigger,
+        paymentCount: outcomes.filter(({ provider, fee }) => provider === 'settled' || fee === 'settled')
+          .length,
+        ...{ providerTotal: totals[0], feeTotal: totals[1], recipients: [...recipients.values()] },
+      },
+    ]
+  })
+}
+
+const settledTopic = toEventSelector(
+  'BatchSettled(bytes32,address,address,uint8,uint256,uint256,uint256,bytes)',
+)

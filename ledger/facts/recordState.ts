@@ -1,0 +1,45 @@
+import type { ServedNetwork } from '#chain/servedNetworks'
+import type { Database } from '../store/database.ts'
+import { type RecordHead, readRecordHead, readToldBlock } from './record.ts'
+
+/** `behind` never means "unsettled": nothing is claimed, failed or notified on its word. */
+export type RecordState =
+  | { status: 'current'; head: RecordHead }
+  | { status: 'behind'; reason: 'missing' | 'below_acted_block' | 'stale'; head: RecordHead | null }
+
+/**
+ * Whether the record knows what the chain did.
+ *
+ * @param toldBlock The highest block of which providers were told something.
+ * @param chainHead The chain's own latest block.
+ * @param maxLagBlocks How far it may be behind.
+ */
+export function judgeRecord(
+  head: RecordHead | null,
+  toldBlock: bigint,
+  chainHead: bigint,
+  maxLagBlocks: bigint,
+): RecordState {
+  if (head === null) return { status: 'behind', reason: 'missing', head: null }
+  if (head.readNumber < toldBlock) return { status: 'behind', reason: 'below_acted_block', head }
+  if (chainHead - head.readNumber > maxLagBlocks) return { status: 'behind', reason: 'stale', head }
+  return { status: 'current', head }
+}
+
+/** How long what a process does for a network shares one read of its head. */
+const headAgeMs = 2_000
+
+/** Whether the record of a network knows what the chain did until now. */
+export async function readRecordState(
+  sql: Database,
+  { network: { chainId }, client }: Pick<ServedNetwork, 'network' | 'client'>,
+  maxLagBlocks: bigint,
+): Promise<RecordState> {
+  // The record first: read in the other order, a block in between would make it seem further behind than it is.
+  const head = await readRecordHead(sql, chainId)
+  const [told, chainHead] = await Promise.all([
+    readToldBlock(sql, chainId),
+    client.getBlockNumber({ cacheTime: headAgeMs }),
+  ])
+  return judgeRecord(head, told, chainHead, maxLagBlocks)
+}
