@@ -65,7 +65,7 @@ export function createMemoryJournal(budget: Budget, now: () => Date): MemoryJour
       ageMs: now().getTime() - current.at,
       readItems: async () => current.items,
       // What waits in splitters from before, only an index knows.
-      readSweeps: async (items) => countDueSweeps(items, defaultTriggers.sweepCount),
+      readSweeps: async (items, most) => countDueSweeps(items, defaultTriggers.sweepCount).slice(0, most),
       async save(transaction, drops) {
         const left = new Set(drops.flatMap(({ item, isPartial }) => (isPartial ? [] : item)))
         current.items = current.items.filter((item) => !left.has(item))

@@ -160,13 +160,7 @@ async function sweepBy(account: number, payments: SplitPayment[]): Promise<Hex> 
     address: stack.served.deployment.splitterFactory,
     abi: splitterFactoryAbi,
     functionName: 'sweep',
-    args: [
-      stack.served.token,
-      platformWallet,
-      0,
-      payments.map(({ terms }) => encodeSplit(terms)),
-      wallet.account.address,
-    ],
+    args: [stack.served.token, platformWallet, payments.map(({ terms }) => encodeSplit(terms))],
     chain: null,
   })
   await stack.served.client.waitForTransactionReceipt({ hash })

@@ -16,10 +16,10 @@ const account = (label: string): Address => slice(sha256(toHex(`tollkeeper vecto
 
 const most = 2n ** 48n - 1n
 const cases = [
-  { name: 'nine to one', providerShare: 9n, platformShare: 1n},
-  { name: 'nineteen to one, another provider', providerShare: 19n, platformShare: 1n},
-  { name: 'the least of everything', providerShare: 0n, platformShare: 0n},
-  { name: 'the most of everything', providerShare: most, platformShare: most},
+  { name: 'nine to one', providerShare: 9n, platformShare: 1n },
+  { name: 'nineteen to one, another provider', providerShare: 19n, platformShare: 1n },
+  { name: 'the least of everything', providerShare: 0n, platformShare: 0n },
+  { name: 'the most of everything', providerShare: most, platformShare: most },
 ]
 
 function vectorOf({ name, ...shares }: (typeof cases)[number], index: number) {
