@@ -64,9 +64,10 @@ export function sampleCalldata({ pairs, singles, payees, sweeps = 0 }: BatchShap
     return word.slice(0, 2 + 2 * bytes) as Hex
   }
   const recipients = Array.from({ length: Math.max(1, payees) }, () => next(20))
-  const authorize = (to: Address, from: Address, nonce: Hex, value: bigint): SignedAuthorization => ({
-    ...{ from, to, value, nonce, validAfter: 0n, validBefore: 1_800_000_000n },
-    signature: `${next(32)}00${next(31).slice(2)}1b`,
+  const authorize = (to: Address, from: Address, nonce: Hex, validBefore: bigint): SignedAuthorization => ({
+    ...{ from, to, value: BigInt(next(3)), nonce, validAfter: 0n, validBefore },
+    // An s in the lower half, as wallets sign it.
+    signature: `${next(32)}3${next(32).slice(3)}1b`,
   })
   const batch = {
     token: next(20),
@@ -76,15 +77,16 @@ export function sampleCalldata({ pairs, singles, payees, sweeps = 0 }: BatchShap
     callGasLimit: 120_000n,
   }
   const items = Array.from({ length: pairs + singles }, (_, index): SettlementItem => {
-    const [from, nonce] = [next(20), next(32)]
-    const authorization = authorize(recipients[index % recipients.length] as Address, from, nonce, 47_500n)
+    const [from, nonce, validBefore] = [next(20), next(32), 1_800_000_000n + BigInt(next(2))]
+    const to = recipients[index % recipients.length] as Address
+    const authorization = authorize(to, from, nonce, validBefore)
     return index < pairs
-      ? { authorization, fee: authorize(batch.feeRecipient, from, feeNonce(nonce), 2_500n) }
+      ? { authorization, fee: authorize(batch.feeRecipient, from, feeNonce(nonce), validBefore) }
       : { authorization }
   })
   if (pairs > 0) return encodeSettle(batch, items).calldata
   const splits = Array.from({ length: sweeps }, () => (BigInt(next(20)) << 96n) | (19n << 48n) | 1n)
-  const sweep = { factory: next(20), gasLimit: 1_000_000n, splits }
+  const sweep = sweeps > 0 ? { factory: next(20), gasLimit: 1_000_000n, splits } : undefined
   return encodeSettleAuthorizations(
     batch,
     items.map(({ authorization }) => authorization),

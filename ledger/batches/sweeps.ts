@@ -179,3 +179,10 @@ export async function countFailedSweeps(sql: Queryable, chainId: number): Promis
     select count(*)::int as count from splitter where chain_id = ${chainId} and failed_sweeps > 0`
   return row.count
 }
+
+/** The terms of all splitters of a network that payments were accepted for. */
+export async function readSplitters(sql: Queryable, chainId: number): Promise<SplitterTerms[]> {
+  return sql<SplitterTerms[]>`
+    select provider, platform, provider_share as "providerShare", platform_share as "platformShare"
+    from splitter where chain_id = ${chainId}`
+}
