@@ -135,13 +135,13 @@ describe('sampleCalldata', () => {
     { pairs: 10, singles: 2, payees: 3 },
     { pairs: 0, singles: 1, payees: 1 },
   ])(
-    'behavior: the fee of $pairs pairs and $singles singles is that of a real batch, within 3 %',
+    'behavior: the fee of $pairs pairs and $singles singles is that of a real batch, within 5 %',
     (sized) => {
       const shape = { ...sized, hasCode: false }
       const [sample, real] = [sampleCalldata(shape), realCalldata(shape)].map((data) =>
         Number(fjordFee(compressedSize(hexToBytes(data)))),
       ) as [number, number]
-      expect(Math.abs(sample / real - 1)).toBeLessThan(0.03)
+      expect(Math.abs(sample / real - 1)).toBeLessThan(0.05)
     },
   )
 })

@@ -1,4 +1,5 @@
 import { type Address, createWalletClient, type Hex, http, parseEventLogs } from 'viem'
+import type { PrivateKeyAccount } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { readPayout } from '#api/portal/queries/payments'
 import { estimateBatchGas } from '#chain/gas'
@@ -7,12 +8,15 @@ import { createPayerCode } from '#chain/payerCode'
 import { createBudget } from '#keeper/independent/budget'
 import { fetchPending } from '#keeper/independent/pendingQueue'
 import { createSettler } from '#keeper/independent/settler'
+import type { CheckpointName } from '#keeper/settings/checkpoints'
 import { createMetrics } from '#keeper/settings/metrics'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
+import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
+import { usdcAbi } from '#protocol/abi/usdc'
 import { encodePayload } from '#protocol/payload'
-import { decodeSettle } from '#protocol/settlement'
+import { decodeOutcomes, decodeSettle } from '#protocol/settlement'
 import { encodeSplit } from '#protocol/splitter'
 import { devAccount } from '../../scripts/chain/accounts.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
@@ -301,6 +305,94 @@ describe('sweeps', () => {
     )
     expect(await stack.balanceOf(blocked)).toBe(12n * 47_500n)
   })
+})
+
+test('behavior: under a backlog that fills a batch, the next one sweeps what has waited, and settles no less than it must', async () => {
+  const [stale] = (await queueSplits([{ payee: randomHex(20) }])) as [SplitPayment]
+  await settle([stale])
+  await untilIndexed(stack)
+  const [buyer] = await stack.buyers(1, 300n * 50_000n)
+  if (!buyer) throw new Error('no buyer')
+  const payee = randomHex(20)
+  const backlog = await Promise.all(
+    Array.from({ length: 300 }, () =>
+      stack.queueSplit({ buyer, payee, price: 50_000n, acceptedAt: hourAgo() }),
+    ),
+  )
+  const tomorrow = () => new Date(Date.now() + 24 * 3_600_000 + 60_000)
+  await whileRunning(stack.keeper({ now: tomorrow }), () =>
+    until('all are settled', () => stack.isSettled(backlog)),
+  )
+  const hashes = (await Promise.all(backlog.map(stack.halves))).map(([half]) => half?.txHash as Hex)
+  const first = hashes[0] as Hex
+  const { logs } = await stack.served.client.getTransactionReceipt({ hash: first })
+  const paid = parseEventLogs({ abi: usdcAbi, eventName: 'Transfer', logs })
+  expect(paid.filter(({ args }) => args.to.toLowerCase() === stale.terms.provider)).toHaveLength(1)
+  expect(hashes.filter((hash) => hash === first).length).toBeGreaterThan(200)
+  expect(new Set(hashes).size).toBe(2)
+})
+
+describe('a payer who fails once his batch is simulated', () => {
+  const attacks = {
+    'moves his balance': async (buyer: PrivateKeyAccount) => {
+      const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+      const value = await stack.balanceOf(buyer.address)
+      const all = { to: randomHex(20), value, ...window, nonce: randomHex(32) }
+      const hash = await sendDirectly(stack, await signTransfer(stack.served, buyer, all))
+      await stack.served.client.waitForTransactionReceipt({ hash })
+    },
+    // A JUMPDEST, and a jump to it.
+    'delegates to code that burns all gas': async ({ address }: PrivateKeyAccount) => {
+      await testClient(stack).setCode({ address, bytecode: '0x5b600056' })
+    },
+  }
+
+  test.each(Object.entries(attacks))(
+    'behavior: %s, is tried once, and the honest are settled',
+    async (_, attack) => {
+      const [buyer] = await stack.buyers(1, 100n * 50_000n)
+      if (!buyer) throw new Error('no buyer')
+      const [honest, bad] = await Promise.all([
+        queueSplits([{}, {}, {}, {}, {}]),
+        Promise.all(
+          Array.from({ length: 100 }, () =>
+            stack.queueSplit({ buyer, price: 50_000n, acceptedAt: hourAgo() }),
+          ),
+        ),
+      ])
+      let isOver = false
+      const checkpoint = async (name: CheckpointName) => {
+        if (name !== 'after-simulation' || isOver) return
+        isOver = true
+        await attack(buyer)
+      }
+      await whileRunning(stack.keeper({ checkpoint }), () =>
+        until('the honest ones are settled', () => stack.isSettled(honest)),
+      )
+      const hashes = (await Promise.all(honest.map(stack.halves))).map(([half]) => half?.txHash as Hex)
+      expect(new Set(hashes).size).toBe(1)
+      const { logs, gasUsed } = await stack.served.client.getTransactionReceipt({ hash: hashes[0] as Hex })
+      const [settled] = parseEventLogs({ abi: batchSettlementAbi, eventName: 'BatchSettled', logs })
+      const outcomes = decodeOutcomes(settled?.args.outcomes as Hex).map(({ provider }) => provider)
+      const count = (wanted: string) => outcomes.filter((one) => one === wanted).length
+      expect([count('settled'), count('failed'), count('skipped')]).toEqual([5, 1, 99])
+      // Five payments, one attempt that burns all that it may, and the calldata of a hundred.
+      expect(gasUsed).toBeLessThan(
+        estimateBatchGas({ pairs: 0, singles: 5, payees: 2, hasCode: false }) + 150_000n + 100n * 4_000n,
+      )
+      // What was skipped counts no attempt of its own in this batch.
+      const rows = await stack.database<{ digit: number; attempts: number }[]>`
+      select i.provider_outcome as digit, count(f.*)::int as attempts from batch_item i
+      join batch b on b.id = i.batch_id
+      left join settlement_failure f on f.payment_id = i.payment_id and f.batch_id = b.id
+      where i.payment_id = any(${bad.map(({ paymentId }) => paymentId)}) and b.batch_id = ${settled?.args.batchId ?? null}
+      group by 1`
+      expect(rows.toSorted((a, b) => a.digit - b.digit)).toEqual([
+        { digit: 3, attempts: 1 },
+        { digit: 4, attempts: 0 },
+      ])
+    },
+  )
 })
 
 test('behavior: a splitter that USDC has blacklisted fails with its code, and stops no other payment or payout', async () => {
