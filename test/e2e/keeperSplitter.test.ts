@@ -1,3 +1,4 @@
+import { tmpdir } from 'node:os'
 import { type Address, createWalletClient, type Hex, http, parseEventLogs } from 'viem'
 import type { PrivateKeyAccount } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
@@ -18,7 +19,8 @@ import { usdcAbi } from '#protocol/abi/usdc'
 import { encodePayload } from '#protocol/payload'
 import { decodeOutcomes, decodeSettle } from '#protocol/settlement'
 import { encodeSplit } from '#protocol/splitter'
-import { devAccount } from '../../scripts/chain/accounts.ts'
+import { devAccount, devPrivateKey } from '../../scripts/chain/accounts.ts'
+import { runCli } from '../support/cli.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
 import {
   hourAgo,
@@ -248,6 +250,72 @@ describe('sweeps', () => {
     const { logs } = await stack.served.client.getTransactionReceipt({ hash: half?.txHash as Hex })
     expect(parseEventLogs({ abi: splitterFactoryAbi, eventName: 'SweepFailed', logs })).toEqual([])
     expect(await waitingIn([other])).toBe(50_000n)
+  })
+
+  test('behavior: one that a stranger emptied just before the batch is no failed sweep', async () => {
+    const payee = newPayee()
+    const waiting = await queueSplits(Array.from({ length: 9 }, () => ({ payee })))
+    await settle(waiting)
+    await untilIndexed(stack)
+    const old = waiting[0] as SplitPayment
+    const payments = await queueSplits([{ payee: newPayee() }])
+    const tomorrow = () => new Date(Date.now() + 24 * 3_600_000 + 60_000)
+    let isOver = false
+    const checkpoint = async (name: CheckpointName) => {
+      if (name !== 'after-simulation' || isOver) return
+      isOver = true
+      await sweepBy(18, [old])
+    }
+    await whileRunning(stack.keeper({ now: tomorrow, checkpoint }), () =>
+      until('all are settled', () => stack.isSettled(payments)),
+    )
+    expect(isOver).toBe(true)
+    expect(await failedSweeps(old)).toBe(0)
+    expect(await stack.balanceOf(payee)).toBe(9n * 47_500n)
+  })
+
+  test('behavior: odd prices share a splitter, and `tollkeeper sweep` pays it out, as it does that of a named price', async () => {
+    const payee = newPayee()
+    const odd = await queueSplits([50_001n, 50_019n].map((price) => ({ payee, price })))
+    await settle(odd)
+    const dear = await queueSplits([{ payee, price: 1_000_000n }])
+    await settle(dear)
+    const payments = [...odd, ...dear]
+    expect(new Set(payments.map(({ splitter }) => splitter)).size).toBe(2)
+    const run = (env: Record<string, string>, ...flags: string[]) =>
+      runCli(['sweep', '--network', 'localhost', '--rpc', stack.chain.url, ...flags], {
+        cwd: tmpdir(),
+        env: { DEPLOYMENTS_FILE: stack.deploymentsFile, ...env },
+      })
+    const wallets = ['--wallet', payee, '--platform', platformWallet, '--price', '1']
+    const key = { WALLET_PRIVATE_KEY: devPrivateKey(18) }
+
+    const asked = await run(key, ...wallets)
+    expect([asked.status, asked.stderr]).toEqual([2, expect.stringContaining('not_confirmed')])
+    expect(asked.stdout).toContain('0.095019')
+    for (const [code, ...flags] of [
+      ['no_wallet', ...wallets],
+      ['invalid_flags', '--wallet', payee],
+    ]) {
+      const { status, stderr } = await run({}, ...flags)
+      expect([status, stderr]).toEqual([2, expect.stringContaining(code as string)])
+    }
+    expect(await stack.balanceOf(payee)).toBe(0n)
+
+    const sent = await run(key, ...wallets, '--yes')
+    expect([sent.status, sent.stderr]).toEqual([0, ''])
+    expect(sent.stdout).toMatch(/sent 0x[0-9a-f]{64}\n2 of 2 paid out/)
+    // 5 % of 100,020, rounded down; 3 % and 0.05 of 1.00.
+    expect(await stack.balanceOf(payee)).toBe(100_020n - 5_001n + 920_000n)
+    expect(await waitingIn(payments)).toBe(0n)
+    expect((await run(key, ...wallets, '--yes')).stdout).toBe('Nothing waits.\n')
+
+    const database = { ...key, DATABASE_URL: stack.databaseUrl }
+    const later = await queueSplits([{ payee }])
+    await settle(later)
+    const own = await run(database, '--database', '--wallet', payee, '--yes')
+    expect([own.status, own.stderr]).toEqual([0, ''])
+    expect(await waitingIn(later)).toBe(0n)
   })
 
   test('behavior: a reorg takes back a payout by itself, and settlement and payout together', async () => {
