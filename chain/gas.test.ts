@@ -6,6 +6,7 @@ import {
   countSweepsThatFit,
   countThatFit,
   estimateBatchGas,
+  roomForSweeps,
   transactionGasCap,
 } from './gas.ts'
 
@@ -64,6 +65,17 @@ describe('batchGasLimit', () => {
     const shape = { pairs: countThatFit(pairs(400), false), singles: 0, payees: 3, hasCode: false }
     expect(batchGasLimit(shape, new Uint8Array(0)) - estimateBatchGas(shape)).toBeGreaterThan(180_000n)
   })
+})
+
+test('behavior: the room for sweeps is what they take, and a quarter of a batch at most', () => {
+  const shape = { pairs: 0, singles: 0, payees: 0, hasCode: false }
+  expect(roomForSweeps(0)).toBe(0n)
+  expect(roomForSweeps(3)).toBe(estimateBatchGas({ ...shape, sweeps: 3 }) - estimateBatchGas(shape))
+  expect(roomForSweeps(1_000)).toBe(batchGasCut / 4n)
+  const singles = Array.from({ length: 400 }, () => ({ isPair: false, recipient: 'splitter' }))
+  const fit = countThatFit(singles, false, batchGasCut - roomForSweeps(20))
+  expect(countSweepsThatFit({ ...shape, singles: fit, payees: 1 })).toBeGreaterThanOrEqual(20)
+  expect(countThatFit(singles, false)).toBeGreaterThan(fit)
 })
 
 test('behavior: as many sweeps are added as fit under the cut', () => {

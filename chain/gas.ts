@@ -60,6 +60,16 @@ export function sweepGasLimit(sweeps: number): bigint {
   return BigInt(sweeps) * sweepCallGas + newPayeeGas
 }
 
+/**
+ * What is kept of a batch's gas for the sweeps of so many splitters: a quarter at most. Where each is worth a sweep, ten
+ * payments wait in it, and a sweep takes as much as two of them: so under any backlog both go on.
+ */
+export function roomForSweeps(sweeps: number): bigint {
+  const wanted = sweeps > 0 ? firstSweepGas + BigInt(sweeps) * sweepGas : 0n
+  const most = batchGasCut / 4n
+  return wanted < most ? wanted : most
+}
+
 /** How many splitters can be swept in a batch of this shape, under the gas cut. */
 export function countSweepsThatFit(shape: BatchShape): number {
   const left = batchGasCut - estimateBatchGas(shape) - firstSweepGas

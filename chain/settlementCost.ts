@@ -1,7 +1,10 @@
 import { type Address, type Hex, keccak256, type PublicClient, parseAbi } from 'viem'
 import { estimateL1Fee } from 'viem/op-stack'
 import { ceilDiv } from '#protocol/amount'
+import { feeNonce } from '#protocol/challenge'
 import type { Network } from '#protocol/networks'
+import type { SignedAuthorization } from '#protocol/payload'
+import { encodeSettle, encodeSettleAuthorizations, type SettlementItem } from '#protocol/settlement'
 import { type BatchShape, estimateBatchGas } from './gas.ts'
 
 const aggregatorAbi = parseAbi([
@@ -55,15 +58,45 @@ export function dataWords({ pairs, singles }: Pick<BatchShape, 'pairs' | 'single
   return pairs * 8 + singles * 5
 }
 
-// Signatures don't compress, so the sample is as random as they are.
-function sampleCalldata(shape: BatchShape): Hex {
+/**
+ * Calldata of a batch of this shape, as the contract takes it. The data's fee follows from its size once it is compressed
+ * (FastLZ, since Fjord): payers, nonces and signatures don't compress; amounts, windows and derived nonces nearly vanish.
+ */
+export function sampleCalldata({ pairs, singles, payees, sweeps = 0 }: BatchShape): Hex {
   let word: Hex = keccak256('0x01')
-  const words: string[] = []
-  for (let i = 0; i < dataWords(shape); i++) {
+  const next = (bytes: number) => {
     word = keccak256(word)
-    words.push(word.slice(2))
+    return word.slice(0, 2 + 2 * bytes) as Hex
   }
-  return `0x${words.join('')}`
+  const recipients = Array.from({ length: Math.max(1, payees) }, () => next(20))
+  const authorize = (to: Address, from: Address, nonce: Hex, validBefore: bigint): SignedAuthorization => ({
+    ...{ from, to, value: BigInt(next(3)), nonce, validAfter: 0n, validBefore },
+    // An s in the lower half, as wallets sign it.
+    signature: `${next(32)}3${next(32).slice(3)}1b`,
+  })
+  const batch = {
+    token: next(20),
+    feeRecipient: next(20),
+    batchId: next(32),
+    trigger: 0,
+    callGasLimit: 120_000n,
+  }
+  const items = Array.from({ length: pairs + singles }, (_, index): SettlementItem => {
+    const [from, nonce, validBefore] = [next(20), next(32), 1_800_000_000n + BigInt(next(2))]
+    const to = recipients[index % recipients.length] as Address
+    const authorization = authorize(to, from, nonce, validBefore)
+    return index < pairs
+      ? { authorization, fee: authorize(batch.feeRecipient, from, feeNonce(nonce), validBefore) }
+      : { authorization }
+  })
+  if (pairs > 0) return encodeSettle(batch, items).calldata
+  const splits = Array.from({ length: sweeps }, () => (BigInt(next(20)) << 96n) | (19n << 48n) | 1n)
+  const sweep = sweeps > 0 ? { factory: next(20), gasLimit: 1_000_000n, splits } : undefined
+  return encodeSettleAuthorizations(
+    batch,
+    items.map(({ authorization }) => authorization),
+    sweep,
+  ).calldata
 }
 
 type Sized = { network: Network; contract: Address; from: Address; shape: BatchShape }

@@ -9,6 +9,7 @@ import { addPayerCommand } from './payer.ts'
 import { addProcessCommands } from './processes.ts'
 import { addProviderCommand } from './provider/command.ts'
 import { addReceiptsCommand } from './receipts/command.ts'
+import { addSweepCommand } from './sweep/command.ts'
 
 /** `tollkeeper` and its commands; nothing runs before `parse`. */
 export function createProgram(): Command {
@@ -31,6 +32,7 @@ export function createProgram(): Command {
   addAuditCommand(program)
   addProviderCommand(program)
   addPayerCommand(program)
+  addSweepCommand(program)
   addKeysCommand(program)
   addDoctorCommand(program)
   return program

@@ -61,8 +61,10 @@ contract BatchSettlement is IBatchSettlement {
         uint256 s;
         uint256 neededGas;
         address feeRecipient;
-        /// The authorization last looked at was used: look at the next one before trying it.
+        /// The authorization last looked at was used, failed or was skipped: look at the next one before trying it.
         bool probing;
+        /// Payer of the authorization that failed last: while probing, his are skipped. At first no address.
+        uint256 refused;
         /// What the token answered to the call that failed last.
         bytes reason;
     }
@@ -100,10 +102,10 @@ contract BatchSettlement is IBatchSettlement {
                     break;
                 } else if (outcome == FAILED) {
                     emit AuthorizationFailed(batch.batchId, _from(run), run.nonce, i, run.reason);
-                    if (fee != 0) feeOutcome = SKIPPED;
                 }
 
-                if (fee != 0 && outcome != FAILED) {
+                // Skipped, where the provider's failed or was: it is of the same payer.
+                if (fee != 0) {
                     _setFee(run, payment, fee);
                     feeOutcome = _attempt(run, payment.feeR, payment.feeVs, signatures);
                     if (feeOutcome == SETTLED) {
@@ -137,7 +139,7 @@ contract BatchSettlement is IBatchSettlement {
         if (sweep.splits.length != 0) {
             // Prepared first, so that what it costs is known before anything settles.
             sweepData = abi.encodeCall(
-                ISplitterFactory.sweep, (batch.token, batch.feeRecipient, sweep.rewardShare, sweep.splits, msg.sender)
+                ISplitterFactory.sweep, (batch.token, batch.feeRecipient, sweep.splits)
             );
             // EIP-150, as for each authorization.
             sweepGas = uint256(sweep.gasLimit) * 64 / 63 + RETURN_GAS + OUTCOME_GAS * authorizations.length;
@@ -209,6 +211,7 @@ contract BatchSettlement is IBatchSettlement {
         run.neededGas = run.callGas * 64 / 63 + TAIL_GAS + OUTCOME_GAS * count;
         run.selector = uint32(IERC3009.transferWithAuthorization.selector);
         run.probing = true;
+        run.refused = type(uint256).max;
     }
 
     /// Puts into `run` a payer, a recipient and a window; the fee of a payment shares all but the recipient.
@@ -245,6 +248,7 @@ contract BatchSettlement is IBatchSettlement {
     {
         if (run.probing) {
             if (gasleft() < run.neededGas) return NOT_TRIED;
+            if (run.from == run.refused) return SKIPPED;
             if (_isUsed(run)) return USED;
             run.probing = false;
         }
@@ -274,8 +278,10 @@ contract BatchSettlement is IBatchSettlement {
         }
         if (success) return SETTLED;
         run.reason = Reason.read();
-        run.probing = _isUsed(run);
-        return run.probing ? USED : FAILED;
+        run.probing = true;
+        if (_isUsed(run)) return USED;
+        run.refused = run.from;
+        return FAILED;
     }
 
     function _encode(Run memory run, bytes calldata signature) private pure returns (bytes memory) {

@@ -14,8 +14,8 @@ contract Splitter is ISplitter {
     /// Where a clone's arguments begin, after the code that OpenZeppelin's Clones writes. SplittersTest holds it against
     /// `Clones.fetchCloneArgs`, which costs 400 gas more.
     uint256 private constant ARGUMENTS = 0x2d;
-    /// `split` (a word), platform (20 bytes), rewardShare (6 bytes).
-    uint256 private constant ARGUMENTS_SIZE = 0x3a;
+    /// `split` (a word), platform (20 bytes).
+    uint256 private constant ARGUMENTS_SIZE = 0x34;
 
     ISplitterFactory private immutable FACTORY = ISplitterFactory(msg.sender);
 
@@ -23,46 +23,33 @@ contract Splitter is ISplitter {
     function terms()
         public
         view
-        returns (
-            address provider,
-            uint256 providerShare,
-            address platform,
-            uint256 platformShare,
-            uint256 rewardShare
-        )
+        returns (address provider, uint256 providerShare, address platform, uint256 platformShare)
     {
         uint256 split;
-        uint256 rest;
         assembly ("memory-safe") {
             extcodecopy(address(), 0, ARGUMENTS, ARGUMENTS_SIZE)
             split := mload(0)
-            rest := mload(0x20)
+            platform := shr(96, mload(0x20))
         }
         provider = address(uint160(split >> 96));
         providerShare = uint48(split >> 48);
-        platform = address(uint160(rest >> 96));
         platformShare = uint48(split);
-        rewardShare = uint48(rest >> 48);
     }
 
     /// @inheritdoc ISplitter
-    function sweep(address token, address rewardTo) external {
-        (address provider, uint256 providerShare, address platform, uint256 platformShare, uint256 rewardShare) =
-            terms();
+    function sweep(address token) external {
         uint256 balance = IERC20(token).balanceOf(address(this));
-        uint256 units = balance / (providerShare + platformShare + rewardShare);
-        if (units == 0) revert NothingToSweep(balance);
-        uint256 reward = units * rewardShare;
-        uint256 toPlatform = units * platformShare;
-        if (reward != 0 && !IERC20(token).trySafeTransfer(rewardTo, reward)) toPlatform += reward;
+        if (balance == 0) return;
+        (address provider, uint256 providerShare, address platform, uint256 platformShare) = terms();
+        uint256 toPlatform = balance * platformShare / (providerShare + platformShare);
         if (toPlatform != 0 && !IERC20(token).trySafeTransfer(platform, toPlatform)) {
             IERC20(token).safeTransfer(_platformSplitter(platform), toPlatform);
         }
-        IERC20(token).safeTransfer(provider, units * providerShare);
+        if (toPlatform != balance) IERC20(token).safeTransfer(provider, balance - toPlatform);
     }
 
     /// The splitter that pays one part to the platform and none to anybody else.
     function _platformSplitter(address platform) private view returns (address) {
-        return FACTORY.splitterOf(uint256(uint160(platform)) << 96 | 1 << 48, platform, 0);
+        return FACTORY.splitterOf(uint256(uint160(platform)) << 96 | 1 << 48, platform);
     }
 }

@@ -15,38 +15,28 @@ contract SplitterFactory is ISplitterFactory {
     address public immutable IMPLEMENTATION = address(new Splitter());
 
     /// @inheritdoc ISplitterFactory
-    function splitterOf(uint256 split, address platform, uint48 rewardShare) public view returns (address) {
-        bytes memory arguments = abi.encodePacked(split, platform, rewardShare);
+    function splitterOf(uint256 split, address platform) public view returns (address) {
+        bytes memory arguments = abi.encodePacked(split, platform);
         return Clones.predictDeterministicAddressWithImmutableArgs(IMPLEMENTATION, arguments, 0);
     }
 
     /// @inheritdoc ISplitterFactory
-    function deploy(uint256 split, address platform, uint48 rewardShare) external returns (address splitter) {
-        splitter = splitterOf(split, platform, rewardShare);
-        if (splitter.code.length == 0) _deploy(split, platform, rewardShare);
+    function deploy(uint256 split, address platform) external returns (address splitter) {
+        splitter = splitterOf(split, platform);
+        if (splitter.code.length == 0) _deploy(split, platform);
     }
 
     /// @inheritdoc ISplitterFactory
-    function sweep(
-        address token,
-        address platform,
-        uint48 rewardShare,
-        uint256[] calldata splits,
-        address rewardTo
-    ) external {
+    function sweep(address token, address platform, uint256[] calldata splits) external {
         for (uint256 i; i < splits.length; ++i) {
             uint256 split = splits[i];
-            address splitter = splitterOf(split, platform, rewardShare);
+            address splitter = splitterOf(split, platform);
             if (splitter.code.length == 0) {
-                uint256 balance = IERC20(token).balanceOf(splitter);
                 // Where there is nothing to pay out, a deployment would be wasted.
-                if (balance < uint256(uint48(split >> 48)) + uint48(split) + rewardShare) {
-                    emit SweepFailed(token, splitter, abi.encodeWithSelector(ISplitter.NothingToSweep.selector, balance));
-                    continue;
-                }
-                _deploy(split, platform, rewardShare);
+                if (IERC20(token).balanceOf(splitter) == 0) continue;
+                _deploy(split, platform);
             }
-            bytes memory data = abi.encodeCall(ISplitter.sweep, (token, rewardTo));
+            bytes memory data = abi.encodeCall(ISplitter.sweep, (token));
             bool success;
             assembly ("memory-safe") {
                 success := call(gas(), splitter, 0, add(data, 0x20), mload(data), 0, 0)
@@ -55,9 +45,7 @@ contract SplitterFactory is ISplitterFactory {
         }
     }
 
-    function _deploy(uint256 split, address platform, uint48 rewardShare) private {
-        Clones.cloneDeterministicWithImmutableArgs(
-            IMPLEMENTATION, abi.encodePacked(split, platform, rewardShare), 0
-        );
+    function _deploy(uint256 split, address platform) private {
+        Clones.cloneDeterministicWithImmutableArgs(IMPLEMENTATION, abi.encodePacked(split, platform), 0);
     }
 }

@@ -23,7 +23,7 @@ import {
   startGateway,
   type TestGateway,
 } from '../../test/support/gateway.ts'
-import { sendDirectly, signAuthorization } from '../../test/support/usdc.ts'
+import { sendDirectly, setBlacklisted, signAuthorization } from '../../test/support/usdc.ts'
 import type { App } from '../http/app.ts'
 
 // A payment of one authorization, to the splitter of the provider's part and the platform's: from our own SDK, and from
@@ -250,6 +250,20 @@ describe('the amount, the payee and the window', () => {
         expect((await verify(shape)).body.code).toBe('payees_mismatch')
       }
     }
+  })
+
+  test('error: a splitter that USDC has blacklisted, as a payee that it has', async () => {
+    const payer = await gateway.buyer(50_000n)
+    const other = await openShop(gateway.app)
+    const body = await standardBody(payer, other)
+    const { to } = parsePayload(body.payloads[0] ?? '')
+    expect(to).not.toBe(other.wallet)
+    await setBlacklisted(gateway.chain, to, true)
+    const { status, body: problem } = await verify(body)
+    expect([status, problem.code]).toEqual([422, 'payee_refused'])
+    expect(await gateway.database`select from payment where payer = ${payer.address.toLowerCase()}`).toEqual(
+      [],
+    )
   })
 
   test('error: a signature for another value, payer or chain', async () => {

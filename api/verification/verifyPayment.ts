@@ -136,6 +136,7 @@ async function check(
     checkPresented(presented, network, { ...context, isBound, asksNonces }),
     // It may have been blacklisted since the challenge: the payment would fail again and again, or stay in a splitter.
     network.payees.requirePayable(terms.payTo),
+    splitter && network.payees.requirePayable(splitter),
   ])
   return { terms, network, offer, splitter, checked, acceptedAt }
 }

@@ -52,7 +52,6 @@ export async function measureSplitters(bench: Bench): Promise<SplitterReport> {
       const call = bench.settleOnes(batch, {
         factory,
         gasLimit,
-        rewardShare: 0,
         splits: splits.slice(0, swept),
       })
       // Each sweep moves two parts, as many Transfers as an authorization has logs.
@@ -64,7 +63,7 @@ export async function measureSplitters(bench: Bench): Promise<SplitterReport> {
       const data = encodeFunctionData({
         abi: splitterFactoryAbi,
         functionName: 'sweep',
-        args: [bench.token, platform, 0, splits.slice(0, count), platform],
+        args: [bench.token, platform, splits.slice(0, count)],
       })
       await bench.gasOf({ to: factory, data }, count)
       report.splitterAllSwept[count] = await bench.isolated(() => gasOf(count))

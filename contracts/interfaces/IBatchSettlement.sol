@@ -55,12 +55,10 @@ interface IBatchSettlement {
     /// @notice The splitters to sweep once the batch is settled; their platform is the batch's `feeRecipient`.
     /// @param factory The ISplitterFactory that makes them.
     /// @param gasLimit Most gas that all of it may use; so much is kept back from the authorizations.
-    /// @param rewardShare As ISplitterFactory has it. The caller of `settleAuthorizations` gets the rewards.
     /// @param splits The packed terms of each, as ISplitterFactory has them; empty: nothing is swept.
     struct Sweep {
         address factory;
         uint64 gasLimit;
-        uint48 rewardShare;
         uint256[] splits;
     }
 
@@ -113,13 +111,15 @@ interface IBatchSettlement {
     /// @notice Least gas offered to each authorization, so that no caller can starve a good one into a failure.
     function MIN_CALL_GAS() external pure returns (uint256);
 
-    /// @notice Tries each payment's provider authorization and, unless it failed, its fee authorization.
+    /// @notice Tries each payment's provider authorization and its fee authorization. Once one failed, those of the same payer
+    /// that follow it are skipped, the fee of that payment included, until one of another payer is tried.
+    /// @dev In a batch that is sorted by payer, nobody can make more than one of his authorizations fail at the caller's cost.
     /// @param batch What all payments have in common.
     /// @param payees The distinct provider recipients that `head` points into.
     /// @param payments The payments, in the order in which they are tried.
     /// @param signatures ERC-1271 signatures, passed on verbatim; empty if all buyers are plain accounts.
     /// @return outcomes A byte a payment, the provider's nibble above the fee's: 0 not tried (too little gas was left,
-    /// or there is no fee), 1 settled, 2 already used or cancelled, 3 failed, 4 skipped because the provider's failed.
+    /// or there is no fee), 1 settled, 2 already used or cancelled, 3 failed, 4 skipped after a failure of the same payer.
     function settle(
         Batch calldata batch,
         address[] calldata payees,
@@ -127,7 +127,8 @@ interface IBatchSettlement {
         bytes[] calldata signatures
     ) external returns (bytes memory outcomes);
 
-    /// @notice Tries each authorization, then sweeps splitters. Whatever comes of the sweep, what was settled stays.
+    /// @notice Tries each authorization, and skips as `settle` does; then sweeps splitters. Whatever comes of the sweep, what
+    /// was settled stays.
     /// @dev The sweep comes after `BatchSettled`, and whoever calls chooses the factory: only the token's logs prove it.
     /// @param batch What all authorizations have in common.
     /// @param payees The distinct recipients that `head` points into.

@@ -17,28 +17,18 @@ interface ISplitterFactory {
     /// @notice The address of a splitter, whether it is deployed yet or not.
     /// @param split The packed terms.
     /// @param platform Recipient of the platform's share.
-    /// @param rewardShare Parts of whoever sweeps.
-    function splitterOf(uint256 split, address platform, uint48 rewardShare) external view returns (address);
+    function splitterOf(uint256 split, address platform) external view returns (address);
 
     /// @notice Deploys a splitter unless it exists.
     /// @param split The packed terms.
     /// @param platform Recipient of the platform's share.
-    /// @param rewardShare Parts of whoever sweeps.
     /// @return splitter Its address, as `splitterOf` gives it.
-    function deploy(uint256 split, address platform, uint48 rewardShare) external returns (address splitter);
+    function deploy(uint256 split, address platform) external returns (address splitter);
 
-    /// @notice Sweeps splitters of one platform, and deploys those that aren't deployed yet but hold at least one unit.
-    /// One that fails stops no other.
+    /// @notice Sweeps splitters of one platform, and deploys those that aren't deployed yet but hold something.
+    /// One that fails stops no other. One that holds nothing is passed over: somebody else swept it first.
     /// @param token The ERC-20 to pay out.
     /// @param platform Recipient of the platform's shares.
-    /// @param rewardShare Parts of whoever sweeps, in the terms of each splitter.
     /// @param splits The packed terms of each splitter.
-    /// @param rewardTo Recipient of the rewards.
-    function sweep(
-        address token,
-        address platform,
-        uint48 rewardShare,
-        uint256[] calldata splits,
-        address rewardTo
-    ) external;
+    function sweep(address token, address platform, uint256[] calldata splits) external;
 }

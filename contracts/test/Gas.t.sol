@@ -130,6 +130,16 @@ contract GasTest is SettlementTest {
         _snapshotOutcome("outcome 22, first or after one that was used", _gasOf(payments, hex"2211") - alone);
     }
 
+    /// What a payment adds that is skipped, after one that failed.
+    function test_gas_skipped() public {
+        IBatchSettlement.Payment[] memory payments = _payments(3, true);
+        payments[0] = _pack(_terms(1));
+        (payments[1].r, payments[1].vs) = (payments[0].r, payments[0].vs);
+        IBatchSettlement.Payment[] memory fewer = new IBatchSettlement.Payment[](2);
+        (fewer[0], fewer[1]) = (payments[0], payments[1]);
+        _snapshotOutcome("outcome 44", _gasOf(payments, hex"113444") - _gasOf(fewer, hex"1134"));
+    }
+
     function _snapshotOutcome(string memory name, uint256 gas) private {
         vm.snapshotValue("outcomes", name, gas);
     }

@@ -185,25 +185,12 @@ contract SettleAuthorizationsTest is SplitterTest {
         _settleWith(batch, authorizations, new bytes[](0));
     }
 
-    /// Whoever settles is rewarded, where the terms say so.
-    function test_args_reward() public {
-        uint256 split = _split(PROVIDER, 90, 9);
-        payees[0] = factory.splitterOf(split, PLATFORM, 1);
-        IBatchSettlement.Authorization[] memory authorizations = _goodOnes(0, 2);
-        IBatchSettlement.Sweep memory sweep = _sweepOf(_list(split));
-        sweep.rewardShare = 1;
-        vm.prank(STRANGER);
-        _settleOnes(authorizations, sweep);
-        _checkPaid(85_500, 8_550, "with a reward");
-        vm.assertEq(usdc.balanceOf(STRANGER), 950, "the reward");
-    }
-
     // What is settled stays, whatever comes of the sweep.
 
     function _checkSettledWith(address otherFactory, uint64 gasLimit) private {
         payees[0] = _splitterOf(_usual());
         uint256[] memory splits = new uint256[](2);
-        IBatchSettlement.Sweep memory sweep = IBatchSettlement.Sweep(otherFactory, gasLimit, 0, splits);
+        IBatchSettlement.Sweep memory sweep = IBatchSettlement.Sweep(otherFactory, gasLimit, splits);
         uint256 before = usdc.balanceOf(payees[0]);
         IBatchSettlement.Authorization[] memory authorizations = _goodOnes(_next, 2);
         _next += 2;
@@ -235,7 +222,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         );
         IBatchSettlement.Authorization[] memory outer = _goodOnes(2, 1);
         IBatchSettlement.Sweep memory sweep =
-            IBatchSettlement.Sweep(address(hostile), SWEEP_GAS, 0, _list(_usual()));
+            IBatchSettlement.Sweep(address(hostile), SWEEP_GAS, _list(_usual()));
         vm.recordLogs();
         vm.assertEq(_settleOnes(outer, sweep), hex"10", "outcomes");
         Vm.Log[] memory logs = vm.getRecordedLogs();
@@ -251,7 +238,7 @@ contract SettleAuthorizationsTest is SplitterTest {
         IBatchSettlement.Authorization[] memory authorizations = _goodOnes(0, 4);
         address[2] memory factories = [address(new BurningFactory()), address(factory)];
         for (uint256 i; i < 2; ++i) {
-            IBatchSettlement.Sweep memory sweep = IBatchSettlement.Sweep(factories[i], 100_000, 0, new uint256[](20));
+            IBatchSettlement.Sweep memory sweep = IBatchSettlement.Sweep(factories[i], 100_000, new uint256[](20));
             bytes memory data = abi.encodeCall(
                 settlement.settleAuthorizations, (_batch(), payees, authorizations, new bytes[](0), sweep)
             );
@@ -280,7 +267,7 @@ contract SettleAuthorizationsTest is SplitterTest {
     /// The sweep's gas is kept back: what authorizations may burn never takes it.
     function test_behavior_burnersLeaveTheSweepItsGas() public {
         payees[0] = _splitterOf(_usual());
-        factory.deploy(_usual(), PLATFORM, 0);
+        factory.deploy(_usual(), PLATFORM);
         IBatchSettlement.Authorization[] memory authorizations = _goodOnes(0, 3);
         Terms memory burner = _terms(3);
         burner.from = address(new HostileWallet(Attack.BURN_ALL_GAS, address(0), ""));

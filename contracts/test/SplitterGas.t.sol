@@ -55,7 +55,7 @@ contract SplitterGasTest is SplitterTest {
         }
         uint256[] memory due = new uint256[](swept);
         for (uint256 i; i < swept; ++i) due[i] = splits[i];
-        IBatchSettlement.Sweep memory sweep = IBatchSettlement.Sweep(address(factory), 9_000_000, 0, due);
+        IBatchSettlement.Sweep memory sweep = IBatchSettlement.Sweep(address(factory), 9_000_000, due);
         return abi.encodeCall(
             settlement.settleAuthorizations, (_batch(), payees, authorizations, new bytes[](0), sweep)
         );

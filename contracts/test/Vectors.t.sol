@@ -218,14 +218,13 @@ contract VectorsTest is SettlementTest {
     function _vectorSweep(uint256 i) private view returns (IBatchSettlement.Sweep memory sweep) {
         sweep.factory = vm.parseJsonAddress(_json, _key("authorizationBatches", i, "sweep.factory"));
         sweep.gasLimit = uint64(vm.parseJsonUint(_json, _key("authorizationBatches", i, "sweep.gasLimit")));
-        sweep.rewardShare = uint48(vm.parseJsonUint(_json, _key("authorizationBatches", i, "sweep.rewardShare")));
         sweep.splits = vm.parseJsonUintArray(_json, _key("authorizationBatches", i, "sweep.splits"));
     }
 
     function test_default_splitters() public {
         _json = vm.readFile("test/vectors/splitters.json");
         uint256 count = _count("splitters");
-        vm.assertGe(count, 5, "vectors");
+        vm.assertGe(count, 4, "vectors");
         for (uint256 i; i < count; ++i) {
             string memory name = vm.parseJsonString(_json, _key("splitters", i, "name"));
             uint256 split = uint256(vm.parseJsonBytes32(_json, _key("splitters", i, "split")));
@@ -235,8 +234,7 @@ contract VectorsTest is SettlementTest {
             vm.assertEq(uint48(split), vm.parseJsonUint(_json, _key("splitters", i, "terms.platformShare")), name);
             bytes memory arguments = abi.encodePacked(
                 split,
-                vm.parseJsonAddress(_json, _key("splitters", i, "terms.platform")),
-                uint48(vm.parseJsonUint(_json, _key("splitters", i, "terms.rewardShare")))
+                vm.parseJsonAddress(_json, _key("splitters", i, "terms.platform"))
             );
             address splitter = Clones.predictDeterministicAddressWithImmutableArgs(
                 vm.parseJsonAddress(_json, _key("splitters", i, "implementation")),

@@ -472,14 +472,14 @@ describe('splitters', () => {
     encodeFunctionData({
       abi: splitterFactoryAbi,
       functionName: 'sweep',
-      args: [chain.usdc, platformWallet, 0, splits, platformWallet],
+      args: [chain.usdc, platformWallet, splits],
     })
 
   /** One authorization to the splitter, settled. */
   async function pay(splits: bigint[], value = 20_000n): Promise<TransactionReceipt> {
     const single = await chain.signSingle(await chain.createBuyer(), splitterOf(), value)
     const batch = { token: chain.usdc, feeRecipient: platformWallet, batchId: zeroHash }
-    const sweep = { factory: chain.splitterFactory, gasLimit: 400_000n, rewardShare: 0, splits }
+    const sweep = { factory: chain.splitterFactory, gasLimit: 400_000n, splits }
     const { calldata } = encodeSettleAuthorizations(
       { ...batch, trigger: triggerCodes.count, callGasLimit: 200_000n },
       [single],

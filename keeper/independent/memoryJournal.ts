@@ -76,7 +76,7 @@ export function createMemoryJournal(
       ageMs: now().getTime() - current.at,
       readItems: async () => current.items,
       // What waits in splitters from before, only an index knows.
-      readSweeps: async (items) => countDueSweeps(items, defaultTriggers.sweepCount),
+      readSweeps: async (items, most) => countDueSweeps(items, defaultTriggers.sweepCount).slice(0, most),
       async save(transaction, drops) {
         sayHeld(drops)
         const left = new Set(drops.flatMap(({ item, isPartial }) => (isPartial ? [] : item)))

@@ -1,12 +1,14 @@
 import type { Hex } from 'viem'
-import { batchGasCut, countThatFit } from '#chain/gas'
+import { batchGasCut, countThatFit, roomForSweeps } from '#chain/gas'
 import type { GasLimits } from '#chain/gasLimits'
 import { createGasMeter } from '#chain/gasShares'
 import type { PayersWithCode } from '#chain/payerCode'
 import { hasPending, readNonce } from '#chain/receipts'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { BatchItem } from '#ledger/batches/items'
+import { countDueSweeps } from '#ledger/batches/sweeps'
 import { type Lane, orderLanes } from '#ledger/queue/lanes'
+import { defaultTriggers } from '#ledger/queue/triggers'
 import type { Logger } from '#process/log'
 import type { StepResult } from '../loops/lease.ts'
 import type { Checkpoint } from '../settings/checkpoints.ts'
@@ -182,7 +184,8 @@ function takeFitting(lane: Lane, items: BatchItem[], isIsolated: boolean): Batch
     isPair: fee !== null,
     recipient: provider.authorization.to,
   }))
-  return alike.slice(0, countThatFit(shapes, isIsolated, batchGasCut))
+  const sweeps = shapes[0]?.isPair ? 0 : countDueSweeps(alike, defaultTriggers.sweepCount).length
+  return alike.slice(0, countThatFit(shapes, isIsolated, batchGasCut - roomForSweeps(sweeps)))
 }
 
 /** What keeps it from working would else be said at every look. */

@@ -1,9 +1,10 @@
-import { batchGasCut, countThatFit } from '#chain/gas'
+import { batchGasCut, countThatFit, roomForSweeps } from '#chain/gas'
 import { readProgress } from '#ledger/acceptance/facilitations'
 import { giveUpSubmission, giveUpTogether } from '#ledger/acceptance/submissions'
 import type { BatchRow } from '#ledger/batches/batches'
 import { claimPayments } from '#ledger/batches/claims'
 import type { Lease } from '#ledger/batches/leases'
+import { countWaitingSplitters } from '#ledger/batches/sweeps'
 import type { HalfState } from '#ledger/facts/halves'
 import type { DueBatch } from '#ledger/queue/dueBatches'
 import { recordFailure } from '#ledger/queue/failures'
@@ -80,7 +81,8 @@ async function claimFirst(
     // Refunds are too few to wait for a batch of theirs, and the function for pairs takes them as well.
     const first = payments.find(({ isRefund }) => !isRefund)
     const alike = payments.filter(({ isPair, isRefund }) => isRefund || isPair === first?.isPair)
-    const fit = lane === 'high_value' ? 1 : countThatFit(alike, isIsolated, batchGasCut)
+    const cut = batchGasCut - (await keptForSweeps(context, group, alike, isIsolated))
+    const fit = lane === 'high_value' ? 1 : countThatFit(alike, isIsolated, cut)
     const chosen = await withoutHeld(context, lane, lane === 'direct' ? payments : alike.slice(0, fit))
     if (chosen.length === 0) {
       result = 'look again'
@@ -111,6 +113,20 @@ async function claimFirst(
     if (batch) return batch
   }
   return result
+}
+
+/** The gas that a batch leaves to sweeps, of splitters that have waited for it. Only where it isn't left anyway. */
+async function keptForSweeps(
+  { sql, now }: Context,
+  { chainId, token, feeRecipient: platform }: DueBatch['group'],
+  payments: QueuedPayment[],
+  isIsolated: boolean,
+): Promise<bigint> {
+  const least = batchGasCut - roomForSweeps(Number.MAX_SAFE_INTEGER)
+  // Only the contract's other function sweeps.
+  if (payments.some(({ isPair }) => isPair)) return 0n
+  if (countThatFit(payments, isIsolated, least) === payments.length) return 0n
+  return roomForSweeps(await countWaitingSplitters(sql, { chainId, token, platform }, now()))
 }
 
 /** What was submitted together isn't settled without a part of it that can't be any more. */

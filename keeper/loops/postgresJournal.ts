@@ -50,8 +50,8 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
         items ??= readBatchItems(sql, row.id)
         return items
       },
-      readSweeps: (items) =>
-        findDueSweeps(sql, row, { trigger: row.trigger, items }, settings.triggers, now()),
+      readSweeps: (items, most) =>
+        findDueSweeps(sql, row, { trigger: row.trigger, items }, most, settings.triggers, now()),
       async save(transaction, drops) {
         await sql.begin(async (tx) => {
           const [, locked] = await Promise.all([requireLease(tx, lease), lockBatch(tx, row.id, row.state)])

@@ -16,10 +16,8 @@ export async function addSweeps(
 ): Promise<Plan> {
   // Only the contract's other function sweeps.
   if (plan.shape.pairs > 0) return plan
-  const due = await readSweeps(plan.entries.map(({ item }) => item))
-  const splitters = due
-    .filter(({ platform }) => platform === batch.feeRecipient)
-    .slice(0, countSweepsThatFit(plan.shape))
+  const items = plan.entries.map(({ item }) => item)
+  const splitters = await readSweeps(items, countSweepsThatFit(plan.shape))
   if (splitters.length === 0) return plan
   const sweeps = { factory: served.deployment.splitterFactory, splitters }
   const swept = buildPlan(batch, plan.entries, plan.shape.hasCode, sweeps)

@@ -1,6 +1,7 @@
 import type { TransactionReceipt } from 'viem'
 import type { GasLimits } from '#chain/gasLimits'
 import { type Entry, type GasMeter, type GasPrices, type GasShare, shareGas, shareOf } from '#chain/gasShares'
+import { gasCostOf } from '#chain/settledBatches'
 import { weiToUsd } from '#chain/settlementCost'
 import type { GasMeans } from '#ledger/queue/queue'
 import type { HoldReason } from '#ledger/queue/stages'
@@ -146,8 +147,7 @@ export function createCeiling({ meter, settings, expiryLeadMs, draw, bears, now 
       return spent + weiToUsd(gas * prices.expected, prices.usdPerToken) <= gasPerFee * fees
     },
     async costOf(receipt) {
-      const l1Fee = 'l1Fee' in receipt && typeof receipt.l1Fee === 'bigint' ? receipt.l1Fee : 0n
-      return weiToUsd(receipt.gasUsed * receipt.effectiveGasPrice + l1Fee, (await meter.read()).usdPerToken)
+      return weiToUsd(gasCostOf(receipt), (await meter.read()).usdPerToken)
     },
   }
 }

@@ -54,8 +54,8 @@ export type OpenBatch = {
   /** Milliseconds since it was claimed. */
   ageMs: number
   readItems: () => Promise<BatchItem[]>
-  /** The splitters to sweep with these items of it, the batch's own or others of its platform. */
-  readSweeps: (items: readonly BatchItem[]) => Promise<SplitterTerms[]>
+  /** At most `most` splitters to sweep with these items of it, the batch's own or others of its platform. */
+  readSweeps: (items: readonly BatchItem[], most: number) => Promise<SplitterTerms[]>
   /** Stores a transaction, and releases what it leaves out, before its first byte goes out. */
   save: (transaction: SignedTransaction, drops: readonly Drop[]) => Promise<void>
   /** It was handed to the nodes; `isTaken`: one of them said that it has it. */

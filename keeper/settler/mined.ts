@@ -1,4 +1,4 @@
-import { parseTransaction } from 'viem'
+import { type Address, parseTransaction } from 'viem'
 import { classifyRevert, type Failure } from '#chain/failures'
 import { callGasLimit } from '#chain/gas'
 import type { Mined } from '#chain/receipts'
@@ -46,9 +46,10 @@ export async function recordMined(context: SettlerContext, open: OpenBatch, mine
 /**
  * What our own transaction, now that it is mined, says against items that its simulation had let pass.
  *
- * The contract tries every item of a batch in which each is budgeted in full: if such a batch reverts, every nonce of it
- * that is still unused was refused, however well its payer lied to the simulation. In a cheaper batch some may not have been
- * tried, because others burned their gas: these are settled next with each budgeted in full.
+ * The contract tries the first item of each payer of a batch in which each is budgeted in full: if such a batch reverts, the
+ * first nonce of a payer that is still unused was refused, however well he lied to the simulation. His others were skipped;
+ * in a cheaper batch some may not have been tried, because others burned their gas: these are settled next with each budgeted
+ * in full.
  */
 async function judgeMined(
   context: SettlerContext,
@@ -108,13 +109,16 @@ async function judgeReverted(
   const ranOut = isBudgetedInFull && gasUsed * 100n >= offer.gas * 97n
   const byAuthorization = indexItems(items)
   const verdict: Verdict = { failed: [], spent: [], untried: [], ranOut }
+  const refused = new Set<Address>()
   for (const [index, { authorization }] of planned.entries()) {
     const item = byAuthorization.get(authorizationKey(authorization))
     if (!item) continue
     if (spent[index]) verdict.spent.push(item)
-    else if (!isBudgetedInFull || ranOut) verdict.untried.push(item)
-    else
+    else if (!isBudgetedInFull || ranOut || refused.has(authorization.from)) verdict.untried.push(item)
+    else {
+      refused.add(authorization.from)
       verdict.failed.push({ item, failure: await whyRefused(context, effectiveGasPrice, planned[index], at) })
+    }
   }
   return verdict
 }

@@ -87,16 +87,28 @@ function feeOf({ item, settlement }: PlanEntry): bigint {
 export type PlannedSweeps = { factory: Address; splitters: readonly SplitterTerms[] }
 
 /**
- * Packs entries into a transaction's calldata and gas limit.
+ * In the order in which the contract is to try them: by payer, so that it skips the rest of one that failed, and the least
+ * of each first, so that what fails for want of balance explains those behind it.
+ */
+function sortByPayer(entries: readonly PlanEntry[]): PlanEntry[] {
+  return entries.toSorted(({ settlement: { authorization: a } }, { settlement: { authorization: b } }) => {
+    if (a.from !== b.from) return a.from < b.from ? -1 : 1
+    return a.value === b.value ? 0 : a.value < b.value ? -1 : 1
+  })
+}
+
+/**
+ * Packs entries into a transaction's calldata and gas limit, sorted by payer.
  *
  * @param sweeps only for a batch whose entries are one authorization each.
  */
 export function buildPlan(
   batch: PlannedBatch,
-  entries: PlanEntry[],
+  unsorted: readonly PlanEntry[],
   hasCode: boolean,
   sweeps?: PlannedSweeps,
 ): Plan {
+  const entries = sortByPayer(unsorted)
   const head = {
     token: batch.token,
     feeRecipient: batch.feeRecipient,
@@ -114,7 +126,6 @@ export function buildPlan(
         sweeps && {
           factory: sweeps.factory,
           gasLimit: sweepGasLimit(sweeps.splitters.length),
-          rewardShare: 0,
           splits: sweeps.splitters.map(encodeSplit),
         },
       )

@@ -1,4 +1,5 @@
 import type { Address } from 'viem'
+import type { Failure } from '#chain/failures'
 import { bumpFees, type Fees, priceAt } from '#chain/fees'
 import type { At } from '#chain/head'
 import { areNoncesSpent, diagnose, isPaused, simulateBatch } from '#chain/simulate'
@@ -114,6 +115,7 @@ async function prepareItems(
   // Each round drops at least one entry; two are the rule: what failed, and the rest going through.
   while (entries.length > 0) {
     const plan = buildPlan(batch, entries, hasCode)
+    entries = plan.entries
     // On an OP-stack chain the data's fee comes on top; where that is what lacks, the nodes refuse it and it is released then.
     requireFunds(signer.balance, plan.gas * signer.fees.maxFeePerGas)
     const call = {
@@ -128,9 +130,7 @@ async function prepareItems(
       throw new Error(`the simulated batch reverted: ${simulation.reason}`)
     const outcomes = simulation.status === 'outcomes' ? simulation.outcomes : null
     const causes = await readCauses(served, entries, outcomes, at)
-    const judged = await Promise.all(
-      entries.map((entry, index) => judge(context, signer, entry, outcomes?.[index] ?? null, causes, at)),
-    )
+    const judged = await judgeAll(context, signer, entries, outcomes, causes, at)
     drops.push(...judged.flatMap((one) => one.drop ?? []))
     const kept = judged.flatMap((one) => one.keep ?? [])
     if (
@@ -193,6 +193,41 @@ async function readCauses(
 }
 
 type Judged = { keep?: PlanEntry; drop?: Drop }
+
+/**
+ * Judges each entry; one that was skipped, after the others. Its payer failed before it: for want of balance, and then this
+ * one fails too, since each payer's least comes first; or for a reason that says nothing of this one.
+ */
+async function judgeAll(
+  context: Pick<SettlerContext, 'served'>,
+  signer: Signer,
+  entries: readonly PlanEntry[],
+  outcomes: readonly PaymentOutcome[] | null,
+  causes: Causes,
+  at: At,
+): Promise<Judged[]> {
+  const tried = await Promise.all(
+    entries.map((entry, index) => {
+      const outcome = outcomes?.[index] ?? null
+      return outcome?.provider === 'skipped' ? null : judge(context, signer, entry, outcome, causes, at)
+    }),
+  )
+  const broke = new Map<Address, Failure>()
+  for (const { drop } of tried.flatMap((one) => one ?? []))
+    if (drop?.reason === 'failed' && drop.failure.code === 'insufficient_balance')
+      broke.set(drop.item.provider.authorization.from, drop.failure)
+  return Promise.all(
+    tried.map(async (one, index): Promise<Judged> => {
+      const entry = entries[index]
+      if (one || !entry) return one ?? {}
+      const { item, settlement } = entry
+      const failure = broke.get(settlement.authorization.from)
+      if (failure) return { drop: { item, reason: 'failed', failure } }
+      const drop = await explain(context, signer, item, settlement.authorization, 'skipped', causes, at)
+      return drop.reason === 'deferred' ? { keep: entry } : { drop }
+    }),
+  )
+}
 
 /** What to do with one entry, given what the simulation made of it (null: the batch as a whole settled nothing). */
 async function judge(

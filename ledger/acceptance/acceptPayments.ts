@@ -1,4 +1,5 @@
 import type { Address, Hex } from 'viem'
+import { splitterShares } from '#protocol/splitter'
 import { type CompositeField, compositeArray } from '../store/compositeArray.ts'
 import type { Queryable } from '../store/database.ts'
 
@@ -121,6 +122,8 @@ export async function acceptPayments(database: Queryable, candidates: Candidate[
 function toFields(candidate: Candidate): CompositeField[] {
   const { authorizations, facilitation, gas, first } = candidate
   const [provider, fee] = authorizations
+  const { providerAmount, feeAmount } = candidate
+  const shares = candidate.splitter && splitterShares(providerAmount + feeAmount, feeAmount)
   return [
     candidate.id,
     candidate.source,
@@ -135,9 +138,11 @@ function toFields(candidate: Candidate): CompositeField[] {
     candidate.payee,
     candidate.feeRecipient,
     candidate.splitter,
+    shares?.providerShare ?? null,
+    shares?.platformShare ?? null,
     candidate.price,
-    candidate.providerAmount,
-    candidate.feeAmount,
+    providerAmount,
+    feeAmount,
     fee && fee.validBefore < provider.validBefore ? fee.validBefore : provider.validBefore,
     candidate.tier,
     candidate.effectiveRate,

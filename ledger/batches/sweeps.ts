@@ -41,14 +41,32 @@ type SplitterRow = SplitterTerms & {
 /** Splitters that a batch finds due because of their age, though it settles nothing to them. */
 const mostOthers = 20
 
+/** How many splitters wait for a batch with room: something has waited in each too long, or it was due before. */
+export async function countWaitingSplitters(
+  sql: Queryable,
+  { chainId, token, platform }: QueueScope & { platform: Address },
+  now: Date,
+): Promise<number> {
+  const [row] = await sql<[{ count: number }]>`
+    select count(*)::int as count from (
+      select from splitter
+      where chain_id = ${chainId} and token = ${token} and platform = ${platform} and look_at <= ${now}
+      limit ${mostOthers}
+    ) s`
+  return row.count
+}
+
 /**
  * The splitters that a batch is to sweep: of those that it pays, and of those in which something has waited too long. What a
  * splitter holds is read from the index; a look that comes too early or too late costs a sweep or a wait, and nothing else.
+ *
+ * @param most the others that are due come first in a later batch, which leaves room for them.
  */
 export async function findDueSweeps(
   sql: Queryable,
   { chainId, token, feeRecipient }: QueueScope & { feeRecipient: Address },
   { trigger, items }: { trigger: Trigger; items: readonly BatchItem[] },
+  most: number,
   settings: TriggerSettings,
   now: Date,
 ): Promise<SplitterTerms[]> {
@@ -65,7 +83,8 @@ export async function findDueSweeps(
         where chain_id = ${chainId} and token = ${token} and platform = ${feeRecipient} and look_at <= ${now}
         order by look_at limit ${mostOthers})
     ) s
-    cross join lateral ${waitingIn(sql, settings.sweepCount)} w`
+    cross join lateral ${waitingIn(sql, settings.sweepCount)} w
+    order by s.look_at`
   const due: SplitterTerms[] = []
   const looks: { address: Address; at: Date }[] = []
   for (const { address, isLook, waiting, since: oldest, ...terms } of rows) {
@@ -73,9 +92,13 @@ export async function findDueSweeps(
     const since = oldest === null ? null : new Date(Number(oldest) * 1000)
     const payments = waiting + queue.payments
     const isDue = isSweepDue({ payments, amount: queue.amount, since }, trigger, settings, now)
-    if (isDue) due.push(terms)
+    const isListed = isDue && terms.platform === feeRecipient && due.length < most
+    if (isListed) due.push(terms)
+    // Due without room: it stays where it is among those that wait, or joins them.
+    if (isDue && !isListed && isLook) continue
     // What is there now is due after that time, and what came since can't be due sooner.
-    const at = isDue ? now.getTime() + retryMs : (since ?? now).getTime() + settings.sweepAfterMs
+    const restAt = isDue ? now.getTime() : (since ?? now).getTime() + settings.sweepAfterMs
+    const at = isListed ? now.getTime() + retryMs : restAt
     if (isDue || isLook) looks.push({ address, at: new Date(at) })
   }
   await sql`
@@ -155,4 +178,11 @@ export async function countFailedSweeps(sql: Queryable, chainId: number): Promis
   const [row] = await sql<[{ count: number }]>`
     select count(*)::int as count from splitter where chain_id = ${chainId} and failed_sweeps > 0`
   return row.count
+}
+
+/** The terms of all splitters of a network that payments were accepted for. */
+export async function readSplitters(sql: Queryable, chainId: number): Promise<SplitterTerms[]> {
+  return sql<SplitterTerms[]>`
+    select provider, platform, provider_share as "providerShare", platform_share as "platformShare"
+    from splitter where chain_id = ${chainId}`
 }

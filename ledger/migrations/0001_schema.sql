@@ -998,7 +998,8 @@ create table quota (
 -- Arrays of rows, since looking up the fields of JSON by name took longer than all checks of a payment together.
 create type candidate as (
   id text, source text, request_id text, provider_id text, endpoint_id text, chain_id integer, token text, payer text,
-  payer_limit numeric, has_code boolean, payee text, fee_recipient text, splitter text, price numeric,
+  payer_limit numeric, has_code boolean, payee text, fee_recipient text,
+  splitter text, provider_share bigint, platform_share bigint, price numeric,
   provider_amount numeric, fee_amount numeric, valid_before bigint, tier text, effective_rate text, resource text,
   idempotency_key text, request_hash text, challenged_at float8, accepted_at float8,
   stage text, next_at float8, due_at float8, submission text,
@@ -1162,7 +1163,7 @@ begin
     -- In order, so that concurrent calls can't deadlock; whoever comes later finds them.
     insert into splitter (chain_id, token, address, provider, platform, provider_share, platform_share)
     select distinct on (c.chain_id, c.token, c.splitter) c.chain_id, c.token, c.splitter, c.payee, c.fee_recipient,
-      c.provider_amount / gcd(c.provider_amount, c.fee_amount), c.fee_amount / gcd(c.provider_amount, c.fee_amount)
+      c.provider_share, c.platform_share
     from unnest(candidates) as c
     where c.splitter is not null and not exists (
       select from splitter s where s.chain_id = c.chain_id and s.token = c.token and s.address = c.splitter

@@ -1,4 +1,6 @@
+import { tmpdir } from 'node:os'
 import { type Address, createWalletClient, type Hex, http, parseEventLogs } from 'viem'
+import type { PrivateKeyAccount } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { readPayout } from '#api/portal/queries/payments'
 import { estimateBatchGas } from '#chain/gas'
@@ -7,14 +9,18 @@ import { createPayerCode } from '#chain/payerCode'
 import { createBudget } from '#keeper/independent/budget'
 import { fetchPending } from '#keeper/independent/pendingQueue'
 import { createSettler } from '#keeper/independent/settler'
+import type { CheckpointName } from '#keeper/settings/checkpoints'
 import { createMetrics } from '#keeper/settings/metrics'
 import { createLogger } from '#process/log'
 import { serve } from '#process/serve'
+import { batchSettlementAbi } from '#protocol/abi/batchSettlement'
 import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
+import { usdcAbi } from '#protocol/abi/usdc'
 import { encodePayload } from '#protocol/payload'
-import { decodeSettle } from '#protocol/settlement'
+import { decodeOutcomes, decodeSettle } from '#protocol/settlement'
 import { encodeSplit } from '#protocol/splitter'
-import { devAccount } from '../../scripts/chain/accounts.ts'
+import { devAccount, devPrivateKey } from '../../scripts/chain/accounts.ts'
+import { runCli } from '../support/cli.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
 import {
   hourAgo,
@@ -164,13 +170,7 @@ async function sweepBy(account: number, payments: SplitPayment[]): Promise<Hex> 
     address: stack.served.deployment.splitterFactory,
     abi: splitterFactoryAbi,
     functionName: 'sweep',
-    args: [
-      stack.served.token,
-      platformWallet,
-      0,
-      payments.map(({ terms }) => encodeSplit(terms)),
-      wallet.account.address,
-    ],
+    args: [stack.served.token, platformWallet, payments.map(({ terms }) => encodeSplit(terms))],
     chain: null,
   })
   await stack.served.client.waitForTransactionReceipt({ hash })
@@ -256,6 +256,72 @@ describe('sweeps', () => {
     expect(await waitingIn([other])).toBe(50_000n)
   })
 
+  test('behavior: one that a stranger emptied just before the batch is no failed sweep', async () => {
+    const payee = newPayee()
+    const waiting = await queueSplits(Array.from({ length: 9 }, () => ({ payee })))
+    await settle(waiting)
+    await untilIndexed(stack)
+    const old = waiting[0] as SplitPayment
+    const payments = await queueSplits([{ payee: newPayee() }])
+    const tomorrow = () => new Date(Date.now() + 24 * 3_600_000 + 60_000)
+    let isOver = false
+    const checkpoint = async (name: CheckpointName) => {
+      if (name !== 'after-simulation' || isOver) return
+      isOver = true
+      await sweepBy(18, [old])
+    }
+    await whileRunning(stack.keeper({ now: tomorrow, checkpoint }), () =>
+      until('all are settled', () => stack.isSettled(payments)),
+    )
+    expect(isOver).toBe(true)
+    expect(await failedSweeps(old)).toBe(0)
+    expect(await stack.balanceOf(payee)).toBe(9n * 47_500n)
+  })
+
+  test('behavior: odd prices share a splitter, and `tollkeeper sweep` pays it out, as it does that of a named price', async () => {
+    const payee = newPayee()
+    const odd = await queueSplits([50_001n, 50_019n].map((price) => ({ payee, price })))
+    await settle(odd)
+    const dear = await queueSplits([{ payee, price: 1_000_000n }])
+    await settle(dear)
+    const payments = [...odd, ...dear]
+    expect(new Set(payments.map(({ splitter }) => splitter)).size).toBe(2)
+    const run = (env: Record<string, string>, ...flags: string[]) =>
+      runCli(['sweep', '--network', 'localhost', '--rpc', stack.chain.url, ...flags], {
+        cwd: tmpdir(),
+        env: { DEPLOYMENTS_FILE: stack.deploymentsFile, ...env },
+      })
+    const wallets = ['--wallet', payee, '--platform', platformWallet, '--price', '1']
+    const key = { WALLET_PRIVATE_KEY: devPrivateKey(18) }
+
+    const asked = await run(key, ...wallets)
+    expect([asked.status, asked.stderr]).toEqual([2, expect.stringContaining('not_confirmed')])
+    expect(asked.stdout).toContain('0.095019')
+    for (const [code, ...flags] of [
+      ['no_wallet', ...wallets],
+      ['invalid_flags', '--wallet', payee],
+    ]) {
+      const { status, stderr } = await run({}, ...flags)
+      expect([status, stderr]).toEqual([2, expect.stringContaining(code as string)])
+    }
+    expect(await stack.balanceOf(payee)).toBe(0n)
+
+    const sent = await run(key, ...wallets, '--yes')
+    expect([sent.status, sent.stderr]).toEqual([0, ''])
+    expect(sent.stdout).toMatch(/sent 0x[0-9a-f]{64}\n2 of 2 paid out/)
+    // 5 % of 100,020, rounded down; 3 % and 0.05 of 1.00.
+    expect(await stack.balanceOf(payee)).toBe(100_020n - 5_001n + 920_000n)
+    expect(await waitingIn(payments)).toBe(0n)
+    expect((await run(key, ...wallets, '--yes')).stdout).toBe('Nothing waits.\n')
+
+    const database = { ...key, DATABASE_URL: stack.databaseUrl }
+    const later = await queueSplits([{ payee }])
+    await settle(later)
+    const own = await run(database, '--database', '--wallet', payee, '--yes')
+    expect([own.status, own.stderr]).toEqual([0, ''])
+    expect(await waitingIn(later)).toBe(0n)
+  })
+
   test('behavior: a reorg takes back a payout by itself, and settlement and payout together', async () => {
     const recording = startRecording(stack)
     onTestFinished(() => recording.stop())
@@ -311,6 +377,94 @@ describe('sweeps', () => {
     )
     expect(await stack.balanceOf(blocked)).toBe(12n * 47_500n)
   })
+})
+
+test('behavior: under a backlog that fills a batch, the next one sweeps what has waited, and settles no less than it must', async () => {
+  const [stale] = (await queueSplits([{ payee: randomHex(20) }])) as [SplitPayment]
+  await settle([stale])
+  await untilIndexed(stack)
+  const [buyer] = await stack.buyers(1, 300n * 50_000n)
+  if (!buyer) throw new Error('no buyer')
+  const payee = randomHex(20)
+  const backlog = await Promise.all(
+    Array.from({ length: 300 }, () =>
+      stack.queueSplit({ buyer, payee, price: 50_000n, acceptedAt: hourAgo() }),
+    ),
+  )
+  const tomorrow = () => new Date(Date.now() + 24 * 3_600_000 + 60_000)
+  await whileRunning(stack.keeper({ now: tomorrow }), () =>
+    until('all are settled', () => stack.isSettled(backlog)),
+  )
+  const hashes = (await Promise.all(backlog.map(stack.halves))).map(([half]) => half?.txHash as Hex)
+  const first = hashes[0] as Hex
+  const { logs } = await stack.served.client.getTransactionReceipt({ hash: first })
+  const paid = parseEventLogs({ abi: usdcAbi, eventName: 'Transfer', logs })
+  expect(paid.filter(({ args }) => args.to.toLowerCase() === stale.terms.provider)).toHaveLength(1)
+  expect(hashes.filter((hash) => hash === first).length).toBeGreaterThan(200)
+  expect(new Set(hashes).size).toBe(2)
+})
+
+describe('a payer who fails once his batch is simulated', () => {
+  const attacks = {
+    'moves his balance': async (buyer: PrivateKeyAccount) => {
+      const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+      const value = await stack.balanceOf(buyer.address)
+      const all = { to: randomHex(20), value, ...window, nonce: randomHex(32) }
+      const hash = await sendDirectly(stack, await signTransfer(stack.served, buyer, all))
+      await stack.served.client.waitForTransactionReceipt({ hash })
+    },
+    // A JUMPDEST, and a jump to it.
+    'delegates to code that burns all gas': async ({ address }: PrivateKeyAccount) => {
+      await testClient(stack).setCode({ address, bytecode: '0x5b600056' })
+    },
+  }
+
+  test.each(Object.entries(attacks))(
+    'behavior: %s, is tried once, and the honest are settled',
+    async (_, attack) => {
+      const [buyer] = await stack.buyers(1, 100n * 50_000n)
+      if (!buyer) throw new Error('no buyer')
+      const [honest, bad] = await Promise.all([
+        queueSplits([{}, {}, {}, {}, {}]),
+        Promise.all(
+          Array.from({ length: 100 }, () =>
+            stack.queueSplit({ buyer, price: 50_000n, acceptedAt: hourAgo() }),
+          ),
+        ),
+      ])
+      let isOver = false
+      const checkpoint = async (name: CheckpointName) => {
+        if (name !== 'after-simulation' || isOver) return
+        isOver = true
+        await attack(buyer)
+      }
+      await whileRunning(stack.keeper({ checkpoint }), () =>
+        until('the honest ones are settled', () => stack.isSettled(honest)),
+      )
+      const hashes = (await Promise.all(honest.map(stack.halves))).map(([half]) => half?.txHash as Hex)
+      expect(new Set(hashes).size).toBe(1)
+      const { logs, gasUsed } = await stack.served.client.getTransactionReceipt({ hash: hashes[0] as Hex })
+      const [settled] = parseEventLogs({ abi: batchSettlementAbi, eventName: 'BatchSettled', logs })
+      const outcomes = decodeOutcomes(settled?.args.outcomes as Hex).map(({ provider }) => provider)
+      const count = (wanted: string) => outcomes.filter((one) => one === wanted).length
+      expect([count('settled'), count('failed'), count('skipped')]).toEqual([5, 1, 99])
+      // Five payments, one attempt that burns all that it may, and the calldata of a hundred.
+      expect(gasUsed).toBeLessThan(
+        estimateBatchGas({ pairs: 0, singles: 5, payees: 2, hasCode: false }) + 150_000n + 100n * 4_000n,
+      )
+      // What was skipped counts no attempt of its own in this batch.
+      const rows = await stack.database<{ digit: number; attempts: number }[]>`
+      select i.provider_outcome as digit, count(f.*)::int as attempts from batch_item i
+      join batch b on b.id = i.batch_id
+      left join settlement_failure f on f.payment_id = i.payment_id and f.batch_id = b.id
+      where i.payment_id = any(${bad.map(({ paymentId }) => paymentId)}) and b.batch_id = ${settled?.args.batchId ?? null}
+      group by 1`
+      expect(rows.toSorted((a, b) => a.digit - b.digit)).toEqual([
+        { digit: 3, attempts: 1 },
+        { digit: 4, attempts: 0 },
+      ])
+    },
+  )
 })
 
 test('behavior: a splitter that USDC has blacklisted fails with its code, and stops no other payment or payout', async () => {

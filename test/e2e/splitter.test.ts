@@ -46,7 +46,6 @@ test('behavior: the address computed off chain is the factory’s', async () => 
     platform: address,
     providerShare: share,
     platformShare: share,
-    rewardShare: share,
   })
   await fc.assert(
     fc.asyncProperty(terms, async (one) => {
@@ -54,7 +53,7 @@ test('behavior: the address computed off chain is the factory’s', async () => 
         address: factory,
         abi: splitterFactoryAbi,
         functionName: 'splitterOf',
-        args: [encodeSplit(one), one.platform, Number(one.rewardShare)],
+        args: [encodeSplit(one), one.platform],
       })
       expect(splitterAddress({ ...one, factory })).toBe(onChain.toLowerCase())
     }),
@@ -94,7 +93,7 @@ test('default: one signature pays provider and platform in the settlement’s tr
       callGasLimit: 150_000n,
     },
     [{ ...message, signature }],
-    { factory, gasLimit: 300_000n, rewardShare: 0, splits: [encodeSplit({ provider, ...shares })] },
+    { factory, gasLimit: 300_000n, splits: [encodeSplit({ provider, ...shares })] },
   )
   const wallet = createWalletClient({ account: devAccount(1), transport: http(chain.url) })
   const hash = await wallet.sendTransaction({ chain: null, to: deployment.batchSettlement, data: calldata })

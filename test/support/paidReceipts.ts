@@ -149,7 +149,7 @@ export async function sweep(chain: LocalChain, platform: Address, splits: readon
     address: deployment.splitterFactory,
     abi: splitterFactoryAbi,
     functionName: 'sweep',
-    args: [deployment.usdc, platform, 0, splits, wallet.account.address],
+    args: [deployment.usdc, platform, splits],
   })
   await wallet.waitForTransactionReceipt({ hash, pollingInterval: 20 })
   return hash

@@ -36,7 +36,7 @@ const settleAbi = parseAbi([
 const settleAuthorizationsAbi = parseAbi([
   'struct Batch { address token; address feeRecipient; bytes32 batchId; uint8 trigger; uint64 callGasLimit; }',
   'struct Authorization { uint256 head; uint256 value; bytes32 nonce; bytes32 r; bytes32 vs; }',
-  'struct Sweep { address factory; uint64 gasLimit; uint48 rewardShare; uint256[] splits; }',
+  'struct Sweep { address factory; uint64 gasLimit; uint256[] splits; }',
   'function settleAuthorizations(Batch batch, address[] payees, Authorization[] authorizations, bytes[] signatures, Sweep sweep) returns (bytes outcomes)',
 ])
 
@@ -301,7 +301,7 @@ async function authorizationsVector(names: readonly string[], splits: readonly b
     if (from.walletSignatures) signatures.push(from.walletSignatures.provider)
     authorizations.push({ head: BigInt(head), value: from.value, nonce, r, vs })
   }
-  const sweep = { factory: account('factory').address, gasLimit: 250_000n, rewardShare: 1, splits }
+  const sweep = { factory: account('factory').address, gasLimit: 250_000n, splits }
   const args = [batch, payees, authorizations, signatures, sweep] as const
   return {
     batch: { ...batch, callGasLimit: batch.callGasLimit.toString() },

@@ -16,11 +16,10 @@ const account = (label: string): Address => slice(sha256(toHex(`tollkeeper vecto
 
 const most = 2n ** 48n - 1n
 const cases = [
-  { name: 'nine to one', providerShare: 9n, platformShare: 1n, rewardShare: 0n },
-  { name: 'nineteen to one, another provider', providerShare: 19n, platformShare: 1n, rewardShare: 0n },
-  { name: 'a reward', providerShare: 190n, platformShare: 9n, rewardShare: 1n },
-  { name: 'the least of everything', providerShare: 0n, platformShare: 0n, rewardShare: 0n },
-  { name: 'the most of everything', providerShare: most, platformShare: most, rewardShare: most },
+  { name: 'nine to one', providerShare: 9n, platformShare: 1n },
+  { name: 'nineteen to one, another provider', providerShare: 19n, platformShare: 1n },
+  { name: 'the least of everything', providerShare: 0n, platformShare: 0n },
+  { name: 'the most of everything', providerShare: most, platformShare: most },
 ]
 
 function vectorOf({ name, ...shares }: (typeof cases)[number], index: number) {
@@ -29,7 +28,7 @@ function vectorOf({ name, ...shares }: (typeof cases)[number], index: number) {
     account('platform'),
     account(`factory ${index % 2}`),
   ]
-  const { providerShare, platformShare, rewardShare } = shares
+  const { providerShare, platformShare } = shares
   const split = encodePacked(
     ['address', 'uint48', 'uint48'],
     [provider, Number(providerShare), Number(platformShare)],
@@ -37,14 +36,13 @@ function vectorOf({ name, ...shares }: (typeof cases)[number], index: number) {
   // ERC-1167 with arguments, as https://github.com/OpenZeppelin/openzeppelin-contracts writes it (Clones, 5.2 and later).
   const implementation = getContractAddress({ opcode: 'CREATE', from: factory, nonce: 1n })
   const clone = encodePacked(
-    ['bytes', 'address', 'bytes', 'bytes', 'address', 'uint48'],
+    ['bytes', 'address', 'bytes', 'bytes', 'address'],
     [
       '0x363d3d373d3d3d363d73',
       implementation,
       '0x5af43d82803e903d91602b57fd5bf3',
       encodeAbiParameters([{ type: 'uint256' }], [BigInt(split)]),
       platform,
-      Number(rewardShare),
     ],
   )
   const size = (clone.length - 2) / 2
@@ -65,7 +63,6 @@ function vectorOf({ name, ...shares }: (typeof cases)[number], index: number) {
       platform,
       providerShare: providerShare.toString(),
       platformShare: platformShare.toString(),
-      rewardShare: rewardShare.toString(),
     },
     factory,
     implementation,

@@ -165,7 +165,7 @@ contract ReentrantTransfers {
     function transfer(address to, uint256 amount) external returns (bool) {
         if (!_inside) {
             _inside = true;
-            FACTORY.sweep(address(this), PLATFORM, 0, _splits, msg.sender);
+            FACTORY.sweep(address(this), PLATFORM, _splits);
             _inside = false;
         }
         balanceOf[msg.sender] -= amount;

@@ -2,7 +2,6 @@
 pragma solidity 0.8.37;
 
 import {IBatchSettlement} from "../../interfaces/IBatchSettlement.sol";
-import {ISplitter} from "../../interfaces/ISplitter.sol";
 import {ISplitterFactory} from "../../interfaces/ISplitterFactory.sol";
 import {SettlementTest} from "./SettlementTest.sol";
 
@@ -30,7 +29,7 @@ abstract contract SplitterTest is SettlementTest {
     }
 
     function _splitterOf(uint256 split) internal view returns (address) {
-        return factory.splitterOf(split, PLATFORM, 0);
+        return factory.splitterOf(split, PLATFORM);
     }
 
     /// A splitter that holds `amount`; it isn't deployed.
@@ -40,7 +39,7 @@ abstract contract SplitterTest is SettlementTest {
     }
 
     function _sweep(uint256[] memory splits) internal {
-        factory.sweep(address(usdc), PLATFORM, 0, splits, STRANGER);
+        factory.sweep(address(usdc), PLATFORM, splits);
     }
 
     function _sweep(uint256 split) internal {
@@ -50,16 +49,6 @@ abstract contract SplitterTest is SettlementTest {
     function _list(uint256 split) internal pure returns (uint256[] memory splits) {
         splits = new uint256[](1);
         splits[0] = split;
-    }
-
-    /// The splitter's sweep of USDC fails, for this reason.
-    function _expectSweepFailed(address splitter, bytes memory reason) internal {
-        vm.expectEmit(true, true, true, true, address(factory));
-        emit ISplitterFactory.SweepFailed(address(usdc), splitter, reason);
-    }
-
-    function _expectNothingToSweep(address splitter, uint256 balance) internal {
-        _expectSweepFailed(splitter, abi.encodeWithSelector(ISplitter.NothingToSweep.selector, balance));
     }
 
     /// What the two got, beyond the unit that each has from the start.
@@ -92,7 +81,7 @@ abstract contract SplitterTest is SettlementTest {
     function _noSweep() internal pure returns (IBatchSettlement.Sweep memory sweep) {}
 
     function _sweepOf(uint256[] memory splits) internal view returns (IBatchSettlement.Sweep memory) {
-        return IBatchSettlement.Sweep(address(factory), SWEEP_GAS, 0, splits);
+        return IBatchSettlement.Sweep(address(factory), SWEEP_GAS, splits);
     }
 
     function _settleOnes(

@@ -6,7 +6,7 @@ import {
   zeroHash,
 } from '../protocol/receipt.ts'
 import { refundNonce } from '../protocol/refund.ts'
-import { splitterAddress, splitterShares } from '../protocol/splitter.ts'
+import { splitterOf as findSplitter } from '../protocol/splitter.ts'
 import type { Evidence, EvidenceByNonce } from './evidence.ts'
 import type { AuditedHalf, AuditedHalves, AuditedRefund, AuditReason, AuditState } from './report.ts'
 
@@ -128,13 +128,10 @@ function judgeRefund(
 
 /** The only address from which both wallets are paid what the receipt says of each; null where it can't be told. */
 function splitterOf({ split, providerUsdc, platformUsdc }: ReceiptClaims, { splitterFactory }: ChainFacts) {
-  const [provider, platform] = [BigInt(providerUsdc), BigInt(platformUsdc)]
-  if (!split || !splitterFactory || provider + platform === 0n) return null
-  return splitterAddress({
-    ...split,
-    factory: splitterFactory,
-    ...splitterShares(provider + platform, platform),
-  })
+  if (!split || !splitterFactory) return null
+  const wallets = { payTo: split.provider, feePayTo: split.platform }
+  const amounts = { amount: BigInt(providerUsdc), feeAmount: BigInt(platformUsdc) }
+  return findSplitter({ ...wallets, ...amounts }, splitterFactory)?.address ?? null
 }
 
 function judgeOwn(

@@ -61,7 +61,7 @@ function pairTransfers(logs: readonly RpcLog[]): Payout[] {
   })
 }
 
-/** The payout that holds a payment: the first one after it came in, since a sweep pays whole units and a payment is some. */
+/** The payout that holds a payment: the first one after it came in, since a sweep pays all that is there. */
 export function payoutOf(
   { split }: ReceiptClaims,
   { to, onChain }: AuditedHalf,

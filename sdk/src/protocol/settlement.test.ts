@@ -110,7 +110,6 @@ describe('encodeSettleAuthorizations', () => {
     const sweep = {
       factory: vector.sweep.factory.toLowerCase() as Address,
       gasLimit: BigInt(vector.sweep.gasLimit),
-      rewardShare: vector.sweep.rewardShare,
       splits: vector.sweep.splits.map(BigInt),
     }
     const encoded = encodeSettleAuthorizations(batchOf(vector), authorizations, sweep)
@@ -207,7 +206,6 @@ describe('decodeSettle', () => {
     const sweep = fc.record({
       factory: hex(20),
       gasLimit: uint(64n),
-      rewardShare: fc.integer({ min: 0, max: 2 ** 48 - 1 }),
       splits: fc.array(uint(256n), { maxLength: 4 }),
     })
     const all = fc.array(authorization, { maxLength: 8 })

@@ -40,7 +40,7 @@ export const outcomes = ['not_tried', 'settled', 'used', 'failed', 'skipped'] as
  * - `settled`: it moved its USDC.
  * - `used`: it was used or cancelled earlier.
  * - `failed`: the token refused it.
- * - `skipped`: it is the fee of a provider's authorization that failed.
+ * - `skipped`: another of the same payer failed right before it.
  */
 export type Outcome = (typeof outcomes)[number]
 
@@ -83,8 +83,6 @@ export type Sweep = {
   factory: Address
   /** Most gas that all of it may use; so much is kept back from the authorizations. */
   gasLimit: bigint
-  /** As in the terms of each splitter. */
-  rewardShare: number
   /** The packed terms of each: {@link encodeSplit}. Empty: nothing is swept. */
   splits: bigint[]
 }
@@ -100,7 +98,7 @@ export type EncodedSettle = {
 }
 
 const zeroWord: Hex = `0x${'0'.repeat(64)}`
-const noSweep: Sweep = { factory: `0x${'0'.repeat(40)}`, gasLimit: 0n, rewardShare: 0, splits: [] }
+const noSweep: Sweep = { factory: `0x${'0'.repeat(40)}`, gasLimit: 0n, splits: [] }
 
 /**
  * Returns the items that settle a payment: one item for both authorizations, or two where the contract can't take them
@@ -222,7 +220,7 @@ export function encodeSettle(
  *
  * export function settleAndSweep(batch: Batch, paid: SignedAuthorization[], factory: `0x${string}`) {
  *   const split = encodeSplit({ provider: `0x${'b'.repeat(40)}`, providerShare: 19n, platformShare: 1n })
- *   const sweep = { factory, gasLimit: 100_000n, rewardShare: 0, splits: [split] }
+ *   const sweep = { factory, gasLimit: 100_000n, splits: [split] }
  *   return encodeSettleAuthorizations(batch, paid, sweep).calldata
  * }
  */

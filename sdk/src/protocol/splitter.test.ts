@@ -2,8 +2,9 @@ import fc from 'fast-check'
 import type { Address } from 'viem'
 import { describe, expect, test } from 'vitest'
 import vectors from '../../../test/vectors/splitters.json' with { type: 'json' }
+import tierVectors from '../../../test/vectors/tiers.json' with { type: 'json' }
 import { encodeSplit, splitterAddress, splitterShares } from './splitter.ts'
-import { splitPrice } from './tier.ts'
+import { type FeeSchedule, splitPrice } from './tier.ts'
 
 const address = (digit: string): Address => `0x${digit.repeat(40)}`
 const terms = {
@@ -15,32 +16,17 @@ const terms = {
 
 describe('splitterAddress', () => {
   test.each(vectors.splitters)('default: $name', ({ terms, factory, split, address }) => {
-    const { provider, platform, ...shares } = terms
-    const [providerShare, platformShare, rewardShare] = [
-      BigInt(shares.providerShare),
-      BigInt(shares.platformShare),
-      BigInt(shares.rewardShare),
-    ]
     const parsed = {
-      provider: provider as Address,
-      platform: platform as Address,
-      providerShare,
-      platformShare,
+      provider: terms.provider as Address,
+      platform: terms.platform as Address,
+      providerShare: BigInt(terms.providerShare),
+      platformShare: BigInt(terms.platformShare),
     }
-    expect(splitterAddress({ ...parsed, rewardShare, factory: factory as Address })).toBe(
-      address.toLowerCase(),
-    )
+    expect(splitterAddress({ ...parsed, factory: factory as Address })).toBe(address.toLowerCase())
     expect(encodeSplit(parsed)).toBe(BigInt(split))
   })
 
-  test('args: no reward is a reward of 0', () => {
-    const factory = address('c')
-    expect(splitterAddress({ ...terms, factory })).toBe(
-      splitterAddress({ ...terms, rewardShare: 0n, factory }),
-    )
-  })
-
-  test.each(['providerShare', 'platformShare', 'rewardShare'])('error: %s', (name) => {
+  test.each(['providerShare', 'platformShare'])('error: %s', (name) => {
     for (const share of [-1n, 2n ** 48n]) {
       expect(() => splitterAddress({ ...terms, factory: address('c'), [name]: share })).toThrow(name)
     }
@@ -48,43 +34,49 @@ describe('splitterAddress', () => {
 })
 
 describe('splitterShares', () => {
-  test.each([
-    [10_000n, 1_000n, 0n, { providerShare: 9n, platformShare: 1n, rewardShare: 0n }],
-    [5_000n, 500n, 0n, { providerShare: 9n, platformShare: 1n, rewardShare: 0n }],
-    [50_000n, 2_500n, 0n, { providerShare: 19n, platformShare: 1n, rewardShare: 0n }],
-    [1_000_000n, 80_000n, 0n, { providerShare: 23n, platformShare: 2n, rewardShare: 0n }],
-    [1_000n, 0n, 0n, { providerShare: 1n, platformShare: 0n, rewardShare: 0n }],
-    [1_000n, 1_000n, 0n, { providerShare: 0n, platformShare: 1n, rewardShare: 0n }],
-    [50_000n, 2_500n, 250n, { providerShare: 190n, platformShare: 9n, rewardShare: 1n }],
-    [50_000n, 2_500n, 2_500n, { providerShare: 19n, platformShare: 0n, rewardShare: 1n }],
-  ])('default: %s with a fee of %s and a reward of %s', (price, fee, reward, shares) => {
-    expect(splitterShares(price, fee, reward)).toEqual(shares)
+  const sharesOf = (price: bigint, schedule?: FeeSchedule) => {
+    const { providerShare, platformShare } = splitterShares(price, splitPrice(price, schedule).feeAmount)
+    return `${providerShare}:${platformShare}`
+  }
+
+  test.each(tierVectors.tiers)('default: a price of $price', ({ price, shares }) => {
+    expect(sharesOf(BigInt(price))).toBe(shares)
+    expect(sharesOf(BigInt(price), 'flat')).toBe('49:1')
   })
 
-  test('behavior: a price is a whole number of units, and its fee comes out exactly', () => {
+  test.each([
+    [1_000n, 0n, { providerShare: 1n, platformShare: 0n }],
+    [1_000n, 1_000n, { providerShare: 0n, platformShare: 1n }],
+    [50_001n, 2_501n, { providerShare: 47_500n, platformShare: 2_501n }],
+  ])('args: %s with a fee of %s, which is none of ours', (price, fee, shares) => {
+    expect(splitterShares(price, fee)).toEqual(shares)
+  })
+
+  test('behavior: all prices of a percentage tier have one splitter', () => {
+    const of = (from: number, below: number) =>
+      new Set(Array.from({ length: below - from }, (_, index) => sharesOf(BigInt(from + index))))
+    expect([...of(5_000, 10_000)]).toEqual(['9:1'])
+    expect([...of(10_000, 1_000_000)]).toEqual(['19:1'])
+  })
+
+  test('behavior: a splitter that holds one payment pays its fee exactly, whatever the price', () => {
     const prices = fc.bigInt({ min: 5_000n, max: 2n ** 47n })
     fc.assert(
-      fc.property(prices, fc.bigInt({ min: 0n, max: 100n }), (price, percent) => {
-        const { feeAmount } = splitPrice(price)
-        const reward = (feeAmount * percent) / 100n
-        const { providerShare, platformShare, rewardShare } = splitterShares(price, feeAmount, reward)
-        const unit = providerShare + platformShare + rewardShare
-        expect(price % unit).toBe(0n)
-        expect((price / unit) * providerShare).toBe(price - feeAmount)
-        expect((price / unit) * rewardShare).toBe(reward)
+      fc.property(prices, fc.constantFrom('tiered', 'flat'), (price, schedule) => {
+        const { feeAmount } = splitPrice(price, schedule)
+        const { providerShare, platformShare } = splitterShares(price, feeAmount)
+        expect((price * platformShare) / (providerShare + platformShare)).toBe(feeAmount)
       }),
     )
   })
 
   test.each([
-    [0n, 0n, 0n],
-    [-1n, 0n, 0n],
-    [10n, 11n, 0n],
-    [10n, -1n, 0n],
-    [10n, 5n, 6n],
-    [10n, 5n, -1n],
-    [2n ** 49n, 1n, 0n],
-  ])('error: %s with a fee of %s and a reward of %s', (price, fee, reward) => {
-    expect(() => splitterShares(price, fee, reward)).toThrow(RangeError)
+    [0n, 0n],
+    [-1n, 0n],
+    [10n, 11n],
+    [10n, -1n],
+    [2n ** 49n, 1n],
+  ])('error: %s with a fee of %s', (price, fee) => {
+    expect(() => splitterShares(price, fee)).toThrow(RangeError)
   })
 })

@@ -1,6 +1,7 @@
 import type { Address } from 'viem'
 import { bytesToHex, writeHex, writeUint } from './bytes.ts'
 import { type Keccak256, portableKeccak256 } from './eip3009.ts'
+import { percentageOf } from './tier.ts'
 
 /** What a splitter pays to whom: its address follows from this and from the factory, on every network. */
 export type SplitterTerms = {
@@ -10,40 +11,38 @@ export type SplitterTerms = {
   providerShare: bigint
   /** Parts of the platform, < 2^48. */
   platformShare: bigint
-  /** Parts of whoever sweeps, < 2^48. Default 0. */
-  rewardShare?: bigint
 }
 
 /** The shares of a splitter, in lowest terms. */
-export type SplitterShares = Required<Pick<SplitterTerms, 'providerShare' | 'platformShare' | 'rewardShare'>>
+export type SplitterShares = Pick<SplitterTerms, 'providerShare' | 'platformShare'>
 
 const maxShare = 2n ** 48n - 1n
 
 /**
- * Returns the shares that split a price exactly: all prices with the same percentage have the same.
+ * Returns the shares of the splitter that a price is paid to: those of the percentage that its tier takes, whatever the
+ * price; where the fee has a fixed part too, those that divide this price exactly.
+ *
+ * A splitter rounds the platform's part of all that it holds down, as a fee is rounded: of a sum of odd prices the platform
+ * gets at most what the percentage says, and the provider less than a base unit a payment less than the sum of its parts.
  *
  * @param price USDC base units, over 0.
- * @param fee what the platform receives of it, the reward included, in base units.
- * @param reward what whoever sweeps receives of the fee, in base units.
- * @throws {RangeError} for a fee over the price, a reward over the fee, or a share of 2^48 or more.
+ * @param fee what the platform receives of it, in base units.
+ * @throws {RangeError} for a fee over the price, or a share of 2^48 or more.
  * @example
  * import { splitterShares } from '@tollkeeper/sdk/protocol'
  *
- * console.log(splitterShares(50_000n, 2_500n))
- * // { providerShare: 19n, platformShare: 1n, rewardShare: 0n }
+ * console.log(splitterShares(50_000n, 2_500n), splitterShares(50_001n, 2_500n))
+ * // { providerShare: 19n, platformShare: 1n } { providerShare: 19n, platformShare: 1n }
  */
-export function splitterShares(price: bigint, fee: bigint, reward = 0n): SplitterShares {
-  if (price <= 0n || fee < 0n || fee > price || reward < 0n || reward > fee) {
+export function splitterShares(price: bigint, fee: bigint): SplitterShares {
+  if (price <= 0n || fee < 0n || fee > price)
     throw new RangeError(
-      `A price over 0, a fee of at most the price and a reward of at most the fee were expected, got ${price}, ${fee} and ${reward}`,
+      `A price over 0 and a fee of at most the price were expected, got ${price} and ${fee}`,
     )
-  }
-  const unit = greatestCommonDivisor(greatestCommonDivisor(price, fee), reward)
-  return requireShares({
-    providerShare: (price - fee) / unit,
-    platformShare: (fee - reward) / unit,
-    rewardShare: reward / unit,
-  })
+  const basisPoints = percentageOf(price, fee)
+  const [whole, part] = basisPoints === undefined ? [price, fee] : [10_000n, basisPoints]
+  const unit = greatestCommonDivisor(whole, part)
+  return requireShares({ providerShare: (whole - part) / unit, platformShare: part / unit })
 }
 
 /**
@@ -81,27 +80,19 @@ export function encodeSplit({
  *   splitterAddress({ provider, platform, factory, ...splitterShares(50_000n, 2_500n) })
  */
 export function splitterAddress(
-  {
-    factory,
-    provider,
-    platform,
-    providerShare,
-    platformShare,
-    rewardShare = 0n,
-  }: SplitterTerms & { factory: Address },
+  { factory, provider, platform, providerShare, platformShare }: SplitterTerms & { factory: Address },
   keccak: Keccak256 = portableKeccak256,
 ): Address {
-  requireShares({ providerShare, platformShare, rewardShare })
-  const code = new Uint8Array(113)
-  // OpenZeppelin's Clones: creation code that returns the 45 bytes of ERC-1167 and the 58 of the arguments.
-  let at = writeHex(code, 0, '0x6100673d81600a3d39f3363d3d373d3d3d363d73')
+  requireShares({ providerShare, platformShare })
+  const code = new Uint8Array(107)
+  // OpenZeppelin's Clones: creation code that returns the 45 bytes of ERC-1167 and the 52 of the arguments.
+  let at = writeHex(code, 0, '0x6100613d81600a3d39f3363d3d373d3d3d363d73')
   code.set(splitterImplementation(factory, keccak), at)
   at = writeHex(code, at + 20, '0x5af43d82803e903d91602b57fd5bf3')
   at = writeHex(code, at, provider)
   writeUint(code, at, 6, providerShare)
   writeUint(code, at + 6, 6, platformShare)
-  at = writeHex(code, at + 12, platform)
-  writeUint(code, at, 6, rewardShare)
+  writeHex(code, at + 12, platform)
   // EIP-1014, with a salt of 0.
   const create2 = new Uint8Array(1 + 20 + 32 + 32)
   create2[0] = 0xff
@@ -115,7 +106,7 @@ export function splitterAddress(
  *
  * @param parts the two wallets, and what each is to get of the price, in base units.
  * @param factory of one's own table, never the other side's.
- * @returns undefined where no splitter can divide the price exactly: the shares have over 48 bits.
+ * @returns undefined where no splitter has such shares: they have over 48 bits.
  * @example
  * import { splitterOf } from '@tollkeeper/sdk/protocol'
  *
@@ -135,10 +126,14 @@ export function splitterOf(
   }: { payTo: Address; feePayTo: Address; amount: bigint; feeAmount: bigint },
   factory: Address,
   keccak?: Keccak256,
-): (Required<SplitterTerms> & { address: Address }) | undefined {
-  if ((amount + feeAmount) / greatestCommonDivisor(amount, feeAmount) > maxShare) return undefined
-  const terms = { provider: payTo, platform: feePayTo, ...splitterShares(amount + feeAmount, feeAmount) }
-  return { ...terms, address: splitterAddress({ ...terms, factory }, keccak) }
+): (SplitterTerms & { address: Address }) | undefined {
+  try {
+    const terms = { provider: payTo, platform: feePayTo, ...splitterShares(amount + feeAmount, feeAmount) }
+    return { ...terms, address: splitterAddress({ ...terms, factory }, keccak) }
+  } catch (error) {
+    if (error instanceof RangeError) return undefined
+    throw error
+  }
 }
 
 /** The code that every splitter delegates to: the first contract that the factory creates. */

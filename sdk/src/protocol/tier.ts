@@ -37,7 +37,7 @@ export type Split = {
  *
  * @param price USDC base units, at least 5,000.
  * @param schedule default: `tiered`.
- * @returns base units; both parts sum to the price, and the percentage in the fee is rounded down.
+ * @returns base units; both parts sum to the price, and the percentage in the fee is rounded down, for the provider.
  * @throws {ProtocolError} `price_below_minimum` below 5,000 (0.005 USDC).
  * @example
  * import { splitPrice } from '@tollkeeper/sdk/protocol'
@@ -79,6 +79,17 @@ export function effectiveRate(price: bigint, feeAmount: bigint): string {
   const fraction = (millionths % 1_000_000n).toString().padStart(6, '0').replace(/0+$/, '')
   const whole = (millionths / 1_000_000n).toString()
   return fraction === '' ? whole : `${whole}.${fraction}`
+}
+
+/**
+ * Finds the percentage that a fee is, rounded down, where it is nothing else: then all prices with it share one splitter.
+ *
+ * @returns basis points; undefined for a fee with a fixed part, or one that is no fee of ours.
+ */
+export function percentageOf(price: bigint, feeAmount: bigint): bigint | undefined {
+  const { basisPoints, fixed } = rowOf(price)
+  const percentages = fixed === 0n ? [basisPoints, flatBasisPoints] : [flatBasisPoints]
+  return feeAmount > 0n ? percentages.find((one) => floorDiv(price * one, 10_000n) === feeAmount) : undefined
 }
 
 function rowOf(price: bigint): TierRow {

@@ -13,10 +13,10 @@ export const splitterFactoryAbi = [
   {"inputs":[{"indexed":true,"internalType":"address","name":"token","type":"address"},{"indexed":true,"internalType":"address","name":"splitter","type":"address"},{"indexed":false,"internalType":"bytes","name":"reason","type":"bytes"}],"name":"SweepFailed","type":"event"},
   // IMPLEMENTATION()
   {"inputs":[],"name":"IMPLEMENTATION","outputs":[{"internalType":"address","name":"","type":"address"}],"stateMutability":"view","type":"function"},
-  // deploy(uint256,address,uint48)
-  {"inputs":[{"internalType":"uint256","name":"split","type":"uint256"},{"internalType":"address","name":"platform","type":"address"},{"internalType":"uint48","name":"rewardShare","type":"uint48"}],"name":"deploy","outputs":[{"internalType":"address","name":"splitter","type":"address"}],"stateMutability":"nonpayable","type":"function"},
-  // splitterOf(uint256,address,uint48)
-  {"inputs":[{"internalType":"uint256","name":"split","type":"uint256"},{"internalType":"address","name":"platform","type":"address"},{"internalType":"uint48","name":"rewardShare","type":"uint48"}],"name":"splitterOf","outputs":[{"internalType":"address","name":"","type":"address"}],"stateMutability":"view","type":"function"},
-  // sweep(address,address,uint48,uint256[],address)
-  {"inputs":[{"internalType":"address","name":"token","type":"address"},{"internalType":"address","name":"platform","type":"address"},{"internalType":"uint48","name":"rewardShare","type":"uint48"},{"internalType":"uint256[]","name":"splits","type":"uint256[]"},{"internalType":"address","name":"rewardTo","type":"address"}],"name":"sweep","outputs":[],"stateMutability":"nonpayable","type":"function"},
+  // deploy(uint256,address)
+  {"inputs":[{"internalType":"uint256","name":"split","type":"uint256"},{"internalType":"address","name":"platform","type":"address"}],"name":"deploy","outputs":[{"internalType":"address","name":"splitter","type":"address"}],"stateMutability":"nonpayable","type":"function"},
+  // splitterOf(uint256,address)
+  {"inputs":[{"internalType":"uint256","name":"split","type":"uint256"},{"internalType":"address","name":"platform","type":"address"}],"name":"splitterOf","outputs":[{"internalType":"address","name":"","type":"address"}],"stateMutability":"view","type":"function"},
+  // sweep(address,address,uint256[])
+  {"inputs":[{"internalType":"address","name":"token","type":"address"},{"internalType":"address","name":"platform","type":"address"},{"internalType":"uint256[]","name":"splits","type":"uint256[]"}],"name":"sweep","outputs":[],"stateMutability":"nonpayable","type":"function"},
 ] as const

@@ -1,0 +1,50 @@
+import { type Command, InvalidArgumentError, Option } from 'commander'
+import { networkNames } from '#protocol/networks'
+import type { SweepFlags } from './run.ts'
+
+/** `sweep`: pays out what waits in splitters. */
+export function addSweepCommand(program: Command): void {
+  program
+    .command('sweep')
+    .summary('pay out what waits in splitters')
+    .description(
+      "Lists what waits in the splitters of a provider's wallet, and pays it out to provider and platform. Anybody may: it only " +
+        "costs gas, of the wallet WALLET_PRIVATE_KEY. A splitter's address follows from its terms: those of prices in a " +
+        'percentage tier are known, any other price is to be named. An operator has all of them in its database.',
+    )
+    .addOption(new Option('--network <name>', 'where').choices(networkNames).makeOptionMandatory())
+    .option('--wallet <address>', "the provider's wallet", parseAddress)
+    .option('--platform <address>', "the gateway's wallet: feePayTo of a challenge", parseAddress)
+    .option(
+      '--price <usdc>',
+      'a price with a fixed part in its fee (1 USDC or more); again for each',
+      collect,
+    )
+    .option(
+      '--database',
+      "the splitters of the gateway's database (DATABASE_URL), of --wallet if it is given",
+    )
+    .option('--rpc <url>', 'a node of the chain (default: RPC_URL_<NETWORK>)')
+    .option('--yes', 'send without asking')
+    .addHelpText(
+      'after',
+      `
+Example:
+  $ tollkeeper sweep --network base --wallet 0x1000000000000000000000000000000000000001 --platform 0x2000000000000000000000000000000000000002 --price 2.50
+  $ tollkeeper --env .env sweep --network base --database --yes`,
+    )
+    .action(async (flags: SweepFlags) => {
+      const { runSweep } = await import('./run.ts')
+      process.exitCode = await runSweep(flags)
+    })
+}
+
+function parseAddress(value: string): `0x${string}` {
+  if (!/^0x[0-9a-fA-F]{40}$/.test(value)) throw new InvalidArgumentError('Expected 0x and 40 hex digits.')
+  return value.toLowerCase() as `0x${string}`
+}
+
+function collect(value: string, previous: string[] = []): string[] {
+  if (!/^\d+(\.\d{1,6})?$/.test(value)) throw new InvalidArgumentError('Expected decimal USDC like 2.50.')
+  return [...previous, value]
+}

@@ -1,0 +1,190 @@
+import { createInterface } from 'node:readline/promises'
+import {
+  type Address,
+  createPublicClient,
+  createWalletClient,
+  type Hex,
+  http,
+  isHex,
+  type PublicClient,
+  parseEventLogs,
+} from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
+import { sweepGasLimit } from '#chain/gas'
+import { readDeployments } from '#chain/networkSettings'
+import { readSplitters } from '#ledger/batches/sweeps'
+import { readVariable } from '#process/env'
+import { networkVariable } from '#process/variables'
+import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
+import { usdcAbi } from '#protocol/abi/usdc'
+import { formatUsdc, parseUsdc } from '#protocol/amount'
+import type { Deployment } from '#protocol/deployments'
+import { type NetworkName, networks } from '#protocol/networks'
+import { encodeSplit, type SplitterTerms, splitterAddress, splitterShares } from '#protocol/splitter'
+import { minimumPrice, splitPrice } from '#protocol/tier'
+import { CliError, exitStatus } from '../cliError.ts'
+import { formatTable } from '../output.ts'
+import { withDatabase } from '../withDatabase.ts'
+
+export type SweepFlags = {
+  network: NetworkName
+  wallet?: Address
+  platform?: Address
+  price?: string[]
+  database?: boolean
+  rpc?: string
+  yes?: boolean
+}
+
+type Waiting = SplitterTerms & { address: Address; balance: bigint }
+
+/** The least price of each percentage tier: all others of it have the same splitter. */
+const percentagePrices = [minimumPrice, 10_000n]
+const mostSweeps = 40
+/** Of the transaction, beside the sweeps. */
+const baseGas = 100_000n
+
+/** @returns the exit status */
+export async function runSweep(flags: SweepFlags): Promise<number> {
+  const { network } = flags
+  const deployment = readDeployments(process.env)[network]
+  if (!deployment)
+    throw new CliError('no_deployment', `Nothing is deployed on ${network}; set DEPLOYMENTS_FILE if it is`)
+  const client = await openClient(flags)
+  const waiting = await findWaiting(client, deployment, await readTerms(flags))
+  if (waiting.length === 0) {
+    process.stdout.write('Nothing waits.\n')
+    return exitStatus.ok
+  }
+  process.stdout.write(`${renderWaiting(waiting)}\n`)
+  const account = readAccount()
+  if (!flags.yes) await confirm(waiting)
+  const wallet = createWalletClient({ account, transport: http(urlOf(flags)) })
+  let failures = 0
+  for (const [platform, own] of Map.groupBy(waiting, (one) => one.platform)) {
+    for (let i = 0; i < own.length; i += mostSweeps) {
+      const part = own.slice(i, i + mostSweeps)
+      const hash = await wallet.writeContract({
+        address: deployment.splitterFactory,
+        abi: splitterFactoryAbi,
+        functionName: 'sweep',
+        args: [deployment.usdc, platform, part.map(encodeSplit)],
+        // An estimate would be of a call in which a sweep runs out of gas: one that fails stops no other.
+        gas: sweepGasLimit(part.length) + baseGas,
+        chain: null,
+      })
+      process.stdout.write(`sent ${hash}\n`)
+      const { status, logs } = await client.waitForTransactionReceipt({ hash })
+      if (status !== 'success') throw new CliError('sweep_reverted', `The transaction ${hash} reverted`)
+      const failed = parseEventLogs({ abi: splitterFactoryAbi, eventName: 'SweepFailed', logs })
+      for (const { args } of failed)
+        process.stdout.write(`not paid out: ${args.splitter}; USDC may have blacklisted it or its provider\n`)
+      failures += failed.length
+    }
+  }
+  process.stdout.write(`${waiting.length - failures} of ${waiting.length} paid out\n`)
+  return failures === 0 ? exitStatus.ok : exitStatus.unwell
+}
+
+/** The terms of all splitters that may hold something. */
+async function readTerms({
+  network,
+  wallet,
+  platform,
+  price = [],
+  database,
+}: SweepFlags): Promise<SplitterTerms[]> {
+  if (database) {
+    const all = await withDatabase('sweep', (sql) => readSplitters(sql, networks[network].chainId))
+    return all.filter(({ provider }) => wallet === undefined || provider === wallet)
+  }
+  if (!wallet || !platform)
+    throw new CliError(
+      'invalid_flags',
+      'Give --wallet and --platform, or --database where you are the operator',
+    )
+  const prices = [...percentagePrices, ...price.map((one) => parseUsdc(one))]
+  return prices.flatMap((one) =>
+    (['tiered', 'flat'] as const).map((schedule) => ({
+      ...{ provider: wallet, platform },
+      ...splitterShares(one, splitPrice(one, schedule).feeAmount),
+    })),
+  )
+}
+
+/** Those that hold something, the fullest first. */
+async function findWaiting(
+  client: PublicClient,
+  { splitterFactory, usdc }: Deployment,
+  terms: readonly SplitterTerms[],
+): Promise<Waiting[]> {
+  const byAddress = new Map(terms.map((one) => [splitterAddress({ ...one, factory: splitterFactory }), one]))
+  const addresses = [...byAddress.keys()]
+  const balances = await client.multicall({
+    contracts: addresses.map(
+      (address) => ({ address: usdc, abi: usdcAbi, functionName: 'balanceOf', args: [address] }) as const,
+    ),
+    allowFailure: false,
+    deployless: true,
+    batchSize: 8_000,
+  })
+  return [...byAddress]
+    .map(([address, one], index) => ({ ...one, address, balance: balances[index] ?? 0n }))
+    .filter(({ balance }) => balance > 0n)
+    .toSorted((a, b) => (a.balance < b.balance ? 1 : -1))
+}
+
+function renderWaiting(waiting: readonly Waiting[]): string {
+  const rows = waiting.map(({ address, provider, platform, providerShare, platformShare, balance }) => {
+    const fee = (balance * platformShare) / (providerShare + platformShare)
+    return [address, provider, formatUsdc(balance - fee), platform, formatUsdc(fee)]
+  })
+  return formatTable(['splitter', 'provider', 'gets', 'platform', 'gets'], rows)
+}
+
+async function confirm(waiting: readonly Waiting[]): Promise<void> {
+  if (!process.stdin.isTTY)
+    throw new CliError('not_confirmed', 'Nobody is there to ask: --yes sends without asking')
+  const prompt = createInterface({ input: process.stdin, output: process.stdout })
+  try {
+    const answer = await prompt.question(`Sweep ${waiting.length}? [y/N] `)
+    if (!/^y(es)?$/i.test(answer.trim())) throw new CliError('not_confirmed', 'Nothing was sent')
+  } finally {
+    prompt.close()
+  }
+}
+
+function readAccount() {
+  const key = readVariable(process.env, 'WALLET_PRIVATE_KEY')
+  if (key === null)
+    throw new CliError(
+      'no_wallet',
+      'Set WALLET_PRIVATE_KEY to a wallet that pays the gas; it gets none of the money',
+    )
+  if (!isHex(key) || key.length !== 66)
+    throw new CliError('invalid_wallet', 'WALLET_PRIVATE_KEY: expected 0x and 64 hex digits')
+  return privateKeyToAccount(key as Hex)
+}
+
+function urlOf({ network, rpc }: SweepFlags): string {
+  const variable = networkVariable('RPC_URL', network)
+  const url = rpc ?? readVariable(process.env, variable)?.[0]
+  if (!url) throw new CliError('no_rpc', `Give a node of ${network}: --rpc <url>, or ${variable}`)
+  if (!URL.canParse(url)) throw new CliError('invalid_flags', `--rpc: expected a URL, got ${url}`)
+  return url
+}
+
+async function openClient(flags: SweepFlags): Promise<PublicClient> {
+  const client = createPublicClient({ transport: http(urlOf(flags)), pollingInterval: 1_000 })
+  const chainId = await client.getChainId().catch((error: unknown) => {
+    throw new CliError(
+      'rpc_unreachable',
+      `The node of ${flags.network} doesn't answer; is its URL right?`,
+      error,
+    )
+  })
+  const { chainId: expected } = networks[flags.network]
+  if (chainId !== expected)
+    throw new CliError('other_chain', `The node is of chain ${chainId}, and ${flags.network} is ${expected}`)
+  return client
+}
