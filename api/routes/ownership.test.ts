@@ -138,6 +138,40 @@ test("error: no route gives or changes anything of another provider's", async ()
   expect(await snapshot()).toBe(before)
 })
 
+test('error: a read-only key opens what reads, and no route that writes', async () => {
+  const json = { label: 'accountant', scope: 'read' }
+  const at = `/providers/${theirs.providerId}`
+  const { body: issued } = await call(gateway.app, 'POST', `${at}/keys`, { key: theirs.key, json })
+  const key = issued.apiKey as string
+  expect((await call(gateway.app, 'GET', '/account', { key })).body).toMatchObject({ scope: 'read' })
+  const before = await snapshot()
+  const routes = Object.entries(document.paths).flatMap(([path, operations]) =>
+    Object.keys(operations).map((method) => ({ method: method.toUpperCase(), path })),
+  )
+  const writing = routes.filter(({ method, path }) => method !== 'GET' && !path.startsWith('/p/'))
+  expect(writing.length).toBeGreaterThan(20)
+  for (const { method, path } of writing) {
+    for (const json of method === 'DELETE' ? [undefined] : bodies) {
+      const answer = await call(gateway.app, method, fill(path), { key, ...(json !== undefined && { json }) })
+      expect([method, path, answer.status, answer.body.code]).toEqual([method, path, 403, 'forbidden'])
+    }
+  }
+  const reading = protectedRoutes().filter(({ method }) => method === 'GET')
+  for (const { method, path } of reading.filter(({ path }) => path.startsWith('/providers/'))) {
+    const { status } = await call(gateway.app, method, fill(path), { key })
+    // Without an upstream, without such a delivery, or with nothing of the query that it needs.
+    expect([path, [200, 400, 404].includes(status) && status]).toEqual([path, status])
+  }
+  expect(await snapshot()).toBe(before)
+
+  // The last key that may change anything isn't lost by accident: one that reads doesn't count.
+  await call(gateway.app, 'DELETE', `${at}/keys/${things.keyId}`, { key: theirs.key })
+  const last = await call(gateway.app, 'DELETE', `${at}/keys/key_${theirs.key.split('_')[1]}`, {
+    key: theirs.key,
+  })
+  expect(last.body.code).toBe('last_api_key')
+})
+
 test("error: the operator's key opens the operator's routes alone, and no other key does", async () => {
   const status = async (method: string, path: string, key?: string) =>
     (await call(gateway.app, method, path, key === undefined ? {} : { key })).status

@@ -18,7 +18,7 @@ import {
   updateProvider,
 } from '../registry/providers.ts'
 import { countRegistration, requireAdmission } from '../registry/registration.ts'
-import { keyId, secretKey } from './apiKeys.ts'
+import { keyId, keyScope, secretKey } from './apiKeys.ts'
 
 const tags = ['Providers']
 
@@ -47,6 +47,8 @@ export const provider = z
     disabledAt: isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
   })
   .openapi('Provider')
+
+export const account = provider.extend({ scope: keyScope }).openapi('Account')
 
 export const providerWithKey = provider.extend({ keyId, apiKey: secretKey }).openapi('ProviderWithKey')
 
@@ -100,9 +102,9 @@ const getAccount = createRoute({
   tags,
   method: 'get',
   path: '/account',
-  summary: 'The provider of the API key',
+  summary: 'The provider of the API key, and what the key may do',
   security: [{ apiKey: [] }],
-  responses: { 200: jsonAnswer('The provider', provider), ...problems(401, 503) },
+  responses: { 200: jsonAnswer('The provider', account), ...problems(401, 503) },
 })
 
 export type ProviderRouteOptions = {
@@ -165,7 +167,7 @@ export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRout
     const caller = c.get('caller')
     const found = caller === undefined ? undefined : await findProvider(sql, caller)
     if (found === undefined) throw new Refusal('unauthorized', 'This needs an API key')
-    return c.json(toProvider(found), 200)
+    return c.json({ ...toProvider(found), scope: c.get('callerScope') ?? 'full' }, 200)
   })
 }
 

@@ -1,6 +1,7 @@
 import { createTestClient, http, type PrivateKeyAccount } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { findProviderPayments } from '#api/portal/queries/providerPayments'
+import { issueApiKey } from '#api/registry/apiKeys'
 import type { Keeper } from '#keeper/keeper'
 import { releaseReservations } from '#ledger/acceptance/facilitations'
 import { findKeyOwner } from '#ledger/registry/apiKeys'
@@ -206,6 +207,17 @@ describe('POST /verify', () => {
     const long = { ...body, extra: 'x'.repeat(70_000) }
     expect(await ask(keeper, '/verify', { body: long, key })).toMatchObject({ status: 413 })
     expect(await ask(keeper, '/verify', { body, key: `${key}x` })).toMatchObject({ status: 401 })
+  })
+
+  test('error: a read-only key reserves and settles nothing, and submits nothing', async () => {
+    const providerId = (await findKeyOwner(stack.database, key)) as string
+    const { apiKey: reading } = await issueApiKey(stack.database, providerId, { scope: 'read' })
+    const { body } = await pay(await oneBuyer())
+    for (const path of ['/verify', '/settle', '/submit'] as const)
+      expect(await ask(keeper, path, { body, key: reading })).toMatchObject({
+        status: 403,
+        body: { code: 'forbidden' },
+      })
   })
 
   test('behavior: what is reserved is settled by nobody else through us', async () => {
