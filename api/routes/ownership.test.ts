@@ -106,8 +106,8 @@ test("error: no route gives or changes anything of another provider's", async ()
   const allowed: string[] = []
   const unproven: string[] = []
   for (const { method, path } of routes) {
-    // A route without an id in it is about the caller itself.
-    if (!path.includes('{')) continue
+    // A route without an id in it is about the caller itself; the operator's own have a test of their own.
+    if (!path.includes('{') || path.startsWith('/operator/')) continue
     for (const key of [
       mine.key,
       undefined,
@@ -136,6 +136,16 @@ test("error: no route gives or changes anything of another provider's", async ()
   expect(allowed).toEqual([])
   expect(unproven).toEqual([])
   expect(await snapshot()).toBe(before)
+})
+
+test("error: a price below the registered one is the provider's own to ask for", async () => {
+  const { providerId, endpointId, key } = theirs
+  const json = { providerId, endpointId, pricing: { usdcPerUnit: '0.01' } }
+  const ask = async (apiKey?: string) =>
+    (await call(gateway.app, 'POST', '/challenge', { json, ...(apiKey !== undefined && { key: apiKey }) })).body
+  expect(await ask(key)).toMatchObject({ providerId })
+  for (const other of [undefined, mine.key])
+    expect(await ask(other)).toMatchObject({ code: 'price_below_registered' })
 })
 
 test('error: a read-only key opens what reads, and no route that writes', async () => {
@@ -182,12 +192,14 @@ test("error: the operator's key opens the operator's routes alone, and no other 
     expect([method, path, [400, 401, 415, 422].includes(got)]).toEqual([method, path, true])
   }
   const own = protectedRoutes().filter(({ path }) => path.startsWith('/operator/'))
-  expect(own.map(({ method }) => method)).toEqual(['GET', 'GET'])
+  expect(own.map(({ method }) => method).sort()).toEqual(['GET', 'GET', 'PATCH', 'POST'])
   for (const { method, path } of own) {
     for (const key of [undefined, theirs.key, wrong, operator.hash]) {
-      expect([path, await status(method, path, key)]).toEqual([path, 401])
+      expect([path, await status(method, fill(path), key)]).toEqual([path, 401])
     }
-    expect([path, await status(method, path, operator.key)]).toEqual([path, 200])
+    const open = await status(method, fill(path), operator.key)
+    // One that waits isn't queued again, and a change needs a body.
+    expect([path, open]).toEqual([path, { GET: 200, PATCH: 400, POST: 409 }[method]])
   }
 })
 

@@ -62,7 +62,7 @@ function ProviderTable({ providers }: { providers: OperatorProviders['providers'
       head={[
         ['Provider'],
         ['Payments', true],
-        ['Paid, USDC', true],
+        ['Accepted, USDC', true],
         ['Settled, USDC', true],
         ['Fees settled, USDC', true],
         ['Endpoints', true],
@@ -81,7 +81,7 @@ function ProviderTable({ providers }: { providers: OperatorProviders['providers'
           <td class="right number" data-title="Payments">
             {writeCount(revenue.payments)}
           </td>
-          <td class="right" data-title="Paid, USDC">
+          <td class="right" data-title="Accepted, USDC">
             <Usdc decimal={revenue.gross_usdc} />
           </td>
           <td class="right" data-title="Settled, USDC">
