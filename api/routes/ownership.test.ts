@@ -142,7 +142,8 @@ test("error: a price below the registered one is the provider's own to ask for",
   const { providerId, endpointId, key } = theirs
   const json = { providerId, endpointId, pricing: { usdcPerUnit: '0.01' } }
   const ask = async (apiKey?: string) =>
-    (await call(gateway.app, 'POST', '/challenge', { json, ...(apiKey !== undefined && { key: apiKey }) })).body
+    (await call(gateway.app, 'POST', '/challenge', { json, ...(apiKey !== undefined && { key: apiKey }) }))
+      .body
   expect(await ask(key)).toMatchObject({ providerId })
   for (const other of [undefined, mine.key])
     expect(await ask(other)).toMatchObject({ code: 'price_below_registered' })

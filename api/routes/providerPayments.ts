@@ -59,12 +59,16 @@ const amount = z
   .optional()
 
 const paymentsQuery = paymentFilters.extend({
-  min_usdc: amount.openapi({ type: 'string', example: '0.01', description: 'What the buyer paid, fee included' }),
+  min_usdc: amount.openapi({
+    type: 'string',
+    example: '0.01',
+    description: 'What the buyer paid, fee included',
+  }),
   max_usdc: amount.openapi({ type: 'string', example: '5' }),
-  format: z
-    .enum(['json', 'csv'])
-    .optional()
-    .openapi({ default: 'json', description: '`csv`: all pages from here on, in the columns of the statement' }),
+  format: z.enum(['json', 'csv']).optional().openapi({
+    default: 'json',
+    description: '`csv`: all pages from here on, in the columns of the statement',
+  }),
   status: z.enum(paymentStatuses).optional(),
   tx_hash: txHash.optional().openapi({ type: 'string', description: 'Of the batch that settled them' }),
 })

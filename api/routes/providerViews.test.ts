@@ -380,7 +380,9 @@ test('behavior: usage counts what became of calls', async () => {
   const { providerId, endpointId } = shop
   const below = { providerId, endpointId, pricing: { usdcPerUnit: '0.01' } }
   expect((await call(app, 'POST', '/challenge', { json: below })).status).toBe(422)
-  expect((await call(app, 'POST', '/challenge', { json: { ...below, network: 'base' }, key })).status).toBe(422)
+  expect((await call(app, 'POST', '/challenge', { json: { ...below, network: 'base' }, key })).status).toBe(
+    422,
+  )
   expect((await call(app, 'POST', '/verify', { json: body })).status).toBe(200)
   expect((await call(app, 'POST', '/verify', { json: body, key })).status).toBe(409)
   const challenge = `/challenge?providerId=${shop.providerId}&endpointId=${shop.endpointId}`

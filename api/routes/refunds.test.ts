@@ -18,10 +18,10 @@ import {
   type TestGateway,
 } from '../../test/support/gateway.ts'
 import { testClient } from '../../test/support/keeperScenes.ts'
-import { sumRefunds } from '../portal/queries/refunds.ts'
 import { storePayments } from '../../test/support/seedPayments.ts'
 import { expire, giveUp } from '../../test/support/standing.ts'
 import { randomHex, readBalance, signAuthorization } from '../../test/support/usdc.ts'
+import { sumRefunds } from '../portal/queries/refunds.ts'
 
 let gateway: TestGateway
 let shop: Shop

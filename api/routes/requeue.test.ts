@@ -112,14 +112,15 @@ test("default: the operator queues anybody's again, and stops a provider's sales
   const path = `/operator/payments/${paymentId}/requeue`
   expect((await call(app, 'POST', path, { key })).status).toBe(202)
   expect((await call(app, 'POST', path, { key })).body.code).toBe('payment_not_requeueable')
-  expect((await call(app, 'POST', path.replace(paymentId, 'pay_1'), { key })).body.code).toBe('unknown_payment')
+  expect((await call(app, 'POST', path.replace(paymentId, 'pay_1'), { key })).body.code).toBe(
+    'unknown_payment',
+  )
 
   const own = await openShop(gateway.app)
   const disable = (disabled: boolean, providerId = own.providerId) =>
     call(app, 'PATCH', `/operator/providers/${providerId}`, { key, json: { disabled } })
   const { providerId, endpointId } = own
-  const challenge = () =>
-    call(gateway.another(), 'POST', '/challenge', { json: { providerId, endpointId } })
+  const challenge = () => call(gateway.another(), 'POST', '/challenge', { json: { providerId, endpointId } })
   for (const twice of [true, true]) expect((await disable(twice)).status).toBe(200)
   expect((await challenge()).body.code).toBe('provider_disabled')
   expect((await disable(false)).body).toEqual({ providerId, disabled: false })

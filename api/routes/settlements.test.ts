@@ -4,12 +4,14 @@ import { setHold } from '#ledger/batches/holds'
 import {
   call,
   openShop,
+  pay,
   type Shop,
   signedBody,
   startGateway,
   type TestGateway,
 } from '../../test/support/gateway.ts'
 import { setIndexedHead, withoutIndex } from '../../test/support/indexTables.ts'
+import { expire } from '../../test/support/standing.ts'
 
 let gateway: TestGateway
 let shop: Shop
@@ -389,6 +391,16 @@ describe('status', () => {
     } finally {
       gateway.setNow(null)
     }
+  })
+
+  test('behavior: what has run out is in no sum, though nobody has marked it yet', async () => {
+    const own = await openShop(gateway.app)
+    const { paymentId } = await pay(gateway, own)
+    await pay(gateway, own)
+    const waiting = { accumulated_usdc: '0.095000', payment_count: 2 }
+    expect((await status(own.wallet)).body).toMatchObject(waiting)
+    await expire(gateway.database, { paymentId })
+    expect((await status(own.wallet)).body).toMatchObject({ accumulated_usdc: '0.047500', payment_count: 1 })
   })
 
   test('behavior: what waits for its retry fires no trigger, and is estimated for then', async () => {

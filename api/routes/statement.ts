@@ -36,7 +36,12 @@ import {
   type RefundSums,
   sumRefunds,
 } from '../portal/queries/refunds.ts'
-import { findRevenue, type RevenueRow, type RevenueSums, sumFacilitatorFees } from '../portal/queries/revenue.ts'
+import {
+  findRevenue,
+  type RevenueRow,
+  type RevenueSums,
+  sumFacilitatorFees,
+} from '../portal/queries/revenue.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import { revenueSums, toRevenueSums } from './revenue.ts'
 

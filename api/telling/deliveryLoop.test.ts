@@ -8,8 +8,13 @@ import { newId } from '#ledger/store/identifiers'
 import { createMigratedDatabase } from '../../test/support/database.ts'
 import { until } from '../../test/support/until.ts'
 import { createAddressGuard } from '../http/addressGuard.ts'
-import { claimDeliveries,
-  recordAttempt, deliveryBacklog, dispatchOutbox, senderShares } from './deliveries.ts'
+import {
+  claimDeliveries,
+  deliveryBacklog,
+  dispatchOutbox,
+  recordAttempt,
+  senderShares,
+} from './deliveries.ts'
 import { deliveriesOf, redeliver } from './deliveryLog.ts'
 import { createDeliveryLoop, type DeliveryLoop, type DeliveryLoopOptions } from './deliveryLoop.ts'
 import { type WebhookEvent, webhookEvents } from './events.ts'

@@ -298,7 +298,9 @@ describe('another resource', () => {
     const attempt = { ...cheap, pricing: { usdcPerUnit: '0.02' } }
     const stranger = await openShop(gateway.app)
     for (const key of [undefined, stranger.key])
-      expect((await verify(attempt, key === undefined ? {} : { key })).body.code).toBe('price_below_registered')
+      expect((await verify(attempt, key === undefined ? {} : { key })).body.code).toBe(
+        'price_below_registered',
+      )
     expect((await verify(attempt, { key: shop.key })).status).toBe(200)
   })
 

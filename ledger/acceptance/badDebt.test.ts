@@ -133,7 +133,12 @@ test('behavior: a facilitator’s seller serves what is settled: of it, nothing 
       ...{ halves: [{ ...half, validBefore: accepted.validBefore }], acceptedAt: accepted.acceptedAt },
     },
   ])
-  const end = { paymentId: seeded.paymentId, kind: 'failed', code: 'insufficient_balance', isFinal: false } as const
+  const end = {
+    paymentId: seeded.paymentId,
+    kind: 'failed',
+    code: 'insufficient_balance',
+    isFinal: false,
+  } as const
   await endPayments(database, [end], new Date())
   expect(await findDebts(database, { payer: seeded.payer }, 10)).toEqual([])
 })

@@ -58,7 +58,9 @@ test('behavior: a payment of high value travels alone on its retries as well, an
 test('behavior: retries are at most half of a batch, and none goes while only what expires does', async () => {
   const other = await seedProvider(sql)
   const groupOf = async (paymentId: string) => {
-    const [row] = await sql<{ id: number }[]>`select group_id as id from queue where payment_id = ${paymentId}`
+    const [row] = await sql<
+      { id: number }[]
+    >`select group_id as id from queue where payment_id = ${paymentId}`
     return { ...served, id: row?.id ?? 0, feeRecipient: other.wallet, chainId: 31_337 }
   }
   await sql`delete from queue`

@@ -106,7 +106,9 @@ function Figures({ revenue, usage }: { revenue: Revenue['revenue']; usage: Usage
     <dl class="figures">
       <Figure
         title="Revenue, net"
-        value={writeUsdc(sumUsdc(revenue, (row) => row.settled_usdc) + sumUsdc(revenue, (row) => row.outstanding_usdc))}
+        value={writeUsdc(
+          sumUsdc(revenue, (row) => row.settled_usdc) + sumUsdc(revenue, (row) => row.outstanding_usdc),
+        )}
         note={
           failedPayments === 0 ? (
             `${writeCount(accepted)} payments`

@@ -106,7 +106,11 @@ function NetworkStatement({ row }: { row: StatementRow }) {
     ['Failed', row.failed_usdc, countOf(row.failedPayments, 'payment')],
   ]
   if (parseUsdc(row.facilitator_fee_usdc) > 0n)
-    lines.push(['Facilitator’s fee', row.facilitator_fee_usdc, 'of what it settled; written down, not charged'])
+    lines.push([
+      'Facilitator’s fee',
+      row.facilitator_fee_usdc,
+      'of what it settled; written down, not charged',
+    ])
   if (row.refunds > 0) {
     lines.push(['Refunded', row.refunded_usdc, `what has arrived, of ${countOf(row.refunds, 'refund')}`])
     lines.push(['Refunds on their way', row.refunds_outstanding_usdc])
