@@ -20,7 +20,9 @@ export const keyScope = z
   .enum(keyScopes)
   .openapi({ description: '`read`: it opens what `GET` shows, and changes nothing' })
 
-const newApiKey = z.object({ label: text(200).optional(), scope: keyScope.optional() }).openapi('NewApiKey')
+const newApiKey = z
+  .strictObject({ label: text(200).optional(), scope: keyScope.optional() })
+  .openapi('NewApiKey')
 export const apiKey = z
   .object({ keyId, label: z.string(), scope: keyScope, createdAt: isoTime, revokedAt: isoTime.nullable() })
   .openapi('ApiKey')

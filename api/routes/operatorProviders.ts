@@ -72,7 +72,7 @@ const patchProvider = createRoute({
   method: 'patch',
   path: '/operator/providers/{id}',
   summary: 'Disable a provider, or enable it',
-  request: { params: ofProvider, body: jsonBody(z.object({ disabled: z.boolean() })) },
+  request: { params: ofProvider, body: jsonBody(z.strictObject({ disabled: z.boolean() })) },
   responses: {
     200: jsonAnswer('As it is now', z.object({ providerId, disabled: z.boolean() })),
     ...problems(400, 401, 404, 413, 422, 503),

@@ -7,7 +7,7 @@ import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
-import { ifMatch, requireVersion, setVersion, version } from '../http/version.ts'
+import { ifMatch, isUnchanged, requireVersion, setVersion, version } from '../http/version.ts'
 import { isoOrNull, isoTime, ofProvider, providerId, text } from '../http/wire.ts'
 import { issueApiKey } from '../registry/apiKeys.ts'
 import {
@@ -25,7 +25,7 @@ const tags = ['Providers']
 const registrationToken = z.object({ 'registration-token': text(500).optional() })
 
 const newProvider = z
-  .object({
+  .strictObject({
     name: text(200).min(1),
     contact: text(320).optional(),
     requiresKey: z
@@ -76,7 +76,7 @@ const getProvider = createRoute({
 })
 
 const providerChange = z
-  .object({
+  .strictObject({
     name: text(200).min(1),
     contact: text(320).nullable(),
     requiresKey: z.boolean(),
@@ -148,13 +148,14 @@ export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRout
       const before = await findProvider(tx, providerId)
       if (before === undefined) throw new Refusal('unknown_provider')
       requireVersion(seen, before)
-      const after = await updateProvider(tx, {
-        providerId,
+      const next = {
         name: name ?? before.name,
         contact: contact === undefined ? before.contact : contact,
         requiresKey: requiresKey ?? before.requiresKey,
         disabledAt: disabledSince(before, disabled, now()),
-      })
+      }
+      if (isUnchanged(before, next)) return before
+      const after = await updateProvider(tx, { providerId, ...next })
       await record(providerId, toProvider(before), toProvider(after))
       return after
     })
