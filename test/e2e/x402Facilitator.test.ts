@@ -28,7 +28,7 @@ beforeAll(async () => {
   // What waits to be mined is told by its first transaction: none is replaced.
   stack = await startKeeperStack({ replaceAfterMs: 600_000 })
   key = stack.apiKey
-  keeper = stack.keeper({ facilitator: { budgets, timeoutMs: 200_000, holdMs: 250_000 } })
+  keeper = stack.keeper({ facilitator: { budgets, timeoutMs: 200_000, holdMs: 250_000, fee: 1_234n } })
   keeper.start()
 })
 afterAll(async () => {
@@ -518,10 +518,11 @@ describe('the provider’s views', () => {
     const { revenue } = await get(`/providers/${providerId}/revenue`)
     expect(revenue).toMatchObject([own])
     expect(await get(`/providers/${providerId}/statement?month=${today.slice(0, 7)}`)).toMatchObject({
-      networks: [own],
+      networks: [{ ...own, facilitator_fee_usdc: '0.001234' }],
     })
     const csv = await get(`/providers/${providerId}/statement?month=${today.slice(0, 7)}&format=csv`)
     expect(csv).toContain(`${transaction}`)
+    expect(csv).toContain(',0.001234,')
     expect(await get(`/settlements/export?wallet=${payTo}&start=${today}&end=${today}`)).toContain(
       `,0.077777,`,
     )
