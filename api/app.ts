@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import { OpenAPIHono } from '@hono/zod-openapi'
 import { checkSignaturesHere, type PayerSignatures } from '#chain/payerSignatures'
 import type { ServedNetwork } from '#chain/servedNetworks'
-import { findKeyOwner } from '#ledger/registry/apiKeys'
+import { findKey } from '#ledger/registry/apiKeys'
 import { createKeyOwners } from '#ledger/registry/keyOwners'
 import type { Database } from '#ledger/store/database'
 import { allowBrowsers } from '#process/allowBrowsers'
@@ -134,7 +134,7 @@ export function createApp({
   const networks = createGatewayNetworks(served, { sql, settings, now })
   const heads = createRecordedHeads(sql)
   const offers = createOffers({ database: sql, ttlMs: registryTtlMs, now })
-  const keyOwners = createKeyOwners((key) => findKeyOwner(sql, key), registryTtlMs, now)
+  const keyOwners = createKeyOwners((key) => findKey(sql, key), registryTtlMs, now)
   const rateLimiter = createRateLimiter({ sql, log, now })
   const limit = limitRate({ rateLimiter, settings })
   const verification = { sql, networks, offers, rateLimiter, receiptKeys, payerSignatures, settings, now }

@@ -44,7 +44,7 @@ test('args: amounts, URLs and times', () => {
 test('args: who may register', () => {
   const token = 'a-token-of-the-operator'
   const registration = (env: object) => readApiConfig({ ...good, ...env }).gateway.registration
-  expect(registration({})).toEqual({ mode: 'open', limits: { address: 20, total: 500 } })
+  expect(registration({})).toEqual({ mode: 'open', limits: { address: 5, total: 5_000 } })
   expect(registration({ RATE_LIMITS: 'off' })).toEqual({ mode: 'open', limits: null })
   expect(registration({ REGISTRATION: 'token', REGISTRATION_TOKEN: token })).toEqual({ mode: 'token', token })
   expect(registration({ REGISTRATION: 'closed', REGISTRATION_TOKEN: token })).toEqual({ mode: 'closed' })

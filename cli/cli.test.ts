@@ -504,6 +504,14 @@ describe('tollkeeper provider: what changes', () => {
     expect(table.stdout).toMatch(new RegExp(`operator +${keyId} +label +\\(new\\) +issued by the operator`))
     expect(table.stdout + issued.stdout.replace(anew, '')).not.toContain(anew)
 
+    const reader = await run(['provider', 'key', '--provider', providerId, '--scope', 'read', '--json'], {
+      DATABASE_URL: databaseUrl(),
+    })
+    const reading = { ...env, TOLLKEEPER_API_KEY: JSON.parse(reader.stdout).apiKey }
+    expect((await run(['provider', 'changes', '--provider', providerId], reading)).status).toBe(0)
+    const writing = await run(['provider', 'disable', '--provider', providerId], reading)
+    expect([writing.status, writing.stderr]).toEqual([2, expect.stringMatching(/forbidden/)])
+
     const unknown = await run(['provider', 'key', '--provider', `prov_${'8'.repeat(32)}`], {
       DATABASE_URL: databaseUrl(),
     })

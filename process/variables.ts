@@ -356,13 +356,13 @@ const api = {
     readers: ['api'],
     about:
       'Providers that one address (of IPv6, one /64) may register in an hour, where REGISTRATION is open.',
-    default: '20',
+    default: '5',
   },
   REGISTRATION_LIMIT_TOTAL: {
     parser: integer(1, 1_000_000),
     readers: ['api'],
     about: 'Providers that all addresses together may register in an hour, where REGISTRATION is open.',
-    default: '500',
+    default: '5000',
   },
   OPERATOR_KEY_HASHES: {
     parser: list(sha256Hex),

@@ -1,4 +1,5 @@
 import type { OpenAPIHono } from '@hono/zod-openapi'
+import type { KeyScope } from '#ledger/registry/apiKeys'
 
 export type GatewayEnv = {
   Variables: {
@@ -6,6 +7,8 @@ export type GatewayEnv = {
     caller: string | undefined
     /** Id of that key. */
     callerKey: string | undefined
+    /** What that key may do. */
+    callerScope: KeyScope | undefined
     /** Whether an operator's key came along. */
     isOperator: boolean | undefined
     /** The endpoint that a challenge or verification is for, once the route has read it: its calls are counted. */

@@ -1,5 +1,5 @@
 import type { Context, MiddlewareHandler } from 'hono'
-import { keyIdOf } from '#ledger/registry/apiKeys'
+import { type KeyOwner, keyIdOf, readOnlyKey } from '#ledger/registry/apiKeys'
 import type { KeyOwners } from '#ledger/registry/keyOwners'
 import type { Changer } from '#ledger/registry/registryChanges'
 import { clientAddress } from '#process/clientAddress'
@@ -13,7 +13,7 @@ import type { GatewaySettings } from './settings.ts'
 const bearerPattern = /^Bearer +(\S+) *$/i
 
 export type AuthenticateOptions = {
-  keyOwners: KeyOwners
+  keyOwners: KeyOwners<KeyOwner>
   rateLimiter: RateLimiter
   settings: Pick<GatewaySettings, 'rateLimits' | 'trustedProxies' | 'operatorKeyHashes'>
 }
@@ -22,7 +22,7 @@ export type AuthenticateOptions = {
  * Sets `caller` to the provider whose API key came as `Authorization: Bearer …`, or `isOperator` where it is the operator's.
  *
  * A wrong key is refused everywhere, also where none is needed: a caller that sends one means it. Each key that isn't
- * known yet costs a query, so an address may only try so many.
+ * known yet costs a query, so an address may only try so many. A read-only key opens what reads, and nothing else.
  */
 export function authenticate({
   keyOwners,
@@ -44,7 +44,9 @@ export function authenticate({
     } else if (key !== undefined) {
       const owner = await keyOwners.ownerOf(key, () => limitQueries(c))
       if (owner === undefined) throw new Refusal('unauthorized', 'This API key is not in force')
-      c.set('caller', owner)
+      if (owner.scope === 'read' && !/^(GET|HEAD|OPTIONS)$/.test(c.req.method)) throw readOnlyKey()
+      c.set('caller', owner.providerId)
+      c.set('callerScope', owner.scope)
       c.set('callerKey', keyIdOf(key))
     }
     await next()

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util'
 import { z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
 import { Refusal } from './refusal.ts'
@@ -29,4 +30,9 @@ export function requireVersion(ifMatch: string | undefined, { version }: { versi
   const named = ifMatch.split(',').map((tag) => tag.trim())
   if (named.includes('*') || named.includes(`"${version}"`)) return
   throw new Refusal('precondition_failed', `It is at version ${version} now`, { details: { version } })
+}
+
+/** Whether a change leaves all as it was: then it makes no new version. */
+export function isUnchanged<T extends object>(before: T, after: Partial<T>): boolean {
+  return Object.entries(after).every(([name, value]) => isDeepStrictEqual(before[name as keyof T], value))
 }

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { hashSecret } from '#ledger/registry/apiKeys'
+import { hashSecret, type KeyScope } from '#ledger/registry/apiKeys'
 import { type Changer, changeRegistry } from '#ledger/registry/registryChanges'
 import type { Database, Queryable } from '#ledger/store/database'
 import { newId } from '#ledger/store/identifiers'
@@ -8,20 +8,27 @@ import { newId } from '#ledger/store/identifiers'
 export type ApiKey = {
   keyId: string
   label: string
+  scope: KeyScope
   createdAt: Date
   revokedAt: Date | null
 }
 
-export type IssuedApiKey = { keyId: string; label: string; createdAt: Date; apiKey: string }
+export type IssuedApiKey = Omit<ApiKey, 'revokedAt'> & { apiKey: string }
 
-/** Issues a key in the form that `findKeyOwner` of ledger/registry/apiKeys.ts reads. */
-export async function issueApiKey(sql: Queryable, providerId: string, label = ''): Promise<IssuedApiKey> {
+export type NewApiKey = { label?: string | undefined; scope?: KeyScope | undefined }
+
+/** Issues a key in the form that `findKey` of ledger/registry/apiKeys.ts reads. */
+export async function issueApiKey(
+  sql: Queryable,
+  providerId: string,
+  { label = '', scope = 'full' }: NewApiKey = {},
+): Promise<IssuedApiKey> {
   const keyId = newId('key')
   const secret = randomBytes(32).toString('base64url')
   const [row] = await sql<[Omit<IssuedApiKey, 'apiKey'>]>`
-    insert into api_key (id, provider_id, secret_hash, label)
-    values (${keyId}, ${providerId}, ${hashSecret(secret)}, ${label})
-    returning id as "keyId", label, created_at as "createdAt"`
+    insert into api_key (id, provider_id, secret_hash, label, scope)
+    values (${keyId}, ${providerId}, ${hashSecret(secret)}, ${label}, ${scope})
+    returning id as "keyId", label, scope, created_at as "createdAt"`
   return { ...row, apiKey: `tk_${keyId.slice(4)}_${secret}` }
 }
 
@@ -29,10 +36,10 @@ export async function issueApiKey(sql: Queryable, providerId: string, label = ''
 export async function issueRecordedApiKey(
   sql: Database,
   changer: Changer,
-  label?: string,
+  asked?: NewApiKey,
 ): Promise<IssuedApiKey | undefined> {
   return changeRegistry(sql, changer, async (tx, record) => {
-    const issued = await issueApiKey(tx, changer.providerId, label)
+    const issued = await issueApiKey(tx, changer.providerId, asked)
     const { apiKey: _, ...key } = issued
     await record(key.keyId, null, key)
     return issued
@@ -41,7 +48,7 @@ export async function issueRecordedApiKey(
 
 export async function listApiKeys(sql: Queryable, providerId: string): Promise<ApiKey[]> {
   return sql<ApiKey[]>`
-    select id as "keyId", label, created_at as "createdAt", revoked_at as "revokedAt"
+    select id as "keyId", label, scope, created_at as "createdAt", revoked_at as "revokedAt"
     from api_key where provider_id = ${providerId}
     order by created_at, id`
 }
@@ -49,6 +56,6 @@ export async function listApiKeys(sql: Queryable, providerId: string): Promise<A
 export async function revokeApiKey(sql: Queryable, keyId: string): Promise<ApiKey> {
   const [row] = await sql<[ApiKey]>`
     update api_key set revoked_at = coalesce(revoked_at, now()) where id = ${keyId}
-    returning id as "keyId", label, created_at as "createdAt", revoked_at as "revokedAt"`
+    returning id as "keyId", label, scope, created_at as "createdAt", revoked_at as "revokedAt"`
   return row
 }

@@ -1,4 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi'
+import { keyScopes } from '#ledger/registry/apiKeys'
 import { changeRegistry } from '#ledger/registry/registryChanges'
 import type { Database } from '#ledger/store/database'
 import type { App } from '../http/app.ts'
@@ -15,12 +16,18 @@ export const secretKey = z
   .string()
   .openapi({ description: 'Shown this once; stored hashed', example: 'tk_…' })
 
-const newApiKey = z.object({ label: text(200).optional() }).openapi('NewApiKey')
+export const keyScope = z
+  .enum(keyScopes)
+  .openapi({ description: '`read`: it opens what `GET` shows, and changes nothing' })
+
+const newApiKey = z
+  .strictObject({ label: text(200).optional(), scope: keyScope.optional() })
+  .openapi('NewApiKey')
 export const apiKey = z
-  .object({ keyId, label: z.string(), createdAt: isoTime, revokedAt: isoTime.nullable() })
+  .object({ keyId, label: z.string(), scope: keyScope, createdAt: isoTime, revokedAt: isoTime.nullable() })
   .openapi('ApiKey')
 export const issuedApiKey = z
-  .object({ keyId, label: z.string(), createdAt: isoTime, apiKey: secretKey })
+  .object({ keyId, label: z.string(), scope: keyScope, createdAt: isoTime, apiKey: secretKey })
   .openapi('IssuedApiKey')
 
 const createKey = createRoute({
@@ -63,7 +70,7 @@ const revokeKey = createRoute({
 
 export function addApiKeyRoutes(app: App, { sql }: { sql: Database }): void {
   app.openapi(createKey, async (c) => {
-    const key = await issueRecordedApiKey(sql, changerOf(c), c.req.valid('json').label)
+    const key = await issueRecordedApiKey(sql, changerOf(c), c.req.valid('json'))
     if (key === undefined) throw new Refusal('unknown_provider')
     return c.json({ ...key, createdAt: key.createdAt.toISOString() }, 201)
   })
@@ -80,8 +87,9 @@ export function addApiKeyRoutes(app: App, { sql }: { sql: Database }): void {
       const keys = await listApiKeys(tx, c.req.valid('param').id)
       const before = keys.find((key) => key.keyId === keyId)
       if (before === undefined) throw new Refusal('not_found', 'No such key')
-      const isLast = keys.every((key) => key === before || key.revokedAt !== null)
-      if (isLast && before.revokedAt === null && force !== 'true') throw new Refusal('last_api_key')
+      const isUsable = (key: ApiKey) => key.revokedAt === null && key.scope === 'full'
+      const isLast = isUsable(before) && keys.filter(isUsable).length === 1
+      if (isLast && force !== 'true') throw new Refusal('last_api_key')
       await record(keyId, before, await revokeApiKey(tx, keyId))
     })
     return c.body(null, 204)

@@ -32,7 +32,7 @@ const sendCode = createRoute({
   responses: { 204: { description: 'It was mailed' }, ...problems(401, 403, 404, 422, 429, 503) },
 })
 
-const confirmation = z.object({ code: text(100) }).openapi('ContactConfirmation')
+const confirmation = z.strictObject({ code: text(100) }).openapi('ContactConfirmation')
 
 const confirm = createRoute({
   ...ownersOnly,

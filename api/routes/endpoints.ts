@@ -9,7 +9,7 @@ import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
-import { ifMatch, requireVersion, setVersion, version } from '../http/version.ts'
+import { ifMatch, isUnchanged, requireVersion, setVersion, version } from '../http/version.ts'
 import {
   decimalUsdc,
   endpointId,
@@ -49,7 +49,7 @@ const endpointUrl = resource.openapi({
 })
 
 const newEndpoint = z
-  .object({
+  .strictObject({
     url: endpointUrl,
     method: z.enum(methods).optional().openapi({ description: 'Default: any method' }),
     pricing,
@@ -203,17 +203,17 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: En
           : await chooseWallets(tx, networks, { providerId, walletId, walletIds, network })
       const price = body.pricing === undefined ? before.price : parseUsdc(body.pricing.usdcPerUnit)
       requirePrice(price, wallets)
-      const after = await updateEndpoint(tx, {
-        endpointId,
-        providerId,
-        wallets,
+      const next = {
+        wallets: wallets.map(({ walletId, chainId }) => ({ walletId, chainId })),
         method: body.method ?? before.method,
         url: body.url === undefined ? before.url : urlOf(body.url, providerId),
         price,
         description: body.description ?? before.description,
         mimeType: body.mimeType ?? before.mimeType,
         disabledAt: disabledSince(before, body.disabled, now()),
-      })
+      }
+      if (isUnchanged(before, next)) return before
+      const after = await updateEndpoint(tx, { endpointId, providerId, ...next })
       await record(endpointId, toEndpoint(before), toEndpoint(after))
       return after
     })

@@ -1,10 +1,12 @@
 import { createRoute, z } from '@hono/zod-openapi'
+import { setProviderDisabled } from '#ledger/registry/disableProvider'
 import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
 import { operatorsOnly } from '../http/operator.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
+import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
 import {
   cursor,
   cursorOut,
@@ -13,6 +15,7 @@ import {
   isoOrNull,
   isoTime,
   limit,
+  ofProvider,
   providerId,
   testnet,
   testnetFilter,
@@ -64,6 +67,18 @@ const getProviders = createRoute({
   },
 })
 
+const patchProvider = createRoute({
+  ...operatorsOnly,
+  method: 'patch',
+  path: '/operator/providers/{id}',
+  summary: 'Disable a provider, or enable it',
+  request: { params: ofProvider, body: jsonBody(z.strictObject({ disabled: z.boolean() })) },
+  responses: {
+    200: jsonAnswer('As it is now', z.object({ providerId, disabled: z.boolean() })),
+    ...problems(400, 401, 404, 413, 422, 503),
+  },
+})
+
 const positions = createCursor({ createdAt: timeField, id: textField })
 
 export type OperatorProvidersRouteOptions = {
@@ -89,6 +104,14 @@ export function addOperatorProvidersRoute(
       settled_fee_usdc: formatUsdc(row?.settledFee ?? 0n),
     }
   }
+
+  app.openapi(patchProvider, async (c) => {
+    const { id } = c.req.valid('param')
+    const { disabled } = c.req.valid('json')
+    if (!(await setProviderDisabled(sql, id, disabled ? new Date(now()) : null)))
+      throw new Refusal('unknown_provider')
+    return c.json({ providerId: id, disabled }, 200)
+  })
 
   app.openapi(getProviders, async (c) => {
     const { testnet = isTestMoneyOnly, limit = defaultLimit, cursor } = c.req.valid('query')

@@ -1,5 +1,6 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Database } from '#ledger/store/database'
+import { parseUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
@@ -30,9 +31,14 @@ import {
   txHash,
 } from '../http/wire.ts'
 import { paymentSources } from '../portal/queries/payments.ts'
-import { findProviderPayments, type ProviderPayment } from '../portal/queries/providerPayments.ts'
+import {
+  findProviderPayments,
+  type PaymentPosition,
+  type ProviderPayment,
+} from '../portal/queries/providerPayments.ts'
 import type { RecordedHeads } from '../portal/queries/recordedHeads.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
+import { answerCsv, toPaymentLine } from './statement.ts'
 
 /** What payments and failures are narrowed by. */
 export const paymentFilters = z.object({
@@ -45,7 +51,24 @@ export const paymentFilters = z.object({
   cursor,
 })
 
+/** Decimal USDC. */
+const amount = z
+  .string()
+  .regex(/^\d{1,12}(\.\d{1,6})?$/, 'expected decimal USDC')
+  .transform((decimal) => parseUsdc(decimal))
+  .optional()
+
 const paymentsQuery = paymentFilters.extend({
+  min_usdc: amount.openapi({
+    type: 'string',
+    example: '0.01',
+    description: 'What the buyer paid, fee included',
+  }),
+  max_usdc: amount.openapi({ type: 'string', example: '5' }),
+  format: z.enum(['json', 'csv']).optional().openapi({
+    default: 'json',
+    description: '`csv`: all pages from here on, in the columns of the statement',
+  }),
   status: z.enum(paymentStatuses).optional(),
   tx_hash: txHash.optional().openapi({ type: 'string', description: 'Of the batch that settled them' }),
 })
@@ -97,8 +120,19 @@ const getPayments = createRoute({
   description:
     'A page may hold fewer than `limit` and still have a next one: only a null cursor ends the list.',
   request: { params: ofProvider, query: paymentsQuery },
-  responses: { 200: jsonAnswer('The payments', providerPayments), ...problems(400, 401, 403, 422, 503) },
+  responses: {
+    200: {
+      ...jsonAnswer('The payments', providerPayments),
+      content: {
+        'application/json': { schema: providerPayments },
+        'text/csv': { schema: { type: 'string' as const } },
+      },
+    },
+    ...problems(400, 401, 403, 422, 503),
+  },
 })
+
+const csvPageSize = 2_000
 
 export const paymentPositions = createCursor({ acceptedAt: timeField, paymentId: textField })
 
@@ -115,14 +149,22 @@ export function addProviderPaymentRoute(
 ): void {
   app.openapi(getPayments, async (c) => {
     const providerId = c.req.valid('param').id
-    const { network, cursor, limit = defaultLimit, tx_hash: txHash, ...filters } = c.req.valid('query')
+    const { network, cursor, limit = defaultLimit, format, ...asked } = c.req.valid('query')
+    const { tx_hash: txHash, min_usdc: minAmount, max_usdc: maxAmount, ...filters } = asked
     const chainId = networks.chainIdNamed(network)
     const after = paymentPositions.read('payments', cursor)
     const indexedBlocks = await heads.ofProvider(providerId, chainId)
-    const { payments, next } = await findProviderPayments(sql, {
-      ...{ ...filters, providerId, chainId, txHash, after, limit },
-      now: new Date(now()),
-    })
+    const find = (after: PaymentPosition | null, limit: number) =>
+      findProviderPayments(sql, {
+        ...{ ...filters, providerId, chainId, txHash, minAmount, maxAmount, after, limit },
+        now: new Date(now()),
+      })
+    if (format === 'csv')
+      return answerCsv(c, 'payments.csv', after, async (after) => {
+        const { payments, next } = await find(after, csvPageSize)
+        return { text: payments.map((payment) => toPaymentLine(networks, payment)).join(''), next }
+      })
+    const { payments, next } = await find(after, limit)
     return c.json(
       {
         payments: payments.map(toProviderPayment),

@@ -199,6 +199,33 @@ test('args: payments by endpoint, payer, time, batch', async () => {
   expect(await ids('network=localhost&limit=1')).toEqual([second.paymentId])
 })
 
+test('behavior: a search by endpoint, payer, time and amount, page by page, and the same as a file', async () => {
+  const payer = randomHex(20)
+  const wanted: string[] = []
+  for (let i = 0; i < 12; i++) {
+    const isWanted = i % 3 === 0
+    const { paymentId } = await seed({
+      ...{ payer: i % 2 === 0 ? payer : randomHex(20), acceptedAt: new Date(Date.now() - i * 60_000) },
+      providerAmount: isWanted ? 95_000n : 47_500n,
+      feeAmount: isWanted ? 5_000n : 2_500n,
+    })
+    if (isWanted && i % 2 === 0) wanted.push(paymentId)
+  }
+  const search = `payer=${payer}&endpointId=${shop.endpointId}&min_usdc=0.1&max_usdc=0.100000`
+  const found: string[] = []
+  for (let cursor: string | null = ''; cursor !== null; ) {
+    const { body }: { body: Body } = await get(`/payments?${search}&limit=1${cursor && `&cursor=${cursor}`}`)
+    found.push(...body.payments.map((payment: Body) => payment.paymentId))
+    cursor = body.cursor
+  }
+  expect(found).toEqual(wanted)
+  const csv = await get(`/payments?${search}&format=csv`)
+  const lines = (csv.body as string).trimEnd().split('\r\n')
+  expect(lines.slice(1).map((line) => line.split(',')[1])).toEqual(wanted)
+  expect((await get('/payments?min_usdc=0.1000001')).body.code).toBe('invalid_request')
+  expect((await get('/payments?max_usdc=0.05')).body.payments).toHaveLength(8)
+})
+
 test('behavior: pages hold every payment once', async () => {
   const acceptedAt = new Date(Date.now() - 60_000)
   for (let i = 0; i < 7; i++) await seed(i < 4 ? { acceptedAt } : {})
@@ -211,6 +238,13 @@ test('behavior: pages hold every payment once', async () => {
   }
   expect(seen).toHaveLength(7)
   expect(new Set(seen).size).toBe(7)
+})
+
+test('error: a cursor belongs to its list, though another one has positions of the same form', async () => {
+  for (let i = 0; i < 2; i++) await seed()
+  const { cursor } = (await get('/payments?limit=1')).body
+  expect((await get(`/payments?limit=1&cursor=${cursor}`)).status).toBe(200)
+  expect((await get(`/failures?limit=1&cursor=${cursor}`)).body.code).toBe('invalid_cursor')
 })
 
 test('behavior: failures with attempts and the next one', async () => {
@@ -258,16 +292,22 @@ test('behavior: revenue adds up', async () => {
 
 test('behavior: a statement is the sums of revenue, and its lines add up to them', async () => {
   const { settled, voided } = await seedStatuses()
-  const splitter = await seed({ splitter: randomHex(20) })
+  const address = randomHex(20)
+  const splitter = await seed({ splitter: address })
+  const month = new Date(Date.now() - 600_000).toISOString().slice(0, 7)
+  // The month begins with its first moment, and the next one isn't in it.
+  const first = new Date(`${month}-01`)
+  await seed({ acceptedAt: first })
+  await seed({ acceptedAt: new Date(first.getTime() - 1) })
   await settle(splitter, [0])
   // Voided, and its fee moved all the same.
   await settle(voided, [1])
   // Of another month.
   await seed({ acceptedAt: new Date(Date.now() - 40 * 86_400_000) })
   const blockTime = BigInt(Math.floor(Date.now() / 1000))
-  const mine = { blockTime, recipients: [received(shop.wallet, 1, 47_500n)] }
-  await seedBatch(gateway.database, 1, { ...mine, gasCost: 300_000n * 1_000_000_000n })
-  const month = new Date(Date.now() - 600_000).toISOString().slice(0, 7)
+  // One straight to its wallet, and one by way of its splitter.
+  const recipients = [received(shop.wallet, 1, 47_500n), received(address, 1, 47_500n)]
+  await seedBatch(gateway.database, 1, { blockTime, recipients, gasCost: 300_000n * 1_000_000_000n })
   const { body } = await get(`/statement?month=${month}`)
   const { revenue } = (await get(`/revenue?interval=month&groupBy=network&from=${month}-01`)).body
   const [{ startsAt, ...sums }] = revenue
@@ -277,13 +317,14 @@ test('behavior: a statement is the sums of revenue, and its lines add up to them
       ...sums,
       testnet: true,
       asset: gateway.served.token,
+      facilitator_fee_usdc: '0.000000',
       refunds: 0,
       refunded_usdc: '0.000000',
       refunds_outstanding_usdc: '0.000000',
-      // A third of 300,000 gas at 1 gwei and 3,000 USD.
+      // Two thirds of 300,000 gas at 1 gwei and 3,000 USD.
       gas: {
         platform: { batches: 0, gas_usdc: '0.000000' },
-        others: { batches: 1, gas_usdc: '0.300000' },
+        others: { batches: 1, gas_usdc: '0.600000' },
       },
     },
   ])
@@ -291,7 +332,7 @@ test('behavior: a statement is the sums of revenue, and its lines add up to them
   expect(csv.headers.get('content-type')).toBe('text/csv; charset=utf-8; header=present')
   const [header = [], ...lines] = (csv.body as string).split('\r\n').map((line) => line.split(','))
   lines.pop()
-  expect(lines).toHaveLength(7)
+  expect(lines).toHaveLength(8)
   const add = (column: string) => {
     const values = lines.map((line) => parseUsdc(line[header.indexOf(column)] ?? ''))
     return formatUsdc(values.reduce((a, b) => a + b, 0n))
@@ -302,6 +343,7 @@ test('behavior: a statement is the sums of revenue, and its lines add up to them
     'net_usdc',
     'settled_usdc',
     'settled_fee_usdc',
+    'facilitator_fee_usdc',
     'refunded_usdc',
   ])
     expect([column, add(column)]).toEqual([column, body.networks[0][column]])
@@ -316,9 +358,19 @@ test('behavior: usage counts what became of calls', async () => {
   const app = gateway.withOptions({ usage: counters })
   const payer = await gateway.buyer(1_000_000n)
   const body = await signedBody(gateway, shop, payer)
-  expect((await call(app, 'POST', '/verify', { json: { ...body, macaroon: 'x' } })).status).toBe(402)
+  const { key } = shop
+  const junk = { ...body, macaroon: 'x' }
+  expect((await call(app, 'POST', '/verify', { json: junk, key })).status).toBe(402)
+  // Whatever strangers do wrong is no refusal of this provider's.
+  expect((await call(app, 'POST', '/verify', { json: junk })).status).toBe(402)
+  const { providerId, endpointId } = shop
+  const below = { providerId, endpointId, pricing: { usdcPerUnit: '0.01' } }
+  expect((await call(app, 'POST', '/challenge', { json: below })).status).toBe(422)
+  expect((await call(app, 'POST', '/challenge', { json: { ...below, network: 'base' }, key })).status).toBe(
+    422,
+  )
   expect((await call(app, 'POST', '/verify', { json: body })).status).toBe(200)
-  expect((await call(app, 'POST', '/verify', { json: body })).status).toBe(409)
+  expect((await call(app, 'POST', '/verify', { json: body, key })).status).toBe(409)
   const challenge = `/challenge?providerId=${shop.providerId}&endpointId=${shop.endpointId}`
   expect((await call(app, 'GET', challenge)).status).toBe(200)
   // Nobody's endpoint is nobody's usage.

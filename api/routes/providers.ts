@@ -7,7 +7,7 @@ import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import type { GatewaySettings } from '../http/settings.ts'
-import { ifMatch, requireVersion, setVersion, version } from '../http/version.ts'
+import { ifMatch, isUnchanged, requireVersion, setVersion, version } from '../http/version.ts'
 import { isoOrNull, isoTime, ofProvider, providerId, text } from '../http/wire.ts'
 import { issueApiKey } from '../registry/apiKeys.ts'
 import {
@@ -18,14 +18,14 @@ import {
   updateProvider,
 } from '../registry/providers.ts'
 import { countRegistration, requireAdmission } from '../registry/registration.ts'
-import { keyId, secretKey } from './apiKeys.ts'
+import { keyId, keyScope, secretKey } from './apiKeys.ts'
 
 const tags = ['Providers']
 
 const registrationToken = z.object({ 'registration-token': text(500).optional() })
 
 const newProvider = z
-  .object({
+  .strictObject({
     name: text(200).min(1),
     contact: text(320).optional(),
     requiresKey: z
@@ -47,6 +47,8 @@ export const provider = z
     disabledAt: isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
   })
   .openapi('Provider')
+
+export const account = provider.extend({ scope: keyScope }).openapi('Account')
 
 export const providerWithKey = provider.extend({ keyId, apiKey: secretKey }).openapi('ProviderWithKey')
 
@@ -74,7 +76,7 @@ const getProvider = createRoute({
 })
 
 const providerChange = z
-  .object({
+  .strictObject({
     name: text(200).min(1),
     contact: text(320).nullable(),
     requiresKey: z.boolean(),
@@ -100,9 +102,9 @@ const getAccount = createRoute({
   tags,
   method: 'get',
   path: '/account',
-  summary: 'The provider of the API key',
+  summary: 'The provider of the API key, and what the key may do',
   security: [{ apiKey: [] }],
-  responses: { 200: jsonAnswer('The provider', provider), ...problems(401, 503) },
+  responses: { 200: jsonAnswer('The provider', account), ...problems(401, 503) },
 })
 
 export type ProviderRouteOptions = {
@@ -146,13 +148,14 @@ export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRout
       const before = await findProvider(tx, providerId)
       if (before === undefined) throw new Refusal('unknown_provider')
       requireVersion(seen, before)
-      const after = await updateProvider(tx, {
-        providerId,
+      const next = {
         name: name ?? before.name,
         contact: contact === undefined ? before.contact : contact,
         requiresKey: requiresKey ?? before.requiresKey,
         disabledAt: disabledSince(before, disabled, now()),
-      })
+      }
+      if (isUnchanged(before, next)) return before
+      const after = await updateProvider(tx, { providerId, ...next })
       await record(providerId, toProvider(before), toProvider(after))
       return after
     })
@@ -165,7 +168,7 @@ export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRout
     const caller = c.get('caller')
     const found = caller === undefined ? undefined : await findProvider(sql, caller)
     if (found === undefined) throw new Refusal('unauthorized', 'This needs an API key')
-    return c.json(toProvider(found), 200)
+    return c.json({ ...toProvider(found), scope: c.get('callerScope') ?? 'full' }, 200)
   })
 }
 

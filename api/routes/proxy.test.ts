@@ -759,6 +759,12 @@ describe('registration', () => {
       return request.headers['service-upstream-secret']
     }
     expect(await sent()).toBe(`${body.secret}, ${secret}`)
+    // A day later, the server has long switched over.
+    gateway.setNow(Date.now() + 24 * 3_600_000)
+    restart()
+    expect(await sent()).toBe(body.secret)
+    gateway.setNow(null)
+    restart()
     const { body: history } = await own('GET', '/changes')
     expect(JSON.stringify(history)).not.toContain('upsec_')
     expect((history.changes as unknown[])[0]).toMatchObject({

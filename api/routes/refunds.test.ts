@@ -22,6 +22,7 @@ import { testClient } from '../../test/support/keeperScenes.ts'
 import { storePayments } from '../../test/support/seedPayments.ts'
 import { expire, giveUp } from '../../test/support/standing.ts'
 import { randomHex, readBalance, signAuthorization } from '../../test/support/usdc.ts'
+import { sumRefunds } from '../portal/queries/refunds.ts'
 
 let gateway: TestGateway
 let shop: Shop
@@ -152,6 +153,16 @@ test('default: a settled payment is refunded; asked again, it is the same refund
   ])
 })
 
+test('behavior: not before its payment has its confirmations', async () => {
+  const paid = await pay(gateway, shop)
+  for (const payload of paid.payloads) await settleDirectly(gateway, payload)
+  await gateway.index()
+  expect((await ask(paid)).body.code).toBe('payment_not_settled')
+  await gateway.served.client.request({ method: 'evm_mine', params: [] } as never)
+  await gateway.index()
+  expect((await ask(paid)).status).toBe(201)
+})
+
 test('behavior: never more than was paid, however it is asked for', async () => {
   const paid = await paySettled()
   const halves = await Promise.all([1, 2, 3].map((number) => signRefund(paid, { number, value: 20_000n })))
@@ -192,6 +203,18 @@ test('behavior: what failed counts until it can not move any more; three in all'
   expect((await ask(paid, { number: 2 })).status).toBe(201)
   await bury(paid, 2)
   expect((await ask(paid, { number: 3, value: 30_000n })).status).toBe(201)
+  const month = new Date().toISOString().slice(0, 7)
+  const fresh = await sumRefunds(gateway.database, {
+    ...{ providerId: shop.providerId, from: new Date(`${month}-01`), to: new Date(Date.now() + 1) },
+  })
+  const [{ outstanding } = { outstanding: 0n }] = await gateway.database<{ outstanding: bigint }[]>`
+    select sum(p.provider_amount) as outstanding from refund r join payment p on p.id = r.payment_id
+    left join outcome o on o.payment_id = p.id
+    where r.provider_id = ${shop.providerId} and coalesce(o.kind, '') <> 'failed'
+      and not exists (select from authorization_event e where e.payment_id = p.id)`
+  expect(fresh).toMatchObject([{ outstanding }])
+  const byId = await refundsOf(paid)
+  for (const id of byId) expect((await call(gateway.app, 'GET', `/payments/${id}`)).status).toBe(404)
   expect(await list(paid)).toMatchObject({ refundableUsdc: '20000', next: null })
   expect((await ask(paid, { number: 4, value: 20_000n })).body.code).toBe('refund_nonce_mismatch')
 })

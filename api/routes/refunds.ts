@@ -93,7 +93,7 @@ const postRefund = createRoute({
   request: {
     params,
     body: jsonBody(
-      z.object({
+      z.strictObject({
         payload: z
           .string()
           .max(4_096)

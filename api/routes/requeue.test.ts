@@ -4,6 +4,7 @@ import { endPayments } from '#ledger/queue/stages'
 import { call, openShop, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
 import { type SeedPayment, seedPayment, seedSettlement } from '../../test/support/seedPayments.ts'
 import { voidNow } from '../../test/support/standing.ts'
+import { newOperatorKey } from '../http/operator.ts'
 
 let gateway: TestGateway
 let shop: Shop
@@ -101,4 +102,37 @@ test("error: unknown, another provider's, no key", async () => {
   expect((await call(gateway.app, 'POST', `/payments/${paymentId}/requeue`)).body).toMatchObject({
     code: 'unauthorized',
   })
+})
+
+test("default: the operator queues anybody's again, and stops a provider's sales", async () => {
+  const operator = newOperatorKey()
+  const app = gateway.another({ operatorKeyHashes: [Buffer.from(operator.hash, 'hex')] })
+  const { key } = operator
+  const { paymentId } = await seedFailed()
+  const path = `/operator/payments/${paymentId}/requeue`
+  expect((await call(app, 'POST', path, { key })).status).toBe(202)
+  expect((await call(app, 'POST', path, { key })).body.code).toBe('payment_not_requeueable')
+  expect((await call(app, 'POST', path.replace(paymentId, 'pay_1'), { key })).body.code).toBe(
+    'unknown_payment',
+  )
+
+  const own = await openShop(gateway.app)
+  const disable = (disabled: boolean, providerId = own.providerId) =>
+    call(app, 'PATCH', `/operator/providers/${providerId}`, { key, json: { disabled } })
+  const { providerId, endpointId } = own
+  const challenge = () => call(gateway.another(), 'POST', '/challenge', { json: { providerId, endpointId } })
+  for (const twice of [true, true]) expect((await disable(twice)).status).toBe(200)
+  expect((await challenge()).body.code).toBe('provider_disabled')
+  expect((await disable(false)).body).toEqual({ providerId, disabled: false })
+  expect((await challenge()).status).toBe(200)
+  const { body } = await call<{ changes: object[] }>(app, 'GET', `/providers/${providerId}/changes`, {
+    key: own.key,
+  })
+  // Each change once, and as the operator's.
+  expect(body.changes.slice(0, 2)).toMatchObject([
+    { by: 'operator', after: { disabledAt: null } },
+    { by: 'operator', before: { disabledAt: null } },
+  ])
+  expect(body.changes[2]).not.toMatchObject({ by: 'operator' })
+  expect((await disable(true, `prov_${'0'.repeat(32)}`)).body.code).toBe('unknown_provider')
 })

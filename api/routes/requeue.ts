@@ -3,6 +3,7 @@ import { type RequeueOutcome, requeuePayment } from '#ledger/outcomes/requeue'
 import type { Database } from '#ledger/store/database'
 import { isId } from '#ledger/store/identifiers'
 import type { App } from '../http/app.ts'
+import { operatorsOnly } from '../http/operator.ts'
 import { jsonAnswer, problems } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { paymentId } from '../http/wire.ts'
@@ -21,6 +22,18 @@ const postRequeue = createRoute({
   },
 })
 
+const postOperatorRequeue = createRoute({
+  ...operatorsOnly,
+  method: 'post',
+  path: '/operator/payments/{paymentId}/requeue',
+  summary: "Try to settle any provider's failed payment again",
+  request: { params: z.object({ paymentId }) },
+  responses: {
+    202: jsonAnswer('It is in the queue', z.object({ paymentId })),
+    ...problems(401, 404, 409, 503),
+  },
+})
+
 const reasons: Partial<Record<RequeueOutcome, string>> = {
   not_failed: 'It has not failed: it is queued, being settled, or settled',
   voided: 'It was voided: no service, no charge',
@@ -30,15 +43,22 @@ const reasons: Partial<Record<RequeueOutcome, string>> = {
 
 export function addRequeueRoute(app: App, { sql, now }: { sql: Database; now: () => number }): void {
   app.openapi(postRequeue, async (c) => {
-    const { paymentId } = c.req.valid('param')
     const providerId = c.get('caller')
-    if (!isId('pay', paymentId)) throw new Refusal('unknown_payment')
     if (providerId === undefined)
       throw new Refusal('unauthorized', "Only the payment's provider can queue it again")
+    return c.json(await requeue(c.req.valid('param').paymentId, providerId), 202)
+  })
+
+  app.openapi(postOperatorRequeue, async (c) =>
+    c.json(await requeue(c.req.valid('param').paymentId, undefined), 202),
+  )
+
+  async function requeue(paymentId: string, providerId: string | undefined) {
+    if (!isId('pay', paymentId)) throw new Refusal('unknown_payment')
     const outcome = await requeuePayment(sql, { paymentId, providerId, now: new Date(now()) })
     if (outcome === 'unknown') throw new Refusal('unknown_payment')
     if (outcome === 'forbidden') throw new Refusal('forbidden')
     if (outcome !== 'requeued') throw new Refusal('payment_not_requeueable', reasons[outcome])
-    return c.json({ paymentId }, 202)
-  })
+    return { paymentId }
+  }
 }

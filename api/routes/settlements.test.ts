@@ -6,6 +6,7 @@ import { holdPayments, returnDeferred } from '#ledger/queue/stages'
 import {
   call,
   openShop,
+  pay,
   type Shop,
   signedBody,
   startGateway,
@@ -13,6 +14,7 @@ import {
 } from '../../test/support/gateway.ts'
 import { withoutIndex } from '../../test/support/indexTables.ts'
 import { received, seedBatch } from '../../test/support/seedBatch.ts'
+import { expire } from '../../test/support/standing.ts'
 
 let gateway: TestGateway
 let shop: Shop
@@ -350,6 +352,16 @@ describe('status', () => {
     } finally {
       gateway.setNow(null)
     }
+  })
+
+  test('behavior: what has run out is in no sum, though nobody has marked it yet', async () => {
+    const own = await openShop(gateway.app)
+    const { paymentId } = await pay(gateway, own)
+    await pay(gateway, own)
+    const waiting = { accumulated_usdc: '0.095000', payment_count: 2 }
+    expect((await status(own.wallet)).body).toMatchObject(waiting)
+    await expire(gateway.database, { paymentId })
+    expect((await status(own.wallet)).body).toMatchObject({ accumulated_usdc: '0.047500', payment_count: 1 })
   })
 
   test('behavior: what waits for its retry fires no trigger, and is estimated for then', async () => {

@@ -1,4 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi'
+import type { Context } from 'hono'
 import { weiToUsd } from '#chain/settlementCost'
 import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
@@ -35,7 +36,12 @@ import {
   type RefundSums,
   sumRefunds,
 } from '../portal/queries/refunds.ts'
-import { findRevenue, type RevenueRow, type RevenueSums } from '../portal/queries/revenue.ts'
+import {
+  findRevenue,
+  type RevenueRow,
+  type RevenueSums,
+  sumFacilitatorFees,
+} from '../portal/queries/revenue.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import { revenueSums, toRevenueSums } from './revenue.ts'
 
@@ -58,6 +64,9 @@ const statementRow = z
     testnet,
     asset: addressOut.nullable(),
     ...revenueSums.shape,
+    facilitator_fee_usdc: decimalUsdc.openapi({
+      description: 'What is owed for payments that the facilitator settled: written down, charged nowhere',
+    }),
     refunds: z.int().openapi({ description: 'Asked for in this month, without those that failed' }),
     refunded_usdc: decimalUsdc.openapi({ description: 'Of these refunds: has arrived at the payers' }),
     refunds_outstanding_usdc: decimalUsdc,
@@ -123,17 +132,14 @@ export function addStatementRoute(app: App, options: StatementRouteOptions): voi
     const period = { providerId, from, to }
     if (format === 'csv') {
       const readPage = (after: LinePosition) => readLines(options, period, after)
-      const { text, next } = await readPage({ payments: null })
-      return c.body(streamPages({ text: formatCsvLine(columns) + text, next }, readPage), 200, {
-        'content-type': 'text/csv; charset=utf-8; header=present',
-        'content-disposition': `attachment; filename="statement-${month}.csv"`,
-      })
+      return answerCsv(c, `statement-${month}.csv`, { payments: null }, readPage)
     }
-    const [indexedBlocks, real, test, refunds, shares] = await Promise.all([
+    const [indexedBlocks, real, test, refunds, fees, shares] = await Promise.all([
       heads.ofProvider(providerId),
       readRevenue(sql, period, false),
       readRevenue(sql, period, true),
       sumRefunds(sql, period),
+      sumFacilitatorFees(sql, period),
       findGasShares(sql, period),
     ])
     const gasOf = await priceGas(options, shares)
@@ -144,6 +150,7 @@ export function addStatementRoute(app: App, options: StatementRouteOptions): voi
     const rows = [...chainIds].map((chainId) => ({
       ...describeNetwork(networks, chainId),
       ...toRevenueSums(revenueOf.get(chainId) ?? noRevenue),
+      facilitator_fee_usdc: formatUsdc(fees.get(chainId) ?? 0n),
       ...toRefundSums(refundsOf.get(chainId)),
       gas: { platform: toGas(gasOf, chainId, true), others: toGas(gasOf, chainId, false) },
     }))
@@ -232,6 +239,7 @@ const columns = [
   'net_usdc',
   'settled_usdc',
   'settled_fee_usdc',
+  'facilitator_fee_usdc',
   'refunded_usdc',
   'settled_at',
   'tx_hash',
@@ -239,6 +247,20 @@ const columns = [
   'paid_out_at',
   'payout_tx_hash',
 ] as const
+
+/** Lines in the columns of the statement, as they are read. */
+export async function answerCsv<Position>(
+  c: Context,
+  filename: string,
+  first: Position,
+  readPage: (after: Position) => Promise<TextPage<Position>>,
+) {
+  const { text, next } = await readPage(first)
+  return c.body(streamPages({ text: formatCsvLine(columns) + text, next }, readPage), 200, {
+    'content-type': 'text/csv; charset=utf-8; header=present',
+    'content-disposition': `attachment; filename="${filename}"`,
+  })
+}
 
 /** Where the lines of a page end: first all payments, then all refunds. */
 type LinePosition = { payments: PaymentPosition | null } | { refunds: RefundPosition | null }
@@ -252,7 +274,7 @@ async function readLines(
   if ('payments' in after) {
     const filters = { ...period, ...page, after: after.payments, oldestFirst: true }
     const { payments, next } = await findProviderPayments(sql, filters)
-    const text = payments.map((payment) => toLine(networks, payment)).join('')
+    const text = payments.map((payment) => toPaymentLine(networks, payment)).join('')
     return { text, next: next === null ? { refunds: null } : { payments: next } }
   }
   const refunds = await findProviderRefunds(sql, period, { ...page, after: after.refunds })
@@ -269,7 +291,7 @@ function toCsvLine(cells: Cells): string {
   return formatCsvLine(columns.map((column) => cells[column]))
 }
 
-function toLine(networks: GatewayNetworks, payment: ProviderPayment): string {
+export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPayment): string {
   // As the sums do: a voided payment whose provider half never moved is none.
   const isVoided = payment.voidedAt !== null && payment.txHash === null
   const net = isVoided ? 0n : payment.providerAmount
@@ -289,6 +311,7 @@ function toLine(networks: GatewayNetworks, payment: ProviderPayment): string {
     net_usdc: formatUsdc(net),
     settled_usdc: formatUsdc(payment.txHash === null ? 0n : payment.providerAmount),
     settled_fee_usdc: formatUsdc(payment.feeTxHash === null ? 0n : payment.feeAmount),
+    facilitator_fee_usdc: formatUsdc(payment.txHash === null ? 0n : payment.facilitatorFee),
     refunded_usdc: formatUsdc(0n),
     settled_at: payment.settledTime === null ? null : isoOfSeconds(payment.settledTime),
     tx_hash: payment.txHash,
@@ -311,6 +334,7 @@ function toRefundLine(networks: GatewayNetworks, refund: RefundRecord): string {
     accepted_at: refund.acceptedAt.toISOString(),
     status: refund.status,
     ...{ gross_usdc: none, fee_usdc: none, net_usdc: none, settled_usdc: none, settled_fee_usdc: none },
+    facilitator_fee_usdc: none,
     refunded_usdc: refund.txHash === null ? none : formatUsdc(refund.value),
     settled_at: refund.settledTime === null ? null : isoOfSeconds(refund.settledTime),
     tx_hash: refund.txHash,

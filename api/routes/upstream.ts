@@ -20,7 +20,7 @@ const owner = { ...ownersOnly, tags: ['Providers'] }
 const path = '/providers/{id}/upstream'
 
 const newUpstream = z
-  .object({
+  .strictObject({
     url: resourceUrl.openapi({
       type: 'string',
       example: 'https://origin.weather.example/v2',

@@ -32,7 +32,7 @@ import { toEndpoint } from './endpoints.ts'
 
 const owner = { ...ownersOnly, tags: ['Providers'] }
 
-const newWallet = z.object({ network: networkName, address }).openapi('NewWallet')
+const newWallet = z.strictObject({ network: networkName, address }).openapi('NewWallet')
 export const wallet = z
   .object({
     walletId,
@@ -92,7 +92,7 @@ const replaceWallet = createRoute({
     'The wallet is retired. What was challenged or accepted before settles to the address that it was signed for.',
   request: {
     params: ofProvider.extend({ walletId }),
-    body: jsonBody(z.object({ address }).openapi('WalletReplacement')),
+    body: jsonBody(z.strictObject({ address }).openapi('WalletReplacement')),
   },
   responses: {
     200: jsonAnswer('The wallet that takes its place', replacedWallet),

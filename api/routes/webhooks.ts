@@ -35,7 +35,7 @@ const deliveryId = id('whd')
 const event = z.enum(webhookEvents)
 
 const newWebhook = z
-  .object({
+  .strictObject({
     url: z
       .string()
       .max(2_000)

@@ -8,7 +8,13 @@ import { newId } from '#ledger/store/identifiers'
 import { createMigratedDatabase } from '../../test/support/database.ts'
 import { until } from '../../test/support/until.ts'
 import { createAddressGuard } from '../http/addressGuard.ts'
-import { claimDeliveries, deliveryBacklog, dispatchOutbox, senderShares } from './deliveries.ts'
+import {
+  claimDeliveries,
+  deliveryBacklog,
+  dispatchOutbox,
+  recordAttempt,
+  senderShares,
+} from './deliveries.ts'
 import { deliveriesOf, redeliver } from './deliveryLog.ts'
 import { createDeliveryLoop, type DeliveryLoop, type DeliveryLoopOptions } from './deliveryLoop.ts'
 import { type WebhookEvent, webhookEvents } from './events.ts'
@@ -203,7 +209,8 @@ test('behavior: a crash between sending and writing it down sends again', async 
   await dispatchOutbox(database, { now: clock.now(), limit: 10 })
   const claim = { shares: senderShares(16), underWay: [], leaseMs: 32_000 }
   // What a process leaves behind that dies while it sends.
-  expect(await claimDeliveries(database, { ...claim, now: clock.now() })).toHaveLength(1)
+  const [claimed] = await claimDeliveries(database, { ...claim, now: clock.now() })
+  if (!claimed) throw new Error('nothing was claimed')
   const loop = createLoop({ now: clock.ms })
   expect(await loop.deliverDue()).toBe(0)
   clock.advance(32_000)
@@ -217,6 +224,10 @@ test('behavior: a crash between sending and writing it down sends again', async 
       ],
     },
   ])
+  // It lives, and tells late of a failure: the message is delivered, and isn't due again.
+  const failed = { httpStatus: 500, failure: 'http_status', detail: '', response: null } as const
+  await recordAttempt(database, claimed, { ...failed, endedAt: clock.now() }, clock.now())
+  expect(await loop.deliverDue()).toBe(0)
 })
 
 test('behavior: several processes send each message once', async () => {

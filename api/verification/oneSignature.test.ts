@@ -310,7 +310,11 @@ describe('another resource', () => {
     const payer = await gateway.buyer(200_000n)
     const cheap = withoutMacaroon(await signedBody(payer, { value: 20_000n }))
     const attempt = { ...cheap, pricing: { usdcPerUnit: '0.02' } }
-    expect((await verify(attempt)).body.code).toBe('price_below_registered')
+    const stranger = await openShop(gateway.app)
+    for (const key of [undefined, stranger.key])
+      expect((await verify(attempt, key === undefined ? {} : { key })).body.code).toBe(
+        'price_below_registered',
+      )
     expect((await verify(attempt, { key: shop.key })).status).toBe(200)
   })
 

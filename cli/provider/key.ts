@@ -1,5 +1,6 @@
-import type { Command } from 'commander'
+import { type Command, Option } from 'commander'
 import { issueRecordedApiKey } from '#api/registry/apiKeys'
+import { type KeyScope, keyScopes } from '#ledger/registry/apiKeys'
 import { CliError } from '../cliError.ts'
 import { withDatabase } from '../withDatabase.ts'
 import { print } from './gateway.ts'
@@ -15,11 +16,14 @@ the operator issued this one. Reads DATABASE_URL.`,
     )
     .requiredOption('--provider <id>', 'the provider')
     .option('--label <text>', 'shown in the list of its keys', 'issued by the operator')
+    .addOption(
+      new Option('--scope <scope>', 'read: it shows, and changes nothing').choices(keyScopes).default('full'),
+    )
     .option('--json', 'print JSON')
     .addHelpText('after', '\nExample:\n  $ tollkeeper --env .env provider key --provider prov_…')
-    .action(({ provider: providerId, label, json = false }: KeyFlags) =>
+    .action(({ provider: providerId, label, scope, json = false }: KeyFlags) =>
       withDatabase('provider-key', async (database) => {
-        const issued = await issueRecordedApiKey(database, { providerId, by: null }, label)
+        const issued = await issueRecordedApiKey(database, { providerId, by: null }, { label, scope })
         if (issued === undefined) throw new CliError('unknown_provider', `There is no provider ${providerId}`)
         print({ ...issued, createdAt: issued.createdAt.toISOString() }, { json })
         if (!json) process.stderr.write('Keep the apiKey: it is not shown again.\n')
@@ -27,4 +31,4 @@ the operator issued this one. Reads DATABASE_URL.`,
     )
 }
 
-type KeyFlags = { provider: string; label: string; json?: boolean }
+type KeyFlags = { provider: string; label: string; scope: KeyScope; json?: boolean }

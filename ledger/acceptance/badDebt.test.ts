@@ -8,12 +8,14 @@ import {
   seedChainId,
   seedPayment,
   seedProvider,
+  storePayments,
 } from '../../test/support/seedPayments.ts'
 import { randomHex } from '../../test/support/usdc.ts'
 import { recordEvents } from '../facts/record.ts'
 import { recordFailure } from '../queue/failures.ts'
 import { endPayments, type OutcomeKind } from '../queue/stages.ts'
 import { type Database, openDatabase } from '../store/database.ts'
+import { newId } from '../store/identifiers.ts'
 import { badDebt } from './badDebt.ts'
 import { findDebts, forgiveDebts } from './forgiveDebt.ts'
 
@@ -116,6 +118,29 @@ test.each(cases)('args: $name', async ({ seen = [null, null], place: to, code = 
   const rows = await database<{ half: number; code: string }[]>`
     select half, code from ${badDebt(database)} debt where payer = ${seeded.payer} order by half`
   expect(rows.map(({ half, code }) => `${half}: ${code}`)).toEqual(owed)
+})
+
+test('behavior: a facilitator’s seller serves what is settled: of it, nothing is owed', async () => {
+  const seeded = { paymentId: newId('pay'), payer: randomHex(20) }
+  const accepted = { acceptedAt: new Date(), validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+  const signed = { nonce: randomHex(32), signature: `0x${'00'.repeat(65)}` as const }
+  const half = { ...signed, recipient: provider.wallet, value: 50_000n, validAfter: 0n, acceptedBlock: null }
+  await storePayments(database, [
+    {
+      ...{ id: seeded.paymentId, payer: seeded.payer, source: 'facilitator', endpointId: null, token },
+      ...{ providerId: provider.providerId, chainId: seedChainId, resource: 'https://weather.example/0' },
+      facilitation: { providerId: provider.providerId, paymentIdentifier: null, fee: 0n },
+      ...{ halves: [{ ...half, validBefore: accepted.validBefore }], acceptedAt: accepted.acceptedAt },
+    },
+  ])
+  const end = {
+    paymentId: seeded.paymentId,
+    kind: 'failed',
+    code: 'insufficient_balance',
+    isFinal: false,
+  } as const
+  await endPayments(database, [end], new Date())
+  expect(await findDebts(database, { payer: seeded.payer }, 10)).toEqual([])
 })
 
 test('behavior: what the operator gave up is owed no longer', async () => {

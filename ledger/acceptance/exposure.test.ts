@@ -1,12 +1,16 @@
 import type { Address } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { PayerState } from '#chain/chainReads'
+import type { ServedNetwork } from '#chain/servedNetworks'
 import { networks } from '#protocol/networks'
 import { createMigratedDatabase } from '../../test/support/database.ts'
 import { createIndexTables } from '../../test/support/indexTables.ts'
 import { seedChainId, seedPayment, seedProvider, seedSettlement } from '../../test/support/seedPayments.ts'
 import { quarantinePayers } from '../queue/quarantine.ts'
+import { endPayments } from '../queue/stages.ts'
 import { type Database, openDatabase } from '../store/database.ts'
 import { readExposures } from './exposure.ts'
+import { createPayers } from './payers.ts'
 
 const token: Address = `0x${'ab'.repeat(20)}`
 
@@ -33,4 +37,58 @@ test('behavior: a payer is quarantined while a payment of it waits that failed o
   // Settled after all.
   await seedSettlement(sql, payment)
   expect(await isQuarantined()).toBe(false)
+})
+
+const served = { network: networks.localhost, token } as unknown as ServedNetwork
+
+async function unsettledOf(payer: Address, { block = 0n, now = Math.floor(Date.now() / 1000) } = {}) {
+  const read = await readExposures(sql, served, { payers: [payer], block, now, withHistory: false })
+  return read.get(payer)?.unsettled
+}
+
+test('behavior: what settled after the block of a balance is unsettled there, also once it is over', async () => {
+  const payment = await seedPayment(sql, { provider: await seedProvider(sql) })
+  const { payer } = payment
+  await seedSettlement(sql, payment, { blockNumber: 200 })
+  await endPayments(sql, [{ ...payment, kind: 'settled', code: null, isFinal: true }], new Date())
+  expect(await unsettledOf(payer, { block: 199n })).toBe(50_000n)
+  expect(await unsettledOf(payer, { block: 200n })).toBe(0n)
+  // No node that is asked lacks a block of ten minutes ago.
+  const now = Math.floor(Date.now() / 1000)
+  expect(await unsettledOf(payer, { block: 199n, now: now + 590 })).toBe(50_000n)
+  expect(await unsettledOf(payer, { block: 199n, now: now + 610 })).toBe(0n)
+})
+
+test('behavior: what has run out can still move while the chain’s clock lags by two minutes', async () => {
+  const now = Math.floor(Date.now() / 1000)
+  const validBefore = now + 1_000
+  const { payer } = await seedPayment(sql, { provider: await seedProvider(sql), validBefore })
+  expect(await unsettledOf(payer, { now: validBefore + 119 })).toBe(50_000n)
+  expect(await unsettledOf(payer, { now: validBefore + 120 })).toBe(0n)
+})
+
+test('behavior: of the balance of then and the latest, the lower one counts', async () => {
+  const { payer } = await seedPayment(sql, { provider: await seedProvider(sql) })
+  const stateOf = (balance: bigint, blockNumber: bigint): PayerState => ({
+    ...{
+      blockNumber,
+      balance,
+      hasCode: false,
+      isBlacklisted: false,
+      isPaused: false,
+      isUsed: [false, false],
+    },
+  })
+  const payers = createPayers(
+    served,
+    { read: async () => stateOf(80_000n, 100n) },
+    {
+      ...{ database: sql, checkBalance: true, caps: { payer: null, newPayer: null } },
+      ...{ balanceTtlMs: 30_000, now: Date.now },
+    },
+  )
+  expect(await payers.allowance(payer)).toMatchObject({ available: 80_000n, limit: 80_000n })
+  // A reorg gave back what had settled, or somebody paid in: that was not there when it was asked what is owed.
+  expect(await payers.allowance(payer, stateOf(130_000n, 99n))).toMatchObject({ available: 80_000n })
+  expect(await payers.allowance(payer, stateOf(30_000n, 101n))).toMatchObject({ available: 30_000n })
 })

@@ -47,6 +47,7 @@ create table api_key (
   provider_id text not null references provider,
   secret_hash bytea not null check (length(secret_hash) = 32), -- SHA-256 of a 256-bit random secret
   label text not null default '',
+  scope text not null default 'full' check (scope in ('full', 'read')),
   created_at timestamptz not null default now(),
   revoked_at timestamptz
 );

@@ -106,24 +106,30 @@ test('default: a settled payment is told once, when its block is confirmed, whoe
 })
 
 test.each([
-  ['the provider’s first', [0, 1]],
-  ['the fee first', [1, 0]],
-] as const)('behavior: halves in two blocks, %s: told when both blocks are confirmed', async (_, order) => {
-  const payment = await seed()
-  const first = await settle(payment, { halves: [order[0]] })
-  const second = await settle(payment, { halves: [order[1]] })
-  // The other one's depth comes later, though another process may see it sooner.
-  expect(await confirm(second.blockNumber)).toBe(0)
-  expect(await messages()).toEqual([])
-  expect(await confirm(first.blockNumber)).toBe(1)
-  const [provided, paid] = order[0] === 0 ? [first, second] : [second, first]
-  expect(await messages()).toMatchObject([
-    {
-      ...{ event: 'payment.settled', txHash: provided.txHash },
-      data: { blockNumber: second.blockNumber, platformTxHash: paid.txHash },
-    },
-  ])
-})
+  ['the provider’s first', [0, 1], false],
+  ['the fee first', [1, 0], false],
+  ['the provider’s first, and confirmed first', [0, 1], true],
+  ['the fee first, and confirmed first', [1, 0], true],
+] as const)(
+  'behavior: halves in two blocks, %s: told when both blocks are confirmed',
+  async (_, order, inOrder) => {
+    const payment = await seed()
+    const first = await settle(payment, { halves: [order[0]] })
+    const second = await settle(payment, { halves: [order[1]] })
+    // The other one's depth comes later, though another process may see it sooner.
+    const [sooner, later] = inOrder ? [first, second] : [second, first]
+    expect(await confirm(sooner.blockNumber)).toBe(0)
+    expect(await messages()).toEqual([])
+    expect(await confirm(later.blockNumber)).toBe(1)
+    const [provided, paid] = order[0] === 0 ? [first, second] : [second, first]
+    expect(await messages()).toMatchObject([
+      {
+        ...{ event: 'payment.settled', txHash: provided.txHash },
+        data: { blockNumber: second.blockNumber, platformTxHash: paid.txHash },
+      },
+    ])
+  },
+)
 
 test('behavior: one half is not enough, nor is what went elsewhere', async () => {
   const [half, foreign] = [await seed(), await seed()]

@@ -15,21 +15,21 @@ export type RequeueOutcome =
 const minimumValiditySeconds = 60
 
 /**
- * Puts a failed payment back into the queue, with all its retries anew, at its provider's wish.
+ * Puts a failed payment back into the queue, with all its retries anew.
  *
- * @param providerId null: of a refund, which is in no provider's sums.
+ * @param providerId who wishes it; null: of a refund, which is in no provider's sums; undefined: the operator, of any.
  *
  * Only while something of it can still be settled: its provider half or, where that has arrived, its fee half.
  */
 export async function requeuePayment(
   database: Database,
-  { paymentId, providerId, now }: { paymentId: string; providerId: string | null; now: Date },
+  { paymentId, providerId, now }: { paymentId: string; providerId: string | null | undefined; now: Date },
 ): Promise<RequeueOutcome> {
   return database.begin(async (sql): Promise<RequeueOutcome> => {
     const [payment] = await sql<{ providerId: string | null }[]>`
       select provider_id as "providerId" from payment where id = ${paymentId}`
     if (payment === undefined) return 'unknown'
-    if (payment.providerId !== providerId) return 'forbidden'
+    if (providerId !== undefined && payment.providerId !== providerId) return 'forbidden'
     const [outcome] = await sql<{ kind: OutcomeKind }[]>`
       select kind from outcome where payment_id = ${paymentId} for update`
     if (outcome?.kind === 'voided') return 'voided'

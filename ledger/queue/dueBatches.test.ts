@@ -7,6 +7,7 @@ import { type SeedProvider, seedPayment, seedProvider } from '../../test/support
 import { type Database, openDatabase } from '../store/database.ts'
 import { createDueBatches } from './dueBatches.ts'
 import { recordFailure } from './failures.ts'
+import { readMostUrgent } from './queue.ts'
 import { defaultTriggers } from './triggers.ts'
 
 // Nothing here is full enough for the cost of settling it to matter, so no chain is asked.
@@ -52,4 +53,31 @@ test('behavior: a payment of high value travels alone on its retries as well, an
     ['high_value', [great]],
     ['shared', [small, young]],
   ])
+})
+
+test('behavior: retries are at most half of a batch, and none goes while only what expires does', async () => {
+  const other = await seedProvider(sql)
+  const groupOf = async (paymentId: string) => {
+    const [row] = await sql<
+      { id: number }[]
+    >`select group_id as id from queue where payment_id = ${paymentId}`
+    return { ...served, id: row?.id ?? 0, feeRecipient: other.wallet, chainId: 31_337 }
+  }
+  await sql`delete from queue`
+  const ids: string[] = []
+  for (let i = 0; i < 8; i++) ids.push((await seedPayment(sql, { provider: other })).paymentId)
+  const failing = ids.slice(0, 4)
+  const now = new Date()
+  for (const paymentId of failing) {
+    const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal: false }
+    await recordFailure(sql, failure, { now, leadMs: 300_000 })
+  }
+  const due = new Date(now.getTime() + 60_000)
+  const asked = { now: due, hasCode: false, below: 10n ** 12n, expiryLeadMs: 300_000, limit: 4 }
+  const group = await groupOf(ids[7] ?? '')
+  const read = async (more: object = {}) =>
+    (await readMostUrgent(sql, group, { ...asked, ...more })).map(({ id }) => failing.includes(id))
+  expect(await read()).toEqual([true, true, false, false])
+  expect(await read({ limit: 100 })).toHaveLength(8)
+  expect(await read({ onlyExpiring: true })).toEqual([])
 })

@@ -1,5 +1,6 @@
 import { hash, timingSafeEqual } from 'node:crypto'
 import { formatUsdc } from '#protocol/amount'
+import { BaseError } from '#protocol/errors'
 import type { Database, Queryable } from '../store/database.ts'
 import { changeRegistry } from './registryChanges.ts'
 
@@ -12,14 +13,36 @@ export function keyIdOf(presented: string): string | undefined {
   return id && `key_${id}`
 }
 
-/** The provider that a presented API key belongs to; undefined for any key that is not in force. */
-export async function findKeyOwner(sql: Queryable, presented: string): Promise<string | undefined> {
+/** What a key may do: everything of its provider's, or look at it. */
+export const keyScopes = ['full', 'read'] as const
+export type KeyScope = (typeof keyScopes)[number]
+
+export type KeyOwner = { providerId: string; scope: KeyScope }
+
+/** Whose a presented API key is, and what it may do; undefined for any key that is not in force. */
+export async function findKey(sql: Queryable, presented: string): Promise<KeyOwner | undefined> {
   const [, id, secret] = keyPattern.exec(presented) ?? []
   if (id === undefined || secret === undefined) return undefined
-  const [row] = await sql<{ providerId: string; secretHash: Uint8Array }[]>`
-    select provider_id as "providerId", secret_hash as "secretHash" from api_key
+  const [row] = await sql<(KeyOwner & { secretHash: Uint8Array })[]>`
+    select provider_id as "providerId", scope, secret_hash as "secretHash" from api_key
     where id = ${`key_${id}`} and revoked_at is null`
-  return row && timingSafeEqual(row.secretHash, hashSecret(secret)) ? row.providerId : undefined
+  if (row === undefined || !timingSafeEqual(row.secretHash, hashSecret(secret))) return undefined
+  return { providerId: row.providerId, scope: row.scope }
+}
+
+/**
+ * The provider that a presented API key acts for; undefined for any key that is not in force.
+ *
+ * @throws {BaseError} `forbidden` for a read-only key
+ */
+export async function findKeyOwner(sql: Queryable, presented: string): Promise<string | undefined> {
+  const key = await findKey(sql, presented)
+  if (key?.scope === 'read') throw readOnlyKey()
+  return key?.providerId
+}
+
+export function readOnlyKey(): BaseError {
+  return new BaseError('forbidden', 'This API key may only read')
 }
 
 /**

@@ -1,27 +1,27 @@
 import { hash } from 'node:crypto'
 import { createCache } from '#process/cache'
 
-/** Finds the provider that an API key belongs to. */
-export type KeyOwners = {
+/** Finds whose an API key is. */
+export type KeyOwners<Owner> = {
   /**
    * @param beforeQuery called before the database is asked; may throw.
-   * @returns the provider's id; undefined for an unknown or revoked key.
+   * @returns undefined for an unknown or revoked key.
    */
-  ownerOf(apiKey: string, beforeQuery: () => void): Promise<string | undefined>
+  ownerOf(apiKey: string, beforeQuery: () => void): Promise<Owner | undefined>
 }
 
 /**
- * Caches the provider of each key for a short time, by the key's hash, so that a memory dump shows no keys.
+ * Caches the owner of each key for a short time, by the key's hash, so that a memory dump shows no keys.
  *
  * A revoked key may be accepted for `ttlMs` longer.
  */
-export function createKeyOwners(
-  find: (apiKey: string) => Promise<string | undefined>,
+export function createKeyOwners<Owner>(
+  find: (apiKey: string) => Promise<Owner | undefined>,
   ttlMs: number,
   now: () => number,
-): KeyOwners {
+): KeyOwners<Owner> {
   const keys = new Map<string, string>()
-  const owners = createCache<string, string | undefined>({
+  const owners = createCache<string, Owner | undefined>({
     load: async (digest) => find(keys.get(digest) as string),
     ttlMs,
     max: 10_000,

@@ -6,7 +6,8 @@ import { loopback } from '#process/port'
 import type { Answer, JsonRpcRequest } from './edr.ts'
 
 /**
- * Answers JSON-RPC over HTTP on loopback, to any web page too, as Hardhat's node and anvil do.
+ * Answers JSON-RPC over HTTP on loopback, to programs and to web pages that this machine serves. Any other page that a developer
+ * looks at could change the chain beneath his tests: its name is in Origin and, where it was made to resolve to this machine, in Host.
  *
  * @returns the port
  */
@@ -20,7 +21,13 @@ export async function serveRpc(port: number, answer: Answer): Promise<number> {
 }
 
 async function reply(request: IncomingMessage, response: ServerResponse, answer: Answer): Promise<void> {
-  response.setHeader('Access-Control-Allow-Origin', '*')
+  const { host = '', origin } = request.headers
+  if (![`http://${host}`, ...(origin === undefined ? [] : [origin])].every(isOfThisMachine)) {
+    response.writeHead(403).end()
+    return
+  }
+  response.setHeader('Access-Control-Allow-Origin', origin ?? '*')
+  response.setHeader('Vary', 'Origin')
   response.setHeader('Access-Control-Allow-Headers', '*')
   if (request.method === 'OPTIONS') {
     response.end()
@@ -35,6 +42,10 @@ async function reply(request: IncomingMessage, response: ServerResponse, answer:
   const answers: string[] = []
   for (const one of asked) answers.push(await answerOne(one, answer))
   response.end(`[${answers.join(',')}]`)
+}
+
+function isOfThisMachine(url: string): boolean {
+  return ['127.0.0.1', 'localhost', '[::1]'].includes(URL.parse(url)?.hostname ?? '')
 }
 
 function parse(body: string): unknown {

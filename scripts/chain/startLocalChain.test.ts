@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import {
@@ -241,4 +242,22 @@ test('error: a port that is taken', async () => {
   const { port } = server.address() as { port: number }
   await expect(startLocalChain({ port })).rejects.toThrow(`the local chain didn't start on port ${port}`)
   server.close()
+})
+
+test('behavior: it answers programs and pages of this machine, and no page of another origin', async () => {
+  await using chain = await startLocalChain({ network: 'localhost' })
+  const ask = async (headers: Record<string, string>) => {
+    const [{ port }, body] = [new URL(chain.url), '{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}']
+    const request = httpRequest({ host: '127.0.0.1', port, method: 'POST', headers })
+    request.end(body)
+    const [response] = (await once(request, 'response')) as [IncomingMessage]
+    response.resume()
+    return response.statusCode
+  }
+  expect(await ask({})).toBe(200)
+  expect(await ask({ origin: 'http://localhost:3000' })).toBe(200)
+  for (const origin of ['https://evil.example', 'null', 'http://localhost.evil.example'])
+    expect([origin, await ask({ origin })]).toEqual([origin, 403])
+  // A name of the page's own that was made to resolve to this machine.
+  expect(await ask({ host: 'evil.example' })).toBe(403)
 })

@@ -1,6 +1,7 @@
 import { createTestClient, http, type PrivateKeyAccount } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { findProviderPayments } from '#api/portal/queries/providerPayments'
+import { issueApiKey } from '#api/registry/apiKeys'
 import type { Keeper } from '#keeper/keeper'
 import { releaseReservations } from '#ledger/acceptance/facilitations'
 import { findKeyOwner, setGasGrant } from '#ledger/registry/apiKeys'
@@ -25,7 +26,7 @@ beforeAll(async () => {
   // What waits to be mined is told by its first transaction: none is replaced.
   stack = await startKeeperStack({ replaceAfterMs: 600_000 })
   key = stack.apiKey
-  keeper = stack.keeper({ facilitator: { timeoutMs: 200_000, holdMs: 250_000 } })
+  keeper = stack.keeper({ facilitator: { timeoutMs: 200_000, holdMs: 250_000, fee: 1_234n } })
   keeper.start()
 })
 afterAll(async () => {
@@ -204,6 +205,17 @@ describe('POST /verify', () => {
     const long = { ...body, extra: 'x'.repeat(70_000) }
     expect(await ask(keeper, '/verify', { body: long, key })).toMatchObject({ status: 413 })
     expect(await ask(keeper, '/verify', { body, key: `${key}x` })).toMatchObject({ status: 401 })
+  })
+
+  test('error: a read-only key reserves and settles nothing, and submits nothing', async () => {
+    const providerId = (await findKeyOwner(stack.database, key)) as string
+    const { apiKey: reading } = await issueApiKey(stack.database, providerId, { scope: 'read' })
+    const { body } = await pay(await oneBuyer())
+    for (const path of ['/verify', '/settle', '/submit'] as const)
+      expect(await ask(keeper, path, { body, key: reading })).toMatchObject({
+        status: 403,
+        body: { code: 'forbidden' },
+      })
   })
 
   test('behavior: what is reserved is settled by nobody else through us', async () => {
@@ -516,10 +528,11 @@ describe('the provider’s views', () => {
     const { revenue } = await get(`/providers/${providerId}/revenue`)
     expect(revenue).toMatchObject([own])
     expect(await get(`/providers/${providerId}/statement?month=${today.slice(0, 7)}`)).toMatchObject({
-      networks: [own],
+      networks: [{ ...own, facilitator_fee_usdc: '0.001234' }],
     })
     const csv = await get(`/providers/${providerId}/statement?month=${today.slice(0, 7)}&format=csv`)
     expect(csv).toContain(`${transaction}`)
+    expect(csv).toContain(',0.001234,')
     expect(await get(`/settlements/export?wallet=${payTo}&start=${today}&end=${today}`)).toContain(
       `,0.077777,`,
     )

@@ -70,7 +70,7 @@ export function toV1({ body }: X402Payment): Record<string, unknown> {
 /** Asks a keeper's facilitator. */
 export async function ask(
   { app }: Pick<Keeper, 'app'>,
-  path: '/verify' | '/settle' | '/supported',
+  path: '/verify' | '/settle' | '/supported' | '/submit',
   { body, key }: { body?: unknown; key?: string } = {},
 ): Promise<Answer> {
   const response = await app.request(path, {

@@ -40,6 +40,8 @@ export type ProviderPayment = {
   voidedAt: Date | null
   /** What has arrived of its refunds. */
   refundedAmount: bigint
+  /** What its provider owes for it, where the facilitator brought it. */
+  facilitatorFee: bigint
 }
 
 /** Where a page ended. */
@@ -54,6 +56,9 @@ export type PaymentFilters = {
   /** Accepted in [from, to). */
   from?: Date | undefined
   to?: Date | undefined
+  /** What the buyer paid, both parts, base units. */
+  minAmount?: bigint | undefined
+  maxAmount?: bigint | undefined
   /** Of which a half settled in this transaction. */
   txHash?: Hex | undefined
   after: PaymentPosition | null
@@ -83,10 +88,11 @@ const rowsLookedAt = 5_000
  * A provider's payments, newest or oldest first.
  *
  * A status is partly the chain's business and stands in no column. So the filter takes what could have it, by an index, and
- * then asks what each of them is; rows that turn out otherwise are bounded a page.
+ * then asks what each of them is; rows that turn out otherwise are bounded a page. So are those of another amount, of which
+ * there is no index either.
  */
 export async function findProviderPayments(sql: Database, filters: PaymentFilters): Promise<PaymentPage> {
-  const { status, limit } = filters
+  const { limit } = filters
   const payments: ProviderPayment[] = []
   let { after } = filters
   let chunk = limit + 1
@@ -95,7 +101,7 @@ export async function findProviderPayments(sql: Database, filters: PaymentFilter
     // Beyond where the first of the searches stopped, it may have payments that come before those of the others.
     const end = rows.find(({ isLast }) => isLast)
     for (const row of end ? rows.slice(0, rows.indexOf(end) + 1) : rows) {
-      if (!isWanted(row, status)) continue
+      if (!isWanted(row, filters)) continue
       if (payments.length === limit) return { payments, next: positionOf(payments.at(-1)) }
       payments.push(row)
     }
@@ -105,7 +111,12 @@ export async function findProviderPayments(sql: Database, filters: PaymentFilter
   return { payments, next: after }
 }
 
-function isWanted(row: Row, status: PaymentStatus | undefined): row is Row & ProviderPayment {
+function isWanted(
+  row: Row,
+  { status, minAmount = 0n, maxAmount }: PaymentFilters,
+): row is Row & ProviderPayment {
+  const amount = row.providerAmount + row.feeAmount
+  if (amount < minAmount || (maxAmount !== undefined && amount > maxAmount)) return false
   return row.status !== null && (status === undefined || row.status === status)
 }
 
@@ -161,6 +172,7 @@ function candidates(sql: Queryable, { status, now }: PaymentFilters) {
 /** The first of each search, in one order. Of other statuses only those that end a search leave the database. */
 async function readPayments(sql: Database, filters: PaymentFilters, limit: number): Promise<Row[]> {
   const { providerId, status, endpointId, chainId, payer, from, to, txHash, after } = filters
+  const { minAmount, maxAmount } = filters
   const [direction, isAfter] = filters.oldestFirst ? [sql`asc`, sql`>`] : [sql`desc`, sql`<`]
   const order = sql`accepted_at ${direction}, payment_id ${direction}`
   const searches = candidates(sql, filters).map(
@@ -190,11 +202,16 @@ async function readPayments(sql: Database, filters: PaymentFilters, limit: numbe
       (
         select coalesce(sum(h.value), 0) from refund r join ${halves(sql)} h on h.payment_id = r.payment_id
         where r.of_payment_id = p.id and h.state = 'settled'
-      ) as "refundedAmount"
+      ) as "refundedAmount",
+      coalesce((select fee from facilitation f where f.payment_id = p.id), 0) as "facilitatorFee"
     from page join payment p on p.id = page.payment_id
     cross join lateral ${standingOf(sql, filters.now)} standing
     left join lateral ${payoutOf(sql)} payout on true
-    where page.is_last or ${status === undefined ? sql`true` : sql`standing.status = ${status}`}
+    where page.is_last or (
+      ${status === undefined ? sql`true` : sql`standing.status = ${status}`}
+      ${minAmount === undefined ? sql`` : sql`and p.provider_amount + p.fee_amount >= ${minAmount}`}
+      ${maxAmount === undefined ? sql`` : sql`and p.provider_amount + p.fee_amount <= ${maxAmount}`}
+    )
     order by page.accepted_at ${direction}, page.payment_id ${direction}`
 }
 

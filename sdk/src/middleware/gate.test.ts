@@ -234,6 +234,23 @@ test.each([
   expect(() => createGate({ ...base, ...change })).toThrow(new RegExp(`^${name}`))
 })
 
+test('behavior: an endpoint that the gateway refuses is asked for anew with the next payment', async () => {
+  const asked: string[] = []
+  const challenge = answerOf(
+    await createGate({ ...base, mockPayments: true, endpointId: `ep_${'2'.repeat(32)}` }).check(request),
+  ).body
+  const fetch = async (url: string | URL | Request) => {
+    const { pathname } = new URL(String(url))
+    asked.push(pathname)
+    return pathname === '/challenge'
+      ? Response.json(challenge)
+      : Response.json({ code: 'unknown_endpoint' }, { status: 404 })
+  }
+  const gate = createGate({ ...base, fetch, warn: () => {} })
+  for (let i = 0; i < 2; i++) await gate.check({ ...request, authorization })
+  expect(asked).toEqual(['/challenge', '/verify', '/challenge', '/verify'])
+})
+
 test('behavior: a payment stands where it can’t be voided', async () => {
   const payment = { verified: true, receipt: '', paymentId: 'pay_1' } as const
   expect(await createGate(base).void(payment)).toBe(false)

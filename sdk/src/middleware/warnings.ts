@@ -27,7 +27,8 @@ const advice: Partial<Record<WarningCode, string>> = {
   invalid_field:
     'The gateway does not take an option as it is written: check providerId, endpointId and pricing.',
   unauthorized: 'The gateway does not know the API key: check apiKey; a revoked one has to be replaced.',
-  forbidden: "The API key is another provider's: check that apiKey and providerId belong together.",
+  forbidden:
+    "The API key is another provider's, or may only read: check that apiKey and providerId belong together.",
   unknown_provider:
     'The gateway has no such provider: check providerId, and that gatewayUrl is where it was registered.',
   unknown_endpoint:

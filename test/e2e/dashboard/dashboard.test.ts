@@ -193,6 +193,95 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     }
   })
 
+  test('behavior: a long name cuts no view of the navigation, and a phone shows who paid and when', async () => {
+    const { shop } = scene
+    const rename = (name: string) =>
+      fetch(`${stack.api.url}/providers/${shop.providerId}`, {
+        method: 'PATCH',
+        headers: {
+          ...{ authorization: `Bearer ${shop.apiKey}`, 'if-match': '*' },
+          'content-type': 'application/json',
+        },
+        body: JSON.stringify({ name }),
+      })
+    await rename('Weather and Climate Data Services of the Northern Hemisphere')
+    try {
+      const page = await signIn(desktop)
+      const who = await page.locator('.who').boundingBox()
+      for (const link of await page.getByRole('navigation', { name: 'Views' }).getByRole('link').all()) {
+        const box = await link.boundingBox()
+        expect((box?.x ?? 0) + (box?.width ?? 1e9)).toBeLessThanOrEqual(who?.x ?? 0)
+      }
+      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(1280)
+      await tab.page.context().close()
+      const small = await signIn(phone)
+      await small.goto(`${stack.api.url}/dashboard/#/payments`)
+      const row = small.getByRole('region', { name: 'Payments' }).getByRole('row').nth(1)
+      for (const title of ['Payer', 'Accepted']) {
+        const box = await row.locator(`[data-title="${title}"]`).boundingBox()
+        expect((box?.x ?? 1e9) + (box?.width ?? 0)).toBeLessThanOrEqual(phone.viewport.width)
+      }
+      // With its zone.
+      expect(await row.locator('time').textContent()).toMatch(/\d\d:\d\d:\d\d (UTC|GMT.*|[A-Z]{2,5})$/)
+    } finally {
+      await rename('Test API')
+    }
+  })
+
+  test('default: payments are found by payer, amount and day, and kept as a file', async () => {
+    const page = await signIn()
+    await page.getByRole('link', { name: 'Payments' }).click()
+    const rows = page.getByRole('region', { name: 'Payments' }).getByRole('row')
+    await rows.nth(1).waitFor()
+    const all = (await rows.count()) - 1
+    const payer = await rows.nth(1).locator('[data-title="Payer"] .code').getAttribute('title')
+    await page.getByLabel('Payer, or a payment’s id').fill(payer ?? '')
+    await page.getByLabel('From, UTC').fill('2026-01-01')
+    await page.getByLabel('At least, USDC').fill('0.012')
+    await page.getByRole('button', { name: 'Search' }).click()
+    await expect
+      .poll(async () => {
+        const shown = (await rows.count()) - 1
+        return shown > 0 && shown < all
+      })
+      .toBe(true)
+    const found = (await rows.count()) - 1
+    const [file] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('button', { name: 'Download as CSV' }).click(),
+    ])
+    const lines = (await readFile(await file.path(), 'utf8')).trimEnd().split('\r\n')
+    expect(lines).toHaveLength(found + 1)
+    expect(lines.slice(1).every((line) => line.includes(payer ?? '-'))).toBe(true)
+    await page.getByLabel('At least, USDC').fill('1')
+    await page.getByRole('button', { name: 'Search' }).click()
+    await page.getByText('No payment is found by this').waitFor()
+    await page.getByLabel('Payer, or a payment’s id').fill(scene.retrying)
+    await page.getByRole('button', { name: 'Search' }).click()
+    await page.getByRole('heading', { level: 1, name: 'Payment' }).waitFor()
+  })
+
+  test('behavior: a read-only key shows everything, and offers no change', async () => {
+    const { shop } = scene
+    const issued = await fetch(`${stack.api.url}/providers/${shop.providerId}/keys`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${shop.apiKey}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ scope: 'read', label: 'books' }),
+    })
+    const { apiKey } = (await issued.json()) as { apiKey: string }
+    // It sells by a middleware, and has no upstream.
+    expected = /status of 404/
+    const page = await signIn(desktop, apiKey)
+    for (const view of ['wallets', 'keys', 'endpoints', 'provider', 'webhooks', 'upstream']) {
+      await page.goto(`${stack.api.url}/dashboard/#/setup/${view}`)
+      await page.getByText('Your API key may only read').waitFor()
+      await page.locator('fieldset.bare').waitFor()
+      expect([view, await page.locator('main button:enabled').count()]).toEqual([view, 0])
+    }
+    await page.goto(`${stack.api.url}/dashboard/#/failures`)
+    await expect.poll(() => page.getByRole('button', { name: 'Queue again' }).isDisabled()).toBe(true)
+  })
+
   test('default: anyone sees the network without a key, and the batches behind each figure', async () => {
     const page = await open(phone)
     await page.getByRole('link', { name: 'See what settles on the network.' }).click()

@@ -91,6 +91,24 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
     }
   })
 
+  test("default: the operator stops a provider's sales, allows them again, and queues what failed", async () => {
+    expectErrors(/status of 404/)
+    const page = await signIn(desktop)
+    await page.getByLabel('Payment').fill(`pay_${'0'.repeat(32)}`)
+    await page.getByRole('button', { name: 'Queue again' }).click()
+    await page.getByText('unknown_payment').waitFor()
+    await page.getByRole('link', { name: 'Providers' }).click()
+    const shop = page.getByRole('row').filter({ hasText: 'Test API' })
+    for (const [verb, next] of [
+      ['Disable', 'Enable'],
+      ['Enable', 'Disable'],
+    ]) {
+      await shop.getByRole('button', { name: `${verb} Test API` }).click()
+      await page.getByRole('button', { name: `${verb} it` }).click()
+      await shop.getByRole('button', { name: `${next} Test API` }).waitFor()
+    }
+  })
+
   test("error: a wrong operator's key", async () => {
     expectErrors(/status of 401/)
     const page = await signIn(desktop, `${operatorKey.slice(0, -1)}_`)

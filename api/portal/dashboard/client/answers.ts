@@ -9,7 +9,7 @@ import type { operatorProviders } from '../../../routes/operatorProviders.ts'
 import type { payment } from '../../../routes/payments.ts'
 import type { providerBatches } from '../../../routes/providerBatches.ts'
 import type { providerPayments } from '../../../routes/providerPayments.ts'
-import type { provider, providerWithKey } from '../../../routes/providers.ts'
+import type { account, provider, providerWithKey } from '../../../routes/providers.ts'
 import type { queue } from '../../../routes/queue.ts'
 import type { jwks, receipt } from '../../../routes/receipts.ts'
 import type { refunds } from '../../../routes/refunds.ts'
@@ -25,6 +25,7 @@ import type { delivery, webhook, webhookWithSecret } from '../../../routes/webho
 
 /* What the gateway answers, as its own schemas say. */
 
+export type Account = z.infer<typeof account>
 export type Provider = z.infer<typeof provider>
 export type EndpointList = z.infer<typeof endpointList>
 export type Endpoint = EndpointList['endpoints'][number]

@@ -106,9 +106,10 @@ const dateTime = new Intl.DateTimeFormat('en-GB', {
   hour: '2-digit',
   minute: '2-digit',
   second: '2-digit',
+  timeZoneName: 'short',
 })
 
-/** In the reader's time zone. */
+/** In the reader's time zone, which is named. */
 export function writeTime(time: string | number): string {
   return dateTime.format(new Date(time))
 }

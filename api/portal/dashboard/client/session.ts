@@ -1,6 +1,6 @@
 import { createContext } from 'preact'
 import { useContext } from 'preact/hooks'
-import type { Operation, Provider } from './answers.ts'
+import type { Account, Operation, Provider } from './answers.ts'
 import { createGateway, type Gateway } from './gateway.ts'
 
 /** Keeps the API key in this tab only: no cookie, nothing that another tab or a later visit could read. */
@@ -17,6 +17,8 @@ export type Session = {
   gateway: Gateway
   /** Of the API key. */
   keyId: string
+  /** What the API key may do. */
+  scope: Account['scope']
   /** Takes over what was changed of the provider. */
   update: (provider: Provider) => void
 }
@@ -57,5 +59,6 @@ export async function openSession(key: string): Promise<Omit<Session, 'update'>>
   const gateway = createGateway(key)
   // The key holds its id: tk_<hex>_<secret>.
   const keyId = `key_${key.split('_')[1]}`
-  return { gateway, keyId, provider: await gateway.get<Provider>('account') }
+  const { scope, ...provider } = await gateway.get<Account>('account')
+  return { gateway, keyId, scope, provider }
 }

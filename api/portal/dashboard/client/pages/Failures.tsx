@@ -115,7 +115,7 @@ function Next({ at }: { at: string }) {
 }
 
 function Requeue({ paymentId, refresh }: { paymentId: string; refresh: () => void }) {
-  const { gateway } = useSession()
+  const { gateway, scope } = useSession()
   const [state, setState] = useState<'idle' | 'asking' | 'queued' | { problem: string }>('idle')
 
   async function requeue() {
@@ -135,7 +135,11 @@ function Requeue({ paymentId, refresh }: { paymentId: string; refresh: () => voi
       {state === 'queued' ? (
         'Queued again'
       ) : (
-        <button type="button" disabled={state === 'asking'} onClick={() => void requeue()}>
+        <button
+          type="button"
+          disabled={state === 'asking' || scope === 'read'}
+          onClick={() => void requeue()}
+        >
           Queue again
         </button>
       )}

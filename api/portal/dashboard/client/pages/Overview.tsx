@@ -106,7 +106,9 @@ function Figures({ revenue, usage }: { revenue: Revenue['revenue']; usage: Usage
     <dl class="figures">
       <Figure
         title="Revenue, net"
-        value={writeUsdc(sumUsdc(revenue, ({ net_usdc }) => net_usdc))}
+        value={writeUsdc(
+          sumUsdc(revenue, (row) => row.settled_usdc) + sumUsdc(revenue, (row) => row.outstanding_usdc),
+        )}
         note={
           failedPayments === 0 ? (
             `${writeCount(accepted)} payments`
@@ -169,7 +171,7 @@ function RevenuePlot({ points, range }: { points: RevenuePoint[]; range: RangeNa
       times={times}
       series={series}
       shape="bars"
-      writeValue={(value) => value.toLocaleString('en', { maximumFractionDigits: 6 })}
+      writeValue={(value) => writeUsdc(BigInt(Math.round(value * 1e6)))}
       readout={(index) => {
         const point = points[index]
         if (!point) return null

@@ -1,64 +1,107 @@
 import { useState } from 'preact/hooks'
 import { paymentStatuses } from '#protocol/paymentStatus'
-import type { ProviderPayments } from '../answers.ts'
+import type { EndpointList, ProviderPayments } from '../answers.ts'
 import { query, readPages } from '../gateway.ts'
 import { ShowMore } from '../parts/bits.tsx'
 import { PaymentTable } from '../parts/PaymentTable.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
 import { useSession } from '../session.ts'
+import { useAction } from '../useAction.ts'
+import { usePolled } from '../usePolled.ts'
 import { usePolledPages } from '../usePolledPages.ts'
+import { save } from './Statement.tsx'
 
 const pageSize = 25
 
+const minute = 60_000
+
+/** What a list is narrowed by, as the gateway names it; the last day is the last one that is wanted. */
+function readSearch(form: HTMLFormElement): Record<string, string> {
+  const {
+    who = '',
+    to,
+    ...fields
+  } = Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, String(value).trim()]))
+  const next = to ? new Date(Date.parse(to) + 86_400_000).toISOString().slice(0, 10) : ''
+  const entries = Object.entries({ ...fields, payer: who, to: next }).filter(([, value]) => value !== '')
+  return Object.fromEntries(entries)
+}
+
 export function PaymentsPage() {
   const { gateway, provider } = useSession()
-  const [status, setStatus] = useState('')
-  const { polled, showMore } = usePolledPages((signal, pages) => {
-    const path = `providers/${provider.providerId}/payments`
-    const asked = { status: status || undefined, limit: pageSize }
-    return readPages(
-      (cursor) => gateway.get<ProviderPayments>(`${path}${query({ ...asked, cursor })}`, signal),
-      ({ payments }) => payments,
-      pages,
-    )
-  }, `payments ${status}`)
+  const [search, setSearch] = useState<Record<string, string>>({})
+  const path = `providers/${provider.providerId}`
+  const endpoints = usePolled(
+    (signal) => gateway.get<EndpointList>(`${path}/endpoints`, signal),
+    'endpoints',
+    minute,
+  )
+  const { polled, showMore } = usePolledPages(
+    (signal, pages) =>
+      readPages(
+        (cursor) =>
+          gateway.get<ProviderPayments>(
+            `${path}/payments${query({ ...search, limit: pageSize, cursor })}`,
+            signal,
+          ),
+        ({ payments }) => payments,
+        pages,
+      ),
+    `payments ${query(search)}`,
+  )
+  const csv = useAction(async () => {
+    save(await gateway.download(`${path}/payments${query({ ...search, format: 'csv' })}`), 'payments.csv')
+  })
+  const isNarrowed = Object.keys(search).length > 0
+  const any: Choices = [['', 'any']]
 
   const filters = (
     <form
       class="filters"
       onSubmit={(event) => {
         event.preventDefault()
-        const input = event.currentTarget.elements.namedItem('payment') as HTMLInputElement
-        const id = input.value.trim()
-        if (id !== '') location.hash = href('payments', id)
+        const asked = readSearch(event.currentTarget)
+        if (asked.payer?.startsWith('pay_')) location.hash = href('payments', asked.payer)
+        else setSearch(asked)
       }}
     >
-      <label>
-        <span class="caption">Status</span>
-        <select value={status} onChange={(event) => setStatus(event.currentTarget.value)}>
-          <option value="">any</option>
-          {paymentStatuses.map((name) => (
-            <option key={name} value={name}>
-              {name === 'verified' ? 'queued' : name.replace('_', ' ')}
-            </option>
-          ))}
-        </select>
-      </label>
-      <label>
-        <span class="caption">Find by id</span>
-        <input id="payment" spellcheck={false} autocomplete="off" placeholder="pay_…" />
-      </label>
-      <button type="submit" class="quiet">
-        Open
+      <Select
+        label="Status"
+        name="status"
+        options={any.concat(
+          paymentStatuses.map((name) => [name, name === 'verified' ? 'queued' : name.replace('_', ' ')]),
+        )}
+      />
+      <Select
+        label="Endpoint"
+        name="endpointId"
+        options={any.concat(
+          (endpoints.data?.endpoints ?? []).map((one) => [one.endpointId, `${one.method} ${one.path}`]),
+        )}
+      />
+      {inputs.map(([name, title, attributes]) => (
+        <label key={name}>
+          <span class="caption">{title}</span>
+          <input name={name} spellcheck={false} autocomplete="off" {...attributes} />
+        </label>
+      ))}
+      <button type="submit">Search</button>
+      <button type="button" class="quiet" disabled={csv.isBusy} onClick={csv.run}>
+        Download as CSV
       </button>
+      {csv.problem !== undefined && (
+        <p class="problem" role="alert">
+          {csv.problem}
+        </p>
+      )}
     </form>
   )
   return (
     <View title="Payments" polled={polled} below={filters}>
       {({ rows: payments, hasMore }) =>
-        payments.length === 0 ? (
-          <Empty title={status === '' ? 'No payments yet' : 'No payment has this status'}>
+        payments.length === 0 && !hasMore ? (
+          <Empty title={isNarrowed ? 'No payment is found by this' : 'No payments yet'}>
             <p>What buyers pay shows here within seconds.</p>
           </Empty>
         ) : (
@@ -69,5 +112,30 @@ export function PaymentsPage() {
         )
       }
     </View>
+  )
+}
+
+type Choices = (readonly [value: string, title: string])[]
+
+const inputs = [
+  ['who', 'Payer, or a payment’s id', { placeholder: '0x… or pay_…' }],
+  ['from', 'From, UTC', { type: 'date' }],
+  ['to', 'To, UTC', { type: 'date' }],
+  ['min_usdc', 'At least, USDC', { inputMode: 'decimal' }],
+  ['max_usdc', 'At most, USDC', { inputMode: 'decimal' }],
+] as const
+
+function Select({ label, name, options }: { label: string; name: string; options: Choices }) {
+  return (
+    <label>
+      <span class="caption">{label}</span>
+      <select name={name}>
+        {options.map(([value, title]) => (
+          <option key={value} value={value}>
+            {title}
+          </option>
+        ))}
+      </select>
+    </label>
   )
 }

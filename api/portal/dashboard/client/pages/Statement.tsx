@@ -95,7 +95,7 @@ export function StatementPage({
 function NetworkStatement({ row }: { row: StatementRow }) {
   const { platform, others } = row.gas
   const lines: (readonly [title: string, decimal: string, note?: string])[] = [
-    ['Paid by buyers', row.gross_usdc, countOf(row.payments, 'payment')],
+    ['Accepted from buyers', row.gross_usdc, countOf(row.payments, 'payment')],
     ['Platform fees', row.fee_usdc],
     ['Your part', row.net_usdc, 'settled + outstanding + failed'],
     ['Settled', row.settled_usdc, `${countOf(row.settledPayments, 'payment')}, as the chain shows now`],
@@ -105,6 +105,12 @@ function NetworkStatement({ row }: { row: StatementRow }) {
     ['Outstanding', row.outstanding_usdc, countOf(row.outstandingPayments, 'payment')],
     ['Failed', row.failed_usdc, countOf(row.failedPayments, 'payment')],
   ]
+  if (parseUsdc(row.facilitator_fee_usdc) > 0n)
+    lines.push([
+      'Facilitator’s fee',
+      row.facilitator_fee_usdc,
+      'of what it settled; written down, not charged',
+    ])
   if (row.refunds > 0) {
     lines.push(['Refunded', row.refunded_usdc, `what has arrived, of ${countOf(row.refunds, 'refund')}`])
     lines.push(['Refunds on their way', row.refunds_outstanding_usdc])
@@ -136,7 +142,7 @@ function NetworkStatement({ row }: { row: StatementRow }) {
 }
 
 /** Gives the browser a file to keep. */
-function save(file: Blob, name: string): void {
+export function save(file: Blob, name: string): void {
   const link = document.createElement('a')
   link.href = URL.createObjectURL(file)
   link.download = name

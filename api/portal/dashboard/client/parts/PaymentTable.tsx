@@ -5,6 +5,7 @@ export function PaymentTable({ payments, label }: { payments: ProviderPayment[];
   return (
     <Table
       label={label}
+      isStacked
       head={[['Payment'], ['Status'], ['You get, USDC', true], ['Fee, USDC', true], ['Payer'], ['Accepted']]}
     >
       {payments.map((payment) => (
@@ -16,16 +17,16 @@ export function PaymentTable({ payments, label }: { payments: ProviderPayment[];
           <td>
             <Status status={payment.payment_status} />
           </td>
-          <td class="right">
+          <td class="right" data-title="You get, USDC">
             <Usdc units={payment.providerUsdc} />
           </td>
-          <td class="right">
+          <td class="right" data-title="Fee, USDC">
             <Usdc units={payment.platformUsdc} />
           </td>
-          <td>
+          <td data-title="Payer">
             <Copyable text={payment.payer} />
           </td>
-          <td>
+          <td data-title="Accepted">
             <Time at={payment.acceptedAt} />
           </td>
         </tr>

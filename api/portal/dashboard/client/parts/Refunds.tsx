@@ -21,6 +21,7 @@ const validSeconds = 26 * 3_600
 /** What was given back of a payment, and the way to give back more; nothing where that can't be. */
 export function RefundPanel({ refunds: state, refresh }: { refunds: Refunds; refresh: () => void }) {
   const [isOpen, setIsOpen] = useState(false)
+  const { scope } = useSession()
   const { refunds, network, refundableUsdc, next } = state
   const canRefund = BigInt(refundableUsdc) > 0n && next !== null
   if (refunds.length === 0 && !canRefund) return null
@@ -28,7 +29,7 @@ export function RefundPanel({ refunds: state, refresh }: { refunds: Refunds; ref
     <section class="panel" aria-label="Refunds">
       <header class="line">
         <h2>Refunds</h2>
-        {canRefund && (
+        {canRefund && scope === 'full' && (
           <button type="button" class="quiet small end" onClick={() => setIsOpen(true)}>
             Refund
           </button>

@@ -1,6 +1,7 @@
 import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
 import { href } from '../routing.ts'
+import { useSession } from '../session.ts'
 import type { Polled } from '../usePolled.ts'
 import { View } from './View.tsx'
 
@@ -25,17 +26,29 @@ export function SetupView<T>(props: {
   polled: Polled<T>
   children: (data: T) => ComponentChildren
 }) {
-  const { page, title = pages.find(([name]) => name === page)?.[1] ?? '', ...view } = props
+  const { page, title = pages.find(([name]) => name === page)?.[1] ?? '', children, actions, ...view } = props
+  const isReading = useSession().scope === 'read'
   const tabs = (
-    <nav class="tabs" aria-label="Setup">
-      {pages.map(([name, title]) => (
-        <a key={name} href={href('setup', name)} aria-current={name === page ? 'page' : undefined}>
-          {title}
-        </a>
-      ))}
-    </nav>
+    <>
+      <nav class="tabs" aria-label="Setup">
+        {pages.map(([name, title]) => (
+          <a key={name} href={href('setup', name)} aria-current={name === page ? 'page' : undefined}>
+            {title}
+          </a>
+        ))}
+      </nav>
+      {isReading && <p class="notice">Your API key may only read: nothing can be changed with it.</p>}
+    </>
   )
-  return <View title={title} below={tabs} {...view} />
+  return (
+    <View title={title} below={tabs} actions={!isReading && actions} {...view}>
+      {(data) => (
+        <fieldset class="bare" disabled={isReading}>
+          {children(data)}
+        </fieldset>
+      )}
+    </View>
+  )
 }
 
 /** Says what was done, to screen readers as well. */

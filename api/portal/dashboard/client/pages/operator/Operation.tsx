@@ -2,8 +2,11 @@ import { parseUsdc } from '#protocol/amount'
 import type { FiringAlert, OperatedNetwork, Operation } from '../../answers.ts'
 import { nameNetwork, writeCount, writeDistance, writeUsdc } from '../../format.ts'
 import { Copyable, Fact, Table, Time, Usdc } from '../../parts/bits.tsx'
+import { Form, TextField } from '../../parts/Form.tsx'
+import { useNotice } from '../../parts/Setup.tsx'
 import { View } from '../../parts/View.tsx'
 import { useOperator } from '../../session.ts'
+import { useForm } from '../../useForm.ts'
 import { usePolled } from '../../usePolled.ts'
 
 /** How the whole gateway is doing: what is wrong, and for each network its index, keepers and queue. */
@@ -28,9 +31,29 @@ export function OperationPage() {
               <Fact title="Disabled by a 410">{writeCount(webhooks.disabled)}</Fact>
             </dl>
           </section>
+          <Requeue />
         </>
       )}
     </View>
+  )
+}
+
+/** Of whichever provider. */
+function Requeue() {
+  const { gateway } = useOperator()
+  const { notice, tell } = useNotice()
+  const form = useForm({ paymentId: '' }, async ({ paymentId }) => {
+    await gateway.post(`operator/payments/${encodeURIComponent(paymentId.trim())}/requeue`)
+    tell(`${paymentId.trim()} is queued again.`)
+  })
+  return (
+    <section class="panel" aria-label="Queue again">
+      <h2>Queue a failed payment again</h2>
+      {notice}
+      <Form form={form} action="Queue again">
+        <TextField label="Payment" field={form.field('paymentId')} placeholder="pay_…" />
+      </Form>
+    </section>
   )
 }
 

@@ -4,6 +4,7 @@ import { writeCount } from '../../format.ts'
 import { query } from '../../gateway.ts'
 import { Copyable, ShowMore, Table, Time, Usdc } from '../../parts/bits.tsx'
 import { Choice } from '../../parts/Choice.tsx'
+import { Confirm } from '../../parts/Dialog.tsx'
 import { Empty, View } from '../../parts/View.tsx'
 import { useOperator } from '../../session.ts'
 import { usePolledPages } from '../../usePolledPages.ts'
@@ -24,6 +25,7 @@ export function ProvidersPage() {
     }
     return { providers, testnet: page?.testnet ?? false, hasMore: page?.cursor != null }
   }, `providers ${testMoney}`)
+  const [turned, setTurned] = useState<Listed>()
   const shown = testMoney ?? String(polled.data?.testnet ?? false)
   const choice = (
     <Choice
@@ -45,8 +47,27 @@ export function ProvidersPage() {
         ) : (
           <section class="panel">
             <h2>Their last 30 days</h2>
-            <ProviderTable providers={providers} />
+            <ProviderTable providers={providers} turn={setTurned} />
             <ShowMore hasMore={hasMore} showMore={showMore} />
+            {turned && (
+              <Confirm
+                title={`${turned.disabledAt === null ? 'Disable' : 'Enable'} ${turned.name}?`}
+                action={turned.disabledAt === null ? 'Disable it' : 'Enable it'}
+                isDanger={turned.disabledAt === null}
+                close={() => setTurned(undefined)}
+                run={async () => {
+                  const disabled = turned.disabledAt === null
+                  await gateway.patch(`operator/providers/${turned.providerId}`, { disabled })
+                  setTurned(undefined)
+                  polled.refresh()
+                }}
+              >
+                <p>
+                  While it is disabled, nothing of it is sold. What was accepted before is settled all the
+                  same.
+                </p>
+              </Confirm>
+            )}
           </section>
         )
       }
@@ -54,7 +75,9 @@ export function ProvidersPage() {
   )
 }
 
-function ProviderTable({ providers }: { providers: OperatorProviders['providers'] }) {
+type Listed = OperatorProviders['providers'][number]
+
+function ProviderTable({ providers, turn }: { providers: Listed[]; turn: (provider: Listed) => void }) {
   return (
     <Table
       label="Providers"
@@ -62,45 +85,55 @@ function ProviderTable({ providers }: { providers: OperatorProviders['providers'
       head={[
         ['Provider'],
         ['Payments', true],
-        ['Paid, USDC', true],
+        ['Accepted, USDC', true],
         ['Settled, USDC', true],
         ['Fees settled, USDC', true],
         ['Endpoints', true],
         ['Keys', true],
         ['Since'],
+        [''],
       ]}
     >
-      {providers.map(({ providerId, name, contact, disabledAt, createdAt, endpoints, keys, revenue }) => (
-        <tr key={providerId} class={disabledAt === null ? undefined : 'off'}>
-          <td class="wrap">
-            <b class="break">{name}</b> {disabledAt !== null && <span class="status plain">disabled</span>}
-            <br />
-            <Copyable text={providerId} />
-            {contact !== null && <span class="note break"> {contact}</span>}
-          </td>
-          <td class="right number" data-title="Payments">
-            {writeCount(revenue.payments)}
-          </td>
-          <td class="right" data-title="Paid, USDC">
-            <Usdc decimal={revenue.gross_usdc} />
-          </td>
-          <td class="right" data-title="Settled, USDC">
-            <Usdc decimal={revenue.settled_usdc} />
-          </td>
-          <td class="right" data-title="Fees settled, USDC">
-            <Usdc decimal={revenue.settled_fee_usdc} />
-          </td>
-          <td class="right number" data-title="Endpoints">
-            {writeCount(endpoints)}
-          </td>
-          <td class="right number" data-title="Keys">
-            {writeCount(keys)}
-          </td>
-          <td data-title="Since">
-            <Time at={createdAt} />
-          </td>
-        </tr>
-      ))}
+      {providers.map((provider) => {
+        const { providerId, name, contact, disabledAt, createdAt, endpoints, keys, revenue } = provider
+        return (
+          <tr key={providerId} class={disabledAt === null ? undefined : 'off'}>
+            <td class="wrap">
+              <b class="break">{name}</b> {disabledAt !== null && <span class="status plain">disabled</span>}
+              <br />
+              <Copyable text={providerId} />
+              {contact !== null && <span class="note break"> {contact}</span>}
+            </td>
+            <td class="right number" data-title="Payments">
+              {writeCount(revenue.payments)}
+            </td>
+            <td class="right" data-title="Accepted, USDC">
+              <Usdc decimal={revenue.gross_usdc} />
+            </td>
+            <td class="right" data-title="Settled, USDC">
+              <Usdc decimal={revenue.settled_usdc} />
+            </td>
+            <td class="right" data-title="Fees settled, USDC">
+              <Usdc decimal={revenue.settled_fee_usdc} />
+            </td>
+            <td class="right number" data-title="Endpoints">
+              {writeCount(endpoints)}
+            </td>
+            <td class="right number" data-title="Keys">
+              {writeCount(keys)}
+            </td>
+            <td data-title="Since">
+              <Time at={createdAt} />
+            </td>
+            <td class="actions">
+              <button type="button" class="quiet" onClick={() => turn(provider)}>
+                {disabledAt === null ? 'Disable' : 'Enable'}
+                <span class="unseen"> {name}</span>
+              </button>
+            </td>
+          </tr>
+        )
+      })}
     </Table>
   )
 }

@@ -2,7 +2,7 @@ import { useContext, useState } from 'preact/hooks'
 import type { ApiKey, IssuedApiKey } from '../../answers.ts'
 import { Copyable, Table, Time } from '../../parts/bits.tsx'
 import { Confirm, Dialog } from '../../parts/Dialog.tsx'
-import { Form, TextField } from '../../parts/Form.tsx'
+import { Form, SelectField, TextField } from '../../parts/Form.tsx'
 import { SecretDialog } from '../../parts/Secret.tsx'
 import { SetupView, useNotice } from '../../parts/Setup.tsx'
 import { EndContext, useSession } from '../../session.ts'
@@ -24,7 +24,8 @@ export function KeysPage() {
       Issue a key
     </button>
   )
-  const usable = polled.data?.keys.filter(({ revokedAt }) => revokedAt === null) ?? []
+  const usable = polled.data?.keys.filter((key) => key.revokedAt === null && key.scope === 'full') ?? []
+  const isLast = (key: ApiKey) => usable.length === 1 && usable[0]?.keyId === key.keyId
   return (
     <SetupView page="keys" actions={issue} polled={polled}>
       {({ keys }) => (
@@ -46,7 +47,7 @@ export function KeysPage() {
                   </td>
                   <td>
                     {key.revokedAt === null ? (
-                      <span class="status good">in force</span>
+                      <span class="status good">{key.scope === 'read' ? 'may read' : 'in force'}</span>
                     ) : (
                       <span class="status plain">revoked</span>
                     )}
@@ -79,12 +80,12 @@ export function KeysPage() {
           )}
           {open?.what === 'revoke' && (
             <Confirm
-              title={usable.length === 1 ? 'Revoke your last key?' : 'Revoke this key?'}
-              action={usable.length === 1 ? 'Revoke it and lock myself out' : 'Revoke it'}
+              title={isLast(open.key) ? 'Revoke your last key?' : 'Revoke this key?'}
+              action={isLast(open.key) ? 'Revoke it and lock myself out' : 'Revoke it'}
               close={close}
               run={async () => {
                 // What the user was shown is what happens: whether it is the last one is the gateway's to say.
-                await gateway.delete(`${path}/${open.key.keyId}${usable.length === 1 ? '?force=true' : ''}`)
+                await gateway.delete(`${path}/${open.key.keyId}${isLast(open.key) ? '?force=true' : ''}`)
                 if (open.key.keyId === ownKeyId)
                   return end('You revoked the API key that you were signed in with.')
                 close()
@@ -96,8 +97,8 @@ export function KeysPage() {
                 <span class="code">{open.key.keyId}</span> {open.key.label}
               </p>
               <p>
-                {usable.length === 1
-                  ? 'There is no other key in force. Without one, nobody can change anything here, and only the operator can issue another.'
+                {isLast(open.key)
+                  ? 'There is no other key in force that may change anything. Without one, nobody can change anything here, and only the operator can issue another.'
                   : 'Whoever uses it is refused, for good.'}
               </p>
             </Confirm>
@@ -111,8 +112,8 @@ export function KeysPage() {
 function IssueDialog(props: { path: string; close: () => void; show: (secret: string) => void }) {
   const { path, close, show } = props
   const { gateway } = useSession()
-  const form = useForm({ label: '' }, async ({ label }) => {
-    show((await gateway.post<IssuedApiKey>(path, { label })).apiKey)
+  const form = useForm({ label: '', scope: 'full' }, async (asked) => {
+    show((await gateway.post<IssuedApiKey>(path, asked)).apiKey)
   })
   return (
     <Dialog title="Issue an API key" close={close}>
@@ -121,6 +122,14 @@ function IssueDialog(props: { path: string; close: () => void; show: (secret: st
           label="Label"
           field={form.field('label')}
           note="What it is for, such as the server that uses it. May be empty."
+        />
+        <SelectField
+          label="It may"
+          field={form.field('scope')}
+          options={[
+            ['full', 'sell, and change everything here'],
+            ['read', 'read payments and statements only'],
+          ]}
         />
       </Form>
     </Dialog>
