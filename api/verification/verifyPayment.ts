@@ -93,7 +93,7 @@ type Admissible = {
   offer: Offer
   /** Who is paid by one authorization for both parts; null: each part has its own. */
   splitter: Address | null
-  checked: Checked
+  checked: readonly [Checked, Checked?]
   acceptedAt: number
 }
 
@@ -182,10 +182,9 @@ async function reserve(
       requestHash: hashRequest(request),
       challengedAt: terms.mintedAt * 1000,
     },
-    presented,
     checked,
   )
-  const verdict = await accept(candidate, payers, checked.state)
+  const verdict = await accept(candidate, payers, checked[0].state)
   if (verdict === 'accepted') {
     providerCap.add(request.providerId, served.network.testnet, total)
     return { paymentId, requestId, receipt, price }
@@ -205,7 +204,10 @@ async function reserve(
 async function isAuthentic(context: Context, request: VerifyRequest, presented: Presented): Promise<boolean> {
   try {
     const { network } = await findTerms(context, request, presented, 0)
-    await checkSignatures(presented, network, { ...context, asksNonces: false })
+    await checkSignatures(presented as readonly SignedAuthorization[], network, {
+      ...context,
+      asksNonces: false,
+    })
     return true
   } catch {
     return false

@@ -89,12 +89,11 @@ export function createVerifyRefund({ sql, networks, settings, now, payerSignatur
     )
     if (!(await findWalletByAddress(sql, { providerId, chainId, address: authorization.from })))
       throw new Refusal('unknown_wallet', `${authorization.from} is not a wallet of this provider`)
-    const presented = [authorization] as const
     const checked = await checkPresented(
-      presented,
+      [authorization],
       { ...network, payers },
       // The nonce is that of one refund of one payment.
-      { payerSignatures, contractTimeoutMs, asksNonces: true, isBound: [true] },
+      { payerSignatures, contractTimeoutMs, asksNonces: true, asksPayees: true, isBound: [true] },
     )
     const { to, value } = authorization
     const candidate = toCandidate(
@@ -112,11 +111,10 @@ export function createVerifyRefund({ sql, networks, settings, now, payerSignatur
         ...{ idempotencyKey: null, requestHash: hash('sha256', payload) },
         ...{ challengedAt: acceptedAt, acceptedAt },
       },
-      presented,
       checked,
     )
     const accept = acceptRefund(sql, { paymentId, number, providerId })
-    const verdict = await accept(candidate, payers, checked.state)
+    const verdict = await accept(candidate, payers, checked[0].state)
     // Asked for at the same time: by the same authorization, or by another of this number.
     if (verdict !== 'accepted' && !(await findKnown(sql, payment, number, authorization, now())))
       throw new Refusal('payment_replayed', 'The authorization was presented for something else')

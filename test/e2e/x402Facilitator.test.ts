@@ -346,6 +346,12 @@ test('behavior: a seller that USDC has blacklisted stops neither other sellers n
     [false, 'invalid_transaction_state'],
   ])
   expect(await stack.balanceOf(third.address)).toBe(10_000n)
+  // From then on it is refused at the door.
+  const later = await pay(third, { payTo: blocked })
+  expect((await ask(keeper, '/verify', { body: later.body, key })).body).toMatchObject({
+    ...{ isValid: false, invalidReason: 'invalid_transaction_state' },
+    invalidMessage: expect.stringContaining('blacklisted'),
+  })
 })
 
 describe('what is not mined in time', () => {

@@ -3,7 +3,7 @@ import type { ChainReads } from '#chain/chainReads'
 import type { PayerSignatures } from '#chain/payerSignatures'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { createAccept } from '#ledger/acceptance/acceptance'
-import { type Checked, checkPresented, toCandidate } from '#ledger/acceptance/door'
+import { checkPresented, toCandidate } from '#ledger/acceptance/door'
 import {
   findByPaymentIdentifier,
   findFacilitated,
@@ -59,8 +59,11 @@ export async function reserve(
   const { served, authorization, resource, paymentIdentifier } = request
   const network = context.networks.get(served.network.chainId)
   if (!network) throw new Error(`${served.network.name} is served without its payers`)
-  const checked = await checkChain(context, network, request, caller)
   const { providerId } = caller
+  const checked = await checkPresented([authorization], network, {
+    ...{ payerSignatures: context.payerSignatures, contractTimeoutMs: context.contractTimeoutMs },
+    ...{ asksNonces: true, asksPayees: true, mayHaveCode: providerId !== null },
+  })
   await context.gasBudget.require(served, providerId)
   const { from, to, value, validBefore } = authorization
   const until = Math.min(now + context.settings.reserveMs, (Number(validBefore) - settleMarginSeconds) * 1000)
@@ -82,10 +85,9 @@ export async function reserve(
         fee: providerId === null ? 0n : context.settings.fee,
       },
     },
-    [authorization],
     checked,
   )
-  const accept = () => context.accept(candidate, network.payers, checked.state)
+  const accept = () => context.accept(candidate, network.payers, checked[0].state)
   // What is remembered of the payer may be of before the release, whoever did that.
   const release = async () => {
     const count = await releaseReservations(context.sql, context.now(), from)
@@ -132,26 +134,6 @@ function checkTerms(
       reasonOf('authorization_expired'),
       `must be valid for another ${leastValiditySeconds} seconds, is until ${validBefore}`,
     )
-}
-
-/** Signature and nonce, by the chain where only it knows. What it says of the payer's balance comes with the nonce. */
-async function checkChain(
-  { payerSignatures, contractTimeoutMs }: ReserveContext,
-  network: FacilitatorNetwork,
-  { authorization, served }: FacilitatorRequest,
-  { providerId }: FacilitatorCaller,
-): Promise<Checked> {
-  if (providerId === null) {
-    // Junk of strangers doesn't reach the chain.
-    const [isSigned] = await payerSignatures(served.domainSeparator, [authorization])
-    if (!isSigned) throw new InvalidPayment(reasonOf('invalid_signature'), 'the payer did not sign this')
-  }
-  const checked = await checkPresented([authorization], network, {
-    ...{ payerSignatures, contractTimeoutMs, asksNonces: true },
-  })
-  if (checked.hasCode && providerId === null)
-    throw new InvalidPayment(reasonOf('invalid_signature'), 'payers with code need an API key of the seller')
-  return checked
 }
 
 /** The payment identifier stands for another payment: HTTP 409. */
