@@ -296,7 +296,8 @@ create table facilitation (
   payer address not null,
   payment_identifier text check (payment_identifier ~ '^[A-Za-z0-9_-]{16,128}$'),
   fee usdc_amount not null default 0,   -- what the provider owes us for it; charged nowhere
-  answered_at timestamptz,              -- when POST /settle said that it is settled: said once
+  answered_at timestamptz,              -- when somebody began to be told that it is settled; it lapses
+  told_at timestamptz check (told_at is null or answered_at is not null), -- when somebody was: told once
   is_costed boolean not null default false -- its share of a transaction's gas is in facilitator_cost
 );
 create unique index facilitation_identifier on facilitation (payer, payment_identifier) where payment_identifier is not null;

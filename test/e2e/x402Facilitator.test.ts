@@ -4,6 +4,7 @@ import { findProviderPayments } from '#api/portal/queries/providerPayments'
 import type { Keeper } from '#keeper/keeper'
 import { releaseReservations } from '#ledger/acceptance/facilitations'
 import { findKeyOwner } from '#ledger/registry/apiKeys'
+import { serve } from '#process/serve'
 import { encodePayload } from '#protocol/payload'
 import { audit } from '#sdk/audit/audit'
 import { createStackGateway } from '../support/keeperGateway.ts'
@@ -470,18 +471,91 @@ describe('callers', () => {
   })
 })
 
-describe('payment-identifier', () => {
-  test('behavior: the same payment gets the answer that it got, another one under it 409', async () => {
+describe('who is told that it is settled', () => {
+  const expectTold = async (body: unknown, served: Pick<Keeper, 'app'> = keeper) => {
+    const told = await ask(served, '/settle', { body, key })
+    expect(told.body).toMatchObject({ success: true, transaction: expect.stringMatching(/^0x/) })
+    expect((await ask(served, '/settle', { body, key })).body).toMatchObject({
+      ...{ success: false, errorReason: 'duplicate_settlement' },
+      transaction: told.body.transaction,
+    })
+  }
+
+  /** Asks over a connection, and breaks it when `broken` comes. */
+  async function hangUp(served: Keeper, body: unknown, broken: Promise<unknown>): Promise<void> {
+    const server = await serve(served.app, { host: '127.0.0.1', port: 0, portVariable: 'KEEPER_PORT' })
+    const connection = new AbortController()
+    const asked = fetch(`http://127.0.0.1:${server.port}/settle`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
+      body: JSON.stringify(body),
+      signal: connection.signal,
+    })
+    await broken
+    connection.abort()
+    await expect(asked).rejects.toThrow()
+    void server.close()
+  }
+
+  test('behavior: a payment identifier repeats no success; another payment under it 409', async () => {
     const buyer = await oneBuyer()
     const paymentIdentifier = `order_${randomHex(16)}`
     const { body } = await pay(buyer, { paymentIdentifier })
-    const first = await ask(keeper, '/settle', { body, key })
-    expect(first.body.success).toBe(true)
-    expect(await ask(keeper, '/settle', { body, key })).toEqual(first)
+    await expectTold(body)
     const other = await pay(buyer, { paymentIdentifier })
     for (const path of ['/verify', '/settle'] as const)
       expect((await ask(keeper, path, { body: other.body, key })).status).toBe(409)
     expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(false)
+  })
+
+  test('behavior: whose connection broke while it waited was not told: the next is, and nobody after', async () => {
+    const { body, authorization } = await pay(await oneBuyer())
+    await testClient(stack).setAutomine(false)
+    try {
+      const isOut = until('it is sent', async () => {
+        const [row] = await stack.database`
+          select from queue join signed_authorization using (payment_id)
+          where nonce = ${authorization.nonce} and stage = 'sent'`
+        return row !== undefined
+      })
+      await hangUp(keeper, body, isOut)
+    } finally {
+      await testClient(stack).setAutomine(true)
+      await testClient(stack).mine({ blocks: 1 })
+    }
+    await expectTold(body)
+  })
+
+  test('behavior: nor was whose connection broke between the mark and the answer', async () => {
+    const { body } = await pay(await oneBuyer())
+    const marked = Promise.withResolvers<void>()
+    const goOn = Promise.withResolvers<void>()
+    const other = stack.keeper({
+      facilitator: { budgets },
+      async checkpoint(name) {
+        if (name !== 'before-settle-answer') return
+        marked.resolve()
+        await goOn.promise
+      },
+    })
+    // The next asks while the first is being told, by another keeper.
+    const next = marked.promise.then(() => expectTold(body))
+    await hangUp(other, body, marked.promise)
+    goOn.resolve()
+    await next
+  })
+
+  test('behavior: of twins at two keepers one is told', async () => {
+    const { body } = await pay(await oneBuyer())
+    const twin = stack.keeper({ facilitator: { budgets } })
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, (_, index) =>
+        ask([keeper, twin][index % 2] ?? keeper, '/settle', { body, key }),
+      ),
+    )
+    expect(answers.filter((one) => one.body.success)).toHaveLength(1)
+    const reasons = answers.flatMap((one) => one.body.errorReason ?? [])
+    expect(reasons).toEqual(Array.from({ length: 9 }, () => 'duplicate_settlement'))
   })
 })
 
