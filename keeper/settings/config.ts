@@ -79,6 +79,7 @@ export function readKeeperConfig(env: Environment): KeeperConfig {
       reserveMs: readVariable(env, 'FACILITATOR_RESERVE_SECONDS') * 1000,
       timeoutMs: readVariable(env, 'FACILITATOR_TIMEOUT_MS'),
       fee: readVariable(env, 'FACILITATOR_FEE'),
+      maxOpen: readVariable(env, 'FACILITATOR_MAX_OPEN'),
       budgets: {
         keyed: readVariable(env, 'FACILITATOR_DAILY_BUDGET_USD'),
         keyless: readVariable(env, 'FACILITATOR_OPEN_BUDGET_USD'),

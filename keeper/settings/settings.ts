@@ -35,6 +35,8 @@ export type FacilitatorSettings = {
   holdMs: number
   /** What a provider owes for a payment, USDC base units. */
   fee: bigint
+  /** How many payments of one API key, and of all callers without one together, are reserved or wait at a time. */
+  maxOpen: number
   /** What gas may cost a UTC day, USDC base units: of one API key, and of all callers without one together. */
   budgets: GasBudgets
 }

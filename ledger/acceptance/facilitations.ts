@@ -89,6 +89,15 @@ export async function releaseReservations(sql: Queryable, now: Date, payer?: Add
   return count
 }
 
+/** How many payments of a caller are reserved or being settled; null: of all without a key. */
+export async function countOpen(sql: Queryable, providerId: string | null): Promise<number> {
+  const [row] = await sql<[{ open: number }]>`
+    select count(*)::int as open from facilitation f join queue q on q.payment_id = f.payment_id
+    where ${providerId === null ? sql`f.provider_id is null` : sql`f.provider_id = ${providerId}`}
+      and not f.is_costed and q.batch_id is null`
+  return row.open
+}
+
 /** How far the settlement of a payment has come. */
 export type SettlementProgress = {
   paymentId: string

@@ -230,8 +230,9 @@ create index queue_expiry on queue (group_id, valid_before) where stage in ('wai
 -- The greatest first. Without micropayments, which no high-value threshold reaches.
 create index queue_greatest on queue (group_id, (provider_amount + fee_amount))
   where stage = 'waiting' and due_at is null and provider_amount + fee_amount >= 1000000;
--- What a caller waits for: what runs out first goes first.
-create index queue_due on queue (group_id, has_code, valid_before) where stage = 'waiting' and due_at is not null;
+-- What a caller waits for: by arrival, and in turns over the callers.
+create index queue_due on queue (group_id, has_code, (coalesce(provider_id, '')), due_at)
+  where stage = 'waiting' and due_at is not null;
 create index queue_next on queue (stage, group_id, next_at) where stage in ('reserved', 'deferred', 'retrying', 'quarantined');
 create index queue_payer on queue (payer);
 create index queue_batch on queue (batch_id) where batch_id is not null;

@@ -451,6 +451,43 @@ describe('the gas', () => {
   })
 })
 
+describe('a crowd', () => {
+  test('behavior: beside 320 open settlements of one key, two honest ones go out with the next batch', async () => {
+    await keeper.stop()
+    const buyers = await stack.buyers(322, 10_000n)
+    const crowd = stack.keeper({ facilitator: { budgets, maxOpen: 320 } })
+    const payments = await Promise.all(buyers.map((buyer) => pay(buyer)))
+    const isDue = (count: number) =>
+      until(`${count} wait`, async () => {
+        const [row] = await stack.database<[{ due: number }]>`
+          select count(*)::int as due from queue where stage = 'waiting' and due_at is not null`
+        return row.due === count
+      })
+    const settling = payments.slice(0, 320).map(({ body }) => ask(crowd, '/settle', { body, key }))
+    await isDue(320)
+    // Over its limit it is told so.
+    const refused = await ask(crowd, '/verify', { body: (await pay(await oneBuyer())).body, key })
+    expect(refused.body).toMatchObject({
+      ...{ isValid: false, invalidReason: 'unexpected_verify_error' },
+      invalidMessage: expect.stringContaining('320 payments open: try again'),
+    })
+    const honest = payments.slice(320)
+    settling.push(...honest.map(({ body }) => ask(crowd, '/settle', { body, key: stack.grantedKey })))
+    await isDue(322)
+    keeper = stack.keeper({ facilitator: { budgets, timeoutMs: 200_000, holdMs: 250_000 } })
+    const [{ last }] = await stack.database<
+      [{ last: bigint }]
+    >`select coalesce(max(id), 0) as last from batch`
+    keeper.start()
+    for (const { body } of await Promise.all(settling)) expect(body).toMatchObject({ success: true })
+    const nonces = honest.map(({ authorization }) => authorization.nonce)
+    const rows = await stack.database<{ place: number }[]>`
+      select (select count(*)::int from batch earlier where earlier.id > ${last} and earlier.id <= i.batch_id) as place
+      from batch_item i join signed_authorization using (payment_id) where nonce = any(${nonces}::text[])`
+    expect(rows).toEqual([{ place: 1 }, { place: 1 }])
+  })
+})
+
 describe('callers', () => {
   test('behavior: keys of nobody, and requests without one, are counted by address; a seller is not held up', async () => {
     const open = stack.keeper({

@@ -8,6 +8,7 @@ import type { Database } from '#ledger/store/database'
 import type { Checkpoint } from '../../settings/checkpoints.ts'
 import type { FacilitatorSettings, KeeperSettings } from '../../settings/settings.ts'
 import { createGasBudget } from './gasBudget.ts'
+import { createOpenLimit } from './openLimit.ts'
 import type { FacilitatorDependencies } from './routes.ts'
 import { createSettlementWatch } from './settlementWatch.ts'
 
@@ -18,6 +19,7 @@ const defaultFacilitatorSettings: FacilitatorSettings = {
   // A standard client's own limit is 90 s.
   holdMs: 80_000,
   fee: 0n,
+  maxOpen: 1_000,
   budgets: { keyed: 5_000_000n, keyless: 1_000_000n },
 }
 
@@ -84,6 +86,7 @@ export function createFacilitatorDependencies(
       from: platformWallet,
       now,
     }),
+    openLimit: createOpenLimit(database, effective.maxOpen),
     signers: accounts.map(({ address }) => address),
     windowMs: settings.triggers.windowMs,
     wakeIn(ms) {

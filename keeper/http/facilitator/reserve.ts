@@ -16,6 +16,7 @@ import { BaseError } from '#protocol/errors'
 import { minimumPrice, splitPrice } from '#protocol/tier'
 import type { FacilitatorSettings } from '../../settings/settings.ts'
 import type { GasBudget } from './gasBudget.ts'
+import type { OpenLimit } from './openLimit.ts'
 import { duplicateSettlement, InvalidPayment, reasonOf, wrongRecipient, wrongValue } from './reasons.ts'
 import type { FacilitatorRequest } from './request.ts'
 
@@ -32,6 +33,7 @@ export type ReserveContext = {
   /** Whom fees would go to; here there are none, and it only says with what else a payment may share a batch. */
   platformWallet: Address
   gasBudget: GasBudget
+  openLimit: OpenLimit
   settings: FacilitatorSettings
   now: () => Date
 }
@@ -65,6 +67,7 @@ export async function reserve(
     ...{ asksNonces: true, asksPayees: true, mayHaveCode: providerId !== null },
   })
   await context.gasBudget.require(served, providerId)
+  await context.openLimit.take(providerId)
   const { from, to, value, validBefore } = authorization
   const until = Math.min(now + context.settings.reserveMs, (Number(validBefore) - settleMarginSeconds) * 1000)
   const candidate = toCandidate(
