@@ -77,6 +77,8 @@ export type Candidate = {
   acceptedAt: number
   first: FirstStage
   facilitation?: Facilitation
+  /** Until when its caller hears an answer, Unix milliseconds of the database's clock. Default: as long as it takes. */
+  deadline?: number
   /** What the payer's `accepted_total` may reach: its balance or cap, plus what of it is no longer owed. */
   limit: bigint | null
 }
@@ -85,8 +87,9 @@ export type Candidate = {
  * - `accepted`: stored, durable
  * - `replayed`: its challenge or one of its authorizations was stored before
  * - `over_limit`: the payer's balance or cap doesn't cover it, as far as `limit` knew
+ * - `late`: its caller hears no answer any more
  */
-export type Verdict = 'accepted' | 'replayed' | 'over_limit'
+export type Verdict = 'accepted' | 'replayed' | 'over_limit' | 'late'
 
 /**
  * Stores candidates: reserves the payers' balance, then inserts payments and authorizations, in one statement and so in
@@ -142,6 +145,7 @@ function toFields(candidate: Candidate): CompositeField[] {
     facilitation?.paymentIdentifier ?? null,
     facilitation?.fee ?? null,
     authorizations.length,
+    candidate.deadline ?? null,
   ]
 }
 

@@ -1,5 +1,6 @@
 import type { Address } from 'viem'
 import type { PayerState } from '#chain/chainReads'
+import { createCache } from '#process/cache'
 import { failedDependency, isRowFault } from '#process/dependencies'
 import { createGroupCommit } from '#process/groupCommit'
 import { formatUsdc } from '#protocol/amount'
@@ -29,7 +30,9 @@ export type Accept = (
   candidate: Candidate,
   payers: Payers,
   state?: PayerState,
-) => Promise<Exclude<Verdict, 'over_limit'>>
+  /** Until when its caller hears an answer, by `performance.now()`: nobody is charged for what nobody was told. */
+  deadlineMs?: number,
+) => Promise<Exclude<Verdict, 'over_limit' | 'late'>>
 
 export function createAccept(database: Database): Accept {
   const acceptance = createGroupCommit<Candidate, Verdict>({
@@ -60,7 +63,38 @@ export function createAccept(database: Database): Accept {
     }
   }
 
-  return reserveWith(submit)
+  const accept = reserveWith(submit)
+  const clock = createDatabaseClock(database)
+  return async (candidate, payers, state, deadlineMs) => {
+    if (deadlineMs === undefined) return accept(candidate, payers, state)
+    const deadline = deadlineMs + (await clock.get('ahead'))
+    return accept({ ...candidate, deadline }, payers, state)
+  }
+}
+
+/** An answer that took longer says too little of the database's clock: it may have stood in a pooler. */
+const promptMs = 250
+const clockTtlMs = 3_600_000
+const clockRefreshMs = 60_000
+
+/** How many milliseconds the database's clock is ahead of `performance.now()`, or less: a deadline is never too late by it. */
+function createDatabaseClock(database: Database) {
+  let known: number | undefined
+  return createCache<'ahead', number>({
+    async load() {
+      const asked = performance.now()
+      const [{ at }] = await database<
+        [{ at: number }]
+      >`select extract(epoch from clock_timestamp())::float8 * 1000 as at`
+      const answered = performance.now()
+      if (known === undefined || answered - asked < promptMs) known = at - answered
+      return known
+    },
+    ttlMs: clockTtlMs,
+    refreshAfterMs: clockRefreshMs,
+    max: 1,
+    now: () => performance.now(),
+  })
 }
 
 /** Runs an acceptance of nothing in as many sessions as can be at work at a time: each is open, and has its plans made. */
@@ -76,14 +110,20 @@ export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>):
     // What can't fit is refused without a write; whether what fits still does is for the database to say.
     if (covers(allowance, needed)) {
       const verdict = await submit({ ...candidate, limit: allowance.limit })
-      if (verdict !== 'over_limit') return verdict
+      if (verdict !== 'over_limit') return unlessLate(verdict)
     }
     allowance = await payers.freshAllowance(candidate.payer, state)
     if (!covers(allowance, needed)) throw refusalFor(allowance, needed)
     const verdict = await submit({ ...candidate, limit: allowance.limit })
     if (verdict === 'over_limit') throw refusalFor(allowance, needed)
-    return verdict
+    return unlessLate(verdict)
   }
+}
+
+function unlessLate<T extends Verdict>(verdict: T): Exclude<T, 'late'> {
+  if (verdict === 'late')
+    throw new BaseError('dependency_unavailable', 'It came too late for its caller, and is not accepted')
+  return verdict as Exclude<T, 'late'>
 }
 
 /**

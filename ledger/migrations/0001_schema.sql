@@ -856,7 +856,8 @@ create type candidate as (
   idempotency_key text, request_hash text, challenged_at float8, accepted_at float8,
   stage text, next_at float8, due_at float8, submission text,
   facilitator_provider_id text, payment_identifier text, facilitator_fee numeric,
-  authorizations smallint -- how many it has
+  authorizations smallint, -- how many it has
+  deadline float8 -- by this database's clock: its caller hears no later answer, so it isn't accepted later
 );
 create type candidate_authorization as (
   payment_id text, half smallint, recipient text, value numeric, valid_after bigint, valid_before bigint, nonce text,
@@ -868,6 +869,7 @@ declare
   candidate candidate;
   over_limit text[] := '{}';
   replayed text[];
+  late text[];
   has_facilitation boolean := false;
   has_splitter boolean := false;
 begin
@@ -951,14 +953,20 @@ begin
       and not exists (select from facilitated where payment_id = c.id);
   end if;
 
-  if replayed is not null then
+  -- Whatever it waited for, in a pooler or for a lock, is behind it now.
+  select array_agg(c.id) into late
+  from unnest(candidates) as c
+  where c.deadline < extract(epoch from clock_timestamp()) * 1000
+    and c.id <> all (over_limit) and c.id <> all (coalesce(replayed, '{}'));
+
+  if replayed is not null or late is not null then
     -- Where only the authorization was known, the payment itself was inserted.
-    delete from payment where id = any (replayed);
+    delete from payment where id = any (replayed || late);
     update payer p set accepted_total = p.accepted_total - taken.total
     from (
       select c.chain_id, c.token, c.payer, sum(c.provider_amount + c.fee_amount) as total
       from unnest(candidates) as c
-      where c.id = any (replayed)
+      where c.id = any (replayed || late)
       group by 1, 2, 3
     ) taken
     where p.chain_id = taken.chain_id and p.token = taken.token and p.address = taken.payer;
@@ -980,7 +988,9 @@ begin
   return query
     select unnest(over_limit), 'over_limit'
     union all
-    select unnest(replayed), 'replayed';
+    select unnest(replayed), 'replayed'
+    union all
+    select unnest(late), 'late';
 end
 $$;
 
