@@ -89,13 +89,26 @@ export async function releaseReservations(sql: Queryable, now: Date, payer?: Add
   return count
 }
 
-/** How many payments of a caller are reserved or being settled; null: of all without a key. */
-export async function countOpen(sql: Queryable, providerId: string | null): Promise<number> {
-  const [row] = await sql<[{ open: number }]>`
-    select count(*)::int as open from facilitation f join queue q on q.payment_id = f.payment_id
-    where ${providerId === null ? sql`f.provider_id is null` : sql`f.provider_id = ${providerId}`}
-      and not f.is_costed and q.batch_id is null`
-  return row.open
+/**
+ * How many payments of a caller are reserved or wait to be settled, and whether it sells nothing now: disabled by itself, or
+ * suspended by the operator.
+ *
+ * @param providerId null: all callers without a key.
+ */
+export async function readCaller(
+  sql: Queryable,
+  providerId: string | null,
+): Promise<{ open: number; isDisabled: boolean }> {
+  const [row] = await sql<[{ open: number; isDisabled: boolean }]>`
+    select (
+        select count(*)::int from facilitation f join queue q on q.payment_id = f.payment_id
+        where ${providerId === null ? sql`f.provider_id is null` : sql`f.provider_id = ${providerId}`}
+          and not f.is_costed and q.batch_id is null
+      ) as open,
+      exists (
+        select from provider where id = ${providerId} and coalesce(suspended_at, disabled_at) is not null
+      ) as "isDisabled"`
+  return row
 }
 
 /** How far the settlement of a payment has come. */

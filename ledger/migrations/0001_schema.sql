@@ -27,6 +27,7 @@ create table provider (
   submit_granted_at timestamptz, -- since when the operator lets it settle anything through POST /submit, without a fee
   version integer not null default 1, -- goes up with each change; who changes it names the one that they saw
   disabled_at timestamptz,
+  suspended_at timestamptz, -- the operator's switch: it is as if disabled, and can't enable itself
   created_at timestamptz not null default now()
 );
 

@@ -27,21 +27,29 @@ export async function hasSubmitGrant(sql: Queryable, providerId: string): Promis
   return rows.length > 0
 }
 
-/**
- * Gives a provider that grant, or takes it back.
- *
- * @returns false where there is no such provider.
- */
-export async function setSubmitGrant(
+/** Gives a provider that grant, or takes it back. @returns false where there is no such provider. */
+export function setSubmitGrant(sql: Database, providerId: string, grantedAt: Date | null): Promise<boolean> {
+  return setByOperator(sql, providerId, { submitGrantedAt: grantedAt })
+}
+
+/** Suspends a provider, or lets it sell again. @returns false where there is no such provider. */
+export function setSuspended(sql: Database, providerId: string, suspendedAt: Date | null): Promise<boolean> {
+  return setByOperator(sql, providerId, { suspendedAt })
+}
+
+async function setByOperator(
   sql: Database,
   providerId: string,
-  grantedAt: Date | null,
+  change: { submitGrantedAt: Date | null } | { suspendedAt: Date | null },
 ): Promise<boolean> {
+  const [[name, at]] = Object.entries(change) as [[string, Date | null]]
+  const column = sql(name === 'suspendedAt' ? 'suspended_at' : 'submit_granted_at')
   const changed = await changeRegistry(sql, { providerId, by: null }, async (tx, record) => {
-    const [before] = await tx<{ submitGrantedAt: Date | null }[]>`
-      select submit_granted_at as "submitGrantedAt" from provider where id = ${providerId}`
-    await tx`update provider set submit_granted_at = ${grantedAt} where id = ${providerId}`
-    await record(providerId, before ?? null, { submitGrantedAt: grantedAt })
+    const [before] = await tx<
+      { at: Date | null }[]
+    >`select ${column} as at from provider where id = ${providerId}`
+    await tx`update provider set ${column} = ${at} where id = ${providerId}`
+    await record(providerId, before ? { [name]: before.at } : null, change)
     return true
   })
   return changed ?? false

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { findProviderPayments } from '#api/portal/queries/providerPayments'
 import type { Keeper } from '#keeper/keeper'
 import { releaseReservations } from '#ledger/acceptance/facilitations'
-import { findKeyOwner } from '#ledger/registry/apiKeys'
+import { findKeyOwner, setSuspended } from '#ledger/registry/apiKeys'
 import { serve } from '#process/serve'
 import { encodePayload } from '#protocol/payload'
 import { audit } from '#sdk/audit/audit'
@@ -489,6 +489,23 @@ describe('a crowd', () => {
 })
 
 describe('callers', () => {
+  test('behavior: of a suspended provider nothing new is taken, and what was verified before settles', async () => {
+    const providerId = (await findKeyOwner(stack.database, key)) ?? ''
+    const [verified, later] = [await pay(await oneBuyer()), await pay(await oneBuyer())]
+    expect((await ask(keeper, '/verify', { body: verified.body, key })).body.isValid).toBe(true)
+    expect(await setSuspended(stack.database, providerId, new Date())).toBe(true)
+    // What a keeper knows of a caller is a second old at most; another one asks for the first time.
+    const other = stack.keeper({ facilitator: { budgets } })
+    for (const path of ['/verify', '/settle'] as const) {
+      const { body } = await ask(other, path, { body: later.body, key })
+      expect(JSON.stringify(body)).toContain('this provider is disabled')
+    }
+    expect((await ask(other, '/settle', { body: verified.body, key })).body.success).toBe(true)
+    expect(await setSuspended(stack.database, providerId, null)).toBe(true)
+    const again = stack.keeper({ facilitator: { budgets } })
+    expect((await ask(again, '/verify', { body: later.body, key })).body.isValid).toBe(true)
+  })
+
   test('behavior: keys of nobody, and requests without one, are counted by address; a seller is not held up', async () => {
     const open = stack.keeper({
       facilitator: { isOpen: true, budgets: { keyed: 1_000_000_000n, keyless: 0n } },
