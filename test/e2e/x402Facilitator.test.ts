@@ -1,12 +1,15 @@
+import type { Server } from 'node:http'
+import { promisify } from 'node:util'
+import { createAdaptorServer } from '@hono/node-server'
 import { createTestClient, http, type PrivateKeyAccount } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { findProviderPayments } from '#api/portal/queries/providerPayments'
 import type { Keeper } from '#keeper/keeper'
-import { releaseReservations } from '#ledger/acceptance/facilitations'
+import { readCaller, releaseReservations } from '#ledger/acceptance/facilitations'
 import { findKeyOwner, setSuspended } from '#ledger/registry/apiKeys'
-import { serve } from '#process/serve'
 import { encodePayload } from '#protocol/payload'
 import { audit } from '#sdk/audit/audit'
+import { listen, urlOf } from '../../sdk/test/serve.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
 import { mine, testClient, untilIndexed } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
@@ -451,43 +454,6 @@ describe('the gas', () => {
   })
 })
 
-describe('a crowd', () => {
-  test('behavior: beside 320 open settlements of one key, two honest ones go out with the next batch', async () => {
-    await keeper.stop()
-    const buyers = await stack.buyers(322, 10_000n)
-    const crowd = stack.keeper({ facilitator: { budgets, maxOpen: 320 } })
-    const payments = await Promise.all(buyers.map((buyer) => pay(buyer)))
-    const isDue = (count: number) =>
-      until(`${count} wait`, async () => {
-        const [row] = await stack.database<[{ due: number }]>`
-          select count(*)::int as due from queue where stage = 'waiting' and due_at is not null`
-        return row.due === count
-      })
-    const settling = payments.slice(0, 320).map(({ body }) => ask(crowd, '/settle', { body, key }))
-    await isDue(320)
-    // Over its limit it is told so.
-    const refused = await ask(crowd, '/verify', { body: (await pay(await oneBuyer())).body, key })
-    expect(refused.body).toMatchObject({
-      ...{ isValid: false, invalidReason: 'unexpected_verify_error' },
-      invalidMessage: expect.stringContaining('320 payments open: try again'),
-    })
-    const honest = payments.slice(320)
-    settling.push(...honest.map(({ body }) => ask(crowd, '/settle', { body, key: stack.grantedKey })))
-    await isDue(322)
-    keeper = stack.keeper({ facilitator: { budgets, timeoutMs: 200_000, holdMs: 250_000 } })
-    const [{ last }] = await stack.database<
-      [{ last: bigint }]
-    >`select coalesce(max(id), 0) as last from batch`
-    keeper.start()
-    for (const { body } of await Promise.all(settling)) expect(body).toMatchObject({ success: true })
-    const nonces = honest.map(({ authorization }) => authorization.nonce)
-    const rows = await stack.database<{ place: number }[]>`
-      select (select count(*)::int from batch earlier where earlier.id > ${last} and earlier.id <= i.batch_id) as place
-      from batch_item i join signed_authorization using (payment_id) where nonce = any(${nonces}::text[])`
-    expect(rows).toEqual([{ place: 1 }, { place: 1 }])
-  })
-})
-
 describe('callers', () => {
   test('behavior: of a suspended provider nothing new is taken, and what was verified before settles', async () => {
     const providerId = (await findKeyOwner(stack.database, key)) ?? ''
@@ -537,9 +503,10 @@ describe('who is told that it is settled', () => {
 
   /** Asks over a connection, and breaks it when `broken` comes. */
   async function hangUp(served: Keeper, body: unknown, broken: Promise<unknown>): Promise<void> {
-    const server = await serve(served.app, { host: '127.0.0.1', port: 0, portVariable: 'KEEPER_PORT' })
+    const server = createAdaptorServer({ fetch: served.app.fetch }) as Server
+    await listen(server)
     const connection = new AbortController()
-    const asked = fetch(`http://127.0.0.1:${server.port}/settle`, {
+    const asked = fetch(`${urlOf(server)}/settle`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
       body: JSON.stringify(body),
@@ -548,7 +515,9 @@ describe('who is told that it is settled', () => {
     await broken
     connection.abort()
     await expect(asked).rejects.toThrow()
-    void server.close()
+    const countConnections = promisify(server.getConnections.bind(server))
+    await until('the server knows', async () => (await countConnections()) === 0)
+    server.close()
   }
 
   test('behavior: a payment identifier repeats no success; another payment under it 409', async () => {
@@ -700,5 +669,45 @@ describe('the provider’s views', () => {
       providerAmount: 10_000n,
       feeAmount: 0n,
     })
+  })
+})
+
+describe('a crowd', () => {
+  test('behavior: beside 320 open settlements of one key, two honest ones go out with the next batch', async () => {
+    await keeper.stop()
+    const buyers = await stack.buyers(322, 10_000n)
+    // Earlier tests verified what nobody settles.
+    const { open } = await readCaller(stack.database, (await findKeyOwner(stack.database, key)) ?? '')
+    const maxOpen = open + 320
+    const crowd = stack.keeper({ facilitator: { budgets, maxOpen } })
+    const payments = await Promise.all(buyers.map((buyer) => pay(buyer)))
+    const isDue = (count: number) =>
+      until(`${count} wait`, async () => {
+        const [row] = await stack.database<[{ due: number }]>`
+          select count(*)::int as due from queue where stage = 'waiting' and due_at is not null`
+        return row.due === count
+      })
+    const settling = payments.slice(0, 320).map(({ body }) => ask(crowd, '/settle', { body, key }))
+    await isDue(320)
+    // Over its limit it is told so.
+    const refused = await ask(crowd, '/verify', { body: (await pay(await oneBuyer())).body, key })
+    expect(refused.body).toMatchObject({
+      ...{ isValid: false, invalidReason: 'unexpected_verify_error' },
+      invalidMessage: expect.stringContaining(`${maxOpen} payments open: try again`),
+    })
+    const honest = payments.slice(320)
+    settling.push(...honest.map(({ body }) => ask(crowd, '/settle', { body, key: stack.grantedKey })))
+    await isDue(322)
+    keeper = stack.keeper({ facilitator: { budgets, timeoutMs: 200_000, holdMs: 250_000 } })
+    const [{ last }] = await stack.database<
+      [{ last: bigint }]
+    >`select coalesce(max(id), 0) as last from batch`
+    keeper.start()
+    for (const { body } of await Promise.all(settling)) expect(body).toMatchObject({ success: true })
+    const nonces = honest.map(({ authorization }) => authorization.nonce)
+    const rows = await stack.database<{ place: number }[]>`
+      select (select count(*)::int from batch earlier where earlier.id > ${last} and earlier.id <= i.batch_id) as place
+      from batch_item i join signed_authorization using (payment_id) where nonce = any(${nonces}::text[])`
+    expect(rows).toEqual([{ place: 1 }, { place: 1 }])
   })
 })
