@@ -61,6 +61,27 @@ test('default: which nonces were used', async () => {
   expect(alone.isUsed).toEqual([true, false])
 })
 
+test('behavior: what one decision depends on is of one block, in however many calls', async () => {
+  const { served } = gateway
+  const asked: bigint[] = []
+  const client = {
+    ...served.client,
+    readContract: (async (...args: Parameters<typeof served.client.readContract>) => {
+      asked.push((args[0] as unknown as { blockNumber: bigint }).blockNumber)
+      return served.client.readContract(...args)
+    }) as typeof served.client.readContract,
+    // Each time another node answers, which is a block further.
+    getBlockNumber: () => Promise.resolve(heads.shift() ?? 0n),
+  }
+  const head = await served.client.getBlockNumber()
+  const heads = [head, head - 1n, head - 2n]
+  const { readTogether } = createChainReads({ ...served, client })
+  const states = await readTogether(Array.from({ length: 301 }, () => ({ payer: randomHex(20) })))
+  expect(states).toHaveLength(301)
+  expect(asked).toEqual([head, head, head])
+  expect(new Set(states.map(({ blockNumber }) => blockNumber))).toEqual(new Set([head]))
+})
+
 test('error: a token that is none', async () => {
   const reads = createChainReads({ ...gateway.served, token: randomHex(20) })
   await expect(reads.read({ payer: randomHex(20) })).rejects.toThrow()

@@ -457,6 +457,32 @@ describe('tollkeeper provider grant', () => {
   })
 })
 
+describe('tollkeeper provider disable, by the operator', () => {
+  test('default: it sells nothing, and can not enable itself; error: nobody of that id', async () => {
+    const shop = await openShop(gateway.app)
+    const env = { DATABASE_URL: databaseUrl() }
+    const ask = () => {
+      // A registry of its own: what another process changed is seen after two seconds.
+      const json = { providerId: shop.providerId, endpointId: shop.endpointId }
+      return call(gateway.withOptions({}), 'POST', '/challenge', { json })
+    }
+    const disabled = await run(['provider', 'disable', '--operator', '--provider', shop.providerId], env)
+    expect([disabled.status, disabled.stdout]).toEqual([0, expect.stringContaining('is suspended')])
+    const own = { json: { disabled: false }, key: shop.key, headers: { 'if-match': '*' } }
+    await call(gateway.app, 'PATCH', `/providers/${shop.providerId}`, own)
+    expect((await ask()).body).toMatchObject({ code: 'provider_disabled' })
+    expect((await run(['provider', 'enable', '--operator', '--provider', shop.providerId], env)).status).toBe(
+      0,
+    )
+    expect((await ask()).body.code).not.toBe('provider_disabled')
+    const unknown = await run(
+      ['provider', 'disable', '--operator', '--provider', `prov_${'8'.repeat(32)}`],
+      env,
+    )
+    expect([unknown.status, unknown.stderr]).toEqual([2, expect.stringMatching(/unknown_provider/)])
+  })
+})
+
 describe('tollkeeper provider: what changes', () => {
   test('default: registers, changes, and shows who changed what; a lost key is the operator’s to replace', async () => {
     const tell = async (args: string[], key?: string) => {

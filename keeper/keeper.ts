@@ -137,22 +137,20 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
     facilitator,
     submit: {
       sql: database,
-      networks,
+      networks: facilitator.networks,
       platformWallets: dependencies.platformWallets,
       now,
       timeoutMs: dependencies.submitTimeoutMs,
       rateLimiter,
       limits: dependencies.submitLimits ?? defaultSubmitLimits,
       gas: new Map(
-        contexts.map(({ served, meter, settings: { gasPerFee, gasAllowance } }) => [
-          served.network.name,
-          { meter, gasPerFee, gasAllowance },
+        contexts.map(({ served, settings: { gasPerFee, gasAllowance } }) => [
+          served.network.chainId,
+          { gasPerFee, gasAllowance },
         ]),
       ),
-      payersWithCode: new Map(
-        contexts.map(({ served, payersWithCode }) => [served.network.name, payersWithCode]),
-      ),
-      payers: new Map([...facilitator.networks].map(([chainId, { payers }]) => [chainId, payers])),
+      payerSignatures: facilitator.payerSignatures,
+      contractTimeoutMs: facilitator.contractTimeoutMs,
       watch: facilitator.watch,
       log,
       wake,

@@ -561,6 +561,13 @@ const keeper = {
       'What a provider owes for a payment settled by /settle, USDC: written down for its statement, charged nowhere.',
     default: '0',
   },
+  FACILITATOR_MAX_OPEN: {
+    parser: integer(1, 1_000_000),
+    readers: ['keeper'],
+    about:
+      'How many payments of one API key, and of all callers without one together, may be reserved or wait for /settle at a time.',
+    default: '1000',
+  },
   FACILITATOR_WINDOW_MS: {
     parser: integer(0, 60_000),
     readers: ['api', ...keepers],

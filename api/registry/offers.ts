@@ -49,7 +49,7 @@ export function createOffers({ database, ttlMs, now }: OffersOptions): Offers {
     select e.id as "endpointId", e.provider_id as "providerId", e.method, e.url, e.price, e.description,
       e.mime_type as "mimeType", p.requires_key as "requiresKey",
       case
-        when p.disabled_at is not null then 'provider_disabled'
+        when coalesce(p.suspended_at, p.disabled_at) is not null then 'provider_disabled'
         when e.disabled_at is not null then 'endpoint_disabled'
       end as disabled,
       (

@@ -1,5 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import { setProviderDisabled } from '#ledger/registry/disableProvider'
+import { setSuspended } from '#ledger/registry/suspendProvider'
 import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
@@ -108,7 +108,7 @@ export function addOperatorProvidersRoute(
   app.openapi(patchProvider, async (c) => {
     const { id } = c.req.valid('param')
     const { disabled } = c.req.valid('json')
-    if (!(await setProviderDisabled(sql, id, disabled ? new Date(now()) : null)))
+    if (!(await setSuspended(sql, id, disabled ? new Date(now()) : null)))
       throw new Refusal('unknown_provider')
     return c.json({ providerId: id, disabled }, 200)
   })

@@ -117,3 +117,37 @@ test('behavior: what stays unknown beyond the bound is not served, and voided as
   await until('all are stored', async () => (await stored()).length === buyers)
   await until('nobody is charged', async () => (await stored()).every(({ voided }) => voided))
 })
+
+test('behavior: Postgres stands still until the callers are gone: what reaches it then is not accepted', async () => {
+  const bodies = await signAll()
+  const [first, ...others] = bodies
+  const verify = (json: VerifyBody | undefined) =>
+    call<{ paymentId: string }>(app, 'POST', '/verify', { json, headers: { prefer: 'wait=1' } })
+  expect((await verify(first)).status).toBe(200)
+  proxy.stall()
+  const gone = others.map(verify)
+  // Their callers' time is over, by the clock that decides: the database's.
+  await gateway.database`select pg_sleep(1.6)`
+  proxy.mend()
+  expect((await Promise.all(gone)).map(({ status }) => status)).toEqual(Array(buyers - 1).fill(503))
+  expect(await stored()).toHaveLength(1)
+  const totals = await gateway.database<{ total: bigint }[]>`
+    select accepted_total as total from payer where address = any(${others.map(({ payloads }) => payloads[0].slice(0, 42))})`
+  expect(totals.filter(({ total }) => total !== 0n)).toEqual([])
+  // In time, the same request is.
+  expect((await verify(others[0])).status).toBe(200)
+})
+
+test('behavior: charged and not served is nobody, whose middleware gave up while Postgres stood still', async () => {
+  const bodies = await signAll()
+  const gate = await openGate(2_000)
+  await present(gate, await signedBody(gateway, shop, await gateway.buyer(50_000n)))
+  proxy.stall()
+  const decisions = await Promise.all(bodies.map((body) => present(gate, body)))
+  for (const decision of decisions)
+    expect(decision).toMatchObject({ kind: 'answer', answer: { status: 503 } })
+  proxy.mend()
+  // The middleware asks each again, to void it: what it finds was accepted by that very question.
+  await until('each is asked about', async () => (await stored()).length === buyers + 1)
+  await until('nobody is charged', async () => (await stored()).filter(({ voided }) => !voided).length === 1)
+})

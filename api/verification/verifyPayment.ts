@@ -73,8 +73,10 @@ async function verifyOrRepeat(context: Context, request: VerifyRequest): Promise
   const presented: Presented =
     second === undefined ? [parsePayload(first)] : [parsePayload(first), parsePayload(second)]
   const acceptedAt = context.now()
+  const deadlineMs = request.waitMs === undefined ? undefined : performance.now() + request.waitMs + answerMs
   try {
-    return await reserve(context, request, presented, await check(context, request, presented, acceptedAt))
+    const admissible = await check(context, request, presented, acceptedAt)
+    return await reserve(context, request, presented, { ...admissible, deadlineMs })
   } catch (error) {
     // What was accepted once may be refused the second time: expired, used on chain, its balance promised to itself.
     const mayBeStored =
@@ -93,9 +95,12 @@ type Admissible = {
   offer: Offer
   /** Who is paid by one authorization for both parts; null: each part has its own. */
   splitter: Address | null
-  checked: Checked
+  checked: readonly [Checked, Checked?]
   acceptedAt: number
 }
+
+/** `Prefer: wait` is in whole seconds, and leaves one for the answer's way back: this much of it may be used up. */
+const answerMs = 500
 
 /** @throws {ProtocolError|Refusal} the first thing that is wrong; nothing is stored until then. */
 async function check(
@@ -146,7 +151,15 @@ async function reserve(
   context: Context,
   request: VerifyRequest,
   presented: Presented,
-  { terms, network, offer, splitter, checked, acceptedAt }: Admissible,
+  {
+    terms,
+    network,
+    offer,
+    splitter,
+    checked,
+    acceptedAt,
+    deadlineMs,
+  }: Admissible & { deadlineMs: number | undefined },
 ): Promise<Accepted> {
   const { database, feeSchedule, providerCap, accept } = context
   const { served, payers } = network
@@ -183,10 +196,9 @@ async function reserve(
       requestHash: hashRequest(request),
       challengedAt: terms.mintedAt * 1000,
     },
-    presented,
     checked,
   )
-  const verdict = await accept(candidate, payers, checked.state)
+  const verdict = await accept(candidate, payers, checked[0].state, deadlineMs)
   if (verdict === 'accepted') {
     providerCap.add(request.providerId, served.network.testnet, total)
     return { paymentId, requestId, receipt, price }
@@ -206,7 +218,10 @@ async function reserve(
 async function isAuthentic(context: Context, request: VerifyRequest, presented: Presented): Promise<boolean> {
   try {
     const { network } = await findTerms(context, request, presented, 0)
-    await checkSignatures(presented, network, { ...context, asksNonces: false })
+    await checkSignatures(presented as readonly SignedAuthorization[], network, {
+      ...context,
+      asksNonces: false,
+    })
     return true
   } catch {
     return false

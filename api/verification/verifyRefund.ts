@@ -106,15 +106,14 @@ export function createVerifyRefund({ sql, networks, settings, now, payerSignatur
     )
     if (!(await findWalletByAddress(sql, { providerId, chainId, address: authorization.from })))
       throw new Refusal('unknown_wallet', `${authorization.from} is not a wallet of this provider`)
-    const presented = [authorization] as const
     const checked = await checkPresented(
-      presented,
+      [authorization],
       { ...network, payers },
       // The nonce is that of one refund of one payment.
-      { payerSignatures, contractTimeoutMs, asksNonces: true, isBound: [true] },
+      { payerSignatures, contractTimeoutMs, asksNonces: true, asksPayees: true, isBound: [true] },
     )
     const { to, value } = authorization
-    const entry = { isPair: false, recipient: to, hasCode: checked.hasCode }
+    const entry = { isPair: false, recipient: to, hasCode: checked[0].hasCode }
     const prices = await meters.get(chainId)?.read()
     const candidate = toCandidate(
       {
@@ -132,11 +131,10 @@ export function createVerifyRefund({ sql, networks, settings, now, payerSignatur
         ...{ challengedAt: acceptedAt, acceptedAt },
         ...(prices && { gas: { providerId, amount: sumGas([entry], prices).most, common: gasAllowance } }),
       },
-      presented,
       checked,
     )
     const accept = acceptRefund(sql, { paymentId, number, providerId })
-    const verdict = await accept(candidate, payers, checked.state)
+    const verdict = await accept(candidate, payers, checked[0].state)
     // Asked for at the same time: by the same authorization, or by another of this number.
     if (verdict !== 'accepted' && !(await findKnown(sql, payment, number, authorization, now())))
       throw new Refusal('payment_replayed', 'The authorization was presented for something else')

@@ -1,4 +1,7 @@
 import { type Command, Option } from 'commander'
+import { setSuspended } from '#ledger/registry/suspendProvider'
+import { CliError } from '../cliError.ts'
+import { withDatabase } from '../withDatabase.ts'
 import { addChangesCommand } from './changes.ts'
 import { addEndpointCommands } from './endpoint.ts'
 import {
@@ -82,8 +85,11 @@ and which webhook was switched off.`,
     withKey(provider.command(verb))
       .summary(disabled ? 'sell nothing for now' : 'sell again')
       .description(about)
+      .option('--operator', 'as the operator, whom the provider cannot overrule. Reads DATABASE_URL')
       .addHelpText('after', `\nExample:\n  $ tollkeeper provider ${verb} --provider prov_…`)
-      .action((flags: GatewayFlags) => update(flags, ownPath(flags), { disabled }))
+      .action(({ operator, ...flags }: GatewayFlags & { operator?: true }) =>
+        operator ? suspend(flags.provider ?? '', disabled) : update(flags, ownPath(flags), { disabled }),
+      )
   }
 
   addWalletCommands(provider)
@@ -93,6 +99,18 @@ and which webhook was switched off.`,
   addChangesCommand(provider)
   addKeyCommand(provider)
   addGrantCommand(provider)
+}
+
+/** The operator's switch. */
+function suspend(provider: string, suspended: boolean): Promise<void> {
+  return withDatabase('provider', async (database) => {
+    const at = new Date()
+    if (!(await setSuspended(database, provider, suspended ? at : null)))
+      throw new CliError('unknown_provider', `There is no provider ${provider}`)
+    process.stdout.write(
+      `${at.toISOString()} ${provider} is ${suspended ? 'suspended' : 'no longer suspended'}\n`,
+    )
+  })
 }
 
 type CreateFlags = { name: string; contact?: string; token?: string }

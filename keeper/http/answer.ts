@@ -1,8 +1,36 @@
 import type { Hex } from 'viem'
+import type { PresentedFailure } from '#ledger/acceptance/checkSignatures'
 import type { SettlementProgress } from '#ledger/acceptance/facilitations'
-import { BaseError } from '#protocol/errors'
+import { BaseError, type ErrorCode, isErrorCode } from '#protocol/errors'
 import { isDecided } from './facilitator/settlementWatch.ts'
-import { codeOfFailure, type TransferFailure } from './judgeTransfers.ts'
+
+/** Why a transfer of a submission can't be settled; nothing of the submission is, then. */
+export type TransferFailure = { transfer: number; code: ErrorCode; detail?: string }
+
+/** What `POST /submit` answers where transfers are refused: the code of the first failure, and all of them in its details. */
+export function toRefusal(
+  failures: readonly PresentedFailure[],
+  details: object = {},
+): BaseError | undefined {
+  const named = failures.map(({ index: transfer, ...rest }): TransferFailure => ({ transfer, ...rest }))
+  const [first] = named
+  return (
+    first &&
+    new BaseError(first.code, first.detail, {
+      details: { transfer: first.transfer, failures: named, ...details },
+    })
+  )
+}
+
+const codes: Record<string, ErrorCode> = {
+  deferred: 'dependency_unavailable',
+  token_paused: 'dependency_unavailable',
+}
+
+/** The code that a caller gets for what the chain or a batch of ours failed with. */
+export function codeOfFailure(code: string): ErrorCode {
+  return codes[code] ?? (isErrorCode(code) ? code : 'settlement_failed')
+}
 
 /**
  * Where a transfer of a submission stands.
@@ -52,15 +80,17 @@ export function isLetGo({ stage, submission }: SettlementProgress, key: Hex): bo
  */
 export function refusalOf(
   watched: readonly WatchedTransfer[],
-  blamed: readonly TransferFailure[],
+  blamed: readonly PresentedFailure[],
 ): BaseError {
   const transfers = watched.map(placeOf)
-  const failures = blamed.length > 0 ? blamed : watched.flatMap(failureOf)
+  const refusal = toRefusal(blamed, { transfers })
+  if (refusal) return refusal
+  const failures = watched.flatMap(failureOf)
   const codes = watched.flatMap(({ progress }) =>
     progress?.ended === 'failed' ? codeOfFailure(progress.failureCode ?? '') : [],
   )
   const code = failures[0]?.code ?? codes[0] ?? 'dependency_unavailable'
-  return new BaseError(code, failures[0]?.detail, { details: { failures, transfers } })
+  return new BaseError(code, undefined, { details: { failures, transfers } })
 }
 
 function isOut(progress: SettlementProgress): boolean {

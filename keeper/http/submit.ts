@@ -1,16 +1,19 @@
 import { hash } from 'node:crypto'
 import type { Address } from 'viem'
-import type { GasMeter } from '#chain/gasShares'
-import type { PayersWithCode } from '#chain/payerCode'
-import type { ServedNetwork } from '#chain/servedNetworks'
-import { reserveTogether } from '#ledger/acceptance/acceptance'
-import type { Candidate, Verdict } from '#ledger/acceptance/acceptPayments'
-import { toCandidate } from '#ledger/acceptance/door'
+import { countThatFit } from '#chain/gas'
+import type { GasShare } from '#chain/gasShares'
+import { requireStanding } from '#ledger/acceptance/acceptance'
+import type { Candidate } from '#ledger/acceptance/acceptPayments'
+import {
+  type PresentedFailure,
+  PresentedRefused,
+  refuse,
+  type SignatureCheckOptions,
+} from '#ledger/acceptance/checkSignatures'
+import { type Checked, checkPresented, toCandidate } from '#ledger/acceptance/door'
 import { pairTransfers } from '#ledger/acceptance/pairTransfers'
-import type { Payers } from '#ledger/acceptance/payers'
 import {
   findPayments,
-  findTriedInVain,
   type KnownAuthorization,
   nameOf,
   readReplaced,
@@ -22,25 +25,23 @@ import type { Database } from '#ledger/store/database'
 import type { Logger } from '#process/log'
 import type { RateLimiter } from '#process/rateLimiter'
 import { BaseError } from '#protocol/errors'
-import { encodePayload } from '#protocol/payload'
+import { encodePayload, type SignedAuthorization } from '#protocol/payload'
 import { effectiveRate, minimumPrice, splitPrice } from '#protocol/tier'
 import type { Checkpoint } from '../settings/checkpoints.ts'
 import type { SubmitLimits } from '../settings/settings.ts'
-import { answerOf, isLetGo, refusalOf, type SubmitAnswer } from './answer.ts'
+import { answerOf, isLetGo, refusalOf, type SubmitAnswer, toRefusal } from './answer.ts'
+import type { FacilitatorNetwork } from './facilitator/reserve.ts'
 import { isDecided, type SettlementWatch } from './facilitator/settlementWatch.ts'
-import { judgeLocally, judgeOnChain, refuseFailures, type TransferFailure } from './judgeTransfers.ts'
 import { parseSubmission, type Submission } from './parseSubmission.ts'
 import { admitCaller, priceSubmission, requireValues, type SubmitCaller } from './submitRules.ts'
 
-export type SubmitDependencies = {
+export type SubmitDependencies = SignatureCheckOptions & {
   sql: Database
-  networks: readonly ServedNetwork[]
+  /** By chain. */
+  networks: ReadonlyMap<number, FacilitatorNetwork>
   platformWallets: readonly Address[]
-  /** By network name: which payers have code, and what gas costs and may cost. */
-  payersWithCode: ReadonlyMap<string, PayersWithCode>
-  gas: ReadonlyMap<string, { meter: GasMeter; gasPerFee: bigint; gasAllowance: bigint }>
-  /** What is known of the payers, by chain. */
-  payers: ReadonlyMap<number, Payers>
+  /** What gas may cost, by chain. */
+  gas: ReadonlyMap<number, { gasPerFee: bigint; gasAllowance: bigint }>
   watch: SettlementWatch
   rateLimiter: RateLimiter
   limits: SubmitLimits
@@ -69,7 +70,10 @@ export async function submitTransfers(
   const { sql, networks, checkpoint } = dependencies
   const providerId = await admitCaller(dependencies, caller)
   const mayHaveCode = providerId !== null
-  const submission = parseSubmission(networks, body)
+  const submission = parseSubmission(
+    [...networks.values()].map(({ served }) => served),
+    body,
+  )
   const { transfers, key } = submission
   requireValues(transfers)
 
@@ -80,10 +84,11 @@ export async function submitTransfers(
     return payment !== undefined && payment.ended !== 'failed' && !isLooseOf(payment, key)
   })
   if (!isUnderWay) {
-    const feeOf = pairFees(dependencies, submission)
-    const withCode = await judge(dependencies, submission, mayHaveCode, feeOf)
+    const judged = await judge(dependencies, submission, known, mayHaveCode).catch((error: unknown) => {
+      throw (error instanceof PresentedRefused && toRefusal(error.failures)) || error
+    })
     await checkpoint('before-submission-recorded')
-    await store(dependencies, submission, { known, feeOf, withCode, providerId })
+    await store(dependencies, submission, known, { ...judged, providerId })
     await checkpoint('after-submission-recorded')
   }
   dependencies.wake()
@@ -122,78 +127,103 @@ function pairFees({ platformWallets }: SubmitDependencies, { transfers }: Submis
   return pairTransfers(transfers, (address) => platformWallets.some((wallet) => wallet === address))
 }
 
-/** @throws {BaseError} for what can't be settled now. */
+/** What of a submission is new, as payments, and what its transaction costs. */
+type Accepted = { candidates: Candidate[]; cost: GasShare }
+
+/**
+ * What a submission presents, once it has passed the door.
+ *
+ * @throws {PresentedRefused|BaseError} for what can't be settled now.
+ */
 async function judge(
   dependencies: SubmitDependencies,
   submission: Submission,
+  known: ReadonlyMap<string, KnownAuthorization>,
   mayHaveCode: boolean,
-  feeOf: readonly (number | null)[],
-): Promise<ReadonlySet<Address>> {
-  refuseFailures(await findFailures(dependencies, submission, mayHaveCode, feeOf))
-  return payersOf(dependencies, submission)(submission.transfers.map(({ from }) => from))
-}
-
-/** The cheapest questions first: our memory, the processor, our tables, the chain. */
-async function findFailures(
-  dependencies: SubmitDependencies,
-  submission: Submission,
-  mayHaveCode: boolean,
-  feeOf: readonly (number | null)[],
-): Promise<readonly TransferFailure[]> {
+): Promise<Accepted> {
+  const { sql, networks, now, payerSignatures, contractTimeoutMs } = dependencies
   const { served, transfers } = submission
-  const { failures, unsigned } = await judgeLocally(served, transfers, {
-    ...{ now: dependencies.now(), mayHaveCode },
-  })
-  if (failures.length > 0) return failures
-
-  const tried = await findTriedInVain(dependencies.sql, scopeOf(submission), transfers)
-  const detail = 'A transaction of ours tried it, and it failed: sign another authorization'
-  const inVain = transfers.flatMap((one, transfer): TransferFailure[] =>
-    tried.has(nameOf(one)) ? [{ transfer, code: 'settlement_failed', detail }] : [],
+  const network = networks.get(served.network.chainId)
+  if (!network) throw new Error(`${served.network.name} is served without its payers`)
+  const seconds = BigInt(Math.floor(now().getTime() / 1000))
+  refuse(
+    transfers.flatMap(({ validAfter, validBefore }, index): PresentedFailure[] => {
+      if (validAfter >= seconds)
+        return [
+          {
+            index,
+            code: 'authorization_not_yet_valid',
+            detail: `valid after ${validAfter}, it is ${seconds}`,
+          },
+        ]
+      if (validBefore > seconds) return []
+      return [
+        { index, code: 'authorization_expired', detail: `valid before ${validBefore}, it is ${seconds}` },
+      ]
+    }),
   )
-  if (inVain.length > 0) return inVain
-  const payersWithCode = payersOf(dependencies, submission)
-  return judgeOnChain({ served, payersWithCode }, transfers, { unsigned, feeOf, mayHaveCode })
+  refuse(
+    transfers.flatMap((one, index): PresentedFailure[] =>
+      known.get(nameOf(one))?.isTriedInVain
+        ? [{ index, code: 'settlement_failed', detail: triedInVain }]
+        : [],
+    ),
+  )
+  const feeOf = pairFees(dependencies, submission)
+  const presented = await checkPresented(transfers, network, {
+    ...{ payerSignatures, contractTimeoutMs, asksNonces: true, asksPayees: true },
+    mayHaveCode,
+    admit: (hasCode) => requireFit(transfers, feeOf, hasCode),
+  })
+  const candidates = toCandidates(dependencies, submission, { known, feeOf, presented })
+  const replaced = await readReplaced(sql, [...known.values()])
+  return {
+    candidates: await requireStanding(candidates, network.payers, { presented, replaced }),
+    cost: await priceSubmission(network.meter, presented, feeOf),
+  }
 }
 
-function payersOf({ payersWithCode }: SubmitDependencies, { served }: Submission): PayersWithCode {
-  const codes = payersWithCode.get(served.network.name)
-  if (!codes) throw new Error(`no payers of ${served.network.name} are known`)
-  return codes
+const triedInVain = 'A transaction of ours tried it, and it failed: sign another authorization'
+
+/** All of a submission goes into one transaction, because its answer names one. */
+function requireFit(
+  transfers: readonly SignedAuthorization[],
+  feeOf: readonly (number | null)[],
+  hasCode: boolean,
+): void {
+  const items = transfers.flatMap(({ to }, index) =>
+    feeOf[index] === null ? [{ isPair: feeOf.includes(index), recipient: to }] : [],
+  )
+  if (countThatFit(items, hasCode) === items.length) return
+  throw new BaseError('payload_too_large', 'The transfers need more gas than one transaction may have')
 }
 
 type Judged = {
   known: ReadonlyMap<string, KnownAuthorization>
   feeOf: readonly (number | null)[]
-  withCode: ReadonlySet<Address>
-  providerId: string | null
+  presented: readonly Checked[]
 }
 
-/** Stores what of a submission is new, and makes all of it due: all, or nothing. */
-async function store(
-  { sql, now, payers, platformWallets, gas }: SubmitDependencies,
+/** What of a submission is new, or failed before, as payments. */
+function toCandidates(
+  { now, platformWallets: [platformWallet] }: SubmitDependencies,
   submission: Submission,
-  { known, feeOf, withCode, providerId }: Judged,
-): Promise<void> {
-  const { served, transfers, key } = submission
-  const [platformWallet] = platformWallets
-  const payersOf = payers.get(served.network.chainId)
-  const spending = gas.get(served.network.name)
-  if (!platformWallet || !payersOf || !spending)
-    throw new Error(`${served.network.name} is served without its payers`)
+  { known, feeOf, presented }: Judged,
+): Candidate[] {
+  if (!platformWallet) throw new Error('a keeper has a platform wallet')
   const isNew = (index: number) => {
-    const payment = transfers[index] && known.get(nameOf(transfers[index]))
+    const payment = presented[index] && known.get(nameOf(presented[index]))
     return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
   }
   const acceptedAt = now().getTime()
-  const candidates = transfers.flatMap((provider, index): Candidate[] => {
+  return presented.flatMap((provider, index): Candidate[] => {
     const isFee = feeOf[index] !== null && isNew(feeOf[index] ?? 0)
     if (!isNew(index) || isFee) return []
     const of = feeOf.indexOf(index)
-    const fee = of >= 0 && isNew(of) ? transfers[of] : undefined
+    const fee = of >= 0 && isNew(of) ? presented[of] : undefined
     const feeAmount = fee?.value ?? 0n
     const price = provider.value + feeAmount
-    const presented = fee ? ([provider, fee] as const) : ([provider] as const)
+    const both = fee ? ([provider, fee] as const) : ([provider] as const)
     const terms = {
       ...{ source: 'submission' as const, requestId: null, providerId: null, endpointId: null },
       first: { stage: 'waiting' as const },
@@ -203,41 +233,35 @@ async function store(
       tier: price < minimumPrice ? 'ultra-micro' : splitPrice(price).tier,
       effectiveRate: effectiveRate(price, feeAmount),
       ...{ resource: '', idempotencyKey: null, challengedAt: acceptedAt, acceptedAt },
-      requestHash: hash('sha256', presented.map(encodePayload).join('\n')),
+      requestHash: hash('sha256', both.map(encodePayload).join('\n')),
     }
-    return [toCandidate(terms, presented, { hasCode: withCode.has(provider.from), acceptedBlocks: [] })]
+    return [toCandidate(terms, both)]
   })
-  const held = [...known.values()]
-  const cost = await priceSubmission(spending.meter, transfers, feeOf, withCode)
+}
+
+/** Stores what of a submission is new, and makes all of it due: all, or nothing. */
+async function store(
+  { sql, now, gas }: SubmitDependencies,
+  { key, served }: Submission,
+  known: ReadonlyMap<string, KnownAuthorization>,
+  { candidates, cost, providerId }: Accepted & { providerId: string | null },
+): Promise<void> {
+  const spending = gas.get(served.network.chainId)
+  if (!spending) throw new Error(`${served.network.name} is served without a price of gas`)
   const paid = { cost, gasPerFee: spending.gasPerFee, providerId, common: spending.gasAllowance }
-  const storeAll = (limited: Candidate[]) =>
-    sql.begin(async (tx) => {
-      const verdicts = await storeSubmission(tx, { key, candidates: limited, known: held }, now())
-      const refused = verdicts.find((verdict) => verdict !== 'accepted')
-      if (refused) throw new NotAllAccepted(verdicts)
+  await sql
+    .begin(async (tx) => {
+      const verdicts = await storeSubmission(tx, { key, candidates, known: [...known.values()] }, now())
+      if (verdicts.includes('over_limit')) throw new BaseError('insufficient_balance')
+      if (verdicts.includes('replayed')) throw new BaseError('payment_replayed')
       await coverSubmission(tx, key, paid, now())
-      return verdicts
     })
-  const storeOrRefuse = (limited: Candidate[]) =>
-    storeAll(limited).catch((error: unknown) => {
-      if (error instanceof NotAllAccepted) return error.verdicts
+    .catch((error: unknown) => {
       if (!(error instanceof SubmissionConflict)) throw error
       throw new BaseError('payment_replayed', 'A transfer is being settled already, in another company', {
         cause: error,
       })
     })
-  await reserveTogether(candidates, payersOf, storeOrRefuse, await readReplaced(sql, held))
-}
-
-/** Rolls back what was stored of a submission that isn't accepted as a whole. */
-class NotAllAccepted extends Error {
-  override name = 'NotAllAccepted'
-  readonly verdicts: Verdict[]
-
-  constructor(verdicts: Verdict[]) {
-    super('not all of the submission was accepted')
-    this.verdicts = verdicts
-  }
 }
 
 async function waitForAnswer(
@@ -265,6 +289,12 @@ async function waitForAnswer(
   )
   if (!isGivenUp) return answerOf(watched)
   // All of it is given up for the fault of one: only the chain says whose it is.
-  const feeOf = pairFees(dependencies, submission)
-  throw refusalOf(watched, await findFailures(dependencies, submission, mayHaveCode, feeOf))
+  const blamed = await judge(dependencies, submission, payments, mayHaveCode).then(
+    () => [],
+    (error: unknown) => {
+      if (error instanceof PresentedRefused) return error.failures
+      throw error
+    },
+  )
+  throw refusalOf(watched, blamed)
 }

@@ -1,4 +1,5 @@
-import { type Entry, type GasMeter, sumGas } from '#chain/gasShares'
+import { type Entry, type GasMeter, type GasShare, sumGas } from '#chain/gasShares'
+import type { Checked } from '#ledger/acceptance/door'
 import { findKeyOwner } from '#ledger/registry/apiKeys'
 import type { Queryable } from '#ledger/store/database'
 import type { RateLimiter } from '#process/rateLimiter'
@@ -53,12 +54,11 @@ export function requireValues(transfers: readonly SignedAuthorization[]): void {
 /** What the transaction costs that settles these transfers. @param feeOf of each the transfer whose fee it is; null: none's */
 export async function priceSubmission(
   meter: GasMeter,
-  transfers: readonly SignedAuthorization[],
+  presented: readonly Checked[],
   feeOf: readonly (number | null)[],
-  withCode: ReadonlySet<string>,
-) {
-  const entries = transfers.flatMap(({ from, to: recipient }, index): Entry[] =>
-    feeOf[index] == null ? [{ isPair: feeOf.includes(index), recipient, hasCode: withCode.has(from) }] : [],
+): Promise<GasShare> {
+  const entries = presented.flatMap(({ to: recipient, hasCode }, index): Entry[] =>
+    feeOf[index] == null ? [{ isPair: feeOf.includes(index), recipient, hasCode }] : [],
   )
   return sumGas(entries, await meter.read())
 }

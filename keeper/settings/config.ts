@@ -80,6 +80,7 @@ export function readKeeperConfig(env: Environment): KeeperConfig {
       reserveMs: readVariable(env, 'FACILITATOR_RESERVE_SECONDS') * 1000,
       timeoutMs: readVariable(env, 'FACILITATOR_TIMEOUT_MS'),
       fee: readVariable(env, 'FACILITATOR_FEE'),
+      maxOpen: readVariable(env, 'FACILITATOR_MAX_OPEN'),
     },
     trustedProxies: readVariable(env, 'TRUSTED_PROXIES'),
     metricsToken: readVariable(env, 'METRICS_TOKEN'),

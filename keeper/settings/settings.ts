@@ -34,6 +34,8 @@ export type FacilitatorSettings = {
   holdMs: number
   /** What a provider owes for a payment, USDC base units. */
   fee: bigint
+  /** How many payments of one API key, and of all callers without one together, are reserved or wait at a time. */
+  maxOpen: number
 }
 
 export type SubmitLimits = {

@@ -89,6 +89,8 @@ export type Candidate = {
   facilitation?: Facilitation
   /** Default: its fee carries its gas. */
   gas?: GasDraw
+  /** Until when its caller hears an answer, Unix milliseconds of the database's clock. Default: as long as it takes. */
+  deadline?: number
   /** What the payer's `accepted_total` may reach: its balance or cap, plus what of it is no longer owed. */
   limit: bigint | null
 }
@@ -98,8 +100,9 @@ export type Candidate = {
  * - `replayed`: its challenge or one of its authorizations was stored before
  * - `over_limit`: the payer's balance or cap doesn't cover it, as far as `limit` knew
  * - `gas_not_covered`: nothing is left today for its gas
+ * - `late`: its caller hears no answer any more
  */
-export type Verdict = 'accepted' | 'replayed' | 'over_limit' | 'gas_not_covered'
+export type Verdict = 'accepted' | 'replayed' | 'over_limit' | 'gas_not_covered' | 'late'
 
 /**
  * Stores candidates: reserves the payers' balance, then inserts payments and authorizations, in one statement and so in
@@ -161,6 +164,7 @@ function toFields(candidate: Candidate): CompositeField[] {
     gas?.providerId ?? null,
     gas?.amount ?? null,
     gas?.common ?? null,
+    candidate.deadline ?? null,
   ]
 }
 

@@ -1,11 +1,14 @@
 import type { Address } from 'viem'
 import type { PayerState } from '#chain/chainReads'
+import { createCache } from '#process/cache'
 import { failedDependency, isRowFault } from '#process/dependencies'
 import { createGroupCommit } from '#process/groupCommit'
 import { formatUsdc } from '#protocol/amount'
 import { BaseError } from '#protocol/errors'
 import type { Database } from '../store/database.ts'
 import { acceptPayments, type Candidate, type Verdict } from './acceptPayments.ts'
+import { type PresentedFailure, refuse } from './checkSignatures.ts'
+import type { Checked } from './door.ts'
 import type { Allowance, Payers } from './payers.ts'
 
 // A group has a price of its own, so that a few payments wait for the group that is under way. Of many, one prepares while
@@ -27,6 +30,8 @@ export type Accept = (
   candidate: Candidate,
   payers: Payers,
   state?: PayerState,
+  /** Until when its caller hears an answer, by `performance.now()`: nobody is charged for what nobody was told. */
+  deadlineMs?: number,
 ) => Promise<'accepted' | 'replayed'>
 
 export function createAccept(database: Database): Accept {
@@ -58,7 +63,38 @@ export function createAccept(database: Database): Accept {
     }
   }
 
-  return reserveWith(submit)
+  const accept = reserveWith(submit)
+  const clock = createDatabaseClock(database)
+  return async (candidate, payers, state, deadlineMs) => {
+    if (deadlineMs === undefined) return accept(candidate, payers, state)
+    const deadline = deadlineMs + (await clock.get('ahead'))
+    return accept({ ...candidate, deadline }, payers, state)
+  }
+}
+
+/** An answer that took longer says too little of the database's clock: it may have stood in a pooler. */
+const promptMs = 250
+const clockTtlMs = 3_600_000
+const clockRefreshMs = 60_000
+
+/** How many milliseconds the database's clock is ahead of `performance.now()`, or less: a deadline is never too late by it. */
+function createDatabaseClock(database: Database) {
+  let known: number | undefined
+  return createCache<'ahead', number>({
+    async load() {
+      const asked = performance.now()
+      const [{ at }] = await database<
+        [{ at: number }]
+      >`select extract(epoch from clock_timestamp())::float8 * 1000 as at`
+      const answered = performance.now()
+      if (known === undefined || answered - asked < promptMs) known = at - answered
+      return known
+    },
+    ttlMs: clockTtlMs,
+    refreshAfterMs: clockRefreshMs,
+    max: 1,
+    now: () => performance.now(),
+  })
 }
 
 /** Runs an acceptance of nothing in as many sessions as can be at work at a time: each is open, and has its plans made. */
@@ -74,48 +110,56 @@ export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>):
     // What can't fit is refused without a write; whether what fits still does is for the database to say.
     if (covers(allowance, needed)) {
       const verdict = await submit({ ...candidate, limit: allowance.limit })
-      if (verdict !== 'over_limit') return requireCovered(verdict)
+      if (verdict !== 'over_limit') return requireStored(verdict)
     }
     allowance = await payers.freshAllowance(candidate.payer, state)
     if (!covers(allowance, needed)) throw refusalFor(allowance, needed)
     const verdict = await submit({ ...candidate, limit: allowance.limit })
     if (verdict === 'over_limit') throw refusalFor(allowance, needed)
-    return requireCovered(verdict)
+    return requireStored(verdict)
   }
 }
 
-function requireCovered(verdict: Exclude<Verdict, 'over_limit'>): 'accepted' | 'replayed' {
+function requireStored(verdict: Exclude<Verdict, 'over_limit'>): 'accepted' | 'replayed' {
   if (verdict === 'gas_not_covered') throw new BaseError('gas_not_covered')
+  if (verdict === 'late')
+    throw new BaseError('dependency_unavailable', 'It came too late for its caller, and is not accepted')
   return verdict
 }
 
 /**
- * The same for payments that are stored together, or not at all: `store` throws, or rolls back, unless it accepts all.
+ * The same for payments that are stored together, or not at all.
  *
- * @param replaced what counts as unsettled of each payer until `store` deletes it.
- * @throws {BaseError} as {@link Accept}; `payment_replayed` where one was stored before.
+ * @param presented all that is to be settled with them: it may be more than is new.
+ * @param replaced what counts as unsettled of each payer until it is deleted.
+ * @returns the candidates, with what their payers' totals may reach.
+ * @throws {PresentedRefused} with all of what was presented by a payer that can't pay.
  */
-export async function reserveTogether(
+export async function requireStanding(
   candidates: readonly Candidate[],
   payers: Payers,
-  store: (candidates: Candidate[]) => Promise<Verdict[]>,
-  replaced: ReadonlyMap<Address, bigint> = new Map(),
-): Promise<void> {
-  const allowances = new Map<Address, { allowance: Allowance; needed: bigint }>()
-  for (const [payer, own] of Map.groupBy(candidates, (one) => one.payer)) {
-    const needed = own.reduce((sum, { providerAmount, feeAmount }) => sum + providerAmount + feeAmount, 0n)
-    const allowance = without(await payers.freshAllowance(payer), replaced.get(payer) ?? 0n)
-    if (!covers(allowance, needed)) throw refusalFor(allowance, needed)
-    allowances.set(payer, { allowance, needed })
+  { presented, replaced }: { presented: readonly Checked[]; replaced: ReadonlyMap<Address, bigint> },
+): Promise<Candidate[]> {
+  const limits = new Map<Address, bigint | null>()
+  const judge = async (payer: Address, own: readonly Checked[]): Promise<PresentedFailure[]> => {
+    const needed = sumOf(
+      candidates.flatMap((one) => (one.payer === payer ? [one.providerAmount, one.feeAmount] : [])),
+    )
+    const whole = sumOf(own.map(({ value }) => value))
+    const allowance = without(await payers.freshAllowance(payer, own[0]?.state), replaced.get(payer) ?? 0n)
+    limits.set(payer, allowance.limit)
+    if (covers(allowance, needed) && (allowance.limit === null || whole <= allowance.available)) return []
+    const { code, message } = refusalFor(allowance, needed > 0n ? needed : whole)
+    return own.map((one) => ({ index: presented.indexOf(one), code, detail: message }))
   }
-  const verdicts = await store(
-    candidates.map((one) => ({ ...one, limit: allowances.get(one.payer)?.allowance.limit ?? null })),
-  )
-  for (const [index, verdict] of verdicts.entries()) {
-    if (verdict === 'replayed') throw new BaseError('payment_replayed')
-    const known = candidates[index] && allowances.get(candidates[index].payer)
-    if (verdict === 'over_limit' && known) throw refusalFor(known.allowance, known.needed)
-  }
+  const byPayer = [...Map.groupBy(presented, ({ from }) => from)]
+  const failures = (await Promise.all(byPayer.map(([payer, own]) => judge(payer, own)))).flat()
+  refuse(failures.toSorted((one, other) => one.index - other.index))
+  return candidates.map((one) => ({ ...one, limit: limits.get(one.payer) ?? null }))
+}
+
+function sumOf(amounts: readonly bigint[]): bigint {
+  return amounts.reduce((sum, amount) => sum + amount, 0n)
 }
 
 /** The allowance once so much of what is unsettled is deleted. */

@@ -15,13 +15,11 @@ export type FacilitatedPayment = {
   paymentIdentifier: string | null
   /** POST /settle hasn't come yet. */
   isReserved: boolean
-  /** When POST /settle said that it is settled. */
-  answeredAt: Date | null
 }
 
 function columns(sql: Queryable) {
   return sql`f.payment_id as "paymentId", f.provider_id as "providerId", encode(s.request_hash, 'hex') as "requestHash",
-    f.payment_identifier as "paymentIdentifier", f.answered_at as "answeredAt",
+    f.payment_identifier as "paymentIdentifier",
     exists (select from queue q where q.payment_id = f.payment_id and ${isReserved(sql)}) as "isReserved"`
 }
 
@@ -91,6 +89,28 @@ export async function releaseReservations(sql: Queryable, now: Date, payer?: Add
   return count
 }
 
+/**
+ * How many payments of a caller are reserved or wait to be settled, and whether it sells nothing now: disabled by itself, or
+ * suspended by the operator.
+ *
+ * @param providerId null: all callers without a key.
+ */
+export async function readCaller(
+  sql: Queryable,
+  providerId: string | null,
+): Promise<{ open: number; isDisabled: boolean }> {
+  const [row] = await sql<[{ open: number; isDisabled: boolean }]>`
+    select (
+        select count(*)::int from facilitation f join queue q on q.payment_id = f.payment_id
+        where ${providerId === null ? sql`f.provider_id is null` : sql`f.provider_id = ${providerId}`}
+          and not f.is_costed and q.batch_id is null
+      ) as open,
+      exists (
+        select from provider where id = ${providerId} and coalesce(suspended_at, disabled_at) is not null
+      ) as "isDisabled"`
+  return row
+}
+
 /** How far the settlement of a payment has come. */
 export type SettlementProgress = {
   paymentId: string
@@ -143,10 +163,34 @@ export async function readProgress(
   return new Map(rows.map((row) => [row.paymentId, row]))
 }
 
-/** True for the one caller that may say that it is settled. */
-export async function claimAnswer(sql: Queryable, paymentId: string, now: Date): Promise<boolean> {
-  const rows = await sql`
-    update facilitation set answered_at = ${now} where payment_id = ${paymentId} and answered_at is null
-    returning payment_id`
-  return rows.length === 1
+/** How long one caller is being told that a payment is settled; by then it was told, or its keeper is gone. */
+const tellingSeconds = 5
+
+/**
+ * Takes the turn to tell a caller that a payment is settled. It ends with {@link endTelling}, or lapses.
+ *
+ * @returns since when; `told`: somebody was told before; `busy`: somebody else is being told, and may not hear it.
+ */
+export async function beginTelling(sql: Queryable, paymentId: string): Promise<Date | 'told' | 'busy'> {
+  const [row] = await sql<{ since: Date | null; isTold: boolean }[]>`
+    with begun as (
+      update facilitation set answered_at = date_trunc('milliseconds', clock_timestamp())
+      where payment_id = ${paymentId} and told_at is null
+        and (answered_at is null or answered_at < clock_timestamp() - make_interval(secs => ${tellingSeconds}))
+      returning answered_at
+    )
+    select (select answered_at from begun) as since, told_at is not null as "isTold"
+    from facilitation where payment_id = ${paymentId}`
+  return row?.since ?? (row?.isTold ? 'told' : 'busy')
+}
+
+/** Ends the turn that began then: its caller heard it, or somebody else is to. */
+export async function endTelling(
+  sql: Queryable,
+  paymentId: string,
+  { since, isHeard }: { since: Date; isHeard: boolean },
+): Promise<void> {
+  await sql`
+    update facilitation set ${isHeard ? sql`told_at = clock_timestamp()` : sql`answered_at = null`}
+    where payment_id = ${paymentId} and told_at is null and (${isHeard} or answered_at = ${since})`
 }

@@ -21,7 +21,7 @@ test('behavior: balances that were read together are renewed over half of their 
   let under = 0
   let most = 0
   let readAt: number[] = []
-  const reads: ChainReads = {
+  const reads: Pick<ChainReads, 'read'> = {
     async read() {
       readAt.push(Date.now() - began)
       under += 1

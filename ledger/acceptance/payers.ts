@@ -95,7 +95,11 @@ const queriesInFlight = 2
 const payersAQuery = 200
 const maxBlock = 2n ** 62n
 
-export function createPayers(served: ServedNetwork, reads: ChainReads, options: PayersOptions): Payers {
+export function createPayers(
+  served: ServedNetwork,
+  reads: Pick<ChainReads, 'read'>,
+  options: PayersOptions,
+): Payers {
   const { checkBalance, caps, balanceTtlMs, now, random } = options
 
   async function readGroup(asked: ExposureAsked[]): Promise<Exposure[]> {

@@ -23,7 +23,6 @@ import type { AcceptedAuthorizations, Candidate, Verdict } from './acceptPayment
 import {
   dissolveSubmission,
   findPayments,
-  findTriedInVain,
   nameOf,
   readLeftOfSubmission,
   SubmissionConflict,
@@ -140,6 +139,7 @@ test('default: what was submitted together is due at once, and is settled as a w
   expect([...known.keys()].sort()).toEqual([one, other, fee].map(nameOf).sort())
   expect(known.get(nameOf(fee))).toEqual({
     ...{ paymentId: await paymentOf(other), half: 1, recipient: platform, value: 1n },
+    isTriedInVain: false,
     ...{ isSubmission: true, stage: 'waiting', ended: null, submission: key },
   })
   const due = await readSubmission(sql, scope)
@@ -282,12 +282,17 @@ test('behavior: a payment that was voided since it was submitted is not settled'
   expect(await standingOf(sql, { paymentId })).toMatchObject({ stage: null, kind: 'voided' })
 })
 
+async function findTried(asked: SignedAuthorization[]): Promise<Set<string>> {
+  const known = await findPayments(sql, scope, asked)
+  return new Set([...known].flatMap(([name, { isTriedInVain }]) => (isTriedInVain ? name : [])))
+}
+
 test('default: what a transaction of ours tried and failed is named, each half by itself', async () => {
   const [first, fee] = pair()
   const [waiting, reverted] = [transfer(), transfer()]
   await ask([first, fee])
   const batch = await claim()
-  expect((await findTriedInVain(sql, scope, [first, fee])).size).toBe(0)
+  expect((await findTried([first, fee])).size).toBe(0)
   // The contract's digits: 3 is `failed`.
   await recordOutcome(sql, batch?.id ?? 0n, 0, { provider: 1, fee: 3 })
   await fail(batch)
@@ -295,7 +300,7 @@ test('default: what a transaction of ours tried and failed is named, each half b
   const lost = await claim()
   await closeBatch(sql, lost?.id ?? 0n, 'reverted', now)
   await ask([waiting])
-  const tried = await findTriedInVain(sql, scope, [first, fee, waiting, reverted])
+  const tried = await findTried([first, fee, waiting, reverted])
   expect([...tried].sort()).toEqual([nameOf(fee), nameOf(reverted)].sort())
   await fail(await claim())
   expect(await readGroups(sql, scope)).toHaveLength(1)

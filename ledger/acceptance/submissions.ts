@@ -27,6 +27,11 @@ export type KnownAuthorization = {
   ended: OutcomeKind | null
   /** What it is settled together with. */
   submission: Hex | null
+  /**
+   * A transaction of ours has tried the authorization, and it failed in it. To try it again would only cost gas again: whoever
+   * signed it can sign another.
+   */
+  isTriedInVain: boolean
 }
 
 type Scope = { chainId: number; token: Address }
@@ -40,39 +45,21 @@ export async function findPayments(
 ): Promise<Map<string, KnownAuthorization>> {
   const rows = await sql<(KnownAuthorization & { name: string })[]>`
     select a.authorizer || ':' || a.nonce as name, a.payment_id as "paymentId", a.half, a.recipient, a.value,
-      p.source = 'submission' as "isSubmission", q.stage, q.submission, o.kind as ended
-    from ${asked(sql, authorizations)}
+      p.source = 'submission' as "isSubmission", q.stage, q.submission, o.kind as ended,
+      exists (
+        select from batch_item i join batch b on b.id = i.batch_id
+        where i.payment_id = a.payment_id and (
+          case a.half when 0 then i.provider_outcome else i.fee_outcome end = ${outcomes.indexOf('failed')}
+          or (b.trigger = 'direct' and b.outcome = 'reverted')
+        )
+      ) as "isTriedInVain"
+    from unnest(${authorizations.map((one) => one.from)}::text[], ${authorizations.map((one) => one.nonce)}::text[])
+      as asked (authorizer, nonce)
     join signed_authorization a on ${isAuthorization(sql, scope, { payer: sql`asked.authorizer`, nonce: sql`asked.nonce` })}
     join payment p on p.id = a.payment_id
     left join queue q on q.payment_id = p.id
     left join outcome o on o.payment_id = p.id`
   return new Map(rows.map(({ name, ...rest }) => [name, rest]))
-}
-
-function asked(sql: Queryable, authorizations: readonly Named[]) {
-  return sql`unnest(${authorizations.map((one) => one.from)}::text[], ${authorizations.map((one) => one.nonce)}::text[])
-    as asked (authorizer, nonce)`
-}
-
-/**
- * Those of these authorizations that a transaction of ours has tried and that failed in it, by {@link nameOf}. To try them
- * again would only cost gas again: whoever signed them can sign others.
- */
-export async function findTriedInVain(
-  sql: Queryable,
-  scope: Scope,
-  authorizations: readonly Named[],
-): Promise<Set<string>> {
-  const failed = outcomes.indexOf('failed')
-  const rows = await sql<{ name: string }[]>`
-    select distinct a.authorizer || ':' || a.nonce as name
-    from ${asked(sql, authorizations)}
-    join signed_authorization a on ${isAuthorization(sql, scope, { payer: sql`asked.authorizer`, nonce: sql`asked.nonce` })}
-    join batch_item i on i.payment_id = a.payment_id
-    join batch b on b.id = i.batch_id
-    where case a.half when 0 then i.provider_outcome else i.fee_outcome end = ${failed}
-      or (b.trigger = 'direct' and b.outcome = 'reverted')`
-  return new Set(rows.map(({ name }) => name))
 }
 
 /** Some of a submission is at work in another one. */

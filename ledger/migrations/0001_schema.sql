@@ -27,6 +27,7 @@ create table provider (
   gas_grant usdc_amount not null default 0, -- what the operator pays a UTC day for gas that its payments carry by no fee
   version integer not null default 1, -- goes up with each change; who changes it names the one that they saw
   disabled_at timestamptz,
+  suspended_at timestamptz, -- the operator's switch: it is as if disabled, and can't enable itself
   created_at timestamptz not null default now()
 );
 
@@ -258,8 +259,9 @@ create index queue_expiry on queue (group_id, valid_before) where stage in ('wai
 -- The greatest first. Without micropayments, which no high-value threshold reaches.
 create index queue_greatest on queue (group_id, (provider_amount + fee_amount))
   where stage = 'waiting' and due_at is null and provider_amount + fee_amount >= 1000000;
--- What a caller waits for: what runs out first goes first.
-create index queue_due on queue (group_id, has_code, valid_before) where stage = 'waiting' and due_at is not null;
+-- What a caller waits for: by arrival, and in turns over the callers.
+create index queue_due on queue (group_id, has_code, (coalesce(provider_id, '')), due_at)
+  where stage = 'waiting' and due_at is not null;
 create index queue_next on queue (stage, group_id, next_at) where stage in ('reserved', 'deferred', 'retrying', 'quarantined');
 create index queue_payer on queue (payer);
 create index queue_batch on queue (batch_id) where batch_id is not null;
@@ -325,7 +327,8 @@ create table facilitation (
   payer address not null,
   payment_identifier text check (payment_identifier ~ '^[A-Za-z0-9_-]{16,128}$'),
   fee usdc_amount not null default 0,   -- what the provider owes us for it; charged nowhere
-  answered_at timestamptz               -- when POST /settle said that it is settled: said once
+  answered_at timestamptz,              -- when somebody began to be told that it is settled; it lapses
+  told_at timestamptz check (told_at is null or answered_at is not null) -- when somebody was: told once
 );
 create unique index facilitation_identifier on facilitation (payer, payment_identifier) where payment_identifier is not null;
 
@@ -1005,7 +1008,8 @@ create type candidate as (
   idempotency_key text, request_hash text, challenged_at float8, accepted_at float8,
   stage text, next_at float8, due_at float8, submission text,
   facilitator_provider_id text, payment_identifier text, facilitator_fee numeric,
-  gas_provider_id text, gas_amount numeric, gas_common numeric -- what is drawn for its gas, null: its fee carries it
+  gas_provider_id text, gas_amount numeric, gas_common numeric, -- what is drawn for its gas, null: its fee carries it
+  deadline float8 -- by this database's clock: its caller hears no later answer, so it isn't accepted later
 );
 create type candidate_authorization as (
   payment_id text, half smallint, recipient text, value numeric, valid_after bigint, valid_before bigint, nonce text,
@@ -1021,6 +1025,7 @@ declare
   misnamed text[];
   uncovered text[] := '{}';
   has_gas boolean := false;
+  late text[];
   has_facilitation boolean := false;
   has_splitter boolean := false;
 begin
@@ -1149,12 +1154,19 @@ begin
     delete from payment where id = any (uncovered);
   end if;
 
-  if replayed || uncovered <> '{}' then
+  -- Whatever it waited for, in a pooler or for a lock, is behind it now.
+  select coalesce(array_agg(c.id), '{}') into late
+  from unnest(candidates) as c
+  where c.deadline < extract(epoch from clock_timestamp()) * 1000
+    and c.id <> all (over_limit) and c.id <> all (replayed) and c.id <> all (uncovered);
+  delete from payment where id = any (late);
+
+  if replayed || uncovered || late <> '{}' then
     update payer p set accepted_total = p.accepted_total - taken.total
     from (
       select c.chain_id, c.token, c.payer, sum(c.provider_amount + c.fee_amount) as total
       from unnest(candidates) as c
-      where c.id = any (replayed || uncovered)
+      where c.id = any (replayed || uncovered || late)
       group by 1, 2, 3
     ) taken
     where p.chain_id = taken.chain_id and p.token = taken.token and p.address = taken.payer;
@@ -1178,7 +1190,9 @@ begin
     union all
     select unnest(replayed), 'replayed'
     union all
-    select unnest(uncovered), 'gas_not_covered';
+    select unnest(uncovered), 'gas_not_covered'
+    union all
+    select unnest(late), 'late';
 end
 $$;
 

@@ -121,22 +121,33 @@ export async function readNextBatchSize(
 /** What callers of POST /settle wait for, and since when. */
 export type AwaitedPayment = QueuedPayment & { dueAt: Date }
 
-/** The awaited payments of a group that run out first, but for submissions. */
+/**
+ * The awaited payments of a group but for submissions: by arrival, in turns over the providers whose key asked; callers without one
+ * are one. So whoever has a thousand open holds up nobody else. Reads `limit` rows a caller, by one index.
+ */
 export async function readAwaited(
   sql: Queryable,
   { id }: QueueGroup,
   { hasCode, limit }: { hasCode: boolean; limit: number },
 ): Promise<AwaitedPayment[]> {
+  const due = sql`q.group_id = ${id} and ${isDue(sql)} and q.has_code = ${hasCode}`
+  const caller = sql`coalesce(q.provider_id, '')`
   return sql<AwaitedPayment[]>`
-    select ${queuedColumns(sql)}, q.due_at as "dueAt"
-    from (
-      select q.* from queue q
-      where q.group_id = ${id} and ${isDue(sql)} and q.has_code = ${hasCode} and q.submission is null
-      order by q.valid_before, q.due_at
-      limit ${limit}
-    ) q
-    join payment p on p.id = q.payment_id
-    order by q.valid_before, q.due_at`
+    with recursive caller (id) as (
+      (select ${caller} from queue q where ${due} order by 1 limit 1)
+      union all
+      select (select ${caller} from queue q where ${due} and ${caller} > caller.id order by 1 limit 1)
+      from caller where caller.id is not null
+    ), next as (
+      select own.* from caller cross join lateral (
+        select q.*, row_number() over (order by q.due_at) as turn from queue q
+        where ${due} and ${caller} = caller.id and q.submission is null
+        order by q.due_at limit ${limit}
+      ) own
+      order by turn, due_at limit ${limit}
+    )
+    select ${queuedColumns(sql)}, q.due_at as "dueAt" from next q join payment p on p.id = q.payment_id
+    order by q.turn, q.due_at`
 }
 
 /** The payments of the submission that waits longest on a network, and for nothing; empty: none does. */

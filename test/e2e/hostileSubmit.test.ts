@@ -200,7 +200,7 @@ describe('payers with code', () => {
     const asked = rpc.calls.length
     const refused = await submit(pair.map((one) => ({ ...one, signature: `0x${'5a'.repeat(65)}` as Hex })))
     expect([refused.status, refused.code]).toEqual([402, 'invalid_signature'])
-    expect(refused.body.detail).toContain('If the payer is a contract, send the transfers with an API key')
+    expect(refused.body.detail).toContain('If the payer is a contract, send it with an API key')
     expect(rpc.calls.length).toBe(asked)
     await whileRunning(keeper, async () => {
       expect((await submit(pair, { apiKey: stack.apiKey })).status).toBe(200)

@@ -1,12 +1,17 @@
+import type { Server } from 'node:http'
+import { promisify } from 'node:util'
+import { createAdaptorServer } from '@hono/node-server'
 import { createTestClient, http, type PrivateKeyAccount } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { findProviderPayments } from '#api/portal/queries/providerPayments'
 import { issueApiKey } from '#api/registry/apiKeys'
 import type { Keeper } from '#keeper/keeper'
-import { releaseReservations } from '#ledger/acceptance/facilitations'
+import { readCaller, releaseReservations } from '#ledger/acceptance/facilitations'
 import { findKeyOwner, setGasGrant } from '#ledger/registry/apiKeys'
+import { setSuspended } from '#ledger/registry/suspendProvider'
 import { encodePayload } from '#protocol/payload'
 import { audit } from '#sdk/audit/audit'
+import { listen, urlOf } from '../../sdk/test/serve.ts'
 import { createStackGateway } from '../support/keeperGateway.ts'
 import { mine, raiseBaseFee, testClient, untilIndexed } from '../support/keeperScenes.ts'
 import { type KeeperStack, startKeeperStack } from '../support/keeperStack.ts'
@@ -356,6 +361,12 @@ test('behavior: a seller that USDC has blacklisted stops neither other sellers n
     [false, 'invalid_transaction_state'],
   ])
   expect(await stack.balanceOf(third.address)).toBe(10_000n)
+  // From then on it is refused at the door.
+  const later = await pay(third, { payTo: blocked })
+  expect((await ask(keeper, '/verify', { body: later.body, key })).body).toMatchObject({
+    ...{ isValid: false, invalidReason: 'invalid_transaction_state' },
+    invalidMessage: expect.stringContaining('blacklisted'),
+  })
 })
 
 describe('what is not mined in time', () => {
@@ -467,6 +478,23 @@ describe('the gas', () => {
 })
 
 describe('callers', () => {
+  test('behavior: of a suspended provider nothing new is taken, and what was verified before settles', async () => {
+    const providerId = (await findKeyOwner(stack.database, key)) ?? ''
+    const [verified, later] = [await pay(await oneBuyer()), await pay(await oneBuyer())]
+    expect((await ask(keeper, '/verify', { body: verified.body, key })).body.isValid).toBe(true)
+    expect(await setSuspended(stack.database, providerId, new Date())).toBe(true)
+    // What a keeper knows of a caller is a second old at most; another one asks for the first time.
+    const other = stack.keeper()
+    for (const path of ['/verify', '/settle'] as const) {
+      const { body } = await ask(other, path, { body: later.body, key })
+      expect(JSON.stringify(body)).toContain('this provider is disabled')
+    }
+    expect((await ask(other, '/settle', { body: verified.body, key })).body.success).toBe(true)
+    expect(await setSuspended(stack.database, providerId, null)).toBe(true)
+    const again = stack.keeper()
+    expect((await ask(again, '/verify', { body: later.body, key })).body.isValid).toBe(true)
+  })
+
   test('behavior: keys of nobody, and requests without one, are counted by address; a seller is not held up', async () => {
     const open = stack.keeper({
       facilitator: { isOpen: true },
@@ -486,18 +514,93 @@ describe('callers', () => {
   })
 })
 
-describe('payment-identifier', () => {
-  test('behavior: the same payment gets the answer that it got, another one under it 409', async () => {
+describe('who is told that it is settled', () => {
+  const expectTold = async (body: unknown, served: Pick<Keeper, 'app'> = keeper) => {
+    const told = await ask(served, '/settle', { body, key })
+    expect(told.body).toMatchObject({ success: true, transaction: expect.stringMatching(/^0x/) })
+    expect((await ask(served, '/settle', { body, key })).body).toMatchObject({
+      ...{ success: false, errorReason: 'duplicate_settlement' },
+      transaction: told.body.transaction,
+    })
+  }
+
+  /** Asks over a connection, and breaks it when `broken` comes. */
+  async function hangUp(served: Keeper, body: unknown, broken: Promise<unknown>): Promise<void> {
+    const server = createAdaptorServer({ fetch: served.app.fetch }) as Server
+    await listen(server)
+    const connection = new AbortController()
+    const asked = fetch(`${urlOf(server)}/settle`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
+      body: JSON.stringify(body),
+      signal: connection.signal,
+    })
+    await broken
+    connection.abort()
+    await expect(asked).rejects.toThrow()
+    const countConnections = promisify(server.getConnections.bind(server))
+    await until('the server knows', async () => (await countConnections()) === 0)
+    server.close()
+  }
+
+  test('behavior: a payment identifier repeats no success; another payment under it 409', async () => {
     const buyer = await oneBuyer()
     const paymentIdentifier = `order_${randomHex(16)}`
     const { body } = await pay(buyer, { paymentIdentifier })
-    const first = await ask(keeper, '/settle', { body, key })
-    expect(first.body.success).toBe(true)
-    expect(await ask(keeper, '/settle', { body, key })).toEqual(first)
+    await expectTold(body)
     const other = await pay(buyer, { paymentIdentifier })
     for (const path of ['/verify', '/settle'] as const)
       expect((await ask(keeper, path, { body: other.body, key })).status).toBe(409)
     expect((await ask(keeper, '/verify', { body, key })).body.isValid).toBe(false)
+  })
+
+  test('behavior: whose connection broke while it waited was not told: the next is, and nobody after', async () => {
+    const { body, authorization } = await pay(await oneBuyer())
+    await testClient(stack).setAutomine(false)
+    try {
+      const isOut = until('it is sent', async () => {
+        const [row] = await stack.database`
+          select from queue join signed_authorization using (payment_id)
+          where nonce = ${authorization.nonce} and stage = 'sent'`
+        return row !== undefined
+      })
+      await hangUp(keeper, body, isOut)
+    } finally {
+      await testClient(stack).setAutomine(true)
+      await testClient(stack).mine({ blocks: 1 })
+    }
+    await expectTold(body)
+  })
+
+  test('behavior: nor was whose connection broke between the mark and the answer', async () => {
+    const { body } = await pay(await oneBuyer())
+    const marked = Promise.withResolvers<void>()
+    const goOn = Promise.withResolvers<void>()
+    const other = stack.keeper({
+      async checkpoint(name) {
+        if (name !== 'before-settle-answer') return
+        marked.resolve()
+        await goOn.promise
+      },
+    })
+    // The next asks while the first is being told, by another keeper.
+    const next = marked.promise.then(() => expectTold(body))
+    await hangUp(other, body, marked.promise)
+    goOn.resolve()
+    await next
+  })
+
+  test('behavior: of twins at two keepers one is told', async () => {
+    const { body } = await pay(await oneBuyer())
+    const twin = stack.keeper()
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, (_, index) =>
+        ask([keeper, twin][index % 2] ?? keeper, '/settle', { body, key }),
+      ),
+    )
+    expect(answers.filter((one) => one.body.success)).toHaveLength(1)
+    const reasons = answers.flatMap((one) => one.body.errorReason ?? [])
+    expect(reasons).toEqual(Array.from({ length: 9 }, () => 'duplicate_settlement'))
   })
 })
 
@@ -589,5 +692,45 @@ describe('the provider’s views', () => {
       providerAmount: 10_000n,
       feeAmount: 0n,
     })
+  })
+})
+
+describe('a crowd', () => {
+  test('behavior: beside 320 open settlements of one key, two honest ones go out with the next batch', async () => {
+    await keeper.stop()
+    const buyers = await stack.buyers(322, 10_000n)
+    // Earlier tests verified what nobody settles.
+    const { open } = await readCaller(stack.database, (await findKeyOwner(stack.database, key)) ?? '')
+    const maxOpen = open + 320
+    const crowd = stack.keeper({ facilitator: { maxOpen } })
+    const payments = await Promise.all(buyers.map((buyer) => pay(buyer)))
+    const isDue = (count: number) =>
+      until(`${count} wait`, async () => {
+        const [row] = await stack.database<[{ due: number }]>`
+          select count(*)::int as due from queue where stage = 'waiting' and due_at is not null`
+        return row.due === count
+      })
+    const settling = payments.slice(0, 320).map(({ body }) => ask(crowd, '/settle', { body, key }))
+    await isDue(320)
+    // Over its limit it is told so.
+    const refused = await ask(crowd, '/verify', { body: (await pay(await oneBuyer())).body, key })
+    expect(refused.body).toMatchObject({
+      ...{ isValid: false, invalidReason: 'unexpected_verify_error' },
+      invalidMessage: expect.stringContaining(`${maxOpen} payments open: try again`),
+    })
+    const honest = payments.slice(320)
+    settling.push(...honest.map(({ body }) => ask(crowd, '/settle', { body, key: stack.grantedKey })))
+    await isDue(322)
+    keeper = stack.keeper({ facilitator: { timeoutMs: 200_000, holdMs: 250_000, fee: 1_234n } })
+    const [{ last }] = await stack.database<
+      [{ last: bigint }]
+    >`select coalesce(max(id), 0) as last from batch`
+    keeper.start()
+    for (const { body } of await Promise.all(settling)) expect(body).toMatchObject({ success: true })
+    const nonces = honest.map(({ authorization }) => authorization.nonce)
+    const rows = await stack.database<{ place: number }[]>`
+      select (select count(*)::int from batch earlier where earlier.id > ${last} and earlier.id <= i.batch_id) as place
+      from batch_item i join signed_authorization using (payment_id) where nonce = any(${nonces}::text[])`
+    expect(rows).toEqual([{ place: 1 }, { place: 1 }])
   })
 })

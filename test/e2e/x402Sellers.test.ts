@@ -74,17 +74,19 @@ function resourceServer() {
   return new honoX402.x402ResourceServer(client).register('eip155:84532', new ExactEvmServer())
 }
 
+async function honoSeller(sold: Parameters<typeof honoX402.paymentMiddleware>[0]): Promise<Seller> {
+  let served = 0
+  const app = new Hono()
+  app.use(honoX402.paymentMiddleware(sold, resourceServer()))
+  app.get('/weather', (c) => {
+    served++
+    return c.json({ weather: 'sunny' })
+  })
+  return { url: await listen(app), served: () => served }
+}
+
 const sellers: Record<string, () => Promise<Seller>> = {
-  async '@x402/hono'() {
-    let served = 0
-    const app = new Hono()
-    app.use(honoX402.paymentMiddleware(routes, resourceServer()))
-    app.get('/weather', (c) => {
-      served++
-      return c.json({ weather: 'sunny' })
-    })
-    return { url: await listen(app), served: () => served }
-  },
+  '@x402/hono': () => honoSeller(routes),
   async '@x402/express'() {
     let served = 0
     const app = express()
@@ -211,6 +213,27 @@ describe.each(['@x402/hono', '@x402/express'])('%s', (name) => {
     )
     expect(seller.served() - before).toBe(1)
   })
+})
+
+describe('@x402/hono that settles before it serves', () => {
+  test.each([undefined, 'order_0123456789abcdef'])(
+    'behavior: one payment presented 40 times is served once; its payment-identifier: %s',
+    async (id) => {
+      const accepts = { ...routes['GET /weather'].accepts, extra: { paymentFlow: 'upfront' } }
+      const seller = await honoSeller({ 'GET /weather': { ...routes['GET /weather'], accepts } })
+      const buyer = await oneBuyer()
+      const { header } = await catchHeader(buyer, `${seller.url}/weather`)
+      const payload = JSON.parse(Buffer.from(header, 'base64').toString())
+      const extensions = id === undefined ? {} : { 'payment-identifier': { info: { id } } }
+      const presented = Buffer.from(JSON.stringify({ ...payload, extensions })).toString('base64')
+      const present = () => fetch(`${seller.url}/weather`, { headers: { 'PAYMENT-SIGNATURE': presented } })
+      const answers = await Promise.all(Array.from({ length: 20 }, present))
+      for (let i = 0; i < 20; i++) answers.push(await present())
+      expect(answers.filter(({ status }) => status === 200)).toHaveLength(1)
+      expect(seller.served()).toBe(1)
+      expect(await stack.balanceOf(buyer.address)).toBe(990_000n)
+    },
+  )
 })
 
 describe('x402-hono', () => {

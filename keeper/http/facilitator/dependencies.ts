@@ -9,6 +9,7 @@ import { createPayers } from '#ledger/acceptance/payers'
 import type { Database } from '#ledger/store/database'
 import type { Checkpoint } from '../../settings/checkpoints.ts'
 import type { FacilitatorSettings, KeeperSettings } from '../../settings/settings.ts'
+import { createOpenLimit } from './openLimit.ts'
 import type { FacilitatorDependencies } from './routes.ts'
 import { createSettlementWatch } from './settlementWatch.ts'
 
@@ -19,6 +20,7 @@ const defaultFacilitatorSettings: FacilitatorSettings = {
   // A standard client's own limit is 90 s.
   holdMs: 80_000,
   fee: 0n,
+  maxOpen: 1_000,
 }
 
 /** What payers owe. Their balances aren't relied on for so long: one comes with each nonce that is asked about. */
@@ -79,6 +81,7 @@ export function createFacilitatorDependencies(
     platformWallet,
     settings: effective,
     gasAllowance: settings.gasAllowance,
+    openLimit: createOpenLimit(database, effective.maxOpen),
     signers: accounts.map(({ address }) => address),
     windowMs: settings.triggers.windowMs,
     wakeIn(ms) {

@@ -1,4 +1,4 @@
-import { BaseError } from '#protocol/errors'
+import { BaseError, type ErrorCode } from '#protocol/errors'
 import { findReason, reasonOf as nameReason } from '#protocol/x402'
 
 /** A verdict against a payment, by the standard's word for it (specs/x402-specification-v2.md section 9). */
@@ -15,10 +15,18 @@ export class InvalidPayment extends Error {
 
 export const duplicateSettlement = 'duplicate_settlement'
 
-/** @param code of a refusal, or of what a settlement failed with: there the token doesn't say who is blacklisted. */
+/** Codes for which the standard has the word of another one: the token doesn't say who is blacklisted. */
+const ours: Record<string, ErrorCode> = {
+  account_blacklisted: 'payer_blacklisted',
+  payee_refused: 'payer_blacklisted',
+  // Only the door says so, of a payer with code.
+  unauthorized: 'invalid_signature',
+}
+
+/** @param code of a refusal, or of what a settlement failed with. */
 export function reasonOf(code: string | null): string | null {
   if (code === null) return null
-  return findReason(code === 'account_blacklisted' ? 'payer_blacklisted' : code) ?? null
+  return findReason(ours[code] ?? code) ?? null
 }
 
 export const wrongRecipient = nameReason('payees_mismatch', 2)

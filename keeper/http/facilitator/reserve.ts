@@ -4,7 +4,7 @@ import { type GasMeter, sumGas } from '#chain/gasShares'
 import type { PayerSignatures } from '#chain/payerSignatures'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import type { createAccept } from '#ledger/acceptance/acceptance'
-import { type Checked, checkPresented, toCandidate } from '#ledger/acceptance/door'
+import { checkPresented, toCandidate } from '#ledger/acceptance/door'
 import {
   findByPaymentIdentifier,
   findFacilitated,
@@ -16,6 +16,7 @@ import { settleMarginSeconds } from '#ledger/store/settleMargin'
 import { BaseError } from '#protocol/errors'
 import { minimumPrice, splitPrice } from '#protocol/tier'
 import type { FacilitatorSettings } from '../../settings/settings.ts'
+import type { OpenLimit } from './openLimit.ts'
 import { duplicateSettlement, InvalidPayment, reasonOf, wrongRecipient, wrongValue } from './reasons.ts'
 import type { FacilitatorRequest } from './request.ts'
 
@@ -38,6 +39,7 @@ export type ReserveContext = {
   platformWallet: Address
   /** What all may draw for gas a UTC day who have no grant, USDC base units. */
   gasAllowance: bigint
+  openLimit: OpenLimit
   settings: FacilitatorSettings
   now: () => Date
 }
@@ -65,10 +67,14 @@ export async function reserve(
   const { served, authorization, resource, paymentIdentifier } = request
   const network = context.networks.get(served.network.chainId)
   if (!network) throw new Error(`${served.network.name} is served without its payers`)
-  const checked = await checkChain(context, network, request, caller)
   const { providerId } = caller
+  const checked = await checkPresented([authorization], network, {
+    ...{ payerSignatures: context.payerSignatures, contractTimeoutMs: context.contractTimeoutMs },
+    ...{ asksNonces: true, asksPayees: true, mayHaveCode: providerId !== null },
+  })
+  await context.openLimit.take(providerId)
   const { from, to, value, validBefore } = authorization
-  const { hasCode } = checked
+  const [{ hasCode }] = checked
   const { most } = sumGas([{ isPair: false, recipient: to, hasCode }], await network.meter.read())
   const until = Math.min(now + context.settings.reserveMs, (Number(validBefore) - settleMarginSeconds) * 1000)
   const candidate = toCandidate(
@@ -90,10 +96,9 @@ export async function reserve(
       },
       gas: { providerId, amount: most, common: context.gasAllowance },
     },
-    [authorization],
     checked,
   )
-  const accept = () => context.accept(candidate, network.payers, checked.state)
+  const accept = () => context.accept(candidate, network.payers, checked[0].state)
   // What is remembered of the payer may be of before the release, whoever did that.
   const release = async () => {
     const count = await releaseReservations(context.sql, context.now(), from)
@@ -138,26 +143,6 @@ function checkTerms(
       reasonOf('authorization_expired'),
       `must be valid for another ${leastValiditySeconds} seconds, is until ${validBefore}`,
     )
-}
-
-/** Signature and nonce, by the chain where only it knows. What it says of the payer's balance comes with the nonce. */
-async function checkChain(
-  { payerSignatures, contractTimeoutMs }: ReserveContext,
-  network: FacilitatorNetwork,
-  { authorization, served }: FacilitatorRequest,
-  { providerId }: FacilitatorCaller,
-): Promise<Checked> {
-  if (providerId === null) {
-    // Junk of strangers doesn't reach the chain.
-    const [isSigned] = await payerSignatures(served.domainSeparator, [authorization])
-    if (!isSigned) throw new InvalidPayment(reasonOf('invalid_signature'), 'the payer did not sign this')
-  }
-  const checked = await checkPresented([authorization], network, {
-    ...{ payerSignatures, contractTimeoutMs, asksNonces: true },
-  })
-  if (checked.hasCode && providerId === null)
-    throw new InvalidPayment(reasonOf('invalid_signature'), 'payers with code need an API key of the seller')
-  return checked
 }
 
 /** The payment identifier stands for another payment: HTTP 409. */

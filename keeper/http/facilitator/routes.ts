@@ -7,6 +7,7 @@ import { limitBody } from '#process/limitBody'
 import type { RateLimiter } from '#process/rateLimiter'
 import { BaseError } from '#protocol/errors'
 import { countRequest } from '../submitRules.ts'
+import { hearerOf } from './hearer.ts'
 import { type InvalidPayment, toInvalidPayment } from './reasons.ts'
 import { type FacilitatorRequest, KindNotServed, MalformedRequest, parseRequest } from './request.ts'
 import { type FacilitatorCaller, IdentifierTaken, verify } from './reserve.ts'
@@ -102,6 +103,7 @@ export function createFacilitator(
   })
 
   app.post('/settle', limit, async (c) => {
+    const hearer = hearerOf(c)
     const caller = await admit(c)
     const request = await read(c).catch(unlessNotServed)
     if (request instanceof KindNotServed) return c.json({ error: request.message }, 500)
@@ -113,7 +115,7 @@ export function createFacilitator(
     const { network, authorization, version } = request
     const shared = { network, payer: authorization.from }
     try {
-      const { transaction, batchId, logIndex } = await settle(request, caller)
+      const { transaction, batchId, logIndex } = await settle(request, caller, hearer)
       const extra = { ...(batchId !== null && { batchId }), logIndex, nonce: authorization.nonce }
       return c.json({ success: true, transaction, ...shared, extra })
     } catch (error) {

@@ -1,6 +1,8 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Hex } from 'viem'
 import {
-  claimAnswer,
+  beginTelling,
+  endTelling,
   type FacilitatedPayment,
   readProgress,
   type SettlementProgress,
@@ -11,6 +13,7 @@ import { settleMarginSeconds } from '#ledger/store/settleMargin'
 import { isRowFault } from '#process/dependencies'
 import { createGroupCommit } from '#process/groupCommit'
 import type { Checkpoint } from '../../settings/checkpoints.ts'
+import type { Hearer } from './hearer.ts'
 import { duplicateSettlement, InvalidPayment, reasonOf } from './reasons.ts'
 import type { FacilitatorRequest } from './request.ts'
 import {
@@ -36,7 +39,7 @@ export class SettlementPending extends Error {
   }
 }
 
-/** Settled before, and answered: `transaction` says by which. */
+/** Settled before, and told: `transaction` says by which. */
 export class DuplicateSettlement extends InvalidPayment {
   override name = 'DuplicateSettlement'
   readonly transaction: Hex | ''
@@ -57,7 +60,15 @@ export type SettleContext = ReserveContext & {
 
 const maxGroup = 64
 
-export type Settle = (request: FacilitatorRequest, caller: FacilitatorCaller) => Promise<Settled>
+/** Between two looks at whether somebody else has heard it, and two tries to write down that somebody has. */
+const turnMs = 50
+const mostTries = 50
+
+export type Settle = (
+  request: FacilitatorRequest,
+  caller: FacilitatorCaller,
+  hearer: Hearer,
+) => Promise<Settled>
 
 /**
  * Builds the function behind POST /settle: the payment becomes due, the keeper settles it like any other, and the caller
@@ -115,8 +126,38 @@ export function createSettle(context: SettleContext): Settle {
     return progress
   }
 
-  return async (request, caller) => {
-    const { paymentId, answeredAt } = await makeDue(request, caller)
+  /**
+   * Lets one caller be told that it is settled: the first who hears it. Whoever is told serves, so a buyer who presents the same
+   * payment again must find nobody who is told so; and who was charged is served, so what nobody heard is told to the next.
+   */
+  async function tell(paymentId: string, transaction: Hex, hearer: Hearer): Promise<void> {
+    for (;;) {
+      if (hearer.isGone()) throw new SettlementPending(transaction)
+      const since = await beginTelling(sql, paymentId)
+      if (since === 'told')
+        throw new DuplicateSettlement('this payment was settled and answered before', transaction)
+      if (since !== 'busy') {
+        void hearer.heard.then((isHeard) => endTurn(paymentId, { since, isHeard }))
+        return
+      }
+      await sleep(turnMs)
+    }
+  }
+
+  /** Again and again while the database is away: were a turn to lapse that was heard, the next would be told so as well. */
+  async function endTurn(paymentId: string, turn: { since: Date; isHeard: boolean }): Promise<void> {
+    for (let tries = 1; tries <= mostTries; tries++) {
+      const isDone = await endTelling(sql, paymentId, turn).then(
+        () => true,
+        () => false,
+      )
+      if (isDone) return
+      await sleep(turnMs * tries)
+    }
+  }
+
+  return async (request, caller, hearer) => {
+    const { paymentId } = await makeDue(request, caller)
     await checkpoint('after-settle-recorded')
     context.wakeIn(context.windowMs)
     let progress = await waitUntilDecided(paymentId, request.version)
@@ -126,10 +167,8 @@ export function createSettle(context: SettleContext): Settle {
       progress = (await readProgress(sql, [paymentId])).get(paymentId) ?? progress
     }
     if (progress.state !== 'settled' || progress.txHash === null) throw failed(progress)
+    await tell(paymentId, progress.txHash, hearer)
     await checkpoint('before-settle-answer')
-    const isRepeated = answeredAt !== null || !(await claimAnswer(sql, paymentId, now()))
-    if (isRepeated && request.paymentIdentifier === null)
-      throw new DuplicateSettlement('this payment was settled and answered before', progress.txHash)
     return { transaction: progress.txHash, batchId: progress.batchId, logIndex: progress.logIndex }
   }
 }

@@ -24,24 +24,27 @@ type Waiting = {
 }
 
 const everyMs = 50
+/** Looked at in turn: however many wait, a look takes no longer. */
+const mostAtOnce = 500
 
 export function createSettlementWatch(sql: Queryable): SettlementWatch {
-  let waiting: Waiting[] = []
+  const waiting: Waiting[] = []
   let isLooking = false
 
   async function look(): Promise<void> {
+    const some = waiting.splice(0, mostAtOnce)
     // What fails to be read now is read the next time: nothing is concluded from that.
     const progress = await readProgress(
       sql,
-      waiting.map(({ paymentId }) => paymentId),
+      some.map(({ paymentId }) => paymentId),
     ).catch(() => new Map<string, SettlementProgress>())
     const now = performance.now()
-    waiting = waiting.filter((one) => {
+    for (const one of some) {
       one.last = progress.get(one.paymentId) ?? one.last
       const isOver = (one.last && one.isEnough(one.last)) || one.untilMs <= now
       if (isOver) one.resolve(one.last)
-      return !isOver
-    })
+      else waiting.push(one)
+    }
   }
 
   async function run(): Promise<void> {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { codeOfFailure, refuseFailures } from './judgeTransfers.ts'
+import { codeOfFailure, toRefusal } from './answer.ts'
 
 test.each([
   // What a batch of ours ended with.
@@ -16,16 +16,14 @@ test.each([
 })
 
 test('default: each transfer that fails is named, and the first gives the answer its code', () => {
-  const failures = [
-    { transfer: 1, code: 'insufficient_balance', detail: 'too little' },
-    { transfer: 3, code: 'authorization_used' },
-  ] as const
-  expect(() => refuseFailures(failures)).toThrow(
-    expect.objectContaining({
-      code: 'insufficient_balance',
-      message: 'too little',
-      details: { transfer: 1, failures },
-    }),
-  )
-  refuseFailures([])
+  const refusal = toRefusal([
+    { index: 1, code: 'insufficient_balance', detail: 'too little' },
+    { index: 3, code: 'authorization_used', detail: 'used' },
+  ])
+  expect(refusal).toMatchObject({
+    code: 'insufficient_balance',
+    message: 'too little',
+    details: { transfer: 1, failures: [{ transfer: 1 }, { transfer: 3, code: 'authorization_used' }] },
+  })
+  expect(toRefusal([])).toBeUndefined()
 })

@@ -1,0 +1,28 @@
+import type { HttpBindings } from '@hono/node-server'
+import type { Context } from 'hono'
+
+/** Who waits for an answer. */
+export type Hearer = {
+  /** The connection is gone: what is answered now, nobody hears. */
+  isGone: () => boolean
+  /** Once the answer is written (true), or can't be any more (false). */
+  heard: Promise<boolean>
+}
+
+/** Called before anything is awaited: a connection tells only once that it is gone. */
+export function hearerOf(c: Context): Hearer {
+  const outgoing = (c.env as Partial<HttpBindings> | undefined)?.outgoing
+  const { signal } = c.req.raw
+  // Within one process, whoever doesn't take it back hears it.
+  if (!outgoing) return { isGone: () => signal.aborted, heard: Promise.resolve(true) }
+  let isGone = outgoing.destroyed
+  const heard = new Promise<boolean>((resolve) => {
+    outgoing.once('finish', () => resolve(true))
+    outgoing.once('close', () => {
+      isGone = true
+      resolve(outgoing.writableFinished)
+    })
+    if (isGone) resolve(false)
+  })
+  return { isGone: () => isGone || signal.aborted, heard }
+}

@@ -1,0 +1,42 @@
+import { readCaller } from '#ledger/acceptance/facilitations'
+import type { Queryable } from '#ledger/store/database'
+import { createCache } from '#process/cache'
+import { InvalidPayment } from './reasons.ts'
+
+/** Bounds what each caller of the facilitator has open: keys are free, and each open payment is read again and again. */
+export type OpenLimit = {
+  /**
+   * Counts one more.
+   *
+   * @throws {InvalidPayment} where that is too many, or the provider is disabled; what was verified before settles all the same.
+   */
+  take(providerId: string | null): Promise<void>
+}
+
+const countTtlMs = 1_000
+const keyless = ''
+
+/** @param most of one API key, and of all callers without one together. */
+export function createOpenLimit(sql: Queryable, most: number): OpenLimit {
+  const counts = createCache<string, { open: number; isDisabled: boolean }>({
+    load: (id) => readCaller(sql, id === keyless ? null : id),
+    ttlMs: countTtlMs,
+    max: 10_000,
+    now: () => performance.now(),
+  })
+  return {
+    async take(providerId) {
+      const count = await counts.get(providerId ?? keyless)
+      if (count.isDisabled)
+        throw new InvalidPayment(null, 'this provider is disabled: enable it, or ask the operator')
+      if (count.open >= most) {
+        const whose = providerId === null ? 'callers without an API key have' : 'this API key has'
+        throw new InvalidPayment(
+          null,
+          `${whose} ${most} payments open: try again once some of them are settled`,
+        )
+      }
+      count.open += 1
+    },
+  }
+}
