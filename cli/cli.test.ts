@@ -754,7 +754,7 @@ describe('tollkeeper doctor', () => {
       })
       const provider = `prov_${'8'.repeat(32)}`
       for (const command of [
-        ['grant', provider],
+        ['provider', 'grant', '--provider', provider, '--usdc', '1'],
         ['payer', 'debts'],
         ['provider', 'key', '--provider', provider],
       ]) {

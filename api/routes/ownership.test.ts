@@ -99,6 +99,12 @@ const bodies = [
   },
 ]
 
+const fields = [
+  { disabled: true },
+  { retired: true },
+  ...Object.entries(bodies[2] ?? {}).map(([name, value]) => ({ [name]: value })),
+]
+
 test("error: no route gives or changes anything of another provider's", async () => {
   const routes = protectedRoutes()
   expect(routes.length).toBeGreaterThan(15)
@@ -254,10 +260,16 @@ test("error: one's own path does not reach another provider's things", async () 
   for (const { method, path } of protectedRoutes()) {
     if (!path.startsWith('/providers/{id}/') || !/\{id\}.*\{/.test(path)) continue
     const own = fill(path.replace('{id}', mine.providerId))
-    const json = method === 'GET' || method === 'DELETE' ? {} : { json: bodies[2] }
-    const { status, body } = await call(gateway.app, method, own, { ...json, key: mine.key })
-    if (status !== 404 && status !== 403) reached.push(`${method} ${path} answered ${status}`)
-    expect(JSON.stringify(body)).not.toContain(theirs.wallet)
+    const statuses = new Set<number>()
+    // A body with a field that a route doesn't know is refused for that, so each field comes alone, too.
+    for (const json of method === 'GET' || method === 'DELETE' ? [undefined] : [...bodies, ...fields]) {
+      const answer = await call(gateway.app, method, own, { ...(json && { json }), key: mine.key })
+      statuses.add(answer.status)
+      expect(JSON.stringify(answer.body)).not.toContain(theirs.wallet)
+    }
+    const isRefused = statuses.has(404) || statuses.has(403)
+    if (!isRefused || ![...statuses].every((status) => [400, 403, 404, 415, 422].includes(status)))
+      reached.push(`${method} ${path} answered ${[...statuses]}`)
   }
   expect(reached).toEqual([])
   expect(await snapshot()).toBe(before)

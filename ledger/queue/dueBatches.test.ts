@@ -55,7 +55,7 @@ test('behavior: a payment of high value travels alone on its retries as well, an
   ])
 })
 
-test('behavior: retries are at most half of a batch, and none goes while only what expires does', async () => {
+test('behavior: retries are at most half of a batch', async () => {
   const other = await seedProvider(sql)
   const groupOf = async (paymentId: string) => {
     const [row] = await sql<
@@ -79,5 +79,4 @@ test('behavior: retries are at most half of a batch, and none goes while only wh
     (await readMostUrgent(sql, group, { ...asked, ...more })).map(({ id }) => failing.includes(id))
   expect(await read()).toEqual([true, true, false, false])
   expect(await read({ limit: 100 })).toHaveLength(8)
-  expect(await read({ onlyExpiring: true })).toEqual([])
 })
