@@ -508,7 +508,7 @@ const keeper = {
     parser: integer(0),
     readers: keepers,
     about:
-      'A payment is settled where its share of the gas costs at most so many times its fee; others wait for cheaper gas until they are about to expire. 0: no limit. Unset: 10, on test networks 0.',
+      'A payment that was bought is settled at once where its share of the gas costs at most so many times its fee; others wait for cheaper gas until they are about to expire. 0: no limit. Unset: 10, on test networks 0.',
   },
   KEEPER_GATEWAY_URL: {
     parser: url,
@@ -519,7 +519,7 @@ const keeper = {
     parser: usdc(),
     readers: keepers,
     about:
-      'USD a UTC day, on each network, that are added to the fees of payments that are about to expire and whose fee is too small for their gas. 0: no limit. Unset: 100, on test networks 0. Without a database: all that gas may cost, on all networks together, unset 5.',
+      'USD a UTC day, on each network, that are added to fees that are smaller than the gas of their payments; without it these wait. 0: no limit. Unset: 100, on test networks 0. Without a database: all that gas may cost, on all networks together, unset 5.',
   },
   GAS_ALLOWANCE_USD: {
     parser: usdc(),

@@ -107,7 +107,7 @@ async function saveMined(
   verdict: Verdict,
   cost: bigint,
 ): Promise<void> {
-  const { sql, now, settings } = context
+  const { sql, now } = context
   const { blockNumber, blockHash, status } = receipt
   const write = async (tx: Queryable) => {
     await Promise.all([
@@ -116,7 +116,7 @@ async function saveMined(
       // Of payments whose failure the mined batch's own report shows, more is said when that is concluded.
       quarantinePayers(tx, row, payersOf(verdict.failed.map(({ item }) => item))),
       // Last: whoever is accepted locks its payer before its drawer.
-      bookGas(tx, row.id, { cost, gasPerFee: settings.gasPerFee, isOver: status === 'success' }),
+      bookGas(tx, row.id, { cost, isOver: status === 'success' }),
     ])
   }
   if (status === 'success') {

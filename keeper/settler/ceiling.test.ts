@@ -76,7 +76,7 @@ test('behavior: 190 payments of half a cent at 0.03 gwei hold up none of ten of 
 
 test('behavior: what each could not carry alone, many carry together; and who leaves may take others along', async () => {
   // Alone 169,200 units for half a cent of fees times ten; of two, each bears 30,000 less, and half of its payee.
-  const { ceiling } = open(pricesAt(10_000_000n))
+  const { ceiling } = open(pricesAt(10_000_000n), { budget: 10n ** 9n })
   const judge = (count: number) => ceiling.judge(many(count, halfCent), { isWhole: false })
   expect(await judge(1)).toEqual(['gas_cost'])
   expect(await judge(2)).toEqual([null, null])
@@ -85,7 +85,7 @@ test('behavior: what each could not carry alone, many carry together; and who le
 })
 
 test('behavior: a wallet with code pays for what it may burn, and only itself waits for that', async () => {
-  const { ceiling } = open(pricesAt(10_000_000n))
+  const { ceiling } = open(pricesAt(10_000_000n), { budget: 10n ** 9n })
   const contract = spender({ ...halfCent, hasCode: true })
   expect(await ceiling.judge([contract, ...many(20, halfCent)], { isWhole: false })).toEqual([
     'gas_cost',
@@ -97,13 +97,26 @@ test('behavior: about to expire, what a fee lacks is added while the budget last
   const urgent = { ...halfCent, validBefore: seconds + 300n }
   // In the company of the ten that pay.
   const share = shareOf(spender(urgent), { all: 11, sameRecipient: 1 }, pricesAt(30_000_000n))
-  const lack = share.expected - 5_000n
+  const lack = share.expected - 500n
   const { ceiling, draws } = open(pricesAt(30_000_000n), { budget: 3n * lack })
   const reasons = await ceiling.judge([...many(5, urgent), ...many(10, halfDollar)], { isWhole: false })
   expect(countOf(reasons)).toMatchObject({ null: 13, gas_budget: 2 })
   expect(draws.every(({ fromBudget }) => fromBudget)).toBe(true)
   const none = open(pricesAt(30_000_000n))
   expect(countOf(await none.ceiling.judge(many(10, halfDollar), { isWhole: false }))).toEqual({ null: 10 })
+})
+
+test('behavior: whatever a fee lacks of its gas is the budget’s, so who pays a tenth of it spends no more than that a day', async () => {
+  const tenth = { fee: 300n }
+  const prices = pricesAt(10_000_000n)
+  const shares = shareGas([...many(20, tenth), ...many(5, halfDollar)], prices)
+  const lack = (shares[0]?.expected ?? 0n) - 300n
+  expect(lack).toBeGreaterThan(300n)
+  const { ceiling, draws } = open(prices, { budget: 7n * lack })
+  const reasons = await ceiling.judge([...many(20, tenth), ...many(5, halfDollar)], { isWhole: false })
+  expect(countOf(reasons.slice(0, 20))).toEqual({ null: 7, gas_budget: 13 })
+  expect(countOf(reasons.slice(20))).toEqual({ null: 5 })
+  expect(draws.reduce((sum, { amount }) => sum + amount, 0n)).toBe(7n * lack)
 })
 
 test('behavior: what pays no fee has what is reserved for it, or draws; never from the budget', async () => {

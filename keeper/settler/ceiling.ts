@@ -50,9 +50,9 @@ export type CeilingOptions = {
 }
 
 /**
- * What gas may be spent for: a price that is never exceeded, and for each payment what its fee carries. What no fee carries is
- * drawn from what the operator gives for it: payments that were bought may draw shortly before they run out, all others at
- * once.
+ * What gas may be spent for: a price that is never exceeded, and for each payment what its fee carries. What a fee lacks is
+ * drawn from what the operator gives for it: for payments that were bought at once while their gas costs at most `gasPerFee`
+ * times their fee, and whatever it costs shortly before they run out.
  */
 export function createCeiling({ meter, settings, expiryLeadMs, draw, bears, now }: CeilingOptions): Ceiling {
   const { gasPerFee, maxFeePerGas } = settings
@@ -65,8 +65,8 @@ export function createCeiling({ meter, settings, expiryLeadMs, draw, bears, now 
   function findDraw(share: GasShare, spender: Spender): Draw | null {
     const { fee, isSold, gasLeft } = spender
     if (bears === 'all') return { spender, amount: share.expected, fromBudget: true }
-    if (isCarried(share, fee)) return null
-    const amount = (isSold ? share.expected : share.most) - gasPerFee * fee
+    if (share.expected <= fee || (gasPerFee === 0n && fee > 0n)) return null
+    const amount = (isSold ? share.expected : share.most) - fee
     return amount <= gasLeft ? null : { spender, amount, fromBudget: isSold }
   }
 
@@ -76,8 +76,13 @@ export function createCeiling({ meter, settings, expiryLeadMs, draw, bears, now 
     return hasLostFee === true || validBefore <= until || (!isSold && bears !== 'all')
   }
 
-  /** Those that need nobody's gift, in each other's company. Whoever leaves makes it dearer for the others. */
-  function findPaying(spenders: readonly Spender[], prices: GasPrices): Map<Spender, GasShare> {
+  function isWorthIt(share: GasShare, spender: Spender): boolean {
+    if (bears === 'all') return isCarried(share, spender.fee)
+    return (spender.isSold && isCarried(share, spender.fee)) || findDraw(share, spender) === null
+  }
+
+  /** Those that go at once in each other's company, if there is enough for what their fees lack. Whoever leaves makes it dearer for the others. */
+  function findCompany(spenders: readonly Spender[], prices: GasPrices): Map<Spender, GasShare> {
     let paying = spenders
     for (;;) {
       const shares = shareGas(paying, prices)
@@ -85,8 +90,7 @@ export function createCeiling({ meter, settings, expiryLeadMs, draw, bears, now 
       for (const [index, spender] of paying.entries()) {
         const share = shares[index]
         if (!share) continue
-        const pays = bears === 'all' ? isCarried(share, spender.fee) : findDraw(share, spender) === null
-        if (pays) left.set(spender, share)
+        if (isWorthIt(share, spender)) left.set(spender, share)
       }
       if (left.size === paying.length) return left
       paying = [...left.keys()]
@@ -94,18 +98,16 @@ export function createCeiling({ meter, settings, expiryLeadMs, draw, bears, now 
   }
 
   async function judgeEach(spenders: readonly Spender[], prices: GasPrices): Promise<(HoldReason | null)[]> {
-    const paying = findPaying(spenders, prices)
+    const company = findCompany(spenders, prices)
     // As if none of the others got anything.
-    const alone = { all: paying.size + 1, sameRecipient: 1 }
+    const alone = { all: company.size + 1, sameRecipient: 1 }
     const reasons = new Map<Spender, HoldReason>()
     const draws: Draw[] = []
     for (const spender of spenders) {
-      const share = paying.get(spender)
+      const share = company.get(spender)
+      const found = findDraw(share ?? shareOf(spender, alone, prices), spender)
       if (!share && !mayDraw(spender)) reasons.set(spender, 'gas_cost')
-      else if (!share || bears === 'all') {
-        const found = findDraw(share ?? shareOf(spender, alone, prices), spender)
-        if (found) draws.push(found)
-      }
+      else if (found) draws.push(found)
     }
     const isDrawn = draws.length > 0 ? await draw(draws) : []
     for (const [index, { spender, fromBudget }] of draws.entries())

@@ -144,7 +144,7 @@ describe('a transaction', () => {
     const sold = await seedPayment(sql, { provider })
     const batch = await claim([one.paymentId, other.paymentId, sold.paymentId])
     // Four authorizations, two of them those that were bought.
-    await bookGas(sql, batch, { cost: 41n, gasPerFee: 10n, isOver: true })
+    await bookGas(sql, batch, { cost: 41n, isOver: true })
     expect(await drawn()).toEqual(['23 common 22'])
     await sql`delete from queue`
     expect(await drawn()).toEqual(['23 common 22'])
@@ -152,9 +152,9 @@ describe('a transaction', () => {
 
   test('behavior: one that reverted leaves the rest of the reservation for the next', async () => {
     const { paymentId } = await accept()
-    await bookGas(sql, await claim([paymentId]), { cost: 12n, gasPerFee: 10n, isOver: false })
+    await bookGas(sql, await claim([paymentId]), { cost: 12n, isOver: false })
     expect(await drawn()).toEqual(['23 common 30'])
-    await bookGas(sql, await claim([paymentId]), { cost: 30n, gasPerFee: 10n, isOver: true })
+    await bookGas(sql, await claim([paymentId]), { cost: 30n, isOver: true })
     // It was dearer than what was offered for it first: so much is missing for others.
     expect(await drawn()).toEqual(['23 common 42'])
   })

@@ -59,7 +59,7 @@ export async function drawGas(
  * allowance. Rolled back where it throws.
  *
  * @param cost USDC base units, of a transaction of its own.
- * @param gasPerFee so many times its fees may be its gas; 0: whatever it costs.
+ * @param gasPerFee 0: fees carry whatever it costs.
  * @throws {BaseError} `gas_not_covered`
  */
 export async function coverSubmission(
@@ -83,11 +83,10 @@ export async function coverSubmission(
     from queue q join payment p on p.id = q.payment_id where q.submission = ${key}`
   if (paid.id === null) return
   const fees = paid.fees ?? 0n
-  const carried = gasPerFee * fees
-  if (cost.expected <= carried || (gasPerFee === 0n && fees > 0n)) return
-  if (cost.most <= carried + (paid.left ?? 0n)) return
+  if (cost.expected <= fees || (gasPerFee === 0n && fees > 0n)) return
+  if (cost.most <= fees + (paid.left ?? 0n)) return
   const [drawn] = await tx<[{ isDrawn: boolean }]>`
-    select draw_gas(${paid.id}, source.drawer, source.most, ${cost.most - carried}, ${dayOf(now)}) as "isDrawn"
+    select draw_gas(${paid.id}, source.drawer, source.most, ${cost.most - fees}, ${dayOf(now)}) as "isDrawn"
     from gas_source(${providerId}, ${common}) source`
   if (!drawn.isDrawn) throw new BaseError('gas_not_covered')
 }
@@ -101,7 +100,7 @@ export async function coverSubmission(
 export async function bookGas(
   tx: Queryable,
   batchId: bigint,
-  { cost, gasPerFee, isOver }: { cost: bigint; gasPerFee: bigint; isOver: boolean },
+  { cost, isOver }: { cost: bigint; isOver: boolean },
 ): Promise<void> {
   await tx`
     with own as materialized (
@@ -115,8 +114,8 @@ export async function bookGas(
     ), booked as (
       select payment_id, gas_drawer, gas_day, gas_reserved as before, gas_spent + case
           when is_added then gas_reserved - gas_spent
-          when is_together then greatest(0, ${cost} - ${gasPerFee} * all_fees)
-          else greatest(0, ceil(${cost}::numeric * authorizations / all_authorizations) - ${gasPerFee} * fee)
+          when is_together then greatest(0, ${cost} - all_fees)
+          else greatest(0, ceil(${cost}::numeric * authorizations / all_authorizations) - fee)
         end as spent
       from share where gas_drawer is not null
     ), kept as (
