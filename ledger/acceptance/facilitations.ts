@@ -101,9 +101,9 @@ export async function readCaller(
 ): Promise<{ open: number; isDisabled: boolean }> {
   const [row] = await sql<[{ open: number; isDisabled: boolean }]>`
     select (
-        select count(*)::int from facilitation f join queue q on q.payment_id = f.payment_id
-        where ${providerId === null ? sql`f.provider_id is null` : sql`f.provider_id = ${providerId}`}
-          and not f.is_costed and q.batch_id is null
+        select count(*)::int from queue q join facilitation f on f.payment_id = q.payment_id
+        where coalesce(q.provider_id, '') = ${providerId ?? ''} and (${isReserved(sql)} or q.due_at is not null)
+          and q.batch_id is null
       ) as open,
       exists (
         select from provider where id = ${providerId} and coalesce(suspended_at, disabled_at) is not null

@@ -262,6 +262,8 @@ create index queue_greatest on queue (group_id, (provider_amount + fee_amount))
 -- What a caller waits for: by arrival, and in turns over the callers.
 create index queue_due on queue (group_id, has_code, (coalesce(provider_id, '')), due_at)
   where stage = 'waiting' and due_at is not null;
+-- What one caller of the facilitator has open.
+create index queue_caller on queue (coalesce(provider_id, '')) where stage = 'reserved' or due_at is not null;
 create index queue_next on queue (stage, group_id, next_at) where stage in ('reserved', 'deferred', 'retrying', 'quarantined');
 create index queue_payer on queue (payer);
 create index queue_batch on queue (batch_id) where batch_id is not null;

@@ -190,7 +190,7 @@ describe('what pays no fee', () => {
     // Ten times as dear by now.
     const dear = keeperAt(gwei / 10n)
     await whileRunning(dear, async () => {
-      expect((await submit(dear, 25_000n)).status).toBe(200)
+      expect((await submit(dear, 70_000n)).status).toBe(200)
       expect(await heldBy([{ paymentId: paymentId ?? '' }])).toEqual({ gas_allowance: 1 })
     })
     expect(await countBatches()).toBe(batches + 1)
