@@ -132,9 +132,9 @@ test('behavior: through POST /submit the platform’s part of a splitter pays th
   const due = { buyer, price: 50_000n, payee: randomHex(20), acceptedAt: hourAgo() }
   const [fair, cheap] = [await stack.queueSplit(due), await stack.queueSplit({ ...due, feeAmount: 50n })]
   await settle([fair, cheap])
-  // 140,000 units of gas cost as much as ten times 1,000.
+  // 140,000 units of gas cost 1,000.
   const { baseFeePerGas } = await stack.served.client.getBlock()
-  const gasTokenUsd = (10_000n * 10n ** 18n) / (140_000n * (baseFeePerGas ?? 1n))
+  const gasTokenUsd = (1_000n * 10n ** 18n) / (140_000n * (baseFeePerGas ?? 1n))
   const keeper = stack.keeper({
     settings: { ...stack.settings, gasPerFee: 10n, gasAllowance: 0n, gasTokenUsd },
   })
@@ -438,9 +438,16 @@ describe('a payer who fails once his batch is simulated', () => {
         isOver = true
         await attack(buyer)
       }
-      await whileRunning(stack.keeper({ checkpoint }), () =>
-        until('the honest ones are settled', () => stack.isSettled(honest)),
-      )
+      const badIds = bad.map(({ paymentId }) => paymentId)
+      await whileRunning(stack.keeper({ checkpoint }), async () => {
+        await until('the honest ones are settled', () => stack.isSettled(honest))
+        await until('the others are judged', async () => {
+          const open = await stack.database`
+            select from queue q join batch_item i on i.payment_id = q.payment_id and i.batch_id = q.batch_id
+            where q.payment_id = any(${badIds}) and i.provider_outcome is null`
+          return open.length === 0
+        })
+      })
       const hashes = (await Promise.all(honest.map(stack.halves))).map(([half]) => half?.txHash as Hex)
       expect(new Set(hashes).size).toBe(1)
       const { logs, gasUsed } = await stack.served.client.getTransactionReceipt({ hash: hashes[0] as Hex })
@@ -457,7 +464,7 @@ describe('a payer who fails once his batch is simulated', () => {
       select i.provider_outcome as digit, count(f.*)::int as attempts from batch_item i
       join batch b on b.id = i.batch_id
       left join settlement_failure f on f.payment_id = i.payment_id and f.batch_id = b.id
-      where i.payment_id = any(${bad.map(({ paymentId }) => paymentId)}) and b.batch_id = ${settled?.args.batchId ?? null}
+      where i.payment_id = any(${badIds}) and b.batch_id = ${settled?.args.batchId ?? null}
       group by 1`
       expect(rows.toSorted((a, b) => a.digit - b.digit)).toEqual([
         { digit: 3, attempts: 1 },
