@@ -139,14 +139,24 @@ async function saveMined(
     drops,
     before: async (tx) => {
       await write(tx)
-      await quarantinePayments(tx, paymentsOf(verdict.untried), row.id)
+      const skipped = drops.flatMap(({ item, reason }) => (reason === 'deferred' ? item : []))
+      await quarantinePayments(
+        tx,
+        paymentsOf(verdict.untried.filter((item) => !skipped.includes(item))),
+        row.id,
+      )
     },
   })
 }
 
 /** What follows for the items of a batch that reverted as a whole. */
-function dropsOf({ failed, spent }: Verdict): Drop[] {
+function dropsOf({ failed, spent, untried }: Verdict): Drop[] {
+  const refused = new Set(payersOf(failed.map(({ item }) => item)))
   return [
+    // What was skipped behind a refusal lets everybody else go first.
+    ...untried.flatMap((item): Drop[] =>
+      refused.has(item.provider.authorization.from) ? [{ item, reason: 'deferred' }] : [],
+    ),
     ...spent.map((item): Drop => ({ item, reason: 'nonce_used' })),
     ...failed.map(
       ({ item, failure }): Drop => ({ item, reason: 'failed', failure: { owner: 'payment', ...failure } }),
