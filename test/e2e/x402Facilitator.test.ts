@@ -27,11 +27,12 @@ import { type Answer, ask, signPayment, toV1 } from '../support/x402.ts'
 let stack: KeeperStack
 let keeper: Keeper
 let key: string
+const facilitator = { timeoutMs: 200_000, holdMs: 250_000, fee: 1_234n }
 beforeAll(async () => {
   // What waits to be mined is told by its first transaction: none is replaced.
   stack = await startKeeperStack({ replaceAfterMs: 600_000 })
   key = stack.apiKey
-  keeper = stack.keeper({ facilitator: { timeoutMs: 200_000, holdMs: 250_000, fee: 1_234n } })
+  keeper = stack.keeper({ facilitator })
   keeper.start()
 })
 afterAll(async () => {
@@ -417,7 +418,7 @@ describe('what is not mined in time', () => {
       },
     }
     expect(await ask(idle, '/settle', { body: given.body, key })).toMatchObject(refusal)
-    keeper = stack.keeper()
+    keeper = stack.keeper({ facilitator })
     keeper.start()
     expect((await ask(keeper, '/settle', { body: other.body, key })).body.success).toBe(true)
     expect(await ask(keeper, '/settle', { body: given.body, key })).toMatchObject(refusal)
@@ -721,7 +722,7 @@ describe('a crowd', () => {
     const honest = payments.slice(320)
     settling.push(...honest.map(({ body }) => ask(crowd, '/settle', { body, key: stack.grantedKey })))
     await isDue(322)
-    keeper = stack.keeper({ facilitator: { timeoutMs: 200_000, holdMs: 250_000, fee: 1_234n } })
+    keeper = stack.keeper({ facilitator })
     const [{ last }] = await stack.database<
       [{ last: bigint }]
     >`select coalesce(max(id), 0) as last from batch`
