@@ -44,7 +44,8 @@ export const operatorProviders = z
         name: z.string(),
         contact: z.string().nullable(),
         createdAt: isoTime,
-        disabledAt: isoTime.nullable(),
+        disabledAt: isoTime.nullable().openapi({ description: 'By itself' }),
+        suspendedAt: isoTime.nullable().openapi({ description: 'By the operator' }),
         endpoints: z.int().openapi({ description: 'On sale' }),
         wallets: z.int().openapi({ description: 'In use' }),
         keys: z.int().openapi({ description: 'In force' }),
@@ -71,10 +72,10 @@ const patchProvider = createRoute({
   ...operatorsOnly,
   method: 'patch',
   path: '/operator/providers/{id}',
-  summary: 'Disable a provider, or enable it',
-  request: { params: ofProvider, body: jsonBody(z.strictObject({ disabled: z.boolean() })) },
+  summary: 'Suspend a provider, or let it sell again',
+  request: { params: ofProvider, body: jsonBody(z.strictObject({ suspended: z.boolean() })) },
   responses: {
-    200: jsonAnswer('As it is now', z.object({ providerId, disabled: z.boolean() })),
+    200: jsonAnswer('As it is now', z.object({ providerId, suspended: z.boolean() })),
     ...problems(400, 401, 404, 413, 422, 503),
   },
 })
@@ -107,10 +108,10 @@ export function addOperatorProvidersRoute(
 
   app.openapi(patchProvider, async (c) => {
     const { id } = c.req.valid('param')
-    const { disabled } = c.req.valid('json')
-    if (!(await setSuspended(sql, id, disabled ? new Date(now()) : null)))
+    const { suspended } = c.req.valid('json')
+    if (!(await setSuspended(sql, id, suspended ? new Date(now()) : null)))
       throw new Refusal('unknown_provider')
-    return c.json({ providerId: id, disabled }, 200)
+    return c.json({ providerId: id, suspended }, 200)
   })
 
   app.openapi(getProviders, async (c) => {
@@ -140,6 +141,11 @@ export function addOperatorProvidersRoute(
   })
 }
 
-function toProvider({ createdAt, disabledAt, ...provider }: ListedProvider) {
-  return { ...provider, createdAt: createdAt.toISOString(), disabledAt: isoOrNull(disabledAt) }
+function toProvider({ createdAt, disabledAt, suspendedAt, ...provider }: ListedProvider) {
+  return {
+    ...provider,
+    createdAt: createdAt.toISOString(),
+    disabledAt: isoOrNull(disabledAt),
+    suspendedAt: isoOrNull(suspendedAt),
+  }
 }

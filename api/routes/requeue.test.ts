@@ -117,22 +117,22 @@ test("default: the operator queues anybody's again, and stops a provider's sales
   )
 
   const own = await openShop(gateway.app)
-  const disable = (disabled: boolean, providerId = own.providerId) =>
-    call(app, 'PATCH', `/operator/providers/${providerId}`, { key, json: { disabled } })
+  const suspend = (suspended: boolean, providerId = own.providerId) =>
+    call(app, 'PATCH', `/operator/providers/${providerId}`, { key, json: { suspended } })
   const { providerId, endpointId } = own
   const challenge = () => call(gateway.another(), 'POST', '/challenge', { json: { providerId, endpointId } })
-  for (const twice of [true, true]) expect((await disable(twice)).status).toBe(200)
+  for (const twice of [true, true]) expect((await suspend(twice)).status).toBe(200)
   expect((await challenge()).body.code).toBe('provider_disabled')
-  expect((await disable(false)).body).toEqual({ providerId, disabled: false })
+  expect((await suspend(false)).body).toEqual({ providerId, suspended: false })
   expect((await challenge()).status).toBe(200)
   const { body } = await call<{ changes: object[] }>(app, 'GET', `/providers/${providerId}/changes`, {
     key: own.key,
   })
   // Each change once, and as the operator's.
   expect(body.changes.slice(0, 2)).toMatchObject([
-    { by: 'operator', after: { disabledAt: null } },
-    { by: 'operator', before: { disabledAt: null } },
+    { by: 'operator', after: { suspendedAt: null } },
+    { by: 'operator', before: { suspendedAt: null } },
   ])
   expect(body.changes[2]).not.toMatchObject({ by: 'operator' })
-  expect((await disable(true, `prov_${'0'.repeat(32)}`)).body.code).toBe('unknown_provider')
+  expect((await suspend(true, `prov_${'0'.repeat(32)}`)).body.code).toBe('unknown_provider')
 })

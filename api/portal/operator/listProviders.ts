@@ -5,7 +5,9 @@ export type ListedProvider = {
   name: string
   contact: string | null
   createdAt: Date
+  /** By itself, and by the operator. */
   disabledAt: Date | null
+  suspendedAt: Date | null
   endpoints: number
   wallets: number
   keys: number
@@ -19,7 +21,8 @@ export async function listProviders(
   { after, limit }: { after: ProviderPosition | null; limit: number },
 ): Promise<ListedProvider[]> {
   return sql<ListedProvider[]>`
-    select id as "providerId", name, contact, created_at as "createdAt", coalesce(suspended_at, disabled_at) as "disabledAt",
+    select id as "providerId", name, contact, created_at as "createdAt", disabled_at as "disabledAt",
+      suspended_at as "suspendedAt",
       (select count(*)::int from endpoint e where e.provider_id = p.id and e.disabled_at is null) as endpoints,
       (select count(*)::int from wallet w where w.provider_id = p.id and w.retired_at is null) as wallets,
       (select count(*)::int from api_key k where k.provider_id = p.id and k.revoked_at is null) as keys

@@ -100,8 +100,8 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
     await page.getByRole('link', { name: 'Providers' }).click()
     const shop = page.getByRole('row').filter({ hasText: 'Test API' })
     for (const [verb, next] of [
-      ['Disable', 'Enable'],
-      ['Enable', 'Disable'],
+      ['Suspend', 'Reinstate'],
+      ['Reinstate', 'Suspend'],
     ]) {
       await shop.getByRole('button', { name: `${verb} Test API` }).click()
       await page.getByRole('button', { name: `${verb} it` }).click()

@@ -28,6 +28,7 @@ const fieldNames: Record<string, string> = {
   contactConfirmedAt: 'Contact confirmed',
   requiresKey: 'Needs your key',
   disabledAt: 'Disabled since',
+  suspendedAt: 'Suspended since',
   url: 'URL',
   method: 'Method',
   pricing: 'Price',

@@ -51,20 +51,20 @@ export function ProvidersPage() {
             <ShowMore hasMore={hasMore} showMore={showMore} />
             {turned && (
               <Confirm
-                title={`${turned.disabledAt === null ? 'Disable' : 'Enable'} ${turned.name}?`}
-                action={turned.disabledAt === null ? 'Disable it' : 'Enable it'}
-                isDanger={turned.disabledAt === null}
+                title={`${turned.suspendedAt === null ? 'Suspend' : 'Reinstate'} ${turned.name}?`}
+                action={turned.suspendedAt === null ? 'Suspend it' : 'Reinstate it'}
+                isDanger={turned.suspendedAt === null}
                 close={() => setTurned(undefined)}
                 run={async () => {
-                  const disabled = turned.disabledAt === null
-                  await gateway.patch(`operator/providers/${turned.providerId}`, { disabled })
+                  const suspended = turned.suspendedAt === null
+                  await gateway.patch(`operator/providers/${turned.providerId}`, { suspended })
                   setTurned(undefined)
                   polled.refresh()
                 }}
               >
                 <p>
-                  While it is disabled, nothing of it is sold. What was accepted before is settled all the
-                  same.
+                  While it is suspended, nothing of it is sold, and it can't lift that. What was accepted
+                  before is settled all the same.
                 </p>
               </Confirm>
             )}
@@ -95,11 +95,13 @@ function ProviderTable({ providers, turn }: { providers: Listed[]; turn: (provid
       ]}
     >
       {providers.map((provider) => {
-        const { providerId, name, contact, disabledAt, createdAt, endpoints, keys, revenue } = provider
+        const { providerId, name, contact, disabledAt, suspendedAt, createdAt, endpoints, keys, revenue } =
+          provider
+        const off = suspendedAt !== null ? 'suspended' : disabledAt !== null ? 'disabled' : undefined
         return (
-          <tr key={providerId} class={disabledAt === null ? undefined : 'off'}>
+          <tr key={providerId} class={off && 'off'}>
             <td class="wrap">
-              <b class="break">{name}</b> {disabledAt !== null && <span class="status plain">disabled</span>}
+              <b class="break">{name}</b> {off && <span class="status plain">{off}</span>}
               <br />
               <Copyable text={providerId} />
               {contact !== null && <span class="note break"> {contact}</span>}
@@ -127,7 +129,7 @@ function ProviderTable({ providers, turn }: { providers: Listed[]; turn: (provid
             </td>
             <td class="actions">
               <button type="button" class="quiet" onClick={() => turn(provider)}>
-                {disabledAt === null ? 'Disable' : 'Enable'}
+                {suspendedAt === null ? 'Suspend' : 'Reinstate'}
                 <span class="unseen"> {name}</span>
               </button>
             </td>
