@@ -103,7 +103,7 @@ export async function readCaller(
     select (
         select count(*)::int from facilitation f join queue q on q.payment_id = f.payment_id
         where ${providerId === null ? sql`f.provider_id is null` : sql`f.provider_id = ${providerId}`}
-          and not f.is_costed and q.batch_id is null
+          and q.batch_id is null
       ) as open,
       exists (
         select from provider where id = ${providerId} and coalesce(suspended_at, disabled_at) is not null
