@@ -292,9 +292,9 @@ describe('POST /submit', () => {
     if (!provider || !fee || !second) throw new Error('a pair is two')
     const sign = (transfer: SignedAuthorization, change: Partial<SignedAuthorization>) =>
       signTransfer(stack.served, buyer, { ...transfer, ...change, nonce: randomHex(32) })
-    // 170,000 units of gas cost as much as ten times 1,500.
+    // 170,000 units of gas cost 1,500.
     const { baseFeePerGas } = await stack.served.client.getBlock()
-    const gasTokenUsd = (15_000n * 10n ** 18n) / (170_000n * (baseFeePerGas ?? 1n))
+    const gasTokenUsd = (1_500n * 10n ** 18n) / (170_000n * (baseFeePerGas ?? 1n))
     const strict = stack.keeper({
       settings: { ...stack.settings, gasPerFee: 10n, gasAllowance: 0n, gasTokenUsd },
     })

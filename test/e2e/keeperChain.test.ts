@@ -417,6 +417,7 @@ describe('the record', () => {
     if (!payment) throw new Error('nothing queued')
     const steps: string[] = []
     const blind = stack.keeper({ checkpoint: (name) => void steps.push(name) })
+    await whileRecording(stack, () => untilInRecord(stack))
     await withoutIndex(stack.database, async () => {
       await mine(stack, Number(stack.settings.maxIndexLagBlocks) + 1)
       await whileRunning([blind], () =>

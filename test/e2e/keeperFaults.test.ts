@@ -13,7 +13,7 @@ import {
   queueDue,
   testClient,
   transactionsOf,
-  untilIndexed,
+  whileRecording,
   whileRunning as whileAtWork,
 } from '../support/keeperScenes.ts'
 import {
@@ -24,6 +24,7 @@ import {
   walletAccount,
 } from '../support/keeperStack.ts'
 import { standingOf } from '../support/standing.ts'
+import { untilInRecord } from '../support/recorder.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 
@@ -82,7 +83,7 @@ describe('what others suffered', () => {
     async (method) => {
       await testClient(stack).mine({ blocks: 5 })
       const payments = await queueDue(stack, 2)
-      await untilIndexed(stack)
+      await whileRecording(stack, () => untilInRecord(stack))
       chaos.always(method, 'stale-head')
       await whileRunning(stack.keeper({ networks: [behindChaos] }), async () => {
         await until('they are claimed', () => isClaimed(payments))
