@@ -13,8 +13,8 @@ import {
   queueDue,
   testClient,
   transactionsOf,
-  whileRecording,
   whileRunning as whileAtWork,
+  whileRecording,
 } from '../support/keeperScenes.ts'
 import {
   type KeeperStack,
@@ -23,8 +23,8 @@ import {
   startKeeperStack,
   walletAccount,
 } from '../support/keeperStack.ts'
-import { standingOf } from '../support/standing.ts'
 import { untilInRecord } from '../support/recorder.ts'
+import { standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
 import { randomHex } from '../support/usdc.ts'
 
