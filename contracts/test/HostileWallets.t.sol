@@ -73,8 +73,8 @@ contract HostileWalletsTest is SettlementTest {
         vm.assertEq(outcomes, hex"113411", "outcomes");
         vm.assertEq(usdc.balanceOf(terms.from), terms.amount + terms.fee, "what the wallet still has");
         vm.assertTrue(!usdc.authorizationState(own.from, own.nonce), "what the wallet re-entered with");
-        // Two good payments cost less than 250,000 here; telling a failure at most 25,000.
-        vm.assertLe(gasUsed, 275_000 + callGasLimit, "the gas of all");
+        // 186,000 beside the limit as it is deployed, 287,000 instrumented for coverage.
+        vm.assertLe(gasUsed, 300_000 + callGasLimit, "the gas of all");
     }
 
     /// Every item burns its whole limit, but for the last: the batch goes on to it.

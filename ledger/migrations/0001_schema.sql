@@ -1139,7 +1139,7 @@ begin
     where c.source = 'facilitator' and c.id <> all (over_limit) and c.id <> all (replayed)
       and not exists (select from facilitated where payment_id = c.id);
     -- Its payment identifier is another payment's.
-    delete from payment where id = any (misnamed);
+    if misnamed <> '{}' then delete from payment where id = any (misnamed); end if;
     replayed := replayed || misnamed;
   end if;
 
@@ -1153,15 +1153,15 @@ begin
       where c.gas_amount is not null and c.id <> all (over_limit) and c.id <> all (replayed)
       order by source.drawer
     ) drawn;
-    delete from payment where id = any (uncovered);
+    if uncovered <> '{}' then delete from payment where id = any (uncovered); end if;
   end if;
 
-  -- Whatever it waited for, in a pooler or for a lock, is behind it now.
+  -- Whatever it waited for, in a pooler or for a lock, is behind it now. (A deletion of nothing costs its trigger all the same.)
   select coalesce(array_agg(c.id), '{}') into late
   from unnest(candidates) as c
   where c.deadline < extract(epoch from clock_timestamp()) * 1000
     and c.id <> all (over_limit) and c.id <> all (replayed) and c.id <> all (uncovered);
-  delete from payment where id = any (late);
+  if late <> '{}' then delete from payment where id = any (late); end if;
 
   if replayed || uncovered || late <> '{}' then
     update payer p set accepted_total = p.accepted_total - taken.total

@@ -420,6 +420,8 @@ describe('the record', () => {
     await whileRecording(stack, () => untilInRecord(stack))
     await withoutIndex(stack.database, async () => {
       await mine(stack, Number(stack.settings.maxIndexLagBlocks) + 1)
+      // The chain's head is remembered for a moment, by all who share this client.
+      await stack.served.client.getBlockNumber({ cacheTime: 0 })
       await whileRunning([blind], () =>
         until('it says that it is blind', async () => {
           const response = await blind.app.request('/readyz')
