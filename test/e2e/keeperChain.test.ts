@@ -11,6 +11,7 @@ import {
   attemptsOf,
   hourAgo,
   mine,
+  mineUntil,
   queueDue,
   testClient,
   untilIndexed,
@@ -50,11 +51,13 @@ async function transactionsOf({ paymentId }: QueuedPayment) {
       maxFee: bigint
       priority: bigint
       mined: bigint | null
+      /** A node has said that it has it. */
+      isOut: boolean
       state: string
     }[]
   >`
     select t.hash, t.kind, t.nonce, t.max_fee_per_gas as "maxFee", t.max_priority_fee_per_gas as priority,
-      t.mined_block as mined, b.state
+      t.mined_block as mined, t.broadcast_at is not null as "isOut", b.state
     from transaction t join batch b on b.id = t.batch_id
     where b.id in (select batch_id from batch_item where payment_id = ${paymentId})
     order by t.max_fee_per_gas`
@@ -277,10 +280,13 @@ describe('transactions', () => {
     await whileRunning([stack.keeper()], async () => {
       await until('it is out', async () => (await transactionsOf(payment)).length > 0)
       await chain.mine({ blocks: 1 })
-      await until('its replacement is out', async () => (await transactionsOf(payment)).length > 1)
+      // Mining at once, the node takes no second transaction of a nonce: the cancellation must be there before.
+      await until('its cancellation is out', async () => {
+        const last = (await transactionsOf(payment)).at(-1)
+        return last?.kind === 'cancellation' && last.isOut
+      })
       await chain.setAutomine(true)
-      await chain.mine({ blocks: 1 })
-      await until('it is settled', () => stack.isSettled([payment]))
+      await mineUntil(stack, 'it is settled', () => stack.isSettled([payment]))
       await until('the batch is over', async () => {
         const all = await transactionsOf(payment)
         return all.every((one) => one.state === 'closed')
