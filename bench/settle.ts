@@ -400,6 +400,7 @@ async function startKeeper(bench: Bench, wallets: readonly number[]): Promise<Ch
       KEEPER_PRIVATE_KEYS: wallets.map((wallet) => devPrivateKey(10 + wallet)).join(','),
       KEEPER_PORT: '0',
       KEEPER_LEASE_MS: '3000',
+      TRIGGER_MIN_AGE_SECONDS: '0',
       PRIORITY_FEE_WEI: '0',
       LOG_LEVEL: 'info',
     },

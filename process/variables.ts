@@ -167,6 +167,13 @@ const triggers = {
     about: 'or so long before an authorization expires.',
     default: '300',
   },
+  TRIGGER_MIN_AGE_SECONDS: {
+    parser: integer(0, 600),
+    readers: ['api', ...keepers],
+    about:
+      'A payment is this old before its amount, count or time makes it due (`npm start`: 0): a middleware that never heard that it was accepted has voided it by then.',
+    default: '150',
+  },
   SWEEP_COUNT: {
     parser: integer(1),
     readers: ['api', ...keepers],

@@ -116,7 +116,7 @@ function toWalletQueue(
   // Whether gas is dear just now is the keeper's to find out; both thresholds are shown.
   const fired = firedTrigger(counted, triggers, 0n, now)
   const first = counted.paymentCount === 0 ? null : counted
-  const settlesAt = fired ? now : first && estimatedSettlement(first, triggers)
+  const settlesAt = fired || first ? estimatedSettlement(counted, triggers, now) : null
   const expiresAt = first && new Date(Number(first.firstValidBefore) * 1000)
   return {
     walletId,

@@ -1,7 +1,7 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { isHeld } from '#ledger/batches/holds'
 import { holdReasons } from '#ledger/queue/stages'
-import { estimatedSettlement, firedTrigger, type TriggerSettings } from '#ledger/queue/triggers'
+import { estimatedSettlement, type TriggerSettings } from '#ledger/queue/triggers'
 import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
@@ -107,8 +107,6 @@ function toQueue(queue: WalletQueue, triggers: TriggerSettings, now: Date) {
 
 /** When the next of it is settled. */
 function estimate({ waiting, nextAttemptAt }: WalletQueue, triggers: TriggerSettings, now: Date): Date {
-  // Only the keeper knows whether gas is dear now; the plain thresholds make the better estimate.
-  const hasFired = waiting && firedTrigger(waiting, triggers, 0n, now) !== null
-  const times = [hasFired ? now : waiting && estimatedSettlement(waiting, triggers), nextAttemptAt]
+  const times = [waiting && estimatedSettlement(waiting, triggers, now), nextAttemptAt]
   return new Date(Math.min(...times.map((time) => time?.getTime() ?? Number.POSITIVE_INFINITY)))
 }

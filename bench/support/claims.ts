@@ -66,7 +66,7 @@ function createContext(sql: Database, served: ServedNetwork): Context {
     sql,
     served,
     settings: {
-      triggers: defaultTriggers,
+      triggers: { ...defaultTriggers, minAgeMs: 0 },
       pollMs: 250,
       leaseMs: 15_000,
       maxIndexLagBlocks: 20n,

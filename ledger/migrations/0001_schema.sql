@@ -253,7 +253,7 @@ create table queue (
 -- Each row is written three times and then gone.
 with (autovacuum_vacuum_scale_factor = 0.02, fillfactor = 70);
 
-create index queue_payee on queue (group_id, payee, stage);
+create index queue_payee on queue (group_id, payee, stage, accepted_at);
 create index queue_oldest on queue (group_id, has_code, accepted_at, payment_id) where stage = 'waiting' and due_at is null;
 create index queue_expiry on queue (group_id, valid_before) where stage in ('waiting', 'deferred', 'retrying', 'quarantined');
 -- The greatest first. Without micropayments, which no high-value threshold reaches.

@@ -26,7 +26,7 @@ afterAll(() => sql.end())
 
 test('behavior: a payment of high value travels alone on its retries as well, and makes nothing else due', async () => {
   // Of that size while this test's threshold holds.
-  const triggers = { ...defaultTriggers, highValue: 1_000_000n }
+  const triggers = { ...defaultTriggers, highValue: 1_000_000n, minAgeMs: 0 }
   const settings = { triggers, priorityFeePerGas: 0n, maxFeePerGas: 10n ** 12n, gasTokenUsd: 3_000_000_000n }
   const { paymentId: great } = await seedPayment(sql, { provider, providerAmount: 1_000_000n })
   const { paymentId: small } = await seedPayment(sql, { provider })
@@ -55,6 +55,32 @@ test('behavior: a payment of high value travels alone on its retries as well, an
   ])
 })
 
+test('behavior: what is younger than a middleware’s recovery is in no batch, but for what is great or runs out', async () => {
+  await sql`delete from queue`
+  const triggers = { ...defaultTriggers, count: 3, raisedCount: 3, timeMs: 1_000 }
+  const settings = { triggers, priorityFeePerGas: 0n, maxFeePerGas: 10n ** 12n, gasTokenUsd: 3_000_000_000n }
+  const now = new Date()
+  const seed = async (ageSeconds: number, more: object = {}) => {
+    const acceptedAt = new Date(now.getTime() - ageSeconds * 1000)
+    return (await seedPayment(sql, { provider, acceptedAt, ...more })).paymentId
+  }
+  const read = createDueBatches(sql, served)
+  const due = async (ms = 0) =>
+    (await read({ settings, from: provider.wallet, now: new Date(now.getTime() + ms) })).map(
+      ({ trigger, payments }) => [trigger, payments.map(({ id }) => id)],
+    )
+
+  const young = [await seed(149), await seed(100), await seed(99)]
+  expect(await due()).toEqual([])
+  const great = await seed(0, { providerAmount: 10_000_000n })
+  expect(await due()).toEqual([['high_value', [great]]])
+  await sql`delete from queue where payment_id = ${great}`
+  expect(await due(1_000)).toEqual([['time', young.slice(0, 1)]])
+  expect(await due(51_000)).toEqual([['count', young]])
+  const short = await seed(0, { validBefore: Math.floor(now.getTime() / 1000) + 200 })
+  expect(await due()).toEqual([['expiry', [short]]])
+})
+
 test('behavior: retries are at most half of a batch', async () => {
   const other = await seedProvider(sql)
   const groupOf = async (paymentId: string) => {
@@ -73,7 +99,14 @@ test('behavior: retries are at most half of a batch', async () => {
     await recordFailure(sql, failure, { now, leadMs: 300_000 })
   }
   const due = new Date(now.getTime() + 60_000)
-  const asked = { now: due, hasCode: false, below: 10n ** 12n, expiryLeadMs: 300_000, limit: 4 }
+  const asked = {
+    now: due,
+    acceptedBy: due,
+    hasCode: false,
+    below: 10n ** 12n,
+    expiryLeadMs: 300_000,
+    limit: 4,
+  }
   const group = await groupOf(ids[7] ?? '')
   const read = async (more: object = {}) =>
     (await readMostUrgent(sql, group, { ...asked, ...more })).map(({ id }) => failing.includes(id))

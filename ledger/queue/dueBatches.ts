@@ -60,11 +60,14 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
   }
 
   /** Looks for a full wallet, but not again for a while where very many wallets were looked at in vain. */
-  function createBackoffScan(group: QueueGroup, below: bigint): QueueReads['findFullWallet'] {
+  function createBackoffScan(
+    group: QueueGroup,
+    which: Parameters<typeof findFullWallet>[3],
+  ): QueueReads['findFullWallet'] {
     return async (threshold) => {
       const began = performance.now()
       if (began < (noneFullUntil.get(group.feeRecipient) ?? 0)) return null
-      const full = await findFullWallet(sql, group, threshold, below)
+      const full = await findFullWallet(sql, group, threshold, which)
       const ended = performance.now()
       if (!full) noneFullUntil.set(group.feeRecipient, ended + (ended - began) / scanShare)
       return full
@@ -86,9 +89,10 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
 
   async function readGroup(group: QueueGroup, options: DueBatchesOptions): Promise<DueBatch[]> {
     const { settings, from, page = 0, now } = options
-    const { highValue, expiryLeadMs, windowMs } = settings.triggers
+    const { highValue, expiryLeadMs, minAgeMs, windowMs } = settings.triggers
+    const acceptedBy = new Date(now.getTime() - minAgeMs)
     const [extremes, facilitated, quarantined] = await Promise.all([
-      readExtremes(sql, group, highValue, now),
+      readExtremes(sql, group, { highValue, acceptedBy, now }),
       page === 0 ? readFacilitated(group, now, windowMs) : [],
       page === 0 ? readQuarantined(sql, group, now, mostQuarantined) : [],
     ])
@@ -106,14 +110,15 @@ export function createDueBatches(sql: Queryable, served: ServedNetwork) {
     }
     if (extremes) {
       const reads = {
-        findFullWallet: createBackoffScan(group, highValue),
-        readSize: () => readNextBatchSize(sql, group, mostPayments),
+        findFullWallet: createBackoffScan(group, { below: highValue, acceptedBy }),
+        readSize: () => readNextBatchSize(sql, group, { limit: mostPayments, acceptedBy }),
       }
       const ordinary = { ...extremes, largestPayment: 0n }
       const trigger = await findDueTrigger(served, from, ordinary, settings, reads, now)
       if (trigger) {
         const urgent = (hasCode: boolean) => ({
           now,
+          acceptedBy,
           hasCode,
           below: highValue,
           expiryLeadMs,

@@ -29,22 +29,27 @@ type Probes = {
   retryDue: boolean
 }
 
+/** Whether the queue's row `q` is old enough for the triggers that count what waits. */
+function isRipe(sql: Queryable, acceptedBy: Date) {
+  return sql`q.accepted_at <= ${acceptedBy}`
+}
+
 /**
  * What one look-up each tells: the oldest, the greatest, the first to expire, a retry that is due.
  *
  * @param highValue from which on payments travel alone, retries as well: none of theirs makes the others due
+ * @param acceptedBy what is younger isn't the oldest: it is only great, or about to expire
  */
 export async function readExtremes(
   sql: Queryable,
   group: QueueGroup,
-  highValue: bigint,
-  now: Date,
+  { highValue, acceptedBy, now }: { highValue: bigint; acceptedBy: Date; now: Date },
 ): Promise<Omit<WaitingPayments, 'paymentCount' | 'amount'> | null> {
   const waiting = sql`q.group_id = ${group.id} and ${isWaiting(sql)}`
   const retryDue = sql`q.group_id = ${group.id} and ${isRetryDue(sql, now)}`
   const amount = sql`q.provider_amount + q.fee_amount`
   const oldest = (hasCode: boolean) => sql`
-    (select q.accepted_at from queue q where ${waiting} and q.has_code = ${hasCode} order by q.accepted_at limit 1)`
+    (select q.accepted_at from queue q where ${waiting} and q.has_code = ${hasCode} and ${isRipe(sql, acceptedBy)} order by q.accepted_at limit 1)`
   const [row] = await sql<[Probes]>`
     select
       least(${oldest(false)}, ${oldest(true)}) as "firstQueuedAt",
@@ -56,7 +61,7 @@ export async function readExtremes(
         (select max(${amount}) from queue q where ${retryDue} and ${amount} >= ${highValue})
       ) as "largestPayment",
       exists (select from queue q where ${retryDue} and ${amount} < ${highValue}) as "retryDue"`
-  if (row.firstQueuedAt === null && row.largestPayment === null && !row.retryDue) return null
+  if (row.firstValidBefore === null && row.largestPayment === null && !row.retryDue) return null
   return {
     firstQueuedAt: row.firstQueuedAt ?? now,
     firstValidBefore: row.firstValidBefore ?? 2n ** 40n,
@@ -70,12 +75,13 @@ export async function readExtremes(
  * is found.
  *
  * @param below Greater payments don't count: they travel alone.
+ * @param acceptedBy Nor do younger ones.
  */
 export async function findFullWallet(
   sql: Queryable,
   group: QueueGroup,
   { amount, count }: { amount: bigint; count: number },
-  below: bigint,
+  { below, acceptedBy }: { below: bigint; acceptedBy: Date },
 ): Promise<Pick<WaitingPayments, 'paymentCount' | 'amount'> | null> {
   const waiting = sql`q.group_id = ${group.id} and ${isWaiting(sql)} and q.provider_amount + q.fee_amount < ${below}`
   // More than `count` need not be looked at: they suffice by themselves. Postgres runs the recursion only as far as the
@@ -91,7 +97,7 @@ export async function findFullWallet(
     from wallet
     cross join lateral (
       select count(*)::int as count, sum(provider_amount) as amount
-      from (select q.provider_amount from queue q where ${waiting} and q.payee = wallet.payee limit ${count}) first
+      from (select q.provider_amount from queue q where ${waiting} and q.payee = wallet.payee and ${isRipe(sql, acceptedBy)} limit ${count}) first
     ) queue
     where wallet.payee is not null and (queue.count >= ${count} or queue.amount >= ${amount})
     limit 1`
@@ -102,7 +108,7 @@ export async function findFullWallet(
 export async function readNextBatchSize(
   sql: Queryable,
   group: QueueGroup,
-  limit: number,
+  { limit, acceptedBy }: { limit: number; acceptedBy: Date },
 ): Promise<NextBatchSize> {
   const [row] = await sql<[NextBatchSize]>`
     select count(*) filter (where is_pair)::int as pairs, count(*) filter (where not is_pair)::int as singles,
@@ -110,7 +116,7 @@ export async function readNextBatchSize(
     from (
       select coalesce(p.splitter, p.payee) as recipient, p.fee_amount > 0 and p.splitter is null as is_pair
       from (
-        select q.payment_id from queue q where q.group_id = ${group.id} and ${isWaiting(sql)} and not q.has_code
+        select q.payment_id from queue q where q.group_id = ${group.id} and ${isWaiting(sql)} and not q.has_code and ${isRipe(sql, acceptedBy)}
         order by q.accepted_at, q.payment_id limit ${limit}
       ) first
       join payment p on p.id = first.payment_id
@@ -260,6 +266,8 @@ export type UrgentOptions = {
   hasCode: boolean
   /** Greater ones go by themselves. */
   below: bigint
+  /** What was accepted later is left, unless it expires soon. */
+  acceptedBy: Date
   /** What expires within this time comes first. */
   expiryLeadMs: number
   limit: number
@@ -274,7 +282,7 @@ export type UrgentOptions = {
 export async function readMostUrgent(
   sql: Queryable,
   group: QueueGroup,
-  { now, hasCode, below, expiryLeadMs, limit, skip = 0 }: UrgentOptions,
+  { now, acceptedBy, hasCode, below, expiryLeadMs, limit, skip = 0 }: UrgentOptions,
 ): Promise<QueuedPayment[]> {
   const alike = sql`q.group_id = ${group.id} and q.has_code = ${hasCode} and q.provider_amount + q.fee_amount < ${below}`
   const waiting = sql`${isWaiting(sql)} and ${alike}`
@@ -294,7 +302,7 @@ export async function readMostUrgent(
           order by q.next_at limit ${Math.ceil(limit / 2)})
         union all
         (select 2, (extract(epoch from q.accepted_at) * 1000)::bigint, q.* from queue q
-          where ${waiting}
+          where ${waiting} and ${isRipe(sql, acceptedBy)}
           order by q.accepted_at, q.payment_id limit ${limit} offset ${skip})
       ) parts
       order by payment_id, urgency

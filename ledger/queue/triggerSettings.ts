@@ -16,6 +16,7 @@ export function readTriggerSettings(env: Environment): TriggerSettings {
     timeMs: readVariable(env, 'TRIGGER_TIME_SECONDS') * 1000,
     highValue: readVariable(env, 'TRIGGER_HIGH_VALUE_USDC'),
     expiryLeadMs: readVariable(env, 'TRIGGER_EXPIRY_LEAD_SECONDS') * 1000,
+    minAgeMs: readVariable(env, 'TRIGGER_MIN_AGE_SECONDS') * 1000,
     windowMs: readVariable(env, 'FACILITATOR_WINDOW_MS'),
     sweepCount: readVariable(env, 'SWEEP_COUNT'),
     sweepAfterMs: readVariable(env, 'SWEEP_SECONDS') * 1000,

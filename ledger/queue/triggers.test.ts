@@ -63,9 +63,15 @@ test('behavior: of a short time, only a tenth is left for sending', () => {
   expect([fired(4_499), fired(4_500)]).toEqual([null, 'time'])
 })
 
-test('behavior: settlement is estimated at the sooner of one hour and the first expiry', () => {
-  expect(estimatedSettlement(quiet, defaultTriggers)).toEqual(new Date('2026-11-21T13:00:00Z'))
-  expect(estimatedSettlement({ ...quiet, firstValidBefore: seconds + 1_800n }, defaultTriggers)).toEqual(
-    new Date('2026-11-21T12:25:00Z'),
-  )
+test('behavior: settlement is estimated at the sooner of one hour and the first expiry; what fired, once it is old enough', () => {
+  const estimated = (change: Partial<WalletQueue>) =>
+    estimatedSettlement({ ...quiet, ...change }, defaultTriggers, now)
+      .toISOString()
+      .slice(11, 19)
+  expect(estimated({})).toBe('13:00:00')
+  expect(estimated({ firstValidBefore: seconds + 1_800n })).toBe('12:25:00')
+  expect(estimated({ paymentCount: 100 })).toBe('12:02:30')
+  expect(estimated({ paymentCount: 100, firstQueuedAt: ago(150_000) })).toBe('12:00:00')
+  expect(estimated({ paymentCount: 100, largestPayment: 10_000_000n })).toBe('12:00:00')
+  expect(estimated({ paymentCount: 100, firstValidBefore: seconds + 60n })).toBe('12:00:00')
 })

@@ -33,6 +33,11 @@ export type TriggerSettings = {
   highValue: bigint
   /** How long before `validBefore` a payment must be on its way. */
   expiryLeadMs: number
+  /**
+   * How old a payment must be for `amount`, `count` and `time`. A middleware that never heard that it was accepted has voided it
+   * by then (sdk/src/middleware/verification.ts): nobody is charged for what wasn't served.
+   */
+  minAgeMs: number
   /** How long POST /settle gathers others for its batch. */
   windowMs: number
   /** So many payments that wait in a splitter, or one that has waited for so long, have it swept by the next batch. */
@@ -50,6 +55,7 @@ export const defaultTriggers: TriggerSettings = {
   timeMs: 3_600_000,
   highValue: 10_000_000n,
   expiryLeadMs: 300_000,
+  minAgeMs: 150_000,
   windowMs: 250,
   sweepCount: 10,
   sweepAfterMs: 86_400_000,
@@ -93,12 +99,14 @@ export function timeTriggerAt({ firstQueuedAt }: { firstQueuedAt: Date }, { time
   return new Date(firstQueuedAt.getTime() + timeMs - Math.min(sendLeadMs, timeMs / 10))
 }
 
-/** When a wallet's queue will settle at the latest, if nothing else is queued. */
-export function estimatedSettlement(queue: WaitingPayments, settings: TriggerSettings): Date {
-  return new Date(
-    Math.min(
-      queue.firstQueuedAt.getTime() + settings.timeMs,
-      Number(queue.firstValidBefore) * 1000 - settings.expiryLeadMs,
-    ),
-  )
+/**
+ * When a wallet's queue will settle at the latest, if nothing else is queued and gas isn't dear: only the keeper knows whether it is.
+ */
+export function estimatedSettlement(queue: WaitingPayments, settings: TriggerSettings, now: Date): Date {
+  const fired = firedTrigger(queue, settings, 0n, now)
+  if (fired === 'high_value' || fired === 'expiry') return now
+  const first = queue.firstQueuedAt.getTime()
+  const by = fired ? now.getTime() : first + settings.timeMs
+  const expiry = Number(queue.firstValidBefore) * 1000 - settings.expiryLeadMs
+  return new Date(Math.min(Math.max(by, first + settings.minAgeMs), expiry))
 }

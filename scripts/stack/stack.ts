@@ -156,6 +156,8 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
     DEPLOYMENTS_FILE: deploymentsFile,
     PLATFORM_WALLET: platformWallet,
     LOG_LEVEL: 'info',
+    // Nobody here waits for what a middleware has not heard.
+    TRIGGER_MIN_AGE_SECONDS: '0',
   }
 
   options.signal?.throwIfAborted()

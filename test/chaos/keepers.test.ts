@@ -74,6 +74,7 @@ async function startKeeper({ stack, wallet, broadcasts }: Operator) {
     REBROADCAST_AFTER_MS: '500',
     REPLACE_AFTER_MS: '1500',
     PRIORITY_FEE_WEI: '0',
+    TRIGGER_MIN_AGE_SECONDS: '0',
     LOG_LEVEL: 'warn',
   }
   let process_: RunningCommand = start()

@@ -57,6 +57,7 @@ async function startKeeper(): Promise<{ keeper: RunningCommand; url: string }> {
     KEEPER_LEASE_MS: '3000',
     REBROADCAST_AFTER_MS: '1000',
     PRIORITY_FEE_WEI: '0',
+    TRIGGER_MIN_AGE_SECONDS: '0',
   })
   running = keeper
   const { port } = JSON.parse(await keeper.line(/listening/)) as { port: number }

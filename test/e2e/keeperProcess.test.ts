@@ -19,6 +19,7 @@ function start(change: Record<string, string> = {}): RunningCommand {
     KEEPER_PRIVATE_KEYS: walletKey(0),
     KEEPER_PORT: '0',
     PRIORITY_FEE_WEI: '0',
+    TRIGGER_MIN_AGE_SECONDS: '0',
     ...change,
   })
 }

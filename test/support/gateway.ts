@@ -56,7 +56,7 @@ export const testGatewaySettings: GatewaySettings = {
   contractTimeoutMs: 10_000,
   settleBeforeServe: null,
   settleBeforeServeTimeoutMs: 4_000,
-  triggers: defaultTriggers,
+  triggers: { ...defaultTriggers, minAgeMs: 0 },
   gasAllowance: 1_000_000_000n,
   gasTokenUsd: 3_000_000_000n,
   priorityFeePerGas: 0n,

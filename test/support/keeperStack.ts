@@ -145,7 +145,7 @@ export async function startKeeperStack(
   })
 
   const settings: KeeperSettings = {
-    triggers: defaultTriggers,
+    triggers: { ...defaultTriggers, minAgeMs: 0 },
     pollMs: 100,
     leaseMs: 3_000,
     maxIndexLagBlocks: 20n,
