@@ -155,9 +155,12 @@ const frozenHosts: Adversary = async (scene, draw) => {
 
 /** All connections to the database fall silent at once, as in a failover without a reset; new ones work. */
 const silentDatabases: Adversary = async (scene, draw) => {
+  const hosts = [...scene.keepers, scene.api]
   return (over) =>
     again({ scene, draw, over, everyMs: 2 * faultMs }, async () => {
-      const { name, postgres } = pick(draw, [...scene.keepers, scene.api])
+      // Postgres has noticed by now that the last ones are gone, or its sessions would run out within ten minutes.
+      for (const { postgres } of hosts) postgres.bury()
+      const { name, postgres } = pick(draw, hosts)
       postgres.abandon()
       scene.events.push(`${new Date().toISOString()} the database connections of the ${name} are silent`)
     })
