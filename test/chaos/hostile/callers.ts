@@ -26,7 +26,7 @@ const deafSellers: Adversary = async (scene, draw) => {
   const shop = await openGranted(scene, '5000')
   const { account } = await scene.buyer()
   return (over) =>
-    again({ scene, draw, over, everyMs: 2_000 }, async () => {
+    again({ scene, draw, over, everyMs: 4_000 }, async () => {
       const payment = await signPayment(placeOf(scene), account, { payTo: shop.address })
       const ask = async (ms: number): Promise<Told | undefined> => {
         const signal = AbortSignal.any([over, AbortSignal.timeout(Math.ceil(ms))])
@@ -53,7 +53,7 @@ const crowds: Adversary = async (scene, draw) => {
     tell(scene, payment, await post(url, '/settle', { key: shop.apiKey, body: payment.body, signal }))
   }
   return (over) =>
-    again({ scene, draw, over, everyMs: 4_000 }, async () => {
+    again({ scene, draw, over, everyMs: 10_000 }, async () => {
       const terms = { payTo: account.address.toLowerCase() as `0x${string}`, value: 1n, validFor: 90 }
       const payments = await Promise.all(
         Array.from({ length: atOnce }, () => signPayment(placeOf(scene), account, terms)),

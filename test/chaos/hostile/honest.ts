@@ -37,6 +37,11 @@ export type Trade = {
 }
 
 const prices = ['0.005', '0.05', '0.5']
+/**
+ * Wallets with code wait for each other: they have a few of a keeper wallet's transactions, 24 payments in each. What all
+ * of them here want is less than that, or it would be a test of a backlog that grows.
+ */
+const withCodeEveryMs = 3_000
 
 /**
  * Honest buyers, two of them with wallets that are contracts, at three providers with a webhook each, until it is over.
@@ -78,7 +83,7 @@ export async function openTrade(
   const trade = buyers.map(async (buyer, index) => {
     for (let turn = index; !over.aborted; turn++) {
       await purchase(buyer, index, turn)
-      await wait(500, undefined, { signal: over }).catch(() => {})
+      await wait(codes[index] ? withCodeEveryMs : 500, undefined, { signal: over }).catch(() => {})
     }
     await purchase(buyer, index, index)
   })
@@ -87,7 +92,7 @@ export async function openTrade(
   return { purchases, sales, announced, done, close: receiver.close }
 }
 
-const saleEveryMs = 1_500
+const saleEveryMs = 3_000
 /** A standard middleware's own limit, and somewhat more. */
 const saleTimeoutMs = 100_000
 

@@ -21,7 +21,7 @@ const inTime = (over: AbortSignal) => AbortSignal.any([over, AbortSignal.timeout
 const selfPayers: Adversary = async (scene, draw) => {
   const shop = await scene.shop('0.005')
   const { client } = await scene.buyer(honestWallet)
-  return (over) => again({ scene, draw, over, everyMs: 1_000 }, () => client.request(shop.url))
+  return (over) => again({ scene, draw, over, everyMs: 4_000 }, () => client.request(shop.url))
 }
 
 /** A provider that refunds itself, three times a payment, as soon as that has settled. */

@@ -80,9 +80,6 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
   await until('the trade is over', isOver, settleSeconds * 1_000).catch(() => {})
 
   const waits = await countWaits(scene, served)
-  scene.events.push(
-    `most transactions for others before an honest payment: ${Math.max(0, ...waits.values())}`,
-  )
   const withoutCode: { id: string; attempts: number }[] = []
   for (const one of await findBlamed(database)) {
     if (!served.includes(one.id)) continue
@@ -114,8 +111,8 @@ export async function judge(scene: Market, { purchases, sales, announced }: Trad
       refusal === undefined || (outages.has(refusal) && !afterwards) ? [] : [`${refusal} at ${shop.url}`],
     ),
     unsettled: await unsettled(),
-    starved: [...waits].flatMap(([id, before]) =>
-      before > mostBefore ? [`${id}: after ${before} transactions`] : [],
+    starved: waits.flatMap(({ id, lane, before }) =>
+      before > mostBefore ? [`${id} of lane ${lane}: after ${before} transactions`] : [],
     ),
     blamed: withoutCode.map(({ id, attempts }) => `${id}: ${attempts} attempts`),
     misplaced,
@@ -212,22 +209,31 @@ async function readComplaints({ keepers }: Market): Promise<string[]> {
   return (await Promise.all(complaints)).flat()
 }
 
-/** By settled payment: the keepers' transactions, of batches claimed after it was accepted, that were mined before it. */
-async function countWaits({ database }: Market, served: readonly string[]): Promise<Map<string, number>> {
-  const mined = await database<{ claimedAt: Date; block: bigint }[]>`
-    select b.created_at as "claimedAt", t.mined_block as block
+type Wait = { id: string; lane: string; before: number }
+
+/** Of settled payments: the keepers' transactions, of batches claimed after it was accepted, that were mined before it. */
+async function countWaits({ database, events }: Market, served: readonly string[]): Promise<Wait[]> {
+  const mined = await database<{ claimedAt: Date; lane: string; block: bigint }[]>`
+    select b.created_at as "claimedAt", b.lane, t.mined_block as block
     from transaction t join batch b on b.id = t.batch_id where t.mined_block is not null`
-  const settled = await database<{ id: string; acceptedAt: Date; block: bigint }[]>`
-    select p.id, p.accepted_at as "acceptedAt", max(seen.block_number) as block
+  const settled = await database<{ id: string; acceptedAt: Date; lane: string | null; block: bigint }[]>`
+    select p.id, p.accepted_at as "acceptedAt", max(seen.block_number) as block, (
+        select b.lane from batch_item i join batch b on b.id = i.batch_id where i.payment_id = p.id order by b.id desc limit 1
+      ) as lane
     from payment p join signed_authorization a on a.payment_id = p.id
     join indexer.authorization seen on seen.nonce = a.nonce and seen.authorizer = a.authorizer
     where p.id = any (${served}) group by p.id`
-  return new Map(
-    settled.map(({ id, acceptedAt, block }) => [
-      id,
-      mined.filter((one) => one.claimedAt > acceptedAt && one.block < block).length,
-    ]),
-  )
+  const waits = settled.map(({ id, lane, acceptedAt, block }) => ({
+    ...{ id, lane: lane ?? 'no batch' },
+    before: mined.filter((one) => one.claimedAt > acceptedAt && one.block < block).length,
+  }))
+  for (const [lane, own] of Map.groupBy(mined, (one) => one.lane))
+    events.push(`${lane}: ${own.length} transactions`)
+  for (const [lane, own] of Map.groupBy(waits, (one) => one.lane))
+    events.push(
+      `${own.length} honest payments of lane ${lane}: after ${Math.max(...own.map(({ before }) => before))} for others at most`,
+    )
+  return waits
 }
 
 /** By payer: the keepers' mined transactions that carried a payment of its and moved nothing of it. Read from the chain alone. */
