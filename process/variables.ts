@@ -374,7 +374,7 @@ const api = {
   OPERATOR_KEY_HASHES: {
     parser: list(sha256Hex),
     readers: ['api'],
-    about: `SHA-256 of each key that may look at the operator's views, with commas between; \`${ownCommand} keys rotate operator\` makes one. Default: nobody may.`,
+    about: `SHA-256 of each key that opens the operator's views and its two switches, with commas between; \`${ownCommand} keys rotate operator\` makes one. Default: nobody may.`,
   },
   RATE_LIMIT_OTHER: {
     parser: integer(1, 1_000_000),

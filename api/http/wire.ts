@@ -1,5 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { type Address, checksumAddress, type Hash } from 'viem'
+import { holdReasons } from '#ledger/queue/stages'
 import { networkNames } from '#protocol/networks'
 import { type Trigger, triggerCodes } from '#protocol/settlement'
 
@@ -89,6 +90,15 @@ export const requestId = id('req')
 
 /** The path of what belongs to a provider. */
 export const ofProvider = z.object({ id: providerId })
+
+/** @param what is so for one of these reasons. */
+export const heldBy = (what: string) =>
+  z
+    .enum(['gas_price', ...holdReasons])
+    .nullable()
+    .openapi({
+      description: `Why ${what}: gas is too dear for all (gas_price), for its fee (gas_cost), for what the operator adds to fees (gas_budget), or for the allowance of what pays no fee (gas_allowance). Null: it does not`,
+    })
 
 // The chain -----------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
 import type { Address } from 'viem'
+import { isClosed } from '#ledger/registry/suspendProvider'
 import type { Database } from '#ledger/store/database'
 import { isId } from '#ledger/store/identifiers'
 import { createCache } from '#process/cache'
@@ -49,7 +50,7 @@ export function createOffers({ database, ttlMs, now }: OffersOptions): Offers {
     select e.id as "endpointId", e.provider_id as "providerId", e.method, e.url, e.price, e.description,
       e.mime_type as "mimeType", p.requires_key as "requiresKey",
       case
-        when coalesce(p.suspended_at, p.disabled_at) is not null then 'provider_disabled'
+        when ${isClosed(database)} then 'provider_disabled'
         when e.disabled_at is not null then 'endpoint_disabled'
       end as disabled,
       (

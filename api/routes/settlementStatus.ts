@@ -1,6 +1,5 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import { isHeld } from '#ledger/batches/holds'
-import { holdReasons } from '#ledger/queue/stages'
 import { estimatedSettlement, type TriggerSettings } from '#ledger/queue/triggers'
 import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
@@ -11,6 +10,7 @@ import {
   address,
   addressOut,
   decimalUsdc,
+  heldBy,
   indexedBlock,
   isoTime,
   networkName,
@@ -30,13 +30,7 @@ const settlementStatus = z
     first_payment_at: isoTime.nullable(),
     age_seconds: z.int(),
     estimated_settlement: isoTime.nullable(),
-    held_by: z
-      .enum(['gas_price', ...holdReasons])
-      .nullable()
-      .openapi({
-        description:
-          'Why the oldest payment waits beyond the estimate: gas is too dear for all (gas_price), for its fee (gas_cost), for what the operator adds to fees (gas_budget), or for the allowance of what pays no fee (gas_allowance). Null: it does not',
-      }),
+    held_by: heldBy('the oldest payment waits beyond the estimate'),
     network: networkName,
     indexedBlock,
   })

@@ -2,7 +2,7 @@ import { type Address, type Hex, keccak256, toHex } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { setHold } from '#ledger/batches/holds'
 import { type NumberedBatch, recordBatches } from '#ledger/facts/record'
-import { holdPayments, returnDeferred } from '#ledger/queue/stages'
+import { endPayments, holdPayments, returnDeferred } from '#ledger/queue/stages'
 import {
   call,
   openShop,
@@ -409,14 +409,20 @@ test('behavior: what waits for cheaper gas says so in the queue’s status: its 
     const reasons: unknown[] = []
     for (const { wallet } of [held, free])
       reasons.push((await call(gateway.app, 'GET', `/settlements/status?wallet=${wallet}`)).body.held_by)
+    expect([await ofPayment(held), await ofPayment(free)]).toEqual(reasons)
     return reasons
   }
-  const [row] = await sql<{ paymentId: string }[]>`
-    select payment_id as "paymentId" from queue where payee = ${held.wallet}`
+  const idOf = async ({ wallet }: { wallet: string }) => {
+    const [row] = await sql<{ id: string }[]>`select payment_id as id from queue where payee = ${wallet}`
+    return row?.id ?? ''
+  }
+  const ofPayment = async (shop: { wallet: string }) =>
+    (await call(gateway.app, 'GET', `/payments/${await idOf(shop)}`)).body.held_by
   const now = new Date()
   const until = new Date(now.getTime() + 15_000)
   const reason = 'gas_cost'
-  await holdPayments(sql, [{ paymentId: row?.paymentId ?? '', reason }], { until, now, leadMs: 300_000 })
+  const paymentId = await idOf(held)
+  await holdPayments(sql, [{ paymentId, reason }], { until, now, leadMs: 300_000 })
   expect(await heldBy()).toEqual(['gas_cost', null])
   // Its time has come to be looked at again: it still waits.
   await returnDeferred(sql, { chainId, token: served.token }, until)
@@ -430,6 +436,9 @@ test('behavior: what waits for cheaper gas says so in the queue’s status: its 
   } finally {
     gateway.setNow(null)
   }
+  // Over, it waits for nothing, whatever its network waits for.
+  await endPayments(sql, [{ paymentId, kind: 'failed', code: 'x', isFinal: false }], now)
+  expect((await call(gateway.app, 'GET', `/payments/${paymentId}`)).body.held_by).toBeNull()
 })
 
 test('behavior: an index that is gone changes no answer; each says how far the record is', async () => {

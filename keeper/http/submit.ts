@@ -33,7 +33,7 @@ import { answerOf, isLetGo, refusalOf, type SubmitAnswer, toRefusal } from './an
 import type { FacilitatorNetwork } from './facilitator/reserve.ts'
 import { isDecided, type SettlementWatch } from './facilitator/settlementWatch.ts'
 import { parseSubmission, type Submission } from './parseSubmission.ts'
-import { admitCaller, priceSubmission, requireValues, type SubmitCaller } from './submitRules.ts'
+import { admitCaller, priceSubmission, requireOpen, requireValues, type SubmitCaller } from './submitRules.ts'
 
 export type SubmitDependencies = SignatureCheckOptions & {
   sql: Database
@@ -84,9 +84,11 @@ export async function submitTransfers(
     return payment !== undefined && payment.ended !== 'failed' && !isLooseOf(payment, key)
   })
   if (!isUnderWay) {
-    const judged = await judge(dependencies, submission, known, mayHaveCode).catch((error: unknown) => {
-      throw (error instanceof PresentedRefused && toRefusal(error.failures)) || error
-    })
+    const judged = await requireOpen(sql, submission, providerId, (one) => !isNew(known, one))
+      .then(() => judge(dependencies, submission, known, mayHaveCode))
+      .catch((error: unknown) => {
+        throw (error instanceof PresentedRefused && toRefusal(error.failures)) || error
+      })
     await checkpoint('before-submission-recorded')
     await store(dependencies, submission, known, { ...judged, providerId })
     await checkpoint('after-submission-recorded')
@@ -99,6 +101,12 @@ export async function submitTransfers(
 
 function scopeOf({ served }: Submission) {
   return { chainId: served.network.chainId, token: served.token }
+}
+
+/** Whether a transfer is of no payment yet, or of a submission that failed. */
+function isNew(known: ReadonlyMap<string, KnownAuthorization>, transfer: SignedAuthorization): boolean {
+  const payment = known.get(nameOf(transfer))
+  return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
 }
 
 /** Whether a payment waits, and not yet as a part of this submission. */
@@ -211,16 +219,13 @@ function toCandidates(
   { known, feeOf, presented }: Judged,
 ): Candidate[] {
   if (!platformWallet) throw new Error('a keeper has a platform wallet')
-  const isNew = (index: number) => {
-    const payment = presented[index] && known.get(nameOf(presented[index]))
-    return payment === undefined || (payment.isSubmission && payment.ended === 'failed')
-  }
+  const isNewAt = (index: number) => presented[index] === undefined || isNew(known, presented[index])
   const acceptedAt = now().getTime()
   return presented.flatMap((provider, index): Candidate[] => {
-    const isFee = feeOf[index] !== null && isNew(feeOf[index] ?? 0)
-    if (!isNew(index) || isFee) return []
+    const isFee = feeOf[index] !== null && isNewAt(feeOf[index] ?? 0)
+    if (!isNewAt(index) || isFee) return []
     const of = feeOf.indexOf(index)
-    const fee = of >= 0 && isNew(of) ? presented[of] : undefined
+    const fee = of >= 0 && isNewAt(of) ? presented[of] : undefined
     const feeAmount = fee?.value ?? 0n
     const price = provider.value + feeAmount
     const both = fee ? ([provider, fee] as const) : ([provider] as const)

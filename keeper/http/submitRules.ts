@@ -1,11 +1,14 @@
 import { type Entry, type GasMeter, type GasShare, sumGas } from '#chain/gasShares'
+import { type PresentedFailure, refuse } from '#ledger/acceptance/checkSignatures'
 import type { Checked } from '#ledger/acceptance/door'
 import { findKeyOwner } from '#ledger/registry/apiKeys'
+import { findSuspendedPayees, isClosedProvider } from '#ledger/registry/suspendProvider'
 import type { Queryable } from '#ledger/store/database'
 import type { RateLimiter } from '#process/rateLimiter'
 import { BaseError } from '#protocol/errors'
 import type { SignedAuthorization } from '#protocol/payload'
 import type { SubmitLimits } from '../settings/settings.ts'
+import type { Submission } from './parseSubmission.ts'
 
 /** A request of `POST /submit`: the key that it carries, and where it comes from. */
 export type SubmitCaller = { apiKey: string | null; address: string }
@@ -41,6 +44,33 @@ export function countRequest(
   if (isAllowed) return
   const details = { retryAfter: resetSeconds }
   throw new BaseError('rate_limited', `At most ${limit} ${what} a minute ${scope}`, { details })
+}
+
+/**
+ * Takes nothing new of a provider that is disabled or suspended: neither with its key, nor for its wallets.
+ *
+ * @param isKnown whether a transfer was accepted before: that settles all the same.
+ * @throws {BaseError} `provider_disabled`
+ */
+export async function requireOpen(
+  sql: Queryable,
+  { served: { network, token }, transfers }: Pick<Submission, 'served' | 'transfers'>,
+  providerId: string | null,
+  isKnown: (transfer: SignedAuthorization) => boolean,
+): Promise<void> {
+  const fresh = transfers.filter((one) => !isKnown(one)).map(({ to }) => to)
+  const [isClosed, suspended] = await Promise.all([
+    providerId !== null && isClosedProvider(sql, providerId),
+    findSuspendedPayees(sql, { chainId: network.chainId, token }, fresh),
+  ])
+  if (isClosed) throw new BaseError('provider_disabled', 'The provider of this API key is disabled')
+  refuse(
+    transfers.flatMap((one, index): PresentedFailure[] =>
+      suspended.has(one.to) && !isKnown(one)
+        ? [{ index, code: 'provider_disabled', detail: `the operator has suspended who owns ${one.to}` }]
+        : [],
+    ),
+  )
 }
 
 /** @throws {BaseError} `amount_too_low` */

@@ -1,6 +1,7 @@
 import type { Address, Hex } from 'viem'
 import { type HalfState, halves, isAuthorization } from '../facts/halves.ts'
 import { isReserved, moves, type OutcomeKind, type Stage } from '../queue/stages.ts'
+import { isClosed } from '../registry/suspendProvider.ts'
 import type { Database, Queryable } from '../store/database.ts'
 
 // Payments that came through x402's facilitator (keeper/http/facilitator).
@@ -106,7 +107,7 @@ export async function readCaller(
           and q.batch_id is null
       ) as open,
       exists (
-        select from provider where id = ${providerId} and coalesce(suspended_at, disabled_at) is not null
+        select from provider p where p.id = ${providerId} and ${isClosed(sql)}
       ) as "isDisabled"`
   return row
 }

@@ -64,11 +64,14 @@ test('behavior: what is younger than a middleware’s recovery is in no batch, b
     const acceptedAt = new Date(now.getTime() - ageSeconds * 1000)
     return (await seedPayment(sql, { provider, acceptedAt, ...more })).paymentId
   }
-  const read = createDueBatches(sql, served)
   const due = async (ms = 0) =>
-    (await read({ settings, from: provider.wallet, now: new Date(now.getTime() + ms) })).map(
-      ({ trigger, payments }) => [trigger, payments.map(({ id }) => id)],
-    )
+    // Anew each time: one that looked in vain for a full wallet doesn't look again for a while, by the machine's clock.
+    (
+      await createDueBatches(
+        sql,
+        served,
+      )({ settings, from: provider.wallet, now: new Date(now.getTime() + ms) })
+    ).map(({ trigger, payments }) => [trigger, payments.map(({ id }) => id)])
 
   const young = [await seed(149), await seed(100), await seed(99)]
   expect(await due()).toEqual([])

@@ -2,6 +2,7 @@ import type { Hex } from 'viem'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { createMigratedDatabase } from '../../test/support/database.ts'
 import {
+  blockHashOf,
   type SeedProvider,
   seedChainId,
   seedPayment,
@@ -11,6 +12,7 @@ import {
 import { randomHex } from '../../test/support/usdc.ts'
 import { acceptPayments, type Verdict } from '../acceptance/acceptPayments.ts'
 import { releaseReservations } from '../acceptance/facilitations.ts'
+import { recordEvents } from '../facts/record.ts'
 import { setGasGrant } from '../registry/apiKeys.ts'
 import { type Database, openDatabase } from '../store/database.ts'
 import { newId } from '../store/identifiers.ts'
@@ -173,6 +175,41 @@ describe('a transaction', () => {
     expect((await drawGas(sql, seedChainId, [{ ...more, amount: 51n }], limits, noon)).size).toBe(0)
     expect(await drawn()).toEqual(['23 budget:31337 45', '23 common 90'])
     expect((await drawGas(sql, seedChainId, [want(second)], { ...limits, budget: null }, noon)).size).toBe(1)
+  })
+
+  test('behavior: what was added to a fee is what its share cost beyond it, dearer or cheaper than was planned', async () => {
+    const draw = async (amount: bigint) => {
+      const { paymentId } = await seedPayment(sql, { provider, feeAmount: 100n })
+      const wants = [{ paymentId, amount, fromBudget: true }]
+      expect((await drawGas(sql, seedChainId, wants, limits, noon)).size).toBe(1)
+      return paymentId
+    }
+    // Beside one that carries itself: 120 for each of the two.
+    const cheaper = [await draw(50n), (await seedPayment(sql, { provider })).paymentId]
+    await bookGas(sql, await claim(cheaper), { cost: 240n, isOver: true })
+    expect(await drawn()).toEqual(['23 budget:31337 20'])
+    const reverted = [await draw(15n)]
+    await bookGas(sql, await claim(reverted), { cost: 110n, isOver: false })
+    expect(await drawn()).toEqual(['23 budget:31337 35'])
+    await bookGas(sql, await claim(reverted), { cost: 160n, isOver: true })
+    expect(await drawn()).toEqual(['23 budget:31337 90'])
+  })
+
+  test('behavior: a fee that its payer has cancelled carries none of it', async () => {
+    const payment = await seedPayment(sql, { provider })
+    const wants = [{ paymentId: payment.paymentId, amount: 40n, fromBudget: true }]
+    expect((await drawGas(sql, seedChainId, wants, limits, noon)).size).toBe(1)
+    const [signed] = await sql<{ token: Hex }[]>`
+      select token from signed_authorization where payment_id = ${payment.paymentId}`
+    const cancelled = {
+      ...{ authorizer: payment.payer, nonce: payment.nonces[1], state: 'cancelled' as const },
+      ...{ recipient: null, value: null, txHash: randomHex(32), logIndex: 0, batchLogIndex: null },
+      ...{ blockNumber: 100n, blockHash: blockHashOf(100), blockTime: 1_795_262_400n },
+    }
+    const scope = { chainId: seedChainId, token: signed?.token ?? '0x' }
+    await sql.begin((tx) => recordEvents(tx, scope, [cancelled], 'index'))
+    await bookGas(sql, await claim([payment.paymentId]), { cost: 30n, isOver: true })
+    expect(await drawn()).toEqual(['23 budget:31337 30'])
   })
 
   test('behavior: a reservation of yesterday is drawn anew of today’s', async () => {

@@ -93,7 +93,7 @@ export async function coverSubmission(
 
 /**
  * Books what a mined transaction cost for the payments in it that drew for their gas: what is left of their reservations is
- * free again, unless they are to be tried once more. A payment that pays a fee too small has cost what was added to it.
+ * free again, unless they are to be tried once more. Each has cost its share beyond its fee, whichever drawer that is of.
  *
  * @param cost USDC base units.
  */
@@ -104,8 +104,9 @@ export async function bookGas(
 ): Promise<void> {
   await tx`
     with own as materialized (
-      select q.payment_id, q.gas_drawer, q.gas_day, q.gas_reserved, q.gas_spent, ${feeOf(tx)} as fee,
-        b.lane = 'direct' as is_together, q.gas_drawer like 'budget:%' as is_added,
+      select q.payment_id, q.gas_drawer, q.gas_day, q.gas_reserved, q.gas_spent,
+        case when ${isFeeLost(tx)} then 0 else ${feeOf(tx)} end as fee,
+        b.lane = 'direct' and coalesce(q.gas_drawer, '') not like 'budget:%' as is_together,
         case when p.fee_amount > 0 and p.splitter is null then 2 else 1 end as authorizations
       from queue q join payment p on p.id = q.payment_id join batch b on b.id = q.batch_id
       where q.batch_id = ${batchId}
@@ -113,7 +114,6 @@ export async function bookGas(
       select own.*, sum(authorizations) over () as all_authorizations, sum(fee) over () as all_fees from own
     ), booked as (
       select payment_id, gas_drawer, gas_day, gas_reserved as before, gas_spent + case
-          when is_added then gas_reserved - gas_spent
           when is_together then greatest(0, ${cost} - all_fees)
           else greatest(0, ceil(${cost}::numeric * authorizations / all_authorizations) - fee)
         end as spent
@@ -127,6 +127,13 @@ export async function bookGas(
     update gas_draw d set drawn = d.drawn + kept.change
     from (select gas_drawer, gas_day, sum(change) as change from kept group by 1, 2) kept
     where d.drawer = kept.gas_drawer and d.day = kept.gas_day`
+}
+
+/** Whether the fee of the queue's row `q` has a half of its own that nobody can settle any more. */
+function isFeeLost(sql: Queryable) {
+  return sql`exists (
+    select from authorization_event e where e.payment_id = q.payment_id and e.half = 1 and e.state <> 'settled'
+  )`
 }
 
 function dayOf(now: Date): string {

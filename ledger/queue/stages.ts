@@ -97,6 +97,7 @@ export function isRetryDue(sql: Queryable, now: Date) {
  * - `status`: the `payment_status` of the API; null for a payment that is only reserved, which isn't shown
  * - `stage`: of the queue; null: the payment is over
  * - `attempts`, `next_attempt_at`, `failure_code`, `failed_at`, `voided_at`
+ * - `held_by`: why it waits for gas, `gas_price` where that is too dear for all of its network; null: it doesn't
  * - the columns of {@link bothHalves}
  *
  * What the chain shows comes first: money that moved has moved, whatever was intended.
@@ -110,6 +111,14 @@ export function standingOf(sql: Queryable, now: Date) {
       case when q.attempts > 0 then q.next_at end as next_attempt_at,
       case when o.kind = 'failed' and not (${isAllSettled}) then o.ended_at end as failed_at,
       case when o.kind = 'voided' then o.ended_at end as voided_at,
+      case
+        when (${isAllSettled}) or q.stage in ('reserved', 'claimed', 'sent') then null
+        when p.valid_before <= ${Math.floor(now.getTime() / 1000)} then null
+        when q.payment_id is not null and exists (
+          select from settlement_hold hold where hold.chain_id = p.chain_id and hold.held_until > ${now}
+        ) then 'gas_price'
+        else q.held_by
+      end as held_by,
       case
         when ${isAllSettled} then null
         when q.attempts > 0 then (

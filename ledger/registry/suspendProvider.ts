@@ -1,4 +1,5 @@
-import type { Database } from '../store/database.ts'
+import type { Address } from 'viem'
+import type { Database, Queryable } from '../store/database.ts'
 import { changeRegistry } from './registryChanges.ts'
 
 /**
@@ -20,4 +21,37 @@ export async function setSuspended(
     return true
   })
   return done ?? false
+}
+
+/** Whether the provider `p` sells nothing new: by its own switch, or by the operator's. */
+export function isClosed(sql: Queryable) {
+  return sql`coalesce(p.suspended_at, p.disabled_at) is not null`
+}
+
+export async function isClosedProvider(sql: Queryable, providerId: string): Promise<boolean> {
+  const rows = await sql`select from provider p where p.id = ${providerId} and ${isClosed(sql)}`
+  return rows.length > 0
+}
+
+/**
+ * Those of some recipients that are a suspended provider's: its wallets, and splitters that pay these. Anybody may register any
+ * address, so one that another provider has as well is nobody's, and so is one that was registered after the suspension.
+ */
+export async function findSuspendedPayees(
+  sql: Queryable,
+  { chainId, token }: { chainId: number; token: Address },
+  recipients: readonly Address[],
+): Promise<Set<Address>> {
+  const rows = await sql<{ address: Address }[]>`
+    select paid.address
+    from (
+      select asked.address, coalesce(s.provider, asked.address) as wallet
+      from unnest(${[...new Set(recipients)]}::text[]) as asked (address)
+      left join splitter s on s.chain_id = ${chainId} and s.token = ${token} and s.address = asked.address
+    ) paid
+    join wallet w on w.chain_id = ${chainId} and w.address = paid.wallet
+    join provider p on p.id = w.provider_id
+    group by paid.address
+    having bool_and(p.suspended_at is not null and w.created_at <= p.suspended_at)`
+  return new Set(rows.map(({ address }) => address))
 }

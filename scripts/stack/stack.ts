@@ -154,8 +154,7 @@ async function bringUp(options: StackOptions, started: Started, close: Stack['cl
     NETWORKS: rpcUrls.map(([network]) => network).join(','),
     ...Object.fromEntries(rpcUrls.map(([network, url]) => [networkVariable('RPC_URL', network), url])),
     DEPLOYMENTS_FILE: deploymentsFile,
-    PLATFORM_WALLET: platformWallet,
-    LOG_LEVEL: 'info',
+    ...{ PLATFORM_WALLET: platformWallet, LOG_LEVEL: 'info' },
     // Nobody here waits for what a middleware has not heard.
     TRIGGER_MIN_AGE_SECONDS: '0',
   }

@@ -154,6 +154,7 @@ async function play(waves: readonly (readonly Name[])[]): Promise<void> {
         costly: [],
         drained: [],
       },
+      ...{ held: [], retold: [], turnedAway: [], admitted: [], unswept: [] },
       ...{ stuck: [], unready: [], failed: [] },
     })
   } finally {

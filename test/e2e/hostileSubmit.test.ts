@@ -3,6 +3,8 @@ import type { PrivateKeyAccount } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { openServedNetworks } from '#chain/servedNetworks'
 import type { KeeperDependencies } from '#keeper/keeper'
+import { findKeyOwner } from '#ledger/registry/apiKeys'
+import { setSuspended } from '#ledger/registry/suspendProvider'
 import { encodePayload, type SignedAuthorization } from '#protocol/payload'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
 import { testClient, whileRunning } from '../support/keeperScenes.ts'
@@ -120,6 +122,29 @@ describe('a key is no licence', () => {
     await whileRunning(keeper, async () => {
       expect((await submit([half], { apiKey: stack.grantedKey })).status).toBe(200)
       await until('it is paid', async () => (await stack.balanceOf(half.to)) === half.value)
+    })
+  })
+
+  test('error: of a suspended provider nothing new, by its key or for its wallet; what was accepted settles', async () => {
+    const { keeper, submit } = open()
+    const { apiKey, database } = stack
+    const providerId = (await findKeyOwner(database, apiKey)) ?? ''
+    const accepted = await stack.queue({ buyer: await oneBuyer(), price: 50_000n })
+    const [own, foreign] = [
+      await signPair(await oneBuyer()),
+      await signPair(await oneBuyer(), { to: randomHex(20) }),
+    ]
+    const before = await countSubmissions()
+    expect(await setSuspended(database, providerId, new Date())).toBe(true)
+    expect((await submit(foreign, { apiKey })).code).toBe('provider_disabled')
+    const refused = { status: 409, code: 'provider_disabled', body: { transfer: 0 } }
+    expect(await submit(own)).toMatchObject(refused)
+    expect(await countSubmissions()).toBe(before)
+    await whileRunning(keeper, async () => {
+      expect((await submit([accepted.provider, accepted.fee])).status).toBe(200)
+      expect((await submit(foreign)).status).toBe(200)
+      expect(await setSuspended(database, providerId, null)).toBe(true)
+      expect((await submit(own, { apiKey })).status).toBe(200)
     })
   })
 

@@ -490,6 +490,10 @@ describe('callers', () => {
       const { body } = await ask(other, path, { body: later.body, key })
       expect(JSON.stringify(body)).toContain('this provider is disabled')
     }
+    // A new key of its owner's doesn't help for its wallet.
+    const toWallet = await pay(await oneBuyer(), { payTo: stack.payee })
+    const { body: refused } = await ask(other, '/verify', { body: toWallet.body, key: stack.grantedKey })
+    expect(JSON.stringify(refused)).toContain('this provider is disabled')
     expect((await ask(other, '/settle', { body: verified.body, key })).body.success).toBe(true)
     expect(await setSuspended(stack.database, providerId, null)).toBe(true)
     const again = stack.keeper()

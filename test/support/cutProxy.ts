@@ -9,6 +9,8 @@ export type CutProxy = {
   stall: () => void
   /** Carries nothing over the connections that stand, not even their end, and goes on with new ones: a failover without a reset. */
   abandon: () => void
+  /** Ends for the server what was abandoned, as its keepalives would where the other host is really gone. */
+  bury: () => void
   /**
    * Carries so many messages that hold `text` to the server, and breaks their connections when it answers: what was asked
    * is done, and who asked doesn't hear of it.
@@ -27,6 +29,7 @@ export type CutProxy = {
 export async function startCutProxy(host: string, port: number): Promise<CutProxy> {
   const sockets = new Set<Socket>()
   const abandoned = new Set<Socket>()
+  const targets = new Set<Socket>()
   let isCut = false
   let isStalled = false
   let lost = { text: '', count: 0 }
@@ -38,6 +41,8 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
   const server = createServer((client) => {
     if (isCut) return void client.destroy()
     const target = connect(port, host)
+    targets.add(target)
+    target.once('close', () => targets.delete(target))
     for (const [one, other] of [
       [client, target],
       [target, client],
@@ -80,6 +85,9 @@ export async function startCutProxy(host: string, port: number): Promise<CutProx
       for (const socket of sockets) socket.pause()
     },
     abandon: () => sockets.forEach(abandon),
+    bury: () => {
+      for (const target of targets) if (abandoned.has(target)) target.destroy()
+    },
     abandonAfter: (text) => {
       const { promise, resolve } = Promise.withResolvers<void>()
       last = { text, happened: resolve }

@@ -1,7 +1,7 @@
 import type { Address, Hash, Hex } from 'viem'
 import { type HalfState, halves } from '#ledger/facts/halves'
 import { payoutOf as payoutOfPayment } from '#ledger/facts/payouts'
-import { standingOf } from '#ledger/queue/stages'
+import { type HoldReason, standingOf } from '#ledger/queue/stages'
 import type { Database } from '#ledger/store/database'
 import type { PaymentStatus } from '#protocol/paymentStatus'
 import { type RefundRecord, readRefunds } from './refunds.ts'
@@ -42,6 +42,8 @@ export type PaymentRecord = {
   acceptedAt: Date
   attempts: number
   nextAttemptAt: Date | null
+  /** Why it waits for gas; null: it doesn't, or nobody has looked yet. */
+  heldBy: HoldReason | 'gas_price' | null
   failureCode: string | null
   failedAt: Date | null
   voidedAt: Date | null
@@ -92,7 +94,7 @@ export async function findPayments(
         p.effective_rate as "effectiveRate", p.accepted_at as "acceptedAt", p.payee, p.fee_recipient as "feeRecipient",
         p.provider_amount as "providerAmount", p.fee_amount as "feeAmount", p.splitter, p.valid_before as "validBefore",
         standing.status, standing.attempts, standing.next_attempt_at as "nextAttemptAt",
-        standing.failure_code as "failureCode", standing.failed_at as "failedAt", standing.voided_at as "voidedAt",
+        standing.held_by as "heldBy", standing.failure_code as "failureCode", standing.failed_at as "failedAt", standing.voided_at as "voidedAt",
         h.state, h.recipient, h.value, h.nonce, h.tx_hash as "txHash", h.log_index as "logIndex",
         h.block_number as "blockNumber", h.block_hash as "blockHash"
       from payment p

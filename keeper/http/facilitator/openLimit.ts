@@ -1,4 +1,6 @@
+import type { Address } from 'viem'
 import { readCaller } from '#ledger/acceptance/facilitations'
+import { findSuspendedPayees } from '#ledger/registry/suspendProvider'
 import type { Queryable } from '#ledger/store/database'
 import { createCache } from '#process/cache'
 import { InvalidPayment } from './reasons.ts'
@@ -8,10 +10,13 @@ export type OpenLimit = {
   /**
    * Counts one more.
    *
-   * @throws {InvalidPayment} where that is too many, or the provider is disabled; what was verified before settles all the same.
+   * @throws {InvalidPayment} where that is too many, or the provider of the key or of what is paid is disabled; what was
+   *   verified before settles all the same.
    */
-  take(providerId: string | null): Promise<void>
+  take(providerId: string | null, paid: Paid): Promise<void>
 }
+
+type Paid = { chainId: number; token: Address; address: Address }
 
 const countTtlMs = 1_000
 const keyless = ''
@@ -24,10 +29,22 @@ export function createOpenLimit(sql: Queryable, most: number): OpenLimit {
     max: 10_000,
     now: () => performance.now(),
   })
+  const suspended = createCache<string, boolean>({
+    load: async (paid) => {
+      const [chainId, token, address] = paid.split(' ') as [string, Address, Address]
+      return (await findSuspendedPayees(sql, { chainId: Number(chainId), token }, [address])).has(address)
+    },
+    ttlMs: countTtlMs,
+    max: 10_000,
+    now: () => performance.now(),
+  })
   return {
-    async take(providerId) {
-      const count = await counts.get(providerId ?? keyless)
-      if (count.isDisabled)
+    async take(providerId, { chainId, token, address }) {
+      const [count, isSuspended] = await Promise.all([
+        counts.get(providerId ?? keyless),
+        suspended.get(`${chainId} ${token} ${address}`),
+      ])
+      if (count.isDisabled || isSuspended)
         throw new InvalidPayment(null, 'this provider is disabled: enable it, or ask the operator')
       if (count.open >= most) {
         const whose = providerId === null ? 'callers without an API key have' : 'this API key has'

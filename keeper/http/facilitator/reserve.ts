@@ -72,8 +72,12 @@ export async function reserve(
     ...{ payerSignatures: context.payerSignatures, contractTimeoutMs: context.contractTimeoutMs },
     ...{ asksNonces: true, asksPayees: true, mayHaveCode: providerId !== null },
   })
-  await context.openLimit.take(providerId)
   const { from, to, value, validBefore } = authorization
+  const {
+    token,
+    network: { chainId },
+  } = served
+  await context.openLimit.take(providerId, { chainId, token, address: to })
   const [{ hasCode }] = checked
   const { most } = sumGas([{ isPair: false, recipient: to, hasCode }], await network.meter.read())
   const until = Math.min(now + context.settings.reserveMs, (Number(validBefore) - settleMarginSeconds) * 1000)

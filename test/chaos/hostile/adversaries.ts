@@ -1,39 +1,19 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import { type Address, createWalletClient, http, parseGwei } from 'viem'
 import { maxWebhooks } from '#api/telling/registry'
-import { networks } from '#protocol/networks'
 import { encodePayload, parsePayload } from '#protocol/payload'
 import { splitPrice } from '#protocol/tier'
 import { devAccount } from '../../../scripts/chain/accounts.ts'
-import { cancelDirectly, randomHex, signAuthorization } from '../../support/usdc.ts'
+import { cancelDirectly, randomHex, sendDirectly, signAuthorization } from '../../support/usdc.ts'
 import { signPayment } from '../../support/x402.ts'
-import { openReceiver, registerWebhook, type Scene, signal } from './scene.ts'
+import { type Adversary, again, pick, placeOf, post } from './act.ts'
+import { callers } from './callers.ts'
+import { openReceiver, registerWebhook, signal } from './scene.ts'
+import { spenders } from './spenders.ts'
 import { type Lie, lyingWallets } from './wallets.ts'
-
-/** A number in [0, 1), always the same ones for a seed. */
-export type Draw = () => number
-
-/**
- * Gets ready, in peace. What it returns does its worst again and again until the signal fires, and then leaves the
- * machines as they were.
- */
-export type Adversary = (scene: Scene, draw: Draw) => Promise<(over: AbortSignal) => Promise<unknown>>
 
 /** How long a host is frozen, gas is dear, a wallet is left alone: short enough to come several times. */
 const faultMs = 6_000
-
-const pick = <One>(draw: Draw, from: readonly One[]): One => from[Math.floor(draw() * from.length)] as One
-
-/** Acts every so often, a third sooner or later; one act that fails doesn't end the play. */
-async function again(
-  { scene, draw, over, everyMs }: { scene: Scene; draw: Draw; over: AbortSignal; everyMs: number },
-  act: () => Promise<unknown>,
-): Promise<void> {
-  while (!over.aborted) {
-    await act().catch((error: unknown) => scene.events.push(String(error).slice(0, 200)))
-    await wait(everyMs * (0.67 + draw() * 0.67), undefined, { signal: over }).catch(() => {})
-  }
-}
 
 /** Payers with code that say yes to whoever simulates, and no to the miner. */
 const liars: Adversary = async (scene, draw) => {
@@ -56,10 +36,10 @@ const liars: Adversary = async (scene, draw) => {
     ])
 }
 
-/** Buyers who cancel a half, or both, once they were served. */
+/** Buyers who cancel a half, or both, once they were served, or use its nonce for something else. */
 const cancellers: Adversary = async (scene, draw) => {
-  const { stack, token } = scene
-  const served = { network: networks[stack.chain.network], token, client: stack.rpc }
+  const { stack } = scene
+  const served = { ...placeOf(scene), client: stack.rpc }
   const shop = await scene.shop('0.05')
   return (over) =>
     again({ scene, draw, over, everyMs: 2_500 }, async () => {
@@ -68,8 +48,9 @@ const cancellers: Adversary = async (scene, draw) => {
       const { payment } = await client.request(shop.url)
       const halves = pick(draw, [[0], [1], [0, 1]])
       for (const half of halves) {
-        const { nonce } = parsePayload(payment?.payloads[half] ?? '')
-        await cancelDirectly({ chain: stack.chain, served }, account, nonce)
+        const signed = parsePayload(payment?.payloads[half] ?? '')
+        if (draw() < 0.5) await cancelDirectly({ chain: stack.chain, served }, account, signed.nonce)
+        else await sendDirectly(stack, await signAuthorization(served, account, { ...signed, value: 1n }))
       }
     })
 }
@@ -88,22 +69,18 @@ const tarpits: Adversary = async (scene, draw) => {
 
 /** Strangers at the facilitator: junk signatures by the hundred, transfers of nothing, and half a cent every second. */
 const submitters: Adversary = async (scene, draw) => {
-  const { stack, token } = scene
-  const at = { network: networks[stack.chain.network], token }
+  const { stack } = scene
+  const at = placeOf(scene)
   const shop = await scene.shop('0.01')
   const { account } = await scene.buyer()
   const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 93_600) }
   const transfer = (to: Address, value: bigint) =>
     signAuthorization(at, account, { from: account.address, to, value, nonce: randomHex(32), ...window })
-  const submit = async (over: AbortSignal, transfers: readonly string[], key?: string) => {
-    const response = await fetch(new URL('/submit', pick(draw, scene.keepers).service.url), {
-      method: 'POST',
-      headers: { 'content-type': 'application/json', ...(key && { authorization: `Bearer ${key}` }) },
-      body: JSON.stringify({ network: stack.chain.network, transfers }),
+  const submit = (over: AbortSignal, transfers: readonly string[], key?: string) =>
+    post(pick(draw, scene.keepers).service.url, '/submit', {
+      ...{ key, body: { network: stack.chain.network, transfers } },
       signal: AbortSignal.any([over, AbortSignal.timeout(30_000)]),
     })
-    await response.text()
-  }
   const { providerAmount, feeAmount } = splitPrice(5_000n)
   return (over) =>
     again({ scene, draw, over, everyMs: 1_000 }, async () => {
@@ -125,19 +102,13 @@ const submitters: Adversary = async (scene, draw) => {
 
 /** A stranger with as many keys as it likes, which settles payments of one unit to itself, and pays nobody a fee. */
 const freeriders: Adversary = async (scene, draw) => {
-  const { stack, token } = scene
-  const at = { network: networks[stack.chain.network], token }
+  const at = placeOf(scene)
   const keys = await Promise.all(Array.from({ length: 4 }, async () => (await scene.shop('0.01')).apiKey))
   const { account } = await scene.buyer()
   const settle = async (key: string, over: AbortSignal) => {
     const { body } = await signPayment(at, account, { payTo: account.address, value: 1n, validFor: 40 })
-    const response = await fetch(new URL('/settle', pick(draw, scene.keepers).service.url), {
-      method: 'POST',
-      headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
-      body: JSON.stringify(body),
-      signal: AbortSignal.any([over, AbortSignal.timeout(30_000)]),
-    })
-    await response.text()
+    const signal = AbortSignal.any([over, AbortSignal.timeout(30_000)])
+    await post(pick(draw, scene.keepers).service.url, '/settle', { key, body, signal })
   }
   return (over) =>
     again({ scene, draw, over, everyMs: 1_000 }, () => Promise.all(keys.map((key) => settle(key, over))))
@@ -184,15 +155,20 @@ const frozenHosts: Adversary = async (scene, draw) => {
 
 /** All connections to the database fall silent at once, as in a failover without a reset; new ones work. */
 const silentDatabases: Adversary = async (scene, draw) => {
+  const hosts = [...scene.keepers, scene.api]
   return (over) =>
     again({ scene, draw, over, everyMs: 2 * faultMs }, async () => {
-      const { name, postgres } = pick(draw, [...scene.keepers, scene.api])
+      // Postgres has noticed by now that the last ones are gone, or its sessions would run out within ten minutes.
+      for (const { postgres } of hosts) postgres.bury()
+      const { name, postgres } = pick(draw, hosts)
       postgres.abandon()
       scene.events.push(`${new Date().toISOString()} the database connections of the ${name} are silent`)
     })
 }
 
 export const adversaries = {
+  ...spenders,
+  ...callers,
   liars,
   cancellers,
   tarpits,

@@ -4,6 +4,8 @@ import { parseUsdc } from '#protocol/amount'
 import type { Client, PaidResponse } from '#sdk/client/createClient'
 import { ClientError } from '#sdk/client/errors'
 import type { Shop } from '../../support/shop.ts'
+import { signPayment } from '../../support/x402.ts'
+import { openGranted, placeOf, post, tell } from './act.ts'
 import { type Buyer, type Market, openReceiver, registerWebhook } from './scene.ts'
 import { honestWallet } from './wallets.ts'
 
@@ -21,8 +23,12 @@ export type Purchase = {
   afterwards: boolean
 }
 
+/** What an x402 seller sold for its facilitator's word. */
+export type Sale = { payer: Address; payee: Address; value: bigint; refusal: string | null }
+
 export type Trade = {
   purchases: Purchase[]
+  sales: Sale[]
   /** Payments of which the providers' webhooks were told that they settled. */
   announced: Set<string>
   /** Resolves when every buyer has bought once more after it was over. */
@@ -31,9 +37,23 @@ export type Trade = {
 }
 
 const prices = ['0.005', '0.05', '0.5']
+/**
+ * Wallets with code wait for each other: they have a few of a keeper wallet's transactions, 24 payments in each. What all
+ * of them here want is less than that, or it would be a test of a backlog that grows.
+ */
+const withCodeEveryMs = 3_000
 
-/** Honest buyers, two of them with wallets that are contracts, at three providers with a webhook each, until it is over. */
-export async function openTrade(scene: Market, over: AbortSignal): Promise<Trade> {
+/**
+ * Honest buyers, two of them with wallets that are contracts, at three providers with a webhook each, until it is over.
+ * Contracts buy nothing whose fee is less than their gas.
+ *
+ * @param sellsByX402 beside them an x402 seller with a grant, which covers its gas at any price that may be paid.
+ */
+export async function openTrade(
+  scene: Market,
+  over: AbortSignal,
+  { sellsByX402 = false } = {},
+): Promise<Trade> {
   const announced = new Set<string>()
   const receiver = await openReceiver((body) => {
     const { type, data } = JSON.parse(body) as { type: string; data: { paymentId?: string } }
@@ -48,9 +68,11 @@ export async function openTrade(scene: Market, over: AbortSignal): Promise<Trade
   )
   const codes = [undefined, undefined, undefined, undefined, honestWallet, honestWallet]
   const buyers = await Promise.all(codes.map((code) => scene.buyer(code)))
+  const seller = sellsByX402 && { shop: await openGranted(scene, '5000'), buyer: await scene.buyer() }
   const purchases: Purchase[] = []
-  const purchase = async ({ account, client }: Buyer, turn: number) => {
-    const { shop, price } = shops[turn % shops.length] as (typeof shops)[number]
+  const purchase = async ({ account, client }: Buyer, index: number, turn: number) => {
+    const sellers = codes[index] ? shops.slice(1) : shops
+    const { shop, price } = sellers[turn % sellers.length] as (typeof shops)[number]
     const made: Purchase = { payer: account.address, shop, price, afterwards: over.aborted }
     purchases.push(made)
     const served = await buy(client, shop.url).catch((error: unknown) => {
@@ -60,12 +82,48 @@ export async function openTrade(scene: Market, over: AbortSignal): Promise<Trade
   }
   const trade = buyers.map(async (buyer, index) => {
     for (let turn = index; !over.aborted; turn++) {
-      await purchase(buyer, turn)
-      await wait(500, undefined, { signal: over }).catch(() => {})
+      await purchase(buyer, index, turn)
+      await wait(codes[index] ? withCodeEveryMs : 500, undefined, { signal: over }).catch(() => {})
     }
-    await purchase(buyer, index)
+    await purchase(buyer, index, index)
   })
-  return { purchases, announced, done: Promise.all(trade), close: receiver.close }
+  const sales: Sale[] = []
+  const done = Promise.all([...trade, seller && sell(scene, seller, sales, over)])
+  return { purchases, sales, announced, done, close: receiver.close }
+}
+
+const saleEveryMs = 3_000
+/** A standard middleware's own limit, and somewhat more. */
+const saleTimeoutMs = 100_000
+
+type Seller = { shop: Shop; buyer: Buyer }
+
+/** Serves who pays, as soon as one of the keepers says so, and asks again where it heard nothing. */
+async function sell(scene: Market, { shop, buyer }: Seller, sales: Sale[], over: AbortSignal): Promise<void> {
+  const { account } = buyer
+  const value = 10_000n
+  const told: Promise<void>[] = []
+  for (let turn = 0; !over.aborted; turn++) {
+    const payment = await signPayment(placeOf(scene), account, { payTo: shop.address, value })
+    const sale: Sale = { payer: account.address, payee: shop.address, value, refusal: 'never told' }
+    sales.push(sale)
+    const { url } = scene.keepers[turn % scene.keepers.length]?.service ?? scene.stack.keeper
+    const ask = async () => {
+      const body = { key: shop.apiKey, body: payment.body }
+      for (let times = 0; times < 5; times++) {
+        const signal = AbortSignal.timeout(saleTimeoutMs)
+        const answer = await post(url, '/settle', { ...body, signal }).catch(() => undefined)
+        if (answer) tell(scene, payment, answer)
+        sale.refusal = answer?.success ? null : answer ? `${answer.reason}: ${answer.detail}` : 'no answer'
+        if (answer?.success || (answer && answer.status < 500 && answer.reason !== 'settlement_pending'))
+          return
+        await wait(1_000)
+      }
+    }
+    told.push(ask())
+    await wait(saleEveryMs, undefined, { signal: over }).catch(() => {})
+  }
+  await Promise.all(told)
 }
 
 /** What is signed already is presented once more before the buyer gives up. */

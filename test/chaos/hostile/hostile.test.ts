@@ -6,11 +6,12 @@ import { type AdversaryName, adversaries } from './adversaries.ts'
 import { openTrade, type Trade } from './honest.ts'
 import { openScene, type Scene } from './scene.ts'
 import { judge, settleSeconds } from './verdict.ts'
-import { watchReadiness } from './watch.ts'
+import { watchHeld, watchReadiness } from './watch.ts'
 
-// Everybody at once, on the whole stack: honest buyers, and beside them wallets that lie, buyers who cancel, webhooks
-// that never answer, junk at the facilitator, gas that nobody can pay, keeper hosts that freeze and databases that fall
-// silent. `npm run test:chaos -- hostile` is the long form: an hour, or `--minutes N`, or `--only liars,tarpits`.
+// Everybody at once, on the whole stack: honest buyers and an x402 seller, and beside them wallets that lie, buyers who
+// cancel or move their money, payments of strangers to themselves, sellers who want to hear success twice, callers that
+// hold connections, webhooks that never answer, junk, gas that nobody can pay, keeper hosts that freeze and databases that
+// fall silent. `npm run test:chaos -- hostile` is the long form: an hour, or `--minutes N`, or `--only liars,tarpits`.
 
 const { HOSTILE_MINUTES, HOSTILE_ONLY } = process.env
 const minutes = Number(HOSTILE_MINUTES ?? 0.3)
@@ -19,7 +20,7 @@ const invited = HOSTILE_ONLY === undefined ? all : (HOSTILE_ONLY.split(',') as A
 
 let scene: Scene
 beforeAll(async () => {
-  scene = await openScene(Math.ceil(60 + minutes * 60))
+  scene = await openScene(Math.ceil(80 + minutes * 100))
 })
 afterAll(() => scene?.close())
 
@@ -35,7 +36,8 @@ async function play(seed: number): Promise<void> {
     invited.map((name) => adversaries[name](scene, drawFrom(`${seed} ${name}`))),
   )
   const readiness = watchReadiness(scene, closed.signal)
-  const trade = await openTrade(scene, over.signal)
+  const holds = watchHeld(scene, closed.signal)
+  const trade = await openTrade(scene, over.signal, { sellsByX402: true })
   const others = ready.map((play) => play(over.signal))
   try {
     await wait(minutes * 60_000)
@@ -53,6 +55,11 @@ async function play(seed: number): Promise<void> {
       unannounced: [],
       costly: [],
       drained: [],
+      held: [],
+      retold: [],
+      turnedAway: [],
+      admitted: [],
+      unswept: [],
       stuck: [],
       unready: [],
       lies: [],
@@ -60,13 +67,24 @@ async function play(seed: number): Promise<void> {
   } finally {
     over.abort()
     closed.abort()
-    await Promise.allSettled([readiness, trade.done, ...others])
+    await Promise.allSettled([readiness, holds, trade.done, ...others])
     await trade.close()
   }
 }
 
-function summaryOf({ purchases }: Trade): string {
+function summaryOf({ purchases, sales }: Trade): string {
   const outcomes = Map.groupBy(purchases, ({ refusal }) => refusal ?? 'served')
   const counts = [...outcomes].map(([outcome, { length }]) => `${length} ${outcome}`)
-  return [`honest: ${counts.join(', ')}; hostile payers: ${scene.liars.size}`, ...scene.events].join('\n')
+  const heads = [
+    `honest: ${counts.join(', ')}; ${sales.length} sold by x402; hostile payers: ${scene.liars.size}`,
+    ...countEvents(scene.events),
+  ]
+  return heads.join('\n')
+}
+
+/** The same happened many times: told once, with its number. */
+function countEvents(events: readonly string[]): string[] {
+  return [...Map.groupBy(events, (one) => one)].map(([one, { length }]) =>
+    length > 1 ? `${length} times: ${one}` : one,
+  )
 }

@@ -3,9 +3,10 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { type Address, createTestClient, type Hex, http, publicActions } from 'viem'
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
+import type { HoldReason } from '#ledger/queue/stages'
 import { openDatabase } from '#ledger/store/database'
 import { loopback } from '#process/port'
-import { parseUsdc } from '#protocol/amount'
+import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { type Client, createClient } from '#sdk/client/createClient'
 import type { Payer } from '#sdk/client/payer'
 import { devAccount, devPrivateKey } from '../../../scripts/chain/accounts.ts'
@@ -24,6 +25,8 @@ export type Host = Keeper & { postgres: CutProxy }
 
 export type Buyer = { account: PrivateKeyAccount; client: Client }
 
+type BuyerOptions = Pick<Parameters<typeof createClient>[0], 'signatures'>
+
 export type Market = Awaited<ReturnType<typeof openMarket>>
 
 export type Scene = Awaited<ReturnType<typeof openScene>>
@@ -36,8 +39,21 @@ export const keeperEnv = {
   KEEPER_LEASE_MS: '3000',
   REBROADCAST_AFTER_MS: '1000',
   REPLACE_AFTER_MS: '3000',
-  GAS_ALLOWANCE_USD: '0.00002',
 }
+
+/** What a gas token costs in the stack, USDC base units. */
+export const usdPerToken = 3_000_000_000n
+/** What the operator gives a day. */
+export const gasBudget = { common: '0.003', fees: '0.005' }
+/**
+ * What gas costs, and may: the fee of half a cent carries that of two signatures by keys, 381 base units at the most, and not
+ * that of a wallet's with code, 1,630. The tip is the price: blocks that are nearly empty bring the base fee down to nothing.
+ */
+const gasEnv = {
+  PRIORITY_FEE_WEI: '700000',
+  GAS_ALLOWANCE_USD: gasBudget.common,
+}
+const keeperGasEnv = { ...gasEnv, MAX_GAS_PER_FEE: '10', KEEPER_DAILY_BUDGET_USD: gasBudget.fees }
 
 /** By the clock alone, as real chains do: were each transaction a block of its own, strangers could outrun the index. */
 export const clockwork = { blockTimeMs: 500, atOnce: false }
@@ -65,11 +81,16 @@ export async function openScene(buyers: number) {
     databaseUrl,
     chain: clockwork,
     env: {
-      api: { DATABASE_URL: through(databaseUrl, first), WEBHOOK_ALLOW_PRIVATE: 'true' },
-      keeper: { ...keeperEnv, DATABASE_URL: through(databaseUrl, second) },
+      api: {
+        ...{ ...gasEnv, ETH_USD: formatUsdc(usdPerToken) },
+        ...{ DATABASE_URL: through(databaseUrl, first), WEBHOOK_ALLOW_PRIVATE: 'true' },
+      },
+      keeper: { ...keeperEnv, ...keeperGasEnv, DATABASE_URL: through(databaseUrl, second) },
     },
   })
-  const [one, other] = await addKeeper(stack, { ...keeperEnv, DATABASE_URL: through(databaseUrl, third) })
+  const [one, other] = await addKeeper(stack, {
+    ...{ ...keeperEnv, ...keeperGasEnv, DATABASE_URL: through(databaseUrl, third) },
+  })
   const keepers: Host[] = [
     { ...one, postgres: second },
     { ...other, postgres: third },
@@ -105,8 +126,9 @@ export async function openMarket(
   const addresses = accounts.map(({ address }) => address)
   await stack.chain.mintUsdc(addresses, parseUsdc(usdcOfBuyer))
   const shops: Shop[] = []
-  const clientOf = (account: Payer): Client =>
+  const clientOf = (account: Payer, options: BuyerOptions): Client =>
     createClient({
+      ...options,
       gatewayUrl,
       network: stack.chain.network,
       account,
@@ -124,19 +146,25 @@ export async function openMarket(
     events: [] as string[],
     /** Payers with the worst of intentions, by what they do. */
     liars: new Map<Address, string>(),
+    /** Wallets of suspended providers. */
+    suspended: new Set<Address>(),
+    /** How often sellers heard that a payment was settled, by its nonce. */
+    heard: new Map<Hex, number>(),
+    /** Why payments waited for gas, by payment. */
+    held: new Map<string, HoldReason>(),
     async shop(usdcPerUnit: string): Promise<Shop> {
       const shop = await openShop(stack, { usdcPerUnit, gatewayUrl })
       shops.push(shop)
       return shop
     },
     /** Somebody new with USDC; with `code`, a wallet that takes any signature for as good as its code says. */
-    async buyer(code?: Hex): Promise<Buyer> {
+    async buyer(code?: Hex, options: BuyerOptions = {}): Promise<Buyer> {
       const account = accounts.pop()
       if (!account) throw new Error(`more than ${buyers} buyers`)
-      if (code === undefined) return { account, client: clientOf(account) }
+      if (code === undefined) return { account, client: clientOf(account, options) }
       await chain.setCode({ address: account.address, bytecode: code })
       const signTypedData = async (): Promise<Hex> => `0x${'5a'.repeat(65)}`
-      return { account, client: clientOf({ address: account.address, signTypedData }) }
+      return { account, client: clientOf({ address: account.address, signTypedData }, options) }
     },
     async close() {
       await Promise.all(shops.map((shop) => shop.close()))

@@ -1,4 +1,5 @@
 import type { Address, Hex } from 'viem'
+import { weiToUsd } from '#chain/settlementCost'
 import { halvesOfPayment } from '#ledger/facts/halves'
 import type { Readiness } from '#process/health'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
@@ -8,7 +9,7 @@ import { findBlamed, findBreaches } from '../../support/ledger.ts'
 import { until } from '../../support/until.ts'
 import { readBalance } from '../../support/usdc.ts'
 import type { Trade } from './honest.ts'
-import { keeperEnv, type Market, usdcOfBuyer } from './scene.ts'
+import { gasBudget, type Market, usdcOfBuyer, usdPerToken } from './scene.ts'
 
 /** How long to wait at most until everything is settled. A quiet machine takes a few seconds, one that is busy many. */
 export const settleSeconds = 180
@@ -37,8 +38,18 @@ export type Verdict = {
   unannounced: string[]
   /** Payers for whom the keepers sent too many transactions. */
   costly: string[]
-  /** What was spent on gas for payments that pay no fee, beyond what is given for it. */
+  /** What was drawn for gas on a day, beyond what is given for it. */
   drained: string[]
+  /** Honest payments that waited because of what strangers drew. */
+  held: string[]
+  /** Payments of which sellers heard more than once that they settled. */
+  retold: string[]
+  /** Honest x402 sellers' payments that didn't settle, or of which they weren't told. */
+  turnedAway: string[]
+  /** Taken for a suspended provider. */
+  admitted: string[]
+  /** Splitters whose sweep counts as failed, though it was only emptied before. */
+  unswept: string[]
   /** Batches that don't end, and what {@link findBreaches} finds. */
   stuck: string[]
   /** What the keepers' `/readyz` complains about. */
@@ -46,7 +57,7 @@ export type Verdict = {
 }
 
 /** What must hold once everybody has left, read from chain and database. Waits for what is still on its way. */
-export async function judge(scene: Market, { purchases, announced }: Trade): Promise<Verdict> {
+export async function judge(scene: Market, { purchases, sales, announced }: Trade): Promise<Verdict> {
   const { database, chain, token, liars } = scene
   const served = purchases.flatMap(({ paymentId }) => (paymentId === undefined ? [] : [paymentId]))
   const unsettled = async () => {
@@ -69,9 +80,6 @@ export async function judge(scene: Market, { purchases, announced }: Trade): Pro
   await until('the trade is over', isOver, settleSeconds * 1_000).catch(() => {})
 
   const waits = await countWaits(scene, served)
-  scene.events.push(
-    `most transactions for others before an honest payment: ${Math.max(0, ...waits.values())}`,
-  )
   const withoutCode: { id: string; attempts: number }[] = []
   for (const one of await findBlamed(database)) {
     if (!served.includes(one.id)) continue
@@ -84,6 +92,11 @@ export async function judge(scene: Market, { purchases, announced }: Trade): Pro
   for (const { payer, shop, price, paymentId } of purchases) {
     add(payer, paymentId === undefined ? 0n : -price)
     add(shop.address, paymentId === undefined ? 0n : splitPrice(price).providerAmount)
+  }
+  for (const payer of new Set(sales.map((one) => one.payer))) add(payer, parseUsdc(usdcOfBuyer))
+  for (const { payer, payee, value, refusal } of sales) {
+    add(payer, refusal === null ? -value : 0n)
+    add(payee, refusal === null ? value : 0n)
   }
   const misplaced: string[] = []
   for (const [address, amount] of owed) {
@@ -98,8 +111,8 @@ export async function judge(scene: Market, { purchases, announced }: Trade): Pro
       refusal === undefined || (outages.has(refusal) && !afterwards) ? [] : [`${refusal} at ${shop.url}`],
     ),
     unsettled: await unsettled(),
-    starved: [...waits].flatMap(([id, before]) =>
-      before > mostBefore ? [`${id}: after ${before} transactions`] : [],
+    starved: waits.flatMap(({ id, lane, before }) =>
+      before > mostBefore ? [`${id} of lane ${lane}: after ${before} transactions`] : [],
     ),
     blamed: withoutCode.map(({ id, attempts }) => `${id}: ${attempts} attempts`),
     misplaced,
@@ -109,24 +122,77 @@ export async function judge(scene: Market, { purchases, announced }: Trade): Pro
       return vain > transactionsALiar ? [`${payer}, ${lie}: ${vain} transactions`] : []
     }),
     drained: await readDrained(scene),
+    held: served.flatMap((id) => (scene.held.has(id) ? [`${id}: ${scene.held.get(id)}`] : [])),
+    ...readFacilitated(scene, sales),
+    ...(await readRefused(scene)),
     stuck: [...open, ...(await findBreaches(database))],
     unready,
   }
 }
 
-/** Transactions that were replaced by dearer ones may have cost more than was reserved for them. */
-const dearer = 1.25
+/**
+ * Each drawer of the gas that no fee carries, against what the operator gives a day, and what replaced transactions cost: they
+ * may cost more than was reserved for them.
+ */
+async function readDrained(scene: Market): Promise<string[]> {
+  const { database, events } = scene
+  const drawn = await database<{ drawer: string; drawn: bigint; grant: bigint | null }[]>`
+    select d.drawer, max(d.drawn) as drawn, max(p.gas_grant) as grant
+    from gas_draw d left join provider p on p.id = d.drawer group by 1 order by 1`
+  const replaced = await sumReplaced(scene)
+  const [row] = await database<[{ free: number; batches: number; vain: number }]>`
+    select (
+        select count(*)::int from payment p join outcome o on o.payment_id = p.id and o.kind = 'settled'
+        where p.fee_amount = 0
+      ) as free,
+      (select count(*)::int from batch) as batches,
+      (select count(*)::int from batch b where not exists (select from transaction t where t.batch_id = b.id)) as vain`
+  events.push(
+    `${row.free} payments without a fee settled; ${row.batches} batches, ${row.vain} without a transaction`,
+    `replaced transactions cost ${formatUsdc(replaced)} USD`,
+  )
+  const limitOf = (drawer: string, grant: bigint | null) => {
+    if (drawer === 'common') return parseUsdc(gasBudget.common)
+    return drawer.startsWith('budget:') ? parseUsdc(gasBudget.fees) : BigInt(grant ?? 0)
+  }
+  return drawn.flatMap(({ drawer, drawn, grant }) => {
+    const limit = limitOf(drawer, grant)
+    const told = `${drawer}: ${formatUsdc(BigInt(drawn))} of ${formatUsdc(limit)} USD of gas`
+    events.push(told)
+    return BigInt(drawn) > limit + replaced ? [told] : []
+  })
+}
 
-async function readDrained({ database, events }: Market): Promise<string[]> {
-  const [row] = await database<[{ drawn: bigint; settled: number }]>`
-    select coalesce(max(drawn), 0) as drawn, (
-      select count(*)::int from payment p join authorization_event e on e.payment_id = p.id and e.state = 'settled'
-      where p.source = 'facilitator'
-    ) as settled
-    from gas_draw where drawer = 'common'`
-  events.push(`freeriders: ${row.settled} payments settled, ${formatUsdc(row.drawn)} USD of gas a day`)
-  const allowance = Number(parseUsdc(keeperEnv.GAS_ALLOWANCE_USD))
-  return Number(row.drawn) > allowance * dearer ? [`${formatUsdc(row.drawn)} USD`] : []
+/** What the transactions of ours cost, in USDC base units, that were mined in another one's place. Read from the chain. */
+async function sumReplaced({ database, chain }: Market): Promise<bigint> {
+  const mined = await database<{ hash: Hex }[]>`
+    select t.hash from transaction t
+    where t.mined_block is not null and (
+      t.kind <> 'settle' or exists (select from transaction o where o.batch_id = t.batch_id and o.hash <> t.hash)
+    )`
+  const receipts = await Promise.all(mined.map(({ hash }) => chain.getTransactionReceipt({ hash })))
+  const wei = receipts.reduce((sum, { gasUsed, effectiveGasPrice }) => sum + gasUsed * effectiveGasPrice, 0n)
+  return weiToUsd(wei, usdPerToken)
+}
+
+function readFacilitated({ heard, events }: Market, sales: Trade['sales']) {
+  events.push(`sellers heard of ${heard.size} settlements`)
+  return {
+    retold: [...heard].flatMap(([nonce, times]) => (times > 1 ? [`${nonce}: ${times} times`] : [])),
+    turnedAway: sales.flatMap(({ refusal }) => refusal ?? []),
+  }
+}
+
+async function readRefused({ database, suspended }: Market) {
+  const admitted = await database<
+    { id: string }[]
+  >`select id from payment where payee = any(${[...suspended]}::text[])`
+  const unswept = await database<{ address: Address; failed: number }[]>`
+    select address, failed_sweeps as failed from splitter where failed_sweeps > 0`
+  return {
+    admitted: admitted.map(({ id }) => id),
+    unswept: unswept.map(({ address, failed }) => `${address}: ${failed} times`),
+  }
 }
 
 async function readComplaints({ keepers }: Market): Promise<string[]> {
@@ -143,22 +209,31 @@ async function readComplaints({ keepers }: Market): Promise<string[]> {
   return (await Promise.all(complaints)).flat()
 }
 
-/** By settled payment: the keepers' transactions, of batches claimed after it was accepted, that were mined before it. */
-async function countWaits({ database }: Market, served: readonly string[]): Promise<Map<string, number>> {
-  const mined = await database<{ claimedAt: Date; block: bigint }[]>`
-    select b.created_at as "claimedAt", t.mined_block as block
+type Wait = { id: string; lane: string; before: number }
+
+/** Of settled payments: the keepers' transactions, of batches claimed after it was accepted, that were mined before it. */
+async function countWaits({ database, events }: Market, served: readonly string[]): Promise<Wait[]> {
+  const mined = await database<{ claimedAt: Date; lane: string; block: bigint }[]>`
+    select b.created_at as "claimedAt", b.lane, t.mined_block as block
     from transaction t join batch b on b.id = t.batch_id where t.mined_block is not null`
-  const settled = await database<{ id: string; acceptedAt: Date; block: bigint }[]>`
-    select p.id, p.accepted_at as "acceptedAt", max(seen.block_number) as block
+  const settled = await database<{ id: string; acceptedAt: Date; lane: string | null; block: bigint }[]>`
+    select p.id, p.accepted_at as "acceptedAt", max(seen.block_number) as block, (
+        select b.lane from batch_item i join batch b on b.id = i.batch_id where i.payment_id = p.id order by b.id desc limit 1
+      ) as lane
     from payment p join signed_authorization a on a.payment_id = p.id
     join indexer.authorization seen on seen.nonce = a.nonce and seen.authorizer = a.authorizer
     where p.id = any (${served}) group by p.id`
-  return new Map(
-    settled.map(({ id, acceptedAt, block }) => [
-      id,
-      mined.filter((one) => one.claimedAt > acceptedAt && one.block < block).length,
-    ]),
-  )
+  const waits = settled.map(({ id, lane, acceptedAt, block }) => ({
+    ...{ id, lane: lane ?? 'no batch' },
+    before: mined.filter((one) => one.claimedAt > acceptedAt && one.block < block).length,
+  }))
+  for (const [lane, own] of Map.groupBy(mined, (one) => one.lane))
+    events.push(`${lane}: ${own.length} transactions`)
+  for (const [lane, own] of Map.groupBy(waits, (one) => one.lane))
+    events.push(
+      `${own.length} honest payments of lane ${lane}: after ${Math.max(...own.map(({ before }) => before))} for others at most`,
+    )
+  return waits
 }
 
 /** By payer: the keepers' mined transactions that carried a payment of its and moved nothing of it. Read from the chain alone. */

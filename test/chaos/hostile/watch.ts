@@ -1,4 +1,5 @@
 import { setTimeout as wait } from 'node:timers/promises'
+import type { HoldReason } from '#ledger/queue/stages'
 import { standsStillMs } from '#process/health'
 import type { Host, Scene } from './scene.ts'
 
@@ -15,6 +16,16 @@ const lookMs = 500
 export async function watchReadiness(scene: Scene, over: AbortSignal): Promise<string[]> {
   const lies = await Promise.all(scene.keepers.map((keeper) => watch(scene, keeper, over)))
   return lies.flat()
+}
+
+/** Keeps of each payment why it waited for gas, until it is over. Who waits for that waits longer than a look takes. */
+export async function watchHeld({ database, held }: Scene, over: AbortSignal): Promise<void> {
+  while (!over.aborted) {
+    const rows = await database<{ id: string; reason: HoldReason }[]>`
+      select payment_id as id, held_by as reason from queue where held_by is not null`
+    for (const { id, reason } of rows) held.set(id, reason)
+    await wait(lookMs, undefined, { signal: over }).catch(() => {})
+  }
 }
 
 async function watch(

@@ -38,6 +38,7 @@ const payment = (fields: Partial<Payment>) =>
   ({
     payment_status: 'verified',
     nextAttemptAt: null,
+    held_by: null,
     failureCode: null,
     provider: { state: 'open', value: '9500' },
     platform: { state: 'open', value: '500' },
@@ -77,6 +78,16 @@ test('default: it waits, is broadcast, is mined, is confirmed', () => {
     'Broadcast: done',
     'Mined: done',
     'Confirmed: done',
+  ])
+})
+
+test('behavior: what waits for gas says why', () => {
+  expect(outline({ held_by: 'gas_cost' }, {}).slice(2)).toEqual([
+    'Queued: done',
+    'Waits for gas: now',
+    'Broadcast: ahead',
+    'Mined: ahead',
+    'Confirmed: ahead',
   ])
 })
 

@@ -28,7 +28,9 @@ export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
   if (!isMined && last) {
     // The current step is a broadcast that isn't mined yet; without one, the payment waits in the queue again.
     const isSent = payment.payment_status === 'settling'
-    if (last.state === 'done') last.state = 'now'
+    if (payment.held_by !== null) {
+      steps.push({ title: 'Waits for gas', at: null, state: 'now', detail: heldBecause[payment.held_by] })
+    } else if (last.state === 'done') last.state = 'now'
     if (payment.payment_status === 'retrying' && payment.nextAttemptAt !== null) {
       steps.push({ title: 'Next attempt', at: payment.nextAttemptAt, state: 'ahead' })
     }
@@ -39,6 +41,13 @@ export function stepsOf(payment: Payment, timeline: Timeline): Step[] {
   if (payment.splitter !== null) steps.push(paidOutStep(payment))
   return steps
 }
+
+const heldBecause = {
+  gas_price: 'Gas is too dear on this network for anybody’s payment.',
+  gas_cost: 'Gas costs too much for its fee, until gas is cheaper or it is about to expire.',
+  gas_budget: 'Its fee is smaller than its gas, and what the operator adds to fees is used up today.',
+  gas_allowance: 'It pays no fee for its gas, and what the operator gives for that is used up today.',
+} satisfies Record<NonNullable<Payment['held_by']>, string>
 
 function stepsHere({ challengedAt, acceptedAt }: Timeline): Step[] {
   return [

@@ -1,0 +1,98 @@
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import { signPayment } from '../../support/x402.ts'
+import {
+  type Adversary,
+  again,
+  openGranted,
+  type Payment,
+  pick,
+  placeOf,
+  post,
+  type Told,
+  tell,
+} from './act.ts'
+
+// Strangers who want to be told what isn't so, or to keep us from answering others.
+
+/** How many settlements are asked for at once, and how many connections opened. */
+const atOnce = 60
+
+/**
+ * A seller that never waits for the answer, and asks twice at once afterwards: told `success` once more, it would serve once
+ * more.
+ */
+const deafSellers: Adversary = async (scene, draw) => {
+  const shop = await openGranted(scene, '5000')
+  const { account } = await scene.buyer()
+  return (over) =>
+    again({ scene, draw, over, everyMs: 4_000 }, async () => {
+      const payment = await signPayment(placeOf(scene), account, { payTo: shop.address })
+      const ask = async (ms: number): Promise<Told | undefined> => {
+        const signal = AbortSignal.any([over, AbortSignal.timeout(Math.ceil(ms))])
+        const { url } = pick(draw, scene.keepers).service
+        const told = await post(url, '/settle', { key: shop.apiKey, body: payment.body, signal }).catch(
+          () => undefined,
+        )
+        if (told) tell(scene, payment, told)
+        return told
+      }
+      await ask(100 + draw() * 1_500)
+      await Promise.all([ask(60_000), ask(60_000)])
+      await ask(60_000)
+    })
+}
+
+/** One caller with a small grant, and everything that it can have open. */
+const crowds: Adversary = async (scene, draw) => {
+  const shop = await openGranted(scene, '0.02')
+  const { account } = await scene.buyer()
+  const settle = async (payment: Payment, over: AbortSignal) => {
+    const signal = AbortSignal.any([over, AbortSignal.timeout(60_000)])
+    const { url } = pick(draw, scene.keepers).service
+    tell(scene, payment, await post(url, '/settle', { key: shop.apiKey, body: payment.body, signal }))
+  }
+  return (over) =>
+    again({ scene, draw, over, everyMs: 10_000 }, async () => {
+      const terms = { payTo: account.address.toLowerCase() as `0x${string}`, value: 1n, validFor: 90 }
+      const payments = await Promise.all(
+        Array.from({ length: atOnce }, () => signPayment(placeOf(scene), account, terms)),
+      )
+      await Promise.allSettled(payments.map((payment) => settle(payment, over)))
+    })
+}
+
+/** Opens connections, says half a word on each, and waits. */
+const hangers: Adversary = async (scene, draw) => {
+  return async (over) => {
+    const sockets = new Set<Socket>()
+    await again({ scene, draw, over, everyMs: 2_000 }, async () => {
+      const { hostname, port } = new URL(pick(draw, [...scene.keepers, scene.api]).service.url)
+      for (let i = 0; i < atOnce; i++) {
+        const socket = connect(Number(port), hostname)
+        sockets.add(socket)
+        socket.on('error', () => {}).on('close', () => sockets.delete(socket))
+        socket.resume()
+        await once(socket, 'connect')
+        if (draw() < 0.5) socket.write('POST /settle HTTP/1.1\r\nhost: ')
+      }
+    })
+    scene.events.push(`hangers: ${sockets.size} connections still open`)
+    for (const socket of sockets) socket.destroy()
+  }
+}
+
+/** Reads the largest of what anybody may read, as fast as it can be had. */
+const readers: Adversary = async (scene, draw) => {
+  return (over) =>
+    again({ scene, draw, over, everyMs: 1_000 }, async () => {
+      const urls = [
+        new URL('/openapi.json', scene.api.service.url),
+        ...scene.keepers.map(({ service }) => new URL('/metrics', service.url)),
+      ]
+      const read = async () => (await fetch(pick(draw, urls), { signal: over })).arrayBuffer()
+      await Promise.allSettled(Array.from({ length: atOnce }, read))
+    })
+}
+
+export const callers = { deafSellers, crowds, hangers, readers }
