@@ -5,7 +5,7 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import { encodeAuthorizationHeader } from '#protocol/authorizationHeader'
-import type { Challenge } from '#protocol/challenge'
+import { type Challenge, maxTimeoutSeconds } from '#protocol/challenge'
 import { type NetworkName, networks } from '#protocol/networks'
 import { encodePayload } from '#protocol/payload'
 import { decodeReceipt } from '#protocol/receipt'
@@ -14,7 +14,7 @@ import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocal
 import { listen, urlOf } from '../../sdk/test/serve.ts'
 import { call, sign, startGateway, type TestGateway } from '../../test/support/gateway.ts'
 import { setIndexedHead } from '../../test/support/indexTables.ts'
-import { randomHex } from '../../test/support/usdc.ts'
+import { randomHex, validFor } from '../../test/support/usdc.ts'
 import type { App } from '../http/app.ts'
 
 // One process serves a production network and two test networks. What is worth nothing must never pay for what costs
@@ -116,7 +116,9 @@ async function richBuyer(): Promise<PrivateKeyAccount> {
 async function signed(endpoint: Endpoint, network: Name) {
   const { body: challenge } = await askChallenge(endpoint, network)
   const payer = await richBuyer()
-  const half = async (index: 0 | 1) => encodePayload(await sign(served[network], payer, challenge, index))
+  const window = validFor(maxTimeoutSeconds)
+  const half = async (index: 0 | 1) =>
+    encodePayload(await sign(served[network], payer, challenge, index, window))
   return { macaroon: challenge.macaroon, payloads: [await half(0), await half(1)] as [string, string] }
 }
 

@@ -10,7 +10,7 @@ import { readQueueDepth } from '#ledger/queue/queueDepth'
 import { deferPayments, endPayments, quarantinePayments, stages } from '#ledger/queue/stages'
 import { call, openShop, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
 import { seedPayment, seedSettlement, toCandidate } from '../../test/support/seedPayments.ts'
-import { randomHex } from '../../test/support/usdc.ts'
+import { randomHex, validFor } from '../../test/support/usdc.ts'
 
 // One payment at each stage, and all doors asked about it. They must agree with docs/architecture.md.
 
@@ -69,7 +69,7 @@ async function accept(first: Parameters<typeof toCandidate>[0]['first'] = { stag
   // The same once more through the ledger's door, with this chain's token; the seed only lends its identifiers.
   await database`delete from payment where id = ${seed.paymentId}`
   const nonces = [randomHex(32), randomHex(32)] as const
-  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 93_600) }
+  const window = validFor(93_600)
   const signed = { ...window, signature: randomHex(65), acceptedBlock: null }
   const isFacilitated = first?.stage === 'reserved' || first?.stage === 'due'
   const own = { recipient: shop.wallet, value: 47_500n, nonce: nonces[0], ...signed }

@@ -1,6 +1,7 @@
 import { type Address, concatHex, createTestClient, type Hex, http, padHex } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { maxTimeoutSeconds } from '#protocol/challenge'
 import { encodePayload } from '#protocol/payload'
 import {
   call,
@@ -12,6 +13,7 @@ import {
   startGateway,
   type TestGateway,
 } from '../../test/support/gateway.ts'
+import { validFor } from '../../test/support/usdc.ts'
 
 let gateway: TestGateway
 let shop: Shop
@@ -50,8 +52,11 @@ async function contractRequest(bytecode: Hex, length: number) {
   const signature: Hex = `0x${'5a'.repeat(length)}`
   const signer = privateKeyToAccount(generatePrivateKey())
   const from = address.toLowerCase() as Address
+  const window = validFor(maxTimeoutSeconds)
   const halves = await Promise.all(
-    ([0, 1] as const).map((half) => sign(gateway.served, signer, challenge, half, { from, signature })),
+    ([0, 1] as const).map((half) =>
+      sign(gateway.served, signer, challenge, half, { ...window, from, signature }),
+    ),
   )
   const { providerId, endpointId } = shop
   return { macaroon: challenge.macaroon, payloads: halves.map(encodePayload), providerId, endpointId }

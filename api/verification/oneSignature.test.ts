@@ -23,7 +23,7 @@ import {
   startGateway,
   type TestGateway,
 } from '../../test/support/gateway.ts'
-import { sendDirectly, setBlacklisted, signAuthorization } from '../../test/support/usdc.ts'
+import { sendDirectly, setBlacklisted, signAuthorization, validFor } from '../../test/support/usdc.ts'
 import type { App } from '../http/app.ts'
 
 // A payment of one authorization, to the splitter of the provider's part and the platform's: from our own SDK, and from
@@ -90,8 +90,7 @@ async function signedBody(
     from: payer.address.toLowerCase() as Address,
     to: splitter,
     value: accepts.reduce((sum, { maxAmountRequired }) => sum + BigInt(maxAmountRequired), 0n),
-    validAfter: 0n,
-    validBefore: BigInt(Math.floor(Date.now() / 1000) + maxTimeoutSeconds),
+    ...validFor(maxTimeoutSeconds),
     nonce: boundNonce(issuer, requestId),
     ...change,
   })

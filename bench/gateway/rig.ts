@@ -21,6 +21,7 @@ import { type RegisteredProvider, registerProvider } from '../../scripts/stack/r
 import { Service } from '../../scripts/stack/service.ts'
 import { createIndexTables, setIndexedHead } from '../../test/support/indexTables.ts'
 import { startPgbouncer } from '../../test/support/pgbouncer.ts'
+import { validFor } from '../../test/support/usdc.ts'
 import { cpuTime, cpuTimeOfMainThread, cpuTimeOfTree, parentOf } from '../support/cpuTime.ts'
 
 export type Buyer = { address: Address; key: Uint8Array }
@@ -251,9 +252,14 @@ export type PaymentKind = 'bound' | 'random' | 'oneSignature'
 /** Signs authorizations with native secp256k1: a bench needs thousands. */
 export function createAuthorizer(usdc: Address) {
   const separator = domainSeparator(eip712Domain(networks.localhost, usdc))
-  return (buyer: Buyer, to: Address, value: bigint, nonce: Hex): SignedAuthorization => {
-    const validBefore = BigInt(Math.floor(Date.now() / 1000) + maxTimeoutSeconds)
-    const authorization = { from: buyer.address, to, value, validAfter: 0n, validBefore, nonce }
+  return (
+    buyer: Buyer,
+    to: Address,
+    value: bigint,
+    nonce: Hex,
+    window = validFor(maxTimeoutSeconds),
+  ): SignedAuthorization => {
+    const authorization = { from: buyer.address, to, value, ...window, nonce }
     const { signature, recid } = secp256k1.ecdsaSign(hashAuthorization(separator, authorization), buyer.key)
     return { ...authorization, signature: `${bytesToHex(signature)}${(27 + recid).toString(16)}` }
   }
@@ -276,12 +282,13 @@ export function createSigner({
       const nonce =
         kind === 'random' ? toHex(randomBytes(32)) : boundNonce(challenge.issuer, challenge.requestId)
       const [provider, fee] = challenge.accepts
+      const window = validFor(maxTimeoutSeconds)
       const [amount, feeAmount] = [BigInt(provider.maxAmountRequired), BigInt(fee.maxAmountRequired)]
       const toSplitter = () => {
         const terms = { payTo: provider.payTo, feePayTo: fee.payTo, amount, feeAmount }
         const splitter = splitterOf(terms, splitterFactory, keccak256)
         if (splitter === undefined) throw new Error('no splitter divides this price')
-        return authorize(buyer, splitter.address, amount + feeAmount, nonce)
+        return authorize(buyer, splitter.address, amount + feeAmount, nonce, window)
       }
       return {
         macaroon: challenge.macaroon,
@@ -289,8 +296,8 @@ export function createSigner({
           kind === 'oneSignature'
             ? [encodePayload(toSplitter())]
             : [
-                encodePayload(authorize(buyer, provider.payTo, amount, nonce)),
-                encodePayload(authorize(buyer, fee.payTo, feeAmount, feeNonce(nonce))),
+                encodePayload(authorize(buyer, provider.payTo, amount, nonce, window)),
+                encodePayload(authorize(buyer, fee.payTo, feeAmount, feeNonce(nonce), window)),
               ],
         providerId,
         endpointId,

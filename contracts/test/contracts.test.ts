@@ -28,7 +28,7 @@ import { encodeSplit, splitterOf } from '#protocol/splitter'
 import { devAccount } from '../../scripts/chain/accounts.ts'
 import { contracts } from '../../scripts/chain/contracts.ts'
 import { prepareChain } from '../../scripts/chain/prepareChain.ts'
-import { randomHex, signAuthorization } from '../../test/support/usdc.ts'
+import { randomHex, signAuthorization, validFor } from '../../test/support/usdc.ts'
 
 // What Solidity's own tests can't show: that the TypeScript which others import packs what the deployed bytes take, and reads
 // what they answer. A network in this process costs half a second; each transaction a millisecond.
@@ -70,16 +70,21 @@ async function newBuyer(usdc: bigint): Promise<PrivateKeyAccount> {
   return account
 }
 
-function authorize(payer: PrivateKeyAccount, to: Address, value: bigint): Promise<SignedAuthorization> {
+function authorize(
+  payer: PrivateKeyAccount,
+  to: Address,
+  value: bigint,
+  window = validFor(3_600),
+): Promise<SignedAuthorization> {
   const from = payer.address.toLowerCase() as Address
-  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
   return signAuthorization({ network, token }, payer, { from, to, value, ...window, nonce: randomHex(32) })
 }
 
 async function pairOf(payer: PrivateKeyAccount, payee: Address) {
+  const window = validFor(3_600)
   return {
-    authorization: await authorize(payer, payee, 47_500n),
-    fee: await authorize(payer, platform, 2_500n),
+    authorization: await authorize(payer, payee, 47_500n, window),
+    fee: await authorize(payer, platform, 2_500n, window),
   }
 }
 

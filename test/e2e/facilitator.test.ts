@@ -17,7 +17,7 @@ import {
 } from '../support/keeperStack.ts'
 import { voidNow } from '../support/standing.ts'
 import { until } from '../support/until.ts'
-import { cancelDirectly, randomHex } from '../support/usdc.ts'
+import { cancelDirectly, randomHex, validFor } from '../support/usdc.ts'
 import { chooseBrowser } from './dashboard/chooseBrowser.ts'
 
 const listening = { host: '127.0.0.1', port: 0, portVariable: 'KEEPER_PORT' }
@@ -71,7 +71,7 @@ async function oneBuyer(usdc = 1_000_000n): Promise<PrivateKeyAccount> {
 
 /** What a buyer signs for a registered provider: its part, then the platform's fee. */
 async function signPair(buyer: PrivateKeyAccount, change: Partial<SignedAuthorization> = {}) {
-  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+  const window = validFor(3_600)
   const provider = { to: stack.payee, value: 47_500n, ...window, nonce: randomHex(32), ...change }
   const fee = { ...provider, to: platformWallet, value: 2_500n, nonce: randomHex(32) }
   return [await signTransfer(stack.served, buyer, provider), await signTransfer(stack.served, buyer, fee)]

@@ -15,7 +15,7 @@ import {
 } from '../support/keeperStack.ts'
 import { giveUpAll, standingsOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
-import { randomHex } from '../support/usdc.ts'
+import { randomHex, validFor } from '../support/usdc.ts'
 import { ask, signPayment } from '../support/x402.ts'
 
 // Strangers who spend our gas for nothing, or hold up those who pay for theirs. What is asserted is dollars and counts.
@@ -143,7 +143,7 @@ describe('what pays no fee', () => {
     const [stranger] = await stack.buyers(1, 1_000_000n)
     if (!stranger) throw new Error('no buyer')
     const keeper = keeperAt((3n * gwei) / 100n, { submitLimits: { perCaller: 1_000 } })
-    const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 200) }
+    const window = validFor(200)
     const sign = (to: Address, value: bigint) =>
       signTransfer(stack.served, stranger, { to, value, nonce: randomHex(32), ...window })
     const statuses: number[] = []
@@ -174,7 +174,7 @@ describe('what pays no fee', () => {
   test('behavior: a submission that got too dear waits for itself alone, and says so', async () => {
     const [buyer] = await stack.buyers(1, 1_000_000n)
     if (!buyer) throw new Error('no buyer')
-    const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+    const window = validFor(3_600)
     const sign = (to: Address, value: bigint) =>
       signTransfer(stack.served, buyer, { to, value, nonce: randomHex(32), ...window })
     const submit = async (keeper: Keeper, fee: bigint) => {

@@ -10,7 +10,7 @@ import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
 import { testClient, whileRunning } from '../support/keeperScenes.ts'
 import { type KeeperStack, platformWallet, signTransfer, startKeeperStack } from '../support/keeperStack.ts'
 import { until } from '../support/until.ts'
-import { randomHex } from '../support/usdc.ts'
+import { randomHex, validFor } from '../support/usdc.ts'
 
 // Strangers who want POST /submit to spend the keeper's gas, or its node's time, for nothing.
 
@@ -70,7 +70,7 @@ type Pair = [SignedAuthorization, SignedAuthorization]
 
 /** What a buyer signs for the registered provider: its part, then the platform's fee. */
 async function signPair(buyer: PrivateKeyAccount, change: Partial<SignedAuthorization> = {}): Promise<Pair> {
-  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+  const window = validFor(3_600)
   const provider = { to: stack.payee, value: 47_500n, ...window, ...change, nonce: randomHex(32) }
   const fee = { ...provider, to: platformWallet, value: 2_500n, nonce: randomHex(32) }
   return [await signTransfer(stack.served, buyer, provider), await signTransfer(stack.served, buyer, fee)]

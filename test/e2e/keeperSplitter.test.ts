@@ -42,7 +42,7 @@ import {
 } from '../support/keeperStack.ts'
 import { standingOf } from '../support/standing.ts'
 import { until } from '../support/until.ts'
-import { cancelDirectly, randomHex, sendDirectly, setBlacklisted } from '../support/usdc.ts'
+import { cancelDirectly, randomHex, sendDirectly, setBlacklisted, validFor } from '../support/usdc.ts'
 
 // Payments of one signature: each moves its price to a splitter.
 
@@ -139,7 +139,7 @@ test('behavior: through POST /submit the platform’s part of a splitter pays th
     settings: { ...stack.settings, gasPerFee: 10n, gasAllowance: 0n, gasTokenUsd },
   })
   const submit = async (to: Hex, value: bigint) => {
-    const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+    const window = validFor(3_600)
     const transfer = await signTransfer(stack.served, buyer, { to, value, ...window, nonce: randomHex(32) })
     const response = await keeper.app.request('/submit', {
       method: 'POST',
@@ -407,7 +407,7 @@ test('behavior: under a backlog that fills a batch, the next one sweeps what has
 describe('a payer who fails once his batch is simulated', () => {
   const attacks = {
     'moves his balance': async (buyer: PrivateKeyAccount) => {
-      const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+      const window = validFor(3_600)
       const value = await stack.balanceOf(buyer.address)
       const all = { to: randomHex(20), value, ...window, nonce: randomHex(32) }
       const hash = await sendDirectly(stack, await signTransfer(stack.served, buyer, all))

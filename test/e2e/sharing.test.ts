@@ -14,7 +14,7 @@ import {
 } from '../support/keeperStack.ts'
 import { giveUpAll } from '../support/standing.ts'
 import { until } from '../support/until.ts'
-import { randomHex } from '../support/usdc.ts'
+import { randomHex, validFor } from '../support/usdc.ts'
 
 // What the payments of one keeper share: its wallet's transactions.
 
@@ -62,7 +62,7 @@ describe('turns', () => {
       ),
     )
     const keeper = stack.keeper({ submitLimits: { perCaller: 100_000 } })
-    const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 3_600) }
+    const window = validFor(3_600)
     const halfCent = async () => {
       const sign = (to: Address, value: bigint) =>
         signTransfer(stack.served, stranger, { to, value, nonce: randomHex(32), ...window })

@@ -16,7 +16,7 @@ import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol
 import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocalChain.ts'
 import { createMigratedDatabase } from './database.ts'
 import { createIndexTables, setIndexedHead } from './indexTables.ts'
-import { sendDirectly, signAuthorization } from './usdc.ts'
+import { sendDirectly, signAuthorization, validFor } from './usdc.ts'
 
 export const gatewayIssuer = 'https://gateway.example'
 export const platformWallet: Address = '0x00000000000000000000000000000000000fee01'
@@ -237,8 +237,7 @@ export async function sign(
     from: payer.address.toLowerCase() as Address,
     to: challenge.accepts[half].payTo,
     value: BigInt(challenge.accepts[half].maxAmountRequired),
-    validAfter: 0n,
-    validBefore: BigInt(Math.floor(Date.now() / 1000) + maxTimeoutSeconds),
+    ...validFor(maxTimeoutSeconds),
     nonce: half === 0 ? nonce : feeNonce(nonce),
     ...change,
   }
@@ -261,9 +260,10 @@ export async function signedBody(
   changes: [Change, Change] = [{}, {}],
 ): Promise<VerifyBody> {
   const challenge = await fetchChallenge(gateway.app, shop)
+  const window = validFor(maxTimeoutSeconds)
   const halves = await Promise.all([
-    sign(gateway.served, payer, challenge, 0, changes[0]),
-    sign(gateway.served, payer, challenge, 1, changes[1]),
+    sign(gateway.served, payer, challenge, 0, { ...window, ...changes[0] }),
+    sign(gateway.served, payer, challenge, 1, { ...window, ...changes[1] }),
   ])
   return {
     macaroon: challenge.macaroon,

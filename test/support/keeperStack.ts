@@ -23,7 +23,7 @@ import { devPrivateKey } from '../../scripts/chain/accounts.ts'
 import { type LocalChain, startLocalChain } from '../../scripts/chain/startLocalChain.ts'
 import { createMigratedDatabase } from './database.ts'
 import { storePayments, toCandidate } from './seedPayments.ts'
-import { randomHex, readBalance, signAuthorization } from './usdc.ts'
+import { randomHex, readBalance, signAuthorization, validFor } from './usdc.ts'
 
 export const platformWallet: Address = '0x00000000000000000000000000000000000fee01'
 
@@ -264,11 +264,11 @@ async function queuePayment(
   registry: Registry,
   options: QueueOptions,
 ): Promise<QueuedPayment> {
-  const { buyer, price, payee = registry.payee, acceptedAt = new Date(), validFor = 93_600 } = options
+  const { buyer, price, payee = registry.payee, acceptedAt = new Date() } = options
   const { sign = (authorization) => authorization, copyOf, paymentId = randomId('pay') } = options
   const { tier, providerAmount, feeAmount } = splitPrice(price)
   const nonce = randomHex(32)
-  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + validFor) }
+  const window = validFor(options.validFor ?? 93_600)
   const provider =
     copyOf?.provider ??
     sign(await signTransfer(served, buyer, { to: payee, value: providerAmount, ...window, nonce }))
@@ -310,7 +310,7 @@ async function queueSplitPayment(
   registry: Registry,
   options: SplitOptions,
 ): Promise<SplitPayment> {
-  const { buyer, price, payee = registry.payee, acceptedAt = new Date(), validFor = 93_600 } = options
+  const { buyer, price, payee = registry.payee, acceptedAt = new Date() } = options
   const { sign = (authorization) => authorization, platform = platformWallet } = options
   const { tier, feeAmount: usual } = splitPrice(price)
   const { feeAmount = usual } = options
@@ -321,8 +321,7 @@ async function queueSplitPayment(
     await signTransfer(served, buyer, {
       to: splitter,
       value: price,
-      validAfter: 0n,
-      validBefore: BigInt(Math.floor(Date.now() / 1000) + validFor),
+      ...validFor(options.validFor ?? 93_600),
       nonce: randomHex(32),
     }),
   )
@@ -351,7 +350,7 @@ async function queueRefund(
   { of, number, wallet, value, acceptedAt = new Date() }: RefundOptions,
 ): Promise<{ paymentId: string }> {
   const nonce = refundNonce('https://gateway.example', of.paymentId, number)
-  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 93_600) }
+  const window = validFor(93_600)
   const { from, to, ...signed } = await signTransfer(served, wallet, {
     ...{ to: of.provider.from, value, ...window, nonce },
   })

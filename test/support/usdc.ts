@@ -29,6 +29,16 @@ export function readBalance(client: PublicClient, token: Address, owner: Address
   return client.readContract({ address: token, abi: usdcAbi, functionName: 'balanceOf', args: [owner] })
 }
 
+/**
+ * The window of authorizations that are signed now. Both halves of a payment have one: whoever asks for it twice asks in two
+ * seconds sooner or later.
+ *
+ * @param seconds until it ends.
+ */
+export function validFor(seconds: number): Pick<Authorization, 'validAfter' | 'validBefore'> {
+  return { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + seconds) }
+}
+
 /** Signs what is given, by whomever is given. */
 export async function signAuthorization(
   { network, token }: { network: Network; token: Address },

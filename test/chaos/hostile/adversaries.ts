@@ -4,7 +4,7 @@ import { maxWebhooks } from '#api/telling/registry'
 import { encodePayload, parsePayload } from '#protocol/payload'
 import { splitPrice } from '#protocol/tier'
 import { devAccount } from '../../../scripts/chain/accounts.ts'
-import { cancelDirectly, randomHex, sendDirectly, signAuthorization } from '../../support/usdc.ts'
+import { cancelDirectly, randomHex, sendDirectly, signAuthorization, validFor } from '../../support/usdc.ts'
 import { signPayment } from '../../support/x402.ts'
 import { type Adversary, again, pick, placeOf, post } from './act.ts'
 import { callers } from './callers.ts'
@@ -73,7 +73,7 @@ const submitters: Adversary = async (scene, draw) => {
   const at = placeOf(scene)
   const shop = await scene.shop('0.01')
   const { account } = await scene.buyer()
-  const window = { validAfter: 0n, validBefore: BigInt(Math.floor(Date.now() / 1000) + 93_600) }
+  const window = validFor(93_600)
   const transfer = (to: Address, value: bigint) =>
     signAuthorization(at, account, { from: account.address, to, value, nonce: randomHex(32), ...window })
   const submit = (over: AbortSignal, transfers: readonly string[], key?: string) =>
