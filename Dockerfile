@@ -24,7 +24,7 @@ COPY indexer indexer
 COPY keeper keeper
 COPY ledger ledger
 COPY process process
-COPY scripts scripts
+COPY local local
 COPY sdk sdk
 COPY deploy/healthcheck.js deploy/
 # Else the indexer would do it at its first start.

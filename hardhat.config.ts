@@ -68,7 +68,7 @@ export default defineConfig({
           fuzz: { runs: 64, seed: '0x70', failurePersistDir: 'cache/fuzz' },
           invariant: { runs: 16, depth: 40, failOnRevert: true, failurePersistDir: 'cache/invariant' },
         },
-        // For scripts/mutateContract.ts, which runs the tests once a mutant, on the mutant's artifact.
+        // For tools/mutateContract.ts, which runs the tests once a mutant, on the mutant's artifact.
         quick: {
           ...testProfile,
           fuzz: { runs: 8, seed: '0x70' },

@@ -4,8 +4,8 @@
  */
 import { parseArgs } from 'node:util'
 import { size } from 'viem'
-import { contracts } from '../scripts/chain/contracts.ts'
-import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
+import { contracts } from '../local/chain/contracts.ts'
+import { type LocalChain, startLocalChain } from '../local/chain/startLocalChain.ts'
 import {
   addressOf,
   type Bench,

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buffer, text } from 'node:stream/consumers'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { devPrivateKey } from '../scripts/chain/accounts.ts'
+import { devPrivateKey } from '../local/chain/accounts.ts'
 import { cliPath } from '../test/support/cli.ts'
 
 let folder: string

@@ -13,8 +13,8 @@ import { type ReceiptKeyFile, readReceiptKeys, toReceiptKeys } from '#api/receip
 import { signReceipt } from '#api/receipts/signReceipt'
 import { networks } from '#protocol/networks'
 import { verifyReceipt } from '#sdk/audit/verifyReceipt'
-import { devAccount, devPrivateKey } from '../scripts/chain/accounts.ts'
-import { type LocalChain, startLocalChain } from '../scripts/chain/startLocalChain.ts'
+import { devAccount, devPrivateKey } from '../local/chain/accounts.ts'
+import { type LocalChain, startLocalChain } from '../local/chain/startLocalChain.ts'
 import { runCli } from '../test/support/cli.ts'
 import { createTestDatabase } from '../test/support/database.ts'
 import {

@@ -23,7 +23,7 @@ export function addDevCommand(program: Command): void {
       '\nExample:\n  $ tollkeeper dev -- node my-api.js\n  $ tollkeeper dev --settle-after 2 -- npm test',
     )
     .action(async (command: string[], flags: DevFlags) => {
-      const { runDev } = await import('../scripts/dev/runDev.ts')
+      const { runDev } = await import('../local/dev/runDev.ts')
       const port = flags.port === undefined ? undefined : readInteger('--port', flags.port, 1, 65_535)
       const settleAfterSeconds = readInteger('--settle-after', flags.settleAfter, 1, 3_600)
       const { price, writeEnv } = flags

@@ -16,7 +16,7 @@ export function addProcessCommands(program: Command): void {
       'Starts a local chain with the real USDC, Postgres, indexer, keeper, gateway and a sample API.',
     )
     .addHelpText('after', '\nExample:\n  $ tollkeeper start')
-    .action(() => runProgram(() => import('../scripts/start.ts')))
+    .action(() => runProgram(() => import('../local/start.ts')))
 
   program
     .command('demo')
@@ -28,7 +28,7 @@ export function addProcessCommands(program: Command): void {
     .option('--json', 'print one JSON object as the last line')
     .addHelpText('after', '\nExample:\n  $ tollkeeper demo --payments 20')
     .action(({ payments, json }: { payments: string; json?: boolean }) =>
-      runProgram(() => import('../scripts/demo.ts'), ['--payments', payments, ...(json ? ['--json'] : [])]),
+      runProgram(() => import('../local/demo.ts'), ['--payments', payments, ...(json ? ['--json'] : [])]),
     )
 
   program

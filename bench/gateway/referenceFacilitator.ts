@@ -4,7 +4,7 @@ import { ExactEvmScheme } from '@x402/evm/exact/facilitator'
 import { createWalletClient, http, nonceManager, publicActions } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { hardhat } from 'viem/chains'
-import { devPrivateKey } from '../../scripts/chain/accounts.ts'
+import { devPrivateKey } from '../../local/chain/accounts.ts'
 
 /**
  * The x402 reference facilitator, wired as in its repository's `examples/typescript/facilitator/basic`.

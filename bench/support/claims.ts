@@ -10,7 +10,7 @@ import { defaultTriggers } from '#ledger/queue/triggers'
 import { type Database, openDatabase } from '#ledger/store/database'
 import { migrate } from '#ledger/store/migrate'
 import { createLogger } from '#process/log'
-import type { Postgres } from '../../scripts/stack/postgres.ts'
+import type { Postgres } from '../../local/stack/postgres.ts'
 import { fillQueue } from '../data/fillQueue.ts'
 import { median } from './statistics.ts'
 

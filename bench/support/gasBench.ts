@@ -22,9 +22,9 @@ import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
 import { encodeSettle, encodeSettleAuthorizations, type Sweep, triggerCodes } from '#protocol/settlement'
 import { splitPrice } from '#protocol/tier'
-import { devAccount } from '../../scripts/chain/accounts.ts'
-import { multicall3Address } from '../../scripts/chain/prepareChain.ts'
-import type { LocalChain } from '../../scripts/chain/startLocalChain.ts'
+import { devAccount } from '../../local/chain/accounts.ts'
+import { multicall3Address } from '../../local/chain/prepareChain.ts'
+import type { LocalChain } from '../../local/chain/startLocalChain.ts'
 import { gasFloorRuntimeCode } from '../generated/gasFloor.ts'
 
 /** The most payments of a batch. */

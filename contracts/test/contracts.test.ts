@@ -25,9 +25,9 @@ import {
   triggerCodes,
 } from '#protocol/settlement'
 import { encodeSplit, splitterOf } from '#protocol/splitter'
-import { devAccount } from '../../scripts/chain/accounts.ts'
-import { contracts } from '../../scripts/chain/contracts.ts'
-import { prepareChain } from '../../scripts/chain/prepareChain.ts'
+import { devAccount } from '../../local/chain/accounts.ts'
+import { contracts } from '../../local/chain/contracts.ts'
+import { prepareChain } from '../../local/chain/prepareChain.ts'
 import { randomHex, signAuthorization, validFor } from '../../test/support/usdc.ts'
 
 // What Solidity's own tests can't show: that the TypeScript which others import packs what the deployed bytes take, and reads

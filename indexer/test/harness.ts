@@ -23,13 +23,13 @@ import { eip712Domain, transferWithAuthorizationTypes } from '#protocol/eip3009'
 import { networks } from '#protocol/networks'
 import type { SignedAuthorization } from '#protocol/payload'
 import { encodeSettle, type SettlementItem, triggerCodes } from '#protocol/settlement'
-import { devAccount } from '../../scripts/chain/accounts.ts'
-import type { LocalDeployments } from '../../scripts/chain/prepareChain.ts'
+import { devAccount } from '../../local/chain/accounts.ts'
+import type { LocalDeployments } from '../../local/chain/prepareChain.ts'
 import {
   type LocalChain,
   type LocalChainOptions,
   startLocalChain,
-} from '../../scripts/chain/startLocalChain.ts'
+} from '../../local/chain/startLocalChain.ts'
 import type { IndexerOptions } from '../config.ts'
 import { type Indexer, startIndexer } from '../launch.ts'
 

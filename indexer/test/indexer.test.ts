@@ -13,8 +13,8 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { splitterFactoryAbi } from '#protocol/abi/splitterFactory'
 import { encodeSettleAuthorizations, triggerCodes } from '#protocol/settlement'
 import { encodeSplit, splitterAddress } from '#protocol/splitter'
-import { devAccount } from '../../scripts/chain/accounts.ts'
-import { multicall3Address } from '../../scripts/chain/prepareChain.ts'
+import { devAccount } from '../../local/chain/accounts.ts'
+import { multicall3Address } from '../../local/chain/prepareChain.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
 import {
   indexedBlock,

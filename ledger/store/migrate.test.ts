@@ -5,11 +5,11 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { readVersion } from '#process/version'
-import { checksumsPath, describeChanged, renderChecksums } from '../../scripts/checksumMigrations.ts'
 import { createTestDatabase } from '../../test/support/database.ts'
 import { root, runCommand } from '../../test/support/processes.ts'
 import { describeSchema, findLost, readRows } from '../../test/support/schemaContents.ts'
 import { seedPayment, seedProvider } from '../../test/support/seedPayments.ts'
+import { checksumsPath, describeChanged, renderChecksums } from '../../tools/checksumMigrations.ts'
 import { type Database, openDatabase } from './database.ts'
 import {
   migrate,

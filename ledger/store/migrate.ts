@@ -3,7 +3,7 @@ import { readdir, readFile } from 'node:fs/promises'
 import { readVersion } from '#process/version'
 import { type Database, openDatabase, type Queryable, requirePostgres, schema } from './database.ts'
 
-/** Where this version's migrations lie. What is committed there never changes: scripts/checksumMigrations.ts. */
+/** Where this version's migrations lie. What is committed there never changes: tools/checksumMigrations.ts. */
 export const migrationsFolder = new URL('../migrations/', import.meta.url)
 
 /** The version whose 0001_schema.sql is the baseline. Databases of earlier versions can't be migrated. */

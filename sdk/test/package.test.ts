@@ -9,7 +9,7 @@ import { build } from 'esbuild'
 import { publint } from 'publint'
 import { formatMessage } from 'publint/utils'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { buildSdk } from '../../scripts/buildSdk.ts'
+import { buildSdk } from '../../tools/buildSdk.ts'
 import packageJson from '../package.json' with { type: 'json' }
 import { readExports, runSnippets } from './snippets.ts'
 

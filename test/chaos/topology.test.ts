@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { reservePort } from '#process/port'
-import { Service } from '../../scripts/stack/service.ts'
+import { Service } from '../../local/stack/service.ts'
 import { createTestDatabase } from '../support/database.ts'
 import { drawFrom } from '../support/draw.ts'
 import { hasPgbouncer, type PgBouncer, startPgbouncer } from '../support/pgbouncer.ts'

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import type { Keeper } from '#keeper/keeper'
 import { type Database, openDatabase } from '#ledger/store/database'
-import { priceFeedRuntimeCode } from '../../scripts/chain/generated/predeploys.ts'
+import { priceFeedRuntimeCode } from '../../local/chain/generated/predeploys.ts'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
 import { startCutProxy } from '../support/cutProxy.ts'
 import {

@@ -8,7 +8,7 @@ import { createWorker } from '#keeper/loops/worker'
 import { readMinedBatches } from '#ledger/batches/batches'
 import { recordEvents, setFinal } from '#ledger/facts/record'
 import { usdcAbi } from '#protocol/abi/usdc'
-import { startLocalChain } from '../../scripts/chain/startLocalChain.ts'
+import { startLocalChain } from '../../local/chain/startLocalChain.ts'
 import { startChaosRpc } from '../support/chaosRpc.ts'
 import { createKeeperContext } from '../support/keeperContext.ts'
 import {

@@ -7,9 +7,9 @@ import { publint } from 'publint'
 import { formatMessage } from 'publint/utils'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
-import { buildSdk } from '../../scripts/buildSdk.ts'
-import { buildTollkeeper } from '../../scripts/buildTollkeeper.ts'
 import sdkPackageJson from '../../sdk/package.json' with { type: 'json' }
+import { buildSdk } from '../../tools/buildSdk.ts'
+import { buildTollkeeper } from '../../tools/buildTollkeeper.ts'
 import { killAll, root, runCommand, untilGone } from '../support/processes.ts'
 
 // `tollkeeper` as its users get it: both packages built, packed and installed in an empty folder by npm.
@@ -61,13 +61,11 @@ async function tollkeeper(args: string[]): Promise<{ status: number; stdout: str
 
 describe('packed', () => {
   test('behavior: holds what runs, and nothing of the checkout', () => {
-    const rooms = ['api', 'chain', 'cli', 'examples', 'indexer', 'keeper', 'ledger', 'process', 'scripts']
+    const rooms = ['api', 'chain', 'cli', 'examples', 'indexer', 'keeper', 'ledger', 'local', 'process']
     const files = ['.env.example', 'LICENSE', 'README.md', 'THIRD_PARTY_NOTICES.md', 'package.json']
     const top = new Set(packed.map((path) => path.replace(/\/.*/, '')))
     expect([...top].sort()).toEqual([...files, ...rooms, 'ponder.config.js'].sort())
-    expect(packed.filter((path) => /\.test\.|\.sol$|\.tsx$|^scripts\/(build|generate)/.test(path))).toEqual(
-      [],
-    )
+    expect(packed.filter((path) => /\.test\.|\.sol$|\.tsx$/.test(path))).toEqual([])
     const sources = packed.filter((path) => path.endsWith('.ts') && !path.endsWith('.d.ts'))
     expect(sources.filter((path) => !/^indexer\/(ponder\.schema|src\/.*)\.ts$/.test(path))).toEqual([])
   })

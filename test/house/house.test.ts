@@ -4,7 +4,7 @@ import { type Import, readFunctions, readImports, readSourceFiles, readTestNames
 const rooms = ['sdk', 'process', 'chain', 'ledger', 'api', 'keeper', 'indexer'] as const
 type Room = (typeof rooms)[number]
 
-/** What each room may import besides itself and `contracts/`. The last row (cli, scripts, test, bench, examples) may import all. */
+/** What each room may import besides itself and `contracts/`. The last row (cli, local, tools, test, bench, examples) may import all. */
 const allowed: Record<Room, readonly Room[]> = {
   sdk: [],
   process: ['sdk'],
@@ -76,7 +76,7 @@ describe('the imports between rooms', () => {
 describe('stages', () => {
   test('behavior: only ledger/queue/stages.ts says in SQL what a stage is', () => {
     const isElse = (file: string) =>
-      /^(ledger|keeper|api|scripts|cli)\/.*\.tsx?$/.test(file) && !isTestFile(file)
+      /^(ledger|keeper|api|local|tools|cli)\/.*\.tsx?$/.test(file) && !isTestFile(file)
     const says = [...files].filter(
       ([file, text]) =>
         isElse(file) && /\bstage\s*(=|<>|in|not in)\s*\(?'/.test(text.text.replaceAll(/===?|!==?/g, '≡')),
@@ -106,7 +106,7 @@ describe('tests', () => {
 
 /** The imports between the folders of one room. What lies beside them wires them, and is left out. */
 function folderEdges(all: readonly Import[]): Import[] {
-  const shelved = ['ledger', 'keeper', 'api', 'scripts']
+  const shelved = ['ledger', 'keeper', 'api', 'local', 'tools']
   const folderOf = (file: string) => {
     const [room = '', ...path] = file.split('/')
     if (!shelved.includes(room) || path.length < 2) return undefined

@@ -3,8 +3,8 @@ import { expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { ownCommand } from '#process/ownCommand'
 import packageJson from '../../package.json' with { type: 'json' }
-import { createManifest, repositoryOf } from '../../scripts/build/manifest.ts'
 import sdkPackageJson from '../../sdk/package.json' with { type: 'json' }
+import { createManifest, repositoryOf } from '../../tools/build/manifest.ts'
 
 const root = new URL('../../', import.meta.url)
 const read = (path: string) => readFile(new URL(path, root), 'utf8')

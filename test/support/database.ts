@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { inject } from 'vitest'
-import { createDatabase } from '../../scripts/stack/postgres.ts'
+import { createDatabase } from '../../local/stack/postgres.ts'
 
 /**
  * A new, empty database on the run's real Postgres. Nothing need be dropped: the server goes with the run.

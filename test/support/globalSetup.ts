@@ -1,6 +1,6 @@
 import type { TestProject } from 'vitest/node'
 import { migrateAt } from '#ledger/store/migrate'
-import { startPostgres } from '../../scripts/stack/postgres.ts'
+import { startPostgres } from '../../local/stack/postgres.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {

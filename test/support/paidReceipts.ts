@@ -20,8 +20,8 @@ import { type ReceiptClaims, zeroHash } from '#protocol/receipt'
 import { encodeSettle, type SettlementItem, triggerCodes } from '#protocol/settlement'
 import { encodeSplit, splitterAddress, splitterShares } from '#protocol/splitter'
 import { splitPrice } from '#protocol/tier'
-import { devAccount } from '../../scripts/chain/accounts.ts'
-import type { LocalChain } from '../../scripts/chain/startLocalChain.ts'
+import { devAccount } from '../../local/chain/accounts.ts'
+import type { LocalChain } from '../../local/chain/startLocalChain.ts'
 import { randomHex, tokenOf } from './usdc.ts'
 
 /** A gateway's signing key and JWKS, without the gateway. */

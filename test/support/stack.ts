@@ -1,5 +1,5 @@
 import { createPublicClient, http, type PublicClient } from 'viem'
-import { type Stack, type StackOptions, startStack } from '../../scripts/stack/stack.ts'
+import { type Stack, type StackOptions, startStack } from '../../local/stack/stack.ts'
 import { createTestDatabase } from './database.ts'
 import { until } from './until.ts'
 

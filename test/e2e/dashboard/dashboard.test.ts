@@ -7,7 +7,7 @@ import { newOperatorKey } from '#api/http/operator'
 import { openDatabase } from '#ledger/store/database'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { networks } from '#protocol/networks'
-import { registerProvider } from '../../../scripts/stack/registerProvider.ts'
+import { registerProvider } from '../../../local/stack/registerProvider.ts'
 import {
   desktop,
   launchBrowser,

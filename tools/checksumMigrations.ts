@@ -40,7 +40,7 @@ export function describeChanged(recorded: string, migrations: readonly Migration
     'Migrations were changed that databases may already have. Such a database would be refused.',
     ...changed,
     'Take these changes back and write them as a new file, whose number is the next one. To begin anew with another baseline: ' +
-      'node scripts/checksumMigrations.ts --baseline',
+      'node tools/checksumMigrations.ts --baseline',
   ].join('\n')
 }
 

@@ -155,7 +155,7 @@ test('error: no secret is repeated', () => {
 })
 
 test('behavior: scripts and examples read nothing that the table lacks', async () => {
-  const files = ['scripts/start.ts', 'scripts/deploy.ts', ...globSync('examples/*/main.ts', { cwd: root })]
+  const files = ['local/start.ts', 'local/deploy.ts', ...globSync('examples/*/main.ts', { cwd: root })]
   for (const file of files) {
     const text = await readFile(`${root}/${file}`, 'utf8')
     const names = [...text.matchAll(/\{ ([A-Z_, ]+) \} = process\.env/g)].flatMap(([, list = '']) =>
@@ -207,7 +207,7 @@ test.each([
   ['keeper', 'keeper/main.ts', 'KEEPER_PORT', {}],
   ['keeper without a database', 'keeper/main.ts', 'KEEPER_PORT', { KEEPER_GATEWAY_URL: 'https://a.example' }],
   ['indexer', 'indexer/main.ts', 'INDEXER_PORT', {}],
-  ['start', 'scripts/start.ts', 'API_PORT', {}],
+  ['start', 'local/start.ts', 'API_PORT', {}],
 ])('error: %s: a port that is none ends it with one line that says so', async (_, main, name, further) => {
   const env = { ...valid, KEEPER_GATEWAY_URL: undefined, ...further, [name]: 'eighty' }
   const running = runCommand([process.execPath, main], env)

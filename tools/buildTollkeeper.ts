@@ -26,7 +26,7 @@ export async function buildTollkeeper(
   const tsc = join(root, 'node_modules/typescript/bin/tsc')
   // All that runs; and declarations, for what others import: `tollkeeper/testing`.
   for (const config of ['tsconfig.json', 'tsconfig.types.json']) {
-    const args = ['-p', join(root, 'scripts/build', config), '--outDir', folder]
+    const args = ['-p', join(root, 'tools/build', config), '--outDir', folder]
     await run(process.execPath, [tsc, ...args]).catch(({ stdout }: { stdout: string }) => {
       throw new Error(`tsc: ${stdout}`)
     })
@@ -61,7 +61,7 @@ async function writeDashboard({ assets, ...named }: Bundle, folder: string): Pro
   await mkdir(join(folder, 'assets'))
   for (const { name, content } of assets.values()) await writeFile(join(folder, 'assets', name), content)
   const files = [...assets.values()].map(({ name, contentType }) => [name, contentType])
-  const source = `// Written by scripts/buildTollkeeper.ts.
+  const source = `// Written by tools/buildTollkeeper.ts.
 import { readFile } from 'node:fs/promises'
 
 const files = ${JSON.stringify(files)}
@@ -80,7 +80,7 @@ export async function bundleDashboard() {
 /** As with the dashboard. */
 async function writePonder(folder: string): Promise<string[]> {
   const packages = await writeBundle(join(folder, 'ponder'))
-  const source = `// Written by scripts/buildTollkeeper.ts.
+  const source = `// Written by tools/buildTollkeeper.ts.
 import { join } from 'node:path'
 
 export const bundlePonder = async () => join(import.meta.dirname, 'ponder')

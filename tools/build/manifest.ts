@@ -30,8 +30,8 @@ export function createManifest(root: RootManifest, imported: readonly string[]) 
     bin: { tollkeeper: './cli/tollkeeper.js' },
     exports: {
       './testing': {
-        types: './scripts/dev/startTollkeeper.d.ts',
-        default: './scripts/dev/startTollkeeper.js',
+        types: './local/dev/startTollkeeper.d.ts',
+        default: './local/dev/startTollkeeper.js',
       },
       './package.json': './package.json',
     },

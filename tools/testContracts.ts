@@ -9,7 +9,7 @@ import { text } from 'node:stream/consumers'
 
 const lines = [
   [
-    'node scripts/generateAbi.ts --check',
+    'node tools/generateAbi.ts --check',
     'npm run gas:check',
     // What happens at which gas is tried on the code as it is deployed: coverage leaves the sweeps out.
     'hardhat test solidity contracts/test/GasGriefing.t.sol',
