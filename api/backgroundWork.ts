@@ -11,11 +11,11 @@ import { type Loop, repeat } from '#process/repeat'
 import type { AppOptions } from './app.ts'
 import { createAddressGuard } from './http/addressGuard.ts'
 import { createApiMetrics } from './http/metrics.ts'
-import { createUsageCounters } from './portal/usage/usageCounters.ts'
 import { collectApiState } from './stateMetrics.ts'
 import { createDeliveryLoop } from './telling/deliveryLoop.ts'
 import { createMailer } from './telling/mailer.ts'
 import { createMailLoop } from './telling/mailLoop.ts'
+import { createUsageCounters } from './views/usageCounters.ts'
 
 export type BackgroundWork = {
   /** What the app shares with it. */

@@ -1,7 +1,12 @@
 import { randomBytes } from 'node:crypto'
 import { readVariable } from '#process/env'
 import { newOperatorKey } from './http/operator.ts'
-import { readReceiptKeys, rotateReceiptKeys, rotationLeadSeconds, writeReceiptKeys } from './receipts/keys.ts'
+import {
+  readReceiptKeys,
+  rotateReceiptKeys,
+  rotationLeadSeconds,
+  writeReceiptKeys,
+} from './payments/receipts/keys.ts'
 
 const usage = `Usage: npm run keys -- <command>
   receipt    adds a receipt key to RECEIPT_KEY_FILE; it signs in ${rotationLeadSeconds / 60} minutes, no restart needed

@@ -9,8 +9,8 @@ import { growYoungGenerationAtOnce } from '#process/youngGeneration'
 import { createApp } from './app.ts'
 import { startBackgroundWork } from './backgroundWork.ts'
 import { readApiConfig } from './config.ts'
-import { loadReceiptKeys } from './receipts/keys.ts'
-import { watchReceiptKeys } from './receipts/watchKeys.ts'
+import { loadReceiptKeys } from './payments/receipts/keys.ts'
+import { watchReceiptKeys } from './payments/receipts/watchKeys.ts'
 
 async function main(): Promise<void> {
   growYoungGenerationAtOnce()

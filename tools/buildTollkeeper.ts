@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process'
 import { cp, glob, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { type Bundle, bundleDashboard } from '../api/portal/dashboard/bundle.ts'
+import { type Bundle, bundleDashboard } from '../api/dashboard/bundle.ts'
 import { writeBundle } from '../indexer/bundlePonder.ts'
 import { createManifest } from './build/manifest.ts'
 import { collectNotices } from './build/notices.ts'
@@ -45,7 +45,7 @@ export async function buildTollkeeper(
   for await (const path of glob(['ledger/migrations/*.sql', 'indexer/src/**/*.ts'], { cwd: root }))
     if (!path.endsWith('.test.ts')) await cp(join(root, path), join(folder, path))
   const dashboard = await bundleDashboard()
-  await writeDashboard(dashboard, join(folder, 'api/portal/dashboard'))
+  await writeDashboard(dashboard, join(folder, 'api/dashboard'))
   const indexer = await writePonder(join(folder, 'indexer'))
   const notices = collectNotices(root, { dashboard: dashboard.packages, indexer })
   await writeFile(join(folder, 'THIRD_PARTY_NOTICES.md'), notices)

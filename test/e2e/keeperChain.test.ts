@@ -1,6 +1,6 @@
 import type { Address, Hex } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { findRevenue } from '#api/portal/queries/revenue'
+import { findRevenue } from '#api/views/revenueQueries'
 import { finalityOf } from '#chain/finality'
 import type { CheckpointName } from '#keeper/settings/checkpoints'
 import { badDebt } from '#ledger/acceptance/badDebt'

@@ -74,7 +74,7 @@ describe('packed', () => {
     const notices = await readFile(join(installed, 'THIRD_PARTY_NOTICES.md'), 'utf8')
     // esbuild's own account of the bundles that are shipped, and the compiled contracts of others.
     const { packages, assets } = built.dashboard
-    const shipped = packed.filter((path) => path.startsWith('api/portal/dashboard/assets/'))
+    const shipped = packed.filter((path) => path.startsWith('api/dashboard/assets/'))
     expect(shipped.map((path) => basename(path)).sort()).toEqual([...assets.keys()].sort())
     expect(packages).toEqual(expect.arrayContaining(['preact', 'uplot']))
     expect(packed).toContain('indexer/ponder/dist/esm/bin/ponder.js')

@@ -110,7 +110,7 @@ function folderEdges(all: readonly Import[]): Import[] {
   const folderOf = (file: string) => {
     const [room = '', ...path] = file.split('/')
     if (!shelved.includes(room) || path.length < 2) return undefined
-    const depth = room === 'api' && path[0] === 'portal' ? 2 : 1
+    const depth = room === 'api' && path[0] === 'payments' ? 2 : 1
     return [room, ...path.slice(0, Math.min(depth, path.length - 1))].join('/')
   }
   const edges = all.flatMap(({ from, to }): Import[] => {

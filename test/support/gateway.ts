@@ -3,7 +3,7 @@ import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 
 import { type AppOptions, createApp } from '#api/app'
 import type { App } from '#api/http/app'
 import type { GatewaySettings } from '#api/http/settings'
-import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
+import { rotateReceiptKeys, toReceiptKeys } from '#api/payments/receipts/keys'
 import { readEvidence } from '#chain/evidence'
 import { openServedNetworks, type ServedNetwork } from '#chain/servedNetworks'
 import { moveRecordHead, recordEvents } from '#ledger/facts/record'

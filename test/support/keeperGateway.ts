@@ -1,5 +1,5 @@
 import { createApp } from '#api/app'
-import { rotateReceiptKeys, toReceiptKeys } from '#api/receipts/keys'
+import { rotateReceiptKeys, toReceiptKeys } from '#api/payments/receipts/keys'
 import { createLogger } from '#process/log'
 import { testGatewaySettings } from './gateway.ts'
 import { type KeeperStack, platformWallet } from './keeperStack.ts'

@@ -1,0 +1,72 @@
+import type { z } from '@hono/zod-openapi'
+import type { jwks, receipt } from '../../payments/receipts/route.ts'
+import type { refunds } from '../../payments/refunds/route.ts'
+import type { apiKey, issuedApiKey } from '../../registry/apiKeyRoutes.ts'
+import type { registryChange } from '../../registry/changeRoutes.ts'
+import type { endpointList } from '../../registry/endpointRoutes.ts'
+import type { account, provider, providerWithKey } from '../../registry/providerRoutes.ts'
+import type { upstream, upstreamWithSecret } from '../../registry/upstreamRoutes.ts'
+import type { wallet } from '../../registry/walletRoutes.ts'
+import type { delivery, webhook, webhookWithSecret } from '../../telling/webhookRoutes.ts'
+import type { failures } from '../../views/failures.ts'
+import type { home } from '../../views/home.ts'
+import type { networkActivity, networkBatches } from '../../views/network.ts'
+import type { operation } from '../../views/operation.ts'
+import type { operatorProviders } from '../../views/operatorProviders.ts'
+import type { payment } from '../../views/payments.ts'
+import type { providerBatches } from '../../views/providerBatches.ts'
+import type { providerPayments } from '../../views/providerPayments.ts'
+import type { queue } from '../../views/queue.ts'
+import type { revenue } from '../../views/revenue.ts'
+import type { settlementBatches } from '../../views/settlementBatches.ts'
+import type { statement } from '../../views/statement.ts'
+import type { timeline } from '../../views/timeline.ts'
+import type { usage } from '../../views/usage.ts'
+
+/* What the gateway answers, as its own schemas say. */
+
+export type Account = z.infer<typeof account>
+export type Provider = z.infer<typeof provider>
+export type EndpointList = z.infer<typeof endpointList>
+export type Endpoint = EndpointList['endpoints'][number]
+export type Wallet = z.infer<typeof wallet>
+export type WalletList = { wallets: Wallet[] }
+export type ApiKey = z.infer<typeof apiKey>
+export type IssuedApiKey = z.infer<typeof issuedApiKey>
+export type Webhook = z.infer<typeof webhook>
+export type WebhookWithSecret = z.infer<typeof webhookWithSecret>
+export type Delivery = z.infer<typeof delivery>
+export type Deliveries = { deliveries: Delivery[]; cursor: string | null }
+export type RegistryChange = z.infer<typeof registryChange>
+export type RegistryChanges = { changes: RegistryChange[]; cursor: string | null }
+export type ProviderWithKey = z.infer<typeof providerWithKey>
+export type Operation = z.infer<typeof operation>
+export type OperatedNetwork = Operation['networks'][number]
+export type NetworkActivity = z.infer<typeof networkActivity>
+export type NetworkBatches = z.infer<typeof networkBatches>
+export type FiringAlert = Operation['alerts'][number]
+export type OperatorProviders = z.infer<typeof operatorProviders>
+export type Upstream = z.infer<typeof upstream>
+export type UpstreamWithSecret = z.infer<typeof upstreamWithSecret>
+export type Home = z.infer<typeof home>
+export type Payment = z.infer<typeof payment>
+export type Receipt = z.infer<typeof receipt>
+export type Refunds = z.infer<typeof refunds>
+export type Refund = Refunds['refunds'][number]
+export type Jwks = z.infer<typeof jwks>
+export type TransactionBatches = z.infer<typeof settlementBatches>
+export type Revenue = z.infer<typeof revenue>
+export type RevenueRow = Revenue['revenue'][number]
+export type Statement = z.infer<typeof statement>
+export type StatementRow = Statement['networks'][number]
+export type Usage = z.infer<typeof usage>
+export type UsageRow = Usage['usage'][number]
+export type ProviderPayments = z.infer<typeof providerPayments>
+export type ProviderPayment = ProviderPayments['payments'][number]
+export type Failures = z.infer<typeof failures>
+export type Failure = Failures['failures'][number]
+export type Queue = z.infer<typeof queue>
+export type WalletQueue = Queue['wallets'][number]
+export type Batches = z.infer<typeof providerBatches>
+export type Batch = Batches['batches'][number]
+export type Timeline = z.infer<typeof timeline>

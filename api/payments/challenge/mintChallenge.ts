@@ -1,0 +1,68 @@
+import type { Address } from 'viem'
+import { newId } from '#ledger/store/identifiers'
+import { type Challenge, createChallenge } from '#protocol/challenge'
+import { mintMacaroon } from '#protocol/macaroon'
+import { splitPrice } from '#protocol/tier'
+import { hmacSha256 } from '../../http/hmac.ts'
+import type { GatewaySettings } from '../../http/settings.ts'
+import type { GatewayNetwork } from '../../registry/networks.ts'
+import type { Offer } from '../../registry/offers.ts'
+
+/** SPEC 2.3: 5 minutes. */
+const macaroonLifetimeSeconds = 300
+
+export type MintRequest = {
+  offer: Offer
+  network: GatewayNetwork
+  payTo: Address
+  /** USDC base units, provider's part and fee together. */
+  price: bigint
+  /** The full URL asked for. */
+  resource: string
+}
+
+export type MintOptions = {
+  settings: Pick<GatewaySettings, 'issuer' | 'platformWallet' | 'feeSchedule' | 'macaroonSecrets'>
+  now: () => number
+}
+
+/** Mints a challenge. Nothing of it is stored: what a verification needs is in the macaroon. */
+export function mintChallenge(
+  { settings, now }: MintOptions,
+  { offer, network, payTo, price, resource }: MintRequest,
+): Challenge {
+  const { issuer, platformWallet, feeSchedule, macaroonSecrets } = settings
+  const [secret] = macaroonSecrets
+  if (secret === undefined) throw new TypeError('A gateway needs a macaroon secret')
+  const { served } = network
+  const { providerId, endpointId, description, mimeType } = offer
+  const { tier, providerAmount, feeAmount } = splitPrice(price, feeSchedule)
+  const requestId = newId('req')
+  const mintedAt = Math.floor(now() / 1000)
+  const terms = {
+    requestId,
+    payTo,
+    feePayTo: platformWallet,
+    amount: providerAmount,
+    feeAmount,
+    asset: served.token,
+  }
+  const macaroon = mintMacaroon({
+    secret,
+    terms: { ...terms, mintedAt, chainId: served.network.chainId },
+    caveats: { providerId, endpointId, expiry: mintedAt + macaroonLifetimeSeconds },
+    hmac: hmacSha256,
+  })
+  return createChallenge({
+    ...terms,
+    issuer,
+    providerId,
+    endpointId,
+    macaroon,
+    network: served.network,
+    resource,
+    description,
+    mimeType,
+    tier,
+  })
+}

@@ -1,0 +1,256 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import type { Address } from 'viem'
+import { keccak256 } from '#chain/keccak256'
+import type { Database } from '#ledger/store/database'
+import { parseUsdc } from '#protocol/amount'
+import { networkByChainId } from '#protocol/networks'
+import { toPaymentRequired } from '#protocol/x402'
+import type { App } from '../../http/app.ts'
+import { jsonAnswer, jsonBody, problems } from '../../http/problems.ts'
+import { readJson } from '../../http/readJson.ts'
+import { Refusal } from '../../http/refusal.ts'
+import type { GatewaySettings } from '../../http/settings.ts'
+import {
+  addressOut,
+  baseUnits,
+  endpointId,
+  networkName,
+  pricing,
+  providerId,
+  requestId,
+  resource,
+  text,
+  urlOfResource,
+} from '../../http/wire.ts'
+import type { GatewayNetwork, GatewayNetworks } from '../../registry/networks.ts'
+import type { Offer, Offers } from '../../registry/offers.ts'
+import { choosePrice, minimumPriceOn } from '../../registry/price.ts'
+import { findProvider } from '../../registry/providers.ts'
+import { mintChallenge } from './mintChallenge.ts'
+
+const challengeQuery = z.object({ providerId, endpointId })
+
+const challengeRequest = z
+  .object({
+    providerId,
+    endpointId: endpointId
+      .optional()
+      .openapi({ description: 'Default: matched by method and the path of `resource`' }),
+    pricing: pricing.optional(),
+    resource: resource.optional(),
+    method: text(16).optional(),
+    network: networkName.optional(),
+    x402Version: z.literal(2).optional().openapi({ description: 'Asks for `paymentRequired`' }),
+  })
+  .openapi('ChallengeRequest')
+
+const requirements = z
+  .object({
+    scheme: z.literal('exact'),
+    network: z.string(),
+    maxAmountRequired: baseUnits,
+    resource: z.string(),
+    description: z.string(),
+    mimeType: z.string(),
+    outputSchema: z.null(),
+    payTo: addressOut,
+    maxTimeoutSeconds: z.int(),
+    asset: addressOut,
+    extra: z.object({ name: z.string(), version: z.string() }),
+  })
+  .openapi('PaymentRequirements')
+
+/** As x402 v2 has it in `PAYMENT-REQUIRED`. */
+const paymentRequired = z
+  .object({
+    x402Version: z.literal(2),
+    resource: z.object({ url: z.string(), description: z.string(), mimeType: z.string() }),
+    accepts: z
+      .array(
+        z.object({
+          scheme: z.literal('exact'),
+          network: z.string().openapi({ example: 'eip155:8453' }),
+          amount: baseUnits,
+          asset: addressOut,
+          payTo: addressOut,
+          maxTimeoutSeconds: z.int(),
+          extra: z.object({
+            name: z.string(),
+            version: z.string(),
+            macaroon: z.string(),
+            splitter: z.object({
+              factory: addressOut,
+              provider: addressOut,
+              platform: addressOut,
+              providerShare: z.string(),
+              platformShare: z.string(),
+            }),
+          }),
+        }),
+      )
+      .length(1),
+  })
+  .openapi('PaymentRequired')
+
+const challenge = z
+  .object({
+    x402Version: z.literal(1),
+    accepts: z
+      .array(requirements)
+      .length(2)
+      .openapi({ description: "The provider's payment, then the platform's fee" }),
+    macaroon: z.string(),
+    providerId,
+    endpointId,
+    requestId,
+    issuer: z.string(),
+    error: z.string().optional(),
+    paymentRequired: paymentRequired.optional(),
+  })
+  .openapi('Challenge')
+
+const responses = {
+  200: jsonAnswer('The challenge', challenge),
+  ...problems(400, 401, 404, 409, 413, 422, 429, 503),
+}
+
+const getChallenge = createRoute({
+  method: 'get',
+  path: '/challenge',
+  summary: 'A challenge at the registered price',
+  tags: ['Payments'],
+  request: { query: challengeQuery },
+  responses,
+})
+
+const postChallenge = createRoute({
+  method: 'post',
+  path: '/challenge',
+  summary: 'A challenge for a resource, at the registered price or a higher one',
+  description: "A price below the registered one needs the provider's API key.",
+  tags: ['Payments'],
+  security: [{}, { apiKey: [] }],
+  request: { body: jsonBody(challengeRequest) },
+  responses,
+})
+
+export type ChallengeRouteOptions = {
+  sql: Database
+  networks: GatewayNetworks
+  offers: Offers
+  settings: Pick<
+    GatewaySettings,
+    'issuer' | 'platformWallet' | 'feeSchedule' | 'macaroonSecrets' | 'minimumPrices'
+  >
+  now: () => number
+}
+
+/** `GET` and `POST /challenge`: no database write, and as a rule no query. */
+export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): void {
+  app.openapi(getChallenge, async (c) => {
+    const { providerId, endpointId } = c.req.valid('query')
+    const offer = await findOffer(options, providerId, endpointId)
+    c.set('called', offer)
+    const { network, payTo } = chooseNetwork(options.networks, offer, undefined)
+    await network.payees.requirePayable(payTo)
+    const price = choosePrice({
+      asked: undefined,
+      registered: offer.price,
+      minimum: minimumPriceOn(options.settings, network.served.network),
+      isProvider: false,
+    })
+    return c.json(mintChallenge(options, { offer, network, payTo, price, resource: offer.url }), 200)
+  })
+
+  app.openAPIRegistry.registerPath(postChallenge)
+  app.post(postChallenge.path, async (c) => {
+    const body = await readJson(c, challengeRequest)
+    const { providerId, resource } = body
+    const offer =
+      body.endpointId === undefined
+        ? await findRoute(options, providerId, body.method ?? 'GET', resource)
+        : await findOffer(options, providerId, body.endpointId)
+    c.set('called', offer)
+    const { network, payTo } = chooseNetwork(options.networks, offer, body.network)
+    await network.payees.requirePayable(payTo)
+    const price = choosePrice({
+      asked: body.pricing && parseUsdc(body.pricing.usdcPerUnit),
+      registered: offer.price,
+      minimum: minimumPriceOn(options.settings, network.served.network),
+      isProvider: c.get('caller') === offer.providerId,
+    })
+    const minted = mintChallenge(options, {
+      offer,
+      network,
+      payTo,
+      price,
+      resource: resource === undefined ? offer.url : urlOfResource(resource, new URL(offer.url).origin).href,
+    })
+    const { splitterFactory } = network.served.deployment
+    const paymentRequired = body.x402Version && toPaymentRequired(minted, splitterFactory, keccak256)
+    return c.json({ ...minted, ...(paymentRequired && { paymentRequired }) }, 200)
+  })
+}
+
+async function findOffer(
+  options: ChallengeRouteOptions,
+  providerId: string,
+  endpointId: string,
+): Promise<Offer> {
+  const offer = await options.offers.ofEndpoint(endpointId)
+  if (offer?.providerId === providerId) return requireEnabled(offer)
+  await requireProvider(options, providerId)
+  throw new Refusal('unknown_endpoint')
+}
+
+async function findRoute(
+  options: ChallengeRouteOptions,
+  providerId: string,
+  method: string,
+  resource: string | undefined,
+): Promise<Offer> {
+  if (resource === undefined) {
+    throw new Refusal('invalid_request', 'body: endpointId or resource is needed', {
+      details: { field: 'endpointId' },
+    })
+  }
+  const { pathname } = urlOfResource(resource)
+  const offer = await options.offers.ofRoute(providerId, method.toUpperCase(), pathname)
+  if (offer !== undefined) return requireEnabled(offer)
+  await requireProvider(options, providerId)
+  throw new Refusal('unknown_endpoint', `No endpoint is registered for ${method} ${pathname}`)
+}
+
+/** What was challenged before it was disabled may still be paid: see `requireAcceptedNetwork` of verifyPayment.ts. */
+function requireEnabled(offer: Offer): Offer {
+  if (offer.disabled !== null) throw new Refusal(offer.disabled)
+  return offer
+}
+
+async function requireProvider(options: ChallengeRouteOptions, providerId: string): Promise<void> {
+  if ((await findProvider(options.sql, providerId)) === undefined) throw new Refusal('unknown_provider')
+}
+
+/**
+ * The network asked for, or else the endpoint's default, and who is paid there.
+ *
+ * @throws {Refusal} `network_not_accepted` for a network that the endpoint doesn't name: anyone may ask here, and another
+ * network's money may be worth nothing.
+ */
+function chooseNetwork(
+  networks: GatewayNetworks,
+  { payees }: Offer,
+  name: string | undefined,
+): { network: GatewayNetwork; payTo: Address } {
+  const asked = networks.chainIdNamed(name) ?? payees[0]?.chainId
+  const payee = payees.find(({ chainId }) => chainId === asked)
+  if (payee === undefined) {
+    const accepted = payees.map(({ chainId }) => networkByChainId(chainId).name)
+    throw new Refusal(
+      'network_not_accepted',
+      `This endpoint is paid on ${accepted.join(', ')}, not on ${name}`,
+      { details: { accepted } },
+    )
+  }
+  return { network: networks.ofChain(payee.chainId), payTo: payee.payTo }
+}

@@ -1,0 +1,207 @@
+import type { Server } from 'node:http'
+import { createAdaptorServer } from '@hono/node-server'
+import { decodePaymentRequiredHeader } from '@x402/core/http'
+import { Hono } from 'hono'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { issueRecordedApiKey } from '#api/registry/apiKeys'
+import { parseChallenge } from '#protocol/challenge'
+import { createGate, type GateOptions } from '#sdk/middleware/gate'
+import { requirePayment } from '#sdk/middleware/hono'
+import { listen, urlOf } from '../../../sdk/test/serve.ts'
+import { call, openShop, type Shop, startGateway, type TestGateway } from '../../../test/support/gateway.ts'
+
+// Middlewares ask by what was requested of them; the gateway says which endpoint that is, and what it costs.
+
+let gateway: TestGateway
+let shop: Shop
+let endpoints: Record<string, string>
+
+/** What is registered, and its price in cents. */
+const registered: [method: string, path: string, cents: number][] = [
+  ['GET', '/users/:id', 2],
+  ['*', '/users/:id', 3],
+  ['*', '/users/me', 4],
+  ['GET', '/*', 5],
+  ['POST', '/users/me', 6],
+]
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  shop = await openShop(gateway.app)
+  endpoints = {}
+  for (const [method, path, cents] of registered) {
+    const { status, body } = await register(method, path, cents)
+    expect([status, body]).toMatchObject([201, { path }])
+    endpoints[`${method} ${path}`] = body.endpointId as string
+  }
+})
+afterAll(() => gateway.close())
+
+function register(method: string, path: string, cents: number) {
+  return call(gateway.app, 'POST', `/providers/${shop.providerId}/endpoints`, {
+    key: shop.key,
+    json: {
+      ...{ url: `https://api.example${path}`, method, walletId: shop.walletId },
+      pricing: { usdcPerUnit: `0.0${cents}` },
+    },
+  })
+}
+
+async function ask(method: string, resource: string, on = gateway.app) {
+  const { status, body } = await call<{ endpointId?: string; code?: string }>(on, 'POST', '/challenge', {
+    json: { providerId: shop.providerId, method, resource },
+  })
+  return status === 200 ? body.endpointId : body.code
+}
+
+test.each([
+  ['GET', '/users/7?page=2', 'GET /users/:id'],
+  ['GET', 'https://api.example/users/7?page=2', 'GET /users/:id'],
+  ['GET', '/users/7/', 'GET /users/:id'],
+  ['PUT', '/users/7', '* /users/:id'],
+  ['GET', '/users/me', '* /users/me'],
+  ['POST', '/users/me', 'POST /users/me'],
+  ['GET', '/users', 'GET /*'],
+  ['GET', '/', 'GET /*'],
+  // Literally this, the path before the method; and there is no less specific one for PUT.
+  ['PUT', '/elsewhere', 'unknown_endpoint'],
+  ['GET', '/users/ME', 'unknown_endpoint'],
+  ['GET', '/users//me', 'unknown_endpoint'],
+  ['GET', '/users/%6De', 'unknown_endpoint'],
+  ['GET', '/users/x%2Fme', 'unknown_endpoint'],
+  ['GET', '/users/me;v=1', 'unknown_endpoint'],
+  ['GET', '/x/../users/me', 'invalid_field'],
+  ['GET', '/x/%2e%2E/users/me', 'invalid_field'],
+  ['GET', 'https://api.example/x\\..\\users', 'invalid_field'],
+  ['GET', '//cheap.example/users/7', 'unknown_endpoint'],
+  ['GET', '/\\cheap.example/users/7', 'invalid_field'],
+  ['GET', 'users/7', 'invalid_field'],
+])('behavior: %s %s: %s', async (method, path, expected) => {
+  expect(await ask(method, path)).toBe(endpoints[expected] ?? expected)
+})
+
+test.each([
+  ['GET', '/users/:name/', 'endpoint_exists'],
+  ['GET', '/Users/:id', 'endpoint_exists'],
+  ['POST', '/users/%6De', 'endpoint_exists'],
+  ['GET', '/users/*/x', 'invalid_field'],
+  ['GET', '/users/:id?', 'invalid_field'],
+  ['GET', '/users//x', 'invalid_field'],
+  ['GET', '/users/../x', 'invalid_field'],
+])('error: %s %s is not registered: %s', async (method, path, code) => {
+  expect((await register(method, path, 2)).body.code).toBe(code)
+})
+
+test('behavior: what one process registers another challenges at once, and what is more specific within two seconds', async () => {
+  const other = gateway.another()
+  const start = Date.now()
+  gateway.setNow(start)
+  expect(await ask('PUT', '/shops/1', other)).toBe('unknown_endpoint')
+  expect(await ask('GET', '/shops/1', other)).toBe(endpoints['GET /*'])
+  const { body } = await register('PUT', '/shops/:id', 2)
+  gateway.setNow(start + registered.length + 2)
+  expect(await ask('PUT', '/shops/1', other)).toBe(body.endpointId)
+  const specific = await register('PUT', '/shops/1', 3)
+  gateway.setNow(start + 4_000)
+  expect(await ask('PUT', '/shops/1', other)).toBe(specific.body.endpointId)
+  gateway.setNow(null)
+})
+
+test('behavior: one that is disabled is not sold as a less specific one, until its place is another one’s', async () => {
+  const { body } = await register('GET', '/premium', 9)
+  const change = (json: object) =>
+    call(gateway.app, 'PATCH', `/providers/${shop.providerId}/endpoints/${body.endpointId}`, {
+      ...{ key: shop.key, headers: { 'if-match': '*' }, json },
+    })
+  await change({ disabled: true })
+  expect(await ask('GET', '/premium', gateway.another())).toBe('endpoint_disabled')
+  const { body: successor } = await register('GET', '/premium', 8)
+  expect(await ask('GET', '/premium', gateway.another())).toBe(successor.endpointId)
+})
+
+test('behavior: the origin that is paid for is the one registered, whatever a request says of its own', async () => {
+  const server = createAdaptorServer({ fetch: gateway.app.fetch }) as Server
+  await listen(server)
+  const warn = vi.spyOn(console, 'warn').mockImplementation(() => {})
+  const options = { gatewayUrl: urlOf(server), providerId: shop.providerId, pricing: { usdcPerUnit: '0.02' } }
+  const app = (more: Partial<GateOptions> = {}) =>
+    new Hono().get('/users/*', requirePayment({ ...options, ...more }), (c) => c.text('served'))
+  const resourceOf = async (on: Hono, url: string, headers: Record<string, string> = {}) => {
+    const response = await on.request(url, { headers })
+    const { accepts, endpointId } = parseChallenge(await response.json())
+    expect(endpointId).toBe(endpoints['GET /users/:id'])
+    const required = decodePaymentRequiredHeader(response.headers.get('payment-required') ?? '')
+    expect(required.resource.url).toBe(accepts[0].resource)
+    return accepts[0].resource
+  }
+  const forwarded = { 'x-forwarded-proto': 'https', 'x-forwarded-host': 'api.example' }
+  const price = 'https://api.example/users/7?page=2'
+
+  // What the proxy adds agrees with the registry: there is nothing to say.
+  const quiet = app()
+  expect(await resourceOf(quiet, 'http://10.0.0.7:4030/users/7?page=2', forwarded)).toBe(price)
+  expect(warn).not.toHaveBeenCalled()
+
+  // A buyer's own words choose nothing, and write one line, once.
+  const lies = { 'x-forwarded-host': 'evil.example\tx, api.example', 'x-forwarded-proto': 'ftp\tx' }
+  expect(await resourceOf(quiet, 'https://evil.example/users/7?page=2', lies)).toBe(price)
+  expect(await resourceOf(quiet, 'http://10.0.0.7:4030/users/7?page=2')).toBe(price)
+  expect(warn.mock.calls).toEqual([
+    [expect.stringMatching(/pay for https:\/\/api\.example, .* came to https:\/\/evil\.example\. If/)],
+  ])
+
+  // Who says where buyers call is believed, and hears nothing.
+  const other = app({ publicUrl: 'https://shop.example' })
+  expect(await resourceOf(other, 'http://10.0.0.7:4030/users/7')).toBe('https://shop.example/users/7')
+  expect(warn).toHaveBeenCalledOnce()
+  warn.mockRestore()
+})
+
+test('behavior: behind a proxy that strips a prefix, the middleware finds its endpoint, and asks for its price', async () => {
+  const server = createAdaptorServer({ fetch: gateway.app.fetch }) as Server
+  await listen(server)
+  const check = async (url: string, options: Partial<GateOptions>) => {
+    const gate = createGate({
+      ...{ gatewayUrl: urlOf(server), providerId: shop.providerId, pricing: { usdcPerUnit: '0.02' } },
+      ...options,
+    })
+    const decision = await gate.check({ method: 'GET', url, authorization: undefined })
+    if (decision.kind !== 'answer') throw new Error('it was served')
+    const { status, body } = decision.answer
+    return status === 402 ? parseChallenge(JSON.parse(body)) : status
+  }
+  const found = await check('http://10.0.0.1:3000/7', {
+    basePath: '/users',
+    publicUrl: 'https://api.example',
+  })
+  expect(found).toMatchObject({
+    endpointId: endpoints['GET /users/:id'],
+    accepts: [{ resource: 'https://api.example/users/7' }, {}],
+  })
+  // Fails closed; and what is not sold any more isn't asked for again.
+  expect(await check('http://10.0.0.1:3000/users//7', {})).toBe(503)
+  const { body: gone } = await register('GET', '/gone', 2)
+  await call(gateway.app, 'PATCH', `/providers/${shop.providerId}/endpoints/${gone.endpointId}`, {
+    ...{ key: shop.key, headers: { 'if-match': '*' }, json: { disabled: true } },
+  })
+  expect(await check('http://10.0.0.1:3000/gone', { endpointId: gone.endpointId as string })).toBe(409)
+  server.close()
+})
+
+test('error: no more endpoints than every process can hold', async () => {
+  const { providerId, walletId } = await openShop(gateway.app)
+  await gateway.database`
+    insert into endpoint (id, provider_id, wallet_id, chain_id, method, url, path, shape, price)
+    select 'ep_' || md5(n || ${providerId}), ${providerId}, ${walletId}, 31337, 'GET', 'https://x.example/' || n, '/' || n,
+      '/' || n, 50000
+    from generate_series(2, 1000) n`
+  const last = shop
+  shop = { ...last, providerId, walletId, key: await keyOf(providerId) }
+  expect((await register('GET', '/one-more', 2)).body.code).toBe('endpoint_limit_reached')
+  shop = last
+})
+
+async function keyOf(providerId: string): Promise<string> {
+  const issued = await issueRecordedApiKey(gateway.database, { providerId, by: null })
+  return issued?.apiKey ?? ''
+}

@@ -1,0 +1,254 @@
+import {
+  type ClientRequest,
+  Agent as HttpAgent,
+  type IncomingMessage,
+  request as requestHttp,
+} from 'node:http'
+import { Agent as HttpsAgent, request as requestHttps } from 'node:https'
+import { pipeline } from 'node:stream/promises'
+import type { AddressGuard } from '../../http/addressGuard.ts'
+import { Refusal } from '../../http/refusal.ts'
+import type { UpstreamSettings } from '../../http/settings.ts'
+
+export type UpstreamRequest = {
+  providerId: string
+  url: URL
+  method: string
+  headers: Record<string, string>
+  body: ReadableStream<Uint8Array> | null
+  /** Aborted when the buyer has gone. */
+  signal: AbortSignal
+  /** Ends the buyer's connection, where the upstream breaks off: an answer that isn't whole must not look so. */
+  cut: () => void
+}
+
+export type UpstreamAnswer = {
+  status: number
+  headers: NodeJS.Dict<string[]>
+  body: ReadableStream<Uint8Array> | null
+}
+
+export type Forward = {
+  /** @throws {Refusal} `upstream_busy` if the provider has as many requests under way as it may. */
+  requireRoom(providerId: string): void
+  /**
+   * Passes a request on. Only the head of the answer is waited for; its body moves as fast as the buyer takes it.
+   *
+   * @throws {Refusal} `upstream_failed`, `upstream_timeout`, `upstream_busy`; and by the buyer's fault
+   * `payload_too_large`, `request_timeout`.
+   */
+  send(request: UpstreamRequest): Promise<UpstreamAnswer>
+}
+
+/**
+ * Calls providers' servers.
+ *
+ * Node's own client rather than fetch, for the reasons that webhooks have (portal/webhooks/send.ts), and because fetch
+ * decompresses what it is to pass on.
+ */
+export function createForward({
+  guard,
+  settings,
+}: {
+  guard: AddressGuard
+  settings: UpstreamSettings
+}): Forward {
+  const pool = { keepAlive: true, maxFreeSockets: 16 }
+  const agents = { http: new HttpAgent(pool), https: new HttpsAgent(pool) }
+  const underWay = new Map<string, number>()
+
+  function requireRoom(providerId: string): void {
+    if ((underWay.get(providerId) ?? 0) >= settings.concurrency) throw new Refusal('upstream_busy')
+  }
+
+  function count(providerId: string, change: 1 | -1): void {
+    const now = (underWay.get(providerId) ?? 0) + change
+    if (now > 0) underWay.set(providerId, now)
+    else underWay.delete(providerId)
+  }
+
+  function open({ url, method, headers, signal, body }: UpstreamRequest, isAgain: boolean): ClientRequest {
+    guard.checkLiteral(url)
+    const options = { method, headers, signal, lookup: guard.lookup }
+    // Sent again on a connection of its own, because one of the pool may just be closing. So nothing else is pooled.
+    const isPooled = !isAgain && body === null && isSafe(method)
+    return url.protocol === 'https:'
+      ? requestHttps(url, { ...options, agent: isPooled && agents.https })
+      : requestHttp(url, { ...options, agent: isPooled && agents.http })
+  }
+
+  function exchange(request: UpstreamRequest, isAgain = false): Promise<UpstreamAnswer> {
+    requireRoom(request.providerId)
+    const outgoing = open(request, isAgain)
+    const watch = createWatch(settings.connectTimeoutMs, (error) => outgoing.destroy(error))
+    count(request.providerId, 1)
+    outgoing.once('close', () => {
+      watch.stop()
+      count(request.providerId, -1)
+    })
+    outgoing.once('socket', (socket) => {
+      const begin = () => {
+        watch.allow(settings.answerTimeoutMs)
+        if (request.body === null) outgoing.end()
+        // What fails in it ends the request, which says so.
+        else pipeline(request.body, upload(watch, settings.maxBodyBytes), outgoing).catch(() => {})
+      }
+      if (socket.connecting)
+        socket.once(request.url.protocol === 'https:' ? 'secureConnect' : 'connect', begin)
+      else begin()
+    })
+    return new Promise((resolve, reject) => {
+      outgoing.on('error', (error) =>
+        reject(outgoing.reusedSocket && isReset(error) ? new Stale(error) : error),
+      )
+      // Such as after 101, which nobody asked for: closed, without an error.
+      outgoing.once('close', () => reject(new Error('The connection was closed')))
+      outgoing.on('response', (response) => {
+        watch.allow(settings.idleTimeoutMs)
+        // It may come before the request is whole; then nobody waits for the rest.
+        response.once('end', () => outgoing.writableFinished || outgoing.destroy())
+        resolve(toAnswer(response, request, watch))
+      })
+    })
+  }
+
+  return {
+    requireRoom,
+    async send(request) {
+      try {
+        return await exchange(request).catch((error: unknown) => {
+          if (!(error instanceof Stale)) throw error
+          return exchange(request, true)
+        })
+      } catch (error) {
+        throw toRefusal(error, request.signal)
+      }
+    },
+  }
+}
+
+/** RFC 9110 section 9.2.1. */
+function isSafe(method: string): boolean {
+  return method === 'GET' || method === 'HEAD' || method === 'OPTIONS'
+}
+
+/** The upstream closed a connection of the pool just when it was used again (RFC 9112 section 9.3.1). */
+class Stale extends Error {
+  constructor(cause: Error) {
+    super(cause.message, { cause })
+  }
+}
+
+function isReset(error: NodeJS.ErrnoException): boolean {
+  return error.code === 'ECONNRESET' || error.code === 'EPIPE'
+}
+
+/** Ends a request of which nothing has moved for too long. */
+type Watch = {
+  /** From now on nothing may move for so long. */
+  allow(ms: number): void
+  /** Something has moved. The next one to move something is the buyer, or the upstream. */
+  moved(next: 'buyer' | 'upstream'): void
+  /** Ends it for another reason. */
+  end(reason: Refusal): void
+  stop(): void
+}
+
+function createWatch(limitMs: number, end: (error: Refusal) => void): Watch {
+  let next: 'buyer' | 'upstream' = 'upstream'
+  let ms = limitMs
+  let timer: NodeJS.Timeout | undefined
+  const restart = () => {
+    clearTimeout(timer)
+    timer = setTimeout(() => end(new Refusal(next === 'buyer' ? 'request_timeout' : 'upstream_timeout')), ms)
+  }
+  restart()
+  return {
+    allow(limit) {
+      ms = limit
+      restart()
+    },
+    moved(by) {
+      next = by
+      restart()
+    },
+    end,
+    stop: () => clearTimeout(timer),
+  }
+}
+
+/** Counts a request's body on its way, and notes whom it waits for: who sends it, or who takes it. */
+function upload(watch: Watch, maxBytes: number) {
+  return async function* (body: AsyncIterable<Uint8Array>) {
+    let size = 0
+    watch.moved('buyer')
+    try {
+      for await (const chunk of body) {
+        size += chunk.length
+        // Not thrown: a pipeline doesn't tell a request why it ends.
+        if (size > maxBytes) return watch.end(tooLarge(maxBytes))
+        watch.moved('upstream')
+        yield chunk
+        watch.moved('buyer')
+      }
+    } catch {
+      // Only the buyer's connection fails here.
+      return watch.end(gone())
+    }
+    watch.moved('upstream')
+  }
+}
+
+function gone(): Refusal {
+  return new Refusal('request_timeout', 'The buyer has gone')
+}
+
+export function tooLarge(maxBytes: number): Refusal {
+  return new Refusal('payload_too_large', `A body has at most ${maxBytes} bytes`)
+}
+
+/** RFC 9110 section 6.4.1: answers that have no content, whatever follows. */
+const withoutContent = new Set([204, 205, 304])
+
+function toAnswer(response: IncomingMessage, { method, cut }: UpstreamRequest, watch: Watch): UpstreamAnswer {
+  const { statusCode: status = 0, headersDistinct: headers } = response
+  if (method !== 'HEAD' && !withoutContent.has(status)) {
+    return { status, headers, body: toStream(response, cut, watch) }
+  }
+  response.on('error', () => {}).resume()
+  return { status, headers, body: null }
+}
+
+/**
+ * The answer's body, read no faster than it is taken.
+ *
+ * Not `Readable.toWeb`: what reads it may wait for a slow buyer, and wouldn't hear of an error until then.
+ */
+function toStream(response: IncomingMessage, cut: () => void, watch: Watch): ReadableStream<Uint8Array> {
+  const chunks = response[Symbol.asyncIterator]()
+  let isCancelled = false
+  response.once('close', () => {
+    if (!response.readableEnded && !isCancelled) cut()
+  })
+  return new ReadableStream({
+    async pull(controller) {
+      const chunk = await chunks.next().catch(() => undefined)
+      if (chunk === undefined) return
+      watch.moved('upstream')
+      if (chunk.done) controller.close()
+      else controller.enqueue(chunk.value)
+    },
+    cancel() {
+      isCancelled = true
+      response.destroy()
+    },
+  })
+}
+
+function toRefusal(error: unknown, signal: AbortSignal): Refusal {
+  if (error instanceof Refusal) return error
+  if (signal.aborted) return gone()
+  const { code, name } = error as NodeJS.ErrnoException
+  // Not its message, which names an address that may be nobody's business.
+  return new Refusal('upstream_failed', `The upstream could not be called: ${code ?? name}`, { cause: error })
+}

@@ -1,0 +1,161 @@
+import type { HttpBindings } from '@hono/node-server'
+import { z } from '@hono/zod-openapi'
+import { type Context, Hono } from 'hono'
+import type { StatusCode } from 'hono/utils/http-status'
+import type { Database } from '#ledger/store/database'
+import { allowBrowsers } from '#process/allowBrowsers'
+import { createCache } from '#process/cache'
+import { answerProblem } from '#process/problem'
+import { createGate, type Gate } from '#sdk/middleware/gate'
+import { passGate } from '#sdk/middleware/honoGate'
+import type { VerifiedPayment } from '#sdk/middleware/verification'
+import type { AddressGuard } from '../../http/addressGuard.ts'
+import type { App, GatewayEnv } from '../../http/app.ts'
+import { problems } from '../../http/problems.ts'
+import { Refusal } from '../../http/refusal.ts'
+import type { GatewaySettings } from '../../http/settings.ts'
+import { providerId } from '../../http/wire.ts'
+import type { Offer, Offers } from '../../registry/offers.ts'
+import { findUpstream, proxyPath, type Upstream } from '../../registry/upstreams.ts'
+import { createForward, tooLarge } from './forward.ts'
+import { requestHeaders, responseHeaders } from './headers.ts'
+
+export type ProxyRouteOptions = {
+  sql: Database
+  offers: Offers
+  guard: AddressGuard
+  settings: Pick<GatewaySettings, 'issuer' | 'upstream'>
+  /** Challenges, verifications and voids of this process, where a provider's id stands for its API key. */
+  payments: App
+  /** For how long another process's change of an upstream may not be seen. */
+  ttlMs: number
+  now: () => number
+}
+
+/** What is sold: an endpoint, and where it is on the server behind it. */
+type Sale = {
+  offer: Offer
+  upstream: Upstream
+  /** On the upstream. */
+  url: URL
+  /** What buyers call in the place of the upstream's root. */
+  publicUrl: URL
+}
+
+type ProxyEnv = {
+  Bindings: Partial<HttpBindings>
+  Variables: GatewayEnv['Variables'] & { payment: VerifiedPayment; sale: Sale }
+}
+
+const methods = ['get', 'post', 'put', 'patch', 'delete'] as const
+
+const described = {
+  path: '/p/{providerId}/{path}',
+  tags: ['Payments'],
+  summary: "What a provider's own server answers, to who pays",
+  request: { params: z.object({ providerId, path: z.string() }) },
+  responses: {
+    default: { description: "The upstream's answer" },
+    ...problems(400, 402, 404, 409, 413, 429, 501, 502, 503, 504),
+  },
+}
+
+/** `/p/{providerId}/…`: sells what a provider's own server answers, so that the provider needs no middleware. */
+export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
+  const { sql, offers, guard, settings, payments, ttlMs, now } = options
+  const { issuer, upstream: limits } = settings
+  const { origin: publicOrigin, pathname } = new URL(issuer)
+  const basePath = pathname.replace(/\/$/, '')
+  const forward = createForward({ guard, settings: limits })
+  const upstreams = createCache<string, Upstream | undefined>({
+    ...{ ttlMs, refreshAfterMs: ttlMs / 2, max: 10_000, now },
+    load: (providerId) => findUpstream(sql, providerId),
+  })
+
+  /** @param url whose path is read once, for what is charged and for what is passed on. */
+  async function findSale(method: string, url: string): Promise<Sale> {
+    const { pathname, search } = new URL(url)
+    const [, , providerId = ''] = pathname.split('/')
+    // What answers a GET answers its HEAD.
+    const offer = await offers.ofRoute(providerId, method === 'HEAD' ? 'GET' : method, basePath + pathname)
+    if (offer === undefined) throw new Refusal('unknown_endpoint', `Nothing is sold at ${method} ${pathname}`)
+    const upstream = await upstreams.get(providerId)
+    if (upstream === undefined) {
+      upstreams.delete(providerId)
+      throw new Refusal('unknown_upstream')
+    }
+    const path = proxyPath(providerId)
+    return {
+      ...{ offer, upstream },
+      url: new URL(upstream.url + pathname.slice(path.length) + search),
+      publicUrl: new URL(issuer + path),
+    }
+  }
+
+  function gateOf({ providerId, endpointId }: Offer): Gate {
+    return createGate({
+      ...{ gatewayUrl: 'http://gateway', providerId, apiKey: providerId, endpointId },
+      ...{ publicUrl: publicOrigin, basePath },
+      fetch: (url, init) => payments.request(url, init),
+      // What is wrong is the provider's, who reads another log.
+      warn: () => {},
+    })
+  }
+
+  async function passOn(c: Context<ProxyEnv>): Promise<Response> {
+    const { upstream, url, publicUrl, offer } = c.get('sale')
+    const { method, headers, signal, body } = c.req.raw
+    const hasBody = headers.has('transfer-encoding') || Number(headers.get('content-length') ?? 0) > 0
+    const answer = await forward.send({
+      ...{ providerId: offer.providerId, url, method, signal },
+      headers: requestHeaders(headers, {
+        secrets: secretsOf(upstream, now()),
+        paymentId: c.get('payment').paymentId,
+        ...{ publicUrl, hasBody: hasBody && body !== null },
+      }),
+      body: hasBody ? body : null,
+      cut: () => c.env.outgoing?.destroy(),
+    })
+    // 402 would be taken for a challenge, and 407 for a proxy's: neither is an answer to somebody who has paid.
+    if (answer.status < 200 || answer.status > 599 || answer.status === 402 || answer.status === 407) {
+      await answer.body?.cancel()
+      throw new Refusal('upstream_failed', `The upstream answered with status ${answer.status}`)
+    }
+    const passed = responseHeaders(answer.headers, { requested: url, base: new URL(upstream.url), publicUrl })
+    return c.newResponse(answer.body, answer.status as StatusCode, Object.fromEntries(passed))
+  }
+
+  for (const method of methods) app.openAPIRegistry.registerPath({ ...described, method })
+  const served = methods.map((method) => method.toUpperCase())
+  const router = new Hono<ProxyEnv>()
+  router.use('/p/*', allowBrowsers([...served, 'HEAD'], true))
+  router.on(
+    served,
+    // Not `*`, which the metrics take for a middleware's.
+    '/p/:providerId/:path{.*}',
+    async (c, next) => {
+      if (/\bwebsocket\b/i.test(c.req.header('upgrade') ?? '')) throw new Refusal('upgrade_not_supported')
+      if (Number(c.req.header('content-length') ?? 0) > limits.maxBodyBytes)
+        throw tooLarge(limits.maxBodyBytes)
+      const sale = await findSale(c.req.method, c.req.url)
+      // Before anything is paid.
+      forward.requireRoom(sale.offer.providerId)
+      c.set('sale', sale)
+      await next()
+    },
+    (c, next) => passGate(gateOf(c.get('sale').offer), c, next),
+    (c) =>
+      passOn(c).catch((error: unknown) => {
+        // What is thrown is voided. A buyer who breaks off, or sends too much, has been served what there is to it.
+        if (error instanceof Refusal && error.status < 500) return answerProblem(c, error)
+        throw error
+      }),
+  )
+  app.route('/', router)
+}
+
+/** In force. For a day after a rotation both are, so that the server behind can switch over. */
+function secretsOf({ secret, previousSecret, previousSecretExpiresAt }: Upstream, now: number): string[] {
+  const isKept = previousSecretExpiresAt !== null && previousSecretExpiresAt.getTime() > now
+  return previousSecret !== null && isKept ? [secret, previousSecret] : [secret]
+}

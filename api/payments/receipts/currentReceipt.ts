@@ -1,0 +1,47 @@
+import type { Network } from '#protocol/networks'
+import { zeroHash } from '#protocol/receipt'
+import type { PaymentRecord } from '../records/payments.ts'
+import type { ReceiptKey } from './keys.ts'
+import { receiptClaims } from './receiptClaims.ts'
+import { signReceipt } from './signReceipt.ts'
+
+export type CurrentReceiptOptions = {
+  network: Network
+  /** How far the chain was read; null: nothing of it was yet. */
+  indexedBlock: number | null
+  issuer: string
+  /** Unix milliseconds. */
+  signedAt: number
+  key: ReceiptKey
+}
+
+/**
+ * Signs the receipt of a payment as it stands. It names the transaction once that has its network's confirmations.
+ *
+ * @returns null for a payment that came through another door than the gateway's /verify: it has no receipt of ours.
+ */
+export function currentReceipt(
+  payment: PaymentRecord,
+  { network, indexedBlock, issuer, signedAt, key }: CurrentReceiptOptions,
+): string | null {
+  const { providerId, endpointId } = payment
+  if (providerId === null || endpointId === null) return null
+  const isConfirmed = (blockNumber: bigint | null) =>
+    blockNumber !== null && Number(blockNumber) + network.confirmations <= (indexedBlock ?? -1)
+  const { state, txHash, blockHash, blockNumber } = payment.provider
+  const isSettled = state === 'settled' && txHash !== null && blockHash !== null && isConfirmed(blockNumber)
+  const refunds = payment.refunds
+    .filter(({ status }) => status !== 'failed')
+    .map(({ number, from, value, nonce, txHash, blockNumber }) => ({
+      ...{ number, from, value: value.toString(), nonce },
+      transactionHash: (isConfirmed(blockNumber) && txHash) || zeroHash,
+    }))
+  const claims = receiptClaims(
+    { ...payment, providerId, endpointId, network, acceptedAt: payment.acceptedAt.getTime() },
+    {
+      ...{ issuer, signedAt, status: payment.status, refunds },
+      ...(isSettled && { settlement: { transactionHash: txHash, blockHash } }),
+    },
+  )
+  return signReceipt(claims, key)
+}

@@ -1,0 +1,121 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/store/database'
+import type { App } from '../../http/app.ts'
+import { jsonAnswer, problems } from '../../http/problems.ts'
+import { Refusal } from '../../http/refusal.ts'
+import type { GatewaySettings } from '../../http/settings.ts'
+import { paymentId } from '../../http/wire.ts'
+import type { GatewayNetworks } from '../../registry/networks.ts'
+import { findPayment } from '../records/payments.ts'
+import type { RecordedHeads } from '../records/recordedHeads.ts'
+import { currentReceipt } from './currentReceipt.ts'
+import { didDocument, didPathOf } from './did.ts'
+import { jwksMaxAgeSeconds, type ReceiptKeys } from './keys.ts'
+
+export const receipt = z.object({ paymentId, receipt: z.string() }).openapi('Receipt')
+
+export const jwks = z
+  .object({
+    keys: z.array(
+      z.object({
+        kty: z.literal('EC'),
+        crv: z.literal('P-256'),
+        x: z.string(),
+        y: z.string(),
+        kid: z.string(),
+        use: z.literal('sig'),
+        alg: z.literal('ES256'),
+      }),
+    ),
+  })
+  .openapi('JwkSet')
+
+const getReceipt = createRoute({
+  method: 'get',
+  path: '/receipts/{id}',
+  summary: 'A receipt as of now',
+  description:
+    "Signed anew at each call. `transactionHash` and `blockHash` are those of the provider's half, once it is as deep " +
+    'in the chain as the network asks for; until then the hash is 32 zero bytes.',
+  tags: ['Receipts'],
+  request: { params: z.object({ id: paymentId }) },
+  responses: { 200: jsonAnswer('The receipt', receipt), ...problems(404, 429, 503) },
+})
+
+const getJwks = createRoute({
+  method: 'get',
+  path: '/.well-known/jwks.json',
+  summary: 'Public keys that receipts are signed with, current and retired',
+  tags: ['Receipts'],
+  responses: { 200: jsonAnswer('The JWK set', jwks) },
+})
+
+const publicKeyJwk = z.object({
+  kty: z.literal('EC'),
+  crv: z.literal('P-256'),
+  x: z.string(),
+  y: z.string(),
+  kid: z.string(),
+})
+
+const did = z
+  .object({
+    '@context': z.array(z.string()),
+    id: z.string().openapi({ example: 'did:web:gateway.example' }),
+    verificationMethod: z.array(
+      z.object({ id: z.string(), type: z.literal('JsonWebKey2020'), controller: z.string(), publicKeyJwk }),
+    ),
+    assertionMethod: z.array(z.string()),
+  })
+  .openapi('DidDocument')
+
+const getDid = (issuer: string) =>
+  createRoute({
+    method: 'get',
+    path: didPathOf(issuer),
+    summary: "The gateway's DID document: the same keys, for x402's receipts",
+    tags: ['Receipts'],
+    responses: { 200: jsonAnswer('The DID document', did) },
+  })
+
+export type ReceiptRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  receiptKeys: ReceiptKeys
+  settings: Pick<GatewaySettings, 'issuer'>
+  now: () => number
+}
+
+export function addReceiptRoutes(app: App, options: ReceiptRouteOptions): void {
+  const { sql, heads, networks, receiptKeys, settings, now } = options
+
+  app.openapi(getReceipt, async (c) => {
+    const signedAt = now()
+    const payment = await findPayment(sql, c.req.valid('param').id, new Date(signedAt))
+    if (payment === undefined) throw new Refusal('unknown_payment')
+    const { network } = networks.ofChain(payment.chainId).served
+    const indexedBlock = await heads.of(payment.chainId)
+    const { issuer } = settings
+    const receipt = currentReceipt(payment, {
+      ...{ network, indexedBlock, issuer, signedAt },
+      key: receiptKeys.current,
+    })
+    if (receipt === null)
+      throw new Refusal(
+        'unknown_payment',
+        'A payment that came through the facilitator has no receipt of ours',
+      )
+    return c.json({ paymentId: payment.paymentId, receipt }, 200)
+  })
+
+  app.openapi(getJwks, (c) => {
+    c.header('cache-control', `public, max-age=${jwksMaxAgeSeconds}`)
+    return c.json(receiptKeys.jwks, 200)
+  })
+
+  app.openapi(getDid(settings.issuer), (c) => {
+    c.header('cache-control', `public, max-age=${jwksMaxAgeSeconds}`)
+    return c.json(didDocument(settings.issuer, receiptKeys.jwks.keys), 200)
+  })
+}

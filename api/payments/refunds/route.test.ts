@@ -1,0 +1,319 @@
+import { type Address, type Hex, zeroHash } from 'viem'
+import type { PrivateKeyAccount } from 'viem/accounts'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { endPayments } from '#ledger/queue/stages'
+import { setGasGrant } from '#ledger/registry/apiKeys'
+import { newId } from '#ledger/store/identifiers'
+import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
+import { decodeReceipt } from '#protocol/receipt'
+import { refundNonce } from '#protocol/refund'
+import {
+  type Answer,
+  call,
+  gatewayIssuer,
+  openShop,
+  pay,
+  type Shop,
+  settleDirectly,
+  startGateway,
+  type TestGateway,
+} from '../../../test/support/gateway.ts'
+import { testClient } from '../../../test/support/keeperScenes.ts'
+import { storePayments } from '../../../test/support/seedPayments.ts'
+import { expire, giveUp } from '../../../test/support/standing.ts'
+import { randomHex, readBalance, signAuthorization } from '../../../test/support/usdc.ts'
+import { sumRefunds } from '../records/refunds.ts'
+
+let gateway: TestGateway
+let shop: Shop
+let wallet: PrivateKeyAccount
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  shop = await openShop(gateway.app)
+  wallet = await gateway.buyer(1_000_000n)
+  await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
+    json: { network: 'localhost', address: wallet.address },
+    key: shop.key,
+  })
+})
+afterAll(() => gateway?.close())
+
+/** Wallets' contracts: the first answers any signature with IERC1271's yes, the other with zeros. */
+const [saysYes, saysNo] = ['0x631626ba7e60e01b5f5260205ff3', '0x5f5f5260205ff3'] as const
+
+type Paid = { paymentId: string; payer: PrivateKeyAccount; payloads: readonly string[] }
+
+async function paySettled(): Promise<Paid> {
+  const paid = await pay(gateway, shop)
+  for (const payload of paid.payloads) await settleDirectly(gateway, payload)
+  await gateway.served.client.request({ method: 'evm_mine', params: [] } as never)
+  await gateway.index()
+  return paid
+}
+
+type Change = Partial<SignedAuthorization> & { number?: number; signer?: PrivateKeyAccount }
+
+async function signRefund({ paymentId, payer }: Paid, change: Change = {}): Promise<string> {
+  const { number = 1, signer = wallet, ...rest } = change
+  const signed = await signAuthorization(gateway.served, signer, {
+    from: signer.address.toLowerCase() as Address,
+    to: payer.address.toLowerCase() as Address,
+    value: 50_000n,
+    validAfter: 0n,
+    validBefore: BigInt(Math.floor(Date.now() / 1000) + 86_400),
+    nonce: refundNonce(gatewayIssuer, paymentId, number),
+    ...rest,
+  })
+  return encodePayload(signed)
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: a test reads answers of many shapes, and says which
+type Body = any
+const at = ({ paymentId }: Paid) => `/providers/${shop.providerId}/payments/${paymentId}/refunds`
+const list = async (paid: Paid) => (await call<Body>(gateway.app, 'GET', at(paid), { key: shop.key })).body
+const post = (paid: Paid, payload: string): Promise<Answer<Body>> =>
+  call<Body>(gateway.app, 'POST', at(paid), { key: shop.key, json: { payload } })
+const ask = async (paid: Paid, change?: Change) => post(paid, await signRefund(paid, change))
+
+/** What the keeper writes of a refund that can't move any more: it ran out, or its nonce was used otherwise. */
+async function bury(paid: Paid, number: number): Promise<void> {
+  const paymentId = (await refundsOf(paid))[number - 1] ?? ''
+  await expire(gateway.database, { paymentId })
+  const ending = { paymentId, kind: 'failed', code: 'authorization_expired', isFinal: true } as const
+  await endPayments(gateway.database, [ending], new Date())
+}
+
+/** The ids of a payment's refunds, in the order of their numbers. */
+async function refundsOf({ paymentId }: Paid): Promise<string[]> {
+  const rows = await gateway.database<{ id: string }[]>`
+    select payment_id as id from refund where of_payment_id = ${paymentId} order by number`
+  return rows.map(({ id }) => id)
+}
+
+test('default: a settled payment is refunded; asked again, it is the same refund', async () => {
+  const paid = await paySettled()
+  const payer = paid.payer.address.toLowerCase()
+  const nonce = refundNonce(gatewayIssuer, paid.paymentId, 1)
+  expect(await list(paid)).toMatchObject({
+    ...{ paymentId: paid.paymentId, network: 'localhost', asset: gateway.served.token, payer },
+    ...{ paidUsdc: '50000', refundableUsdc: '50000', minimumUsdc: '5000', refunds: [] },
+    next: { number: 1, nonce },
+  })
+  const payload = await signRefund(paid)
+  const answer = await post(paid, payload)
+  const refund = { number: 1, refund_status: 'verified', to: payer, valueUsdc: '50000', nonce }
+  expect(answer).toMatchObject({ status: 201, body: { ...refund, transactionHash: null } })
+  expect(await post(paid, payload)).toEqual(answer)
+  expect(await list(paid)).toMatchObject({ refundableUsdc: '0', refunds: [refund], next: { number: 2 } })
+  expect((await call<Body>(gateway.app, 'GET', `/payments/${paid.paymentId}`)).body).toMatchObject({
+    payment_status: 'settled',
+    refunds: [refund],
+  })
+
+  await settleDirectly(gateway, payload)
+  const [settled] = (await list(paid)).refunds
+  const { receipt } = (await call<Body>(gateway.app, 'GET', `/receipts/${paid.paymentId}`)).body
+  expect(decodeReceipt(receipt)).toMatchObject({
+    status: 'settled',
+    refunds: [{ number: 1, from: settled.from, value: '50000', nonce, transactionHash: zeroHash }],
+  })
+  expect(settled).toMatchObject({ refund_status: 'settled', settledAt: expect.any(String) })
+  // It is in no list of the provider's payments and in no sum of them, but told with its payment and in the statement.
+  const view = async (path: string) => {
+    const { providerId, key } = shop
+    return (await call<Body>(gateway.app, 'GET', `/providers/${providerId}/${path}`, { key })).body
+  }
+  expect((await view('payments')).payments).toMatchObject([
+    { paymentId: paid.paymentId, payment_status: 'settled', refundedUsdc: '50000' },
+  ])
+  expect(await view(`payments/${paid.paymentId}/timeline`)).toMatchObject({ refunds: [settled] })
+  expect(await view('revenue?interval=total')).toMatchObject({
+    revenue: [{ payments: 1, gross_usdc: '0.050000', settled_usdc: '0.047500' }],
+  })
+  const month = settled.acceptedAt.slice(0, 7)
+  const sums = { payments: 1, settled_usdc: '0.047500', refunds: 1, refunds_outstanding_usdc: '0.000000' }
+  expect((await view(`statement?month=${month}`)).networks).toMatchObject([
+    { ...sums, refunded_usdc: '0.050000' },
+  ])
+  const lines = (await view(`statement?month=${month}&format=csv`)).split('\r\n')
+  expect(lines.map((line: string) => line.split(',').slice(0, 3).join())).toEqual([
+    'kind,payment_id,refund',
+    `payment,${paid.paymentId},`,
+    `refund,${paid.paymentId},1`,
+    '',
+  ])
+  expect(lines[2]).toContain(
+    `,settled,0.000000,0.000000,0.000000,0.000000,0.000000,0.000000,0.050000,${settled.settledAt},`,
+  )
+  await gateway.database`delete from authorization_event where tx_hash = ${settled.transactionHash}`
+  expect((await list(paid)).refunds).toMatchObject([{ refund_status: 'verified', transactionHash: null }])
+  expect((await view(`statement?month=${month}`)).networks).toMatchObject([
+    { ...sums, refunded_usdc: '0.000000', refunds_outstanding_usdc: '0.050000' },
+  ])
+})
+
+test('behavior: not before its payment has its confirmations', async () => {
+  const paid = await pay(gateway, shop)
+  for (const payload of paid.payloads) await settleDirectly(gateway, payload)
+  await gateway.index()
+  expect((await ask(paid)).body.code).toBe('payment_not_settled')
+  await gateway.served.client.request({ method: 'evm_mine', params: [] } as never)
+  await gateway.index()
+  expect((await ask(paid)).status).toBe(201)
+})
+
+test('behavior: never more than was paid, however it is asked for', async () => {
+  const paid = await paySettled()
+  const halves = await Promise.all([1, 2, 3].map((number) => signRefund(paid, { number, value: 20_000n })))
+  const answers = await Promise.all([...halves, ...halves].map((payload) => post(paid, payload)))
+  const codes = answers.map(({ status, body }) => body.code ?? status)
+  expect(new Set(codes)).toEqual(new Set([201, 'refund_exceeds_payment']))
+  expect(await list(paid)).toMatchObject({ refundableUsdc: '10000', refunds: [{}, {}] })
+  // The database itself refuses it, too.
+  await expect(
+    gateway.database`update refund_total set amount = 50001 where payment_id = ${paid.paymentId}`,
+  ).rejects.toMatchObject({ code: '23514' })
+
+  // Of a number that is taken nothing else is accepted, and by another wallet neither.
+  const [{ number }] = (await list(paid)).refunds
+  expect((await ask(paid, { number, value: 5_000n })).body.code).toBe('payment_replayed')
+  const other = await gateway.buyer(1_000_000n)
+  await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
+    json: { network: 'localhost', address: other.address },
+    key: shop.key,
+  })
+  expect((await ask(paid, { number, value: 20_000n, signer: other })).body.code).toBe('payment_replayed')
+})
+
+test('behavior: what failed counts until it can not move any more; three in all', async () => {
+  const paid = await paySettled()
+  const payload = await signRefund(paid)
+  await post(paid, payload)
+  await giveUp(gateway.database, await refundsOf(paid), 'insufficient_balance')
+  expect(await list(paid)).toMatchObject({
+    refundableUsdc: '0',
+    refunds: [{ refund_status: 'failed', failureCode: 'insufficient_balance' }],
+  })
+  expect((await ask(paid, { number: 2 })).body.code).toBe('refund_exceeds_payment')
+  // Asked for again, it is tried again.
+  expect((await post(paid, payload)).body).toMatchObject({ refund_status: 'verified', attempts: 0 })
+  await bury(paid, 1)
+  expect(await list(paid)).toMatchObject({ refundableUsdc: '50000', refunds: [{ refund_status: 'failed' }] })
+  expect((await ask(paid, { number: 2 })).status).toBe(201)
+  await bury(paid, 2)
+  expect((await ask(paid, { number: 3, value: 30_000n })).status).toBe(201)
+  const month = new Date().toISOString().slice(0, 7)
+  const fresh = await sumRefunds(gateway.database, {
+    ...{ providerId: shop.providerId, from: new Date(`${month}-01`), to: new Date(Date.now() + 1) },
+  })
+  const [{ outstanding } = { outstanding: 0n }] = await gateway.database<{ outstanding: bigint }[]>`
+    select sum(p.provider_amount) as outstanding from refund r join payment p on p.id = r.payment_id
+    left join outcome o on o.payment_id = p.id
+    where r.provider_id = ${shop.providerId} and coalesce(o.kind, '') <> 'failed'
+      and not exists (select from authorization_event e where e.payment_id = p.id)`
+  expect(fresh).toMatchObject([{ outstanding }])
+  const byId = await refundsOf(paid)
+  for (const id of byId) expect((await call(gateway.app, 'GET', `/payments/${id}`)).status).toBe(404)
+  expect(await list(paid)).toMatchObject({ refundableUsdc: '20000', next: null })
+  expect((await ask(paid, { number: 4, value: 20_000n })).body.code).toBe('refund_nonce_mismatch')
+})
+
+test('behavior: the balance covers all that the wallet has promised', async () => {
+  const poor = await gateway.buyer(60_000n)
+  await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, {
+    json: { network: 'localhost', address: poor.address },
+    key: shop.key,
+  })
+  const payments = [await paySettled(), await paySettled()]
+  const payloads = await Promise.all(payments.map((paid) => signRefund(paid, { signer: poor })))
+  const answers = await Promise.all(payments.map((paid, i) => post(paid, payloads[i] ?? '')))
+  expect(answers.map(({ status }) => status).toSorted()).toEqual([201, 402])
+  const refused = answers.findIndex(({ status }) => status === 402)
+  expect(answers[refused]?.body.code).toBe('insufficient_balance')
+  // Nothing of it is left behind.
+  expect(await list(payments[refused] as Paid)).toMatchObject({ refundableUsdc: '50000', refunds: [] })
+})
+
+test('behavior: a wallet with code refunds what its contract signs (ERC-1271), and not what its key does', async () => {
+  const paid = await paySettled()
+  const contract = await gateway.buyer(50_000n)
+  const json = { network: 'localhost', address: contract.address }
+  await call(gateway.app, 'POST', `/providers/${shop.providerId}/wallets`, { key: shop.key, json })
+  const { address } = contract
+  const ofKey = await signRefund(paid, { signer: contract })
+  await testClient(gateway).setCode({ address, bytecode: saysNo })
+  expect(await post(paid, ofKey)).toMatchObject({ status: 402, body: { code: 'invalid_signature' } })
+  expect(await list(paid)).toMatchObject({ refundableUsdc: '50000', refunds: [] })
+
+  await testClient(gateway).setCode({ address, bytecode: saysYes })
+  const payload = encodePayload({ ...parsePayload(ofKey), signature: `0x${'5a'.repeat(195)}` })
+  expect(await post(paid, payload)).toMatchObject({ status: 201, body: { refund_status: 'verified' } })
+  const [row] = await gateway.database`
+    select q.has_code as "hasCode" from queue q join refund r using (payment_id) where r.of_payment_id = ${paid.paymentId}`
+  expect(row).toEqual({ hasCode: true })
+  // USDC asks the same contract.
+  await settleDirectly(gateway, payload)
+  expect((await list(paid)).refunds).toMatchObject([
+    { refund_status: 'settled', from: address.toLowerCase() },
+  ])
+  expect(await readBalance(gateway.served.client, gateway.served.token, address)).toBe(0n)
+})
+
+test('error: what is refused, and why', async () => {
+  const paid = await paySettled()
+  const stranger = await gateway.buyer(1_000_000n)
+  const now = BigInt(Math.floor(Date.now() / 1000))
+  const refusals: [string, Change][] = [
+    ['refund_nonce_mismatch', { nonce: zeroHash }],
+    ['refund_nonce_mismatch', { nonce: refundNonce('https://other.example', paid.paymentId, 1) as Hex }],
+    ['payees_mismatch', { to: wallet.address.toLowerCase() as Address }],
+    ['amount_too_low', { value: 4_999n }],
+    ['refund_exceeds_payment', { value: 50_001n }],
+    ['authorization_expires_too_soon', { validBefore: now + 60n }],
+    ['authorization_not_yet_valid', { validAfter: now + 600n }],
+    ['unknown_wallet', { signer: stranger }],
+    ['invalid_signature', { signer: stranger, from: wallet.address.toLowerCase() as Address }],
+  ]
+  for (const [code, change] of refusals)
+    expect([code, (await ask(paid, change)).body.code]).toEqual([code, code])
+  expect(await list(paid)).toMatchObject({ refundableUsdc: '50000', refunds: [] })
+
+  const unsettled = await pay(gateway, shop)
+  expect(await ask(unsettled)).toMatchObject({ status: 409, body: { code: 'payment_not_settled' } })
+  await settleDirectly(gateway, unsettled.payloads[0])
+  // Its fee has not moved.
+  expect(await ask(unsettled)).toMatchObject({ status: 409, body: { code: 'payment_not_settled' } })
+
+  const paymentId = newId('pay')
+  const { providerId, wallet: recipient } = shop
+  const { network, token } = gateway.served
+  const signed = { nonce: randomHex(32), signature: randomHex(65), acceptedBlock: 1n }
+  await storePayments(gateway.database, [
+    {
+      ...{ id: paymentId, providerId, endpointId: null, chainId: network.chainId, token },
+      ...{ payer: randomHex(20), resource: shop.url, acceptedAt: new Date() },
+      halves: [{ recipient, value: 50_000n, validAfter: 0n, validBefore: 2n ** 33n, ...signed }],
+      facilitation: { providerId, paymentIdentifier: null, fee: 0n },
+      first: { stage: 'due', since: Date.now() },
+    },
+  ])
+  expect((await ask({ ...paid, paymentId })).body.code).toBe('refund_refused')
+  expect((await ask({ ...paid, paymentId: `pay_${'0'.repeat(32)}` })).body.code).toBe('unknown_payment')
+})
+
+test('error: nothing is left for its gas today, neither of a grant nor of what all share; a grant changes that', async () => {
+  const poor = gateway.another({ gasAllowance: 0n })
+  const paid = await paySettled()
+  const payload = await signRefund(paid)
+  const askPoor = () => call<Body>(poor, 'POST', at(paid), { key: shop.key, json: { payload } })
+  const refused = await askPoor()
+  expect([refused.status, refused.body.code]).toEqual([422, 'gas_not_covered'])
+  expect((await list(paid)).refunds).toEqual([])
+  await setGasGrant(gateway.database, shop.providerId, 1_000_000_000n)
+  expect((await askPoor()).status).toBe(201)
+  const drawn =
+    await gateway.database`select drawer from gas_draw where drawn > 0 and drawer = ${shop.providerId}`
+  expect(drawn).toHaveLength(1)
+  await setGasGrant(gateway.database, shop.providerId, 0n)
+})

@@ -1,0 +1,194 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/store/database'
+import { maxRefunds, refundNonce } from '#protocol/refund'
+import type { App } from '../../http/app.ts'
+import { ownersOnly } from '../../http/authenticate.ts'
+import { jsonAnswer, jsonBody, problems } from '../../http/problems.ts'
+import { Refusal } from '../../http/refusal.ts'
+import type { GatewaySettings } from '../../http/settings.ts'
+import {
+  addressOut,
+  baseUnits,
+  hashOut,
+  indexedBlock,
+  isoOfSeconds,
+  isoOrNull,
+  isoTime,
+  networkName,
+  ofProvider,
+  paymentId,
+} from '../../http/wire.ts'
+import type { GatewayNetworks } from '../../registry/networks.ts'
+import { minimumPriceOn } from '../../registry/price.ts'
+import { findPayment, type PaymentRecord } from '../records/payments.ts'
+import type { RecordedHeads } from '../records/recordedHeads.ts'
+import { type RefundRecord, refundStatuses } from '../records/refunds.ts'
+import { createVerifyRefund, type RefundDeps } from './verifyRefund.ts'
+
+const params = ofProvider.extend({ paymentId })
+
+/** A refund, as every view shows it. */
+export const refund = z
+  .object({
+    number: z.int().openapi({ description: "Among the payment's, from 1" }),
+    refund_status: z.enum(refundStatuses),
+    from: addressOut,
+    to: addressOut,
+    valueUsdc: baseUnits,
+    nonce: hashOut,
+    validBefore: z.int(),
+    acceptedAt: isoTime,
+    settledAt: isoTime.nullable(),
+    transactionHash: hashOut.nullable(),
+    blockNumber: z.int().nullable(),
+    attempts: z.int(),
+    nextAttemptAt: isoTime.nullable(),
+    failureCode: z.string().nullable(),
+  })
+  .openapi('Refund')
+
+export const refunds = z
+  .object({
+    paymentId,
+    network: networkName,
+    asset: addressOut,
+    payer: addressOut.openapi({ description: 'Whom a refund pays' }),
+    paidUsdc: baseUnits,
+    refundableUsdc: baseUnits.openapi({
+      description:
+        'Paid, without what refunds have moved or can still move. One that failed counts until it has run out',
+    }),
+    minimumUsdc: baseUnits.openapi({
+      description: 'The least that a refund can be, unless it is all that was paid',
+    }),
+    next: z
+      .object({ number: z.int(), nonce: hashOut })
+      .nullable()
+      .openapi({ description: `What the next one is signed with; null after ${maxRefunds}` }),
+    refunds: z.array(refund),
+    indexedBlock,
+  })
+  .openapi('Refunds')
+
+const getRefunds = createRoute({
+  ...ownersOnly,
+  tags: ['Refunds'],
+  method: 'get',
+  path: '/providers/{id}/payments/{paymentId}/refunds',
+  summary: "A payment's refunds, and what can still be refunded",
+  request: { params },
+  responses: { 200: jsonAnswer('The refunds', refunds), ...problems(401, 403, 404, 422, 503) },
+})
+
+const postRefund = createRoute({
+  ...ownersOnly,
+  tags: ['Refunds'],
+  method: 'post',
+  path: '/providers/{id}/payments/{paymentId}/refunds',
+  summary: 'Refund a settled payment, whole or in part',
+  description:
+    "By a signed `transferWithAuthorization` (EIP-3009) of one of the provider's wallets to the payment's payer, with the nonce of " +
+    'one refund of this payment. It is settled with the next batch; the platform pays the gas. The same one again changes ' +
+    'nothing: its answer is how it stands. One that failed is then tried again while it is valid.',
+  request: {
+    params,
+    body: jsonBody(
+      z.strictObject({
+        payload: z
+          .string()
+          .max(4_096)
+          .openapi({ description: 'from,to,value,validAfter,validBefore,nonce,signature' }),
+      }),
+    ),
+  },
+  responses: {
+    201: jsonAnswer('The refund', refund),
+    ...problems(400, 401, 402, 403, 404, 409, 413, 415, 422, 429, 503),
+  },
+})
+
+export type RefundRouteOptions = Omit<RefundDeps, 'settings'> & {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: RefundDeps['settings'] & Pick<GatewaySettings, 'minimumPrices'>
+}
+
+export function addRefundRoutes(app: App, { heads, ...deps }: RefundRouteOptions): void {
+  const { sql, networks, settings, now } = deps
+  const verifyRefund = createVerifyRefund(deps)
+
+  async function readPayment({ id, paymentId }: { id: string; paymentId: string }) {
+    const payment = await findPayment(sql, paymentId, new Date(now()))
+    if (payment?.providerId !== id) throw new Refusal('unknown_payment')
+    return { payment, indexedBlock: await heads.of(payment.chainId) }
+  }
+
+  app.openapi(getRefunds, async (c) => {
+    const { payment, indexedBlock } = await readPayment(c.req.valid('param'))
+    const { network } = networks.ofChain(payment.chainId).served
+    const { paymentId, token, payer, refunds } = payment
+    const number = nextNumber(refunds)
+    return c.json(
+      {
+        ...{ paymentId, network: network.name, asset: token, payer },
+        paidUsdc: paidAmount(payment).toString(),
+        refundableUsdc: refundableAmount(payment).toString(),
+        minimumUsdc: minimumPriceOn(settings, network).toString(),
+        next: number === null ? null : { number, nonce: refundNonce(settings.issuer, paymentId, number) },
+        refunds: refunds.map(toRefund),
+        indexedBlock,
+      },
+      200,
+    )
+  })
+
+  app.openapi(postRefund, async (c) => {
+    const params = c.req.valid('param')
+    const { payload } = c.req.valid('json')
+    const asked = await readPayment(params)
+    const indexedBlock = BigInt(asked.indexedBlock ?? 0)
+    const number = await verifyRefund({ ...asked, indexedBlock, providerId: params.id, payload })
+    const { payment } = await readPayment(params)
+    const refund = payment.refunds.find((one) => one.number === number)
+    if (refund === undefined) throw new Error(`refund ${number} of ${params.paymentId} was undone`)
+    return c.json(toRefund(refund), 201)
+  })
+}
+
+function nextNumber(refunds: readonly RefundRecord[]): number | null {
+  for (let number = 1; number <= maxRefunds; number++)
+    if (!refunds.some((one) => one.number === number)) return number
+  return null
+}
+
+function paidAmount({ providerAmount, feeAmount }: PaymentRecord): bigint {
+  return providerAmount + feeAmount
+}
+
+function refundableAmount(payment: PaymentRecord): bigint {
+  if (payment.status !== 'settled' || payment.source !== 'gateway') return 0n
+  return payment.refunds.reduce(
+    (left, { isDead, value }) => (isDead ? left : left - value),
+    paidAmount(payment),
+  )
+}
+
+export function toRefund(refund: RefundRecord) {
+  return {
+    number: refund.number,
+    refund_status: refund.status,
+    from: refund.from,
+    to: refund.to,
+    valueUsdc: refund.value.toString(),
+    nonce: refund.nonce,
+    validBefore: Number(refund.validBefore),
+    acceptedAt: refund.acceptedAt.toISOString(),
+    settledAt: refund.settledTime === null ? null : isoOfSeconds(refund.settledTime),
+    transactionHash: refund.txHash,
+    blockNumber: refund.blockNumber === null ? null : Number(refund.blockNumber),
+    attempts: refund.attempts,
+    nextAttemptAt: isoOrNull(refund.nextAttemptAt),
+    failureCode: refund.failureCode,
+  }
+}

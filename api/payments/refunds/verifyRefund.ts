@@ -1,0 +1,207 @@
+import { hash } from 'node:crypto'
+import { createChainReads } from '#chain/chainReads'
+import { gasLimitsOf } from '#chain/gasLimits'
+import { createGasMeter, sumGas } from '#chain/gasShares'
+import { keccak256 } from '#chain/keccak256'
+import type { SignatureCheckOptions } from '#ledger/acceptance/checkSignatures'
+import { checkPresented, toCandidate } from '#ledger/acceptance/door'
+import { createPayers } from '#ledger/acceptance/payers'
+import { acceptRefund } from '#ledger/acceptance/refunds'
+import { requeuePayment } from '#ledger/outcomes/requeue'
+import type { Database } from '#ledger/store/database'
+import { formatUsdc } from '#protocol/amount'
+import { parsePayload, type SignedAuthorization } from '#protocol/payload'
+import { maxRefunds, refundNonce } from '#protocol/refund'
+import { Refusal } from '../../http/refusal.ts'
+import type { GatewaySettings } from '../../http/settings.ts'
+import type { GatewayNetwork, GatewayNetworks } from '../../registry/networks.ts'
+import { minimumPriceOn } from '../../registry/price.ts'
+import { findWalletByAddress } from '../../registry/wallets.ts'
+import type { PaymentRecord } from '../records/payments.ts'
+import { type RefundRecord, readRefunds } from '../records/refunds.ts'
+import { checkWindow } from '../verification/checkPayment.ts'
+
+export type RefundRequest = {
+  providerId: string
+  payment: PaymentRecord
+  /** The last block that the index holds. */
+  indexedBlock: bigint
+  /** SPEC 2.4. */
+  payload: string
+}
+
+export type RefundDeps = Pick<SignatureCheckOptions, 'payerSignatures'> & {
+  sql: Database
+  networks: GatewayNetworks
+  settings: Pick<
+    GatewaySettings,
+    | 'issuer'
+    | 'platformWallet'
+    | 'contractTimeoutMs'
+    | 'minimumPrices'
+    | 'gasAllowance'
+    | 'gasTokenUsd'
+    | 'priorityFeePerGas'
+  >
+  now: () => number
+}
+
+/** A wallet's own money isn't asked for so often that its balance need be remembered. */
+const balanceTtlMs = 1_000
+
+/**
+ * Builds the function that verifies a refund and queues it, as a payment is: same signatures, same balance.
+ *
+ * It pays no fee, and keys are free: its gas is drawn from its provider's grant, or from what all share who have none. So
+ * that a stranger who refunds itself can't use that up for little, only a settled payment that paid a fee can be refunded,
+ * at most {@link maxRefunds} times, and never by less than the smallest price.
+ *
+ * The same authorization again is the same refund, because its nonce is that of one refund of one payment: nothing changes,
+ * but that one which failed is tried again while it is valid.
+ *
+ * @returns the refund's number.
+ * @throws {Refusal|BaseError} the first thing that is wrong.
+ */
+export function createVerifyRefund({ sql, networks, settings, now, payerSignatures }: RefundDeps) {
+  const { issuer, platformWallet, contractTimeoutMs, gasAllowance } = settings
+  const meters = new Map(
+    [...networks.byChainId].map(([chainId, { served }]) => {
+      const options = { ...settings, ...gasLimitsOf(served.network, {}) }
+      return [chainId, createGasMeter(served, options, () => new Date(now()))]
+    }),
+  )
+  // Balances count here whatever is configured for buyers, and their caps don't: nothing was served for a refund.
+  const payersOf = new Map(
+    [...networks.byChainId].map(([chainId, { served }]) => {
+      const options = {
+        database: sql,
+        checkBalance: true,
+        caps: { payer: null, newPayer: null },
+        balanceTtlMs,
+      }
+      return [chainId, createPayers(served, createChainReads(served), { ...options, now })]
+    }),
+  )
+
+  return async ({ providerId, payment, indexedBlock, payload }: RefundRequest): Promise<number> => {
+    const { paymentId, chainId } = payment
+    const authorization = parsePayload(payload)
+    const network = networks.ofChain(chainId)
+    const payers = payersOf.get(chainId) ?? network.payers
+    const number = numberOf(issuer, paymentId, authorization)
+    const known = await findKnown(sql, payment, number, authorization, now())
+    if (known !== undefined) {
+      if (known.status === 'failed')
+        await requeuePayment(sql, { paymentId: known.id, providerId: null, now: new Date(now()) })
+      return number
+    }
+
+    requireRefundable(payment, network, indexedBlock)
+    const acceptedAt = now()
+    checkTerms(
+      payment,
+      minimumPriceOn(settings, network.served.network),
+      authorization,
+      Math.floor(acceptedAt / 1000),
+    )
+    if (!(await findWalletByAddress(sql, { providerId, chainId, address: authorization.from })))
+      throw new Refusal('unknown_wallet', `${authorization.from} is not a wallet of this provider`)
+    const checked = await checkPresented(
+      [authorization],
+      { ...network, payers },
+      // The nonce is that of one refund of one payment.
+      { payerSignatures, contractTimeoutMs, asksNonces: true, asksPayees: true, isBound: [true] },
+    )
+    const { to, value } = authorization
+    const entry = { isPair: false, recipient: to, hasCode: checked[0].hasCode }
+    const prices = await meters.get(chainId)?.read()
+    const candidate = toCandidate(
+      {
+        ...{
+          source: 'refund',
+          first: { stage: 'waiting' },
+          requestId: null,
+          providerId: null,
+          endpointId: null,
+        },
+        ...{ chainId, token: payment.token, payee: to, feeRecipient: platformWallet },
+        ...{ providerAmount: value, feeAmount: 0n, splitter: null, price: value },
+        ...{ tier: payment.tier, effectiveRate: '0', resource: payment.resource },
+        ...{ idempotencyKey: null, requestHash: hash('sha256', payload) },
+        ...{ challengedAt: acceptedAt, acceptedAt },
+        ...(prices && { gas: { providerId, amount: sumGas([entry], prices).most, common: gasAllowance } }),
+      },
+      checked,
+    )
+    const accept = acceptRefund(sql, { paymentId, number, providerId })
+    const verdict = await accept(candidate, payers, checked[0].state)
+    // Asked for at the same time: by the same authorization, or by another of this number.
+    if (verdict !== 'accepted' && !(await findKnown(sql, payment, number, authorization, now())))
+      throw new Refusal('payment_replayed', 'The authorization was presented for something else')
+    return number
+  }
+}
+
+function numberOf(issuer: string, paymentId: string, { nonce }: SignedAuthorization): number {
+  for (let number = 1; number <= maxRefunds; number++)
+    if (refundNonce(issuer, paymentId, number, keccak256) === nonce) return number
+  throw new Refusal(
+    'refund_nonce_mismatch',
+    `Expected the nonce of one of the refunds 1 to ${maxRefunds} of ${paymentId}, got ${nonce}`,
+  )
+}
+
+/** This very refund, if it is stored. @throws {Refusal} `payment_replayed` where another of its number is */
+async function findKnown(
+  sql: Database,
+  { paymentId }: PaymentRecord,
+  number: number,
+  { from, to, value }: SignedAuthorization,
+  now: number,
+): Promise<RefundRecord | undefined> {
+  const refunds = await readRefunds(sql, [paymentId], new Date(now))
+  const known = refunds.find((one) => one.number === number)
+  if (known === undefined || (known.from === from && known.to === to && known.value === value)) return known
+  const details = { number, next: refunds.length < maxRefunds ? refunds.length + 1 : null }
+  throw new Refusal('payment_replayed', `Refund ${number} of this payment was asked for otherwise`, {
+    details,
+  })
+}
+
+/** Whether a payment has settled, as deep as its network asks for, and paid a fee. */
+function requireRefundable(payment: PaymentRecord, { served }: GatewayNetwork, indexedBlock: bigint): void {
+  const { status, source, provider, fee, feeAmount } = payment
+  if (source !== 'gateway' || feeAmount === 0n)
+    throw new Refusal('refund_refused', 'It paid no fee for which its refund would be settled')
+  if (status === 'voided') throw new Refusal('payment_voided', 'Nothing was paid that could be refunded')
+  const { confirmations } = served.network
+  const isDeep = [provider, fee].every(
+    (half) =>
+      half === null ||
+      (half.blockNumber !== null && half.blockNumber + BigInt(confirmations) <= indexedBlock),
+  )
+  if (status !== 'settled' || !isDeep) {
+    const detail = 'Only what has settled, and is confirmed, is refunded; what no batch has claimed is voided'
+    throw new Refusal('payment_not_settled', detail, { details: { payment_status: status } })
+  }
+}
+
+function checkTerms(
+  { payer, providerAmount, feeAmount }: PaymentRecord,
+  minimum: bigint,
+  authorization: SignedAuthorization,
+  now: number,
+): void {
+  const { to, value } = authorization
+  if (to !== payer)
+    throw new Refusal('payees_mismatch', `A refund goes to the payer ${payer}, got ${to}`, {
+      details: { expected: payer, got: to },
+    })
+  if (value < minimum && value !== providerAmount + feeAmount)
+    throw new Refusal(
+      'amount_too_low',
+      `A refund is at least ${formatUsdc(minimum)} USDC, or all that was paid; got ${formatUsdc(value)}`,
+      { details: { required: minimum.toString(), got: value.toString() } },
+    )
+  checkWindow('payload', authorization, now)
+}

@@ -1,0 +1,98 @@
+import type { Address } from 'viem'
+import { keccak256 } from '#chain/keccak256'
+import type { Presented } from '#ledger/acceptance/door'
+import { formatUsdc } from '#protocol/amount'
+import { boundNonce, feeNonce } from '#protocol/challenge'
+import type { MacaroonTerms } from '#protocol/macaroon'
+import type { SignedAuthorization } from '#protocol/payload'
+import { Refusal } from '../../http/refusal.ts'
+
+/** What a payment is held against. Nothing of it is the payer's to choose. */
+export type PaymentTerms = Omit<MacaroonTerms, 'version' | 'kid'>
+
+/** What must be left of an authorization for its settlement, seconds. */
+const minimumValiditySeconds = 1_800
+
+/**
+ * Holds a payment against its terms. Signatures aside, everything that needs nothing but the request.
+ *
+ * @param splitter who is paid by one authorization for both parts; null: each part has its own.
+ * @param now Unix seconds.
+ * @throws {Refusal} the first rule that is broken.
+ */
+export function checkPayment(
+  [first, second]: Presented,
+  { payTo, feePayTo, amount, feeAmount }: PaymentTerms,
+  splitter: Address | null,
+  now: number,
+): void {
+  checkPayee('payloads[0]', splitter ?? payTo, first)
+  if (second) {
+    checkPayee('payloads[1]', feePayTo, second)
+    if (first.from !== second.from) {
+      throw new Refusal('payer_mismatch', undefined, { details: { payers: [first.from, second.from] } })
+    }
+    if (first.nonce === second.nonce) throw new Refusal('nonce_reused')
+    checkAmount('payloads[0]', first.value, amount)
+    checkAmount('payloads[1]', second.value, feeAmount)
+  } else checkExactAmount(first.value, amount + feeAmount)
+  checkWindow('payloads[0]', first, now)
+  if (second) checkWindow('payloads[1]', second, now)
+}
+
+function checkPayee(payload: string, expected: Address, { to: got }: SignedAuthorization): void {
+  if (got === expected) return
+  throw new Refusal('payees_mismatch', `${payload} must pay ${expected}, got ${got}`, {
+    details: { payload, expected, got },
+  })
+}
+
+function checkAmount(payload: string, value: bigint, required: bigint): void {
+  if (value >= required) return
+  throw new Refusal(
+    'amount_too_low',
+    `${payload} must carry at least ${formatUsdc(required)} USDC, got ${formatUsdc(value)}`,
+    { details: { payload, required: required.toString(), got: value.toString() } },
+  )
+}
+
+/** A splitter divides by the price's shares: of another amount, a rest would stay in it. */
+function checkExactAmount(value: bigint, price: bigint): void {
+  if (value === price) return
+  throw new Refusal(
+    'amount_mismatch',
+    `payloads[0] must carry exactly ${formatUsdc(price)} USDC, got ${formatUsdc(value)}`,
+    { details: { payload: 'payloads[0]', required: price.toString(), got: value.toString() } },
+  )
+}
+
+/** @throws {Refusal} for an authorization that isn't valid from now on for long enough. */
+export function checkWindow(
+  payload: string,
+  { validAfter, validBefore }: SignedAuthorization,
+  now: number,
+): void {
+  const details = { payload, validAfter: Number(validAfter), validBefore: Number(validBefore), now }
+  // USDC wants `now > validAfter`; the block that settles it comes later than this second.
+  if (validAfter > now) throw new Refusal('authorization_not_yet_valid', undefined, { details })
+  if (validBefore <= now) throw new Refusal('authorization_expired', undefined, { details })
+  if (validBefore < now + minimumValiditySeconds) {
+    throw new Refusal(
+      'authorization_expires_too_soon',
+      `${payload} must be valid for another ${minimumValiditySeconds} seconds`,
+      { details },
+    )
+  }
+}
+
+/**
+ * Which of the nonces are bound to the challenge. A bound one can't stand for any other payment; of another, the chain
+ * must say that it is unused.
+ *
+ * @returns one claim an authorization, in order.
+ */
+export function boundNonces([first, second]: Presented, issuer: string, requestId: string): boolean[] {
+  const isFirstBound = first.nonce === boundNonce(issuer, requestId, keccak256)
+  if (!second) return [isFirstBound]
+  return [isFirstBound, isFirstBound && second.nonce === feeNonce(first.nonce, keccak256)]
+}

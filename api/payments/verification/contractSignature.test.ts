@@ -1,0 +1,115 @@
+import { type Address, concatHex, createTestClient, type Hex, http, padHex } from 'viem'
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { maxTimeoutSeconds } from '#protocol/challenge'
+import { encodePayload } from '#protocol/payload'
+import {
+  call,
+  fetchChallenge,
+  openShop,
+  type Shop,
+  sign,
+  signedBody,
+  startGateway,
+  type TestGateway,
+} from '../../../test/support/gateway.ts'
+import { validFor } from '../../../test/support/usdc.ts'
+
+let gateway: TestGateway
+let shop: Shop
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  shop = await openShop(gateway.app)
+})
+afterAll(() => gateway.close())
+
+/** PUSH32 word, PUSH0, MSTORE, RETURN(0, 32) */
+const answering = (word: Hex): Hex =>
+  concatHex(['0x7f', padHex(word, { dir: 'right', size: 32 }), '0x5f5260205ff3'])
+const wallets = {
+  'says yes': answering('0x1626ba7e'),
+  'says no': answering('0xffffffff'),
+  'says yes with something behind': answering('0x1626ba7e01'),
+  'answers nothing': '0x00',
+  'burns all its gas': '0x5b5f56', // JUMPDEST, PUSH0, JUMP
+  reverts: '0x5f5ffd',
+  // PUSH32 word, GASPRICE, ISZERO, MUL, PUSH0, MSTORE, RETURN(0, 32)
+  'says yes only where gas has no price': `0x7f1626ba7e${'0'.repeat(56)}3a15025f5260205ff3`,
+} satisfies Record<string, Hex>
+
+async function setCode(address: Address, bytecode: Hex): Promise<void> {
+  const client = createTestClient({ mode: 'hardhat', transport: http(gateway.chain.url) })
+  await client.setCode({ address, bytecode })
+}
+
+/** A contract with USDC, and a request that it pays for with signatures of `length` bytes that only it understands. */
+async function contractRequest(bytecode: Hex, length: number) {
+  const { address } = privateKeyToAccount(generatePrivateKey())
+  await setCode(address, bytecode)
+  await gateway.chain.mintUsdc([address], 1_000_000n)
+  const challenge = await fetchChallenge(gateway.app, shop)
+  const signature: Hex = `0x${'5a'.repeat(length)}`
+  const signer = privateKeyToAccount(generatePrivateKey())
+  const from = address.toLowerCase() as Address
+  const window = validFor(maxTimeoutSeconds)
+  const halves = await Promise.all(
+    ([0, 1] as const).map((half) =>
+      sign(gateway.served, signer, challenge, half, { ...window, from, signature }),
+    ),
+  )
+  const { providerId, endpointId } = shop
+  return { macaroon: challenge.macaroon, payloads: halves.map(encodePayload), providerId, endpointId }
+}
+
+test.each([65, 66, 195, 1_024])(
+  'default: a contract that agrees pays with a signature of %i bytes',
+  async (length) => {
+    const json = await contractRequest(wallets['says yes'], length)
+    const { status, body } = await call(gateway.app, 'POST', '/verify', { json })
+    expect([status, body.verified]).toEqual([200, true])
+    const rows = await gateway.database`
+      select encode(signature, 'hex') as signature, encode(fee_signature, 'hex') as fee, has_code as "hasCode"
+      from presentation join queue using (payment_id) where payment_id = ${String(body.paymentId)}`
+    const signature = '5a'.repeat(length)
+    expect([...rows]).toEqual([{ signature, fee: signature, hasCode: true }])
+  },
+)
+
+const refusals = Object.entries(wallets).filter(([name]) => name !== 'says yes')
+test.each(refusals)('error: a contract that %s', async (_, bytecode) => {
+  const json = await contractRequest(bytecode, 65)
+  const { status, body } = await call(gateway.app, 'POST', '/verify', { json })
+  expect([status, body.code]).toEqual([402, 'invalid_signature'])
+})
+
+test('behavior: an EIP-7702 delegation counts as code, so its contract decides and not its key', async () => {
+  for (const [name, bytecode, status] of [
+    ['yes', wallets['says yes'], 200],
+    ['no', wallets['says no'], 402],
+  ] as const) {
+    const delegate = privateKeyToAccount(generatePrivateKey()).address
+    await setCode(delegate, bytecode)
+    const payer = await gateway.buyer(1_000_000n)
+    await setCode(payer.address, concatHex(['0xef0100', delegate]))
+    const json = await signedBody(gateway, shop, payer)
+    expect([name, (await call(gateway.app, 'POST', '/verify', { json })).status]).toEqual([name, status])
+  }
+})
+
+test('error: a contract whose answer does not come in time', async () => {
+  const json = await contractRequest(wallets['says yes'], 65)
+  // A node that takes its time over this one call.
+  const { client } = gateway.served
+  const slow = Object.create(client, {
+    call: { value: () => new Promise(() => {}) },
+  }) as typeof client
+  const { isSignedByContract } = await import('#chain/contractSignature')
+  const { parsePayload } = await import('#protocol/payload')
+  const asked = isSignedByContract(
+    { ...gateway.served, client: slow },
+    parsePayload(json.payloads[0] as string),
+    100,
+  )
+  await expect(asked).rejects.toMatchObject({ code: 'dependency_unavailable' })
+})

@@ -1,0 +1,395 @@
+import { x402Client } from '@x402/core/client'
+import { ExactEvmScheme } from '@x402/evm/exact/client'
+import { verifyReceiptSignatureJWS } from '@x402/extensions/offer-receipt'
+import type { Address, PrivateKeyAccount } from 'viem'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { boundNonce, maxTimeoutSeconds } from '#protocol/challenge'
+import { encodePayload, parsePayload, type SignedAuthorization } from '#protocol/payload'
+import { decodeReceipt } from '#protocol/receipt'
+import { splitterOf } from '#protocol/splitter'
+import {
+  encodePaymentHeader,
+  type PaymentRequired,
+  type PaymentResponse,
+  parsePaymentHeader,
+} from '#protocol/x402'
+import {
+  call,
+  fetchChallenge,
+  openShop,
+  platformWallet,
+  type Shop,
+  settleDirectly,
+  startGateway,
+  type TestGateway,
+} from '../../../test/support/gateway.ts'
+import { sendDirectly, setBlacklisted, signAuthorization, validFor } from '../../../test/support/usdc.ts'
+import type { App } from '../../http/app.ts'
+
+// A payment of one authorization, to the splitter of the provider's part and the platform's: from our own SDK, and from
+// clients of x402 v2 (which repeat the macaroon) and v1 (which don't).
+
+let gateway: TestGateway
+let shop: Shop
+/** Of the same provider, at twice the price. */
+let dear: Shop
+let splitter: Address
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  shop = await openShop(gateway.app)
+  const url = `${shop.url}/dear`
+  const { body } = await call<{ endpointId: string }>(
+    gateway.app,
+    'POST',
+    `/providers/${shop.providerId}/endpoints`,
+    {
+      json: { url, method: 'GET', pricing: { usdcPerUnit: '0.10' }, walletId: shop.walletId },
+      key: shop.key,
+    },
+  )
+  dear = { ...shop, url, endpointId: body.endpointId }
+  splitter = splitterAt(gateway)
+})
+afterAll(() => gateway.close())
+
+/** The shop's splitter for prices of 5 %. */
+function splitterAt({ served }: TestGateway): Address {
+  const parts = { payTo: shop.wallet, feePayTo: platformWallet, amount: 19n, feeAmount: 1n }
+  return splitterOf(parts, served.deployment.splitterFactory)?.address as Address
+}
+
+type Body = {
+  macaroon?: string | undefined
+  payloads: string[]
+  providerId: string
+  endpointId: string
+  network?: string
+  pricing?: { usdcPerUnit: string }
+  x402Version?: 1 | 2
+}
+type Verified = {
+  verified: boolean
+  paymentId: string
+  receipt: string
+  code?: string
+  paymentResponse?: PaymentResponse
+}
+
+const verify = (json: Body, options: { app?: App; key?: string; headers?: Record<string, string> } = {}) =>
+  call<Verified>(options.app ?? gateway.app, 'POST', '/verify', { json, ...options })
+
+/** As our own SDK pays by one signature; `change` is applied before it is signed. */
+async function signedBody(
+  payer: PrivateKeyAccount,
+  change: Partial<SignedAuthorization> = {},
+  at = shop,
+): Promise<Body> {
+  const { issuer, requestId, macaroon, accepts } = await fetchChallenge(gateway.app, at)
+  const signed = await signAuthorization(gateway.served, payer, {
+    from: payer.address.toLowerCase() as Address,
+    to: splitter,
+    value: accepts.reduce((sum, { maxAmountRequired }) => sum + BigInt(maxAmountRequired), 0n),
+    ...validFor(maxTimeoutSeconds),
+    nonce: boundNonce(issuer, requestId),
+    ...change,
+  })
+  const { providerId, endpointId } = at
+  return { macaroon, payloads: [encodePayload(signed)], providerId, endpointId }
+}
+
+/** As the reference's client pays, through the header that it sends. */
+async function standardBody(payer: PrivateKeyAccount, at = shop): Promise<Body> {
+  const { providerId, endpointId } = at
+  const { body } = await call<{ paymentRequired: PaymentRequired }>(gateway.app, 'POST', '/challenge', {
+    json: { providerId, endpointId, x402Version: 2 },
+  })
+  const client = new x402Client().register('eip155:*', new ExactEvmScheme(payer)).setSpendControls(false)
+  const payment = await client.createPaymentPayload(body.paymentRequired as never)
+  const { macaroon, payload, x402Version } = parsePaymentHeader(encodePaymentHeader(payment))
+  return { macaroon, payloads: [payload], providerId, endpointId, x402Version }
+}
+
+/** The same payment from a client that repeats nothing. */
+function withoutMacaroon({ macaroon: _, ...body }: Body): Body {
+  return { ...body, network: 'localhost', x402Version: 1 }
+}
+
+const randomNonce = () =>
+  `0x${Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString('hex')}` as const
+const codesOf = (answers: { body: Verified }[]) => answers.map(({ body }) => body.code ?? 'verified').sort()
+
+async function storedOf(paymentId: string) {
+  const [row] = await gateway.database`
+    select p.splitter, p.payee, p.fee_recipient, p.provider_amount, p.fee_amount, p.price, count(*)::int as authorizations,
+      min(a.recipient) as recipient, sum(a.value)::bigint as value, max(a.accepted_block) as accepted_block
+    from payment p join signed_authorization a on a.payment_id = p.id where p.id = ${paymentId} group by p.id`
+  return row
+}
+
+describe('one authorization for both parts', () => {
+  test('default', async () => {
+    const payer = await gateway.buyer(50_000n)
+    const { status, body } = await verify(await signedBody(payer))
+    expect(status).toBe(200)
+    expect(await storedOf(body.paymentId)).toEqual({
+      splitter,
+      payee: shop.wallet,
+      fee_recipient: platformWallet,
+      provider_amount: 47_500n,
+      fee_amount: 2_500n,
+      price: 50_000n,
+      authorizations: 1,
+      recipient: splitter,
+      value: 50_000n,
+      accepted_block: null,
+    })
+    expect(decodeReceipt(body.receipt)).toMatchObject({
+      totalUsdc: '50000',
+      providerUsdc: '47500',
+      platformUsdc: '2500',
+      authorizations: [{ to: splitter, value: '50000' }],
+      split: { provider: shop.wallet, platform: platformWallet },
+    })
+    expect(body.paymentResponse).toBeUndefined()
+  })
+
+  test("behavior: the reference's client, its random nonce, and a receipt that its verifier takes", async () => {
+    const payer = await gateway.buyer(50_000n)
+    const { status, body } = await verify(await standardBody(payer))
+    expect(status).toBe(200)
+    // The chain was asked about the nonce.
+    expect((await storedOf(body.paymentId))?.accepted_block).not.toBeNull()
+
+    const { paymentResponse } = body
+    expect(paymentResponse).toMatchObject({
+      success: true,
+      transaction: '',
+      network: 'eip155:31337',
+      payer: payer.address.toLowerCase(),
+      extra: { paymentId: body.paymentId },
+    })
+    const receipt = paymentResponse?.extensions['offer-receipt'].info.receipt as never
+    const { body: did } = await call<{ verificationMethod: { id: string; publicKeyJwk: JsonWebKey }[] }>(
+      gateway.app,
+      'GET',
+      '/.well-known/did.json',
+    )
+    const header = JSON.parse(atob((receipt as { signature: string }).signature.split('.')[0] as string))
+    const method = did.verificationMethod.find(({ id }) => id === header.kid)
+    expect(header.kid).toMatch(/^did:web:gateway\.example#receipt-/)
+    expect(await verifyReceiptSignatureJWS(receipt, method?.publicKeyJwk as never)).toEqual({
+      version: 1,
+      network: 'eip155:31337',
+      resourceUrl: shop.url,
+      payer: payer.address.toLowerCase(),
+      issuedAt: expect.any(Number),
+    })
+  })
+
+  test('behavior: a client that repeats no macaroon pays what the endpoint costs now', async () => {
+    const payer = await gateway.buyer(50_000n)
+    const { status, body } = await verify(withoutMacaroon(await standardBody(payer)))
+    expect([status, body.paymentResponse?.network]).toEqual([200, 'localhost'])
+    expect(await storedOf(body.paymentId)).toMatchObject({
+      splitter,
+      provider_amount: 47_500n,
+      fee_amount: 2_500n,
+    })
+  })
+
+  test('behavior: the same Idempotency-Key and body get the same answer', async () => {
+    const bodies = [
+      await standardBody(await gateway.buyer(50_000n)),
+      withoutMacaroon(await standardBody(await gateway.buyer(50_000n))),
+    ]
+    for (const body of bodies) {
+      const headers = { 'idempotency-key': crypto.randomUUID() }
+      const answers = await Promise.all([1, 2, 3].map(() => verify(body, { headers })))
+      expect(answers.map(({ status }) => status)).toEqual([200, 200, 200])
+      const [claims, ...repeated] = answers.map(({ body: { receipt } }) => decodeReceipt(receipt))
+      expect(claims?.split).toEqual({ provider: shop.wallet, platform: platformWallet })
+      expect(repeated).toEqual([claims, claims])
+    }
+  })
+})
+
+describe('the amount, the payee and the window', () => {
+  test.each([
+    ['a unit less', { value: 49_999n }, 'amount_mismatch'],
+    ['a unit more, which no splitter divides', { value: 50_001n }, 'amount_mismatch'],
+    ["only the provider's part", { value: 47_500n }, 'amount_mismatch'],
+    [
+      'half an hour less a second left',
+      { validBefore: BigInt(Math.floor(Date.now() / 1000) + 1_799) },
+      'authorization_expires_too_soon',
+    ],
+    [
+      'not valid yet',
+      { validAfter: BigInt(Math.floor(Date.now() / 1000) + 600) },
+      'authorization_not_yet_valid',
+    ],
+  ])('error: %s', async (_, change, code) => {
+    const payer = await gateway.buyer(100_000n)
+    for (const shape of [(body: Body) => body, withoutMacaroon]) {
+      const { status, body } = await verify(
+        shape(await signedBody(payer, { ...change, nonce: randomNonce() })),
+      )
+      expect([status, body.code]).toEqual([402, code])
+    }
+  })
+
+  test('error: another recipient, be it the provider itself or the splitter of other shares', async () => {
+    const payer = await gateway.buyer(100_000n)
+    const parts = { payTo: shop.wallet, feePayTo: platformWallet, amount: 9n, feeAmount: 1n }
+    const other = splitterOf(parts, gateway.served.deployment.splitterFactory)?.address as Address
+    for (const to of [shop.wallet, platformWallet, other, payer.address.toLowerCase() as Address]) {
+      const body = await signedBody(payer, { to, nonce: randomNonce() })
+      for (const shape of [body, withoutMacaroon(body)]) {
+        expect((await verify(shape)).body.code).toBe('payees_mismatch')
+      }
+    }
+  })
+
+  test('error: a splitter that USDC has blacklisted, as a payee that it has', async () => {
+    const payer = await gateway.buyer(50_000n)
+    const other = await openShop(gateway.app)
+    const body = await standardBody(payer, other)
+    const { to } = parsePayload(body.payloads[0] ?? '')
+    expect(to).not.toBe(other.wallet)
+    await setBlacklisted(gateway.chain, to, true)
+    const { status, body: problem } = await verify(body)
+    expect([status, problem.code]).toEqual([422, 'payee_refused'])
+    expect(await gateway.database`select from payment where payer = ${payer.address.toLowerCase()}`).toEqual(
+      [],
+    )
+  })
+
+  test('error: a signature for another value, payer or chain', async () => {
+    const payer = await gateway.buyer(100_000n)
+    const body = await signedBody(payer)
+    const [payload = ''] = body.payloads
+    const signed = parsePayload(payload)
+    const elsewhere = { ...gateway.served, network: { ...gateway.served.network, chainId: 8453 } }
+    const forged = [
+      { ...signed, nonce: randomNonce() },
+      { ...signed, from: `0x${'e'.repeat(40)}` as Address },
+      await signAuthorization(elsewhere, payer, signed),
+    ]
+    for (const one of forged) {
+      const attempt = { ...body, payloads: [encodePayload(one)] }
+      expect((await verify(attempt)).body.code).toBe('invalid_signature')
+      expect((await verify(withoutMacaroon(attempt))).body.code).toBe('invalid_signature')
+    }
+  })
+})
+
+describe('another resource', () => {
+  test("error: a cheap endpoint's macaroon at a dear one", async () => {
+    const payer = await gateway.buyer(200_000n)
+    const cheap = await signedBody(payer)
+    expect((await verify({ ...cheap, endpointId: dear.endpointId })).body.code).toBe('caveat_mismatch')
+    // The two have one splitter: the price tells them apart.
+    expect((await verify(withoutMacaroon({ ...cheap, endpointId: dear.endpointId }))).body.code).toBe(
+      'amount_mismatch',
+    )
+  })
+
+  test("error: another provider's endpoint", async () => {
+    const other = await openShop(gateway.app)
+    const payer = await gateway.buyer(200_000n)
+    const { payloads } = await signedBody(payer)
+    const { providerId, endpointId } = other
+    const attempt = withoutMacaroon({ payloads, providerId, endpointId })
+    expect((await verify(attempt)).body.code).toBe('payees_mismatch')
+    expect((await verify({ ...attempt, providerId: shop.providerId })).body.code).toBe('unknown_endpoint')
+  })
+
+  test('error: without a macaroon, a price below the registered one needs the provider’s key', async () => {
+    const payer = await gateway.buyer(200_000n)
+    const cheap = withoutMacaroon(await signedBody(payer, { value: 20_000n }))
+    const attempt = { ...cheap, pricing: { usdcPerUnit: '0.02' } }
+    const stranger = await openShop(gateway.app)
+    for (const key of [undefined, stranger.key])
+      expect((await verify(attempt, key === undefined ? {} : { key })).body.code).toBe(
+        'price_below_registered',
+      )
+    expect((await verify(attempt, { key: shop.key })).status).toBe(200)
+  })
+
+  test('error: without a macaroon, a network that the endpoint is not paid on', async () => {
+    const payer = await gateway.buyer(200_000n)
+    const { status, body } = await verify({ ...withoutMacaroon(await signedBody(payer)), network: 'base' })
+    expect([status, body.code]).toEqual([422, 'network_not_served'])
+  })
+})
+
+describe('replay', () => {
+  test('behavior: one authorization buys once, in whatever form it is presented', async () => {
+    const payer = await gateway.buyer(500_000n)
+    const body = await standardBody(payer)
+    const { macaroon } = await fetchChallenge(gateway.app, shop)
+    const forms = [body, { ...body, macaroon }, withoutMacaroon(body)]
+    const answers = await Promise.all([...forms, ...forms, ...forms].map((form) => verify(form)))
+    expect(codesOf(answers)).toEqual([...Array(8).fill('payment_replayed'), 'verified'])
+  })
+
+  test('behavior: one challenge buys once, whatever signs for it', async () => {
+    const payer = await gateway.buyer(500_000n)
+    const first = await signedBody(payer)
+    const signed = parsePayload(first.payloads[0] as string)
+    const again = await signAuthorization(gateway.served, payer, { ...signed, nonce: randomNonce() })
+    const answers = await Promise.all([verify(first), verify({ ...first, payloads: [encodePayload(again)] })])
+    expect(codesOf(answers)).toEqual(['payment_replayed', 'verified'])
+  })
+
+  test('behavior: ten payments on a balance for one are one, with and without a macaroon', async () => {
+    const payer = await gateway.buyer(50_000n)
+    const bodies = await Promise.all(Array.from({ length: 10 }, () => standardBody(payer)))
+    const apps = [gateway.app, gateway.another()]
+    const answers = await Promise.all(
+      bodies.map((body, index) =>
+        verify(index % 2 ? body : withoutMacaroon(body), { app: apps[index % 3 ? 0 : 1] as App }),
+      ),
+    )
+    expect(codesOf(answers)).toEqual([...Array(9).fill('insufficient_balance'), 'verified'])
+  })
+
+  test('behavior: what the chain has used is worth nothing here', async () => {
+    const payer = await gateway.buyer(500_000n)
+    const body = await standardBody(payer)
+    const hash = await sendDirectly(gateway, parsePayload(body.payloads[0] as string))
+    await gateway.served.client.waitForTransactionReceipt({ hash })
+    for (const form of [body, withoutMacaroon(body)]) {
+      expect((await verify(form)).body.code).toBe('authorization_used')
+    }
+  })
+
+  test('behavior: who reads a settled payment on chain gets nothing for it, and learns nothing of it', async () => {
+    const payer = await gateway.buyer(500_000n)
+    const body = withoutMacaroon(await standardBody(payer))
+    expect((await verify(body)).status).toBe(200)
+    await settleDirectly(gateway, body.payloads[0] as string)
+    const { status, body: answer } = await verify(body)
+    expect([status, answer.code, answer.paymentId]).toEqual([409, 'payment_replayed', undefined])
+  })
+})
+
+describe('without a macaroon', () => {
+  test('error: where it is served only once it is settled, since its signature is public by then', async () => {
+    const payer = await gateway.buyer(500_000n)
+    const app = gateway.another({ settleBeforeServe: 50_000n })
+    const { status, body } = await verify(withoutMacaroon(await standardBody(payer)), { app })
+    expect([status, body.code]).toEqual([402, 'macaroon_invalid'])
+  })
+
+  test('error: what may have been accepted before a restore', async () => {
+    const payer = await gateway.buyer(500_000n)
+    const macaroonNotBefore = Math.floor(Date.now() / 1000) - 60
+    const app = gateway.another({ macaroonNotBefore })
+    const old = withoutMacaroon(await signedBody(payer))
+    expect((await verify(old, { app })).body.code).toBe('macaroon_invalid')
+    const recent = withoutMacaroon(await signedBody(payer, { validAfter: BigInt(macaroonNotBefore) }))
+    expect((await verify(recent, { app })).status).toBe(200)
+  })
+})

@@ -1,0 +1,300 @@
+import { tmpdir } from 'node:os'
+import { createWalletClient, type Hex, http, parseAbi } from 'viem'
+import type { PrivateKeyAccount } from 'viem/accounts'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { readEvidence } from '#chain/evidence'
+import { recordEvents } from '#ledger/facts/record'
+import { quarantinePayers } from '#ledger/queue/quarantine'
+import { openDatabase } from '#ledger/store/database'
+import { parsePayload } from '#protocol/payload'
+import { adminAccountIndex, devAccount } from '../../../local/chain/accounts.ts'
+import { runCli } from '../../../test/support/cli.ts'
+import {
+  call,
+  fetchChallenge,
+  openShop,
+  type Shop,
+  settleDirectly,
+  signedBody,
+  startGateway,
+  type TestGateway,
+  type VerifyBody,
+} from '../../../test/support/gateway.ts'
+import { standingOf } from '../../../test/support/standing.ts'
+import { cancelDirectly, randomHex } from '../../../test/support/usdc.ts'
+import type { App } from '../../http/app.ts'
+
+// Payers who are served and then don't pay: what USDC itself would refuse is refused before the service, and what could
+// only be seen afterwards stays owed.
+
+let gateway: TestGateway
+let shop: Shop
+beforeAll(async () => {
+  gateway = await startGateway()
+  shop = await openShop(gateway.app)
+})
+afterAll(() => gateway?.close())
+
+type Verified = { code?: string; paymentId: string }
+const verify = (body: VerifyBody, app: App = gateway.app) =>
+  call<Verified>(app, 'POST', '/verify', { json: body })
+const outcome = async (body: VerifyBody, app?: App) => (await verify(body, app)).body.code ?? 'verified'
+/** A process that has nothing cached. */
+const fresh = () => gateway.another()
+
+const nonceOf = (body: VerifyBody, half: 0 | 1) => parsePayload(body.payloads[half]).nonce
+
+/** The payer cancels on chain, and it is recorded. */
+async function cancel(payer: PrivateKeyAccount, nonce: Hex): Promise<void> {
+  const { database, served } = gateway
+  const events = readEvidence(await cancelDirectly(gateway, payer, nonce), served.token, 1n)
+  const scope = { chainId: served.network.chainId, token: served.token }
+  await database.begin((tx) => recordEvents(tx, scope, events, 'index'))
+  await gateway.index()
+}
+
+/** What the token's administrator can do. */
+async function administer(
+  functionName: 'pause' | 'unpause' | 'blacklist' | 'unBlacklist',
+  account?: Hex,
+): Promise<void> {
+  const admin = createWalletClient({
+    account: devAccount(adminAccountIndex),
+    transport: http(gateway.chain.url),
+  })
+  const hash = await admin.writeContract({
+    address: gateway.served.token,
+    abi: parseAbi([
+      'function pause()',
+      'function unpause()',
+      'function blacklist(address)',
+      'function unBlacklist(address)',
+    ]),
+    functionName,
+    args: account === undefined ? [] : [account],
+    chain: null,
+  } as Parameters<typeof admin.writeContract>[0])
+  await gateway.served.client.waitForTransactionReceipt({ hash })
+}
+
+describe('before the service', () => {
+  test.each([
+    ['bound', 0],
+    ['bound', 1],
+    ['random', 0],
+    ['random', 1],
+  ] as const)('behavior: %s nonces of which %i was cancelled', async (kind, half) => {
+    const payer = await gateway.buyer(1_000_000n)
+    const random = () => (kind === 'random' ? { nonce: randomHex(32) } : {})
+    const body = await signedBody(gateway, shop, payer, [random(), random()])
+    await cancelDirectly(gateway, payer, nonceOf(body, half))
+    const answer = await verify(body, fresh())
+    expect([answer.status, answer.body]).toMatchObject([
+      409,
+      { code: 'authorization_used', payload: `payloads[${half}]` },
+    ])
+  })
+
+  test('behavior: account, nonces and token are read in one call', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const calls: string[] = []
+    const { client } = gateway.served
+    const counting = new Proxy(client, {
+      get: (target, name: keyof typeof client) => {
+        const value = target[name]
+        if (typeof value !== 'function') return value
+        return (...args: unknown[]) => {
+          calls.push(name)
+          return (value as (...args: unknown[]) => unknown).apply(target, args)
+        }
+      },
+    })
+    const app = gateway.withOptions({ networks: [{ ...gateway.served, client: counting }] })
+    const random = await signedBody(gateway, shop, payer, [
+      { nonce: randomHex(32) },
+      { nonce: randomHex(32) },
+    ])
+    const bound = await signedBody(gateway, shop, payer)
+    gateway.setNow(Date.now())
+    try {
+      // Whether the payee can be paid is known since the challenge.
+      await fetchChallenge(app, shop)
+      calls.length = 0
+      expect(await outcome(random, app)).toBe('verified')
+      expect(calls).toEqual(['getBlockNumber', 'readContract'])
+      // What is cached is not asked for again for nonces that can stand for nothing else.
+      expect(await outcome(bound, app)).toBe('verified')
+      expect(calls).toEqual(['getBlockNumber', 'readContract'])
+    } finally {
+      gateway.setNow(null)
+    }
+  })
+
+  test('behavior: a payer that USDC has blacklisted, until it is not', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const body = await signedBody(gateway, shop, payer)
+    await administer('blacklist', payer.address)
+    const answer = await verify(body, fresh())
+    expect([answer.status, answer.body.code]).toEqual([402, 'payer_blacklisted'])
+    await administer('unBlacklist', payer.address)
+    expect(await outcome(body, fresh())).toBe('verified')
+  })
+
+  test('behavior: a provider that USDC has blacklisted is registered, challenged for and paid no more, until it is not', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const body = await signedBody(gateway, shop, payer)
+    const { providerId, endpointId, key, wallet } = shop
+    const register = (app: App) =>
+      call(app, 'POST', `/providers/${providerId}/wallets`, {
+        key,
+        json: { network: 'localhost', address: wallet },
+      })
+    const challenge = (app: App) => call(app, 'POST', '/challenge', { json: { providerId, endpointId } })
+    const payee_refused = [422, 'payee_refused']
+    await administer('blacklist', wallet)
+    try {
+      for (const ask of [register, challenge, (app: App) => verify(body, app)]) {
+        const { status, body: problem } = await ask(fresh())
+        expect([status, problem.code]).toEqual(payee_refused)
+      }
+      // Nothing of the buyer was taken or kept.
+      expect(
+        await gateway.database`select from payment where payer = ${payer.address.toLowerCase()}`,
+      ).toEqual([])
+    } finally {
+      await administer('unBlacklist', wallet)
+    }
+    expect((await challenge(fresh())).status).toBe(200)
+    expect(await outcome(body, fresh())).toBe('verified')
+  })
+
+  test('behavior: while USDC is paused nobody is served, and everybody may try again', async () => {
+    const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+    const app = fresh()
+    await administer('pause')
+    try {
+      const answer = await verify(body, app)
+      expect([answer.status, answer.body.code]).toEqual([503, 'token_paused'])
+    } finally {
+      await administer('unpause')
+    }
+    // What a refusal was based on is kept for a tenth of a second.
+    await expect.poll(() => outcome(body, app), { interval: 120 }).toBe('verified')
+  })
+})
+
+describe('after the service', () => {
+  test('behavior: a payer that cancels all it signs is served once on one balance, not ten times', async () => {
+    const payer = await gateway.buyer(50_000n)
+    const outcomes: string[] = []
+    for (let n = 0; n < 10; n++) {
+      const body = await signedBody(gateway, shop, payer)
+      outcomes.push(await outcome(body, fresh()))
+      if (outcomes.at(-1) === 'verified') await cancel(payer, nonceOf(body, 0))
+    }
+    expect(outcomes).toEqual(['verified', ...Array(9).fill('payer_in_debt')])
+  })
+
+  test('behavior: while a balance suffices, what its payer owes is not read as often; after five minutes it is', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const cancelled = await signedBody(gateway, shop, payer)
+    const began = Date.now()
+    const other = openDatabase({
+      url: gateway.databaseUrl,
+      max: 1,
+      applicationName: 'lock',
+      limited: false,
+    })
+    try {
+      gateway.setNow(began)
+      expect(await outcome(cancelled)).toBe('verified')
+      await cancel(payer, nonceOf(cancelled, 0))
+      gateway.setNow(began + 60_000)
+      await other.begin(async (sql) => {
+        await sql`lock table authorization_event in access exclusive mode`
+        expect(await outcome(await signedBody(gateway, shop, payer))).toBe('verified')
+      })
+      gateway.setNow(began + 301_000)
+      expect(await outcome(await signedBody(gateway, shop, payer))).toBe('payer_in_debt')
+    } finally {
+      gateway.setNow(null)
+      await other.end()
+    }
+  })
+
+  test('behavior: signed and cancelled in parallel, all of them get no more than the cap', async () => {
+    const payer = await gateway.buyer(10_000_000n)
+    const capped = () => gateway.another({ payerCaps: { payer: null, newPayer: 100_000n } })
+    const bodies = await Promise.all(Array.from({ length: 10 }, () => signedBody(gateway, shop, payer)))
+    const app = capped()
+    const outcomes = await Promise.all(bodies.map((body) => outcome(body, app)))
+    expect(outcomes.filter((each) => each === 'verified').length).toBe(2)
+    for (const body of bodies) await cancel(payer, nonceOf(body, 0))
+    // Whether this process has cached what the payer may do, or reads it anew.
+    for (const each of [app, capped()]) {
+      expect(['payer_in_debt', 'payer_limit_exceeded']).toContain(
+        await outcome(await signedBody(gateway, shop, payer), each),
+      )
+    }
+  })
+
+  test('behavior: a nonce that was used for something else stays owed', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const body = await signedBody(gateway, shop, payer)
+    expect(await outcome(body)).toBe('verified')
+    const [diverted] = (await signedBody(gateway, shop, payer, [{ nonce: nonceOf(body, 0), value: 1n }, {}]))
+      .payloads
+    await settleDirectly(gateway, diverted)
+    expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('payer_in_debt')
+  })
+
+  test('behavior: whose payment failed on chain after the simulation is served no more until that one is settled', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const body = await signedBody(gateway, shop, payer)
+    const { paymentId } = (await verify(body)).body
+    const { chainId } = gateway.served.network
+    const address = payer.address.toLowerCase() as Hex
+    await quarantinePayers(gateway.database, { chainId, token: gateway.served.token }, [address])
+    expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('payer_quarantined')
+    // Tried alone, it settled after all.
+    for (const payload of body.payloads) await settleDirectly(gateway, payload)
+    expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('verified')
+    expect(await standingOf(gateway.database, { paymentId })).toMatchObject({ stage: 'quarantined' })
+  })
+
+  test('behavior: debts are per payer and token; voided payments are none', async () => {
+    const [debtor, other] = [await gateway.buyer(1_000_000n), await gateway.buyer(1_000_000n)]
+    const body = await signedBody(gateway, shop, debtor)
+    const { paymentId } = (await verify(body)).body
+    await call(gateway.app, 'POST', `/payments/${paymentId}/void`, { key: shop.key })
+    await cancel(debtor, nonceOf(body, 0))
+    expect(await outcome(await signedBody(gateway, shop, debtor), fresh())).toBe('verified')
+    expect(await outcome(await signedBody(gateway, shop, other), fresh())).toBe('verified')
+  })
+
+  test('behavior: the operator sees the debt and forgives it, which is on record', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const body = await signedBody(gateway, shop, payer)
+    const { paymentId } = (await verify(body)).body
+    await cancel(payer, nonceOf(body, 0))
+    const env = { cwd: tmpdir(), env: { DATABASE_URL: gateway.databaseUrl } }
+    const debt = {
+      payer: payer.address.toLowerCase(),
+      paymentId,
+      amount_usdc: '0.047500',
+      network: 'localhost',
+    }
+    const listed = await runCli(['payer', 'debts', payer.address, '--json'], env)
+    expect(JSON.parse(listed.stdout)).toMatchObject([{ ...debt, code: 'authorization_cancelled' }])
+    const refused = await runCli(['payer', 'forgive', payer.address], env)
+    expect(refused.status).not.toBe(0)
+    const elsewhere = ['payer', 'forgive', payer.address, '--reason', 'a test', '--network', 'base']
+    expect((await runCli(elsewhere, env)).stderr).toContain('owes nothing')
+    const forgiven = await runCli(['payer', 'forgive', payer.address, '--reason', 'a test'], env)
+    expect([forgiven.status, forgiven.stdout]).toEqual([0, expect.stringContaining(paymentId)])
+    expect((await runCli(['payer', 'debts', payer.address, '--json'], env)).stdout).toBe('[]\n')
+    const [row] = await gateway.database`select reason from forgiven_debt where payment_id = ${paymentId}`
+    expect(row).toEqual({ reason: 'a test' })
+    expect(await outcome(await signedBody(gateway, shop, payer), fresh())).toBe('verified')
+  })
+})

@@ -1,0 +1,133 @@
+import { hash } from 'node:crypto'
+import type { Address } from 'viem'
+import type { ChainReads } from '#chain/chainReads'
+import type { ServedNetwork } from '#chain/servedNetworks'
+import type { Presented } from '#ledger/acceptance/door'
+import type { Payers } from '#ledger/acceptance/payers'
+import { type MacaroonSecret, verifyMacaroon } from '#protocol/macaroon'
+import { type FeeSchedule, splitPrice } from '#protocol/tier'
+import { hmacSha256 } from '../../http/hmac.ts'
+import { Refusal } from '../../http/refusal.ts'
+import type { GatewaySettings } from '../../http/settings.ts'
+import type { Offers } from '../../registry/offers.ts'
+import type { Payees } from '../../registry/payees.ts'
+import { choosePrice, minimumPriceOn } from '../../registry/price.ts'
+import type { PaymentTerms } from './checkPayment.ts'
+import type { SettleBeforeServe } from './settleBeforeServe.ts'
+
+export type VerifyNetwork = { served: ServedNetwork; reads: ChainReads; payers: Payers; payees: Payees }
+
+export type TermsOptions = {
+  networks: ReadonlyMap<number, VerifyNetwork>
+  macaroonSecrets: readonly MacaroonSecret[]
+  /** Unix seconds: macaroons minted earlier are refused. */
+  macaroonNotBefore: number
+  feeSchedule: FeeSchedule
+  offers: Offers
+  settleBeforeServe: SettleBeforeServe
+} & Pick<GatewaySettings, 'platformWallet' | 'minimumPrices'>
+
+/** What of a request says which terms it is held against. */
+export type TermsRequest = {
+  /** Undefined: of a client of x402 v1, which knows none. */
+  macaroon: string | undefined
+  providerId: string
+  endpointId: string
+  /** What the provider's middleware asks for now, USDC base units. */
+  price: bigint | undefined
+  /** The chain id of the only network that the provider's middleware accepts, where it names one. */
+  network: number | undefined
+  /** The provider whose API key came along. */
+  caller: string | undefined
+}
+
+type NetworkTerms = { terms: PaymentTerms; network: VerifyNetwork }
+
+/**
+ * The terms under the macaroon, or else the registry's.
+ *
+ * @param seconds Unix time.
+ * @throws {ProtocolError|Refusal} what is wrong with the macaroon, its network, or the price that is asked for.
+ */
+export async function findTerms(
+  options: TermsOptions,
+  request: TermsRequest,
+  presented: Presented,
+  seconds: number,
+): Promise<NetworkTerms> {
+  const { macaroon } = request
+  return macaroon === undefined
+    ? registeredTerms(options, request, presented, seconds)
+    : challengedTerms(options, { ...request, macaroon }, presented, seconds)
+}
+
+function challengedTerms(
+  { macaroonSecrets, macaroonNotBefore, networks }: TermsOptions,
+  { macaroon, providerId, endpointId }: TermsRequest & { macaroon: string },
+  [first, second]: Presented,
+  seconds: number,
+): NetworkTerms {
+  const { terms } = verifyMacaroon(macaroon, {
+    secrets: macaroonSecrets,
+    hmac: hmacSha256,
+    now: seconds,
+    notBefore: macaroonNotBefore,
+    request: { providerId, endpointId, payer: first.from, amount: first.value + (second?.value ?? 0n) },
+  })
+  const network = networks.get(terms.chainId)
+  if (network === undefined || network.served.token !== terms.asset) throw new Refusal('network_not_served')
+  return { terms, network }
+}
+
+/**
+ * Of a payment that carries no macaroon: what the endpoint costs now. That the payer agreed to it, its signature says.
+ */
+async function registeredTerms(
+  { networks, offers, macaroonNotBefore, settleBeforeServe, ...settings }: TermsOptions,
+  { providerId, endpointId, price: asked, network: chainId, caller }: TermsRequest,
+  [{ from, nonce, validAfter }]: Presented,
+  seconds: number,
+): Promise<NetworkTerms> {
+  // One that was accepted before the database was restored, and lost with it, was valid then.
+  if (validAfter < macaroonNotBefore) {
+    throw new Refusal('macaroon_invalid', 'Without a macaroon, validAfter must be later than the restore', {
+      details: { notBefore: macaroonNotBefore },
+    })
+  }
+  const offer = await offers.ofEndpoint(endpointId)
+  if (offer?.providerId !== providerId) throw new Refusal('unknown_endpoint')
+  if (offer.disabled !== null) throw new Refusal(offer.disabled)
+  const payee = offer.payees.find((one) => chainId === undefined || one.chainId === chainId)
+  if (payee === undefined) throw new Refusal('challenge_network_mismatch')
+  const network = networks.get(payee.chainId)
+  if (network === undefined) throw new Refusal('network_not_served')
+  const price = choosePrice({
+    asked,
+    registered: offer.price,
+    minimum: minimumPriceOn(settings, network.served.network),
+    isProvider: caller === providerId,
+  })
+  // Whoever comes back for a payment that was pending must show what others can't read in its settlement: a macaroon.
+  if (settleBeforeServe.appliesTo(price)) {
+    throw new Refusal('macaroon_invalid', 'A payment of this amount must carry the macaroon of its challenge')
+  }
+  const { providerAmount, feeAmount } = splitPrice(price, settings.feeSchedule)
+  return {
+    network,
+    terms: {
+      requestId: requestIdOf(payee.chainId, network.served.token, from, nonce),
+      mintedAt: seconds,
+      chainId: payee.chainId,
+      asset: network.served.token,
+      payTo: payee.payTo,
+      feePayTo: settings.platformWallet,
+      amount: providerAmount,
+      feeAmount,
+    },
+  }
+}
+
+/** In the place of a challenge's: one authorization buys once, whatever it is presented for. */
+function requestIdOf(chainId: number, token: Address, payer: Address, nonce: string): string {
+  return `req_${hash('sha256', `x402:${chainId}:${token}:${payer}:${nonce}`).slice(0, 32)}`
+}

@@ -1,0 +1,71 @@
+import { isShown } from '#ledger/queue/stages'
+import type { Database } from '#ledger/store/database'
+import { createCache } from '#process/cache'
+import { formatUsdc } from '#protocol/amount'
+import { Refusal } from '../../http/refusal.ts'
+
+/** Holds what may be unsettled for one provider, real money and test money apart. */
+export type ProviderCap = {
+  /** @throws {Refusal} `provider_limit_exceeded` */
+  require(providerId: string, testnet: boolean, amount: bigint): Promise<void>
+  /** Counts what was accepted here since the sum was read. */
+  add(providerId: string, testnet: boolean, amount: bigint): void
+}
+
+/**
+ * A brake for when settlement stands still, not an invariant: the sum is read every few seconds, and what other
+ * processes accepted since may come on top.
+ *
+ * @param options.cap USDC base units; null: none, and nothing is read.
+ */
+export function createProviderCap({
+  database,
+  cap,
+  now,
+}: {
+  database: Database
+  cap: bigint | null
+  now: () => number
+}): ProviderCap {
+  const sums = createCache<string, { unsettled: bigint }>({
+    load: async (key) => {
+      const [providerId, testnet] = JSON.parse(key) as [string, boolean]
+      return { unsettled: await sumUnsettled(database, providerId, testnet) }
+    },
+    ttlMs: 5_000,
+    max: 10_000,
+    now,
+  })
+  const seen = new Map<string, { unsettled: bigint }>()
+  return {
+    async require(providerId, testnet, amount) {
+      if (cap === null) return
+      const key = JSON.stringify([providerId, testnet])
+      const sum = await sums.get(key)
+      seen.set(key, sum)
+      if (sum.unsettled + amount <= cap) return
+      throw new Refusal(
+        'provider_limit_exceeded',
+        `At most ${formatUsdc(cap)} USDC may be unsettled for a provider`,
+      )
+    },
+    add(providerId, testnet, amount) {
+      const sum = seen.get(JSON.stringify([providerId, testnet]))
+      if (sum !== undefined) sum.unsettled += amount
+    },
+  }
+}
+
+/** What isn't over, and what the chain could still take back. */
+async function sumUnsettled(database: Database, providerId: string, testnet: boolean): Promise<bigint> {
+  const [row] = await database<[{ sum: bigint }]>`
+    select coalesce(sum(p.provider_amount + p.fee_amount), 0) as sum
+    from (
+      select payment_id from queue q where provider_id = ${providerId} and ${isShown(database)}
+      union all
+      select payment_id from outcome where provider_id = ${providerId} and kind = 'spent' and final_at is null
+    ) open
+    join payment p on p.id = open.payment_id
+    where is_testnet(p.chain_id) = ${testnet}`
+  return row.sum
+}

@@ -1,0 +1,150 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import { parseUsdc } from '#protocol/amount'
+import type { App } from '../../http/app.ts'
+import { invalidRequest } from '../../http/invalidRequest.ts'
+import { jsonAnswer, jsonBody, problems } from '../../http/problems.ts'
+import { readJson } from '../../http/readJson.ts'
+import type { GatewaySettings } from '../../http/settings.ts'
+import {
+  addressOut,
+  endpointId,
+  networkName,
+  paymentId,
+  pricing,
+  providerId,
+  requestId,
+} from '../../http/wire.ts'
+import type { GatewayNetworks } from '../../registry/networks.ts'
+import type { ReceiptKeys } from '../receipts/keys.ts'
+import { toPaymentResponse } from '../receipts/paymentResponse.ts'
+import type { VerifyAnswer, VerifyRequest } from './verifyPayment.ts'
+
+const payload = z.string().openapi({ example: '0x…,0x…,47500,0,1795273200,0x…,0x…' })
+
+const verifyRequest = z
+  .object({
+    macaroon: z.string().optional().openapi({
+      description: "Not of x402 v1's clients, which pay by one payload what the endpoint costs now",
+    }),
+    payloads: z.union([z.tuple([payload, payload]), z.tuple([payload])]).openapi({
+      type: 'array',
+      items: { type: 'string' },
+      minItems: 1,
+      maxItems: 2,
+      description: "The provider's and the platform's, or one for both, to their splitter",
+    }),
+    providerId,
+    endpointId,
+    pricing: pricing.optional(),
+    network: networkName
+      .optional()
+      .openapi({ description: 'The only one that the caller accepts. Default: any of the endpoint' }),
+    x402Version: z
+      .union([z.literal(1), z.literal(2)])
+      .optional()
+      .openapi({ type: 'integer', description: 'Of the header that paid; asks for `paymentResponse`' }),
+  })
+  .refine(({ macaroon, payloads }) => macaroon !== undefined || payloads.length === 1, {
+    path: ['macaroon'],
+    message: 'needed with two payloads',
+  })
+  .openapi('VerifyRequest')
+
+const verifyHeaders = z.object({
+  'idempotency-key': z
+    .string()
+    .max(255)
+    .optional()
+    .openapi({ description: 'Same key and same body: same answer' }),
+  prefer: z
+    .string()
+    .optional()
+    .openapi({ description: '`wait=4` (RFC 7240): the caller hears no answer that is later than 4 s' }),
+})
+
+/** As x402 has it in `PAYMENT-RESPONSE`. */
+const paymentResponse = z
+  .object({
+    success: z.literal(true),
+    payer: addressOut,
+    transaction: z.string().openapi({ description: 'Empty as long as the payment waits for its batch' }),
+    network: z.string(),
+    extra: z.object({ paymentId }),
+    extensions: z.object({
+      'offer-receipt': z.object({
+        info: z.object({ receipt: z.object({ format: z.literal('jws'), signature: z.string() }) }),
+        schema: z.record(z.string(), z.unknown()),
+      }),
+    }),
+  })
+  .openapi('PaymentResponse')
+
+const verification = z
+  .object({
+    verified: z.literal(true),
+    receipt: z.string(),
+    paymentId,
+    requestId,
+    paymentResponse: paymentResponse.optional(),
+  })
+  .openapi('Verification')
+
+const verify = createRoute({
+  method: 'post',
+  path: '/verify',
+  summary: 'Verify a payment, queue it and receive its receipt',
+  tags: ['Payments'],
+  security: [{}, { apiKey: [] }],
+  request: { headers: verifyHeaders, body: jsonBody(verifyRequest) },
+  responses: {
+    200: jsonAnswer('The payment is accepted', verification),
+    ...problems(400, 401, 402, 403, 409, 413, 415, 422, 429, 503),
+  },
+})
+
+export type VerifyRouteOptions = {
+  receiptKeys: ReceiptKeys
+  settings: Pick<GatewaySettings, 'issuer'>
+  networks: GatewayNetworks
+  verifyPayment: (request: VerifyRequest) => Promise<VerifyAnswer>
+}
+
+export function addVerifyRoute(
+  app: App,
+  { networks, verifyPayment, receiptKeys, settings: { issuer } }: VerifyRouteOptions,
+): void {
+  app.openAPIRegistry.registerPath(verify)
+  app.post('/verify', async (c) => {
+    const { macaroon, payloads, providerId, endpointId, pricing, network, x402Version } = await readJson(
+      c,
+      verifyRequest,
+    )
+    c.set('called', { providerId, endpointId })
+    const { transactionHash, ...answer } = await verifyPayment({
+      macaroon,
+      payloads,
+      providerId,
+      endpointId,
+      price: pricing === undefined ? undefined : parseUsdc(pricing.usdcPerUnit),
+      network: networks.chainIdNamed(network),
+      idempotencyKey: readIdempotencyKey(c.req.header('idempotency-key')),
+      waitMs: readWaitMs(c.req.header('prefer')),
+      caller: c.get('caller'),
+    })
+    const paymentResponse =
+      x402Version && toPaymentResponse(answer.receipt, { x402Version, transactionHash, issuer, receiptKeys })
+    return c.json({ verified: true as const, ...answer, ...(paymentResponse && { paymentResponse }) }, 200)
+  })
+}
+
+/** RFC 7240, section 4.3. A preference that isn't understood is ignored. */
+function readWaitMs(prefer: string | undefined): number | undefined {
+  const seconds = prefer === undefined ? undefined : /(?:^|,)\s*wait\s*=\s*"?(\d{1,6})/i.exec(prefer)?.[1]
+  return seconds === undefined ? undefined : Number(seconds) * 1_000
+}
+
+function readIdempotencyKey(key: string | undefined): string | undefined {
+  const parsed = verifyHeaders.safeParse({ 'idempotency-key': key })
+  if (!parsed.success) throw invalidRequest('header', parsed.error.issues)
+  return key
+}

@@ -1,0 +1,77 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Hash } from 'viem'
+import { voidPayment } from '#ledger/outcomes/voids'
+import type { Database } from '#ledger/store/database'
+import { errorCodes, isErrorCode } from '#protocol/errors'
+import { Refusal } from '../../http/refusal.ts'
+import { findPayment } from '../records/payments.ts'
+
+/** For payments that are too dear to serve on a promise: the answer waits until the chain has moved the money. */
+export type SettleBeforeServe = {
+  /** Whether a payment of this price is answered only once it is mined. */
+  appliesTo(price: bigint): boolean
+  /**
+   * Waits until the provider's half is mined and indexed.
+   *
+   * One whose settlement fails is voided, since nothing was served for it.
+   *
+   * @returns the transaction that moved it.
+   * @throws {Refusal} the failure's own code or `settlement_failed`; `settlement_pending` where it takes too long: the
+   * money may still move, so whoever presents the same payment again goes on waiting for it. An answer that the caller no
+   * longer hears would charge without a service, so it never takes longer than `waitMs`.
+   */
+  wait(
+    paymentId: string,
+    request: { providerId: string; waitMs?: number | undefined },
+  ): Promise<Hash | undefined>
+  /** Takes over a payment whose first presentation ended as `settlement_pending`; true for one caller only. */
+  takeOver(paymentId: string, idempotencyKey: string | undefined): Promise<boolean>
+}
+
+export type SettleBeforeServeOptions = {
+  database: Database
+  /** USDC base units; null: never. */
+  fromPrice: bigint | null
+  timeoutMs: number
+  now: () => number
+}
+
+const pollMs = 100
+export function createSettleBeforeServe(options: SettleBeforeServeOptions): SettleBeforeServe {
+  const { database, fromPrice, timeoutMs, now } = options
+
+  return {
+    appliesTo: (price) => fromPrice !== null && price >= fromPrice,
+
+    async wait(paymentId, { providerId, waitMs = timeoutMs }) {
+      const deadline = performance.now() + Math.min(timeoutMs, waitMs)
+      while (performance.now() < deadline) {
+        const payment = await findPayment(database, paymentId, new Date(now()))
+        if (payment?.provider.state === 'settled') return payment.provider.txHash ?? undefined
+        if (payment !== undefined && (payment.attempts > 0 || payment.failedAt !== null)) {
+          const time = new Date(now())
+          const outcome = await voidPayment(database, { paymentId, providerId, now: time })
+          if (outcome === 'voided') throw failed(paymentId, payment.failureCode)
+        }
+        await sleep(pollMs)
+      }
+      await database`
+        update presentation set released_at = ${new Date(now())} where payment_id = ${paymentId}`
+      throw new Refusal('settlement_pending', undefined, { details: { paymentId, retryAfter: 2 } })
+    },
+
+    async takeOver(paymentId, idempotencyKey) {
+      const rows = await database`
+        update presentation set released_at = null, idempotency_key = ${idempotencyKey ?? null}
+        where payment_id = ${paymentId} and released_at is not null
+        returning payment_id`
+      return rows.length === 1
+    },
+  }
+}
+
+function failed(paymentId: string, code: string | null): Refusal {
+  const details = { paymentId, reason: code }
+  if (isErrorCode(code) && errorCodes[code].status === 402) return new Refusal(code, undefined, { details })
+  return new Refusal('settlement_failed', undefined, { details })
+}

@@ -1,0 +1,452 @@
+import { randomUUID } from 'node:crypto'
+import { decodeJwt, type JSONWebKeySet } from 'jose'
+import type { Address } from 'viem'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { createRetention } from '#ledger/outcomes/retention'
+import { attenuateMacaroon } from '#protocol/macaroon'
+import { parsePayload } from '#protocol/payload'
+import { audit } from '#sdk/audit/audit'
+import { verifyReceipt } from '#sdk/audit/verifyReceipt'
+import { endForGood } from '../../../test/support/endForGood.ts'
+import {
+  call,
+  openShop,
+  type Shop,
+  settleDirectly,
+  signedBody,
+  startGateway,
+  type TestGateway,
+  type VerifyBody,
+} from '../../../test/support/gateway.ts'
+import { withoutIndex } from '../../../test/support/indexTables.ts'
+import { until } from '../../../test/support/until.ts'
+import type { App } from '../../http/app.ts'
+import { hmacSha256 } from '../../http/hmac.ts'
+
+let gateway: TestGateway
+let shop: Shop
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  shop = await openShop(gateway.app)
+})
+afterAll(() => gateway.close())
+
+type Verified = { verified: boolean; paymentId?: string; receipt?: string; code?: string }
+
+function verify(body: VerifyBody, options: { app?: App; idempotencyKey?: string; key?: string } = {}) {
+  const { app = gateway.app, idempotencyKey, key } = options
+  return call<Verified>(app, 'POST', '/verify', {
+    json: body,
+    ...(idempotencyKey !== undefined && { headers: { 'idempotency-key': idempotencyKey } }),
+    ...(key !== undefined && { key }),
+  })
+}
+
+const codesOf = (answers: { body: Verified }[]) => answers.map(({ body }) => body.code ?? 'verified').sort()
+
+async function acceptedTotal(payer: Address): Promise<bigint> {
+  const [row] = await gateway.database<{ total: bigint }[]>`
+    select accepted_total as total from payer where address = ${payer.toLowerCase()}`
+  return row?.total ?? 0n
+}
+
+describe('replay', () => {
+  test('behavior: ten parallel copies of one request are one payment, also across two processes', async () => {
+    const payer = await gateway.buyer(50_000n)
+    const body = await signedBody(gateway, shop, payer)
+    const apps = [gateway.app, gateway.another()]
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, (_, i) => verify(body, { app: apps[i % 2] as App })),
+    )
+    expect(codesOf(answers)).toEqual([...Array(9).fill('payment_replayed'), 'verified'])
+    const accepted = answers.find(({ status }) => status === 200)
+    for (const { status, body: problem } of answers) {
+      if (status !== 200) expect([status, problem.paymentId]).toEqual([409, accepted?.body.paymentId])
+    }
+    expect(await acceptedTotal(payer.address)).toBe(50_000n)
+  })
+
+  test('behavior: the same Idempotency-Key and body get the same answer, at once and later', async () => {
+    const body = await signedBody(gateway, shop, await gateway.buyer(50_000n))
+    const idempotencyKey = randomUUID()
+    const answers = await Promise.all(Array.from({ length: 5 }, () => verify(body, { idempotencyKey })))
+    expect(answers.map(({ status }) => status)).toEqual(Array(5).fill(200))
+    const receipts = answers.map(({ body: { receipt } }) => receipt ?? '')
+
+    // The macaroon has expired since, and the balance is promised to this very payment.
+    gateway.setNow(Date.now() + 600_000)
+    try {
+      const { status, body: late } = await verify(body, { idempotencyKey, app: gateway.another() })
+      expect(status).toBe(200)
+      receipts.push(late.receipt ?? '')
+      expect((await verify(body)).body.code).toBe('payment_replayed')
+    } finally {
+      gateway.setNow(null)
+    }
+    // Each is signed anew, and says the same.
+    const { body: jwks } = await call<JSONWebKeySet>(gateway.app, 'GET', '/.well-known/jwks.json')
+    const [claims, ...repeated] = await Promise.all(receipts.map((receipt) => verifyReceipt(receipt, jwks)))
+    expect(repeated).toEqual(Array(5).fill(claims))
+  })
+
+  test('behavior: another key, or another body under the same key, is a replay', async () => {
+    const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+    const idempotencyKey = randomUUID()
+    await verify(body, { idempotencyKey })
+    expect((await verify(body, { idempotencyKey: randomUUID() })).body.code).toBe('payment_replayed')
+    const other = { ...body, macaroon: attenuateMacaroon(body.macaroon, { maxAmount: 60_000n }, hmacSha256) }
+    expect((await verify(other, { idempotencyKey })).body.code).toBe('payment_replayed')
+  })
+
+  test('behavior: what is forgotten after RETENTION_DAYS costs a late repetition its answer, and an auditor nothing', async () => {
+    const [over, open] = await Promise.all(
+      Array.from({ length: 2 }, async () => signedBody(gateway, shop, await gateway.buyer(50_000n))),
+    )
+    if (!over || !open) throw new Error('nothing was signed')
+    const idempotencyKey = randomUUID()
+    // The one that stays comes before the one that goes: identifiers begin with their milliseconds.
+    await verify(open, { idempotencyKey })
+    await new Promise((resolve) => setTimeout(resolve, 2))
+    const { body: first } = await verify(over, { idempotencyKey })
+    for (const payload of over.payloads) await settleDirectly(gateway, payload)
+    await endForGood(gateway.database, { paymentId: first.paymentId ?? '', kind: 'settled', code: null })
+    const receipts = async () => {
+      const { body } = await call<{ receipt: string }>(gateway.app, 'GET', `/receipts/${first.paymentId}`)
+      return [first.receipt ?? '', body.receipt]
+    }
+    const viewed = () => call(gateway.app, 'GET', `/payments/${first.paymentId}`)
+    const audited = async () => {
+      const { body: jwks } = await call<JSONWebKeySet>(gateway.app, 'GET', '/.well-known/jwks.json')
+      const { deployments, url } = gateway.chain
+      return audit({ receipts: await receipts(), jwks, rpcUrls: [url], deployments, confirmations: 0 })
+    }
+    const owed =
+      (await verify(await signedBody(gateway, shop, await gateway.buyer(1_000_000n)))).body.paymentId ?? ''
+    await endForGood(gateway.database, { paymentId: owed, kind: 'failed', code: 'insufficient_balance' })
+    const [view, report] = [await viewed(), await audited()]
+    expect(report).toMatchObject({ reconciled: true, states: { settled: 2 } })
+
+    // A month later all are old, one is over, and of one its payer still owes: its signatures show that it was signed. After the last page comes the first.
+    const count = async () => (await gateway.database`select from presentation`).length
+    const before = await count()
+    const now = () => Date.now() + 31 * 86_400_000
+    const forget = createRetention(gateway.database, { days: 30, now, limit: 1 })
+    for (let page = 0; page < 2 * before; page++) await forget()
+    expect(await count()).toBe(before - 1)
+    await gateway.database`insert into forgiven_debt (payment_id, reason) values (${owed}, 'a gift')`
+    for (let page = 0; page < before; page++) await forget()
+    expect(await count()).toBe(before - 2)
+    expect((await verify(over, { idempotencyKey })).body).toMatchObject({
+      code: 'payment_replayed',
+      paymentId: first.paymentId,
+    })
+    expect((await verify(open, { idempotencyKey })).status).toBe(200)
+    expect([await viewed(), await audited()]).toEqual([view, report])
+  })
+
+  test('behavior: payer and nonce, which the chain shows, tell a stranger nothing of the payment', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const body = await signedBody(gateway, shop, payer)
+    await verify(body)
+    // The stranger has everything but the signatures, or everything but the macaroon.
+    const stranger = await gateway.buyer(0n)
+    const unsigned = await signedBody(gateway, shop, stranger)
+    const [provider, fee] = body.payloads
+    const forge = (payload: string) => payload.replace(/,0x[0-9a-f]+$/, `,0x${'1b'.padStart(130, '1')}`)
+    const forged: [string, string] = [forge(provider), forge(fee)]
+    const attempts: VerifyBody[] = [
+      { ...body, payloads: forged },
+      { ...unsigned, payloads: forged },
+      { ...body, macaroon: body.macaroon.replace(/.{4}$/, 'AAAA') },
+    ]
+    for (const now of [null, Date.now() + 600_000, Date.now() + 200_000_000]) {
+      gateway.setNow(now)
+      try {
+        for (const attempt of attempts) {
+          for (const options of [{}, { idempotencyKey: 'any' }]) {
+            const answer = await verify(attempt, options)
+            expect([answer.status, answer.body.paymentId]).toEqual([402, undefined])
+          }
+        }
+      } finally {
+        gateway.setNow(null)
+      }
+    }
+  })
+
+  test('behavior: one challenge buys once, whatever is signed for it', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const body = await signedBody(gateway, shop, payer)
+    await verify(body)
+    const second = await signedBody(gateway, shop, payer)
+    expect((await verify({ ...body, payloads: second.payloads })).body.code).toBe('payment_replayed')
+  })
+
+  test('behavior: an authorization that half overlaps with a stored one leaves nothing behind', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const nonce = `0x${'5'.repeat(64)}` as const
+    await verify(await signedBody(gateway, shop, payer, [{}, { nonce }]))
+    const answer = await verify(await signedBody(gateway, shop, payer, [{}, { nonce }]))
+    expect([answer.status, answer.body.code]).toEqual([409, 'payment_replayed'])
+    expect(await acceptedTotal(payer.address)).toBe(50_000n)
+    const rows = await gateway.database`select from payment where payer = ${payer.address.toLowerCase()}`
+    expect(rows.length).toBe(1)
+  })
+})
+
+describe('balance', () => {
+  test('behavior: ten authorizations in parallel on a balance for one, across two processes', async () => {
+    const payer = await gateway.buyer(50_000n)
+    const bodies = await Promise.all(Array.from({ length: 10 }, () => signedBody(gateway, shop, payer)))
+    const apps = [gateway.app, gateway.another()]
+    const answers = await Promise.all(bodies.map((body, i) => verify(body, { app: apps[i % 2] as App })))
+    expect(codesOf(answers)).toEqual([...Array(9).fill('insufficient_balance'), 'verified'])
+    expect(await acceptedTotal(payer.address)).toBe(50_000n)
+  })
+
+  test('behavior: every one of many within the balance is accepted', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const bodies = await Promise.all(Array.from({ length: 20 }, () => signedBody(gateway, shop, payer)))
+    const answers = await Promise.all(bodies.map((body) => verify(body)))
+    expect(codesOf(answers)).toEqual(Array(20).fill('verified'))
+    const last = await signedBody(gateway, shop, payer)
+    expect((await verify(last)).body.code).toBe('insufficient_balance')
+  })
+
+  test('behavior: a settlement after the cached balance does not free it twice', async () => {
+    const payer = await gateway.buyer(100_000n)
+    const first = await signedBody(gateway, shop, payer)
+    expect((await verify(first)).status).toBe(200)
+    await settleDirectly(gateway, first.payloads[0])
+    await settleDirectly(gateway, first.payloads[1])
+    // 50,000 are left. The cache still says 100,000, of which 50,000 are promised.
+    expect((await verify(await signedBody(gateway, shop, payer))).status).toBe(200)
+    expect((await verify(await signedBody(gateway, shop, payer))).body.code).toBe('insufficient_balance')
+    // Nor does a process that has nothing cached.
+    const fresh = gateway.another()
+    expect((await verify(await signedBody(gateway, shop, payer), { app: fresh })).body.code).toBe(
+      'insufficient_balance',
+    )
+  })
+
+  test('behavior: a top-up counts at once', async () => {
+    const payer = await gateway.buyer(50_000n)
+    await verify(await signedBody(gateway, shop, payer))
+    const body = await signedBody(gateway, shop, payer)
+    expect((await verify(body)).body.code).toBe('insufficient_balance')
+    await gateway.chain.mintUsdc([payer.address], 50_000n)
+    await expect.poll(async () => (await verify(body)).status, { interval: 120 }).toBe(200)
+  })
+
+  test('behavior: a voided payment frees what it reserved', async () => {
+    const payer = await gateway.buyer(50_000n)
+    const { body: accepted } = await verify(await signedBody(gateway, shop, payer))
+    const voided = await call(gateway.app, 'POST', `/payments/${accepted.paymentId}/void`, { key: shop.key })
+    expect(voided.body).toMatchObject({ payment_status: 'voided' })
+    expect((await verify(await signedBody(gateway, shop, payer))).status).toBe(200)
+  })
+
+  test('behavior: caps hold for a payer, and a lower one for a payer that never settled', async () => {
+    const app = gateway.another({ payerCaps: { payer: 150_000n, newPayer: 50_000n } })
+    const payer = await gateway.buyer(10_000_000n)
+    const first = await signedBody(gateway, shop, payer)
+    expect((await verify(first, { app })).status).toBe(200)
+    const second = await signedBody(gateway, shop, payer)
+    const refused = await verify(second, { app })
+    expect([refused.status, refused.body.code]).toEqual([402, 'payer_limit_exceeded'])
+    await settleDirectly(gateway, first.payloads[0])
+    await settleDirectly(gateway, first.payloads[1])
+    // What a refusal was based on is kept for a tenth of a second.
+    await until(
+      'the settled payment is out of the way',
+      async () => (await verify(second, { app })).status === 200,
+    )
+    const answers = []
+    for (let i = 0; i < 3; i++) answers.push(await verify(await signedBody(gateway, shop, payer), { app }))
+    expect(codesOf(answers)).toEqual(['payer_limit_exceeded', 'verified', 'verified'])
+  })
+
+  test('args: BALANCE_CHECK=off: nobody is asked for a balance, and the caps hold all the same', async () => {
+    const app = gateway.another({ checkBalance: false, payerCaps: { payer: 100_000n, newPayer: null } })
+    const payer = await gateway.buyer(0n)
+    const bodies = await Promise.all([1, 2, 3].map(() => signedBody(gateway, shop, payer)))
+    expect((await verify(bodies[0] as VerifyBody)).body.code).toBe('insufficient_balance')
+    const answers = await Promise.all(bodies.map((body) => verify(body, { app })))
+    expect(codesOf(answers)).toEqual(['payer_limit_exceeded', 'verified', 'verified'])
+    const unlimited = gateway.another({ checkBalance: false })
+    expect((await verify(await signedBody(gateway, shop, payer), { app: unlimited })).status).toBe(200)
+  })
+
+  test('behavior: a cap on what is unsettled for a provider', async () => {
+    const own = await openShop(gateway.app)
+    const app = gateway.another({ providerCap: 100_000n })
+    const payer = await gateway.buyer(10_000_000n)
+    const answers = []
+    for (let i = 0; i < 3; i++) answers.push(await verify(await signedBody(gateway, own, payer), { app }))
+    expect(codesOf(answers)).toEqual(['provider_limit_exceeded', 'verified', 'verified'])
+    expect(answers[2]?.status).toBe(503)
+  })
+
+  test('behavior: with the index missing payers are held to what is recorded, as ever', async () => {
+    const payer = await gateway.buyer(50_000n)
+    await withoutIndex(gateway.database, async () => {
+      expect((await verify(await signedBody(gateway, shop, payer))).status).toBe(200)
+      const answer = await verify(await signedBody(gateway, shop, payer))
+      expect([answer.status, answer.body.code]).toEqual([402, 'insufficient_balance'])
+    })
+  })
+})
+
+describe('nonces', () => {
+  test('behavior: random nonces are accepted with the block they were unused at, bound ones without', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const random = () =>
+      `0x${Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString('hex')}` as const
+    const { body } = await verify(
+      await signedBody(gateway, shop, payer, [{ nonce: random() }, { nonce: random() }]),
+    )
+    const { body: bound } = await verify(await signedBody(gateway, shop, payer))
+    const blocks = (paymentId: string | undefined) => gateway.database<{ block: bigint | null }[]>`
+      select accepted_block as block from signed_authorization where payment_id = ${paymentId ?? ''}`
+    const head = await gateway.served.client.getBlockNumber()
+    expect((await blocks(body.paymentId)).map(({ block }) => block)).toEqual([head, head])
+    expect((await blocks(bound.paymentId)).map(({ block }) => block)).toEqual([null, null])
+  })
+
+  test('error: a random nonce that was used on chain before', async () => {
+    const payer = await gateway.buyer(1_000_000n)
+    const nonce = `0x${'6'.repeat(64)}` as const
+    const body = await signedBody(gateway, shop, payer, [{ nonce }, {}])
+    await settleDirectly(gateway, body.payloads[0])
+    // Another process: this one may have looked at the head a moment ago, and take the use for one after the acceptance.
+    const answer = await verify(body, { app: gateway.another() })
+    expect([answer.status, answer.body.code]).toEqual([409, 'authorization_used'])
+  })
+})
+
+describe('settle before serve', () => {
+  test('behavior: a payment that ended without a verdict is taken over once, also by the key it came with', async () => {
+    const app = gateway.another({ settleBeforeServe: 50_000n, settleBeforeServeTimeoutMs: 300 })
+    const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+    const first = randomUUID()
+    const waiting = await verify(body, { app, idempotencyKey: first })
+    expect([waiting.status, waiting.body.code]).toEqual([503, 'settlement_pending'])
+    for (const payload of body.payloads) await settleDirectly(gateway, payload)
+    const keys = [first, first, ...Array.from({ length: 4 }, () => randomUUID())]
+    const answers: { key: string; status: number }[] = []
+    for (const key of keys) {
+      const { status } = await verify(body, { app, idempotencyKey: key })
+      answers.push({ key, status })
+    }
+    // The first key comes again with the same request, which gets the same answer; nobody else gets one.
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 409, 409, 409, 409])
+  })
+
+  test('behavior: no answer is later than the caller listens', async () => {
+    const app = gateway.another({ settleBeforeServe: 50_000n, settleBeforeServeTimeoutMs: 3_600_000 })
+    const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+    const waiting = await call(app, 'POST', '/verify', {
+      json: body,
+      headers: { prefer: 'respond-async, wait=1', 'idempotency-key': randomUUID() },
+    })
+    expect([waiting.status, waiting.body.code]).toEqual([503, 'settlement_pending'])
+  })
+
+  test('behavior: of many that would take it over at once, one does', async () => {
+    const app = gateway.another({ settleBeforeServe: 50_000n, settleBeforeServeTimeoutMs: 300 })
+    const body = await signedBody(gateway, shop, await gateway.buyer(1_000_000n))
+    await verify(body, { app, idempotencyKey: randomUUID() })
+    for (const payload of body.payloads) await settleDirectly(gateway, payload)
+    const answers = await Promise.all(
+      Array.from({ length: 5 }, () => verify(body, { app, idempotencyKey: randomUUID() })),
+    )
+    expect(codesOf(answers)).toEqual([...Array(4).fill('payment_replayed'), 'verified'])
+  })
+})
+
+describe('prices and keys', () => {
+  test("behavior: the provider's key buys a challenge below the registered price, and overpaying is fine", async () => {
+    const { providerId, endpointId, key } = shop
+    const json = { providerId, endpointId, pricing: { usdcPerUnit: '0.01' } }
+    const { body: challenge } = await call(gateway.app, 'POST', '/challenge', { json, key })
+    expect(challenge).toMatchObject({
+      accepts: [{ maxAmountRequired: '9500' }, { maxAmountRequired: '500' }],
+    })
+    const payer = await gateway.buyer(1_000_000n)
+    const { body } = await verify(await signedBody(gateway, shop, payer, [{ value: 60_000n }, {}]))
+    const [payment] =
+      await gateway.database`select price, tier, provider_amount from payment where id = ${body.paymentId ?? ''}`
+    expect(payment).toEqual({ price: 50_000n, tier: 'micropayment', provider_amount: 60_000n })
+  })
+
+  test('args: FEE_SCHEDULE=flat: 2 % in challenge, signatures, receipt and view, whatever another process charges', async () => {
+    const app = gateway.another({ feeSchedule: 'flat' })
+    const payer = await gateway.buyer(1_000_000n)
+    const body = await signedBody({ ...gateway, app }, shop, payer)
+    expect(body.payloads.map((payload) => parsePayload(payload).value)).toEqual([49_000n, 1_000n])
+    const { body: paid } = await verify(body, { app })
+    expect(decodeJwt(paid.receipt ?? '')).toMatchObject({
+      ...{ totalUsdc: '50000', providerUsdc: '49000', platformUsdc: '1000' },
+      ...{ tier: 'micropayment', effectiveRate: '0.02' },
+    })
+    const { body: view } = await call(gateway.app, 'GET', `/payments/${paid.paymentId}`)
+    expect(view).toMatchObject({ providerUsdc: '49000', platformUsdc: '1000' })
+    // Terms hold as minted.
+    expect((await verify(await signedBody({ ...gateway, app }, shop, payer))).status).toBe(200)
+    expect((await verify(await signedBody(gateway, shop, payer), { app })).status).toBe(200)
+  })
+
+  test('args: MIN_PRICE_<NETWORK>: nothing cheaper is registered or challenged for; what was challenged is honoured', async () => {
+    const app = gateway.another({ minimumPrices: { localhost: 50_001n } })
+    const { providerId, endpointId, walletId, key } = shop
+    const refused = { status: 422, body: { code: 'price_below_minimum' } }
+    const register = (usdcPerUnit: string) =>
+      call(app, 'POST', `/providers/${providerId}/endpoints`, {
+        json: {
+          url: `https://dear.example/${usdcPerUnit}`,
+          method: 'GET',
+          pricing: { usdcPerUnit },
+          walletId,
+        },
+        key,
+      })
+    expect(await register('0.05')).toMatchObject(refused)
+    expect((await register('0.050001')).status).toBe(201)
+    const ask = (json: object, asker?: string) =>
+      call(app, 'POST', '/challenge', {
+        json: { providerId, endpointId, ...json },
+        ...(asker && { key: asker }),
+      })
+    expect(await ask({})).toMatchObject(refused)
+    // Not for the provider's own key either.
+    expect(await ask({ pricing: { usdcPerUnit: '0.05' } }, key)).toMatchObject(refused)
+    expect((await ask({ pricing: { usdcPerUnit: '0.050001' } })).status).toBe(200)
+    const body = await signedBody(gateway, shop, await gateway.buyer(50_000n))
+    expect((await verify(body, { app })).status).toBe(200)
+  })
+
+  test('behavior: a provider may demand its key for every verification', async () => {
+    const { body: made } = await call<{ providerId: string; apiKey: string }>(
+      gateway.app,
+      'POST',
+      '/providers',
+      {
+        json: { name: 'Careful', requiresKey: true },
+      },
+    )
+    const key = made.apiKey
+    const at = `/providers/${made.providerId}`
+    const address = `0x${'c1'.repeat(20)}`
+    await call(gateway.app, 'POST', `${at}/wallets`, { key, json: { network: 'localhost', address } })
+    const { body: endpoint } = await call<{ endpointId: string }>(gateway.app, 'POST', `${at}/endpoints`, {
+      key,
+      json: { url: 'https://careful.example/', pricing: { usdcPerUnit: '0.05' } },
+    })
+    const careful = { ...shop, providerId: made.providerId, endpointId: endpoint.endpointId, key }
+    const body = await signedBody(gateway, careful, await gateway.buyer(1_000_000n))
+    expect((await verify(body)).status).toBe(401)
+    expect((await verify(body, { key: shop.key })).status).toBe(403)
+    expect((await verify(body, { key })).status).toBe(200)
+  })
+})

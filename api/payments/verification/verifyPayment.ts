@@ -1,0 +1,339 @@
+import { hash } from 'node:crypto'
+import type { Address, Hash } from 'viem'
+import { keccak256 } from '#chain/keccak256'
+import { createAccept } from '#ledger/acceptance/acceptance'
+import { checkSignatures, type SignatureCheckOptions } from '#ledger/acceptance/checkSignatures'
+import { type Checked, checkPresented, type Presented, toCandidate } from '#ledger/acceptance/door'
+import { findPaymentOfRequest, findStoredPayment, type StoredPayment } from '#ledger/acceptance/storedPayment'
+import type { Database } from '#ledger/store/database'
+import { newId } from '#ledger/store/identifiers'
+import { maxAmount } from '#protocol/amount'
+import type { Deployment } from '#protocol/deployments'
+import { BaseError, type ErrorCode } from '#protocol/errors'
+import { type Network, networkByChainId } from '#protocol/networks'
+import { parsePayload, type SignedAuthorization } from '#protocol/payload'
+import { splitterOf } from '#protocol/splitter'
+import { effectiveRate, splitPrice } from '#protocol/tier'
+import { Refusal } from '../../http/refusal.ts'
+import type { Offer } from '../../registry/offers.ts'
+import type { ReceiptKeys } from '../receipts/keys.ts'
+import { type ReceiptFacts, receiptClaims } from '../receipts/receiptClaims.ts'
+import { signReceipt } from '../receipts/signReceipt.ts'
+import { boundNonces, checkPayment, type PaymentTerms } from './checkPayment.ts'
+import { findTerms, type TermsOptions, type TermsRequest, type VerifyNetwork } from './paymentTerms.ts'
+import type { ProviderCap } from './providerCap.ts'
+
+export type VerifyRequest = TermsRequest & {
+  /** The provider's and the platform's, or one for both. */
+  payloads: readonly [string, string?]
+  idempotencyKey: string | undefined
+  /** Where the caller hears no later answer. */
+  waitMs?: number | undefined
+}
+
+export type VerifyAnswer = {
+  paymentId: string
+  requestId: string
+  receipt: string
+  /** What settled it, where that was waited for. */
+  transactionHash?: Hash | undefined
+}
+
+/** `price` in USDC base units. */
+type Accepted = VerifyAnswer & { price: bigint }
+
+export type VerifyDeps = SignatureCheckOptions &
+  TermsOptions & {
+    database: Database
+    providerCap: ProviderCap
+    /** Counts a verification of a payer whose signatures are good; throws over its limit. */
+    countPayer: (payer: Address) => void
+    /** The gateway's public URL: bound into nonces, and the receipts' `iss`. */
+    issuer: string
+    receiptKeys: ReceiptKeys
+    now: () => number
+  }
+
+/** What the steps of a verification work with. */
+type Context = VerifyDeps & { accept: ReturnType<typeof createAccept> }
+
+/** Builds the function behind `POST /verify`: the checks in order, the reservation, the receipt. */
+export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) => Promise<VerifyAnswer> {
+  const context: Context = { ...deps, accept: createAccept(deps.database) }
+  const { settleBeforeServe } = deps
+  return async (request) => {
+    const { price, ...answer } = await verifyOrRepeat(context, request)
+    if (!settleBeforeServe.appliesTo(price)) return answer
+    return { ...answer, transactionHash: await settleBeforeServe.wait(answer.paymentId, request) }
+  }
+}
+
+async function verifyOrRepeat(context: Context, request: VerifyRequest): Promise<Accepted> {
+  const [first, second] = request.payloads
+  const presented: Presented =
+    second === undefined ? [parsePayload(first)] : [parsePayload(first), parsePayload(second)]
+  const acceptedAt = context.now()
+  const deadlineMs = request.waitMs === undefined ? undefined : performance.now() + request.waitMs + answerMs
+  try {
+    const admissible = await check(context, request, presented, acceptedAt)
+    return await reserve(context, request, presented, { ...admissible, deadlineMs })
+  } catch (error) {
+    // What was accepted once may be refused the second time: expired, used on chain, its balance promised to itself.
+    const mayBeStored =
+      error instanceof BaseError &&
+      (request.idempotencyKey !== undefined || timeDependentCodes.has(error.code))
+    if (!mayBeStored || !(await isAuthentic(context, request, presented))) throw error
+    const stored = await findByAuthorization(context, presented)
+    if (stored === undefined) throw error
+    return answerAgain(context, stored, request, presented)
+  }
+}
+
+type Admissible = {
+  terms: PaymentTerms
+  network: VerifyNetwork
+  offer: Offer
+  /** Who is paid by one authorization for both parts; null: each part has its own. */
+  splitter: Address | null
+  checked: readonly [Checked, Checked?]
+  acceptedAt: number
+}
+
+/** `Prefer: wait` is in whole seconds, and leaves one for the answer's way back: this much of it may be used up. */
+const answerMs = 500
+
+/** @throws {ProtocolError|Refusal} the first thing that is wrong; nothing is stored until then. */
+async function check(
+  context: Context,
+  request: VerifyRequest,
+  presented: Presented,
+  acceptedAt: number,
+): Promise<Admissible> {
+  const [first, second] = presented
+  const seconds = Math.floor(acceptedAt / 1000)
+  if (first.value + (second?.value ?? 0n) > maxAmount) throw new Refusal('amount_too_high')
+
+  const { terms, network } = await findTerms(context, request, presented, seconds)
+  const price = terms.amount + terms.feeAmount
+  if (request.price !== undefined && price < request.price) {
+    throw new Refusal('challenge_price_too_low', undefined, {
+      details: { asked: request.price.toString(), challenged: price.toString() },
+    })
+  }
+  const splitter = second ? null : findSplitter(terms, network.served.deployment)
+  checkPayment(presented, terms, splitter, seconds)
+
+  const offer = await context.offers.ofEndpoint(request.endpointId)
+  if (offer === undefined) throw new Refusal('unknown_endpoint')
+  requireAcceptedNetwork(request, offer, network.served.network)
+  if (offer.requiresKey && request.caller !== request.providerId) {
+    throw new Refusal(
+      request.caller === undefined ? 'unauthorized' : 'forbidden',
+      'This provider wants its API key with every verification',
+    )
+  }
+
+  const isBound = boundNonces(presented, context.issuer, terms.requestId)
+  // A bound nonce can stand for no other payment, so that it is unused matters only as much as that the balance is
+  // there: it is asked about as often.
+  const asksNonces = isBound.includes(false) || !network.payers.isCached(first.from)
+  const [checked] = await Promise.all([
+    checkPresented(presented, network, { ...context, isBound, asksNonces }),
+    // It may have been blacklisted since the challenge: the payment would fail again and again, or stay in a splitter.
+    network.payees.requirePayable(terms.payTo),
+    splitter && network.payees.requirePayable(splitter),
+  ])
+  return { terms, network, offer, splitter, checked, acceptedAt }
+}
+
+/** Signs the receipt and stores the payment, unless its authorizations or its balance are another's already. */
+async function reserve(
+  context: Context,
+  request: VerifyRequest,
+  presented: Presented,
+  {
+    terms,
+    network,
+    offer,
+    splitter,
+    checked,
+    acceptedAt,
+    deadlineMs,
+  }: Admissible & { deadlineMs: number | undefined },
+): Promise<Accepted> {
+  const { database, feeSchedule, providerCap, accept } = context
+  const { served, payers } = network
+  const [first, second] = presented
+  const { requestId } = terms
+  const price = terms.amount + terms.feeAmount
+  const paymentId = newId('pay')
+  const payment = {
+    paymentId,
+    providerId: request.providerId,
+    endpointId: request.endpointId,
+    tier: splitPrice(price, feeSchedule).tier,
+    effectiveRate: effectiveRate(price, terms.feeAmount),
+    acceptedAt,
+    token: served.token,
+    payer: first.from,
+    resource: offer.url,
+    payee: terms.payTo,
+    feeRecipient: terms.feePayTo,
+    providerAmount: second ? first.value : terms.amount,
+    feeAmount: second ? second.value : terms.feeAmount,
+    splitter,
+  }
+  const receipt = receiptOf(context, { ...payment, network: served.network }, presented)
+
+  const total = payment.providerAmount + payment.feeAmount
+  await providerCap.require(request.providerId, served.network.testnet, total)
+  const { paymentId: id, payer: _, ...facts } = payment
+  const candidate = toCandidate(
+    {
+      ...facts,
+      ...{ id, source: 'gateway', requestId, chainId: terms.chainId, price, first: { stage: 'waiting' } },
+      idempotencyKey: request.idempotencyKey ?? null,
+      requestHash: hashRequest(request),
+      challengedAt: terms.mintedAt * 1000,
+    },
+    checked,
+  )
+  const verdict = await accept(candidate, payers, checked[0].state, deadlineMs)
+  if (verdict === 'accepted') {
+    providerCap.add(request.providerId, served.network.testnet, total)
+    return { paymentId, requestId, receipt, price }
+  }
+  const stored =
+    (await findPaymentOfRequest(database, requestId)) ?? (await findByAuthorization(context, presented))
+  // Whatever held it was rolled back since.
+  if (stored === undefined)
+    throw new Refusal('dependency_unavailable', 'A concurrent request was undone: try again')
+  return answerAgain(context, stored, request, presented)
+}
+
+/**
+ * Whether macaroon and signatures are good, whatever the time. Payer and nonce are public once they are on chain: only
+ * who shows this much may learn that a payment of them exists.
+ */
+async function isAuthentic(context: Context, request: VerifyRequest, presented: Presented): Promise<boolean> {
+  try {
+    const { network } = await findTerms(context, request, presented, 0)
+    await checkSignatures(presented as readonly SignedAuthorization[], network, {
+      ...context,
+      asksNonces: false,
+    })
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** What a used challenge or authorization gets: its answer, made again, if it's the same request again, else 409. */
+async function answerAgain(
+  context: Context,
+  stored: StoredPayment,
+  request: VerifyRequest,
+  presented: Presented,
+): Promise<Accepted> {
+  const { paymentId, requestId, price, releasedAt } = stored
+  const isTheirs =
+    stored.requestHash === hashRequest(request) &&
+    (releasedAt === null
+      ? request.idempotencyKey !== undefined && stored.idempotencyKey === request.idempotencyKey
+      : await context.settleBeforeServe.takeOver(paymentId, request.idempotencyKey))
+  if (!isTheirs || requestId === null) {
+    // The signature is public once it is on chain, and without a macaroon it is all that was shown.
+    const details = request.macaroon === undefined ? {} : { paymentId }
+    throw new Refusal('payment_replayed', undefined, { details })
+  }
+  const { providerId, endpointId } = request
+  const [network, acceptedAt] = [networkByChainId(stored.chainId), stored.acceptedAt.getTime()]
+  const receipt = receiptOf(context, { ...stored, providerId, endpointId, network, acceptedAt }, presented)
+  return { paymentId, requestId, receipt, price }
+}
+
+/**
+ * The receipt of what was accepted. It isn't stored: asked for again, it is signed again, with the same claims. ES256 draws a number
+ * for each signature, so its bytes differ.
+ */
+function receiptOf(
+  { issuer, receiptKeys }: Context,
+  payment: Omit<ReceiptFacts, 'validBefore' | 'provider' | 'fee'>,
+  [first, second]: Presented,
+): string {
+  const validBefore =
+    second && second.validBefore < first.validBefore ? second.validBefore : first.validBefore
+  const claims = receiptClaims(
+    { ...payment, validBefore, provider: toSigned(first), fee: second ? toSigned(second) : null },
+    { issuer, signedAt: payment.acceptedAt, status: 'verified' },
+  )
+  return signReceipt(claims, receiptKeys.current)
+}
+
+async function findByAuthorization(
+  { database, networks }: Context,
+  [first, second]: Presented,
+): Promise<StoredPayment | undefined> {
+  return findStoredPayment(database, {
+    tokens: [...networks.values()].map(({ served }) => ({
+      chainId: served.network.chainId,
+      token: served.token,
+    })),
+    payer: first.from,
+    nonces: second ? [first.nonce, second.nonce] : [first.nonce],
+  })
+}
+
+/** Refusals that a request may get although it was accepted before. */
+const timeDependentCodes: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'macaroon_expired',
+  'challenge_network_mismatch',
+  'endpoint_disabled',
+  'provider_disabled',
+  'authorization_expired',
+  'authorization_expires_too_soon',
+  'authorization_used',
+  'insufficient_balance',
+  'payer_limit_exceeded',
+  'payer_in_debt',
+  'payer_quarantined',
+  'payer_blacklisted',
+  'token_paused',
+])
+
+/**
+ * The challenge may be older than what is registered now, and keeps its terms. But it buys nothing for test money any
+ * more once the endpoint is for real money or is disabled, as one is that was replaced for production.
+ *
+ * @throws {Refusal} `challenge_network_mismatch`; or the code of what is disabled
+ */
+function requireAcceptedNetwork(
+  { network: asked }: VerifyRequest,
+  { payees, disabled }: Offer,
+  { chainId, name, testnet }: Network,
+): void {
+  const isKept = payees.some((payee) => networkByChainId(payee.chainId).testnet === testnet)
+  if (!isKept || (asked !== undefined && asked !== chainId)) {
+    throw new Refusal('challenge_network_mismatch', undefined, { details: { challenged: name } })
+  }
+  if (testnet && disabled !== null) throw new Refusal(disabled)
+}
+
+function toSigned({ to: recipient, value, nonce }: SignedAuthorization) {
+  return { recipient, value, nonce }
+}
+
+/** @throws {Refusal} `amount_too_high` for a price that no splitter divides */
+function findSplitter(terms: PaymentTerms, { splitterFactory }: Deployment): Address {
+  const splitter = splitterOf(terms, splitterFactory, keccak256)
+  if (splitter === undefined) throw new Refusal('amount_too_high')
+  return splitter.address
+}
+
+/** What makes two requests the same: everything in them that decides what is charged, and for what. */
+function hashRequest({ macaroon, payloads, providerId, endpointId, price, network }: VerifyRequest): string {
+  return hash(
+    'sha256',
+    JSON.stringify([macaroon, payloads, providerId, endpointId, price?.toString() ?? null, network ?? null]),
+  )
+}

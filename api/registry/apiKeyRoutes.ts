@@ -1,0 +1,101 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import { keyScopes } from '#ledger/registry/apiKeys'
+import { changeRegistry } from '#ledger/registry/registryChanges'
+import type { Database } from '#ledger/store/database'
+import type { App } from '../http/app.ts'
+import { changerOf, ownersOnly } from '../http/authenticate.ts'
+import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import { id, isoOrNull, isoTime, ofProvider, text } from '../http/wire.ts'
+import { type ApiKey, issueRecordedApiKey, listApiKeys, revokeApiKey } from './apiKeys.ts'
+
+const owner = { ...ownersOnly, tags: ['Providers'] }
+
+export const keyId = id('key')
+export const secretKey = z
+  .string()
+  .openapi({ description: 'Shown this once; stored hashed', example: 'tk_…' })
+
+export const keyScope = z
+  .enum(keyScopes)
+  .openapi({ description: '`read`: it opens what `GET` shows, and changes nothing' })
+
+const newApiKey = z
+  .strictObject({ label: text(200).optional(), scope: keyScope.optional() })
+  .openapi('NewApiKey')
+export const apiKey = z
+  .object({ keyId, label: z.string(), scope: keyScope, createdAt: isoTime, revokedAt: isoTime.nullable() })
+  .openapi('ApiKey')
+export const issuedApiKey = z
+  .object({ keyId, label: z.string(), scope: keyScope, createdAt: isoTime, apiKey: secretKey })
+  .openapi('IssuedApiKey')
+
+const createKey = createRoute({
+  ...owner,
+  method: 'post',
+  path: '/providers/{id}/keys',
+  summary: 'Issue a further API key',
+  request: { params: ofProvider, body: jsonBody(newApiKey) },
+  responses: { 201: jsonAnswer('The key', issuedApiKey), ...problems(400, 401, 403, 413, 422, 503) },
+})
+
+const getKeys = createRoute({
+  ...owner,
+  method: 'get',
+  path: '/providers/{id}/keys',
+  summary: 'API keys, without their secrets',
+  request: { params: ofProvider },
+  responses: {
+    200: jsonAnswer('The keys, oldest first', z.object({ keys: z.array(apiKey) })),
+    ...problems(401, 403, 503),
+  },
+})
+
+const revokeKey = createRoute({
+  ...owner,
+  method: 'delete',
+  path: '/providers/{id}/keys/{keyId}',
+  summary: 'Revoke an API key, for good',
+  description:
+    'The last usable key is kept, unless `force=true`: without one, only the operator can issue another.',
+  request: {
+    params: ofProvider.extend({ keyId }),
+    query: z.object({ force: z.enum(['true', 'false']).optional() }),
+  },
+  responses: {
+    204: { description: 'Revoked; it is refused within two seconds' },
+    ...problems(401, 403, 404, 409, 422, 503),
+  },
+})
+
+export function addApiKeyRoutes(app: App, { sql }: { sql: Database }): void {
+  app.openapi(createKey, async (c) => {
+    const key = await issueRecordedApiKey(sql, changerOf(c), c.req.valid('json'))
+    if (key === undefined) throw new Refusal('unknown_provider')
+    return c.json({ ...key, createdAt: key.createdAt.toISOString() }, 201)
+  })
+
+  app.openapi(getKeys, async (c) => {
+    const keys = await listApiKeys(sql, c.req.valid('param').id)
+    return c.json({ keys: keys.map(toApiKey) }, 200)
+  })
+
+  app.openapi(revokeKey, async (c) => {
+    const { keyId } = c.req.valid('param')
+    const { force } = c.req.valid('query')
+    await changeRegistry(sql, changerOf(c), async (tx, record) => {
+      const keys = await listApiKeys(tx, c.req.valid('param').id)
+      const before = keys.find((key) => key.keyId === keyId)
+      if (before === undefined) throw new Refusal('not_found', 'No such key')
+      const isUsable = (key: ApiKey) => key.revokedAt === null && key.scope === 'full'
+      const isLast = isUsable(before) && keys.filter(isUsable).length === 1
+      if (isLast && force !== 'true') throw new Refusal('last_api_key')
+      await record(keyId, before, await revokeApiKey(tx, keyId))
+    })
+    return c.body(null, 204)
+  })
+}
+
+function toApiKey({ createdAt, revokedAt, ...key }: ApiKey) {
+  return { ...key, createdAt: createdAt.toISOString(), revokedAt: isoOrNull(revokedAt) }
+}

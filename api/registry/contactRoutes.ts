@@ -1,0 +1,105 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import { changeRegistry } from '#ledger/registry/registryChanges'
+import type { Database } from '#ledger/store/database'
+import { isMailAddress, mailboxOf } from '#process/mailAddress'
+import type { App } from '../http/app.ts'
+import { changerOf, ownersOnly } from '../http/authenticate.ts'
+import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
+import { ofProvider, text } from '../http/wire.ts'
+import { composeConfirmation } from '../telling/compose.ts'
+import { isContactCode, issueContactCode } from '../telling/contactCode.ts'
+import type { Mailer } from '../telling/mailer.ts'
+import { confirmContact } from '../telling/notices.ts'
+import { provider, toProvider } from './providerRoutes.ts'
+import { findProvider, type Provider } from './providers.ts'
+import { countQuota, dropOldQuotas } from './quota.ts'
+
+const tags = ['Providers']
+const dayMs = 24 * 60 * 60_000
+/** Confirmations that are mailed in a day: for a provider, to a mailbox whoever names it, and in all. */
+const confirmationsADay = { provider: 3, mailbox: 3, total: 500 }
+
+const sendCode = createRoute({
+  ...ownersOnly,
+  tags,
+  method: 'post',
+  path: '/providers/{id}/contact/code',
+  summary: 'Mail a code to the contact',
+  description: 'Until the code has come back, nothing else is mailed to it. Needs a gateway with `SMTP_URL`.',
+  request: { params: ofProvider },
+  responses: { 204: { description: 'It was mailed' }, ...problems(401, 403, 404, 422, 429, 503) },
+})
+
+const confirmation = z.strictObject({ code: text(100) }).openapi('ContactConfirmation')
+
+const confirm = createRoute({
+  ...ownersOnly,
+  tags,
+  method: 'post',
+  path: '/providers/{id}/contact/confirmation',
+  summary: 'Confirm the contact by the code that was mailed to it',
+  request: { params: ofProvider, body: jsonBody(confirmation) },
+  responses: { 201: jsonAnswer('The provider', provider), ...problems(400, 401, 403, 404, 413, 422, 503) },
+})
+
+export type ContactRouteOptions = {
+  sql: Database
+  /** Null: this gateway sends no mail. */
+  mailer: Mailer | null
+  settings: Pick<GatewaySettings, 'issuer' | 'macaroonSecrets'>
+  now: () => number
+}
+
+export function addContactRoutes(app: App, { sql, mailer, settings, now }: ContactRouteOptions): void {
+  const { issuer, macaroonSecrets } = settings
+
+  app.openapi(sendCode, async (c) => {
+    if (mailer === null) throw new Refusal('not_found', 'This gateway sends no mail')
+    const providerId = c.req.valid('param').id
+    const address = addressOf(await findProvider(sql, providerId))
+    await sql.begin(async (tx) => {
+      // The provider first: one that is over its own limit uses up nobody else's.
+      const { provider: own, mailbox, total } = confirmationsADay
+      const count = (counted: string, limit: number, what: string) =>
+        countQuota(tx, { counted: `contact ${counted}`, limit, windowMs: dayMs, what }, now())
+      await count(providerId, own, 'codes a day')
+      await count(mailboxOf(address), mailbox, 'codes a day to one address')
+      await count('', total, 'codes a day in all')
+      await dropOldQuotas(tx, now())
+    })
+    const code = issueContactCode({ providerId, address }, macaroonSecrets, now())
+    await mailer.send(composeConfirmation({ providerId, address, code }, issuer)).catch((cause: unknown) => {
+      throw new Refusal('dependency_unavailable', 'The mail server does not take it for now', { cause })
+    })
+    return c.body(null, 204)
+  })
+
+  app.openapi(confirm, async (c) => {
+    const providerId = c.req.valid('param').id
+    const { code } = c.req.valid('json')
+    const changed = await changeRegistry(sql, changerOf(c), async (tx, record) => {
+      const before = await findProvider(tx, providerId)
+      const address = addressOf(before)
+      if (!isContactCode(code, { providerId, address }, macaroonSecrets, now())) {
+        throw new Refusal('invalid_field', 'This code is not for the present contact, or it has expired', {
+          details: { field: 'code' },
+        })
+      }
+      await confirmContact(tx, { providerId, address, now: new Date(now()) })
+      const after = (await findProvider(tx, providerId)) as Provider
+      await record(providerId, toProvider(before as Provider), toProvider(after))
+      return after
+    })
+    if (changed === undefined) throw new Refusal('unknown_provider')
+    return c.json(toProvider(changed), 201)
+  })
+}
+
+/** @throws {Refusal} where there is nothing that mail can be sent to. */
+function addressOf(found: Provider | undefined): string {
+  if (found === undefined) throw new Refusal('unknown_provider')
+  if (found.contact !== null && isMailAddress(found.contact)) return found.contact
+  throw new Refusal('invalid_field', 'The contact is no mail address', { details: { field: 'contact' } })
+}

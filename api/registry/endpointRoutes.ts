@@ -1,0 +1,312 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import { changeRegistry } from '#ledger/registry/registryChanges'
+import type { Database, Queryable } from '#ledger/store/database'
+import { formatUsdc, parseUsdc } from '#protocol/amount'
+import { networkByChainId, networkNames } from '#protocol/networks'
+import type { App } from '../http/app.ts'
+import { changerOf, ownersOnly } from '../http/authenticate.ts'
+import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
+import { ifMatch, isUnchanged, requireVersion, setVersion, version } from '../http/version.ts'
+import {
+  decimalUsdc,
+  endpointId,
+  isoOrNull,
+  isoTime,
+  networkName,
+  ofProvider,
+  pricing,
+  providerId,
+  resource,
+  testnet,
+  text,
+  urlOfResource,
+  walletId,
+} from '../http/wire.ts'
+import {
+  type Endpoint,
+  type EndpointWallet,
+  findEndpoint,
+  insertEndpoint,
+  listEndpoints,
+  methods,
+  updateEndpoint,
+} from './endpoints.ts'
+import type { GatewayNetworks } from './networks.ts'
+import { minimumPriceOn } from './price.ts'
+import { disabledSince } from './providers.ts'
+import { proxyPath } from './upstreams.ts'
+import { findWallet, listWallets, type Wallet } from './wallets.ts'
+
+const owner = { ...ownersOnly, tags: ['Providers'] }
+
+const endpointUrl = resource.openapi({
+  example: 'https://weather.example/cities/:city',
+  description:
+    'Its path may hold `:name` for one segment, and end in `*`; the most specific endpoint is charged. A path alone is ' +
+    "one that the gateway serves from the provider's upstream",
+})
+
+const newEndpoint = z
+  .strictObject({
+    url: endpointUrl,
+    method: z.enum(methods).optional().openapi({ description: 'Default: any method' }),
+    pricing,
+    walletId: walletId.optional().openapi({ description: "Default: the provider's wallet on `network`" }),
+    network: networkName.optional(),
+    walletIds: z
+      .array(walletId)
+      .min(1)
+      .max(networkNames.length)
+      .optional()
+      .openapi({
+        description:
+          'Instead of `walletId` and `network`: the wallets that it may be paid on, one a network, the default first. ' +
+          'Test and production networks are not mixed.',
+      }),
+    description: text(500).optional(),
+    mimeType: text(200).min(1).optional(),
+  })
+  .openapi('NewEndpoint')
+
+const endpoint = z
+  .object({
+    endpointId,
+    providerId,
+    walletId,
+    network: networkName,
+    networks: z
+      .array(z.object({ network: networkName, walletId }))
+      .openapi({ description: 'All that it may be paid on, the default first' }),
+    testnet,
+    method: z.enum(methods),
+    url: z.string(),
+    path: z.string(),
+    pricing: z.object({ usdcPerUnit: decimalUsdc }),
+    description: z.string(),
+    mimeType: z.string(),
+    version,
+    createdAt: isoTime,
+    disabledAt: isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
+  })
+  .openapi('Endpoint')
+
+const endpointChange = newEndpoint
+  .partial()
+  .extend({
+    disabled: z.boolean().optional().openapi({ description: 'Whether new challenges are refused' }),
+  })
+  .openapi('EndpointChange')
+
+export const endpointList = z.object({ endpoints: z.array(endpoint) })
+
+const createEndpoint = createRoute({
+  ...owner,
+  method: 'post',
+  path: '/providers/{id}/endpoints',
+  summary: 'Register an endpoint and its price',
+  request: { params: ofProvider, body: jsonBody(newEndpoint) },
+  responses: {
+    201: jsonAnswer('The endpoint', endpoint),
+    ...problems(400, 401, 403, 404, 409, 413, 422, 503),
+  },
+})
+
+const getEndpoints = createRoute({
+  ...owner,
+  method: 'get',
+  path: '/providers/{id}/endpoints',
+  summary: 'Endpoints',
+  request: { params: ofProvider },
+  responses: { 200: jsonAnswer('The endpoints, oldest first', endpointList), ...problems(401, 403, 503) },
+})
+
+const getEndpoint = createRoute({
+  ...owner,
+  method: 'get',
+  path: '/providers/{id}/endpoints/{endpointId}',
+  summary: 'An endpoint',
+  request: { params: ofProvider.extend({ endpointId }) },
+  responses: { 200: jsonAnswer('The endpoint', endpoint), ...problems(401, 403, 404, 503) },
+})
+
+const patchEndpoint = createRoute({
+  ...owner,
+  method: 'patch',
+  path: '/providers/{id}/endpoints/{endpointId}',
+  summary: 'Change an endpoint, disable it or enable it',
+  description:
+    'New challenges have the new terms within two seconds. What was challenged before keeps its price and its wallet.',
+  request: { params: ofProvider.extend({ endpointId }), headers: ifMatch, body: jsonBody(endpointChange) },
+  responses: {
+    200: jsonAnswer('The endpoint as it is now', endpoint),
+    ...problems(400, 401, 403, 404, 409, 412, 413, 422, 428, 503),
+  },
+})
+
+export type EndpointRouteOptions = {
+  sql: Database
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'minimumPrices' | 'issuer'>
+  now: () => number
+}
+
+export function addEndpointRoutes(app: App, { sql, networks, settings, now }: EndpointRouteOptions): void {
+  function requirePrice(price: bigint, wallets: readonly EndpointWallet[]): void {
+    for (const { chainId } of wallets) {
+      const { network } = networks.ofChain(chainId).served
+      const minimum = minimumPriceOn(settings, network)
+      if (price >= minimum) continue
+      throw new Refusal('price_below_minimum', `The least price on ${network.name} is ${formatUsdc(minimum)}`)
+    }
+  }
+
+  const urlOf = (given: string, providerId: string) =>
+    urlOfResource(given, `${settings.issuer}${proxyPath(providerId)}`).href
+
+  app.openapi(createEndpoint, async (c) => {
+    const providerId = c.req.valid('param').id
+    const body = c.req.valid('json')
+    const price = parseUsdc(body.pricing.usdcPerUnit)
+    const inserted = await changeRegistry(sql, changerOf(c), async (tx, record) => {
+      const wallets = await chooseWallets(tx, networks, { ...body, providerId })
+      requirePrice(price, wallets)
+      const endpoint = await insertEndpoint(tx, {
+        providerId,
+        wallets,
+        method: body.method ?? '*',
+        url: urlOf(body.url, providerId),
+        price,
+        description: body.description ?? '',
+        mimeType: body.mimeType ?? 'application/json',
+      })
+      await record(endpoint.endpointId, null, toEndpoint(endpoint))
+      return endpoint
+    })
+    if (inserted === undefined) throw new Refusal('unknown_provider')
+    setVersion(c, inserted)
+    return c.json(toEndpoint(inserted), 201)
+  })
+
+  app.openapi(patchEndpoint, async (c) => {
+    const { id: providerId, endpointId } = c.req.valid('param')
+    const body = c.req.valid('json')
+    const changed = await changeRegistry(sql, changerOf(c), async (tx, record) => {
+      const before = await findEndpoint(tx, providerId, endpointId)
+      if (before === undefined) throw new Refusal('unknown_endpoint')
+      requireVersion(c.req.valid('header')['if-match'], before)
+      const { walletId, walletIds, network } = body
+      const wallets =
+        (walletId ?? walletIds ?? network) === undefined
+          ? before.wallets
+          : await chooseWallets(tx, networks, { providerId, walletId, walletIds, network })
+      const price = body.pricing === undefined ? before.price : parseUsdc(body.pricing.usdcPerUnit)
+      requirePrice(price, wallets)
+      const next = {
+        wallets: wallets.map(({ walletId, chainId }) => ({ walletId, chainId })),
+        method: body.method ?? before.method,
+        url: body.url === undefined ? before.url : urlOf(body.url, providerId),
+        price,
+        description: body.description ?? before.description,
+        mimeType: body.mimeType ?? before.mimeType,
+        disabledAt: disabledSince(before, body.disabled, now()),
+      }
+      if (isUnchanged(before, next)) return before
+      const after = await updateEndpoint(tx, { endpointId, providerId, ...next })
+      await record(endpointId, toEndpoint(before), toEndpoint(after))
+      return after
+    })
+    if (changed === undefined) throw new Refusal('unknown_provider')
+    setVersion(c, changed)
+    return c.json(toEndpoint(changed), 200)
+  })
+
+  app.openapi(getEndpoints, async (c) => {
+    const endpoints = await listEndpoints(sql, c.req.valid('param').id)
+    return c.json({ endpoints: endpoints.map(toEndpoint) }, 200)
+  })
+
+  app.openapi(getEndpoint, async (c) => {
+    const { id, endpointId } = c.req.valid('param')
+    const found = await findEndpoint(sql, id, endpointId)
+    if (found === undefined) throw new Refusal('unknown_endpoint')
+    setVersion(c, found)
+    return c.json(toEndpoint(found), 200)
+  })
+}
+
+type WalletChoice = {
+  providerId: string
+  walletId?: string | undefined
+  walletIds?: string[] | undefined
+  network?: string | undefined
+}
+
+/** What an endpoint is to be paid on: the wallets asked for, or the provider's oldest one on the network asked for. */
+async function chooseWallets(
+  sql: Queryable,
+  networks: GatewayNetworks,
+  { providerId, walletId, walletIds, network: networkName }: WalletChoice,
+): Promise<Wallet[]> {
+  if (walletIds !== undefined) return chooseSeveral(sql, providerId, walletIds)
+  if (walletId === undefined) {
+    const { chainId, name } = networks.named(networkName).served.network
+    const wallets = await listWallets(sql, providerId)
+    const wallet = wallets.find((one) => one.chainId === chainId && one.retiredAt === null)
+    if (wallet === undefined) throw new Refusal('unknown_wallet', `Register a wallet on ${name} first`)
+    return [wallet]
+  }
+  const wallet = await findUsable(sql, providerId, walletId)
+  const chainId = networks.chainIdNamed(networkName)
+  if (chainId !== undefined && chainId !== wallet.chainId) {
+    throw new Refusal('invalid_field', `The wallet is not on ${networkName}`, {
+      details: { field: 'network' },
+    })
+  }
+  return [wallet]
+}
+
+/** The wallets of an endpoint that may be paid on several networks, in the order asked for. */
+async function chooseSeveral(
+  sql: Queryable,
+  providerId: string,
+  walletIds: readonly string[],
+): Promise<Wallet[]> {
+  const found = await Promise.all(walletIds.map((id) => findUsable(sql, providerId, id)))
+  const networks = found.map(({ chainId }) => networkByChainId(chainId))
+  if (new Set(networks).size < networks.length) {
+    throw new Refusal('invalid_field', 'walletIds: expected one wallet a network', {
+      details: { field: 'walletIds' },
+    })
+  }
+  if (new Set(networks.map(({ testnet }) => testnet)).size > 1) {
+    throw new Refusal('networks_mixed', undefined, {
+      details: { networks: networks.map(({ name }) => name) },
+    })
+  }
+  return found
+}
+
+async function findUsable(sql: Queryable, providerId: string, walletId: string): Promise<Wallet> {
+  const wallet = await findWallet(sql, providerId, walletId)
+  if (wallet === undefined) throw new Refusal('unknown_wallet')
+  if (wallet.retiredAt !== null) throw new Refusal('wallet_retired', undefined, { details: { walletId } })
+  return wallet
+}
+
+export function toEndpoint({ wallets, createdAt, disabledAt, price, ...found }: Endpoint) {
+  const networks = wallets.map(({ walletId, chainId }) => ({ walletId, ...networkByChainId(chainId) }))
+  const [first] = networks
+  if (first === undefined) throw new TypeError('An endpoint has a wallet')
+  return {
+    ...found,
+    walletId: first.walletId,
+    network: first.name,
+    networks: networks.map(({ name, walletId }) => ({ network: name, walletId })),
+    testnet: first.testnet,
+    pricing: { usdcPerUnit: formatUsdc(price) },
+    createdAt: createdAt.toISOString(),
+    disabledAt: isoOrNull(disabledAt),
+  }
+}

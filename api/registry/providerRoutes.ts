@@ -1,0 +1,176 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import { changeRegistry, recordChange } from '#ledger/registry/registryChanges'
+import type { Database } from '#ledger/store/database'
+import { clientAddress } from '#process/clientAddress'
+import type { App } from '../http/app.ts'
+import { changerOf, ownersOnly } from '../http/authenticate.ts'
+import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
+import { ifMatch, isUnchanged, requireVersion, setVersion, version } from '../http/version.ts'
+import { isoOrNull, isoTime, ofProvider, providerId, text } from '../http/wire.ts'
+import { keyId, keyScope, secretKey } from './apiKeyRoutes.ts'
+import { issueApiKey } from './apiKeys.ts'
+import { disabledSince, findProvider, insertProvider, type Provider, updateProvider } from './providers.ts'
+import { countRegistration, requireAdmission } from './registration.ts'
+
+const tags = ['Providers']
+
+const registrationToken = z.object({ 'registration-token': text(500).optional() })
+
+const newProvider = z
+  .strictObject({
+    name: text(200).min(1),
+    contact: text(320).optional(),
+    requiresKey: z
+      .boolean()
+      .optional()
+      .openapi({ description: "Whether /verify for this provider's endpoints takes its API key only" }),
+  })
+  .openapi('NewProvider')
+
+export const provider = z
+  .object({
+    providerId,
+    name: z.string(),
+    contact: z.string().nullable(),
+    contactConfirmedAt: isoTime.nullable().openapi({ description: 'Since when mail is sent to it' }),
+    requiresKey: z.boolean(),
+    version,
+    createdAt: isoTime,
+    disabledAt: isoTime.nullable().openapi({ description: 'Since when there are no new challenges' }),
+  })
+  .openapi('Provider')
+
+export const account = provider.extend({ scope: keyScope }).openapi('Account')
+
+export const providerWithKey = provider.extend({ keyId, apiKey: secretKey }).openapi('ProviderWithKey')
+
+const createProvider = createRoute({
+  tags,
+  method: 'post',
+  path: '/providers',
+  summary: 'Register a provider',
+  description: 'Open to anyone, to who has the `Registration-Token` of the operator, or closed.',
+  request: { headers: registrationToken, body: jsonBody(newProvider) },
+  responses: {
+    201: jsonAnswer('The provider, and its first API key', providerWithKey),
+    ...problems(400, 401, 403, 413, 422, 429, 503),
+  },
+})
+
+const getProvider = createRoute({
+  ...ownersOnly,
+  tags,
+  method: 'get',
+  path: '/providers/{id}',
+  summary: 'A provider',
+  request: { params: ofProvider },
+  responses: { 200: jsonAnswer('The provider', provider), ...problems(401, 403, 404, 503) },
+})
+
+const providerChange = z
+  .strictObject({
+    name: text(200).min(1),
+    contact: text(320).nullable(),
+    requiresKey: z.boolean(),
+    disabled: z.boolean().openapi({ description: 'Whether new challenges are refused' }),
+  })
+  .partial()
+  .openapi('ProviderChange')
+
+const patchProvider = createRoute({
+  ...ownersOnly,
+  tags,
+  method: 'patch',
+  path: '/providers/{id}',
+  summary: 'Change a provider, disable it or enable it',
+  request: { params: ofProvider, headers: ifMatch, body: jsonBody(providerChange) },
+  responses: {
+    200: jsonAnswer('The provider as it is now', provider),
+    ...problems(400, 401, 403, 404, 412, 413, 422, 428, 503),
+  },
+})
+
+const getAccount = createRoute({
+  tags,
+  method: 'get',
+  path: '/account',
+  summary: 'The provider of the API key, and what the key may do',
+  security: [{ apiKey: [] }],
+  responses: { 200: jsonAnswer('The provider', account), ...problems(401, 503) },
+})
+
+export type ProviderRouteOptions = {
+  sql: Database
+  settings: Pick<GatewaySettings, 'registration' | 'trustedProxies'>
+  now: () => number
+}
+
+export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRouteOptions): void {
+  const { registration, trustedProxies } = settings
+
+  app.openapi(createProvider, async (c) => {
+    const { name, contact = null, requiresKey = false } = c.req.valid('json')
+    requireAdmission(registration, c.req.valid('header')['registration-token'])
+    const answer = await sql.begin(async (tx) => {
+      await countRegistration(tx, registration, clientAddress(c, trustedProxies), now())
+      const inserted = await insertProvider(tx, { name, contact, requiresKey })
+      const { providerId } = inserted
+      const { apiKey, ...key } = await issueApiKey(tx, providerId)
+      const { keyId } = key
+      const record = recordChange(tx, { providerId, by: keyId })
+      await record(providerId, null, toProvider(inserted))
+      await record(keyId, null, key)
+      return { ...toProvider(inserted), keyId, apiKey }
+    })
+    return c.json(answer, 201)
+  })
+
+  app.openapi(getProvider, async (c) => {
+    const found = await findProvider(sql, c.req.valid('param').id)
+    if (found === undefined) throw new Refusal('unknown_provider')
+    setVersion(c, found)
+    return c.json(toProvider(found), 200)
+  })
+
+  app.openapi(patchProvider, async (c) => {
+    const providerId = c.req.valid('param').id
+    const { name, contact, requiresKey, disabled } = c.req.valid('json')
+    const { 'if-match': seen } = c.req.valid('header')
+    const changed = await changeRegistry(sql, changerOf(c), async (tx, record) => {
+      const before = await findProvider(tx, providerId)
+      if (before === undefined) throw new Refusal('unknown_provider')
+      requireVersion(seen, before)
+      const next = {
+        name: name ?? before.name,
+        contact: contact === undefined ? before.contact : contact,
+        requiresKey: requiresKey ?? before.requiresKey,
+        disabledAt: disabledSince(before, disabled, now()),
+      }
+      if (isUnchanged(before, next)) return before
+      const after = await updateProvider(tx, { providerId, ...next })
+      await record(providerId, toProvider(before), toProvider(after))
+      return after
+    })
+    if (changed === undefined) throw new Refusal('unknown_provider')
+    setVersion(c, changed)
+    return c.json(toProvider(changed), 200)
+  })
+
+  app.openapi(getAccount, async (c) => {
+    const caller = c.get('caller')
+    const found = caller === undefined ? undefined : await findProvider(sql, caller)
+    if (found === undefined) throw new Refusal('unauthorized', 'This needs an API key')
+    return c.json({ ...toProvider(found), scope: c.get('callerScope') ?? 'full' }, 200)
+  })
+}
+
+export function toProvider({ contactConfirmedAt, createdAt, disabledAt, ...found }: Provider) {
+  return {
+    ...found,
+    contactConfirmedAt: isoOrNull(contactConfirmedAt),
+    createdAt: createdAt.toISOString(),
+    disabledAt: isoOrNull(disabledAt),
+  }
+}

@@ -1,0 +1,205 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import { changeRegistry, type RecordChange } from '#ledger/registry/registryChanges'
+import type { Database, Transaction } from '#ledger/store/database'
+import { networkByChainId } from '#protocol/networks'
+import type { App } from '../http/app.ts'
+import { changerOf, ownersOnly } from '../http/authenticate.ts'
+import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import {
+  address,
+  addressOut,
+  endpointId,
+  isoOrNull,
+  isoTime,
+  networkName,
+  ofProvider,
+  providerId,
+  testnet,
+  walletId,
+} from '../http/wire.ts'
+import { toEndpoint } from './endpointRoutes.ts'
+import { findEndpointsPaidTo, updateEndpoint } from './endpoints.ts'
+import type { GatewayNetworks } from './networks.ts'
+import {
+  findWallet,
+  findWalletByAddress,
+  insertWallet,
+  listWallets,
+  retireWallet,
+  type Wallet,
+} from './wallets.ts'
+
+const owner = { ...ownersOnly, tags: ['Providers'] }
+
+const newWallet = z.strictObject({ network: networkName, address }).openapi('NewWallet')
+export const wallet = z
+  .object({
+    walletId,
+    providerId,
+    network: networkName,
+    testnet,
+    address: addressOut,
+    createdAt: isoTime,
+    retiredAt: isoTime.nullable().openapi({
+      description: 'Since when no endpoint may use it; what was signed for it still settles to it',
+    }),
+  })
+  .openapi('Wallet')
+const replacedWallet = wallet
+  .extend({
+    replaces: walletId,
+    endpoints: z.array(endpointId).openapi({ description: 'Those that are paid to it from now on' }),
+  })
+  .openapi('ReplacedWallet')
+
+const createWallet = createRoute({
+  ...owner,
+  method: 'post',
+  path: '/providers/{id}/wallets',
+  summary: 'Register a wallet to be paid on',
+  request: { params: ofProvider, body: jsonBody(newWallet) },
+  responses: { 201: jsonAnswer('The wallet', wallet), ...problems(400, 401, 403, 409, 413, 422, 503) },
+})
+
+const getWallets = createRoute({
+  ...owner,
+  method: 'get',
+  path: '/providers/{id}/wallets',
+  summary: 'Wallets',
+  request: { params: ofProvider },
+  responses: {
+    200: jsonAnswer('The wallets, oldest first', z.object({ wallets: z.array(wallet) })),
+    ...problems(401, 403, 503),
+  },
+})
+
+const getWallet = createRoute({
+  ...owner,
+  method: 'get',
+  path: '/providers/{id}/wallets/{walletId}',
+  summary: 'A wallet',
+  request: { params: ofProvider.extend({ walletId }) },
+  responses: { 200: jsonAnswer('The wallet', wallet), ...problems(401, 403, 404, 503) },
+})
+
+const replaceWallet = createRoute({
+  ...owner,
+  method: 'patch',
+  path: '/providers/{id}/wallets/{walletId}',
+  summary: 'Replace a wallet by another address, in all endpoints at once',
+  description:
+    'The wallet is retired. What was challenged or accepted before settles to the address that it was signed for.',
+  request: {
+    params: ofProvider.extend({ walletId }),
+    body: jsonBody(z.strictObject({ address }).openapi('WalletReplacement')),
+  },
+  responses: {
+    200: jsonAnswer('The wallet that takes its place', replacedWallet),
+    ...problems(400, 401, 403, 404, 409, 413, 422, 503),
+  },
+})
+
+const deleteWallet = createRoute({
+  ...owner,
+  method: 'delete',
+  path: '/providers/{id}/wallets/{walletId}',
+  summary: 'Retire a wallet that no endpoint uses',
+  request: { params: ofProvider.extend({ walletId }) },
+  responses: { 204: { description: 'Retired' }, ...problems(401, 403, 404, 409, 503) },
+})
+
+export function addWalletRoutes(
+  app: App,
+  { sql, networks }: { sql: Database; networks: GatewayNetworks },
+): void {
+  app.openapi(createWallet, async (c) => {
+    const { network, address } = c.req.valid('json')
+    const providerId = c.req.valid('param').id
+    const { served, payees } = networks.named(network)
+    await payees.requirePayable(address)
+    const registered = await changeRegistry(sql, changerOf(c), (tx, record) =>
+      registerWallet(tx, record, { providerId, chainId: served.network.chainId, address }),
+    )
+    if (registered === undefined) throw new Refusal('unknown_provider')
+    return c.json(toWallet(registered), 201)
+  })
+
+  app.openapi(replaceWallet, async (c) => {
+    const { id: providerId, walletId } = c.req.valid('param')
+    const { address } = c.req.valid('json')
+    const found = await findWallet(sql, providerId, walletId)
+    if (found === undefined) throw new Refusal('unknown_wallet')
+    await networks.ofChain(found.chainId).payees.requirePayable(address)
+    const replaced = await changeRegistry(sql, changerOf(c), async (tx, record) => {
+      const before = await findWallet(tx, providerId, walletId)
+      if (before?.retiredAt !== null) throw new Refusal('wallet_retired')
+      if (before.address === address) throw new Refusal('wallet_exists')
+      const { chainId } = before
+      const existing = await findWalletByAddress(tx, { providerId, chainId, address })
+      const wallet =
+        existing?.retiredAt === null
+          ? existing
+          : await registerWallet(tx, record, { providerId, chainId, address })
+      const endpoints = await findEndpointsPaidTo(tx, walletId)
+      for (const endpoint of endpoints) {
+        const wallets = endpoint.wallets.map((one) => (one.walletId === walletId ? wallet : one))
+        const after = await updateEndpoint(tx, { ...endpoint, wallets })
+        await record(endpoint.endpointId, toEndpoint(endpoint), toEndpoint(after))
+      }
+      await record(walletId, toWallet(before), toWallet(await retireWallet(tx, walletId)))
+      return { wallet, endpoints: endpoints.map(({ endpointId }) => endpointId) }
+    })
+    if (replaced === undefined) throw new Refusal('unknown_provider')
+    const { wallet, endpoints } = replaced
+    return c.json({ ...toWallet(wallet), replaces: walletId, endpoints }, 200)
+  })
+
+  app.openapi(deleteWallet, async (c) => {
+    const { id: providerId, walletId } = c.req.valid('param')
+    await changeRegistry(sql, changerOf(c), async (tx, record) => {
+      const before = await findWallet(tx, providerId, walletId)
+      if (before === undefined) throw new Refusal('unknown_wallet')
+      const endpoints = await findEndpointsPaidTo(tx, walletId)
+      if (endpoints.length > 0) {
+        const ids = endpoints.map(({ endpointId }) => endpointId)
+        throw new Refusal('wallet_in_use', `Replace it first: ${ids.slice(0, 10).join(', ')}`, {
+          details: { endpoints: ids },
+        })
+      }
+      await record(walletId, toWallet(before), toWallet(await retireWallet(tx, walletId)))
+    })
+    return c.body(null, 204)
+  })
+
+  app.openapi(getWallets, async (c) => {
+    const wallets = await listWallets(sql, c.req.valid('param').id)
+    return c.json({ wallets: wallets.map(toWallet) }, 200)
+  })
+
+  app.openapi(getWallet, async (c) => {
+    const { id, walletId } = c.req.valid('param')
+    const found = await findWallet(sql, id, walletId)
+    if (found === undefined) throw new Refusal('unknown_wallet')
+    return c.json(toWallet(found), 200)
+  })
+}
+
+/** One that was retired is in use again. */
+async function registerWallet(
+  tx: Transaction,
+  record: RecordChange,
+  wallet: Pick<Wallet, 'providerId' | 'chainId' | 'address'>,
+): Promise<Wallet> {
+  const before = await findWalletByAddress(tx, wallet)
+  const inserted = await insertWallet(tx, wallet)
+  if (inserted === undefined) throw new Refusal('wallet_exists')
+  await record(inserted.walletId, before ? toWallet(before) : null, toWallet(inserted))
+  return inserted
+}
+
+function toWallet({ chainId, createdAt, retiredAt, ...found }: Wallet) {
+  const { name, testnet } = networkByChainId(chainId)
+  const times = { createdAt: createdAt.toISOString(), retiredAt: isoOrNull(retiredAt) }
+  return { ...found, network: name, testnet, ...times }
+}

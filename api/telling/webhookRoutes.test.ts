@@ -1,0 +1,431 @@
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { Webhook as Verifier } from 'standardwebhooks'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { recordFailure } from '#ledger/queue/failures'
+import { createLogger } from '#process/log'
+import { call, openShop, pay, type Shop, startGateway, type TestGateway } from '../../test/support/gateway.ts'
+import { codeIn, type MailServer, type ReceivedMail, startMailServer } from '../../test/support/mailServer.ts'
+import { until } from '../../test/support/until.ts'
+import { startBackgroundWork } from '../backgroundWork.ts'
+import { createAddressGuard } from '../http/addressGuard.ts'
+import type { App } from '../http/app.ts'
+import { createDeliveryLoop, type DeliveryLoop } from './deliveryLoop.ts'
+import { createMailer, type Mailer } from './mailer.ts'
+import { createMailLoop } from './mailLoop.ts'
+
+let gateway: TestGateway
+let loop: DeliveryLoop
+let shop: Shop
+let at: string
+
+beforeAll(async () => {
+  gateway = await startGateway()
+  loop = createDeliveryLoop({
+    sql: gateway.database,
+    guard: createAddressGuard({ allowPrivate: true }),
+    log: createLogger('test', 'silent'),
+  })
+  shop = await openShop(gateway.app)
+  at = `/providers/${shop.providerId}/webhooks`
+})
+afterAll(async () => {
+  await loop?.close()
+  await gateway?.close()
+})
+
+type Registered = { webhookId: string; secret: string; url: string }
+type Log = { deliveries: { deliveryId: string; status: string; messageId: string }[]; cursor: string | null }
+
+const register = (json: unknown, app = gateway.app) =>
+  call<Registered>(app, 'POST', at, { json, key: shop.key })
+
+test('default: registered, told, looked up, told again, removed', async () => {
+  const received: { body: string; headers: Record<string, string> }[] = []
+  const server = createServer(async (request, response) => {
+    let body = ''
+    for await (const chunk of request) body += chunk
+    received.push({ body, headers: request.headers as Record<string, string> })
+    response.writeHead(204).end()
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  try {
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`
+    const { status, body } = await register({ url, events: ['settlement.failed'], description: 'mine' })
+    expect({ status, body }).toEqual({
+      status: 201,
+      body: {
+        webhookId: expect.stringMatching(/^wh_[0-9a-f]{32}$/),
+        providerId: shop.providerId,
+        url,
+        description: 'mine',
+        events: ['settlement.failed'],
+        createdAt: expect.any(String),
+        disabledAt: null,
+        previousSecretExpiresAt: null,
+        secret: expect.stringMatching(/^whsec_/),
+      },
+    })
+    const { webhookId, secret } = body
+    const { secret: _, ...shown } = body
+    expect((await call(gateway.app, 'GET', at, { key: shop.key })).body).toEqual({ webhooks: [shown] })
+    expect((await call(gateway.app, 'GET', `${at}/${webhookId}`, { key: shop.key })).body).toEqual(shown)
+
+    for (let i = 0; i < 3; i++) {
+      await gateway.database`
+        insert into outbox (event, provider_id, data) values ('settlement.failed', ${shop.providerId}, '{}')`
+    }
+    expect(await loop.deliverDue()).toBe(3)
+    for (const { body, headers } of received) expect(new Verifier(secret).verify(body, headers)).toBeDefined()
+
+    const log = await call<Log>(gateway.app, 'GET', `${at}/${webhookId}/deliveries?limit=2`, {
+      key: shop.key,
+    })
+    expect(log.body.deliveries).toHaveLength(2)
+    expect(log.body.deliveries[0]).toMatchObject({
+      status: 'delivered',
+      attempts: [{ attempt: 1, httpStatus: 204 }],
+    })
+    const rest = await call<Log>(
+      gateway.app,
+      'GET',
+      `${at}/${webhookId}/deliveries?limit=2&cursor=${log.body.cursor}`,
+      { key: shop.key },
+    )
+    expect(rest.body).toMatchObject({ deliveries: [{ status: 'delivered' }], cursor: null })
+    const ids = [...log.body.deliveries, ...rest.body.deliveries].map(({ deliveryId }) => deliveryId)
+    expect(new Set(ids).size).toBe(3)
+
+    const again = await call(gateway.app, 'POST', `${at}/${webhookId}/deliveries/${ids[0]}/redeliver`, {
+      key: shop.key,
+    })
+    expect(again.status).toBe(202)
+    expect(await loop.deliverDue()).toBe(1)
+    expect(received[3]?.headers['webhook-id']).toBe(log.body.deliveries[0]?.messageId)
+
+    const rotated = await call<Registered>(gateway.app, 'POST', `${at}/${webhookId}/rotate`, {
+      key: shop.key,
+    })
+    expect(rotated.body).toMatchObject({ webhookId, previousSecretExpiresAt: expect.any(String) })
+    expect(rotated.body.secret).not.toBe(secret)
+
+    expect((await call(gateway.app, 'DELETE', `${at}/${webhookId}`, { key: shop.key })).status).toBe(204)
+    expect((await call(gateway.app, 'GET', `${at}/${webhookId}`, { key: shop.key })).status).toBe(404)
+    expect((await call(gateway.app, 'DELETE', `${at}/${webhookId}`, { key: shop.key })).body).toMatchObject({
+      code: 'unknown_webhook',
+    })
+  } finally {
+    server.closeAllConnections()
+    server.close()
+  }
+})
+
+test.each([
+  ['no URL', 'nonsense'],
+  ['http', 'http://93.184.215.14/'],
+  ['a private address', 'https://10.0.0.1/'],
+  ['IPv6 loopback', 'https://[::1]/'],
+  ['the metadata address', 'https://169.254.169.254/latest/meta-data'],
+  ['a name for loopback', 'https://localhost/'],
+])('error: %s is refused', async (_, url) => {
+  const app = gateway.another({ webhookAllowPrivate: false })
+  expect((await register({ url }, app)).body).toMatchObject({ status: 422, code: 'webhook_url_refused' })
+})
+
+test.each([
+  ['unknown event', { url: 'https://127.0.0.1/', events: ['payment.refunded'] }],
+  ['no events', { url: 'https://127.0.0.1/', events: [] }],
+  ['no url', {}],
+])('error: %s', async (_, json) => {
+  const { status } = await register(json)
+  expect([400, 422]).toContain(status)
+})
+
+test('error: too many', async () => {
+  const other = await openShop(gateway.app)
+  const create = () =>
+    call(gateway.app, 'POST', `/providers/${other.providerId}/webhooks`, {
+      json: { url: 'https://127.0.0.1/' },
+      key: other.key,
+    })
+  for (let i = 0; i < 20; i++) expect((await create()).status).toBe(201)
+  expect((await create()).body).toMatchObject({ status: 422, code: 'webhook_limit_reached' })
+})
+
+test("error: another provider's key, or none", async () => {
+  const { body } = await register({ url: 'https://127.0.0.1/' })
+  const other = await openShop(gateway.app)
+  const paths: [string, string][] = [
+    ['GET', at],
+    ['POST', at],
+    ['GET', `${at}/${body.webhookId}`],
+    ['DELETE', `${at}/${body.webhookId}`],
+    ['POST', `${at}/${body.webhookId}/rotate`],
+    ['GET', `${at}/${body.webhookId}/deliveries`],
+    ['POST', `${at}/${body.webhookId}/deliveries/whd_${'0'.repeat(32)}/redeliver`],
+  ]
+  for (const [method, path] of paths) {
+    const options = method === 'POST' ? { json: { url: 'https://127.0.0.1/' } } : {}
+    expect((await call(gateway.app, method, path, { ...options, key: other.key })).status, path).toBe(403)
+    expect((await call(gateway.app, method, path, options)).status, path).toBe(401)
+    // Nor under its own name.
+    const mine = path.replace(shop.providerId, other.providerId)
+    if (mine.includes(body.webhookId)) {
+      expect((await call(gateway.app, method, mine, { ...options, key: other.key })).status, mine).toBe(404)
+    }
+  }
+})
+
+test('error: a cursor that is none', async () => {
+  const { body } = await register({ url: 'https://127.0.0.1/' })
+  for (const cursor of ['x', 'bnVsbA', Buffer.from('["other",1,"a"]').toString('base64url')]) {
+    const path = `${at}/${body.webhookId}/deliveries?cursor=${cursor}`
+    expect((await call(gateway.app, 'GET', path, { key: shop.key })).body).toMatchObject({
+      code: 'invalid_cursor',
+    })
+  }
+})
+
+describe('by mail', () => {
+  let server: MailServer
+  let app: App
+  let mailer: Mailer
+  let offset = 0
+  const minute = 60_000
+  const now = () => Date.now() + offset
+
+  beforeAll(async () => {
+    server = await startMailServer()
+    mailer = createMailer({ url: server.url, from: 'tolls@gateway.example' })
+    app = gateway.withOptions({ mailer })
+  })
+  afterAll(() => server.close())
+
+  const own = (of: Shop) => `/providers/${of.providerId}`
+  async function newProvider(contact: string): Promise<Shop> {
+    const opened = await openShop(app)
+    const { status } = await call(app, 'PATCH', own(opened), {
+      ...{ key: opened.key, headers: { 'if-match': '*' }, json: { contact } },
+    })
+    expect(status).toBe(200)
+    return opened
+  }
+  const askCode = (of: Shop, on = app) => call(on, 'POST', `${own(of)}/contact/code`, { key: of.key })
+  const confirm = (of: Shop, code: string) =>
+    call(app, 'POST', `${own(of)}/contact/confirmation`, { key: of.key, json: { code } })
+  async function confirmed(contact: string): Promise<Shop> {
+    const opened = await newProvider(contact)
+    expect((await askCode(opened)).status).toBe(204)
+    expect((await confirm(opened, codeIn(server.received.at(-1)))).status).toBe(201)
+    return opened
+  }
+  async function fail(of: Shop): Promise<string> {
+    const { paymentId } = await pay({ ...gateway, app }, of)
+    const failure = { paymentId, batchId: null, code: 'insufficient_balance', detail: '', isFinal: true }
+    await recordFailure(gateway.database, failure, { now: new Date(), leadMs: 0 })
+    await notice()
+    return paymentId
+  }
+  const log = createLogger('test', 'silent')
+  /** As each process does every second: the outbox becomes webhook messages, and notices for the next mail. */
+  async function notice(): Promise<void> {
+    const guard = createAddressGuard({ allowPrivate: true })
+    await createDeliveryLoop({ sql: gateway.database, guard, log, now }).deliverDue()
+  }
+  /** What is due is mailed. @returns what came */
+  async function tell(by: Mailer = mailer, clock = now): Promise<ReceivedMail[]> {
+    const before = server.received.length
+    const { database: sql } = gateway
+    await createMailLoop({ sql, mailer: by, issuer: gateway.settings.issuer, log, now: clock }).sendDue()
+    return server.received.slice(before)
+  }
+
+  test('default: a contact that came back with its code is told what failed, once, gathered, and at most every hour', async () => {
+    const told = await newProvider('ops@shop.example')
+    const strange = await newProvider('other@shop.example')
+    await fail(told)
+    offset += 2 * minute
+    expect(await tell()).toEqual([])
+
+    expect((await askCode(told)).status).toBe(204)
+    const mail = server.received.at(-1) as ReceivedMail
+    expect(mail).toMatchObject({ to: ['ops@shop.example'], subject: 'Confirm this address' })
+    // Nothing that a stranger may choose.
+    expect(mail.text).not.toContain('Shop')
+    for (const [of, code] of [
+      [told, 'nonsense'],
+      [told, codeIn(mail).replace(/^./, 'z')],
+      [strange, codeIn(mail)],
+    ] as const) {
+      expect(await confirm(of, code)).toMatchObject({ status: 422, body: { code: 'invalid_field' } })
+    }
+    const { status, body } = await confirm(told, codeIn(mail))
+    expect([status, body.contactConfirmedAt]).toEqual([201, expect.any(String)])
+    expect((await call(app, 'GET', own(told), { key: told.key })).body).toEqual(body)
+
+    const failed = [await fail(told), await fail(told)]
+    expect(await tell()).toEqual([])
+    offset += 2 * minute
+    const [notice, ...others] = await tell()
+    expect(others).toEqual([])
+    expect(notice).toMatchObject({ to: ['ops@shop.example'], subject: 'Settlement fails for 2 payments' })
+    for (const paymentId of failed) expect(notice?.text).toContain(`${paymentId} insufficient_balance`)
+    expect(notice?.text).toContain('Auto-Submitted: auto-generated')
+
+    const later = await fail(told)
+    offset += 30 * minute
+    expect(await tell()).toEqual([])
+    offset += 31 * minute
+    const [next] = await tell()
+    expect(next).toMatchObject({ subject: 'Settlement fails for 1 payment' })
+    expect(next?.text).toContain(later)
+    offset += 120 * minute
+    expect(await tell()).toEqual([])
+  })
+
+  test('default: an api process with SMTP_URL sends what is due', async () => {
+    const told = await confirmed('process@shop.example')
+    const failed = await fail(told)
+    await gateway.database`update confirmed_contact set next_attempt_at = now() where provider_id = ${told.providerId}`
+    const mail = { url: server.url, from: 'tolls@gateway.example' }
+    const { database: sql, served, settings } = gateway
+    const work = startBackgroundWork({ sql, networks: [served], settings: { ...settings, mail }, log })
+    try {
+      await until('it came', () => server.received.some(({ text }) => text.includes(failed)))
+      expect(server.received.at(-1)?.to).toEqual(['process@shop.example'])
+      await until('it is counted', async () =>
+        (await work.shared.metrics.registry.metrics()).includes(
+          'tollkeeper_api_mails_total{outcome="sent"} 1',
+        ),
+      )
+    } finally {
+      await work.close()
+    }
+  })
+
+  test('behavior: another contact is told nothing until it is confirmed, and the old one nothing more', async () => {
+    const changed = await confirmed('first@shop.example')
+    await fail(changed)
+    const { body } = await call(app, 'PATCH', own(changed), {
+      ...{ key: changed.key, headers: { 'if-match': '*' }, json: { contact: 'second@shop.example' } },
+    })
+    expect(body).toMatchObject({ contact: 'second@shop.example', contactConfirmedAt: null })
+    offset += 120 * minute
+    expect(await tell()).toEqual([])
+    await askCode(changed)
+    expect((await confirm(changed, codeIn(server.received.at(-1)))).status).toBe(201)
+    offset += 120 * minute
+    expect(await tell()).toEqual([])
+    const failed = await fail(changed)
+    offset += 2 * minute
+    const [mail] = await tell()
+    expect(mail).toMatchObject({ to: ['second@shop.example'], subject: 'Settlement fails for 1 payment' })
+    expect(mail?.text).toContain(failed)
+  })
+
+  test('behavior: a mail that the server does not take, or whose answer is lost, comes again by the same name', async () => {
+    const told = await confirmed('again@shop.example')
+    await fail(told)
+    offset += 2 * minute
+    const dying: Mailer = {
+      async send(mail) {
+        await mailer.send(mail)
+        throw new Error('the answer is lost')
+      },
+    }
+    const moment = now()
+    const [first] = await tell(dying, () => moment)
+    expect(await tell(mailer, () => moment)).toEqual([])
+    offset += minute
+    server.refuseNext(Object.assign(new Error('later'), { responseCode: 451 }))
+    const [second] = await tell()
+    offset += minute
+    const [third] = await tell()
+    expect(new Set([first?.id, second?.id, third?.id]).size).toBe(1)
+    expect(third?.id).toMatch(/^<[0-9a-f]{32}@gateway\.example>$/)
+    offset += 120 * minute
+    expect(await tell()).toEqual([])
+  })
+
+  test('behavior: two processes at once send one mail', async () => {
+    await fail(await confirmed('both@shop.example'))
+    offset += 2 * minute
+    expect((await Promise.all([tell(), tell(), tell()])).flat().map(({ id }) => id)).toHaveLength(1)
+  })
+
+  test('behavior: a refund that fails is told by the payment that it goes back to', async () => {
+    const told = await confirmed('refunds@shop.example')
+    const paymentId = await fail(told)
+    // As the keeper writes it (test/e2e/keeper.test.ts): of a payment of its own, naming the one that is refunded.
+    await gateway.database`
+      insert into outbox (event, provider_id, payment_id, data)
+      select 'refund.failed', provider_id, id, ${gateway.database.json({
+        ...{ paymentId, number: 1, code: 'authorization_expired', attempts: 6, nextAttemptAt: null },
+      })}
+      from payment where id = ${(await pay({ ...gateway, app }, told)).paymentId}`
+    await notice()
+    offset += 2 * minute
+    const [mail] = await tell()
+    expect(mail?.subject).toBe('Settlement fails for 1 payment and 1 refund')
+    expect(mail?.text).toContain('1 refund will not be settled any more')
+    expect(mail?.text).toContain(`refund 1 of ${paymentId} authorization_expired`)
+  })
+
+  test('behavior: a webhook that answers 410 is switched off, and its provider told', async () => {
+    const told = await confirmed('hooks@shop.example')
+    const gone = createServer((_, response) => response.writeHead(410).end())
+    await new Promise<void>((resolve) => gone.listen(0, '127.0.0.1', resolve))
+    const url = `http://127.0.0.1:${(gone.address() as AddressInfo).port}/hook`
+    const json = { url, events: ['settlement.failed'] }
+    const { body } = await call<Registered>(app, 'POST', `${own(told)}/webhooks`, { key: told.key, json })
+    await fail(told)
+    gone.close()
+    await notice()
+    offset += 2 * minute
+    const [mail] = await tell()
+    expect(mail?.text).toContain(`${body.webhookId} ${url}`)
+  })
+
+  test('error: a victim’s mailbox gets three codes a day, whoever asks, however it is spelt', async () => {
+    const victims = [
+      'victim@example.com',
+      'Victim+1@example.com',
+      'victim+2@EXAMPLE.com',
+      'victim+3@example.com',
+    ]
+    const statuses: number[] = []
+    for (const contact of victims) statuses.push((await askCode(await newProvider(contact))).status)
+    expect(statuses).toEqual([204, 204, 204, 429])
+    const one = await newProvider('own@shop.example')
+    for (const expected of [204, 204, 204, 429]) expect((await askCode(one)).status).toBe(expected)
+  })
+
+  test.each([
+    'ops@shop.example\r\nBcc: victim@example.com',
+    'a@b.example, victim@example.com',
+    '<a@b.example>',
+    'Ops <a@b.example>',
+    '"a b"@b.example',
+    'a@[127.0.0.1]',
+    'a@localhost',
+    '+49 30 1234',
+    'ä@b.example',
+  ])('error: %j is no mail address, and nothing is sent', async (contact) => {
+    const before = server.received.length
+    const { status, body } = await askCode(await newProvider(contact))
+    expect([status, body.code]).toEqual([422, 'invalid_field'])
+    expect(server.received).toHaveLength(before)
+  })
+
+  test('error: without a mail server, and with one that is away', async () => {
+    const one = await newProvider('away@shop.example')
+    expect((await askCode(one, gateway.app)).status).toBe(404)
+    // Who asks first is told whether it can.
+    const mails = async (of: App) => (await call(of, 'GET', '/')).body.mail
+    expect([await mails(gateway.app), await mails(app)]).toEqual([false, true])
+    const away = createMailer({ url: 'smtp://user:hunter2@127.0.0.1:1', from: 'tolls@gateway.example' })
+    const { status, body } = await askCode(one, gateway.withOptions({ mailer: away, log }))
+    expect([status, body.code]).toEqual([503, 'dependency_unavailable'])
+    expect(JSON.stringify(body)).not.toContain('hunter2')
+  })
+})

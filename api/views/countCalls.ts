@@ -1,0 +1,30 @@
+import type { MiddlewareHandler } from 'hono'
+import { toCodedError } from '#process/problem'
+import type { GatewayEnv } from '../http/app.ts'
+import type { ApiMetrics } from '../http/metrics.ts'
+import type { Offers } from '../registry/offers.ts'
+import type { UsageCounters } from './usageCounters.ts'
+
+export type CountCallsOptions = { offers: Offers; usage: UsageCounters; metrics: ApiMetrics }
+
+/**
+ * Counts what becomes of challenges and verifications, for the endpoint that the route says was `called`.
+ *
+ * Of what is refused, only verifications that its provider asked for: a stranger would lower a rate of success by asking for
+ * what nobody sells.
+ */
+export function countCalls({ offers, usage, metrics }: CountCallsOptions): MiddlewareHandler<GatewayEnv> {
+  return async (c, next) => {
+    await next()
+    const isVerification = c.req.path === '/verify'
+    const code = c.error && toCodedError(c.error).code
+    metrics[isVerification ? 'verifications' : 'challenges'].inc({ result: code ?? 'ok' })
+    const called = c.get('called')
+    if (called === undefined) return
+    // Refused requests may name any endpoint: only one that exists is counted, so that nobody fills the memory.
+    const offer = await Promise.resolve(offers.ofEndpoint(called.endpointId)).catch(() => undefined)
+    if (offer?.providerId !== called.providerId) return
+    if (code !== undefined && !(isVerification && c.get('caller') === offer.providerId)) return
+    usage.count(called, code ?? (isVerification ? 'paid' : 'challenged'))
+  }
+}

@@ -1,0 +1,151 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import { setSuspended } from '#ledger/registry/suspendProvider'
+import type { Database } from '#ledger/store/database'
+import { formatUsdc } from '#protocol/amount'
+import type { App } from '../http/app.ts'
+import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
+import { operatorsOnly } from '../http/operator.ts'
+import { jsonAnswer, jsonBody, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import {
+  cursor,
+  cursorOut,
+  decimalUsdc,
+  defaultLimit,
+  isoOrNull,
+  isoTime,
+  limit,
+  ofProvider,
+  providerId,
+  testnet,
+  testnetFilter,
+} from '../http/wire.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
+import { type ListedProvider, listProviders } from './operatorProviderQueries.ts'
+import { choosePeriod } from './period.ts'
+import { findRevenue } from './revenueQueries.ts'
+
+const revenue = z.object({
+  payments: z.int(),
+  gross_usdc: decimalUsdc,
+  fee_usdc: decimalUsdc,
+  settled_usdc: decimalUsdc.openapi({ description: "Of the provider's part, what has arrived on chain" }),
+  settled_fee_usdc: decimalUsdc,
+})
+
+export const operatorProviders = z
+  .object({
+    testnet,
+    from: isoTime,
+    to: isoTime,
+    providers: z.array(
+      z.object({
+        providerId,
+        name: z.string(),
+        contact: z.string().nullable(),
+        createdAt: isoTime,
+        disabledAt: isoTime.nullable().openapi({ description: 'By itself' }),
+        suspendedAt: isoTime.nullable().openapi({ description: 'By the operator' }),
+        endpoints: z.int().openapi({ description: 'On sale' }),
+        wallets: z.int().openapi({ description: 'In use' }),
+        keys: z.int().openapi({ description: 'In force' }),
+        revenue: revenue.openapi({ description: 'Of the last 30 days' }),
+      }),
+    ),
+    cursor: cursorOut,
+  })
+  .openapi('OperatorProviders')
+
+const getProviders = createRoute({
+  ...operatorsOnly,
+  method: 'get',
+  path: '/operator/providers',
+  summary: 'All providers',
+  request: { query: z.object({ testnet: testnetFilter, limit, cursor }) },
+  responses: {
+    200: jsonAnswer('The providers, newest first', operatorProviders),
+    ...problems(400, 401, 422, 503),
+  },
+})
+
+const patchProvider = createRoute({
+  ...operatorsOnly,
+  method: 'patch',
+  path: '/operator/providers/{id}',
+  summary: 'Suspend a provider, or let it sell again',
+  request: { params: ofProvider, body: jsonBody(z.strictObject({ suspended: z.boolean() })) },
+  responses: {
+    200: jsonAnswer('As it is now', z.object({ providerId, suspended: z.boolean() })),
+    ...problems(400, 401, 404, 413, 422, 503),
+  },
+})
+
+const positions = createCursor({ createdAt: timeField, id: textField })
+
+export type OperatorProvidersRouteOptions = {
+  sql: Database
+  networks: GatewayNetworks
+  now: () => number
+}
+
+export function addOperatorProvidersRoute(
+  app: App,
+  { sql, networks, now }: OperatorProvidersRouteOptions,
+): void {
+  const isTestMoneyOnly = [...networks.byChainId.values()].every(({ served }) => served.network.testnet)
+
+  async function readRevenue(providerId: string, testnet: boolean, period: { from: Date; to: Date }) {
+    const query = { ...period, providerId, interval: 'total', groupBy: 'none', testnet, after: null } as const
+    const [row] = await findRevenue(sql, { ...query, limit: 1 })
+    return {
+      payments: row?.payments ?? 0,
+      gross_usdc: formatUsdc(row?.gross ?? 0n),
+      fee_usdc: formatUsdc(row?.fee ?? 0n),
+      settled_usdc: formatUsdc(row?.settledNet ?? 0n),
+      settled_fee_usdc: formatUsdc(row?.settledFee ?? 0n),
+    }
+  }
+
+  app.openapi(patchProvider, async (c) => {
+    const { id } = c.req.valid('param')
+    const { suspended } = c.req.valid('json')
+    if (!(await setSuspended(sql, id, suspended ? new Date(now()) : null)))
+      throw new Refusal('unknown_provider')
+    return c.json({ providerId: id, suspended }, 200)
+  })
+
+  app.openapi(getProviders, async (c) => {
+    const { testnet = isTestMoneyOnly, limit = defaultLimit, cursor } = c.req.valid('query')
+    const period = choosePeriod('day', {}, new Date(now()))
+    const after = positions.read('providers', cursor)
+    const found = await listProviders(sql, { after, limit: limit + 1 })
+    const { page, last } = cutPage(found, limit)
+    const providers = []
+    // One after the other: an operator's look takes no connection that a payment waits for.
+    for (const provider of page) {
+      providers.push({
+        ...toProvider(provider),
+        revenue: await readRevenue(provider.providerId, testnet, period),
+      })
+    }
+    return c.json(
+      {
+        testnet,
+        from: period.from.toISOString(),
+        to: period.to.toISOString(),
+        providers,
+        cursor: last && positions.write('providers', { createdAt: last.createdAt, id: last.providerId }),
+      },
+      200,
+    )
+  })
+}
+
+function toProvider({ createdAt, disabledAt, suspendedAt, ...provider }: ListedProvider) {
+  return {
+    ...provider,
+    createdAt: createdAt.toISOString(),
+    disabledAt: isoOrNull(disabledAt),
+    suspendedAt: isoOrNull(suspendedAt),
+  }
+}

@@ -1,0 +1,196 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import { voidPayment } from '#ledger/outcomes/voids'
+import type { Database } from '#ledger/store/database'
+import type { Network } from '#protocol/networks'
+import { paymentStatuses } from '#protocol/paymentStatus'
+import type { App } from '../http/app.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import {
+  addressOut,
+  baseUnits,
+  endpointId,
+  hashOut,
+  heldBy,
+  indexedBlock,
+  isoOfSeconds,
+  isoOrNull,
+  isoTime,
+  networkName,
+  paymentId,
+  providerId,
+  requestId,
+  testnet,
+} from '../http/wire.ts'
+import {
+  findPayment,
+  type PaymentHalf,
+  type PaymentRecord,
+  paymentSources,
+} from '../payments/records/payments.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import { refund, toRefund } from '../payments/refunds/route.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
+
+const params = z.object({ paymentId })
+
+const half = z
+  .object({
+    state: z.enum(['open', 'settled', 'cancelled', 'foreign_use']),
+    to: addressOut,
+    value: baseUnits,
+    nonce: hashOut,
+    transactionHash: hashOut.nullable(),
+    logIndex: z.int().nullable(),
+    blockNumber: z.int().nullable(),
+  })
+  .openapi('PaymentHalf')
+
+export const payment = z
+  .object({
+    paymentId,
+    requestId: requestId.nullable(),
+    payment_status: z.enum(paymentStatuses),
+    source: z.enum(paymentSources),
+    providerId: providerId.nullable(),
+    endpointId: endpointId.nullable(),
+    network: networkName,
+    testnet,
+    asset: addressOut,
+    payer: addressOut,
+    resource: z.string(),
+    totalUsdc: baseUnits,
+    providerUsdc: baseUnits,
+    platformUsdc: baseUnits,
+    tier: z.string(),
+    effectiveRate: z.string(),
+    acceptedAt: isoTime,
+    validBefore: z.int(),
+    provider: half,
+    platform: half.nullable(),
+    splitter: addressOut.nullable(),
+    paidOut: z
+      .object({
+        at: isoTime,
+        transactionHash: hashOut,
+        blockNumber: z.int(),
+        platformPaid: z.boolean().openapi({
+          description:
+            "False: the platform's wallet couldn't be paid, and its part waits in a splitter of its own",
+        }),
+      })
+      .nullable()
+      .openapi({
+        description: 'Where `splitter` paid both parts out, by whomever it was swept; null: not yet',
+      }),
+    attempts: z.int(),
+    nextAttemptAt: isoTime.nullable(),
+    held_by: heldBy('it waits for gas'),
+    failureCode: z.string().nullable(),
+    voidedAt: isoTime.nullable(),
+    refunds: z.array(refund),
+    indexedBlock,
+  })
+  .openapi('Payment')
+
+const getPayment = createRoute({
+  method: 'get',
+  path: '/payments/{paymentId}',
+  summary: 'A payment and where it stands',
+  tags: ['Payments'],
+  request: { params },
+  responses: { 200: jsonAnswer('The payment', payment), ...problems(404, 429, 503) },
+})
+
+const postVoid = createRoute({
+  method: 'post',
+  path: '/payments/{paymentId}/void',
+  summary: 'Void a payment for which no service was rendered',
+  description: 'Refused with 409 once a batch has claimed it, it was published, or money of it moved.',
+  tags: ['Payments'],
+  security: [{ apiKey: [] }],
+  request: { params },
+  responses: { 200: jsonAnswer('The voided payment', payment), ...problems(401, 403, 404, 409, 503) },
+})
+
+export type PaymentRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  now: () => number
+}
+
+export function addPaymentRoutes(app: App, { sql, heads, networks, now }: PaymentRouteOptions): void {
+  async function readPayment(paymentId: string) {
+    const found = await findPayment(sql, paymentId, new Date(now()))
+    if (found === undefined) throw new Refusal('unknown_payment')
+    const { network } = networks.ofChain(found.chainId).served
+    return { ...toAnswer(found, network), indexedBlock: await heads.of(found.chainId) }
+  }
+
+  app.openapi(getPayment, async (c) => c.json(await readPayment(c.req.valid('param').paymentId), 200))
+
+  app.openapi(postVoid, async (c) => {
+    const { paymentId } = c.req.valid('param')
+    const providerId = c.get('caller')
+    if (providerId === undefined) throw new Refusal('unauthorized', "Only the payment's provider can void it")
+    const outcome = await voidPayment(sql, { paymentId, providerId, now: new Date(now()) })
+    if (outcome === 'unknown') throw new Refusal('unknown_payment')
+    if (outcome === 'forbidden') throw new Refusal('forbidden')
+    if (outcome === 'claimed') throw new Refusal('payment_claimed')
+    const voided = await readPayment(paymentId)
+    for (const { payers } of networks.byChainId.values()) payers.forget(voided.payer)
+    return c.json(voided, 200)
+  })
+}
+
+function toAnswer(found: PaymentRecord, network: Network) {
+  const { provider, fee, providerAmount, feeAmount } = found
+  return {
+    paymentId: found.paymentId,
+    requestId: found.requestId,
+    payment_status: found.status,
+    source: found.source,
+    providerId: found.providerId,
+    endpointId: found.endpointId,
+    network: network.name,
+    testnet: network.testnet,
+    asset: found.token,
+    payer: found.payer,
+    resource: found.resource,
+    totalUsdc: (providerAmount + feeAmount).toString(),
+    providerUsdc: providerAmount.toString(),
+    platformUsdc: feeAmount.toString(),
+    tier: found.tier,
+    effectiveRate: found.effectiveRate,
+    acceptedAt: found.acceptedAt.toISOString(),
+    validBefore: Number(found.validBefore),
+    provider: toHalf(provider),
+    platform: fee && toHalf(fee),
+    splitter: found.splitter,
+    paidOut: found.payout && {
+      at: isoOfSeconds(found.payout.blockTime),
+      transactionHash: found.payout.txHash,
+      blockNumber: Number(found.payout.blockNumber),
+      platformPaid: found.payout.isPlatformPaid,
+    },
+    attempts: found.attempts,
+    nextAttemptAt: isoOrNull(found.nextAttemptAt),
+    held_by: found.heldBy,
+    failureCode: found.failureCode,
+    voidedAt: isoOrNull(found.voidedAt),
+    refunds: found.refunds.map(toRefund),
+  }
+}
+
+function toHalf({ state, recipient, value, nonce, txHash, logIndex, blockNumber }: PaymentHalf) {
+  return {
+    state,
+    to: recipient,
+    value: value.toString(),
+    nonce,
+    transactionHash: txHash,
+    logIndex,
+    blockNumber: blockNumber === null ? null : Number(blockNumber),
+  }
+}

@@ -1,0 +1,107 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/store/database'
+import { networkByChainId } from '#protocol/networks'
+import { paymentStatuses } from '#protocol/paymentStatus'
+import type { App } from '../http/app.ts'
+import { ownersOnly } from '../http/authenticate.ts'
+import { problems } from '../http/problems.ts'
+import type { GatewaySettings } from '../http/settings.ts'
+import { streamPages, type TextPage } from '../http/streamPages.ts'
+import { ofProvider } from '../http/wire.ts'
+import { currentReceipt } from '../payments/receipts/currentReceipt.ts'
+import type { ReceiptKeys } from '../payments/receipts/keys.ts'
+import { findPayments, type PaymentRecord } from '../payments/records/payments.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
+import { findProviderPayments, type PaymentPosition } from './providerPaymentQueries.ts'
+import { paymentFilters, paymentPositions } from './providerPayments.ts'
+
+const receiptsQuery = paymentFilters
+  .omit({ limit: true })
+  .extend({ status: z.enum(paymentStatuses).optional() })
+
+// Not a literal: hono takes each type with "json" in its name for one JSON value.
+const jsonLines: string = 'application/jsonl'
+
+const getReceipts = createRoute({
+  ...ownersOnly,
+  tags: ['Provider views'],
+  method: 'get',
+  path: '/providers/{id}/receipts',
+  summary: 'All receipts of a time, as JSON Lines, the oldest first',
+  description:
+    'Each line is an object with `paymentId`, `receipt` (as of now) and the `cursor` from which to go on after it: who ' +
+    'lost the connection, or wants what came since, asks with the cursor of the last whole line. An answer that is cut ' +
+    'short ends without its last chunk. Payments that came through the facilitator have no receipt.',
+  request: { params: ofProvider, query: receiptsQuery },
+  responses: {
+    200: {
+      description: 'The receipts, one a line',
+      content: { [jsonLines]: { schema: { type: 'string' as const } } },
+    },
+    ...problems(400, 401, 403, 422, 503),
+  },
+})
+
+/** 200 signatures take 5 ms, for which nobody else is served. */
+const pageSize = 200
+
+/**
+ * What was accepted since isn't among the receipts: it could become visible after one that was accepted later, and whoever
+ * goes on after that one would never see it.
+ */
+const unsettledOrderMs = 10_000
+
+export type ProviderReceiptRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  receiptKeys: ReceiptKeys
+  settings: Pick<GatewaySettings, 'issuer'>
+  now: () => number
+}
+
+export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteOptions): void {
+  const { sql, heads, networks, receiptKeys, settings, now } = options
+
+  app.openapi(getReceipts, async (c) => {
+    const providerId = c.req.valid('param').id
+    const { network, cursor, to: until, ...filters } = c.req.valid('query')
+    const { status, endpointId, payer } = filters
+    const list = ['receipts', status, network, endpointId, payer].join(' ')
+    const start = paymentPositions.read(list, cursor)
+    const chainId = networks.chainIdNamed(network)
+    const indexedBlocks = await heads.ofProvider(providerId, chainId)
+    const latest = new Date(now() - unsettledOrderMs)
+    const to = until !== undefined && until < latest ? until : latest
+
+    const sign = (payment: PaymentRecord) => {
+      const { chainId, paymentId, acceptedAt } = payment
+      const network = networks.byChainId.get(chainId)?.served.network ?? networkByChainId(chainId)
+      const receipt = currentReceipt(payment, {
+        network,
+        indexedBlock: indexedBlocks[network.name] ?? null,
+        issuer: settings.issuer,
+        signedAt: now(),
+        key: receiptKeys.current,
+      })
+      const cursor = paymentPositions.write(list, { acceptedAt, paymentId })
+      return receipt === null ? '' : `${JSON.stringify({ paymentId, receipt, cursor })}\n`
+    }
+    const readPage = async (after: PaymentPosition | null): Promise<TextPage<PaymentPosition>> => {
+      const at = new Date(now())
+      const page = { providerId, chainId, to, after, limit: pageSize, oldestFirst: true, now: at }
+      const { payments, next } = await findProviderPayments(sql, { ...filters, ...page })
+      const ids = payments.map(({ paymentId }) => paymentId)
+      const records = await findPayments(sql, ids, at)
+      const found = ids.flatMap((id) => records.get(id) ?? [])
+      // It may have become another one between the two looks.
+      const text = found.filter((one) => status === undefined || one.status === status).map(sign)
+      return { text: text.join(''), next }
+    }
+    return c.body(streamPages(await readPage(start), readPage), 200, {
+      'content-type': `${jsonLines}; charset=utf-8`,
+      'content-disposition': 'attachment; filename="receipts.jsonl"',
+    })
+  })
+}

@@ -1,0 +1,158 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import {
+  estimatedSettlement,
+  firedTrigger,
+  type TriggerSettings,
+  timeTriggerAt,
+} from '#ledger/queue/triggers'
+import type { Database } from '#ledger/store/database'
+import { formatUsdc } from '#protocol/amount'
+import { networkByChainId } from '#protocol/networks'
+import type { App } from '../http/app.ts'
+import { ownersOnly } from '../http/authenticate.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import type { GatewaySettings } from '../http/settings.ts'
+import {
+  addressOut,
+  decimalUsdc,
+  indexedBlocks,
+  isoOrNull,
+  isoTime,
+  networkName,
+  ofProvider,
+  triggerName,
+  walletId,
+} from '../http/wire.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
+import { listWallets, type Wallet } from '../registry/wallets.ts'
+import { noWork, readProviderWork, type WalletWork } from './queueQueries.ts'
+
+const walletQueue = z
+  .object({
+    walletId,
+    wallet: addressOut,
+    network: networkName,
+    payments: z.int().openapi({ description: 'Waiting, without what failed before' }),
+    accumulated_usdc: decimalUsdc.openapi({ description: 'What the wallet receives of them' }),
+    settlingPayments: z.int().openapi({ description: 'In a transaction, until it is final' }),
+    settling_usdc: decimalUsdc,
+    retryingPayments: z.int().openapi({ description: 'Failed before, and wait for their next attempt' }),
+    fired: triggerName
+      .nullable()
+      .openapi({ description: 'The trigger that has fired; the keeper takes it up within moments' }),
+    settlesAt: isoTime.nullable().openapi({
+      description: 'At the latest, if nothing else is queued; null where no trigger counts anything',
+    }),
+    triggers: z.object({
+      amount: z.object({
+        counted_usdc: decimalUsdc.openapi({
+          description:
+            'Of what waits, without what is settled apart, is asked for at once, or is in a batch already',
+        }),
+        threshold_usdc: decimalUsdc,
+        raised_threshold_usdc: decimalUsdc,
+      }),
+      count: z.object({ counted: z.int(), threshold: z.int(), raisedThreshold: z.int() }),
+      time: z.object({ since: isoTime.nullable(), at: isoTime.nullable(), seconds: z.int() }),
+      high_value: z.object({ largest_usdc: decimalUsdc, threshold_usdc: decimalUsdc }),
+      expiry: z.object({ validBefore: isoTime.nullable(), at: isoTime.nullable() }),
+    }),
+  })
+  .openapi('WalletQueue')
+
+export const queue = z
+  .object({
+    wallets: z.array(walletQueue),
+    asOf: isoTime.openapi({ description: "The gateway's clock, for countdowns" }),
+    indexedBlocks,
+  })
+  .openapi('ProviderQueue')
+
+const getQueue = createRoute({
+  ...ownersOnly,
+  tags: ['Provider views'],
+  method: 'get',
+  path: '/providers/{id}/queue',
+  summary: 'What waits for each wallet, and how far each trigger is from firing',
+  request: { params: ofProvider },
+  responses: { 200: jsonAnswer('The queues', queue), ...problems(401, 403, 503) },
+})
+
+export type QueueRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'triggers'>
+  now: () => number
+}
+
+export function addQueueRoute(app: App, { sql, heads, networks, settings, now }: QueueRouteOptions): void {
+  app.openapi(getQueue, async (c) => {
+    const providerId = c.req.valid('param').id
+    const asOf = new Date(now())
+    const [indexedBlocks, all] = await Promise.all([
+      heads.ofProvider(providerId),
+      listWallets(sql, providerId),
+    ])
+    const tokens = [...new Set(all.map(({ chainId }) => chainId))].map((chainId) => ({
+      chainId,
+      token: networks.ofChain(chainId).served.token,
+    }))
+    const work = await readProviderWork(sql, { providerId, tokens, now: asOf })
+    const wallets = all.map((wallet) =>
+      toWalletQueue(wallet, work.get(wallet.walletId) ?? noWork, settings.triggers, asOf),
+    )
+    return c.json({ wallets, asOf: asOf.toISOString(), indexedBlocks }, 200)
+  })
+}
+
+function toWalletQueue(
+  { walletId, address, chainId }: Wallet,
+  { counted, ...work }: WalletWork,
+  triggers: TriggerSettings,
+  now: Date,
+) {
+  // Whether gas is dear just now is the keeper's to find out; both thresholds are shown.
+  const fired = firedTrigger(counted, triggers, 0n, now)
+  const first = counted.paymentCount === 0 ? null : counted
+  const settlesAt = fired || first ? estimatedSettlement(counted, triggers, now) : null
+  const expiresAt = first && new Date(Number(first.firstValidBefore) * 1000)
+  return {
+    walletId,
+    wallet: address,
+    network: networkByChainId(chainId).name,
+    payments: work.waitingPayments,
+    accumulated_usdc: formatUsdc(work.waitingAmount),
+    settlingPayments: work.settlingPayments,
+    settling_usdc: formatUsdc(work.settlingAmount),
+    retryingPayments: work.retryingPayments,
+    fired,
+    settlesAt: isoOrNull(settlesAt),
+    triggers: {
+      amount: {
+        counted_usdc: formatUsdc(counted.amount),
+        threshold_usdc: formatUsdc(triggers.amount),
+        raised_threshold_usdc: formatUsdc(triggers.raisedAmount),
+      },
+      count: {
+        counted: counted.paymentCount,
+        threshold: triggers.count,
+        raisedThreshold: triggers.raisedCount,
+      },
+      time: {
+        since: isoOrNull(first?.firstQueuedAt),
+        at: isoOrNull(first && timeTriggerAt(first, triggers)),
+        seconds: triggers.timeMs / 1000,
+      },
+      high_value: {
+        largest_usdc: formatUsdc(counted.largestPayment),
+        threshold_usdc: formatUsdc(triggers.highValue),
+      },
+      expiry: {
+        validBefore: isoOrNull(expiresAt),
+        at: isoOrNull(expiresAt && new Date(expiresAt.getTime() - triggers.expiryLeadMs)),
+      },
+    },
+  }
+}

@@ -1,0 +1,170 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/store/database'
+import { formatUsdc } from '#protocol/amount'
+import { networkByChainId } from '#protocol/networks'
+import type { App } from '../http/app.ts'
+import { ownersOnly } from '../http/authenticate.ts'
+import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import {
+  address,
+  addressOut,
+  cursor,
+  cursorOut,
+  decimalUsdc,
+  idFilter,
+  indexedBlocks,
+  isoOrNull,
+  isoTime,
+  networkName,
+  ofProvider,
+  testnet,
+  testnetFilter,
+  timeFilter,
+  wholeNumber,
+} from '../http/wire.ts'
+import { isTestMoneyOnly, type RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
+import { choosePeriod } from './period.ts'
+import {
+  findRevenue,
+  groupKey,
+  type RevenueRow,
+  type RevenueSums,
+  revenueGroups,
+  revenueIntervals,
+} from './revenueQueries.ts'
+
+const revenueQuery = z.object({
+  interval: z.enum(revenueIntervals).optional().openapi({ default: 'day' }),
+  groupBy: z.enum(revenueGroups).optional().openapi({ default: 'none' }),
+  from: timeFilter,
+  to: timeFilter,
+  endpointId: idFilter('ep').optional(),
+  wallet: address.optional(),
+  network: networkName.optional(),
+  testnet: testnetFilter,
+  limit: wholeNumber(1_000, 100),
+  cursor,
+})
+
+/** Sums over payments, as every view shows them. */
+export const revenueSums = z.object({
+  payments: z.int().openapi({ description: 'Accepted, without voided ones' }),
+  settledPayments: z.int(),
+  outstandingPayments: z.int(),
+  failedPayments: z.int(),
+  voidedPayments: z.int(),
+  gross_usdc: decimalUsdc,
+  fee_usdc: decimalUsdc,
+  net_usdc: decimalUsdc.openapi({ description: 'gross - fee = settled + outstanding + failed' }),
+  settled_usdc: decimalUsdc.openapi({ description: 'Of net: has arrived on chain' }),
+  paid_out_usdc: decimalUsdc.openapi({
+    description: "Of settled: has reached the provider's wallet. The rest waits in splitters",
+  }),
+  outstanding_usdc: decimalUsdc,
+  failed_usdc: decimalUsdc,
+  settled_fee_usdc: decimalUsdc,
+})
+
+const revenueRow = z
+  .object({
+    startsAt: isoTime.nullable().openapi({ description: 'Of the interval, UTC; null with `total`' }),
+    endpointId: z.string().optional(),
+    network: networkName.optional(),
+    wallet: addressOut.optional(),
+    ...revenueSums.shape,
+  })
+  .openapi('RevenueRow')
+
+export const revenue = z
+  .object({
+    interval: z.enum(revenueIntervals),
+    testnet,
+    from: isoTime,
+    to: isoTime,
+    revenue: z.array(revenueRow),
+    cursor: cursorOut,
+    indexedBlocks,
+  })
+  .openapi('Revenue')
+
+const getRevenue = createRoute({
+  ...ownersOnly,
+  tags: ['Provider views'],
+  method: 'get',
+  path: '/providers/{id}/revenue',
+  summary: 'Revenue by time, endpoint, wallet or network',
+  description:
+    'By when payments were accepted. Settled figures are what the recorded chain shows now, also after a reorg. ' +
+    'By hour at most 31 days at a time, by day 366.',
+  request: { params: ofProvider, query: revenueQuery },
+  responses: { 200: jsonAnswer('The sums, newest first', revenue), ...problems(400, 401, 403, 422, 503) },
+})
+
+const positions = createCursor({ startsAt: timeField.nullable(), group: textField })
+
+export type RevenueRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  now: () => number
+}
+
+export function addRevenueRoute(app: App, { sql, heads, networks, now }: RevenueRouteOptions): void {
+  app.openapi(getRevenue, async (c) => {
+    const { id } = c.req.valid('param')
+    const query = c.req.valid('query')
+    const { interval = 'day', groupBy = 'none', endpointId, wallet, network, cursor, limit = 100 } = query
+    const chainId = networks.chainIdNamed(network)
+    const period = choosePeriod(interval, query, new Date(now()))
+    const list = `revenue ${interval} ${groupBy}`
+    const after = positions.read(list, cursor)
+    const indexedBlocks = await heads.ofProvider(id, chainId)
+    const testnet = query.testnet ?? isTestMoneyOnly(indexedBlocks)
+    const filters = { ...period, interval, groupBy, endpointId, chainId, testnet, wallet, after }
+    const rows = await findRevenue(sql, { ...filters, providerId: id, limit: limit + 1 })
+    const { page, last } = cutPage(rows, limit)
+    return c.json(
+      {
+        interval,
+        testnet,
+        from: period.from.toISOString(),
+        to: period.to.toISOString(),
+        revenue: page.map(toRow),
+        cursor: last && positions.write(list, { startsAt: last.startsAt, group: groupKey(last) }),
+        indexedBlocks,
+      },
+      200,
+    )
+  })
+}
+
+function toRow(row: RevenueRow) {
+  return {
+    startsAt: isoOrNull(row.startsAt),
+    ...(row.endpointId !== null && { endpointId: row.endpointId }),
+    ...(row.chainId !== null && { network: networkByChainId(row.chainId).name }),
+    ...(row.wallet !== null && { wallet: row.wallet }),
+    ...toRevenueSums(row),
+  }
+}
+
+export function toRevenueSums(row: RevenueSums) {
+  const net = row.gross - row.fee
+  return {
+    payments: row.payments,
+    settledPayments: row.settledPayments,
+    outstandingPayments: row.payments - row.settledPayments - row.failedPayments,
+    failedPayments: row.failedPayments,
+    voidedPayments: row.voidedPayments,
+    gross_usdc: formatUsdc(row.gross),
+    fee_usdc: formatUsdc(row.fee),
+    net_usdc: formatUsdc(net),
+    settled_usdc: formatUsdc(row.settledNet),
+    paid_out_usdc: formatUsdc(row.settledNet - row.waitingNet),
+    outstanding_usdc: formatUsdc(net - row.settledNet - row.failedNet),
+    failed_usdc: formatUsdc(row.failedNet),
+    settled_fee_usdc: formatUsdc(row.settledFee),
+  }
+}

@@ -1,0 +1,131 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import { weiToUsd } from '#chain/settlementCost'
+import type { Database } from '#ledger/store/database'
+import { formatUsdc } from '#protocol/amount'
+import { triggerOfCode } from '#protocol/settlement'
+import type { App } from '../http/app.ts'
+import { bigintField, createCursor, cutPage, integerField } from '../http/cursor.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
+import {
+  address,
+  cursor,
+  cursorOut,
+  decimalUsdc,
+  defaultLimit,
+  hashOut,
+  isoOfSeconds,
+  isoOrNull,
+  isoTime,
+  limit,
+  networkName,
+  oneNetwork,
+  txHash,
+} from '../http/wire.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
+import { type BatchRow, listBatches, toPosition } from './batchQueries.ts'
+import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
+import { requireKnownWallet } from './settlementQueue.ts'
+
+const batchesQuery = z.object({
+  wallet: address.optional(),
+  tx_hash: txHash.optional(),
+  limit,
+  cursor,
+  network: oneNetwork,
+})
+
+/** SPEC 2.8. */
+export const settlementBatch = z
+  .object({
+    batch_id: z.int(),
+    payment_count: z.int(),
+    total_usdc: decimalUsdc,
+    gas_cost_usdc: decimalUsdc,
+    tx_hash: hashOut,
+    trigger_type: z.string(),
+    created_at: isoTime,
+    confirmed_at: isoTime.nullable(),
+  })
+  .openapi('SettlementBatch')
+
+export const settlementBatches = z
+  .object({
+    batches: z.array(settlementBatch),
+    cursor: cursorOut,
+    network: networkName,
+    indexedBlock: z.int(),
+  })
+  .openapi('SettlementBatches')
+
+const getBatches = createRoute({
+  method: 'get',
+  path: '/settlements/batches',
+  summary: 'Settled batches, the newest first',
+  description:
+    "With `wallet`, counts and sums are that wallet's own; with `tx_hash` alone, all provider wallets'.",
+  tags: ['Settlements'],
+  request: { query: batchesQuery },
+  responses: { 200: jsonAnswer('The batches', settlementBatches), ...problems(400, 404, 422, 429, 503) },
+})
+
+/** Where a page of batches ends. */
+export const batchPositions = createCursor({
+  blockTime: bigintField,
+  position: bigintField,
+  chainId: integerField,
+})
+
+export type SettlementBatchRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'platformWallet' | 'gasTokenUsd'>
+}
+
+export function addSettlementBatchRoute(app: App, options: SettlementBatchRouteOptions): void {
+  const { sql, heads, networks, settings } = options
+  const { platformWallet, gasTokenUsd } = settings
+
+  app.openapi(getBatches, async (c) => {
+    const { wallet, tx_hash: txHash, limit = defaultLimit, cursor, network: name } = c.req.valid('query')
+    if (wallet === undefined && txHash === undefined) {
+      throw new Refusal('invalid_request', 'query: wallet or tx_hash is needed')
+    }
+    const { served } = networks.named(name)
+    const { chainId } = served.network
+    const list = `batches ${chainId}`
+    const after = batchPositions.read(list, cursor)
+    const indexedBlock = (await heads.of(chainId)) ?? 0
+    if (wallet !== undefined && wallet !== platformWallet) await requireKnownWallet(sql, { chainId, wallet })
+
+    const found = await listBatches(sql, { chainId, wallet, txHash }, { after, limit: limit + 1 })
+    const { page, last } = cutPage(found, limit)
+    await Promise.all([addConfirmations(served, page, indexedBlock), addGasTokenPrices(sql, served, page)])
+    return c.json(
+      {
+        batches: page.map((batch) => toSettlementBatch(batch, gasTokenUsd)),
+        cursor: last && batchPositions.write(list, toPosition(last)),
+        network: served.network.name,
+        indexedBlock,
+      },
+      200,
+    )
+  })
+}
+
+/** @param gasTokenUsd USDC base units for 10^18 wei, where the price at its block isn't known */
+export function toSettlementBatch(batch: BatchRow, gasTokenUsd: bigint) {
+  return {
+    batch_id: batch.sequence,
+    payment_count: batch.paymentCount,
+    total_usdc: formatUsdc(batch.total),
+    gas_cost_usdc: formatUsdc(weiToUsd(batch.gasCost, batch.gasTokenUsd ?? gasTokenUsd)),
+    tx_hash: batch.txHash,
+    trigger_type: triggerOfCode(batch.triggerCode) ?? 'unknown',
+    created_at: isoOfSeconds(batch.blockTime),
+    confirmed_at: isoOrNull(batch.confirmedAt),
+  }
+}

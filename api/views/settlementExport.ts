@@ -1,0 +1,94 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import type { Database } from '#ledger/store/database'
+import { formatCsvLine } from '#protocol/csv'
+import type { App } from '../http/app.ts'
+import { problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
+import { streamPages, type TextPage } from '../http/streamPages.ts'
+import { address, oneNetwork } from '../http/wire.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
+import { type BatchPosition, type BatchRow, listBatches, toPosition } from './batchQueries.ts'
+import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
+import { toSettlementBatch } from './settlementBatches.ts'
+import { requireKnownWallet } from './settlementQueue.ts'
+
+const exportQuery = z.object({
+  wallet: address,
+  start: z.iso.date().openapi({ example: '2026-11-01' }),
+  end: z.iso.date().openapi({ example: '2026-11-30' }),
+  format: z.literal('csv').optional(),
+  network: oneNetwork,
+})
+
+const getExport = createRoute({
+  method: 'get',
+  path: '/settlements/export',
+  summary: "A wallet's batches of some days as CSV, the oldest first",
+  description: '`start` and `end` are UTC dates, both inclusive.',
+  tags: ['Settlements'],
+  request: { query: exportQuery },
+  responses: {
+    200: { description: 'The CSV', content: { 'text/csv': { schema: { type: 'string' as const } } } },
+    ...problems(400, 404, 422, 429, 503),
+  },
+})
+
+const pageSize = 2_000
+const dayMs = 86_400_000
+
+/** SPEC 4.1. */
+const columns = [
+  'batch_id',
+  'payment_count',
+  'total_usdc',
+  'gas_cost_usdc',
+  'tx_hash',
+  'trigger_type',
+  'created_at',
+  'confirmed_at',
+] as const
+
+export type SettlementExportRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'platformWallet' | 'gasTokenUsd'>
+}
+
+export function addSettlementExportRoute(app: App, options: SettlementExportRouteOptions): void {
+  const { sql, heads, networks, settings } = options
+  const { platformWallet, gasTokenUsd } = settings
+
+  app.openapi(getExport, async (c) => {
+    const { wallet, start, end, network: name } = c.req.valid('query')
+    const from = new Date(start)
+    const to = new Date(Date.parse(end) + dayMs)
+    if (from >= to) throw new Refusal('invalid_date_range', `start ${start} is after end ${end}`)
+    const { served } = networks.named(name)
+    const { chainId } = served.network
+    const indexedBlock = (await heads.of(chainId)) ?? 0
+    if (wallet !== platformWallet) await requireKnownWallet(sql, { chainId, wallet })
+
+    const filter = { chainId, wallet, from, to }
+    const readPage = async (after: BatchPosition | null): Promise<TextPage<BatchPosition>> => {
+      const rows = await listBatches(sql, filter, { after, limit: pageSize, oldestFirst: true })
+      await Promise.all([addConfirmations(served, rows, indexedBlock), addGasTokenPrices(sql, served, rows)])
+      const text = rows.map((row) => toLine(row, gasTokenUsd)).join('')
+      const last = rows.length === pageSize ? rows.at(-1) : undefined
+      return { text, next: last === undefined ? null : toPosition(last) }
+    }
+    const { text, next } = await readPage(null)
+    return c.body(streamPages({ text: formatCsvLine(columns) + text, next }, readPage), 200, {
+      'content-type': 'text/csv; charset=utf-8; header=present',
+      'content-disposition': `attachment; filename="settlements-${start}-${end}.csv"`,
+      'indexed-block': `${indexedBlock}`,
+    })
+  })
+}
+
+function toLine(row: BatchRow, gasTokenUsd: bigint): string {
+  const batch = toSettlementBatch(row, gasTokenUsd)
+  return formatCsvLine(columns.map((column) => batch[column]))
+}

@@ -1,0 +1,104 @@
+import type { Address } from 'viem'
+import { isOpen } from '#ledger/facts/halves'
+import { type HoldReason, isShown, isWaiting } from '#ledger/queue/stages'
+import type { WaitingPayments } from '#ledger/queue/triggers'
+import type { Database } from '#ledger/store/database'
+import { Refusal } from '../http/refusal.ts'
+
+export type QueueQuestion = {
+  chainId: number
+  token: Address
+  wallet: Address
+  /** 0: provider wallets wait for their part; 1: the platform's for its fees. */
+  half: 0 | 1
+  now: Date
+}
+
+/** What a wallet waits for, and how the keeper sees it. */
+export type WalletQueue = {
+  paymentCount: number
+  amount: bigint
+  firstQueuedAt: Date
+  /** Why the oldest waits for cheaper gas; null: it doesn't. */
+  heldBy: HoldReason | null
+  /** Those for which a trigger can fire; null: none. */
+  waiting: WaitingPayments | null
+  /** When the first of the others is tried, or now where it is in a batch or due; null: there are no others. */
+  nextAttemptAt: Date | null
+}
+
+/**
+ * What a wallet waits for: its halves that were accepted, are wanted, and have not moved. Those in an open batch are
+ * among them until the record shows that they moved.
+ *
+ * @returns null where it waits for nothing
+ */
+export async function readWalletQueue(
+  sql: Database,
+  { chainId, token, wallet, half, now }: QueueQuestion,
+): Promise<WalletQueue | null> {
+  const part = half === 0 ? sql`q.provider_amount` : sql`q.fee_amount`
+  const waits = isWaiting(sql)
+  const [row] = await sql<Row[]>`
+    select count(*)::int as "paymentCount", sum(${part}) as amount, min(q.accepted_at) as "firstQueuedAt",
+      (array_agg(q.held_by order by q.accepted_at, q.payment_id))[1] as "heldBy",
+      count(*) filter (where ${waits})::int as "waitingCount",
+      coalesce(sum(${part}) filter (where ${waits}), 0) as "waitingAmount",
+      max(q.provider_amount + q.fee_amount) filter (where ${waits}) as "largestPayment",
+      min(q.accepted_at) filter (where ${waits}) as "firstWaitingAt",
+      min(q.valid_before) filter (where ${waits}) as "firstValidBefore",
+      min(greatest(q.next_at, ${now})) filter (where not (${waits})) as "nextAttemptAt"
+    from queue q
+    where q.group_id in (
+        select id from queue_group
+        where chain_id = ${chainId} and token = ${token} ${half === 0 ? sql`` : sql`and fee_recipient = ${wallet}`}
+      )
+      and ${half === 0 ? sql`q.payee = ${wallet}` : sql`q.fee_amount > 0`} and ${isShown(sql)}
+      and ${isOpen(sql, half)} and q.valid_before > ${Math.floor(now.getTime() / 1000)}
+    having count(*) > 0`
+  return row === undefined ? null : toQueue(row)
+}
+
+type Row = Omit<WalletQueue, 'waiting'> & {
+  waitingCount: number
+  waitingAmount: bigint
+  largestPayment: bigint | null
+  firstWaitingAt: Date | null
+  firstValidBefore: bigint | null
+}
+
+function toQueue({
+  waitingCount: paymentCount,
+  waitingAmount: amount,
+  largestPayment,
+  firstWaitingAt: firstQueuedAt,
+  firstValidBefore,
+  ...queue
+}: Row): WalletQueue {
+  if (largestPayment === null || firstQueuedAt === null || firstValidBefore === null) {
+    return { ...queue, waiting: null }
+  }
+  const waiting = { paymentCount, amount, largestPayment, firstQueuedAt, firstValidBefore, retryDue: false }
+  return { ...queue, waiting }
+}
+
+/**
+ * Refuses a wallet that was never registered or paid: its queue would be empty, but its address may be mistyped.
+ *
+ * @throws {Refusal} `unknown_wallet`
+ */
+export async function requireKnownWallet(
+  sql: Database,
+  { chainId, wallet }: { chainId: number; wallet: Address },
+): Promise<void> {
+  const [known] = await sql`
+    select from wallet where chain_id = ${chainId} and address = ${wallet}
+    union all
+    select from splitter where chain_id = ${chainId} and ${wallet} in (provider, platform)
+    limit 1`
+  if (known !== undefined) return
+  const [paid] = await sql`
+    select from batch_recipient where chain_id = ${chainId} and recipient = ${wallet} limit 1`
+  if (paid === undefined)
+    throw new Refusal('unknown_wallet', `Nothing is registered for or was paid to ${wallet} here`)
+}

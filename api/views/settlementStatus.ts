@@ -1,0 +1,106 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import { isHeld } from '#ledger/batches/holds'
+import { estimatedSettlement, type TriggerSettings } from '#ledger/queue/triggers'
+import type { Database } from '#ledger/store/database'
+import { formatUsdc } from '#protocol/amount'
+import type { App } from '../http/app.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import type { GatewaySettings } from '../http/settings.ts'
+import {
+  address,
+  addressOut,
+  decimalUsdc,
+  heldBy,
+  indexedBlock,
+  isoTime,
+  networkName,
+  oneNetwork,
+} from '../http/wire.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
+import { readWalletQueue, requireKnownWallet, type WalletQueue } from './settlementQueue.ts'
+
+const statusQuery = z.object({ wallet: address, network: oneNetwork })
+
+const settlementStatus = z
+  .object({
+    wallet_address: addressOut,
+    accumulated_usdc: decimalUsdc,
+    payment_count: z.int(),
+    first_payment_at: isoTime.nullable(),
+    age_seconds: z.int(),
+    estimated_settlement: isoTime.nullable(),
+    held_by: heldBy('the oldest payment waits beyond the estimate'),
+    network: networkName,
+    indexedBlock,
+  })
+  .openapi('SettlementStatus')
+
+const getStatus = createRoute({
+  method: 'get',
+  path: '/settlements/status',
+  summary: 'What a wallet waits for',
+  tags: ['Settlements'],
+  request: { query: statusQuery },
+  responses: { 200: jsonAnswer('The queue', settlementStatus), ...problems(400, 404, 422, 429, 503) },
+})
+
+export type SettlementStatusRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'platformWallet' | 'triggers'>
+  now: () => number
+}
+
+export function addSettlementStatusRoute(app: App, options: SettlementStatusRouteOptions): void {
+  const { sql, heads, networks, settings, now } = options
+
+  app.openapi(getStatus, async (c) => {
+    const { wallet, network: name } = c.req.valid('query')
+    const { network, token } = networks.named(name).served
+    const { chainId } = network
+    const asOf = new Date(now())
+    const isPlatform = wallet === settings.platformWallet
+    if (!isPlatform) await requireKnownWallet(sql, { chainId, wallet })
+    const [indexedBlock, queue, isTooDear] = await Promise.all([
+      heads.of(chainId),
+      readWalletQueue(sql, { chainId, token, wallet, half: isPlatform ? 1 : 0, now: asOf }),
+      isHeld(sql, chainId, asOf),
+    ])
+    return c.json(
+      {
+        wallet_address: wallet,
+        ...(queue === null ? emptyQueue : toQueue(queue, settings.triggers, asOf)),
+        held_by: queue && (isTooDear ? ('gas_price' as const) : queue.heldBy),
+        network: network.name,
+        indexedBlock,
+      },
+      200,
+    )
+  })
+}
+
+const emptyQueue = {
+  accumulated_usdc: formatUsdc(0n),
+  payment_count: 0,
+  first_payment_at: null,
+  age_seconds: 0,
+  estimated_settlement: null,
+}
+
+function toQueue(queue: WalletQueue, triggers: TriggerSettings, now: Date) {
+  return {
+    accumulated_usdc: formatUsdc(queue.amount),
+    payment_count: queue.paymentCount,
+    first_payment_at: queue.firstQueuedAt.toISOString(),
+    age_seconds: Math.max(0, Math.floor((now.getTime() - queue.firstQueuedAt.getTime()) / 1000)),
+    estimated_settlement: estimate(queue, triggers, now).toISOString(),
+  }
+}
+
+/** When the next of it is settled. */
+function estimate({ waiting, nextAttemptAt }: WalletQueue, triggers: TriggerSettings, now: Date): Date {
+  const times = [waiting && estimatedSettlement(waiting, triggers, now), nextAttemptAt]
+  return new Date(Math.min(...times.map((time) => time?.getTime() ?? Number.POSITIVE_INFINITY)))
+}

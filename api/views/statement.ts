@@ -1,0 +1,333 @@
+import { createRoute, z } from '@hono/zod-openapi'
+import type { Context } from 'hono'
+import { weiToUsd } from '#chain/settlementCost'
+import type { Database } from '#ledger/store/database'
+import { formatUsdc } from '#protocol/amount'
+import { formatCsvLine } from '#protocol/csv'
+import { networkByChainId } from '#protocol/networks'
+import type { App } from '../http/app.ts'
+import { ownersOnly } from '../http/authenticate.ts'
+import { jsonAnswer, problems } from '../http/problems.ts'
+import { Refusal } from '../http/refusal.ts'
+import type { GatewaySettings } from '../http/settings.ts'
+import { streamPages, type TextPage } from '../http/streamPages.ts'
+import {
+  addressOut,
+  decimalUsdc,
+  indexedBlocks,
+  isoOfSeconds,
+  isoTime,
+  networkName,
+  ofProvider,
+  testnet,
+} from '../http/wire.ts'
+import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
+import {
+  findProviderRefunds,
+  type RefundPosition,
+  type RefundRecord,
+  type RefundSums,
+  sumRefunds,
+} from '../payments/records/refunds.ts'
+import type { GatewayNetworks } from '../registry/networks.ts'
+import { addGasTokenPrices } from './blockFacts.ts'
+import { findGasShares, type GasShare } from './gasShares.ts'
+import { findProviderPayments, type PaymentPosition, type ProviderPayment } from './providerPaymentQueries.ts'
+import { revenueSums, toRevenueSums } from './revenue.ts'
+import { findRevenue, type RevenueRow, type RevenueSums, sumFacilitatorFees } from './revenueQueries.ts'
+
+const statementQuery = z.object({
+  month: z
+    .string()
+    .regex(/^(?:19[7-9]\d|2[01]\d\d)-(?:0[1-9]|1[0-2])$/, 'expected a month like 2026-11')
+    .openapi({ example: '2026-11', description: 'UTC' }),
+  format: z.enum(['json', 'csv']).optional().openapi({ default: 'json' }),
+})
+
+const gas = z.object({
+  batches: z.int(),
+  gas_usdc: decimalUsdc.openapi({ description: "This provider's share, by the number of payments" }),
+})
+
+const statementRow = z
+  .object({
+    network: networkName,
+    testnet,
+    asset: addressOut.nullable(),
+    ...revenueSums.shape,
+    facilitator_fee_usdc: decimalUsdc.openapi({
+      description: 'What is owed for payments that the facilitator settled: written down, charged nowhere',
+    }),
+    refunds: z.int().openapi({ description: 'Asked for in this month, without those that failed' }),
+    refunded_usdc: decimalUsdc.openapi({ description: 'Of these refunds: has arrived at the payers' }),
+    refunds_outstanding_usdc: decimalUsdc,
+    gas: z
+      .object({ platform: gas, others: gas })
+      .openapi({ description: 'Of the batches mined in this month, by who paid it. The provider pays none' }),
+  })
+  .openapi('StatementRow')
+
+export const statement = z
+  .object({
+    month: z.string(),
+    from: isoTime,
+    to: isoTime,
+    networks: z.array(statementRow).openapi({ description: 'Nothing is summed over networks' }),
+    indexedBlocks,
+  })
+  .openapi('Statement')
+
+const getStatement = createRoute({
+  ...ownersOnly,
+  tags: ['Provider views'],
+  method: 'get',
+  path: '/providers/{id}/statement',
+  summary: "A month's books, by network",
+  description:
+    'Of the payments accepted in the month, as `revenue` sums them; settled is what the recorded chain shows now. ' +
+    '`format=csv` has them line by line, in decimals and with the times of their settlement: its columns add up to the sums.',
+  request: { params: ofProvider, query: statementQuery },
+  responses: {
+    200: {
+      ...jsonAnswer('The statement', statement),
+      content: {
+        'application/json': { schema: statement },
+        'text/csv': { schema: { type: 'string' as const } },
+      },
+    },
+    ...problems(400, 401, 403, 422, 503),
+  },
+})
+
+const pageSize = 2_000
+/** Blocks whose gas price is asked for together. */
+const blocksAtOnce = 100
+
+export type StatementRouteOptions = {
+  sql: Database
+  heads: RecordedHeads
+  networks: GatewayNetworks
+  settings: Pick<GatewaySettings, 'gasTokenUsd'>
+  now: () => number
+}
+
+export function addStatementRoute(app: App, options: StatementRouteOptions): void {
+  const { sql, heads, networks, now } = options
+
+  app.openapi(getStatement, async (c) => {
+    const { id: providerId } = c.req.valid('param')
+    const { month, format = 'json' } = c.req.valid('query')
+    const from = new Date(`${month}-01T00:00:00Z`)
+    const to = new Date(Date.UTC(from.getUTCFullYear(), from.getUTCMonth() + 1))
+    if (from.getTime() > now()) throw new Refusal('invalid_date_range', `${month} has not begun`)
+    const period = { providerId, from, to }
+    if (format === 'csv') {
+      const readPage = (after: LinePosition) => readLines(options, period, after)
+      return answerCsv(c, `statement-${month}.csv`, { payments: null }, readPage)
+    }
+    const [indexedBlocks, real, test, refunds, fees, shares] = await Promise.all([
+      heads.ofProvider(providerId),
+      readRevenue(sql, period, false),
+      readRevenue(sql, period, true),
+      sumRefunds(sql, period),
+      sumFacilitatorFees(sql, period),
+      findGasShares(sql, period),
+    ])
+    const gasOf = await priceGas(options, shares)
+    const revenueOf = new Map([...real, ...test].map((row) => [row.chainId ?? 0, row]))
+    const refundsOf = new Map(refunds.map((sums) => [sums.chainId, sums]))
+    // A refund may be of an earlier month's payment.
+    const chainIds = new Set([...revenueOf.keys(), ...refundsOf.keys()])
+    const rows = [...chainIds].map((chainId) => ({
+      ...describeNetwork(networks, chainId),
+      ...toRevenueSums(revenueOf.get(chainId) ?? noRevenue),
+      facilitator_fee_usdc: formatUsdc(fees.get(chainId) ?? 0n),
+      ...toRefundSums(refundsOf.get(chainId)),
+      gas: { platform: toGas(gasOf, chainId, true), others: toGas(gasOf, chainId, false) },
+    }))
+    return c.json(
+      { month, from: from.toISOString(), to: to.toISOString(), networks: rows, indexedBlocks },
+      200,
+    )
+  })
+}
+
+function readRevenue(
+  sql: Database,
+  period: { providerId: string; from: Date; to: Date },
+  testnet: boolean,
+): Promise<RevenueRow[]> {
+  const query = { interval: 'month', groupBy: 'network', testnet, after: null, limit: 100 } as const
+  return findRevenue(sql, { ...period, ...query })
+}
+
+/** Batches and cost in USDC base units, by chain and who paid. */
+type PricedGas = Map<string, { batches: number; cost: bigint }>
+
+const gasKey = (chainId: number | null, isOurs: boolean) => `${chainId} ${isOurs}`
+
+async function priceGas(
+  { sql, networks, settings: { gasTokenUsd } }: StatementRouteOptions,
+  shares: readonly GasShare[],
+): Promise<PricedGas> {
+  const priced: PricedGas = new Map()
+  for (let at = 0; at < shares.length; at += blocksAtOnce) {
+    const some = Map.groupBy(shares.slice(at, at + blocksAtOnce), ({ chainId }) => chainId)
+    for (const [chainId, blocks] of some) {
+      const served = networks.byChainId.get(chainId)?.served
+      if (served) await addGasTokenPrices(sql, served, blocks)
+      for (const { isOurs, batches, cost, gasTokenUsd: price } of blocks) {
+        const key = gasKey(chainId, isOurs)
+        const sum = priced.get(key) ?? { batches: 0, cost: 0n }
+        priced.set(key, {
+          batches: sum.batches + batches,
+          cost: sum.cost + weiToUsd(cost, price ?? gasTokenUsd),
+        })
+      }
+    }
+  }
+  return priced
+}
+
+function describeNetwork(networks: GatewayNetworks, chainId: number) {
+  const { name, testnet, usdc } = networkByChainId(chainId)
+  return { network: name, testnet, asset: networks.byChainId.get(chainId)?.served.token ?? usdc ?? null }
+}
+
+function toGas(gasOf: PricedGas, chainId: number, isOurs: boolean) {
+  const { batches, cost } = gasOf.get(gasKey(chainId, isOurs)) ?? { batches: 0, cost: 0n }
+  return { batches, gas_usdc: formatUsdc(cost) }
+}
+
+const noRevenue: RevenueSums = {
+  ...{ payments: 0, voidedPayments: 0, settledPayments: 0, failedPayments: 0 },
+  ...{ gross: 0n, fee: 0n, settledNet: 0n, failedNet: 0n, settledFee: 0n, waitingNet: 0n },
+}
+
+function toRefundSums(sums: RefundSums | undefined) {
+  const { refunds, refunded, outstanding } = sums ?? { refunds: 0, refunded: 0n, outstanding: 0n }
+  return {
+    refunds,
+    refunded_usdc: formatUsdc(refunded),
+    refunds_outstanding_usdc: formatUsdc(outstanding),
+  }
+}
+
+const columns = [
+  'kind',
+  'payment_id',
+  'refund',
+  'network',
+  'testnet',
+  'asset',
+  'endpoint_id',
+  'wallet',
+  'payer',
+  'accepted_at',
+  'status',
+  'gross_usdc',
+  'fee_usdc',
+  'net_usdc',
+  'settled_usdc',
+  'settled_fee_usdc',
+  'facilitator_fee_usdc',
+  'refunded_usdc',
+  'settled_at',
+  'tx_hash',
+  'fee_tx_hash',
+  'paid_out_at',
+  'payout_tx_hash',
+] as const
+
+/** Lines in the columns of the statement, as they are read. */
+export async function answerCsv<Position>(
+  c: Context,
+  filename: string,
+  first: Position,
+  readPage: (after: Position) => Promise<TextPage<Position>>,
+) {
+  const { text, next } = await readPage(first)
+  return c.body(streamPages({ text: formatCsvLine(columns) + text, next }, readPage), 200, {
+    'content-type': 'text/csv; charset=utf-8; header=present',
+    'content-disposition': `attachment; filename="${filename}"`,
+  })
+}
+
+/** Where the lines of a page end: first all payments, then all refunds. */
+type LinePosition = { payments: PaymentPosition | null } | { refunds: RefundPosition | null }
+
+async function readLines(
+  { sql, networks, now }: StatementRouteOptions,
+  period: { providerId: string; from: Date; to: Date },
+  after: LinePosition,
+): Promise<TextPage<LinePosition>> {
+  const page = { limit: pageSize, now: new Date(now()) }
+  if ('payments' in after) {
+    const filters = { ...period, ...page, after: after.payments, oldestFirst: true }
+    const { payments, next } = await findProviderPayments(sql, filters)
+    const text = payments.map((payment) => toPaymentLine(networks, payment)).join('')
+    return { text, next: next === null ? { refunds: null } : { payments: next } }
+  }
+  const refunds = await findProviderRefunds(sql, period, { ...page, after: after.refunds })
+  const last = refunds.length === pageSize ? refunds.at(-1) : undefined
+  return {
+    text: refunds.map((refund) => toRefundLine(networks, refund)).join(''),
+    next: last === undefined ? null : { refunds: last },
+  }
+}
+
+type Cells = Partial<Record<(typeof columns)[number], string | number | null>>
+
+function toCsvLine(cells: Cells): string {
+  return formatCsvLine(columns.map((column) => cells[column]))
+}
+
+export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPayment): string {
+  // As the sums do: a voided payment whose provider half never moved is none.
+  const isVoided = payment.voidedAt !== null && payment.txHash === null
+  const net = isVoided ? 0n : payment.providerAmount
+  const fee = isVoided ? 0n : payment.feeAmount
+  const { network, testnet, asset } = describeNetwork(networks, payment.chainId)
+  return toCsvLine({
+    kind: 'payment',
+    payment_id: payment.paymentId,
+    ...{ network, asset, testnet: testnet ? 'yes' : 'no' },
+    endpoint_id: payment.endpointId,
+    wallet: payment.payTo,
+    payer: payment.payer,
+    accepted_at: payment.acceptedAt.toISOString(),
+    status: payment.status,
+    gross_usdc: formatUsdc(net + fee),
+    fee_usdc: formatUsdc(fee),
+    net_usdc: formatUsdc(net),
+    settled_usdc: formatUsdc(payment.txHash === null ? 0n : payment.providerAmount),
+    settled_fee_usdc: formatUsdc(payment.feeTxHash === null ? 0n : payment.feeAmount),
+    facilitator_fee_usdc: formatUsdc(payment.txHash === null ? 0n : payment.facilitatorFee),
+    refunded_usdc: formatUsdc(0n),
+    settled_at: payment.settledTime === null ? null : isoOfSeconds(payment.settledTime),
+    tx_hash: payment.txHash,
+    fee_tx_hash: payment.feeTxHash,
+    paid_out_at: payment.payoutTime === null ? null : isoOfSeconds(payment.payoutTime),
+    payout_tx_hash: payment.payoutTxHash,
+  })
+}
+
+function toRefundLine(networks: GatewayNetworks, refund: RefundRecord): string {
+  const { network, testnet, asset } = describeNetwork(networks, refund.chainId)
+  const none = formatUsdc(0n)
+  return toCsvLine({
+    kind: 'refund',
+    payment_id: refund.paymentId,
+    refund: refund.number,
+    ...{ network, asset, testnet: testnet ? 'yes' : 'no' },
+    wallet: refund.from,
+    payer: refund.to,
+    accepted_at: refund.acceptedAt.toISOString(),
+    status: refund.status,
+    ...{ gross_usdc: none, fee_usdc: none, net_usdc: none, settled_usdc: none, settled_fee_usdc: none },
+    facilitator_fee_usdc: none,
+    refunded_usdc: refund.txHash === null ? none : formatUsdc(refund.value),
+    settled_at: refund.settledTime === null ? null : isoOfSeconds(refund.settledTime),
+    tx_hash: refund.txHash,
+  })
+}
