@@ -136,25 +136,12 @@ export function createKeeper(dependencies: KeeperDependencies): Keeper {
   const app = createApp({
     facilitator,
     submit: {
-      sql: database,
-      networks: facilitator.networks,
+      ...facilitator,
       platformWallets: dependencies.platformWallets,
-      now,
       timeoutMs: dependencies.submitTimeoutMs,
-      rateLimiter,
       limits: dependencies.submitLimits ?? defaultSubmitLimits,
-      gas: new Map(
-        contexts.map(({ served, settings: { gasPerFee, gasAllowance } }) => [
-          served.network.chainId,
-          { gasPerFee, gasAllowance },
-        ]),
-      ),
-      payerSignatures: facilitator.payerSignatures,
-      contractTimeoutMs: facilitator.contractTimeoutMs,
-      watch: facilitator.watch,
-      log,
+      rateLimiter,
       wake,
-      checkpoint: dependencies.checkpoint ?? (() => {}),
     },
     rateLimiter,
     trustedProxies: dependencies.trustedProxies ?? 0,

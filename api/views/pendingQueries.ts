@@ -2,10 +2,8 @@ import type { Address } from 'viem'
 import { mostPayments } from '#chain/gas'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { type PublishedPayment, publishPayments, readStalled } from '#ledger/batches/publish'
-import { createDueBatches, type ReadDueBatches } from '#ledger/queue/dueBatches'
-import type { CostSettings } from '#ledger/queue/dueTrigger'
+import { createDueBatches, type DueSettings, type ReadDueBatches } from '#ledger/queue/dueBatches'
 import { readHeldBack } from '#ledger/queue/queue'
-import type { TriggerSettings } from '#ledger/queue/triggers'
 import type { Database } from '#ledger/store/database'
 import type { Trigger } from '#protocol/settlement'
 
@@ -21,7 +19,7 @@ export type PendingBatch = {
 }
 
 export type PendingQuestion = {
-  settings: { triggers: TriggerSettings } & CostSettings
+  settings: DueSettings
   /** 0: the most urgent payments; from 1 on, so many batches further down the queue. */
   page: number
   now: Date

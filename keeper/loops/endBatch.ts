@@ -7,11 +7,11 @@ import {
   lockBatch,
 } from '#ledger/batches/batches'
 import { type Lease, requireLease } from '#ledger/batches/leases'
-import { recordFailure } from '#ledger/queue/failures'
 import type { Queryable } from '#ledger/store/database'
 import { codeOfDrop, type Drop } from '../settler/plan.ts'
 import type { Context } from './context.ts'
 import { applyDrops } from './drops.ts'
+import { failPayment } from './failPayment.ts'
 
 export type BatchEnd = {
   /** The state it must still be in; in any other, somebody else has dealt with it. */
@@ -57,7 +57,7 @@ export async function endBatch(context: Context, batch: BatchRow, end: BatchEnd)
 }
 
 async function failSubmission(
-  { now, settings }: Context,
+  context: Context,
   tx: Queryable,
   { id: batchId }: BatchRow,
   drops: readonly Drop[],
@@ -66,7 +66,6 @@ async function failSubmission(
   const own = new Map(drops.map((drop) => [drop.item.paymentId, codeOfDrop(drop)]))
   for (const paymentId of await readLeftOfSubmission(tx, batchId)) {
     const code = own.get(paymentId) ?? failure
-    const failed = { paymentId, batchId, code, detail: '', isFinal: true }
-    await recordFailure(tx, failed, { now: now(), leadMs: settings.triggers.expiryLeadMs })
+    await failPayment(context, tx, { paymentId, batchId, code, detail: '', isFinal: true })
   }
 }

@@ -79,7 +79,7 @@ async function track(context: SettlerContext, open: OpenBatch): Promise<boolean>
   ])
   if (mined === 'unavailable' || nextNonce === 'unavailable') {
     // Not found by those that answered: that says nothing. To send it again can't hurt.
-    await resendIfDue(context, open, dearest)
+    await resendIfDue(context, dearest)
     return false
   }
   if (mined) {
@@ -104,11 +104,11 @@ async function track(context: SettlerContext, open: OpenBatch): Promise<boolean>
     // A reorg dropped closed batches as well, which nobody follows any more: until theirs are mined again, ours can't be.
     for (const before of await context.journal.readOffers({ from: nextNonce, below: dearest.nonce })) {
       // That theirs can't be paid for says nothing of ours, which a node may have taken without a word.
-      await resendIfDue(context, before, before.offer).catch(unfundedOnly)
+      await resendIfDue(context, before).catch(unfundedOnly)
     }
   }
 
-  const resent = await resendIfDue(context, open, dearest)
+  const resent = await resendIfDue(context, dearest)
   const isStuck = dearest.ageMs >= settings.replaceAfterMs
   // The base fee has risen over what was offered: waiting for it to fall again may take for ever.
   const isTooCheap = resent?.status === 'rejected' && resent.code === 'underpriced'

@@ -1,6 +1,6 @@
 import type { Address, Hex } from 'viem'
 import { type HalfState, halves, isAuthorization } from '../facts/halves.ts'
-import { isReserved, moves, type OutcomeKind, type Stage } from '../queue/stages.ts'
+import { isOpenOfCaller, isReserved, moves, type OutcomeKind, type Stage } from '../queue/stages.ts'
 import { isClosed } from '../registry/suspendProvider.ts'
 import type { Database, Queryable } from '../store/database.ts'
 
@@ -102,8 +102,7 @@ export async function readCaller(
   const [row] = await sql<[{ open: number; isDisabled: boolean }]>`
     select (
         select count(*)::int from queue q join facilitation f on f.payment_id = q.payment_id
-        where coalesce(q.provider_id, '') = ${providerId ?? ''} and (${isReserved(sql)} or q.due_at is not null)
-          and q.batch_id is null
+        where coalesce(q.provider_id, '') = ${providerId ?? ''} and ${isOpenOfCaller(sql)}
       ) as open,
       exists (
         select from provider p where p.id = ${providerId} and ${isClosed(sql)}
