@@ -93,6 +93,17 @@ function isRecorded(sql: Queryable, blockHash: ReturnType<typeof sql>) {
   )`
 }
 
+/** Records a block in which a transaction of ours stands, whatever it shows. */
+export async function recordBlock(
+  sql: Queryable,
+  chainId: number,
+  { blockNumber, blockHash, blockTime }: RecordedBlock & { blockTime: bigint },
+): Promise<void> {
+  await sql`
+    insert into recorded_block (chain_id, number, hash, time) values (${chainId}, ${blockNumber}, ${blockHash}, ${blockTime})
+    on conflict (chain_id, number, hash) do nothing`
+}
+
 /** A batch as the index numbers it among the chain's, or as only our receipt shows it yet. */
 export type NumberedBatch = SettledBatch & {
   sequence: number | null
