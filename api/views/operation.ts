@@ -1,21 +1,14 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import { formatEther } from 'viem'
 import type { Database } from '#ledger/store/database'
 import { createCache } from '#process/cache'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { operatorsOnly } from '../http/operator.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
+import { route } from '../http/route.ts'
 import type { GatewaySettings } from '../http/settings.ts'
-import {
-  addressOut,
-  decimalUsdc,
-  isoOrNull,
-  isoTime,
-  networkName,
-  providerId,
-  testnet,
-} from '../http/wire.ts'
+import * as wire from '../http/wire.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
 import { judgeAlerts } from './judgeAlerts.ts'
 import { type OperatedNetwork, readOperation, samplesOf, timeOf } from './operationQueries.ts'
@@ -34,40 +27,40 @@ const counts = z.record(z.string(), z.int())
 
 const operatedNetwork = z
   .object({
-    network: networkName,
-    testnet,
+    network: wire.networkName,
+    testnet: wire.testnet,
     index: z.object({
       status: z.enum(['current', 'behind']),
       reason: z.enum(['missing', 'below_acted_block', 'stale']).nullable(),
       indexedBlock: z.int().nullable(),
-      indexedAt: isoTime.nullable(),
+      indexedAt: wire.isoTime.nullable(),
       chainBlock: z.int().nullable().openapi({ description: 'Null: no node answers' }),
       unreadable: counts.openapi({ description: 'Logs that it could not read, by reason' }),
     }),
     queue: z.array(
       z.object({
-        wallet: addressOut,
-        providers: z.array(z.object({ providerId, name: z.string() })),
+        wallet: wire.addressOut,
+        providers: z.array(z.object({ providerId: wire.providerId, name: z.string() })),
         verified: z.int(),
         retrying: z.int(),
         settling: z.int().openapi({ description: 'In a batch that is under way, or not final yet' }),
-        accumulated_usdc: decimalUsdc.openapi({ description: 'What the wallet gets of what waits' }),
-        oldestAt: isoTime.nullable(),
+        accumulated_usdc: wire.decimalUsdc.openapi({ description: 'What the wallet gets of what waits' }),
+        oldestAt: wire.isoTime.nullable(),
       }),
     ),
     openBatches: counts,
     keepers: z.array(
       z.object({
-        wallet: addressOut,
+        wallet: wire.addressOut,
         holder: z.string().nullable().openapi({ description: 'The keeper that has it; null: none has' }),
-        pausedUntil: isoTime.nullable(),
+        pausedUntil: wire.isoTime.nullable(),
         pausedReason: z.string().nullable(),
         balance_ether: z.string().nullable().openapi({ description: 'Gas money on chain' }),
       }),
     ),
     gas: z.object({
-      today_usdc: decimalUsdc,
-      last30Days_usdc: decimalUsdc,
+      today_usdc: wire.decimalUsdc,
+      last30Days_usdc: wire.decimalUsdc,
       hold: z.string().nullable().openapi({ description: 'Why batches wait for cheaper gas' }),
     }),
     givenUpPayers: z
@@ -83,19 +76,18 @@ export const operation = z
       description: 'What a look at the database and the chain can judge; the rest is for Prometheus',
     }),
     networks: z.array(operatedNetwork),
-    webhooks: z.object({ pending: z.int(), oldestDueAt: isoTime.nullable(), disabled: z.int() }),
-    asOf: isoTime,
+    webhooks: z.object({ pending: z.int(), oldestDueAt: wire.isoTime.nullable(), disabled: z.int() }),
+    asOf: wire.isoTime,
   })
   .openapi('Operation')
 
-const getOperation = createRoute({
+const getOperation = route({
   ...operatorsOnly,
   method: 'get',
   path: '/operator/operation',
   summary: 'How the gateway is doing: alerts, index, queue by wallet, keepers and gas',
   responses: {
     200: jsonAnswer('As it was read, at most some seconds ago', operation),
-    ...problems(401, 503),
   },
 })
 
@@ -121,7 +113,7 @@ export function addOperationRoute(app: App, { sql, networks, settings, now }: Op
       return {
         alerts: judgeAlerts(samplesOf(operation, asOf)),
         networks: operation.networks.map(toNetwork),
-        webhooks: { ...operation.webhooks, oldestDueAt: isoOrNull(operation.webhooks.oldestDueAt) },
+        webhooks: { ...operation.webhooks, oldestDueAt: wire.isoOrNull(operation.webhooks.oldestDueAt) },
         asOf: asOf.toISOString(),
       }
     },
@@ -156,13 +148,13 @@ function toNetwork(operated: OperatedNetwork) {
         retrying,
         settling,
         accumulated_usdc: formatUsdc(amount),
-        oldestAt: isoOrNull(oldestAt),
+        oldestAt: wire.isoOrNull(oldestAt),
       })),
     openBatches,
     keepers: keepers.map(({ address, holder, isHeld, pausedUntil, pausedReason, balance }) => ({
       wallet: address,
       holder: isHeld ? holder : null,
-      pausedUntil: isoOrNull(pausedUntil),
+      pausedUntil: wire.isoOrNull(pausedUntil),
       pausedReason,
       balance_ether: balance === null ? null : formatEther(balance),
     })),

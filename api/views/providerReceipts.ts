@@ -1,13 +1,12 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import type { Database } from '#ledger/store/database'
 import { networkByChainId } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
-import { problems } from '../http/problems.ts'
+import { route } from '../http/route.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
-import { ofProvider } from '../http/wire.ts'
 import { currentReceipt } from '../payments/receipts/currentReceipt.ts'
 import type { ReceiptKeys } from '../payments/receipts/keys.ts'
 import { findPayments, type PaymentRecord } from '../payments/records/payments.ts'
@@ -23,7 +22,7 @@ const receiptsQuery = paymentFilters
 // Not a literal: hono takes each type with "json" in its name for one JSON value.
 const jsonLines: string = 'application/jsonl'
 
-const getReceipts = createRoute({
+const getReceipts = route({
   ...ownersOnly,
   tags: ['Provider views'],
   method: 'get',
@@ -33,13 +32,12 @@ const getReceipts = createRoute({
     'Each line is an object with `paymentId`, `receipt` (as of now) and the `cursor` from which to go on after it: who ' +
     'lost the connection, or wants what came since, asks with the cursor of the last whole line. An answer that is cut ' +
     'short ends without its last chunk. Payments that came through the facilitator have no receipt.',
-  request: { params: ofProvider, query: receiptsQuery },
+  query: receiptsQuery,
   responses: {
     200: {
       description: 'The receipts, one a line',
       content: { [jsonLines]: { schema: { type: 'string' as const } } },
     },
-    ...problems(400, 401, 403, 422, 503),
   },
 })
 

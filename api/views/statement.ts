@@ -1,4 +1,4 @@
-import { createRoute, z } from '@hono/zod-openapi'
+import { z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
 import { weiToUsd } from '#chain/settlementCost'
 import type { Database } from '#ledger/store/database'
@@ -7,20 +7,12 @@ import { formatCsvLine } from '#protocol/csv'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
+import { route } from '../http/route.ts'
 import type { GatewaySettings } from '../http/settings.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
-import {
-  addressOut,
-  decimalUsdc,
-  indexedBlocks,
-  isoOfSeconds,
-  isoTime,
-  networkName,
-  ofProvider,
-  testnet,
-} from '../http/wire.ts'
+import * as wire from '../http/wire.ts'
 import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import {
   findProviderRefunds,
@@ -46,21 +38,21 @@ const statementQuery = z.object({
 
 const gas = z.object({
   batches: z.int(),
-  gas_usdc: decimalUsdc.openapi({ description: "This provider's share, by the number of payments" }),
+  gas_usdc: wire.decimalUsdc.openapi({ description: "This provider's share, by the number of payments" }),
 })
 
 const statementRow = z
   .object({
-    network: networkName,
-    testnet,
-    asset: addressOut.nullable(),
+    network: wire.networkName,
+    testnet: wire.testnet,
+    asset: wire.addressOut.nullable(),
     ...revenueSums.shape,
-    facilitator_fee_usdc: decimalUsdc.openapi({
+    facilitator_fee_usdc: wire.decimalUsdc.openapi({
       description: 'What is owed for payments that the facilitator settled: written down, charged nowhere',
     }),
     refunds: z.int().openapi({ description: 'Asked for in this month, without those that failed' }),
-    refunded_usdc: decimalUsdc.openapi({ description: 'Of these refunds: has arrived at the payers' }),
-    refunds_outstanding_usdc: decimalUsdc,
+    refunded_usdc: wire.decimalUsdc.openapi({ description: 'Of these refunds: has arrived at the payers' }),
+    refunds_outstanding_usdc: wire.decimalUsdc,
     gas: z
       .object({ platform: gas, others: gas })
       .openapi({ description: 'Of the batches mined in this month, by who paid it. The provider pays none' }),
@@ -70,14 +62,14 @@ const statementRow = z
 export const statement = z
   .object({
     month: z.string(),
-    from: isoTime,
-    to: isoTime,
+    from: wire.isoTime,
+    to: wire.isoTime,
     networks: z.array(statementRow).openapi({ description: 'Nothing is summed over networks' }),
-    indexedBlocks,
+    indexedBlocks: wire.indexedBlocks,
   })
   .openapi('Statement')
 
-const getStatement = createRoute({
+const getStatement = route({
   ...ownersOnly,
   tags: ['Provider views'],
   method: 'get',
@@ -86,7 +78,7 @@ const getStatement = createRoute({
   description:
     'Of the payments accepted in the month, as `revenue` sums them; settled is what the recorded chain shows now. ' +
     '`format=csv` has them line by line, in decimals and with the times of their settlement: its columns add up to the sums.',
-  request: { params: ofProvider, query: statementQuery },
+  query: statementQuery,
   responses: {
     200: {
       ...jsonAnswer('The statement', statement),
@@ -95,7 +87,6 @@ const getStatement = createRoute({
         'text/csv': { schema: { type: 'string' as const } },
       },
     },
-    ...problems(400, 401, 403, 422, 503),
   },
 })
 
@@ -304,10 +295,10 @@ export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPaymen
     settled_fee_usdc: formatUsdc(payment.feeTxHash === null ? 0n : payment.feeAmount),
     facilitator_fee_usdc: formatUsdc(payment.txHash === null ? 0n : payment.facilitatorFee),
     refunded_usdc: formatUsdc(0n),
-    settled_at: payment.settledTime === null ? null : isoOfSeconds(payment.settledTime),
+    settled_at: payment.settledTime === null ? null : wire.isoOfSeconds(payment.settledTime),
     tx_hash: payment.txHash,
     fee_tx_hash: payment.feeTxHash,
-    paid_out_at: payment.payoutTime === null ? null : isoOfSeconds(payment.payoutTime),
+    paid_out_at: payment.payoutTime === null ? null : wire.isoOfSeconds(payment.payoutTime),
     payout_tx_hash: payment.payoutTxHash,
   })
 }
@@ -327,7 +318,7 @@ function toRefundLine(networks: GatewayNetworks, refund: RefundRecord): string {
     ...{ gross_usdc: none, fee_usdc: none, net_usdc: none, settled_usdc: none, settled_fee_usdc: none },
     facilitator_fee_usdc: none,
     refunded_usdc: refund.txHash === null ? none : formatUsdc(refund.value),
-    settled_at: refund.settledTime === null ? null : isoOfSeconds(refund.settledTime),
+    settled_at: refund.settledTime === null ? null : wire.isoOfSeconds(refund.settledTime),
     tx_hash: refund.txHash,
   })
 }

@@ -14,7 +14,7 @@ import type { App, GatewayEnv } from '../../http/app.ts'
 import { problems } from '../../http/problems.ts'
 import { Refusal } from '../../http/refusal.ts'
 import type { GatewaySettings } from '../../http/settings.ts'
-import { providerId } from '../../http/wire.ts'
+import * as wire from '../../http/wire.ts'
 import type { Offer, Offers } from '../../registry/offers.ts'
 import { findUpstream, proxyPath, type Upstream } from '../../registry/upstreams.ts'
 import { createForward, tooLarge } from './forward.ts'
@@ -53,7 +53,7 @@ const described = {
   path: '/p/{providerId}/{path}',
   tags: ['Payments'],
   summary: "What a provider's own server answers, to who pays",
-  request: { params: z.object({ providerId, path: z.string() }) },
+  request: { params: z.object({ providerId: wire.providerId, path: z.string() }) },
   responses: {
     default: { description: "The upstream's answer" },
     ...problems(400, 402, 404, 409, 413, 429, 501, 502, 503, 504),
