@@ -1,13 +1,13 @@
 import { z } from '@hono/zod-openapi'
 import { keyScopes } from '#ledger/registry/apiKeys'
 import { changeRegistry } from '#ledger/registry/registryChanges'
-import type { Database } from '#ledger/store/database'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { type ApiKey, issueRecordedApiKey, listApiKeys, revokeApiKey } from './apiKeys.ts'
 
 const owner = { ...ownersOnly, tags: ['Providers'] }
@@ -75,7 +75,7 @@ const revokeKey = route({
   },
 })
 
-export function addApiKeyRoutes(app: App, { sql }: { sql: Database }): void {
+export function addApiKeyRoutes(app: App, { sql }: RouteOptions): void {
   app.openapi(createKey, async (c) => {
     const key = await issueRecordedApiKey(sql, changerOf(c), c.req.valid('json'))
     if (key === undefined) throw new Refusal('unknown_provider')

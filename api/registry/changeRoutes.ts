@@ -1,12 +1,12 @@
 import { z } from '@hono/zod-openapi'
 import { listRegistryChanges, type RegistryChange } from '#ledger/registry/registryChanges'
-import type { Database } from '#ledger/store/database'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { bigintField, createCursor, cutPage } from '../http/cursor.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 
 const fields = z.record(z.string(), z.unknown())
 
@@ -37,7 +37,7 @@ const getChanges = route({
 
 const positions = createCursor({ id: bigintField })
 
-export function addRegistryChangeRoute(app: App, { sql }: { sql: Database }): void {
+export function addRegistryChangeRoute(app: App, { sql }: RouteOptions): void {
   app.openapi(getChanges, async (c) => {
     const { id: providerId } = c.req.valid('param')
     const { limit = wire.defaultLimit, cursor } = c.req.valid('query')

@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { changeRegistry } from '#ledger/registry/registryChanges'
-import type { Database, Queryable } from '#ledger/store/database'
+import type { Queryable } from '#ledger/store/database'
 import { formatUsdc, parseUsdc } from '#protocol/amount'
 import { networkByChainId, networkNames } from '#protocol/networks'
 import type { App } from '../http/app.ts'
@@ -8,9 +8,9 @@ import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import { ifMatch, isUnchanged, requireVersion, setVersion, version } from '../http/version.ts'
 import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import {
   type Endpoint,
   type EndpointWallet,
@@ -133,14 +133,7 @@ const patchEndpoint = route({
   },
 })
 
-export type EndpointRouteOptions = {
-  sql: Database
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'minimumPrices' | 'issuer'>
-  now: () => number
-}
-
-export function addEndpointRoutes(app: App, { sql, networks, settings, now }: EndpointRouteOptions): void {
+export function addEndpointRoutes(app: App, { sql, networks, settings, now }: RouteOptions): void {
   function requirePrice(price: bigint, wallets: readonly EndpointWallet[]): void {
     for (const { chainId } of wallets) {
       const { network } = networks.ofChain(chainId).served

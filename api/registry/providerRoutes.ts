@@ -1,15 +1,14 @@
 import { z } from '@hono/zod-openapi'
 import { changeRegistry, recordChange } from '#ledger/registry/registryChanges'
-import type { Database } from '#ledger/store/database'
 import { clientAddress } from '#process/clientAddress'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import { ifMatch, isUnchanged, requireVersion, setVersion, version } from '../http/version.ts'
 import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { keyScope, secretKey } from './apiKeyRoutes.ts'
 import { issueApiKey } from './apiKeys.ts'
 import { disabledSince, findProvider, insertProvider, type Provider, updateProvider } from './providers.ts'
@@ -106,13 +105,7 @@ const getAccount = route({
   responses: { 200: jsonAnswer('The provider', account) },
 })
 
-export type ProviderRouteOptions = {
-  sql: Database
-  settings: Pick<GatewaySettings, 'registration' | 'trustedProxies'>
-  now: () => number
-}
-
-export function addProviderRoutes(app: App, { sql, settings, now }: ProviderRouteOptions): void {
+export function addProviderRoutes(app: App, { sql, settings, now }: RouteOptions): void {
   const { registration, trustedProxies } = settings
 
   app.openapi(createProvider, async (c) => {

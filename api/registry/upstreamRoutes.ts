@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi'
 import type { Context } from 'hono'
 import { changeRegistry, type RecordChange } from '#ledger/registry/registryChanges'
-import type { Database, Transaction } from '#ledger/store/database'
+import type { Transaction } from '#ledger/store/database'
 import { type AddressGuard, AddressRefusedError } from '../http/addressGuard.ts'
 import type { App, GatewayEnv } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
@@ -9,6 +9,7 @@ import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import {
   deleteUpstream,
   findUpstream,
@@ -90,10 +91,8 @@ const rotate = route({
   },
 })
 
-export type UpstreamRouteOptions = { sql: Database; guard: AddressGuard; now: () => number }
-
 /** What a provider says of its own server, for the gateway's proxy. */
-export function addUpstreamRoutes(app: App, { sql, guard, now }: UpstreamRouteOptions): void {
+export function addUpstreamRoutes(app: App, { sql, upstreamGuard: guard, now }: RouteOptions): void {
   /** @throws {Refusal} `unknown_provider`, `unknown_upstream` */
   async function change(
     c: Context<GatewayEnv>,

@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import { changeRegistry, type RecordChange } from '#ledger/registry/registryChanges'
-import type { Database, Transaction } from '#ledger/store/database'
+import type { Transaction } from '#ledger/store/database'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { changerOf, ownersOnly } from '../http/authenticate.ts'
@@ -8,9 +8,9 @@ import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { toEndpoint } from './endpointRoutes.ts'
 import { findEndpointsPaidTo, updateEndpoint } from './endpoints.ts'
-import type { GatewayNetworks } from './networks.ts'
 import {
   findWallet,
   findWalletByAddress,
@@ -94,10 +94,7 @@ const deleteWallet = route({
   responses: { 204: { description: 'Retired' } },
 })
 
-export function addWalletRoutes(
-  app: App,
-  { sql, networks }: { sql: Database; networks: GatewayNetworks },
-): void {
+export function addWalletRoutes(app: App, { sql, networks }: RouteOptions): void {
   app.openapi(createWallet, async (c) => {
     const { network, address } = c.req.valid('json')
     const providerId = c.req.valid('param').id

@@ -1,6 +1,5 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
-import { type AddressGuard, AddressRefusedError } from '../http/addressGuard.ts'
+import { AddressRefusedError } from '../http/addressGuard.ts'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
@@ -8,6 +7,7 @@ import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { type Attempt, type Delivery, deliveriesOf, redeliver } from './deliveryLog.ts'
 import { webhookEvents } from './events.ts'
 import {
@@ -167,9 +167,7 @@ const postRedelivery = route({
 
 const positions = createCursor({ createdAt: timeField, id: textField })
 
-export type WebhookRouteOptions = { sql: Database; addressGuard: AddressGuard; now: () => number }
-
-export function addWebhookRoutes(app: App, { sql, addressGuard, now }: WebhookRouteOptions): void {
+export function addWebhookRoutes(app: App, { sql, addressGuard, now }: RouteOptions): void {
   async function requireWebhook(id: string, webhookId: string): Promise<Webhook> {
     const webhook = await findWebhook(sql, id, webhookId)
     if (webhook === null) throw new Refusal('unknown_webhook')

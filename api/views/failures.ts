@@ -1,12 +1,10 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { type FailedAttempt, findSettlementFailures, type SettlementFailure } from './failureQueries.ts'
 import { paymentFilters, paymentPositions, providerPayment, toProviderPayment } from './providerPayments.ts'
 
@@ -41,14 +39,7 @@ const getFailures = route({
   },
 })
 
-export type FailureRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addFailureRoute(app: App, { sql, heads, networks, now }: FailureRouteOptions): void {
+export function addFailureRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {
   app.openapi(getFailures, async (c) => {
     const providerId = c.req.valid('param').id
     const query = c.req.valid('query')

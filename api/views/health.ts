@@ -4,10 +4,9 @@ import type { ServedNetwork } from '#chain/servedNetworks'
 import { readRecordHead } from '#ledger/facts/record'
 import type { Database } from '#ledger/store/database'
 import { type Probe, probeLoop, readReadiness } from '#process/health'
-import type { Loop } from '#process/repeat'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 
 const alive = z.object({ status: z.literal('ok') })
 
@@ -45,9 +44,7 @@ const readyz = createRoute({
   responses: { 200: jsonAnswer('Ready', readiness), 503: jsonAnswer('Not ready', readiness) },
 })
 
-export type HealthRouteOptions = { sql: Database; networks: GatewayNetworks; loops: readonly Loop[] }
-
-export function addHealthRoutes(app: App, { sql, networks, loops }: HealthRouteOptions): void {
+export function addHealthRoutes(app: App, { sql, networks, loops }: RouteOptions): void {
   const probes: Probe[] = [
     { name: 'database', ask: () => sql`select 1` },
     ...loops.map((loop) => probeLoop(loop)),

@@ -1,10 +1,8 @@
 import { createRoute, z } from '@hono/zod-openapi'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import * as wire from '../http/wire.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
-import type { Mailer } from '../telling/mailer.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 
 export const home = z
   .object({
@@ -33,14 +31,7 @@ const getHome = createRoute({
   },
 })
 
-export type HomeRouteOptions = {
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'issuer' | 'registration'>
-  /** Null: this gateway sends no mail. */
-  mailer: Mailer | null
-}
-
-export function addHomeRoute(app: App, { networks, settings, mailer }: HomeRouteOptions) {
+export function addHomeRoute(app: App, { networks, settings, mailer }: RouteOptions) {
   const { issuer, registration } = settings
   const body = {
     name: 'Tollkeeper' as const,

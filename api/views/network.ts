@@ -2,7 +2,6 @@ import { z } from '@hono/zod-openapi'
 import { formatEther } from 'viem'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { readGasTokenPrice, weiToUsd } from '#chain/settlementCost'
-import type { Database } from '#ledger/store/database'
 import { createCache } from '#process/cache'
 import { formatUsdc } from '#protocol/amount'
 import { triggerOfCode } from '#protocol/settlement'
@@ -10,10 +9,8 @@ import type { App } from '../http/app.ts'
 import { cutPage } from '../http/cursor.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import * as wire from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { listBatches, toPosition } from './batchQueries.ts'
 import {
   type NetworkInterval,
@@ -117,15 +114,7 @@ const mostKeepers = 50
 /** An interval with fewer payments says nothing of how long they took: it would be about one buyer, or one provider. */
 const leastTimes = 20
 
-export type NetworkRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'gasTokenUsd'>
-  now: () => number
-}
-
-export function addNetworkRoutes(app: App, { sql, heads, networks, settings, now }: NetworkRouteOptions) {
+export function addNetworkRoutes(app: App, { sql, heads, networks, settings, now }: RouteOptions) {
   const latest = createCache({
     load: async (key: string) => {
       const [chainId, interval] = key.split(' ') as [string, NetworkInterval]
@@ -176,7 +165,7 @@ export function addNetworkRoutes(app: App, { sql, heads, networks, settings, now
   })
 }
 
-type ReadActivity = Pick<NetworkRouteOptions, 'sql' | 'heads' | 'settings'> & {
+type ReadActivity = Pick<RouteOptions, 'sql' | 'heads' | 'settings'> & {
   served: ServedNetwork
   interval: NetworkInterval
   now: number

@@ -1,15 +1,13 @@
 import { z } from '@hono/zod-openapi'
 import { formatEther } from 'viem'
-import type { Database } from '#ledger/store/database'
 import { createCache } from '#process/cache'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { operatorsOnly } from '../http/operator.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import * as wire from '../http/wire.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { judgeAlerts } from './judgeAlerts.ts'
 import { type OperatedNetwork, readOperation, samplesOf, timeOf } from './operationQueries.ts'
 
@@ -96,14 +94,7 @@ const keptMs = 5_000
 /** Wallets shown of a network's queue, the oldest payment first. */
 const mostWallets = 100
 
-export type OperationRouteOptions = {
-  sql: Database
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'maxIndexLagBlocks'>
-  now: () => number
-}
-
-export function addOperationRoute(app: App, { sql, networks, settings, now }: OperationRouteOptions): void {
+export function addOperationRoute(app: App, { sql, networks, settings, now }: RouteOptions): void {
   const served = [...networks.byChainId.values()].map((network) => network.served)
   const options = { sql, networks: served, maxLagBlocks: settings.maxIndexLagBlocks }
   const latest = createCache({

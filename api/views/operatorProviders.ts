@@ -1,6 +1,5 @@
 import { z } from '@hono/zod-openapi'
 import { setSuspended } from '#ledger/registry/suspendProvider'
-import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
@@ -9,7 +8,7 @@ import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { type ListedProvider, listProviders } from './operatorProviderQueries.ts'
 import { choosePeriod } from './period.ts'
 import { findRevenue } from './revenueQueries.ts'
@@ -71,16 +70,7 @@ const patchProvider = route({
 
 const positions = createCursor({ createdAt: timeField, id: textField })
 
-export type OperatorProvidersRouteOptions = {
-  sql: Database
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addOperatorProvidersRoute(
-  app: App,
-  { sql, networks, now }: OperatorProvidersRouteOptions,
-): void {
+export function addOperatorProvidersRoute(app: App, { sql, networks, now }: RouteOptions): void {
   const isTestMoneyOnly = [...networks.byChainId.values()].every(({ served }) => served.network.testnet)
 
   async function readRevenue(providerId: string, testnet: boolean, period: { from: Date; to: Date }) {

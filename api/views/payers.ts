@@ -1,5 +1,4 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
@@ -7,8 +6,8 @@ import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
-import { isTestMoneyOnly, type RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import { isTestMoneyOnly } from '../payments/records/recordedHeads.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { findTopPayers, type TopPayer } from './payerQueries.ts'
 import { choosePeriod } from './period.ts'
 
@@ -50,14 +49,7 @@ const getPayers = route({
   responses: { 200: jsonAnswer('The payers, greatest first', payers) },
 })
 
-export type PayersRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addPayersRoute(app: App, { sql, heads, networks, now }: PayersRouteOptions): void {
+export function addPayersRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {
   app.openapi(getPayers, async (c) => {
     const { id } = c.req.valid('param')
     const { network, limit = wire.defaultLimit, ...asked } = c.req.valid('query')

@@ -1,6 +1,5 @@
 import { z } from '@hono/zod-openapi'
 import { voidPayment } from '#ledger/outcomes/voids'
-import type { Database } from '#ledger/store/database'
 import type { Network } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
@@ -14,9 +13,8 @@ import {
   type PaymentRecord,
   paymentSources,
 } from '../payments/records/payments.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import { refund, toRefund } from '../payments/refunds/route.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 
 const half = z
   .object({
@@ -96,14 +94,7 @@ const postVoid = route({
   responses: { 200: jsonAnswer('The voided payment', payment) },
 })
 
-export type PaymentRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addPaymentRoutes(app: App, { sql, heads, networks, now }: PaymentRouteOptions): void {
+export function addPaymentRoutes(app: App, { sql, heads, networks, now }: RouteOptions): void {
   async function readPayment(paymentId: string) {
     const found = await findPayment(sql, paymentId, new Date(now()))
     if (found === undefined) throw new Refusal('unknown_payment')

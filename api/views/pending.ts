@@ -1,13 +1,10 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import * as wire from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { createPendingBatches } from './pendingQueries.ts'
 
 /** No node asks for more than the fees of a batch at this price, in an estimate. */
@@ -70,18 +67,7 @@ const getPending = route({
   responses: { 200: jsonAnswer('The due batches', pending) },
 })
 
-export type PendingRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'publicQueue' | 'triggers' | 'gasTokenUsd' | 'priorityFeePerGas'>
-  now: () => number
-}
-
-export function addPendingRoute(
-  app: App,
-  { sql, heads, networks, settings, now }: PendingRouteOptions,
-): void {
+export function addPendingRoute(app: App, { sql, heads, networks, settings, now }: RouteOptions): void {
   const findPendingBatches = createPendingBatches(sql)
 
   app.openapi(getPending, async (c) => {

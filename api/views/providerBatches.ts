@@ -1,15 +1,12 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { cutPage } from '../http/cursor.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import * as wire from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { type BatchRow, listBatches, toPosition } from './batchQueries.ts'
 import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
 import { batchPositions, settlementBatch, toSettlementBatch } from './settlementBatches.ts'
@@ -46,16 +43,9 @@ const getBatches = route({
   responses: { 200: jsonAnswer('The batches', providerBatches) },
 })
 
-export type ProviderBatchRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'gasTokenUsd'>
-}
-
 export function addProviderBatchRoute(
   app: App,
-  { sql, heads, networks, settings: { gasTokenUsd } }: ProviderBatchRouteOptions,
+  { sql, heads, networks, settings: { gasTokenUsd } }: RouteOptions,
 ): void {
   app.openapi(getBatches, async (c) => {
     const providerId = c.req.valid('param').id

@@ -1,5 +1,4 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
 import { parseUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
@@ -10,8 +9,7 @@ import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import { paymentSources } from '../payments/records/payments.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { findProviderPayments, type PaymentPosition, type ProviderPayment } from './providerPaymentQueries.ts'
 import { answerCsv, toPaymentLine } from './statement.ts'
 
@@ -112,17 +110,7 @@ const csvPageSize = 2_000
 
 export const paymentPositions = createCursor({ acceptedAt: timeField, paymentId: textField })
 
-export type ProviderPaymentRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addProviderPaymentRoute(
-  app: App,
-  { sql, heads, networks, now }: ProviderPaymentRouteOptions,
-): void {
+export function addProviderPaymentRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {
   app.openapi(getPayments, async (c) => {
     const providerId = c.req.valid('param').id
     const { network, cursor, limit = wire.defaultLimit, format, ...asked } = c.req.valid('query')

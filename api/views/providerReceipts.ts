@@ -1,17 +1,13 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
 import { networkByChainId } from '#protocol/networks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { route } from '../http/route.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import { currentReceipt } from '../payments/receipts/currentReceipt.ts'
-import type { ReceiptKeys } from '../payments/receipts/keys.ts'
 import { findPayments, type PaymentRecord } from '../payments/records/payments.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { findProviderPayments, type PaymentPosition } from './providerPaymentQueries.ts'
 import { paymentFilters, paymentPositions } from './providerPayments.ts'
 
@@ -50,18 +46,10 @@ const pageSize = 200
  */
 const unsettledOrderMs = 10_000
 
-export type ProviderReceiptRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  receiptKeys: ReceiptKeys
-  settings: Pick<GatewaySettings, 'issuer'>
-  now: () => number
-}
-
-export function addProviderReceiptRoute(app: App, options: ProviderReceiptRouteOptions): void {
-  const { sql, heads, networks, receiptKeys, settings, now } = options
-
+export function addProviderReceiptRoute(
+  app: App,
+  { sql, heads, networks, receiptKeys, settings, now }: RouteOptions,
+): void {
   app.openapi(getReceipts, async (c) => {
     const providerId = c.req.valid('param').id
     const { network, cursor, to: until, ...filters } = c.req.valid('query')

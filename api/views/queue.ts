@@ -5,18 +5,15 @@ import {
   type TriggerSettings,
   timeTriggerAt,
 } from '#ledger/queue/triggers'
-import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import * as wire from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
 import { listWallets, type Wallet } from '../registry/wallets.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { noWork, readProviderWork, type WalletWork } from './queueQueries.ts'
 
 const walletQueue = z
@@ -69,15 +66,7 @@ const getQueue = route({
   responses: { 200: jsonAnswer('The queues', queue) },
 })
 
-export type QueueRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'triggers'>
-  now: () => number
-}
-
-export function addQueueRoute(app: App, { sql, heads, networks, settings, now }: QueueRouteOptions): void {
+export function addQueueRoute(app: App, { sql, heads, networks, settings, now }: RouteOptions): void {
   app.openapi(getQueue, async (c) => {
     const providerId = c.req.valid('param').id
     const asOf = new Date(now())

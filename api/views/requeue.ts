@@ -1,6 +1,5 @@
 import { z } from '@hono/zod-openapi'
 import { type RequeueOutcome, requeuePayment } from '#ledger/outcomes/requeue'
-import type { Database } from '#ledger/store/database'
 import { isId } from '#ledger/store/identifiers'
 import type { App } from '../http/app.ts'
 import { operatorsOnly } from '../http/operator.ts'
@@ -8,6 +7,7 @@ import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 
 const postRequeue = route({
   method: 'post',
@@ -40,7 +40,7 @@ const reasons: Partial<Record<RequeueOutcome, string>> = {
   expired: 'Its authorization has run out',
 }
 
-export function addRequeueRoute(app: App, { sql, now }: { sql: Database; now: () => number }): void {
+export function addRequeueRoute(app: App, { sql, now }: RouteOptions): void {
   app.openapi(postRequeue, async (c) => {
     const providerId = c.get('caller')
     if (providerId === undefined)

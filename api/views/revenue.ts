@@ -1,5 +1,4 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
@@ -8,8 +7,8 @@ import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
-import { isTestMoneyOnly, type RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import { isTestMoneyOnly } from '../payments/records/recordedHeads.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { choosePeriod } from './period.ts'
 import {
   findRevenue,
@@ -89,14 +88,7 @@ const getRevenue = route({
 
 const positions = createCursor({ startsAt: timeField.nullable(), group: textField })
 
-export type RevenueRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addRevenueRoute(app: App, { sql, heads, networks, now }: RevenueRouteOptions): void {
+export function addRevenueRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {
   app.openapi(getRevenue, async (c) => {
     const { id } = c.req.valid('param')
     const query = c.req.valid('query')

@@ -1,6 +1,5 @@
 import { z } from '@hono/zod-openapi'
 import { weiToUsd } from '#chain/settlementCost'
-import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import { triggerOfCode } from '#protocol/settlement'
 import type { App } from '../http/app.ts'
@@ -8,10 +7,8 @@ import { bigintField, createCursor, cutPage, integerField } from '../http/cursor
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import * as wire from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { type BatchRow, listBatches, toPosition } from './batchQueries.ts'
 import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
 import { requireKnownWallet } from './settlementQueue.ts'
@@ -66,15 +63,7 @@ export const batchPositions = createCursor({
   chainId: integerField,
 })
 
-export type SettlementBatchRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'platformWallet' | 'gasTokenUsd'>
-}
-
-export function addSettlementBatchRoute(app: App, options: SettlementBatchRouteOptions): void {
-  const { sql, heads, networks, settings } = options
+export function addSettlementBatchRoute(app: App, { sql, heads, networks, settings }: RouteOptions): void {
   const { platformWallet, gasTokenUsd } = settings
 
   app.openapi(getBatches, async (c) => {

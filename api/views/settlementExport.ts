@@ -1,14 +1,11 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
 import { formatCsvLine } from '#protocol/csv'
 import type { App } from '../http/app.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import * as wire from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { type BatchPosition, type BatchRow, listBatches, toPosition } from './batchQueries.ts'
 import { addConfirmations, addGasTokenPrices } from './blockFacts.ts'
 import { toSettlementBatch } from './settlementBatches.ts'
@@ -50,15 +47,7 @@ const columns = [
   'confirmed_at',
 ] as const
 
-export type SettlementExportRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'platformWallet' | 'gasTokenUsd'>
-}
-
-export function addSettlementExportRoute(app: App, options: SettlementExportRouteOptions): void {
-  const { sql, heads, networks, settings } = options
+export function addSettlementExportRoute(app: App, { sql, heads, networks, settings }: RouteOptions): void {
   const { platformWallet, gasTokenUsd } = settings
 
   app.openapi(getExport, async (c) => {

@@ -1,15 +1,12 @@
 import { z } from '@hono/zod-openapi'
 import { isHeld } from '#ledger/batches/holds'
 import { estimatedSettlement, type TriggerSettings } from '#ledger/queue/triggers'
-import type { Database } from '#ledger/store/database'
 import { formatUsdc } from '#protocol/amount'
 import type { App } from '../http/app.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import * as wire from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { readWalletQueue, requireKnownWallet, type WalletQueue } from './settlementQueue.ts'
 
 const statusQuery = z.object({ wallet: wire.address, network: wire.oneNetwork })
@@ -38,17 +35,10 @@ const getStatus = route({
   responses: { 200: jsonAnswer('The queue', settlementStatus) },
 })
 
-export type SettlementStatusRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'platformWallet' | 'triggers'>
-  now: () => number
-}
-
-export function addSettlementStatusRoute(app: App, options: SettlementStatusRouteOptions): void {
-  const { sql, heads, networks, settings, now } = options
-
+export function addSettlementStatusRoute(
+  app: App,
+  { sql, heads, networks, settings, now }: RouteOptions,
+): void {
   app.openapi(getStatus, async (c) => {
     const { wallet, network: name } = c.req.valid('query')
     const { network, token } = networks.named(name).served

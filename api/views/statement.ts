@@ -10,10 +10,8 @@ import { ownersOnly } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
-import type { GatewaySettings } from '../http/settings.ts'
 import { streamPages, type TextPage } from '../http/streamPages.ts'
 import * as wire from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import {
   findProviderRefunds,
   type RefundPosition,
@@ -22,6 +20,7 @@ import {
   sumRefunds,
 } from '../payments/records/refunds.ts'
 import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { addGasTokenPrices } from './blockFacts.ts'
 import { findGasShares, type GasShare } from './gasShares.ts'
 import { findProviderPayments, type PaymentPosition, type ProviderPayment } from './providerPaymentQueries.ts'
@@ -94,15 +93,7 @@ const pageSize = 2_000
 /** Blocks whose gas price is asked for together. */
 const blocksAtOnce = 100
 
-export type StatementRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'gasTokenUsd'>
-  now: () => number
-}
-
-export function addStatementRoute(app: App, options: StatementRouteOptions): void {
+export function addStatementRoute(app: App, options: RouteOptions): void {
   const { sql, heads, networks, now } = options
 
   app.openapi(getStatement, async (c) => {
@@ -158,7 +149,7 @@ type PricedGas = Map<string, { batches: number; cost: bigint }>
 const gasKey = (chainId: number | null, isOurs: boolean) => `${chainId} ${isOurs}`
 
 async function priceGas(
-  { sql, networks, settings: { gasTokenUsd } }: StatementRouteOptions,
+  { sql, networks, settings: { gasTokenUsd } }: RouteOptions,
   shares: readonly GasShare[],
 ): Promise<PricedGas> {
   const priced: PricedGas = new Map()
@@ -248,7 +239,7 @@ export async function answerCsv<Position>(
 type LinePosition = { payments: PaymentPosition | null } | { refunds: RefundPosition | null }
 
 async function readLines(
-  { sql, networks, now }: StatementRouteOptions,
+  { sql, networks, now }: RouteOptions,
   period: { providerId: string; from: Date; to: Date },
   after: LinePosition,
 ): Promise<TextPage<LinePosition>> {

@@ -1,5 +1,4 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
@@ -8,10 +7,9 @@ import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import type { Payout } from '../payments/records/payments.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import { readRefunds } from '../payments/records/refunds.ts'
 import { refund, toRefund } from '../payments/refunds/route.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { addConfirmations } from './blockFacts.ts'
 import { failedAttempt, toFailedAttempt } from './failures.ts'
 import {
@@ -78,14 +76,7 @@ const getTimeline = route({
   responses: { 200: jsonAnswer('The timeline', timeline) },
 })
 
-export type TimelineRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addTimelineRoute(app: App, { sql, heads, networks, now }: TimelineRouteOptions): void {
+export function addTimelineRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {
   app.openapi(getTimeline, async (c) => {
     const { id: providerId, paymentId } = c.req.valid('param')
     const at = new Date(now())

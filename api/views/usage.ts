@@ -1,11 +1,11 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { choosePeriod } from './period.ts'
 import { findUsage, usageIntervals } from './usageQueries.ts'
 
@@ -52,7 +52,7 @@ const getUsage = route({
 
 const positions = createCursor({ startsAt: timeField.nullable(), endpointId: textField })
 
-export function addUsageRoute(app: App, { sql, now }: { sql: Database; now: () => number }): void {
+export function addUsageRoute(app: App, { sql, now }: RouteOptions): void {
   app.openapi(getUsage, async (c) => {
     const { id } = c.req.valid('param')
     const query = c.req.valid('query')

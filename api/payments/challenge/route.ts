@@ -1,7 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import type { Address } from 'viem'
 import { keccak256 } from '#chain/keccak256'
-import type { Database } from '#ledger/store/database'
 import { parseUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import { toPaymentRequired } from '#protocol/x402'
@@ -10,12 +9,12 @@ import { jsonAnswer } from '../../http/problems.ts'
 import { readJson } from '../../http/readJson.ts'
 import { Refusal } from '../../http/refusal.ts'
 import { route } from '../../http/route.ts'
-import type { GatewaySettings } from '../../http/settings.ts'
 import * as wire from '../../http/wire.ts'
 import type { GatewayNetwork, GatewayNetworks } from '../../registry/networks.ts'
-import type { Offer, Offers } from '../../registry/offers.ts'
+import type { Offer } from '../../registry/offers.ts'
 import { choosePrice, minimumPriceOn } from '../../registry/price.ts'
 import { findProvider } from '../../registry/providers.ts'
+import type { RouteOptions } from '../../routeOptions.ts'
 import { mintChallenge } from './mintChallenge.ts'
 
 const challengeQuery = z.object({ providerId: wire.providerId, endpointId: wire.endpointId })
@@ -123,19 +122,8 @@ const postChallenge = route({
   refuses: [404, 409],
 })
 
-export type ChallengeRouteOptions = {
-  sql: Database
-  networks: GatewayNetworks
-  offers: Offers
-  settings: Pick<
-    GatewaySettings,
-    'issuer' | 'platformWallet' | 'feeSchedule' | 'macaroonSecrets' | 'minimumPrices'
-  >
-  now: () => number
-}
-
 /** `GET` and `POST /challenge`: no database write, and as a rule no query. */
-export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): void {
+export function addChallengeRoutes(app: App, options: RouteOptions): void {
   app.openapi(getChallenge, async (c) => {
     const { providerId, endpointId } = c.req.valid('query')
     const offer = await findOffer(options, providerId, endpointId)
@@ -182,11 +170,7 @@ export function addChallengeRoutes(app: App, options: ChallengeRouteOptions): vo
   })
 }
 
-async function findOffer(
-  options: ChallengeRouteOptions,
-  providerId: string,
-  endpointId: string,
-): Promise<Offer> {
+async function findOffer(options: RouteOptions, providerId: string, endpointId: string): Promise<Offer> {
   const offer = await options.offers.ofEndpoint(endpointId)
   if (offer?.providerId === providerId) return requireEnabled(offer)
   await requireProvider(options, providerId)
@@ -194,7 +178,7 @@ async function findOffer(
 }
 
 async function findRoute(
-  options: ChallengeRouteOptions,
+  options: RouteOptions,
   providerId: string,
   method: string,
   resource: string | undefined,
@@ -217,7 +201,7 @@ function requireEnabled(offer: Offer): Offer {
   return offer
 }
 
-async function requireProvider(options: ChallengeRouteOptions, providerId: string): Promise<void> {
+async function requireProvider(options: RouteOptions, providerId: string): Promise<void> {
   if ((await findProvider(options.sql, providerId)) === undefined) throw new Refusal('unknown_provider')
 }
 

@@ -1,17 +1,14 @@
 import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
 import type { App } from '../../http/app.ts'
 import { jsonAnswer } from '../../http/problems.ts'
 import { Refusal } from '../../http/refusal.ts'
 import { route } from '../../http/route.ts'
-import type { GatewaySettings } from '../../http/settings.ts'
 import * as wire from '../../http/wire.ts'
-import type { GatewayNetworks } from '../../registry/networks.ts'
+import type { RouteOptions } from '../../routeOptions.ts'
 import { findPayment } from '../records/payments.ts'
-import type { RecordedHeads } from '../records/recordedHeads.ts'
 import { currentReceipt } from './currentReceipt.ts'
 import { didDocument, didPathOf } from './did.ts'
-import { jwksMaxAgeSeconds, type ReceiptKeys } from './keys.ts'
+import { jwksMaxAgeSeconds } from './keys.ts'
 
 export const receipt = z.object({ paymentId: wire.paymentId, receipt: z.string() }).openapi('Receipt')
 
@@ -79,18 +76,10 @@ const getDid = (issuer: string) =>
     responses: { 200: jsonAnswer('The DID document', did) },
   })
 
-export type ReceiptRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  receiptKeys: ReceiptKeys
-  settings: Pick<GatewaySettings, 'issuer'>
-  now: () => number
-}
-
-export function addReceiptRoutes(app: App, options: ReceiptRouteOptions): void {
-  const { sql, heads, networks, receiptKeys, settings, now } = options
-
+export function addReceiptRoutes(
+  app: App,
+  { sql, heads, networks, receiptKeys, settings, now }: RouteOptions,
+): void {
   app.openapi(getReceipt, async (c) => {
     const signedAt = now()
     const payment = await findPayment(sql, c.req.valid('param').id, new Date(signedAt))

@@ -1,19 +1,16 @@
 import { z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
 import { maxRefunds, refundNonce } from '#protocol/refund'
 import type { App } from '../../http/app.ts'
 import { ownersOnly } from '../../http/authenticate.ts'
 import { jsonAnswer } from '../../http/problems.ts'
 import { Refusal } from '../../http/refusal.ts'
 import { route } from '../../http/route.ts'
-import type { GatewaySettings } from '../../http/settings.ts'
 import * as wire from '../../http/wire.ts'
-import type { GatewayNetworks } from '../../registry/networks.ts'
 import { minimumPriceOn } from '../../registry/price.ts'
+import type { RouteOptions } from '../../routeOptions.ts'
 import { findPayment, type PaymentRecord } from '../records/payments.ts'
-import type { RecordedHeads } from '../records/recordedHeads.ts'
 import { type RefundRecord, refundStatuses } from '../records/refunds.ts'
-import { createVerifyRefund, type RefundDeps } from './verifyRefund.ts'
+import { createVerifyRefund } from './verifyRefund.ts'
 
 /** A refund, as every view shows it. */
 export const refund = z
@@ -90,16 +87,9 @@ const postRefund = route({
   },
 })
 
-export type RefundRouteOptions = Omit<RefundDeps, 'settings'> & {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: RefundDeps['settings'] & Pick<GatewaySettings, 'minimumPrices'>
-}
-
-export function addRefundRoutes(app: App, { heads, ...deps }: RefundRouteOptions): void {
-  const { sql, networks, settings, now } = deps
-  const verifyRefund = createVerifyRefund(deps)
+export function addRefundRoutes(app: App, options: RouteOptions): void {
+  const { sql, heads, networks, settings, now } = options
+  const verifyRefund = createVerifyRefund(options)
 
   async function readPayment({ id, paymentId }: { id: string; paymentId: string }) {
     const payment = await findPayment(sql, paymentId, new Date(now()))

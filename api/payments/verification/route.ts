@@ -5,10 +5,8 @@ import { invalidRequest } from '../../http/invalidRequest.ts'
 import { jsonAnswer } from '../../http/problems.ts'
 import { readJson } from '../../http/readJson.ts'
 import { route } from '../../http/route.ts'
-import type { GatewaySettings } from '../../http/settings.ts'
 import * as wire from '../../http/wire.ts'
-import type { GatewayNetworks } from '../../registry/networks.ts'
-import type { ReceiptKeys } from '../receipts/keys.ts'
+import type { RouteOptions } from '../../routeOptions.ts'
 import { toPaymentResponse } from '../receipts/paymentResponse.ts'
 import type { VerifyAnswer, VerifyRequest } from './verifyPayment.ts'
 
@@ -96,10 +94,7 @@ const verify = route({
   },
 })
 
-export type VerifyRouteOptions = {
-  receiptKeys: ReceiptKeys
-  settings: Pick<GatewaySettings, 'issuer'>
-  networks: GatewayNetworks
+export type VerifyRouteOptions = RouteOptions & {
   verifyPayment: (request: VerifyRequest) => Promise<VerifyAnswer>
 }
 
