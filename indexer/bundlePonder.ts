@@ -14,7 +14,7 @@ const entries = {
 }
 
 /**
- * Bundles Ponder as it is installed, since Node takes seconds to find and link its 3,800 modules (docs/decisions.md).
+ * Bundles Ponder as it is installed, since Node takes seconds to find and link its 3,800 modules (indexer/DECISIONS.md).
  *
  * @returns a folder that is laid out as the package is. It is built at the first use and kept.
  */
