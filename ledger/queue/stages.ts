@@ -1,8 +1,8 @@
 import { bothHalves } from '../facts/halves.ts'
 import type { Queryable } from '../store/database.ts'
 
-// The only place that says where a payment stands, and that moves it from one place to another. docs/architecture.md has
-// the picture. A payment is in the queue, with a stage, or has an outcome; never both.
+// The only place that says where a payment stands, and that moves it from one place to another. The picture is in
+// docs/where-is-my-payment.md. A payment is in the queue, with a stage, or has an outcome; never both.
 
 /** Where a payment stands that isn't over: `queue.stage`, as ledger/migrations/0001_schema.sql explains each. */
 export const stages = [
