@@ -6,7 +6,7 @@ export type Sample = { metric: string; labels: Record<string, string>; value: nu
 export type FiringAlert = {
   name: string
   severity: Alert['severity']
-  /** For how long it must hold until Prometheus tells somebody; null: at once. */
+  /** How long it must hold until Prometheus tells somebody; null: at once. */
   for: string | null
   summary: string
   action: string

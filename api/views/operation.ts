@@ -99,9 +99,9 @@ const getOperation = createRoute({
   },
 })
 
-/** Reading the queue's depth reads the whole queue: whoever asks often gets the same answer. */
+/** How long all callers get the same answer: the queue's depth costs a reading of the whole queue. */
 const keptMs = 5_000
-/** Wallets shown of a network's queue, the oldest payment first. */
+/** Most wallets that we show of a network's queue, the oldest payment first. */
 const mostWallets = 100
 
 export type OperationRouteOptions = {

@@ -91,7 +91,7 @@ async function readNetwork(
     ])
   return {
     served,
-    // Where no node answers, what providers were told is all that the record can be compared with.
+    // If no node answers, we can compare the record only with what providers were told.
     index: judgeRecord(recorded, told, chainBlock ?? recorded?.readNumber ?? 0n, maxLagBlocks),
     chainBlock,
     unreadable: unreadable ?? new Map(),

@@ -15,14 +15,14 @@ export type PublishedSplitter = { address: Address; provider: Address; shares: [
 export type PendingBatch = {
   feeRecipient: Address
   trigger: Trigger
-  /** Of each payment the signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
+  /** Each payment's signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
   payments: string[][]
   splitters: PublishedSplitter[]
 }
 
 export type PendingQuestion = {
   settings: { triggers: TriggerSettings } & CostSettings
-  /** 0: the most urgent payments; from 1 on, so many batches further down the queue. */
+  /** How many batches further down the queue to start; 0: with the most urgent payments. */
   page: number
   now: Date
 }

@@ -113,7 +113,7 @@ async function saveMined(
     await Promise.all([
       markMined(tx, hash, { blockNumber, blockHash, succeeded: status === 'success' }),
       addGasCost(tx, row.chainId, now(), cost),
-      // Of payments whose failure the mined batch's own report shows, more is said when that is concluded.
+      // The conclusion of a mined batch says more of payments whose failure its own report shows.
       quarantinePayers(tx, row, payersOf(verdict.failed.map(({ item }) => item))),
       // Last: whoever is accepted locks its payer before its drawer.
       bookGas(tx, row.id, { cost, isOver: status === 'success' }),

@@ -24,7 +24,7 @@ export type Ceiling = {
   /** Whether gas is dearer than anything may be sent for. */
   isTooDear: () => Promise<boolean>
   /**
-   * Who of those that would share a transaction has no gas: for each why, or null. The others go without it.
+   * Says of each payment that would share a transaction why nothing pays for its gas; null: something does, and it goes.
    *
    * @param isWhole all of them go, or none.
    */
@@ -44,7 +44,7 @@ export type CeilingOptions = {
   expiryLeadMs: number
   /** Takes what fees don't carry from where it is kept, the first first; for each whether there was enough. */
   draw: (draws: readonly Draw[]) => Promise<boolean[]>
-  /** Whose gas money it is: of fees nothing reaches a stranger, so its budget bears all that it settles. */
+  /** Who pays the gas. A stranger gets nothing of the fees, so its budget bears all that it settles. */
   bears: 'what fees lack' | 'all'
   now: () => Date
 }

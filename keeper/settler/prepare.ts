@@ -26,7 +26,7 @@ type Prepared = { plan: Plan | null; drops: Drop[] }
 /** Whose transaction it will be, and what it will offer: the simulation sees the same gas price and gas limit. */
 type Signer = { address: Address; gasPrice?: bigint; fees: Fees; balance: bigint }
 
-/** Of one transfer: whatever its payer's code may use of it in a batch, and the token's own. */
+/** Gas to diagnose one transfer: all that its payer's code may use in a batch, and the token's own. */
 export const diagnosisGas = 1_000_000n
 
 /**

@@ -8,7 +8,7 @@ import type { Drop, Plan } from './plan.ts'
 import { requireFunds, Unfunded } from './unfunded.ts'
 import type { SettlementWallet } from './wallet.ts'
 
-/** What a transaction that only uses a nonce up takes. */
+/** Gas of a transaction that only uses up a nonce. */
 const cancellationGas = 21_000n
 
 /** What can be signed. */

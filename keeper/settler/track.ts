@@ -8,7 +8,7 @@ import { resendIfDue, sendOffer } from './send.ts'
 import { Unfunded } from './unfunded.ts'
 import type { SettlementWallet } from './wallet.ts'
 
-/** A nonce that is gone must be seen gone this long before its batch is given up for lost. */
+/** How long we must see a nonce used before we take its batch for lost. */
 const lostAfterMs = 10_000
 
 /**

@@ -13,7 +13,7 @@ export type Rescans = {
 }
 
 /**
- * From where to look for what the chain did: after what was `seen` before, as a rule. Blocks that aren't final are looked
+ * Says from which block to look for what the chain did: as a rule, after what was `seen` before. Blocks that aren't final are looked
  * through again where the chain was seen to lose one, until the index is past that, since it may follow later; and
  * whatever was seen, in every third of the time to finality. So is every block that became final since the last time.
  *

@@ -273,7 +273,7 @@ async function readIndex(recording: Recording): Promise<{ head: bigint; readUpTo
     await recordBatches(tx, scope, numbered)
     const blockTime = (cut ?? head).blockTime
     await moveRecordHead(tx, chainId, { blockNumber: upTo, readNumber: readUpTo, blockTime })
-    // Of blocks that were confirmed before the index had their receipts.
+    // Batches of blocks that were confirmed before the index had their receipts.
     await notifyBatches(tx, { chainId, network, ...range })
   })
   if (lost.length > 0) recording.look = null

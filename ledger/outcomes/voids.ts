@@ -67,7 +67,7 @@ export async function giveUpUnsent(sql: Database, paymentId: string, now: Date):
 
 export type VoidedHalf = { paymentId: string; from: Address; nonce: Hex }
 
-/** A chain's clock may be so far behind ours. */
+/** How far a chain's clock may be behind ours. */
 const graceSeconds = 600
 
 /**

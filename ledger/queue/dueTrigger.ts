@@ -15,7 +15,7 @@ export type CostSettings = {
 
 /** What is asked of the queue only where it makes a difference. */
 export type QueueReads = {
-  /** A provider wallet for which so much or so many wait. */
+  /** A provider wallet for which enough waits: by amount, or by number. */
   findFullWallet: (threshold: {
     amount: bigint
     count: number

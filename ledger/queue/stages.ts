@@ -66,7 +66,7 @@ export function moves(sql: Queryable) {
     toWaiting: sql`stage = 'waiting', next_at = null`,
     toClaimed: sql`stage = 'claimed', next_at = null, held_by = null`,
     toQuarantined: sql`stage = 'quarantined'`,
-    /** Of a failure: what a batch holds, or is apart, stays where it is. */
+    /** After a failure. A payment that a batch holds, or that is apart, stays where it is. */
     toRetrying: sql`stage = case when stage in ('waiting', 'deferred') then 'retrying' else stage end`,
   }
 }

@@ -40,7 +40,7 @@ export type TriggerSettings = {
   minAgeMs: number
   /** How long POST /settle gathers others for its batch. */
   windowMs: number
-  /** So many payments that wait in a splitter, or one that has waited for so long, have it swept by the next batch. */
+  /** Number, or age, of payments from which a splitter is swept. */
   sweepCount: number
   sweepAfterMs: number
 }
@@ -92,8 +92,8 @@ export function firedTrigger(
 }
 
 /**
- * When the oldest payment has waited for so long that the transaction is sent within `timeMs`: what is before that, a
- * batch of the same wallet that is under way or a slow node, takes its time as well.
+ * When the time trigger fires: early enough that the transaction is sent within `timeMs`, since another batch of the wallet, or
+ * a slow node, may take its time first.
  */
 export function timeTriggerAt({ firstQueuedAt }: { firstQueuedAt: Date }, { timeMs }: TriggerSettings): Date {
   return new Date(firstQueuedAt.getTime() + timeMs - Math.min(sendLeadMs, timeMs / 10))

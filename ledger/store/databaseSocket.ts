@@ -18,7 +18,7 @@ export type DatabaseSocketOptions = {
   port: number
   /** How TLS is spoken, or undefined for none. `optional`: without TLS where the server has none. */
   tls?: ConnectionOptions & { optional: boolean }
-  /** The connection is lost when nothing has been read for so long. Undefined: it may be silent for ever. */
+  /** After how much silence the connection counts as lost. Undefined: it may be silent for ever. */
   silenceMs?: number
   /** The connection ended, and postgres.js hadn't asked for that. */
   onLost: (socket: DatabaseSocket) => void

@@ -121,7 +121,7 @@ function isBuyers(name: string): boolean {
 }
 
 /**
- * Of an upstream's answer, what describes its content. Everything else might speak for the whole origin to a browser
+ * The headers of an upstream's answer that describe its content. Everything else might speak for the whole origin to a browser
  * (cookies, `Clear-Site-Data`, `Strict-Transport-Security`), or to a cache or proxy in front of us (`X-Accel-Redirect`,
  * `CDN-Cache-Control`), or claim a payment.
  */

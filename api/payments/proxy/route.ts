@@ -27,7 +27,7 @@ export type ProxyRouteOptions = {
   settings: Pick<GatewaySettings, 'issuer' | 'upstream'>
   /** Challenges, verifications and voids of this process, where a provider's id stands for its API key. */
   payments: App
-  /** For how long another process's change of an upstream may not be seen. */
+  /** How late this process may see another process's change of an upstream. */
   ttlMs: number
   now: () => number
 }

@@ -46,7 +46,7 @@ export type RefundDeps = Pick<SignatureCheckOptions, 'payerSignatures'> & {
   now: () => number
 }
 
-/** A wallet's own money isn't asked for so often that its balance need be remembered. */
+/** How long a wallet's balance is remembered: refunds are rare, so there is little to save. */
 const balanceTtlMs = 1_000
 
 /**

@@ -166,9 +166,9 @@ export async function requireIdentifier(
 }
 
 /**
- * Verifies a payment for its seller, who is about to serve: its authorization and so much of the balance are kept for it.
+ * Verifies a payment for its seller, who is about to serve, and reserves its authorization and its amount of the balance.
  *
- * Said once: whoever presents the same again would be served again.
+ * Answers once, so that a replay isn't served.
  *
  * @throws {InvalidPayment|BaseError}
  */

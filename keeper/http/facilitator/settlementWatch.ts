@@ -24,7 +24,7 @@ type Waiting = {
 }
 
 const everyMs = 50
-/** Looked at in turn: however many wait, a look takes no longer. */
+/** How many waiting settlements one look reads; the others have the next turn. */
 const mostAtOnce = 500
 
 export function createSettlementWatch(sql: Queryable): SettlementWatch {

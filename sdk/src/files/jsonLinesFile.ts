@@ -45,7 +45,7 @@ export async function openJsonLinesFile(path: string, start: string): Promise<Js
       await file.datasync()
       size += bytes.length
     } catch (error) {
-      // Of a full disk, say: the next line must not be the end of half a line.
+      // If the disk is full, for example: the next line must not continue half a line.
       await file.truncate(size).catch(() => {})
       throw error
     }

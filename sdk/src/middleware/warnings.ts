@@ -57,10 +57,10 @@ const advice: Partial<Record<WarningCode, string>> = {
     'A request failed and its payment was not voided, because there is no apiKey: the buyer is charged.',
 }
 
-/** Of the statuses by which a gateway refuses a provider, one that says no code. */
+/** Said when a gateway refuses a provider and its answer has no code. */
 const unknownRefusal = 'The gateway refuses this provider: check the options against what is registered.'
 
-/** How long a warning isn't repeated. */
+/** The least time before a warning is repeated. */
 const quietMs = 3_600_000
 
 export type WarningOptions = {
