@@ -24,7 +24,7 @@ export async function bundlePonder(): Promise<string> {
 
   const unfinished = `${folder}-${process.pid}`
   await writeBundle(unfinished)
-  // Of several processes that built it at once, one was first.
+  // Several processes built it at once, and another one was first.
   await rename(unfinished, folder).catch(async (error) => {
     await rm(unfinished, { recursive: true })
     if (!(await isFolder(folder))) throw error

@@ -203,7 +203,7 @@ export const resourceUrl = text(2048)
   .transform((url) => new URL(url))
   .openapi({ type: 'string', example: 'https://weather.example/forecast' })
 
-/** What a URL parser would take out of a path, while some servers route by what came: dot segments, backslashes, tabs. */
+/** The parts of a path that a URL parser takes out, while some servers route by them: dot segments, backslashes, tabs. */
 const unplainPath = /[\\\t\n\r]|\/(?:\.|%2e){1,2}(?:\/|$)/i
 
 function isResourceUrl(url: string): boolean {

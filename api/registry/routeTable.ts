@@ -94,7 +94,7 @@ export type RouteTable<T> = {
 type Node<T> = {
   literals: Map<string, Node<T>>
   parameter: Node<T> | undefined
-  /** What ends here, and what ends here with `*`. */
+  /** The endpoints that end here, and those that end here with `*`. */
   here: T[]
   rest: T[]
 }

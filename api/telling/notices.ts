@@ -1,6 +1,6 @@
 import type { Database, Queryable, Transaction } from '#ledger/store/database'
 
-/** What a provider is told by mail as well: what it may not notice by itself, and has to do something about. */
+/** The events that are mailed as well: a provider may not notice them, and has to act. */
 export const mailedEvents = [
   'settlement.failing',
   'settlement.failed',

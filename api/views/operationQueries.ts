@@ -117,7 +117,7 @@ async function readPayeeProviders(sql: Database, chainId: number, payees: readon
   return Map.groupBy(rows, ({ address }) => address)
 }
 
-/** What it comes to, in the words of the alerts' rules. */
+/** The same as samples of the metrics that the alerts' rules name. */
 export function samplesOf({ networks, webhooks }: Operation, now: Date): Sample[] {
   const ageOf = (time: Date | null) =>
     time === null ? 0 : Math.max(0, (now.getTime() - time.getTime()) / 1000)

@@ -73,7 +73,7 @@ export function createPendingBatches(sql: Database) {
       const ids = payments.map(({ id }) => id)
       await publish(due.group.feeRecipient, due.trigger, ids)
     }
-    // What is too dear for us may be worth its gas to somebody else.
+    // A payment whose gas is too dear for us may be worth it to somebody else.
     const held = page > 0 ? [] : await readHeldBack(sql, { chainId, token: served.token }, mostPayments)
     for (const [feeRecipient, payments] of Map.groupBy(held, (one) => one.feeRecipient))
       await publish(

@@ -50,7 +50,7 @@ export type CeilingOptions = {
 }
 
 /**
- * What gas may be spent for: a price that is never exceeded, and for each payment what its fee carries. What a fee lacks is
+ * Says what gas may be spent: a price that is never exceeded, and for each payment what its fee carries. What a fee lacks is
  * drawn from what the operator gives for it: for payments that were bought at once while their gas costs at most `gasPerFee`
  * times their fee, and whatever it costs shortly before they run out.
  */

@@ -157,7 +157,7 @@ export function payersOf(items: readonly BatchItem[]): Address[] {
 function splitByKind(batch: PlannedBatch, wanted: PlanEntry[], withCode: ReadonlySet<Address>) {
   const isIsolated = ({ item, settlement }: PlanEntry) =>
     item.isQuarantined === true || withCode.has(settlement.authorization.from)
-  // What was asked for together goes together, budgeted for the dearest of it.
+  // A submission goes together, with gas for its dearest payment.
   if (batch.lane === 'direct') return { same: wanted, others: [], hasCode: wanted.some(isIsolated) }
   const hasCode = wanted[0] !== undefined && isIsolated(wanted[0])
   const others = wanted
@@ -172,7 +172,7 @@ function priceOf({ gasPrice }: Signer): { gasPrice?: bigint } {
 
 type Causes = { isPaused: boolean; spent: ReadonlySet<SignedAuthorization> }
 
-/** What explains refusals that come in numbers, asked for all of them together. */
+/** Looks for one explanation of many refusals, with one question for all of them. */
 async function readCauses(
   { client, token }: SettlerContext['served'],
   entries: readonly PlanEntry[],

@@ -59,7 +59,7 @@ export async function trackBatch(context: SettlerContext, open: OpenBatch): Prom
   if (nextNonce < dearest.nonce) {
     // A reorg dropped closed batches as well, which nobody follows any more: until theirs are mined again, ours can't be.
     for (const before of await context.journal.readOffers({ from: nextNonce, below: dearest.nonce })) {
-      // That theirs can't be paid for says nothing of ours, which a node may have taken without a word.
+      // If the wallet can't pay for an earlier one, this one may be out all the same: a node may have taken it without a word.
       await resendIfDue(context, before, before.offer).catch(unfundedOnly)
     }
   }
@@ -92,7 +92,7 @@ async function replace(context: SettlerContext, wallet: SettlementWallet, open: 
   const prepared = await prepareBatch(context, open, { pays: false })
   if (!prepared) return
   const kind = prepared.plan ? 'replacement' : 'cancellation'
-  // What is left out here stays in the batch: the transaction before this one may still be mined, with all of it.
+  // A payment that is left out here stays in the batch: the earlier transaction may still be mined with all of them.
   await sendOffer(context, wallet, open, prepared, kind, [])
   await context.checkpoint('after-replacement-broadcast')
 }

@@ -107,7 +107,7 @@ export function reserveWith(submit: (candidate: Candidate) => Promise<Verdict>):
   return async (candidate, payers, state) => {
     const needed = candidate.providerAmount + candidate.feeAmount
     let allowance = await payers.allowance(candidate.payer, state)
-    // What can't fit is refused without a write; whether what fits still does is for the database to say.
+    // We refuse what can't fit without a write. If it fits, the database says whether it still does.
     if (covers(allowance, needed)) {
       const verdict = await submit({ ...candidate, limit: allowance.limit })
       if (verdict !== 'over_limit') return requireStored(verdict)

@@ -21,7 +21,7 @@ export type Exposure = {
 
 export type ExposureQuestion = {
   payers: Address[]
-  /** What moved after it counts as unsettled: a balance read at this block still holds that money. */
+  /** A payment that moved after this block counts as unsettled: a balance read at this block still holds its money. */
   block: bigint
   /** Unix seconds. */
   now: number

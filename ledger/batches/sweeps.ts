@@ -96,7 +96,7 @@ export async function findDueSweeps(
     if (isListed) due.push(terms)
     // Due without room: it stays where it is among those that wait, or joins them.
     if (isDue && !isListed && isLook) continue
-    // What is there now is due after that time, and what came since can't be due sooner.
+    // What is there now is due after that time; what comes later can't be due sooner.
     const restAt = isDue ? now.getTime() : (since ?? now).getTime() + settings.sweepAfterMs
     const at = isListed ? now.getTime() + retryMs : restAt
     if (isDue || isLook) looks.push({ address, at: new Date(at) })

@@ -23,7 +23,7 @@ export async function voidPayment(
     if (payment.providerId !== providerId) return 'forbidden'
     const [queued] = await tx<{ isFree: boolean; submission: Hex | null }[]>`
       select ${isLoose(tx)} as "isFree", q.submission from queue q where q.payment_id = ${paymentId} for update`
-    // What failed may move still, so it can be voided: it wasn't served.
+    // A failed payment may still move, so its provider can void it: it wasn't served.
     const [outcome] = queued
       ? []
       : await tx<{ kind: OutcomeKind; isOpen: boolean }[]>`

@@ -266,9 +266,9 @@ export type UrgentOptions = {
   hasCode: boolean
   /** Greater ones go by themselves. */
   below: bigint
-  /** What was accepted later is left, unless it expires soon. */
+  /** Leaves out payments that were accepted later, unless they expire soon. */
   acceptedBy: Date
-  /** What expires within this time comes first. */
+  /** Payments that expire within this time come first. */
   expiryLeadMs: number
   limit: number
   /** How many of the oldest are left to others; then neither retries nor expiring payments are among the result. Default 0. */

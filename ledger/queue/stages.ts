@@ -232,7 +232,7 @@ export async function markSent(sql: Queryable, batchId: bigint): Promise<void> {
 /**
  * Lets payments leave a batch, to where they stood before it: all of it, or those at some positions.
  *
- * What a caller waits for is still waited for; the payments of a submission go on by themselves.
+ * A caller goes on waiting for his payment; the payments of a submission go on one by one.
  */
 export async function releasePayments(
   sql: Queryable,
@@ -336,7 +336,7 @@ export async function endPayments(
   return rows.map(({ id }) => id)
 }
 
-/** What of the payment `p` has arrived, as the bits of `outcome.arrived`, and when the last of it did. */
+/** Which halves of the payment `p` have arrived, as the bits of `outcome.arrived`, and when the last one did. */
 function arrived(sql: Queryable) {
   return sql`(
     select coalesce(sum(case

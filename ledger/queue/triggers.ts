@@ -63,7 +63,7 @@ export const defaultTriggers: TriggerSettings = {
 
 const sendLeadMs = 60_000
 
-// Where several have fired, the batch is named after the first of these: what can't wait comes first, then what
+// If several have fired, the batch is named after the first of these: what can't wait comes first, then what
 // SPEC.md 8.1 lists first.
 const precedence = ['high_value', 'expiry', 'amount', 'count', 'time'] as const
 

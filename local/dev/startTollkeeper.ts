@@ -99,7 +99,7 @@ async function bringUp(
       undo.push(faults.close)
       return faults.url
     },
-    // Whoever tests has one address. The api needs the triggers for its estimates.
+    // A test has one address. The api needs the triggers for its estimates.
     env: { api: { RATE_LIMITS: 'off', ...triggers }, keeper: { KEEPER_POLL_MS: '100', ...triggers } },
   })
   undo.push(() => stack.close())

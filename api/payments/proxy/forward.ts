@@ -90,7 +90,7 @@ export function createForward({
       const begin = () => {
         watch.allow(settings.answerTimeoutMs)
         if (request.body === null) outgoing.end()
-        // What fails in it ends the request, which says so.
+        // A failure in it ends the request, which reports it.
         else pipeline(request.body, upload(watch, settings.maxBodyBytes), outgoing).catch(() => {})
       }
       if (socket.connecting)

@@ -74,7 +74,7 @@ const ofProxies = new Set([
   'x-url-scheme',
 ])
 
-/** What begins so is one of these, too: `Service-` is ours, `X-Middleware-` is Next.js', `X-Original-` and `X-Accel-` are of many. */
+/** Prefixes that count as well: `Service-` is ours, `X-Middleware-` is Next.js', many use `X-Original-` and `X-Accel-`. */
 const prefixes = /^(?:service|cf|x-(?:accel|amzn|appengine|azure|envoy|forwarded|middleware|original|real))-/
 
 /** Header in which the gateway shows an upstream that it is calling. */

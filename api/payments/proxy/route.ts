@@ -97,7 +97,7 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
       ...{ gatewayUrl: 'http://gateway', providerId, apiKey: providerId, endpointId },
       ...{ publicUrl: publicOrigin, basePath },
       fetch: (url, init) => payments.request(url, init),
-      // What is wrong is the provider's, who reads another log.
+      // The fault is the provider's, who doesn't read our log.
       warn: () => {},
     })
   }
@@ -146,7 +146,7 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
     (c, next) => passGate(gateOf(c.get('sale').offer), c, next),
     (c) =>
       passOn(c).catch((error: unknown) => {
-        // What is thrown is voided. A buyer who breaks off, or sends too much, has been served what there is to it.
+        // A throw voids the payment. A buyer who breaks off, or sends too much, was served and pays.
         if (error instanceof Refusal && error.status < 500) return answerProblem(c, error)
         throw error
       }),

@@ -27,7 +27,7 @@ export type TermsOptions = {
   settleBeforeServe: SettleBeforeServe
 } & Pick<GatewaySettings, 'platformWallet' | 'minimumPrices'>
 
-/** What of a request says which terms it is held against. */
+/** The part of a request that says which terms it is held against. */
 export type TermsRequest = {
   /** Undefined: of a client of x402 v1, which knows none. */
   macaroon: string | undefined

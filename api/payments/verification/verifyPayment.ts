@@ -78,7 +78,7 @@ async function verifyOrRepeat(context: Context, request: VerifyRequest): Promise
     const admissible = await check(context, request, presented, acceptedAt)
     return await reserve(context, request, presented, { ...admissible, deadlineMs })
   } catch (error) {
-    // What was accepted once may be refused the second time: expired, used on chain, its balance promised to itself.
+    // An accepted payment may be refused the second time: it expired, was used on chain, or its balance is promised to itself.
     const mayBeStored =
       error instanceof BaseError &&
       (request.idempotencyKey !== undefined || timeDependentCodes.has(error.code))

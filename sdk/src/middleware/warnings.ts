@@ -13,7 +13,7 @@ type OwnCode =
 
 type WarningCode = ErrorCode | OwnCode
 
-/** What is wrong and what to do about it, of what a provider can put right. Others pass, or are the buyer's. */
+/** The refusals that a provider can put right: what is wrong, and what to do. Others pass, or are the buyer's. */
 const advice: Partial<Record<WarningCode, string>> = {
   gateway_unreachable: 'Nothing listens at gatewayUrl: is it right, and does the gateway run?',
   gateway_silent: "No answer of the gateway's came: check gatewayUrl, the network between, and timeout.",
@@ -102,7 +102,7 @@ export function createWarnings({
     try {
       warn(`[tollkeeper] ${code}: ${text}${more} [gateway ${gateway}, provider ${tidy(providerId, apiKey)}]`)
     } catch {
-      // Whoever listens must not stop a sale.
+      // A listener must not stop a sale.
     }
   }
 

@@ -18,7 +18,7 @@ import { Form, SelectField, TextField } from './Form.tsx'
 /** How long the signature of a refund is valid: retries take a day and an hour. */
 const validSeconds = 26 * 3_600
 
-/** What was given back of a payment, and the way to give back more; nothing where that can't be. */
+/** Shows what was given back of a payment, and how to give back more; nothing if that is impossible. */
 export function RefundPanel({ refunds: state, refresh }: { refunds: Refunds; refresh: () => void }) {
   const [isOpen, setIsOpen] = useState(false)
   const { scope } = useSession()
