@@ -92,7 +92,7 @@ export async function run(args: string[]): Promise<object> {
   }
 }
 
-/** Lets so many payments live, each stage of all of them before the next one, from a checkpoint on. */
+/** Lets payments live, each stage of all of them before the next one, from a checkpoint on. */
 function createRound(sql: Database, postmaster: number, sellers: Seller[], payments: number) {
   const lives = createLives(sql, scope)
   const wallets = Array.from({ length: Math.ceil(payments / batchSize) }, () => randomHex(20))

@@ -172,7 +172,7 @@ const steps = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, Number.POSITIVE_INFINIT
 
 /** Before each paced round, of the gateway and of the floor alike. */
 const restMs = 3_000
-/** So long after a rest, what comes has a figure of its own. */
+/** How long after a rest requests have a figure of their own. */
 const afterRestMs = 150
 /** Of a round's requests, the first that don't count as steady. */
 const unsteadyShare = 0.1

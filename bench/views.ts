@@ -321,7 +321,7 @@ function exportPath({ data }: Bench): string {
   return `/settlements/export?wallet=${data.greatWallet}&start=${day(-400)}&end=${day(0)}&format=csv`
 }
 
-/** What is in use, in MB, every so many bytes of an export: what isn't constant would rise from one to the next. */
+/** The memory in use, in MB, at regular intervals of an export: it would rise if it weren't constant. */
 async function sampleExport(bench: Bench): Promise<number[]> {
   setFlagsFromString('--expose-gc')
   const collect: () => void = runInNewContext('gc')

@@ -15,7 +15,7 @@ export type ServeOptions = {
   port: number
   /** The variable to change where the port is taken. */
   portVariable: string
-  /** Time limit from the connection, or from the first byte of a further request, to the last byte of its headers. Default 10,000. */
+  /** Time limit from the connection, or a further request's first byte, to the end of its headers. Default 10,000. */
   headersTimeoutMs?: number
   /** Default 5,000. */
   maxConnections?: number

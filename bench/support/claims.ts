@@ -16,7 +16,7 @@ import { median } from './statistics.ts'
 
 const claims = 41
 
-/** Milliseconds of one claim, the middle one of many, from a queue of so many waiting payments. */
+/** Milliseconds of one claim, the middle one of many, from a queue of this many payments. */
 export async function measureClaims(
   postgres: Postgres,
   served: ServedNetwork,

@@ -23,7 +23,7 @@ import { ofSubmissions, ofX402, stretch } from './checkpoints.ts'
 import { death, isAlive, killAll, startChild } from './children.ts'
 import type { CrashingKeeperOptions, Turn } from './crashingKeeper.ts'
 
-/** `npm run test:crash` dies at each checkpoint by itself, so often; else one keeper after another dies at the next one. */
+/** How often `npm run test:crash` dies at each checkpoint; else one keeper after another dies at the next one. */
 const runs = Number(process.env.CRASH_RUNS ?? 0)
 
 let stack: KeeperStack

@@ -44,7 +44,7 @@ export type Challenge = {
 }
 
 /**
- * How many seconds a signature of the SDK is valid at most: 26 hours. A payment waits for up to one hour and is retried for up to 24.
+ * Most seconds that a signature of the SDK is valid: 26 hours. A payment waits for up to one hour and is retried for up to 24.
  *
  * @example
  * import { maxTimeoutSeconds } from '@tollkeeper/sdk/protocol'
