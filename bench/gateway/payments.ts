@@ -8,7 +8,7 @@ import { type Rig, usdcPerUnit } from './rig.ts'
 import { createX402Body } from './x402Body.ts'
 
 export const connections = 50
-/** One in so many payments carries a signature that is not its payer's. */
+/** Of how many payments one carries a signature that is not its payer's. */
 const badEvery = 100
 
 type Signed = { requests: Buffer[]; require: (answers: Answer[]) => void }

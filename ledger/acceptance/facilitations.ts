@@ -171,7 +171,7 @@ export async function readProgress(
   return new Map(rows.map((row) => [row.paymentId, row]))
 }
 
-/** How long one caller is being told that a payment is settled; by then it was told, or its keeper is gone. */
+/** How long one caller has the turn to be told that a payment is settled. Then it was told, or its keeper is gone. */
 const tellingSeconds = 5
 
 /**

@@ -107,11 +107,11 @@ export async function recordBlock(
 /** A batch as the index numbers it among the chain's, or as only our receipt shows it yet. */
 export type NumberedBatch = SettledBatch & {
   sequence: number | null
-  /** Of a block that was deep already when it was read: nobody is told of it. */
+  /** Set if the block was deep already when it was read: nobody is told of it. */
   confirmedAt?: Date
 }
 
-/** What of an index isn't recorded, the lowest blocks first. */
+/** The part of an index that isn't recorded yet, the lowest blocks first. */
 export type Unrecorded = {
   events: IndexedEvent[]
   payouts: (RecordedBlock & {
@@ -125,7 +125,7 @@ export type Unrecorded = {
 }
 
 /**
- * What the index shows in the blocks (after, upTo] of ours, and of everybody's batches, and the record doesn't have.
+ * Reads what the record lacks of the blocks (after, upTo] of the index: our authorizations, and everybody's batches.
  *
  * @param limit of events, and of batches.
  */

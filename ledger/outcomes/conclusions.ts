@@ -7,7 +7,7 @@ import type { ChainFacts, PaymentFacts } from './decideConclusion.ts'
 /** A payment whose end isn't final and that stands in no batch, and its nonces, provider's first. */
 export type OpenPayment = PaymentFacts & { paymentId: string; payer: Address; nonces: [Hex, Hex | null] }
 
-/** What of a network is to be looked at. */
+/** The blocks and payments of a network to look at. */
 export type Concluding = {
   /** Blocks of the record that were not looked at, or not since they are final: {@link markLooked}. */
   blockIds: readonly bigint[]

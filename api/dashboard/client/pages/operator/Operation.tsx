@@ -38,7 +38,7 @@ export function OperationPage() {
   )
 }
 
-/** Of whichever provider. */
+/** Queues a failed payment of any provider again. */
 function Requeue() {
   const { gateway } = useOperator()
   const { notice, tell } = useNotice()
@@ -174,7 +174,7 @@ function Keepers({ keepers, network }: { keepers: OperatedNetwork['keepers']; ne
   )
 }
 
-/** Of 18 decimals, those that say when to refill; never more than there is. */
+/** Shows the decimals that say when to refill, rounded down. */
 function cutDecimals(ether: string): string {
   return ether.replace(/(\.\d{6})\d+$/, '$1')
 }
