@@ -19,7 +19,9 @@ const query = z.object({
     .min(0)
     .max(mostPages - 1)
     .default(0)
-    .openapi({ description: "How many batches further down the queue to start: keepers that start apart don't race" }),
+    .openapi({
+      description: "How many batches further down the queue to start: keepers that start apart don't race",
+    }),
 })
 
 const pending = z
