@@ -53,7 +53,7 @@ const holdWords = {
   gas_budget: "the day's gas budget is used up",
 } as const
 
-/** Turns that it remembers, of lanes.ts. */
+/** How many of its last lanes a wallet remembers (lanes.ts). */
 const rememberedTurns = 10
 
 /** One wallet that settles what a gateway publishes, at its own cost, with one transaction in flight. */

@@ -29,7 +29,7 @@ export type Context = {
   memory: ReturnType<typeof createMemory>
 }
 
-/** What may be forgotten at any time: a restart only looks again. */
+/** State that may be lost at any time: a restart only looks again. */
 export function createMemory() {
   return {
     /** Batches whose nonce is used, but by none of their transactions, and since when (ms). */

@@ -8,7 +8,7 @@ import { resendIfDue, sendOffer } from './send.ts'
 
 /** How long a wallet without gas money waits before it looks at its balance again. */
 const emptyWalletPauseMs = 15_000
-/** A nonce that is gone must be seen gone this long before its batch is given up for lost. */
+/** How long we must see a nonce used before we take its batch for lost. */
 const lostAfterMs = 10_000
 
 /** What a step made of a batch. `sent`: its first transaction is out. `mined`: the wallet is free. */
@@ -52,7 +52,7 @@ async function offer(context: SettlerContext, wallet: SettlementWallet, open: Op
     return false
   }
   const kind = isFirst ? 'settle' : plan ? 'replacement' : 'cancellation'
-  // What a replacement leaves out stays in the batch: the transaction before it may still be mined, with all of it.
+  // A payment that a replacement leaves out stays in the batch: the earlier transaction may still be mined with all of them.
   await sendOffer(context, wallet, open, prepared, kind, isFirst ? drops : [])
   if (!isFirst) await checkpoint('after-replacement-broadcast')
   else
@@ -111,7 +111,7 @@ async function track(context: SettlerContext, open: OpenBatch): Promise<boolean>
   if (nextNonce < dearest.nonce) {
     // A reorg dropped closed batches as well, which nobody follows any more: until theirs are mined again, ours can't be.
     for (const before of await context.journal.readOffers({ from: nextNonce, below: dearest.nonce })) {
-      // That theirs can't be paid for says nothing of ours, which a node may have taken without a word.
+      // If the wallet can't pay for an earlier one, this one may be out all the same: a node may have taken it without a word.
       await resendIfDue(context, before).catch(unfundedOnly)
     }
   }

@@ -41,7 +41,7 @@ export type OpenBatch = {
   /** Stores a transaction, and releases what it leaves out, before its first byte goes out. */
   save: (transaction: SignedTransaction, drops: readonly Drop[]) => Promise<void>
   /**
-   * It stands in a block: the wallet is free. A batch that reverted as a whole is over.
+   * It stands in a block: the wallet is free.
    *
    * @param cost its gas, in USDC base units.
    */

@@ -31,7 +31,7 @@ type Prepared = Offerable & {
 /** Whose transaction it will be, and what it will offer: the simulation sees the same gas price and gas limit. */
 type Signer = { address: Address; gasPrice?: bigint; fees: Fees; balance: bigint }
 
-/** Of one transfer: whatever its payer's code may use of it in a batch, and the token's own. */
+/** Gas to diagnose one transfer: all that its payer's code may use in a batch, and the token's own. */
 export const diagnosisGas = 1_000_000n
 
 /**
@@ -186,7 +186,7 @@ export function payersOf(items: readonly BatchItem[]): Address[] {
 function splitByKind(batch: PlannedBatch, wanted: PlanEntry[], withCode: ReadonlySet<Address>) {
   const isIsolated = ({ item, settlement }: PlanEntry) =>
     item.isQuarantined === true || withCode.has(settlement.authorization.from)
-  // What was asked for together goes together, budgeted for the dearest of it.
+  // A submission goes together, with gas for its dearest payment.
   if (batch.lane === 'direct') return { same: wanted, others: [], hasCode: wanted.some(isIsolated) }
   const hasCode = wanted[0] !== undefined && isIsolated(wanted[0])
   const others = wanted
@@ -201,7 +201,7 @@ function priceOf({ gasPrice }: Signer): { gasPrice?: bigint } {
 
 type Causes = { isPaused: boolean; spent: ReadonlySet<SignedAuthorization> }
 
-/** What explains refusals that come in numbers, asked for all of them together. */
+/** Looks for one explanation of many refusals, with one question for all of them. */
 async function readCauses(
   { client, token }: SettlerContext['served'],
   entries: readonly PlanEntry[],

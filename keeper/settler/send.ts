@@ -6,7 +6,7 @@ import { requireFunds, type SettlementWallet, type SettlerContext, Unfunded } fr
 import type { OpenBatch } from './journal.ts'
 import type { Drop, Plan } from './plan.ts'
 
-/** What a transaction that only uses a nonce up takes. */
+/** Gas of a transaction that only uses up a nonce. */
 const cancellationGas = 21_000n
 
 /** What can be signed. */

@@ -26,7 +26,7 @@ export type Claim = {
 export type Claimed = {
   /** null: nothing of it could be claimed. */
   batch: BatchRow | null
-  /** Of which the chain, as far as it is indexed, leaves nothing to settle: settled, cancelled, or about to expire. */
+  /** Payments that the chain, as far as it is indexed, leaves nothing to settle of: settled, cancelled, or about to expire. */
   unsettleable: string[]
 }
 

@@ -93,14 +93,25 @@ function isRecorded(sql: Queryable, blockHash: ReturnType<typeof sql>) {
   )`
 }
 
+/** Records a block in which a transaction of ours stands, whatever it shows. */
+export async function recordBlock(
+  sql: Queryable,
+  chainId: number,
+  { blockNumber, blockHash, blockTime }: RecordedBlock & { blockTime: bigint },
+): Promise<void> {
+  await sql`
+    insert into recorded_block (chain_id, number, hash, time) values (${chainId}, ${blockNumber}, ${blockHash}, ${blockTime})
+    on conflict (chain_id, number, hash) do nothing`
+}
+
 /** A batch as the index numbers it among the chain's, or as only our receipt shows it yet. */
 export type NumberedBatch = SettledBatch & {
   sequence: number | null
-  /** Of a block that was deep already when it was read: nobody is told of it. */
+  /** Set if the block was deep already when it was read: nobody is told of it. */
   confirmedAt?: Date
 }
 
-/** What of an index isn't recorded, the lowest blocks first. */
+/** The part of an index that isn't recorded yet, the lowest blocks first. */
 export type Unrecorded = {
   events: IndexedEvent[]
   payouts: (RecordedBlock & {
@@ -114,7 +125,7 @@ export type Unrecorded = {
 }
 
 /**
- * What the index shows in the blocks (after, upTo] of ours, and of everybody's batches, and the record doesn't have.
+ * Reads what the record lacks of the blocks (after, upTo] of the index: our authorizations, and everybody's batches.
  *
  * @param limit of events, and of batches.
  */

@@ -7,7 +7,7 @@ import type { ChainFacts, PaymentFacts } from './decideConclusion.ts'
 /** A payment whose end isn't final and that stands in no batch, and its nonces, provider's first. */
 export type OpenPayment = PaymentFacts & { paymentId: string; payer: Address; nonces: [Hex, Hex | null] }
 
-/** What of a network is to be looked at. */
+/** The blocks and payments of a network to look at. */
 export type Concluding = {
   /** Blocks of the record that were not looked at, or not since they are final: {@link markLooked}. */
   blockIds: readonly bigint[]
@@ -161,8 +161,8 @@ export async function readUndone(
     join outcome o on o.payment_id = e.payment_id
     join payment p on p.id = o.payment_id
     where b.chain_id = ${chainId} and b.hash = any(${[...blockHashes]}::text[]) and o.kind <> 'voided'
-      -- A submission fails for what isn't final, too: its caller was told so.
-      and (o.final_at is not null or (${isExcused} and p.source <> 'submission'))`
+      -- Whoever submitted it, or sold by the facilitator, was told so.
+      and (o.final_at is not null or (${isExcused} and p.source not in ('submission', 'facilitator')))`
   return {
     reopened: rows.flatMap(({ id, isReopened }) => (isReopened ? id : [])),
     unfinished: rows.flatMap(({ id, isReopened }) => (isReopened ? [] : id)),

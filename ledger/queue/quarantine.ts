@@ -7,7 +7,7 @@ import { isApart, isLoose, quarantinePayments } from './stages.ts'
 // bounded by what we count, not by what we detect: its payments go apart, one at a time, and after the second such failure
 // not at all.
 
-/** So many transactions of ours may fail for one payer; then whatever else waits of it is failed unsent. */
+/** How many of our transactions may fail for one payer; then all that waits of it fails unsent. */
 export const mostMinedFailures = 2
 
 /** How many payers of a network are not tried any more. */

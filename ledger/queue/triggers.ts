@@ -73,7 +73,7 @@ export const defaultTriggers = readTriggerSettings({})
 
 const sendLeadMs = 60_000
 
-// Where several have fired, the batch is named after the first of these: what can't wait comes first, then what
+// If several have fired, the batch is named after the first of these: what can't wait comes first, then what
 // SPEC.md 8.1 lists first.
 const precedence = ['high_value', 'expiry', 'amount', 'count', 'time'] as const
 
@@ -102,8 +102,8 @@ export function firedTrigger(
 }
 
 /**
- * When the oldest payment has waited for so long that the transaction is sent within `timeMs`: what is before that, a
- * batch of the same wallet that is under way or a slow node, takes its time as well.
+ * When the time trigger fires: early enough that the transaction is sent within `timeMs`, since another batch of the wallet, or
+ * a slow node, may take its time first.
  */
 export function timeTriggerAt({ firstQueuedAt }: { firstQueuedAt: Date }, { timeMs }: TriggerSettings): Date {
   return new Date(firstQueuedAt.getTime() + timeMs - Math.min(sendLeadMs, timeMs / 10))
