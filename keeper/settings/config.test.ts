@@ -15,13 +15,15 @@ test('default', () => {
     privateKeys: [key],
     platformWallets: [`0x${'ab'.repeat(20)}`],
     port: 4021,
-    triggers: { amount: 1_000_000n, count: 100, timeMs: 3_600_000, raisedAboveCost: 20_000n },
-    priorityFeePerGas: null,
+    settings: {
+      triggers: { amount: 1_000_000n, count: 100, timeMs: 3_600_000, raisedAboveCost: 20_000n },
+      priorityFeePerGas: null,
+    },
   })
 })
 
 test('args: thresholds and fees', () => {
-  const config = readKeeperConfig({
+  const { settings, privateKeys } = readKeeperConfig({
     ...env,
     TRIGGER_TIME_SECONDS: '5',
     TRIGGER_AMOUNT_USDC: '0.5',
@@ -29,9 +31,9 @@ test('args: thresholds and fees', () => {
     ETH_USD: '1500',
     KEEPER_PRIVATE_KEYS: `${key}, ${'22'.repeat(32)}`,
   })
-  expect(config.triggers).toMatchObject({ timeMs: 5_000, amount: 500_000n })
-  expect(config).toMatchObject({ priorityFeePerGas: 0n, gasTokenUsd: 1_500_000_000n })
-  expect(config.privateKeys).toHaveLength(2)
+  expect(settings.triggers).toMatchObject({ timeMs: 5_000, amount: 500_000n })
+  expect(settings).toMatchObject({ priorityFeePerGas: 0n, gasTokenUsd: 1_500_000_000n })
+  expect(privateKeys).toHaveLength(2)
 })
 
 test.each([

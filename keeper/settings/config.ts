@@ -2,7 +2,6 @@ import { readFileSync } from 'node:fs'
 import type { Address, Hex } from 'viem'
 import { type NetworkSettings, readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
 import { readTriggerSettings } from '#ledger/queue/triggerSettings'
-import type { TriggerSettings } from '#ledger/queue/triggers'
 import { readDatabaseUrls } from '#ledger/store/pooler'
 import {
   ConfigError,
@@ -13,7 +12,7 @@ import {
   type VariableValue,
 } from '#process/env'
 import { variables } from '#process/variables'
-import type { FacilitatorSettings, SubmitLimits } from './settings.ts'
+import type { FacilitatorSettings, KeeperSettings, SubmitLimits } from './settings.ts'
 
 export type KeeperConfig = {
   databaseUrl: string
@@ -26,22 +25,9 @@ export type KeeperConfig = {
   host: string
   port: number
   logLevel: VariableValue<'LOG_LEVEL'>
-  triggers: TriggerSettings
-  pollMs: number
-  leaseMs: number
-  maxIndexLagBlocks: bigint
-  rebroadcastAfterMs: number
-  replaceAfterMs: number
-  priorityFeePerGas: bigint | null
-  /** These three, null: the network's own (chain/gasLimits.ts). */
-  maxFeePerGas: bigint | null
-  gasPerFee: bigint | null
-  dailyBudget: bigint | null
-  gasAllowance: bigint
-  gasTokenUsd: bigint
-  submitTimeoutMs: number
+  settings: KeeperSettings
   submitLimits: SubmitLimits
-  facilitator: Omit<FacilitatorSettings, 'holdMs'>
+  facilitator: Pick<FacilitatorSettings, 'isOpen' | 'fee' | 'maxOpen'>
   trustedProxies: number
   metricsToken: string | null
 }
@@ -65,20 +51,17 @@ export function readKeeperConfig(env: Environment): KeeperConfig {
     host: readVariable(env, 'KEEPER_HOST'),
     port: readVariable(env, 'KEEPER_PORT'),
     logLevel: readVariable(env, 'LOG_LEVEL'),
-    triggers: readTriggerSettings(env),
-    pollMs: readVariable(env, 'KEEPER_POLL_MS') ?? 250,
-    leaseMs: readVariable(env, 'KEEPER_LEASE_MS'),
-    maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
-    ...readSendingSettings(env),
-    gasAllowance: readVariable(env, 'GAS_ALLOWANCE_USD'),
-    submitTimeoutMs: readVariable(env, 'SUBMIT_TIMEOUT_MS'),
-    submitLimits: {
-      perCaller: readVariable(env, 'SUBMIT_RATE_LIMIT'),
+    settings: {
+      triggers: readTriggerSettings(env),
+      pollMs: readVariable(env, 'KEEPER_POLL_MS') ?? 250,
+      leaseMs: readVariable(env, 'KEEPER_LEASE_MS'),
+      maxIndexLagBlocks: BigInt(readVariable(env, 'INDEX_MAX_LAG_BLOCKS')),
+      ...readSendingSettings(env),
+      gasAllowance: readVariable(env, 'GAS_ALLOWANCE_USD'),
     },
+    submitLimits: { perCaller: readVariable(env, 'SUBMIT_RATE_LIMIT') },
     facilitator: {
       isOpen: readVariable(env, 'FACILITATOR_OPEN'),
-      reserveMs: readVariable(env, 'FACILITATOR_RESERVE_SECONDS') * 1000,
-      timeoutMs: readVariable(env, 'FACILITATOR_TIMEOUT_MS'),
       fee: readVariable(env, 'FACILITATOR_FEE'),
       maxOpen: readVariable(env, 'FACILITATOR_MAX_OPEN'),
     },

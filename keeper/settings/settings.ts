@@ -13,7 +13,7 @@ export type KeeperSettings = {
   replaceAfterMs: number
   /** Wei; null: what the node suggests. */
   priorityFeePerGas: bigint | null
-  /** These three, null: the network's own. */
+  /** Null in one of these three: the network's own value (chain/gasLimits.ts). */
   maxFeePerGas: bigint | null
   gasPerFee?: bigint | null
   dailyBudget?: bigint | null
@@ -42,5 +42,8 @@ export type SubmitLimits = {
   /** Submissions a minute of one address, and of one provider whatever its address. */
   perCaller: number
 }
+
+/** Most HTTP clients and proxies wait for thirty seconds. */
+export const defaultSubmitTimeoutMs = 25_000
 
 export const defaultSubmitLimits: SubmitLimits = { perCaller: 60 }

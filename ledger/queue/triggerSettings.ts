@@ -1,5 +1,5 @@
 import { type Environment, readVariable } from '#process/env'
-import type { TriggerSettings } from './triggers.ts'
+import { defaultTriggers, type TriggerSettings } from './triggers.ts'
 
 /**
  * Thresholds of the triggers; the api reads them too, for its estimates.
@@ -8,6 +8,7 @@ import type { TriggerSettings } from './triggers.ts'
  */
 export function readTriggerSettings(env: Environment): TriggerSettings {
   return {
+    ...defaultTriggers,
     amount: readVariable(env, 'TRIGGER_AMOUNT_USDC'),
     count: readVariable(env, 'TRIGGER_COUNT'),
     raisedAmount: readVariable(env, 'TRIGGER_RAISED_AMOUNT_USDC'),
@@ -17,8 +18,5 @@ export function readTriggerSettings(env: Environment): TriggerSettings {
     highValue: readVariable(env, 'TRIGGER_HIGH_VALUE_USDC'),
     expiryLeadMs: readVariable(env, 'TRIGGER_EXPIRY_LEAD_SECONDS') * 1000,
     minAgeMs: readVariable(env, 'TRIGGER_MIN_AGE_SECONDS') * 1000,
-    windowMs: readVariable(env, 'FACILITATOR_WINDOW_MS'),
-    sweepCount: readVariable(env, 'SWEEP_COUNT'),
-    sweepAfterMs: readVariable(env, 'SWEEP_SECONDS') * 1000,
   }
 }

@@ -40,7 +40,7 @@ export type TriggerSettings = {
   minAgeMs: number
   /** How long POST /settle gathers others for its batch. */
   windowMs: number
-  /** So many payments that wait in a splitter, or one that has waited for so long, have it swept by the next batch. */
+  /** Number, or age, of the payments that wait in a splitter from which on a batch sweeps it. */
   sweepCount: number
   sweepAfterMs: number
 }
