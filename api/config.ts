@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os'
 import { contractWalletTimeoutMs } from '#chain/contractSignature'
 import { type NetworkSettings, readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
 import { balanceTtlMs } from '#ledger/acceptance/payers'
-import { readTriggerSettings } from '#ledger/queue/triggerSettings'
+import { readTriggerSettings } from '#ledger/queue/triggers'
 import { readDatabaseUrls } from '#ledger/store/pooler'
 import {
   ConfigError,

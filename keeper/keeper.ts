@@ -35,7 +35,7 @@ import {
   type KeeperSettings,
   type SubmitLimits,
 } from './settings/settings.ts'
-import type { SettlementWallet } from './settler/wallet.ts'
+import type { SettlementWallet } from './settler/context.ts'
 
 export type KeeperDependencies = {
   database: Database

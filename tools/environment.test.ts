@@ -122,8 +122,10 @@ describe('behavior: what several processes read has one answer in all of them', 
       const independent = readIndependentConfig({ ...valid, ...env })
       const sending = { gasTokenUsd: eth, priorityFeePerGas: tip }
       expect(api.gateway).toMatchObject({ ...sending, trustedProxies: proxies, triggers: { count } })
-      expect(keeper).toMatchObject({ trustedProxies: proxies, logLevel: level })
-      expect(keeper.settings).toMatchObject({ ...sending, triggers: { count } })
+      expect(keeper).toMatchObject({
+        ...{ trustedProxies: proxies, logLevel: level },
+        settings: { ...sending, triggers: { count } },
+      })
       expect(independent).toMatchObject({ settings: sending, logLevel: level })
       expect(readIndexerOptions({ ...valid, ...env })).toMatchObject({ logLevel: level })
     }

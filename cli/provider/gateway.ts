@@ -82,7 +82,7 @@ export async function request(flags: GatewayFlags, asked: Request): Promise<Reco
   return answer
 }
 
-/** What an answer that isn't the expected one says: a problem (RFC 9457), or that there is no gateway. */
+/** Says why an answer isn't the expected one: a problem (RFC 9457), or no gateway at that URL. */
 export async function refuse({ gateway }: GatewayFlags, response: Response): Promise<CliError> {
   const answer: unknown = response.bodyUsed ? undefined : await response.json().catch(() => undefined)
   if (!isRecord(answer) || response.ok) {

@@ -16,14 +16,17 @@ test('default', () => {
     platformWallets: [`0x${'ab'.repeat(20)}`],
     port: 4021,
     settings: {
-      triggers: { amount: 1_000_000n, count: 100, timeMs: 3_600_000, raisedAboveCost: 20_000n },
+      triggers: {
+        ...{ amount: 1_000_000n, count: 100, timeMs: 3_600_000, highValue: 10_000_000n },
+        ...{ raisedAmount: 2_000_000n, raisedCount: 150, raisedAboveCost: 20_000n },
+      },
       priorityFeePerGas: null,
     },
   })
 })
 
 test('args: thresholds and fees', () => {
-  const { settings, privateKeys } = readKeeperConfig({
+  const config = readKeeperConfig({
     ...env,
     TRIGGER_TIME_SECONDS: '5',
     TRIGGER_AMOUNT_USDC: '0.5',
@@ -31,9 +34,9 @@ test('args: thresholds and fees', () => {
     ETH_USD: '1500',
     KEEPER_PRIVATE_KEYS: `${key}, ${'22'.repeat(32)}`,
   })
-  expect(settings.triggers).toMatchObject({ timeMs: 5_000, amount: 500_000n })
-  expect(settings).toMatchObject({ priorityFeePerGas: 0n, gasTokenUsd: 1_500_000_000n })
-  expect(privateKeys).toHaveLength(2)
+  expect(config.settings.triggers).toMatchObject({ timeMs: 5_000, amount: 500_000n })
+  expect(config.settings).toMatchObject({ priorityFeePerGas: 0n, gasTokenUsd: 1_500_000_000n })
+  expect(config.privateKeys).toHaveLength(2)
 })
 
 test.each([
