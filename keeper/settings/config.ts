@@ -15,6 +15,7 @@ export type KeeperConfig = ReturnType<typeof readKeeperConfig>
  * @throws {ConfigError} that names the variable, what was expected, and what came unless it is a secret.
  */
 export function readKeeperConfig(env: Environment) {
+  const privateKeys = requirePrivateKeys(env)
   const platformWallets = [
     requireVariable(env, 'PLATFORM_WALLET'),
     ...(readVariable(env, 'PLATFORM_WALLETS') ?? []),
@@ -24,7 +25,7 @@ export function readKeeperConfig(env: Environment) {
     networks: readNetworkSettings(env),
     /** Fee recipients whose transfers `POST /submit` takes for the platform's. */
     platformWallets: [...new Set(platformWallets)],
-    privateKeys: requirePrivateKeys(env),
+    privateKeys,
     host: readVariable(env, 'KEEPER_HOST'),
     port: readVariable(env, 'KEEPER_PORT'),
     logLevel: readVariable(env, 'LOG_LEVEL'),
