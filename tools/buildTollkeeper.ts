@@ -33,6 +33,7 @@ export async function buildTollkeeper(
     '.env.example',
     'cli/tollkeeper.js',
     'indexer/ponder.schema.ts',
+    'ponder.config.ts',
   ])
     await cp(join(root, path), join(folder, path))
   for await (const path of glob(['ledger/migrations/*.sql', 'indexer/src/**/*.ts'], { cwd: root }))

@@ -64,10 +64,14 @@ describe('packed', () => {
     const rooms = ['api', 'chain', 'cli', 'examples', 'indexer', 'keeper', 'ledger', 'lib', 'local', 'types']
     const files = ['.env.example', 'LICENSE', 'README.md', 'THIRD_PARTY_NOTICES.md', 'package.json']
     const top = new Set(packed.map((path) => path.replace(/\/.*/, '')))
-    expect([...top].sort()).toEqual([...files, ...rooms, 'ponder.config.js', 'ponder.config.js.map'].sort())
+    expect([...top].sort()).toEqual(
+      [...files, ...rooms, 'ponder.config.js', 'ponder.config.js.map', 'ponder.config.ts'].sort(),
+    )
     expect(packed.filter((path) => /\.test\.|\.sol$|\.tsx$/.test(path))).toEqual([])
     const sources = packed.filter((path) => path.endsWith('.ts') && !path.endsWith('.d.ts'))
-    expect(sources.filter((path) => !/^indexer\/(ponder\.schema|src\/.*)\.ts$/.test(path))).toEqual([])
+    expect(
+      sources.filter((path) => !/^(ponder\.config|indexer\/(ponder\.schema|src\/.*))\.ts$/.test(path)),
+    ).toEqual([])
   })
 
   test('behavior: comes with the licence of everybody whose code is in it', async () => {
