@@ -119,7 +119,7 @@ async function saveMined(
       // Of payments whose failure the mined batch's own report shows, more is said when that is concluded.
       quarantinePayers(tx, row, refused),
       // Last: whoever is accepted locks its payer before its drawer.
-      bookGas(tx, row.id, { cost, isOver: isSuccess }),
+      bookGas(tx, row.id, { cost, isOver: isSuccess, now: now() }),
     ])
     // It stays `mined` until its block is final, like any other; what was in it needn't wait for that.
     if (!isSuccess) await letGoOfReverted(context, tx, row, verdict)
