@@ -7,7 +7,7 @@ import type { Context } from './context.ts'
 import { endBatch } from './endBatch.ts'
 import { createSettlerContext } from './worker.ts'
 
-/** A transaction that nobody can replace, and nobody mines, doesn't keep its payments longer than this. */
+/** How long a transaction that nobody can replace keeps its payments while nobody mines it. */
 const giveUpMs = 10 * 60_000
 
 /**

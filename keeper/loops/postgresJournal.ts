@@ -116,7 +116,7 @@ async function saveMined(
     const refused = payersOf(verdict.failed.map(({ item }) => item))
     await Promise.all([
       markMined(tx, hash, { blockNumber, blockHash, succeeded: isSuccess, cost, now: now(), refused }),
-      // Of payments whose failure the mined batch's own report shows, more is said when that is concluded.
+      // The conclusion of a mined batch says more of payments whose failure its own report shows.
       quarantinePayers(tx, row, refused),
       // Last: whoever is accepted locks its payer before its drawer.
       bookGas(tx, row.id, { cost, isOver: isSuccess, now: now() }),

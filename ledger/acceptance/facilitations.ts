@@ -81,13 +81,12 @@ export async function settleReserved(
  * @returns how many.
  */
 export async function releaseReservations(sql: Queryable, now: Date, payer?: Address): Promise<number> {
+  const isLapsed = sql`${isReserved(sql)} and next_at < ${now} ${payer === undefined ? sql`` : sql`and payer = ${payer}`}`
+  // As a rule there is none. A deletion of nothing costs its trigger all the same.
+  const found = await sql`select from queue q where ${isLapsed} limit 1`
+  if (found.length === 0) return 0
   const { count } = await sql`
-    with lapsed as (
-      select payment_id from queue q
-      where ${isReserved(sql)} and next_at < ${now} ${payer === undefined ? sql`` : sql`and payer = ${payer}`}
-      for update skip locked
-    )
-    delete from payment where id in (select payment_id from lapsed)`
+    delete from payment where id in (select payment_id from queue q where ${isLapsed} for update skip locked)`
   return count
 }
 
@@ -173,7 +172,7 @@ export async function readProgress(
   return new Map(rows.map((row) => [row.paymentId, row]))
 }
 
-/** How long one caller is being told that a payment is settled; by then it was told, or its keeper is gone. */
+/** How long one caller has the turn to be told that a payment is settled. Then it was told, or its keeper is gone. */
 const tellingSeconds = 5
 
 /**

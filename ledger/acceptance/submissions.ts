@@ -123,7 +123,7 @@ export async function storeSubmission(
   )
 }
 
-/** Of the payments that were in a batch, those of a submission that are in the queue again: nothing tries them any more. */
+/** Finds the payments of submissions that left a batch and are in the queue again: nothing tries them any more. */
 export async function readLeftOfSubmission(sql: Queryable, batchId: bigint): Promise<string[]> {
   const rows = await sql<{ id: string }[]>`
     select q.payment_id as id

@@ -82,7 +82,7 @@ export type Offer = Pick<
   | 'maxPriorityFeePerGas'
 >
 
-/** Of each nonce of a wallet in a range the dearest transaction, whatever became of its batch; the lowest nonce first. */
+/** The dearest transaction of each nonce of a wallet in a range, whatever became of its batch; the lowest nonce first. */
 export async function readDearestBetween(
   sql: Queryable,
   { chainId, address }: { chainId: number; address: Address },

@@ -23,7 +23,7 @@ export async function voidPayment(
     if (payment.providerId !== providerId) return 'forbidden'
     const [queued] = await tx<{ isFree: boolean; submission: Hex | null }[]>`
       select ${isLoose(tx)} as "isFree", q.submission from queue q where q.payment_id = ${paymentId} for update`
-    // What failed may move still, so it can be voided: it wasn't served.
+    // A failed payment may still move, so its provider can void it: it wasn't served.
     const [outcome] = queued
       ? []
       : await tx<{ kind: OutcomeKind; isOpen: boolean }[]>`
@@ -67,7 +67,7 @@ export async function giveUpUnsent(sql: Database, paymentId: string, now: Date):
 
 export type VoidedHalf = { paymentId: string; from: Address; nonce: Hex }
 
-/** A chain's clock may be so far behind ours. */
+/** How far a chain's clock may be behind ours. */
 const graceSeconds = 600
 
 /**

@@ -46,13 +46,13 @@ export async function recordFailure(
   if (!payment) return null
   const attempts = Math.min(payment.attempts + 1, 6)
   const firstFailedAt = payment.firstFailedAt ?? now
-  // Whoever waits for it is told that it failed: then it must not be settled later.
+  // A caller who waits for it is told that it failed. It must not be settled later.
   const isFinal = failure.isFinal || payment.dueAt !== null || payment.isSubmission
   const decision = isFinal
     ? ({ status: 'failed' } as const)
     : decideRetry({ attempts, firstFailedAt, validBefore: payment.validBefore, leadMs, now })
   const isInBatch = payment.stage === 'claimed' || payment.stage === 'sent'
-  // What a batch still holds it ends, or lets go of for another attempt.
+  // A payment that a batch still holds is ended, or released for another attempt, with the batch.
   const nextAttemptAt = decision.status === 'retry' ? decision.at : isInBatch ? now : null
   await sql`
     insert into settlement_failure (payment_id, attempt, batch_id, code, detail, failed_at, next_attempt_at)

@@ -9,7 +9,7 @@ import { feeOf } from './queue.ts'
 export type GasLimits = {
   /** What the operator adds on a network to fees that are too small for their gas; null: whatever it takes. */
   budget: bigint | null
-  /** What is there for all together who pay no fee and have no grant. */
+  /** The common allowance of all who pay no fee and have no grant. */
   common: bigint
 }
 

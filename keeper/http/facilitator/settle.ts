@@ -50,7 +50,7 @@ export class DuplicateSettlement extends InvalidPayment {
 }
 
 export type SettleContext = ReserveContext & {
-  /** Tells the workers that something will be due after so many milliseconds. */
+  /** Tells the workers in how many milliseconds something will be due. */
   wakeIn: (ms: number) => void
   windowMs: number
   watch: SettlementWatch
@@ -59,7 +59,7 @@ export type SettleContext = ReserveContext & {
 
 const maxGroup = 64
 
-/** Between two looks at whether somebody else has heard it, and two tries to write down that somebody has. */
+/** The pause between two looks at whether somebody else has heard it, and between two tries to record that somebody has. */
 const turnMs = 50
 const mostTries = 50
 
