@@ -98,8 +98,6 @@ export async function takeFailuresBack(sql: Queryable, batchId: bigint): Promise
       returning f.payment_id
     )
     update queue q set attempts = attempts - 1,
-      first_failed_at = case when attempts > 1 then first_failed_at end,
-      stage = case when attempts = 1 and stage = 'retrying' then 'waiting' else stage end,
-      next_at = case when attempts = 1 and stage = 'retrying' then null else next_at end
+      first_failed_at = case when attempts > 1 then first_failed_at end, ${moves(sql).fromRetrying}
     from undone where q.payment_id = undone.payment_id`
 }

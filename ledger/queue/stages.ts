@@ -84,6 +84,9 @@ export function moves(sql: Queryable) {
     toQuarantined: sql`stage = 'quarantined'`,
     /** After a failure. A payment that a batch holds, or that is apart, stays where it is. */
     toRetrying: sql`stage = case when stage in ('waiting', 'deferred') then 'retrying' else stage end`,
+    /** Of a failure that is taken back: what never failed else waits again. */
+    fromRetrying: sql`stage = case when attempts = 1 and stage = 'retrying' then 'waiting' else stage end,
+      next_at = case when attempts = 1 and stage = 'retrying' then null else next_at end`,
   }
 }
 
