@@ -465,7 +465,7 @@ const keeper = {
     parser: integer(1, 1_000_000),
     readers: ['keeper'],
     about:
-      'How many payments of one API key, and of all callers without one together, may be reserved or wait for /settle at a time.',
+      'How many payments of one API key, or without one of one wallet that is paid, may be reserved or wait for /settle at a time.',
     default: '1000',
   },
 } satisfies Record<string, Variable>
