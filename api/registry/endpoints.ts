@@ -8,7 +8,7 @@ import { isShadowed, parseRoute } from './routeTable.ts'
 export const methods = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', '*'] as const
 export type Method = (typeof methods)[number]
 
-/** What a provider may register, disabled ones included: a process reads all of them together. */
+/** Most endpoints of a provider, disabled ones included: a process reads all of them together. */
 export const maxEndpoints = 1000
 
 export type EndpointWallet = { walletId: string; chainId: number }

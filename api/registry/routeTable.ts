@@ -18,7 +18,7 @@ export type Route = {
   parts: readonly RoutePart[]
 }
 
-/** So that no path makes a look-up dear. */
+/** Most segments of a path, so that no path makes a look-up dear. */
 const maxSegments = 32
 const parameterPattern = /^:[A-Za-z_]\w*$/
 /** Slashes, backslashes, control characters, matrix parameters, what was encoded twice, dot segments. Of a segment that is decoded. */
@@ -111,12 +111,12 @@ export type RouteTable<T> = {
 type Node<T> = {
   literals: Map<string, Node<T>>
   parameter: Node<T> | undefined
-  /** What ends here, and what ends here with `*`. */
+  /** The endpoints that end here, and those that end here with `*`. */
   here: T[]
   rest: T[]
 }
 
-/** Of a look-up: more than it takes where the routes aren't chosen to make it dear. */
+/** Most steps of a look-up: more than it takes, unless somebody chose the routes to make it dear. */
 const maxSteps = 1_000
 
 export function createRouteTable<T extends { route: Route }>(entries: readonly T[]): RouteTable<T> {

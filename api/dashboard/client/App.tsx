@@ -65,7 +65,7 @@ const publicViews: Views = [
 
 const publicNames = new Set(publicViews.map(([name]) => name))
 
-/** For whoever looks at it, so that it is no part of what everybody waits for. */
+/** Loaded when somebody looks at it, so that nobody else waits for it. */
 const loadNetwork = () => import('./pages/network/NetworkPage.tsx').then(({ NetworkPage }) => NetworkPage)
 
 type SignIn =

@@ -32,7 +32,7 @@ export function Form<Name extends string>(props: {
 
 function Refusal<Name extends string>({ form: { refused, ref } }: { form: FormState<Name> }) {
   if (refused === undefined) return null
-  // What has a field is said there.
+  // A refusal about a field is shown at that field.
   const others = [...refused.fields].filter(([field]) => ref.current?.elements.namedItem(field) == null)
   return (
     <div class="refusal" role="alert">

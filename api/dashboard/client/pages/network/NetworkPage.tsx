@@ -14,7 +14,7 @@ import { gasPerPayment, type Interval } from './intervals.ts'
 import { NetworkPlots } from './NetworkPlots.tsx'
 
 const gateway = createGateway()
-/** The gateway gives everybody the same answer for so long. */
+/** How long the gateway gives everybody the same answer. */
 const everyMs = 10_000
 const newest = 10
 

@@ -84,7 +84,7 @@ export function KeysPage() {
               action={isLast(open.key) ? 'Revoke it and lock myself out' : 'Revoke it'}
               close={close}
               run={async () => {
-                // What the user was shown is what happens: whether it is the last one is the gateway's to say.
+                // We do what the user was shown; the gateway says whether this key is the last one.
                 await gateway.delete(`${path}/${open.key.keyId}${isLast(open.key) ? '?force=true' : ''}`)
                 if (open.key.keyId === ownKeyId)
                   return end('You revoked the API key that you were signed in with.')

@@ -15,7 +15,7 @@ import { type Framework, writeSnippet } from '../../snippets.ts'
 import { useForm } from '../../useForm.ts'
 import { usePolled } from '../../usePolled.ts'
 
-/** What is still missing until somebody pays; it goes on by itself as things come to be. */
+/** Shows what is still missing until somebody pays, and goes on by itself. */
 export function FirstSteps() {
   const { gateway, provider } = useSession()
   const path = `providers/${provider.providerId}`
