@@ -84,7 +84,10 @@ const shared = {
   ...ofEachNetwork('RPC_URL', (network) => ({
     parser: list(url),
     readers: [...everyone, 'deploy'] as const,
-    about: `JSON-RPC of ${network}, several with commas between: the first whose head moves is used, each gets every transaction.`,
+    about:
+      network === 'base'
+        ? 'JSON-RPC of base, several with commas between: the first in good standing is used, each gets every transaction.'
+        : `The same of ${network}.`,
     ...(network === 'base' && { example: 'https://mainnet.base.org' }),
   })),
   PLATFORM_WALLET: {
@@ -125,7 +128,7 @@ const shared = {
     parser: integer(0, 10),
     readers: ['api', 'keeper'],
     about:
-      'Reverse proxies in front of the process: so many entries at the end of X-Forwarded-For are theirs.',
+      'How many reverse proxies stand in front of the process: the last entries of X-Forwarded-For are theirs.',
     default: '0',
   },
   METRICS_TOKEN: {
@@ -145,13 +148,13 @@ const triggers = {
   TRIGGER_COUNT: {
     parser: integer(2),
     readers: ['api', ...keepers],
-    about: 'or at so many payments,',
+    about: 'or at this many payments,',
     default: '100',
   },
   TRIGGER_TIME_SECONDS: {
     parser: integer(1, 3_600),
     readers: ['api', ...keepers, 'start'],
-    about: 'or early enough that the oldest is sent before it has waited for so long (`npm start`: 60),',
+    about: 'or in time to send the oldest before it has waited this long (`npm start`: 60),',
     default: '3600',
   },
   TRIGGER_HIGH_VALUE_USDC: {
@@ -164,7 +167,7 @@ const triggers = {
   TRIGGER_EXPIRY_LEAD_SECONDS: {
     parser: integer(1),
     readers: ['api', ...keepers],
-    about: 'or so long before an authorization expires.',
+    about: 'or this long before an authorization expires.',
     default: '300',
   },
   TRIGGER_MIN_AGE_SECONDS: {
@@ -177,13 +180,13 @@ const triggers = {
   SWEEP_COUNT: {
     parser: integer(1),
     readers: ['api', ...keepers],
-    about: 'A batch sweeps a splitter in which so many payments wait,',
+    about: 'Number of payments in a splitter from which a batch sweeps it,',
     default: '10',
   },
   SWEEP_SECONDS: {
     parser: integer(1),
     readers: ['api', ...keepers],
-    about: 'or one that has waited for so long.',
+    about: 'and the age of one.',
     default: '86400',
   },
   TRIGGER_RAISED_AMOUNT_USDC: {
@@ -484,7 +487,7 @@ const keeper = {
   KEEPER_LEASE_MS: {
     parser: integer(1_000),
     readers: ['keeper'],
-    about: "A wallet that its keeper doesn't renew for so long may be taken over by another one.",
+    about: 'How long a keeper may leave a wallet unrenewed before another one takes it over.',
     default: '15000',
   },
   INDEX_MAX_LAG_BLOCKS: {
@@ -496,13 +499,13 @@ const keeper = {
   REBROADCAST_AFTER_MS: {
     parser: integer(100),
     readers: keepers,
-    about: "What isn't mined after so long is sent again,",
+    about: 'After how long a transaction that is not mined is sent again,',
     default: '6000',
   },
   REPLACE_AFTER_MS: {
     parser: integer(100),
     readers: keepers,
-    about: 'and after so long replaced by a dearer one.',
+    about: 'and replaced by a dearer one.',
     default: '30000',
   },
   MAX_FEE_GWEI: {
@@ -515,7 +518,7 @@ const keeper = {
     parser: integer(0),
     readers: keepers,
     about:
-      'A payment that was bought is settled at once where its share of the gas costs at most so many times its fee; others wait for cheaper gas until they are about to expire. 0: no limit. Unset: 10, on test networks 0.',
+      'A payment that was bought is settled at once where its share of the gas costs at most this many times its fee; others wait for cheaper gas until they are about to expire. 0: no limit. Unset: 10, on test networks 0.',
   },
   KEEPER_GATEWAY_URL: {
     parser: url,
