@@ -87,9 +87,9 @@ export const endpointId = id('ep')
 export const walletId = id('wal')
 export const paymentId = id('pay')
 export const requestId = id('req')
-
-/** The path of what belongs to a provider. */
-export const ofProvider = z.object({ id: providerId })
+export const keyId = id('key')
+export const webhookId = id('wh')
+export const deliveryId = id('whd')
 
 /** @param what is so for one of these reasons. */
 export const heldBy = (what: string) =>

@@ -45,6 +45,23 @@ export function parseRoute({ pathname, href }: URL): Route {
   return { path: `/${segments.map(({ text }) => text).join('/')}`, shape: `/${shape.join('/')}`, parts }
 }
 
+/**
+ * Whether others leave a route no path of its own: `/a/*` beside `/a` and `/a/:b/*`. Such are only routes that end in `*`, for a
+ * segment that is a literal of none is matched by `:name` and `*` alone.
+ *
+ * @param others the shapes of routes for the same method, or for any.
+ */
+export function isShadowed(shape: string, others: ReadonlySet<string>): boolean {
+  if (!shape.endsWith('/*')) return false
+  let path = shape.slice(0, -2)
+  for (let segments = path.split('/').length - 1; segments <= maxSegments; segments++) {
+    if (!others.has(path || '/')) return false
+    path += '/:'
+    if (others.has(`${path}/*`)) return true
+  }
+  return true
+}
+
 function invalid(message: string): Refusal {
   return new Refusal('invalid_field', `url: ${message}`, { details: { field: 'url' } })
 }

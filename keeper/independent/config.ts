@@ -1,6 +1,6 @@
 import type { Hex } from 'viem'
 import { type NetworkSettings, readNetworkSettings } from '#chain/networkSettings'
-import { readTriggerSettings } from '#ledger/queue/triggerSettings'
+import { readTriggerSettings } from '#ledger/queue/triggers'
 import { type Environment, isSet, readVariable, requireVariable, type VariableValue } from '#process/env'
 import { readSendingSettings, requirePrivateKeys } from '../settings/config.ts'
 

@@ -53,7 +53,15 @@ async function release(
   batch: BatchRow,
   outcome: 'released' | 'lost',
 ): Promise<void> {
-  if (!(await endBatch(context, batch, { from: batch.state, lease, outcome, failure: 'deferred' }))) return
+  if (
+    !(await endBatch(context, batch, {
+      from: batch.state,
+      lease,
+      outcome,
+      unsettled: { failure: 'deferred' },
+    }))
+  )
+    return
   context.log.warn(
     { batch: batch.batchId, wallet: lease.address, outcome },
     'batch of an absent keeper released',

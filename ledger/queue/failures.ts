@@ -88,3 +88,18 @@ export async function recordFailure(
   }
   return attempts
 }
+
+/** What failed in a batch's transaction hasn't: a reorg took that. What was given up for it stays given up. */
+export async function takeFailuresBack(sql: Queryable, batchId: bigint): Promise<void> {
+  await sql`
+    with undone as (
+      delete from settlement_failure f using queue q
+      where f.batch_id = ${batchId} and q.payment_id = f.payment_id and q.attempts = f.attempt
+      returning f.payment_id
+    )
+    update queue q set attempts = attempts - 1,
+      first_failed_at = case when attempts > 1 then first_failed_at end,
+      stage = case when attempts = 1 and stage = 'retrying' then 'waiting' else stage end,
+      next_at = case when attempts = 1 and stage = 'retrying' then null else next_at end
+    from undone where q.payment_id = undone.payment_id`
+}

@@ -39,11 +39,11 @@ export async function quarantinePayers(
   )
 }
 
-/** Quarantined payments are few and payers many: looked up one by one, whatever Postgres thinks of either's number. */
-function payerOf(sql: Queryable, { chainId, token }: QueueScope) {
+/** Payments are few beside payers: each payer is looked up by its key, whatever Postgres thinks of either's number. */
+export function payerOf(sql: Queryable, { chainId, token }: QueueScope, address = sql`q.payer`) {
   return sql`cross join lateral (
     select mined_failures from payer
-    where payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = q.payer
+    where payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = ${address}
     offset 0
   ) payer`
 }

@@ -30,6 +30,22 @@ export function isInBatch(sql: Queryable) {
   return sql`q.stage in ('claimed', 'sent')`
 }
 
+/**
+ * Whether a payment can be settled though we don't try it: a transaction of ours carries it whose nonce isn't over for good, or
+ * its signatures were published. A batch is closed once its transaction is final, but for those that another keeper gave up.
+ */
+export function mayStillSettle(sql: Queryable, paymentId: ReturnType<typeof sql>) {
+  return sql`(
+    exists (select from publication where publication.payment_id = ${paymentId})
+    or exists (
+      select from batch_item i join batch b on b.id = i.batch_id
+      where i.payment_id = ${paymentId} and not i.is_dropped
+        and (b.state <> 'closed' or b.outcome in ('released', 'lost'))
+        and exists (select from transaction t where t.batch_id = b.id)
+    )
+  )`
+}
+
 /** Whether the queue's row `row` is shown to anybody: what is only reserved isn't. */
 export function isShown(sql: Queryable, row = 'q') {
   return sql`${sql(row)}.stage <> 'reserved'`

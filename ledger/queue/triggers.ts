@@ -1,3 +1,4 @@
+import { type Environment, readVariable } from '#process/env'
 import type { Trigger } from '#protocol/settlement'
 
 /**
@@ -40,26 +41,35 @@ export type TriggerSettings = {
   minAgeMs: number
   /** How long POST /settle gathers others for its batch. */
   windowMs: number
-  /** Number, or age, of payments from which a splitter is swept. */
+  /** Number, or age, of payments from which the next batch sweeps a splitter. */
   sweepCount: number
   sweepAfterMs: number
 }
 
-/** SPEC.md 8.1, and DESIGN.md section 4 for `expiry`. */
-export const defaultTriggers: TriggerSettings = {
-  amount: 1_000_000n,
-  count: 100,
-  raisedAmount: 2_000_000n,
-  raisedCount: 150,
-  raisedAboveCost: 20_000n,
-  timeMs: 3_600_000,
-  highValue: 10_000_000n,
-  expiryLeadMs: 300_000,
-  minAgeMs: 150_000,
-  windowMs: 250,
-  sweepCount: 10,
-  sweepAfterMs: 86_400_000,
+/**
+ * Thresholds of the triggers; the api reads them too, for its estimates.
+ *
+ * @throws {ConfigError}
+ */
+export function readTriggerSettings(env: Environment): TriggerSettings {
+  return {
+    amount: readVariable(env, 'TRIGGER_AMOUNT_USDC'),
+    count: readVariable(env, 'TRIGGER_COUNT'),
+    raisedAmount: readVariable(env, 'TRIGGER_RAISED_AMOUNT_USDC'),
+    raisedCount: readVariable(env, 'TRIGGER_RAISED_COUNT'),
+    raisedAboveCost: readVariable(env, 'TRIGGER_RAISED_ABOVE_USD'),
+    timeMs: readVariable(env, 'TRIGGER_TIME_SECONDS') * 1000,
+    highValue: readVariable(env, 'TRIGGER_HIGH_VALUE_USDC'),
+    expiryLeadMs: readVariable(env, 'TRIGGER_EXPIRY_LEAD_SECONDS') * 1000,
+    minAgeMs: readVariable(env, 'TRIGGER_MIN_AGE_SECONDS') * 1000,
+    windowMs: readVariable(env, 'FACILITATOR_WINDOW_MS'),
+    sweepCount: readVariable(env, 'SWEEP_COUNT'),
+    sweepAfterMs: readVariable(env, 'SWEEP_SECONDS') * 1000,
+  }
 }
+
+/** SPEC.md 8.1, and DESIGN.md section 4 for `expiry`: what process/variables.ts has as defaults. */
+export const defaultTriggers = readTriggerSettings({})
 
 const sendLeadMs = 60_000
 

@@ -44,7 +44,7 @@ type Accepted = VerifyAnswer & { price: bigint }
 
 export type VerifyDeps = SignatureCheckOptions &
   TermsOptions & {
-    database: Database
+    sql: Database
     providerCap: ProviderCap
     /** Counts a verification of a payer whose signatures are good; throws over its limit. */
     countPayer: (payer: Address) => void
@@ -59,7 +59,7 @@ type Context = VerifyDeps & { accept: ReturnType<typeof createAccept> }
 
 /** Builds the function behind `POST /verify`: the checks in order, the reservation, the receipt. */
 export function createVerifyPayment(deps: VerifyDeps): (request: VerifyRequest) => Promise<VerifyAnswer> {
-  const context: Context = { ...deps, accept: createAccept(deps.database) }
+  const context: Context = { ...deps, accept: createAccept(deps.sql) }
   const { settleBeforeServe } = deps
   return async (request) => {
     const { price, ...answer } = await verifyOrRepeat(context, request)
@@ -161,7 +161,7 @@ async function reserve(
     deadlineMs,
   }: Admissible & { deadlineMs: number | undefined },
 ): Promise<Accepted> {
-  const { database, feeSchedule, providerCap, accept } = context
+  const { sql, feeSchedule, providerCap, accept } = context
   const { served, payers } = network
   const [first, second] = presented
   const { requestId } = terms
@@ -204,7 +204,7 @@ async function reserve(
     return { paymentId, requestId, receipt, price }
   }
   const stored =
-    (await findPaymentOfRequest(database, requestId)) ?? (await findByAuthorization(context, presented))
+    (await findPaymentOfRequest(sql, requestId)) ?? (await findByAuthorization(context, presented))
   // Whatever held it was rolled back since.
   if (stored === undefined)
     throw new Refusal('dependency_unavailable', 'A concurrent request was undone: try again')
@@ -271,10 +271,10 @@ function receiptOf(
 }
 
 async function findByAuthorization(
-  { database, networks }: Context,
+  { sql, networks }: Context,
   [first, second]: Presented,
 ): Promise<StoredPayment | undefined> {
-  return findStoredPayment(database, {
+  return findStoredPayment(sql, {
     tokens: [...networks.values()].map(({ served }) => ({
       chainId: served.network.chainId,
       token: served.token,

@@ -1,5 +1,5 @@
 import { parseUsdc } from '#protocol/amount'
-import type { FiringAlert, OperatedNetwork, Operation } from '../../answers.ts'
+import type { OperatedNetwork, Operation } from '../../answers.ts'
 import { nameNetwork, writeCount, writeDistance, writeUsdc } from '../../format.ts'
 import { Copyable, Fact, Table, Time, Usdc } from '../../parts/bits.tsx'
 import { Form, TextField } from '../../parts/Form.tsx'
@@ -9,15 +9,15 @@ import { useOperator } from '../../session.ts'
 import { useForm } from '../../useForm.ts'
 import { usePolled } from '../../usePolled.ts'
 
-/** How the whole gateway is doing: what is wrong, and for each network its index, keepers and queue. */
+/** How the whole gateway is doing: its readiness, and for each network its index, keepers and queue. */
 export function OperationPage() {
   const { gateway } = useOperator()
   const polled = usePolled((signal) => gateway.get<Operation>('operator/operation', signal), 'operation')
   return (
     <View title="Operation" polled={polled}>
-      {({ alerts, networks, webhooks, asOf }) => (
+      {({ readiness, networks, webhooks, asOf }) => (
         <>
-          <Alerts alerts={alerts} />
+          <Readiness readiness={readiness} />
           {networks.map((network) => (
             <Network key={network.network} network={network} asOf={asOf} />
           ))}
@@ -57,28 +57,20 @@ function Requeue() {
   )
 }
 
-function Alerts({ alerts }: { alerts: FiringAlert[] }) {
+/** What `/readyz` says. Alerts are for Prometheus: it has the rules, and the times for which they must hold. */
+function Readiness({ readiness: { status, checks } }: Pick<Operation, 'readiness'>) {
+  const failing = checks.filter(({ ok }) => !ok)
   return (
-    <section class={alerts.length === 0 ? 'panel' : 'panel firing'} aria-label="Alerts">
-      <h2>{alerts.length === 0 ? 'Nothing is wrong' : 'Alerts'}</h2>
-      {alerts.length > 0 && (
-        <ul class="rows">
-          {alerts.map(({ name, severity, for: duration, summary, action }) => (
-            <li key={`${name} ${summary}`}>
-              <div class="line">
-                <b>{name}</b>
-                <span class={severity === 'page' ? 'status bad' : 'status busy'}>{severity}</span>
-                {duration !== null && <span class="note">Prometheus tells after {duration}</span>}
-              </div>
-              <p class="break">{summary}</p>
-              <p class="note">{action.replaceAll('`', '')}</p>
-            </li>
-          ))}
-        </ul>
-      )}
-      <p class="note">
-        As far as one look can tell. Rules over time, such as rates of errors, are judged by Prometheus alone.
-      </p>
+    <section class="panel" aria-label="Readiness">
+      <header>
+        <h2>{failing.length === 0 ? 'Ready' : 'Not all is well'}</h2>
+        <span class={status === 'ok' ? 'status good' : 'status bad'}>{status}</span>
+      </header>
+      {failing.map(({ name, detail }) => (
+        <p key={name} class="break">
+          <b>{name}</b> {detail}
+        </p>
+      ))}
     </section>
   )
 }
