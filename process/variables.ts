@@ -85,7 +85,10 @@ const shared = {
   ...ofEachNetwork('RPC_URL', (network) => ({
     parser: list(url),
     readers: [...everyone, 'deploy'] as const,
-    about: `JSON-RPC of ${network}, several with commas between: the first whose head moves is used, each gets every transaction.`,
+    about:
+      network === 'base'
+        ? 'JSON-RPC of base, several with commas between: the first in good standing is used, each gets every transaction.'
+        : `The same of ${network}.`,
     ...(network === 'base' && { example: 'https://mainnet.base.org' }),
   })),
   PLATFORM_WALLET: {
