@@ -48,10 +48,8 @@ export const providerWithKey = provider
   .extend({ keyId: wire.keyId, apiKey: secretKey })
   .openapi('ProviderWithKey')
 
-const createProvider = route({
+const createProvider = route('post', '/providers', {
   tags,
-  method: 'post',
-  path: '/providers',
   summary: 'Register a provider',
   description: 'Open to anyone, to who has the `Registration-Token` of the operator, or closed.',
   headers: registrationToken,
@@ -62,11 +60,9 @@ const createProvider = route({
   },
 })
 
-const getProvider = route({
+const getProvider = route('get', '/providers/{id}', {
   ...ownersOnly,
   tags,
-  method: 'get',
-  path: '/providers/{id}',
   summary: 'A provider',
   refuses: [404],
   responses: { 200: jsonAnswer('The provider', provider) },
@@ -82,11 +78,9 @@ const providerChange = z
   .partial()
   .openapi('ProviderChange')
 
-const patchProvider = route({
+const patchProvider = route('patch', '/providers/{id}', {
   ...ownersOnly,
   tags,
-  method: 'patch',
-  path: '/providers/{id}',
   summary: 'Change a provider, disable it or enable it',
   headers: ifMatch,
   body: providerChange,
@@ -96,10 +90,8 @@ const patchProvider = route({
   },
 })
 
-const getAccount = route({
+const getAccount = route('get', '/account', {
   tags,
-  method: 'get',
-  path: '/account',
   summary: 'The provider of the API key, and what the key may do',
   security: [{ apiKey: [] }],
   responses: { 200: jsonAnswer('The provider', account) },

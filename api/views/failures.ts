@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
@@ -27,11 +27,8 @@ export const failures = z
   .object({ failures: z.array(failure), cursor: wire.cursorOut, indexedBlocks: wire.indexedBlocks })
   .openapi('SettlementFailures')
 
-const getFailures = route({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/failures',
+const getFailures = route('get', '/providers/{id}/failures', {
+  ...providerViews,
   summary: 'Payments whose settlement is failing or has failed, with each attempt and the next one',
   query: failuresQuery,
   responses: {

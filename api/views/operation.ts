@@ -80,10 +80,8 @@ export const operation = z
   })
   .openapi('Operation')
 
-const getOperation = route({
+const getOperation = route('get', '/operator/operation', {
   ...operatorsOnly,
-  method: 'get',
-  path: '/operator/operation',
   summary: 'How the gateway is doing: alerts, index, queue by wallet, keepers and gas',
   responses: {
     200: jsonAnswer('As it was read, at most some seconds ago', operation),

@@ -46,10 +46,8 @@ export const operatorProviders = z
   })
   .openapi('OperatorProviders')
 
-const getProviders = route({
+const getProviders = route('get', '/operator/providers', {
   ...operatorsOnly,
-  method: 'get',
-  path: '/operator/providers',
   summary: 'All providers',
   query: z.object({ testnet: wire.testnetFilter, limit: wire.limit, cursor: wire.cursor }),
   responses: {
@@ -57,10 +55,8 @@ const getProviders = route({
   },
 })
 
-const patchProvider = route({
+const patchProvider = route('patch', '/operator/providers/{id}', {
   ...operatorsOnly,
-  method: 'patch',
-  path: '/operator/providers/{id}',
   summary: 'Suspend a provider, or let it sell again',
   body: z.strictObject({ suspended: z.boolean() }),
   responses: {

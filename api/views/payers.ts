@@ -2,7 +2,7 @@ import { z } from '@hono/zod-openapi'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
@@ -38,11 +38,8 @@ const payers = z
   })
   .openapi('TopPayers')
 
-const getPayers = route({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/payers',
+const getPayers = route('get', '/providers/{id}/payers', {
+  ...providerViews,
   summary: 'Who paid most',
   description: 'All time, or of the UTC days that `from` and `to` touch, by when payments were accepted.',
   query: payersQuery,

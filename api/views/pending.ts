@@ -55,9 +55,7 @@ const pending = z
   })
   .openapi('PendingSettlements')
 
-const getPending = route({
-  method: 'get',
-  path: '/settlements/pending',
+const getPending = route('get', '/settlements/pending', {
   summary: 'What is due, with the signed authorizations: anyone may settle it',
   description:
     "They can only move the buyer's money to the recipients that the buyer signed. What was published can't be voided.",

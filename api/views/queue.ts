@@ -8,7 +8,7 @@ import {
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
@@ -57,11 +57,8 @@ export const queue = z
   })
   .openapi('ProviderQueue')
 
-const getQueue = route({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/queue',
+const getQueue = route('get', '/providers/{id}/queue', {
+  ...providerViews,
   summary: 'What waits for each wallet, and how far each trigger is from firing',
   responses: { 200: jsonAnswer('The queues', queue) },
 })

@@ -9,9 +9,7 @@ import { route } from '../http/route.ts'
 import * as wire from '../http/wire.ts'
 import type { RouteOptions } from '../routeOptions.ts'
 
-const postRequeue = route({
-  method: 'post',
-  path: '/payments/{paymentId}/requeue',
+const postRequeue = route('post', '/payments/{paymentId}/requeue', {
   summary: 'Try to settle a failed payment again',
   description: 'With all its retries anew, while its authorizations are valid.',
   tags: ['Payments'],
@@ -22,10 +20,8 @@ const postRequeue = route({
   },
 })
 
-const postOperatorRequeue = route({
+const postOperatorRequeue = route('post', '/operator/payments/{paymentId}/requeue', {
   ...operatorsOnly,
-  method: 'post',
-  path: '/operator/payments/{paymentId}/requeue',
   summary: "Try to settle any provider's failed payment again",
   refuses: [409],
   responses: {

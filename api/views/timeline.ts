@@ -1,7 +1,7 @@
 import { z } from '@hono/zod-openapi'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
 import { route } from '../http/route.ts'
@@ -67,11 +67,8 @@ export const timeline = z
   })
   .openapi('PaymentTimeline')
 
-const getTimeline = route({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/payments/{paymentId}/timeline',
+const getTimeline = route('get', '/providers/{id}/payments/{paymentId}/timeline', {
+  ...providerViews,
   summary: 'What a payment went through, from its challenge to its confirmation',
   responses: { 200: jsonAnswer('The timeline', timeline) },
 })

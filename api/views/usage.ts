@@ -1,6 +1,6 @@
 import { z } from '@hono/zod-openapi'
 import type { App } from '../http/app.ts'
-import { ownersOnly } from '../http/authenticate.ts'
+import { providerViews } from '../http/authenticate.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
 import { jsonAnswer } from '../http/problems.ts'
 import { route } from '../http/route.ts'
@@ -37,11 +37,8 @@ export const usage = z
   })
   .openapi('Usage')
 
-const getUsage = route({
-  ...ownersOnly,
-  tags: ['Provider views'],
-  method: 'get',
-  path: '/providers/{id}/usage',
+const getUsage = route('get', '/providers/{id}/usage', {
+  ...providerViews,
   summary: 'Calls by endpoint: challenged, paid, refused by reason',
   description: 'Calls that reached the gateway; the newest ones are added every few seconds.',
   query: usageQuery,

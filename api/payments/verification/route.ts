@@ -80,9 +80,7 @@ const verification = z
   })
   .openapi('Verification')
 
-const verify = route({
-  method: 'post',
-  path: '/verify',
+const verify = route('post', '/verify', {
   summary: 'Verify a payment, queue it and receive its receipt',
   tags: ['Payments'],
   security: [{}, { apiKey: [] }],
