@@ -52,9 +52,7 @@ const createKey = route('post', '/providers/{id}/keys', {
 const getKeys = route('get', '/providers/{id}/keys', {
   ...owner,
   summary: 'API keys, without their secrets',
-  responses: {
-    200: jsonAnswer('The keys, oldest first', z.object({ keys: z.array(apiKey) })),
-  },
+  responses: { 200: jsonAnswer('The keys, oldest first', z.object({ keys: z.array(apiKey) })) },
 })
 
 const revokeKey = route('delete', '/providers/{id}/keys/{keyId}', {
@@ -64,9 +62,7 @@ const revokeKey = route('delete', '/providers/{id}/keys/{keyId}', {
     'The last usable key is kept, unless `force=true`: without one, only the operator can issue another.',
   query: z.object({ force: z.enum(['true', 'false']).optional() }),
   refuses: [409],
-  responses: {
-    204: { description: 'Revoked; it is refused within two seconds' },
-  },
+  responses: { 204: { description: 'Revoked; it is refused within two seconds' } },
 })
 
 export function addApiKeyRoutes(app: App, { sql }: RouteOptions): void {

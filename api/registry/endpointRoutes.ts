@@ -95,9 +95,7 @@ const createEndpoint = route('post', '/providers/{id}/endpoints', {
   summary: 'Register an endpoint and its price',
   body: newEndpoint,
   refuses: [404, 409],
-  responses: {
-    201: jsonAnswer('The endpoint', endpoint),
-  },
+  responses: { 201: jsonAnswer('The endpoint', endpoint) },
 })
 
 const getEndpoints = route('get', '/providers/{id}/endpoints', {
@@ -120,9 +118,7 @@ const patchEndpoint = route('patch', '/providers/{id}/endpoints/{endpointId}', {
   headers: ifMatch,
   body: endpointChange,
   refuses: [409],
-  responses: {
-    200: jsonAnswer('The endpoint as it is now', endpoint),
-  },
+  responses: { 200: jsonAnswer('The endpoint as it is now', endpoint) },
 })
 
 export function addEndpointRoutes(app: App, { sql, networks, settings, now }: RouteOptions): void {

@@ -55,9 +55,7 @@ const createProvider = route('post', '/providers', {
   headers: registrationToken,
   body: newProvider,
   refuses: [401, 403],
-  responses: {
-    201: jsonAnswer('The provider, and its first API key', providerWithKey),
-  },
+  responses: { 201: jsonAnswer('The provider, and its first API key', providerWithKey) },
 })
 
 const getProvider = route('get', '/providers/{id}', {
@@ -85,9 +83,7 @@ const patchProvider = route('patch', '/providers/{id}', {
   headers: ifMatch,
   body: providerChange,
   refuses: [404],
-  responses: {
-    200: jsonAnswer('The provider as it is now', provider),
-  },
+  responses: { 200: jsonAnswer('The provider as it is now', provider) },
 })
 
 const getAccount = route('get', '/account', {

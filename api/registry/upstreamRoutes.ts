@@ -55,9 +55,7 @@ const putUpstream = route('put', '/providers/{id}/upstream', {
   description: 'What buyers call is `/p/{providerId}/…` here, in the place of a middleware.',
   body: newUpstream,
   refuses: [404],
-  responses: {
-    200: jsonAnswer('The upstream, with its secret if it is the first one', upstreamWithSecret),
-  },
+  responses: { 200: jsonAnswer('The upstream, with its secret if it is the first one', upstreamWithSecret) },
 })
 
 const getUpstream = route('get', '/providers/{id}/upstream', {
@@ -78,9 +76,7 @@ const rotate = route('post', '/providers/{id}/upstream/secret', {
   ...owner,
   summary: 'A new secret; requests carry the one before as well for a day',
   refuses: [404],
-  responses: {
-    201: jsonAnswer('The upstream, and its secret', upstreamWithSecret),
-  },
+  responses: { 201: jsonAnswer('The upstream, and its secret', upstreamWithSecret) },
 })
 
 /** What a provider says of its own server, for the gateway's proxy. */

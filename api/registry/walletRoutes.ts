@@ -54,9 +54,7 @@ const createWallet = route('post', '/providers/{id}/wallets', {
 const getWallets = route('get', '/providers/{id}/wallets', {
   ...owner,
   summary: 'Wallets',
-  responses: {
-    200: jsonAnswer('The wallets, oldest first', z.object({ wallets: z.array(wallet) })),
-  },
+  responses: { 200: jsonAnswer('The wallets, oldest first', z.object({ wallets: z.array(wallet) })) },
 })
 
 const getWallet = route('get', '/providers/{id}/wallets/{walletId}', {
@@ -72,9 +70,7 @@ const replaceWallet = route('patch', '/providers/{id}/wallets/{walletId}', {
     'The wallet is retired. What was challenged or accepted before settles to the address that it was signed for.',
   body: z.strictObject({ address: wire.address }).openapi('WalletReplacement'),
   refuses: [409],
-  responses: {
-    200: jsonAnswer('The wallet that takes its place', replacedWallet),
-  },
+  responses: { 200: jsonAnswer('The wallet that takes its place', replacedWallet) },
 })
 
 const deleteWallet = route('delete', '/providers/{id}/wallets/{walletId}', {

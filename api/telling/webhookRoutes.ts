@@ -131,18 +131,14 @@ const removeWebhook = route('delete', '/providers/{id}/webhooks/{webhookId}', {
 const postRotation = route('post', '/providers/{id}/webhooks/{webhookId}/rotate', {
   ...owner,
   summary: 'Sign with a new secret; for 24 hours the one before signs as well',
-  responses: {
-    200: jsonAnswer('The new secret', webhookWithSecret),
-  },
+  responses: { 200: jsonAnswer('The new secret', webhookWithSecret) },
 })
 
 const getDeliveries = route('get', '/providers/{id}/webhooks/{webhookId}/deliveries', {
   ...owner,
   summary: 'What was sent, newest first, with every attempt',
   query: deliveriesQuery,
-  responses: {
-    200: jsonAnswer('The deliveries', deliveries),
-  },
+  responses: { 200: jsonAnswer('The deliveries', deliveries) },
 })
 
 const postRedelivery = route(

@@ -31,9 +31,7 @@ const getFailures = route('get', '/providers/{id}/failures', {
   ...providerViews,
   summary: 'Payments whose settlement is failing or has failed, with each attempt and the next one',
   query: failuresQuery,
-  responses: {
-    200: jsonAnswer('The failures, newest first', failures),
-  },
+  responses: { 200: jsonAnswer('The failures, newest first', failures) },
 })
 
 export function addFailureRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {

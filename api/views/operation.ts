@@ -73,7 +73,7 @@ const operatedNetwork = z
 
 export const operation = z
   .object({
-    readiness: readiness.openapi({ description: 'Of the process that answers, as `/readyz` has it' }),
+    readiness,
     networks: z.array(operatedNetwork),
     webhooks: z.object({ pending: z.int(), oldestDueAt: wire.isoTime.nullable(), disabled: z.int() }),
     asOf: wire.isoTime,
@@ -83,9 +83,7 @@ export const operation = z
 const getOperation = route('get', '/operator/operation', {
   ...operatorsOnly,
   summary: 'How the gateway is doing: alerts, index, queue by wallet, keepers and gas',
-  responses: {
-    200: jsonAnswer('As it was read, at most some seconds ago', operation),
-  },
+  responses: { 200: jsonAnswer('As it was read, at most some seconds ago', operation) },
 })
 
 /** Reading the queue's depth reads the whole queue: whoever asks often gets the same answer. */

@@ -50,9 +50,7 @@ const getProviders = route('get', '/operator/providers', {
   ...operatorsOnly,
   summary: 'All providers',
   query: z.object({ testnet: wire.testnetFilter, limit: wire.limit, cursor: wire.cursor }),
-  responses: {
-    200: jsonAnswer('The providers, newest first', operatorProviders),
-  },
+  responses: { 200: jsonAnswer('The providers, newest first', operatorProviders) },
 })
 
 const patchProvider = route('patch', '/operator/providers/{id}', {

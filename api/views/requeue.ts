@@ -15,18 +15,14 @@ const postRequeue = route('post', '/payments/{paymentId}/requeue', {
   tags: ['Payments'],
   security: [{ apiKey: [] }],
   refuses: [403, 409],
-  responses: {
-    202: jsonAnswer('It is in the queue', z.object({ paymentId: wire.paymentId })),
-  },
+  responses: { 202: jsonAnswer('It is in the queue', z.object({ paymentId: wire.paymentId })) },
 })
 
 const postOperatorRequeue = route('post', '/operator/payments/{paymentId}/requeue', {
   ...operatorsOnly,
   summary: "Try to settle any provider's failed payment again",
   refuses: [409],
-  responses: {
-    202: jsonAnswer('It is in the queue', z.object({ paymentId: wire.paymentId })),
-  },
+  responses: { 202: jsonAnswer('It is in the queue', z.object({ paymentId: wire.paymentId })) },
 })
 
 const reasons: Partial<Record<RequeueOutcome, string>> = {

@@ -42,9 +42,7 @@ const getUsage = route('get', '/providers/{id}/usage', {
   summary: 'Calls by endpoint: challenged, paid, refused by reason',
   description: 'Calls that reached the gateway; the newest ones are added every few seconds.',
   query: usageQuery,
-  responses: {
-    200: jsonAnswer('The calls, newest first', usage),
-  },
+  responses: { 200: jsonAnswer('The calls, newest first', usage) },
 })
 
 const positions = createCursor({ startsAt: timeField.nullable(), endpointId: textField })

@@ -78,9 +78,7 @@ const postRefund = route('post', '/providers/{id}/payments/{paymentId}/refunds',
       .openapi({ description: 'from,to,value,validAfter,validBefore,nonce,signature' }),
   }),
   refuses: [402, 409, 415, 429],
-  responses: {
-    201: jsonAnswer('The refund', refund),
-  },
+  responses: { 201: jsonAnswer('The refund', refund) },
 })
 
 export function addRefundRoutes(app: App, options: RouteOptions): void {

@@ -87,9 +87,7 @@ const verify = route('post', '/verify', {
   headers: verifyHeaders,
   body: verifyRequest,
   refuses: [402, 403, 409, 415],
-  responses: {
-    200: jsonAnswer('The payment is accepted', verification),
-  },
+  responses: { 200: jsonAnswer('The payment is accepted', verification) },
 })
 
 export type VerifyRouteOptions = RouteOptions & {
