@@ -501,7 +501,10 @@ describe.skipIf(executable === undefined)('dashboard', () => {
     const page = await open()
     await page.getByLabel('API key').waitFor()
     const focused = () =>
-      page.evaluate(() => document.activeElement?.textContent || document.activeElement?.id)
+      page.evaluate(() => {
+        const at = document.activeElement as HTMLInputElement
+        return at.labels?.[0]?.textContent ?? at.textContent
+      })
     /** Goes on with Tab until it's there; each stop shows that it's one. */
     const tabTo = async (name: RegExp) => {
       for (let presses = 0; presses < 60; presses++) {
@@ -516,7 +519,7 @@ describe.skipIf(executable === undefined)('dashboard', () => {
       }
       throw new Error(`Tab never came to ${name}`)
     }
-    await tabTo(/^key$/)
+    await tabTo(/^API key$/)
     await page.keyboard.type(scene.shop.apiKey)
     await page.keyboard.press('Enter')
     await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor()

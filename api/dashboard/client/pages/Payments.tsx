@@ -2,17 +2,14 @@ import { useState } from 'preact/hooks'
 import { paymentStatuses } from '#protocol/paymentStatus'
 import type { EndpointList, ProviderPayments } from '../answers.ts'
 import { query, readPages } from '../gateway.ts'
+import { Download } from '../parts/ActionButton.tsx'
 import { ShowMore } from '../parts/bits.tsx'
 import { PaymentTable } from '../parts/PaymentTable.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
 import { useSession } from '../session.ts'
-import { useAction } from '../useAction.ts'
 import { usePolled } from '../usePolled.ts'
 import { usePolledPages } from '../usePolledPages.ts'
-import { save } from './Statement.tsx'
-
-const pageSize = 25
 
 const minute = 60_000
 
@@ -29,36 +26,26 @@ function readSearch(form: HTMLFormElement): Record<string, string> {
 }
 
 export function PaymentsPage() {
-  const { gateway, provider } = useSession()
+  const { gateway, path } = useSession()
   const [search, setSearch] = useState<Record<string, string>>({})
-  const path = `providers/${provider.providerId}`
   const endpoints = usePolled(
     (signal) => gateway.get<EndpointList>(`${path}/endpoints`, signal),
     'endpoints',
     minute,
   )
   const { polled, showMore } = usePolledPages(
-    (signal, pages) =>
-      readPages(
-        (cursor) =>
-          gateway.get<ProviderPayments>(
-            `${path}/payments${query({ ...search, limit: pageSize, cursor })}`,
-            signal,
-          ),
-        ({ payments }) => payments,
-        pages,
-      ),
+    (asked) => {
+      const paymentsOf = ({ payments }: ProviderPayments) => payments
+      return readPages(gateway, `${path}/payments`, { ...search, limit: 25 }, paymentsOf, asked)
+    },
     `payments ${query(search)}`,
   )
-  const csv = useAction(async () => {
-    save(await gateway.download(`${path}/payments${query({ ...search, format: 'csv' })}`), 'payments.csv')
-  })
   const isNarrowed = Object.keys(search).length > 0
   const any: Choices = [['', 'any']]
 
   const filters = (
     <form
-      class="filters"
+      class="line filters"
       onSubmit={(event) => {
         event.preventDefault()
         const asked = readSearch(event.currentTarget)
@@ -82,19 +69,16 @@ export function PaymentsPage() {
       />
       {inputs.map(([name, title, attributes]) => (
         <label key={name}>
-          <span class="caption">{title}</span>
+          <span class="note">{title}</span>
           <input name={name} spellcheck={false} autocomplete="off" {...attributes} />
         </label>
       ))}
       <button type="submit">Search</button>
-      <button type="button" class="quiet" disabled={csv.isBusy} onClick={csv.run}>
-        Download as CSV
-      </button>
-      {csv.problem !== undefined && (
-        <p class="problem" role="alert">
-          {csv.problem}
-        </p>
-      )}
+      <Download
+        label="Download as CSV"
+        path={`payments${query({ ...search, format: 'csv' })}`}
+        name="payments.csv"
+      />
     </form>
   )
   return (
@@ -128,7 +112,7 @@ const inputs = [
 function Select({ label, name, options }: { label: string; name: string; options: Choices }) {
   return (
     <label>
-      <span class="caption">{label}</span>
+      <span class="note">{label}</span>
       <select name={name}>
         {options.map(([value, title]) => (
           <option key={value} value={value}>

@@ -2,7 +2,7 @@ import { parseUsdc } from '#protocol/amount'
 import type { ProviderPayments, Queue, WalletQueue } from '../answers.ts'
 import { nameNetwork, nameTrigger, shareOf, writeCount, writeCountdown, writeUsdc } from '../format.ts'
 import { query } from '../gateway.ts'
-import { Copyable, Meter } from '../parts/bits.tsx'
+import { Badge, Copyable, Meter } from '../parts/bits.tsx'
 import { PaymentTable } from '../parts/PaymentTable.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
@@ -11,9 +11,8 @@ import { useNow } from '../useNow.ts'
 import { usePolled } from '../usePolled.ts'
 
 export function QueuePage() {
-  const { gateway, provider } = useSession()
+  const { gateway, path } = useSession()
   const polled = usePolled(async (signal) => {
-    const path = `providers/${provider.providerId}`
     const [queue, { payments }] = await Promise.all([
       gateway.get<Queue>(`${path}/queue`, signal),
       gateway.get<ProviderPayments>(`${path}/payments${query({ status: 'verified', limit: 20 })}`, signal),
@@ -32,7 +31,7 @@ export function QueuePage() {
           </Empty>
         ) : (
           <>
-            <div class="wallets">
+            <div class="halves">
               {queue.wallets.map((wallet) => (
                 <WalletCard key={wallet.walletId} queue={wallet} aheadMs={aheadMs} />
               ))}
@@ -64,14 +63,14 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
   const limitMs = triggers.time.seconds * 1000
   const leftMs = triggers.expiry.at === null ? null : Date.parse(triggers.expiry.at) - now
   return (
-    <section class="panel wallet" aria-label={`Queue of ${queue.wallet} on ${queue.network}`}>
+    <section class="panel" aria-label={`Queue of ${queue.wallet} on ${queue.network}`}>
       <header>
         <h2>
           <Copyable text={queue.wallet} />
         </h2>
-        <span class="status plain">{nameNetwork(queue.network)}</span>
+        <Badge tone="plain">{nameNetwork(queue.network)}</Badge>
       </header>
-      <div class="countdown">
+      <div class="line countdown">
         <p>
           <span class="value">{writeUsdc(accumulated)}</span> <small>USDC</small>
           <br />
@@ -81,9 +80,9 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
             {queue.retryingPayments > 0 && `, ${writeCount(queue.retryingPayments)} retrying`}
           </span>
         </p>
-        <p class="right">
+        <p class="right end">
           {settlesAt === null ? (
-            <span class="value idle">{queue.settlingPayments > 0 ? 'settling' : 'idle'}</span>
+            <span class="value">{queue.settlingPayments > 0 ? 'settling' : 'idle'}</span>
           ) : (
             <span class="value" role="timer">
               {fired ? 'now' : writeCountdown(Date.parse(settlesAt) - now)}
