@@ -95,7 +95,7 @@ export function addOperatorTests({ stack, operatorKey, open, expectErrors }: Ope
     expectErrors(/status of 404/)
     const page = await signIn(desktop)
     await page.getByRole('button', { name: 'Queue a payment again' }).click()
-    await page.getByLabel('Payment').fill(`pay_${'0'.repeat(32)}`)
+    await page.getByLabel('Payment', { exact: true }).fill(`pay_${'0'.repeat(32)}`)
     await page.getByRole('button', { name: 'Queue again', exact: true }).click()
     await page.getByText('unknown_payment').waitFor()
     await page.getByRole('button', { name: 'Cancel' }).click()

@@ -1,7 +1,7 @@
 import type { ProviderPayments, TransactionBatches } from '../answers.ts'
 import { nameBatch, nameTrigger, writeCount } from '../format.ts'
 import { query, readPages } from '../gateway.ts'
-import { Facts, ShowMore, Time, Transaction, Usdc } from '../parts/bits.tsx'
+import { Facts, Panel, ShowMore, Time, Transaction, Usdc } from '../parts/bits.tsx'
 import { PaymentTable } from '../parts/PaymentTable.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { useSession } from '../session.ts'
@@ -44,15 +44,14 @@ export function BatchPage({ network, txHash }: { network: string; txHash: string
                 }}
               />
             ))}
-            <section class="panel">
-              <h2>Your payments in it</h2>
+            <Panel title="Your payments in it">
               {rows.length === 0 ? (
                 <p class="note">None of them is yours.</p>
               ) : (
                 <PaymentTable payments={rows} label="Payments of the batch" />
               )}
               <ShowMore hasMore={hasMore} showMore={showMore} />
-            </section>
+            </Panel>
           </>
         )
       }

@@ -3,7 +3,7 @@ import { parseUsdc } from '#protocol/amount'
 import type { Batch, Batches } from '../answers.ts'
 import { nameBatch, nameTrigger, writeCount, writeTime } from '../format.ts'
 import { readPages } from '../gateway.ts'
-import { type Column, ShowMore, Table, Time, Transaction, Usdc } from '../parts/bits.tsx'
+import { type Column, Panel, ShowMore, Table, Time, Transaction, Usdc } from '../parts/bits.tsx'
 import { Plot } from '../parts/Plot.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
@@ -28,15 +28,13 @@ export function BatchesPage() {
           </Empty>
         ) : (
           <>
-            <section class="panel">
-              <h2>Gas per payment</h2>
+            <Panel title="Gas per payment">
               <GasPlot batches={batches} />
-            </section>
-            <section class="panel">
-              <h2>Settled together</h2>
+            </Panel>
+            <Panel title="Settled together">
               <Table label="Batches" columns={columns} rows={batches} keyOf={keyOf} />
               <ShowMore hasMore={hasMore} showMore={showMore} />
-            </section>
+            </Panel>
           </>
         )
       }

@@ -10,7 +10,7 @@ import {
   writeUsdc,
 } from '../format.ts'
 import { query, readPages } from '../gateway.ts'
-import { Code, Figures, Table } from '../parts/bits.tsx'
+import { Code, Figures, Panel, Table } from '../parts/bits.tsx'
 import { Choice } from '../parts/Choice.tsx'
 import { Plot } from '../parts/Plot.tsx'
 import { Empty, View } from '../parts/View.tsx'
@@ -85,10 +85,9 @@ export function OverviewPage() {
                 )}
               </Empty>
             ) : (
-              <section class="panel">
-                <h2>Revenue over time</h2>
+              <Panel title="Revenue over time">
                 <RevenuePlot points={revenueSeries(revenue, starts)} range={range} />
-              </section>
+              </Panel>
             )}
             <EndpointTable usage={usage} endpoints={endpoints} />
           </>
@@ -106,50 +105,24 @@ function Totals({ revenue, usage }: { revenue: RevenueRow[]; usage: UsageRow[] }
   const challenged = sum(usage, ({ challenged }) => challenged)
   const settled = sumUsdc(revenue, ({ settled_usdc }) => settled_usdc)
   const outstanding = sumUsdc(revenue, ({ outstanding_usdc }) => outstanding_usdc)
-  const unit = 'USDC'
+  const settledPayments = sum(revenue, (row) => row.settledPayments)
+  const acceptedNote = (
+    <>
+      {countOf(accepted, 'payment')}
+      {failed > 0 && ', '}
+      {failed > 0 && <a href={href('failures')}>{writeCount(failed)} failed</a>}
+    </>
+  )
+  const presented = calls - challenged
+  const presentedNote = `${writeCount(paid)} of ${writeCount(presented)} paid calls accepted`
   return (
     <Figures
       of={[
-        {
-          title: 'Revenue, net',
-          value: writeUsdc(settled + outstanding),
-          unit,
-          note: (
-            <>
-              {countOf(accepted, 'payment')}
-              {failed > 0 && (
-                <>
-                  , <a href={href('failures')}>{writeCount(failed)} failed</a>
-                </>
-              )}
-            </>
-          ),
-        },
-        {
-          title: 'Settled',
-          value: writeUsdc(settled),
-          unit,
-          note: `${countOf(
-            sum(revenue, ({ settledPayments }) => settledPayments),
-            'payment',
-          )}, on chain`,
-        },
-        {
-          title: 'Outstanding',
-          value: writeUsdc(outstanding),
-          unit,
-          note: <a href={href('queue')}>In the queue</a>,
-        },
-        {
-          title: 'Calls',
-          value: writeCount(calls),
-          note: `${writeCount(challenged)} came without a payment`,
-        },
-        {
-          title: 'Success rate',
-          value: writeShare(paid, calls - challenged),
-          note: `${writeCount(paid)} of ${writeCount(calls - challenged)} paid calls accepted`,
-        },
+        ['Revenue, net', writeUsdc(settled + outstanding), acceptedNote, 'USDC'],
+        ['Settled', writeUsdc(settled), `${countOf(settledPayments, 'payment')}, on chain`, 'USDC'],
+        ['Outstanding', writeUsdc(outstanding), <a href={href('queue')}>In the queue</a>, 'USDC'],
+        ['Calls', writeCount(calls), `${writeCount(challenged)} came without a payment`],
+        ['Success rate', writeShare(paid, presented), presentedNote],
       ]}
     />
   )
@@ -240,8 +213,7 @@ function EndpointTable({ usage, endpoints }: { usage: UsageRow[]; endpoints: End
     }
   })
   return (
-    <section class="panel">
-      <h2>Calls by endpoint</h2>
+    <Panel title="Calls by endpoint">
       <Table
         label="Calls by endpoint"
         rows={rows.sort((a, b) => b.calls - a.calls)}
@@ -261,6 +233,6 @@ function EndpointTable({ usage, endpoints }: { usage: UsageRow[]; endpoints: End
           ],
         ]}
       />
-    </section>
+    </Panel>
   )
 }

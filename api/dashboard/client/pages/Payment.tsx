@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Payment, Receipt, Refunds, Timeline } from '../answers.ts'
 import { describeCode, nameNetwork, writeUsdc } from '../format.ts'
-import { Badge, Code, Copyable, Facts, Status, Time, Transaction } from '../parts/bits.tsx'
+import { Badge, Code, Copyable, Facts, Panel, Status, Time, Transaction } from '../parts/bits.tsx'
 import { Claims } from '../parts/Claims.tsx'
 import { RefundPanel } from '../parts/Refunds.tsx'
 import { View } from '../parts/View.tsx'
@@ -39,14 +39,13 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
             <Copyable text={payment.paymentId} whole />
           </div>
           <div class="halves">
-            <section class="panel">
-              <h2>Its life</h2>
+            <Panel title="Its life">
               <ol class="timeline">
                 {stepsOf(payment, timeline).map((step) => (
                   <StepItem key={`${step.title} ${step.at}`} step={step} network={payment.network} />
                 ))}
               </ol>
-            </section>
+            </Panel>
             <Signed payment={payment} />
           </div>
           <RefundPanel refunds={refunds} refresh={polled.refresh} />
@@ -85,8 +84,7 @@ function StepItem({ step: { title, at, state, detail, txHash }, network }: { ste
 function Signed({ payment }: { payment: Payment }) {
   const { resource, source, payer, network, validBefore, provider, platform, failureCode } = payment
   return (
-    <section class="panel">
-      <h2>What was signed</h2>
+    <Panel title="What was signed">
       <Facts
         of={{
           Resource: <Code>{resource}</Code>,
@@ -105,7 +103,7 @@ function Signed({ payment }: { payment: Payment }) {
           'Last failure': failureCode !== null && describeCode(failureCode),
         }}
       />
-    </section>
+    </Panel>
   )
 }
 

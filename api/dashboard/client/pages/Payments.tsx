@@ -3,7 +3,8 @@ import { paymentStatuses } from '#protocol/paymentStatus'
 import type { EndpointList, ProviderPayments } from '../answers.ts'
 import { query, readPages } from '../gateway.ts'
 import { Download } from '../parts/ActionButton.tsx'
-import { ShowMore } from '../parts/bits.tsx'
+import { nameStatus, ShowMore } from '../parts/bits.tsx'
+import { Choices, type Options } from '../parts/Form.tsx'
 import { PaymentTable } from '../parts/PaymentTable.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
@@ -41,7 +42,11 @@ export function PaymentsPage() {
     `payments ${query(search)}`,
   )
   const isNarrowed = Object.keys(search).length > 0
-  const any: Choices = [['', 'any']]
+  const sold = endpoints.data?.endpoints ?? []
+  const selects: [name: string, title: string, options: Options][] = [
+    ['status', 'Status', statuses],
+    ['endpointId', 'Endpoint', sold.map((one) => [one.endpointId, `${one.method} ${one.path}`])],
+  ]
 
   const filters = (
     <form
@@ -53,20 +58,14 @@ export function PaymentsPage() {
         else setSearch(asked)
       }}
     >
-      <Select
-        label="Status"
-        name="status"
-        options={any.concat(
-          paymentStatuses.map((name) => [name, name === 'verified' ? 'queued' : name.replace('_', ' ')]),
-        )}
-      />
-      <Select
-        label="Endpoint"
-        name="endpointId"
-        options={any.concat(
-          (endpoints.data?.endpoints ?? []).map((one) => [one.endpointId, `${one.method} ${one.path}`]),
-        )}
-      />
+      {selects.map(([name, title, options]) => (
+        <label key={name}>
+          <span class="note">{title}</span>
+          <select name={name}>
+            <Choices of={[['', 'any'], ...options]} />
+          </select>
+        </label>
+      ))}
       {inputs.map(([name, title, attributes]) => (
         <label key={name}>
           <span class="note">{title}</span>
@@ -99,7 +98,7 @@ export function PaymentsPage() {
   )
 }
 
-type Choices = (readonly [value: string, title: string])[]
+const statuses: Options = paymentStatuses.map((name) => [name, nameStatus(name)])
 
 const inputs = [
   ['who', 'Payer, or a payment’s id', { placeholder: '0x… or pay_…' }],
@@ -108,18 +107,3 @@ const inputs = [
   ['min_usdc', 'At least, USDC', { inputMode: 'decimal' }],
   ['max_usdc', 'At most, USDC', { inputMode: 'decimal' }],
 ] as const
-
-function Select({ label, name, options }: { label: string; name: string; options: Choices }) {
-  return (
-    <label>
-      <span class="note">{label}</span>
-      <select name={name}>
-        {options.map(([value, title]) => (
-          <option key={value} value={value}>
-            {title}
-          </option>
-        ))}
-      </select>
-    </label>
-  )
-}

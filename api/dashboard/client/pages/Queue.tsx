@@ -2,7 +2,7 @@ import { parseUsdc } from '#protocol/amount'
 import type { ProviderPayments, Queue, WalletQueue } from '../answers.ts'
 import { nameNetwork, nameTrigger, shareOf, writeCount, writeCountdown, writeUsdc } from '../format.ts'
 import { query } from '../gateway.ts'
-import { Badge, Copyable, Meter } from '../parts/bits.tsx'
+import { Badge, Copyable, Meter, Panel } from '../parts/bits.tsx'
 import { PaymentTable } from '../parts/PaymentTable.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
@@ -36,14 +36,13 @@ export function QueuePage() {
                 <WalletCard key={wallet.walletId} queue={wallet} aheadMs={aheadMs} />
               ))}
             </div>
-            <section class="panel">
-              <h2>Waiting</h2>
+            <Panel title="Waiting">
               {payments.length === 0 ? (
                 <p class="note">No payment waits for its settlement.</p>
               ) : (
                 <PaymentTable payments={payments} label="Waiting payments" />
               )}
-            </section>
+            </Panel>
           </>
         )
       }
@@ -62,6 +61,20 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
   const waitedMs = triggers.time.since === null ? 0 : Math.max(0, now - Date.parse(triggers.time.since))
   const limitMs = triggers.time.seconds * 1000
   const leftMs = triggers.expiry.at === null ? null : Date.parse(triggers.expiry.at) - now
+  const expired =
+    leftMs === null ? 0 : 1 - Math.min(1, Math.max(0, leftMs / (waitedMs + Math.max(leftMs, 1))))
+  const { count } = triggers
+  const meters: [label: string, share: number, text: string][] = [
+    ['Amount', shareOf(counted, amount), `${writeUsdc(counted)} of ${writeUsdc(amount)} USDC`],
+    [
+      'Count',
+      shareOf(BigInt(count.counted), BigInt(count.threshold)),
+      `${writeCount(count.counted)} of ${writeCount(count.threshold)}`,
+    ],
+    ['Time', Math.min(1, waitedMs / limitMs), `${writeCountdown(waitedMs)} of ${writeCountdown(limitMs)}`],
+    ['High value', shareOf(largest, high), `${writeUsdc(largest)} of ${writeUsdc(high)} USDC`],
+    ['Expiry', expired, leftMs === null ? 'nothing can expire' : `in ${writeCountdown(leftMs)}`],
+  ]
   return (
     <section class="panel" aria-label={`Queue of ${queue.wallet} on ${queue.network}`}>
       <header>
@@ -101,33 +114,9 @@ function WalletCard({ queue, aheadMs }: { queue: WalletQueue; aheadMs: number })
         </p>
       </div>
       <div class="meters">
-        <Meter
-          label="Amount"
-          share={shareOf(counted, amount)}
-          text={`${writeUsdc(counted)} of ${writeUsdc(amount)} USDC`}
-        />
-        <Meter
-          label="Count"
-          share={shareOf(BigInt(triggers.count.counted), BigInt(triggers.count.threshold))}
-          text={`${writeCount(triggers.count.counted)} of ${writeCount(triggers.count.threshold)}`}
-        />
-        <Meter
-          label="Time"
-          share={Math.min(1, waitedMs / limitMs)}
-          text={`${writeCountdown(waitedMs)} of ${writeCountdown(limitMs)}`}
-        />
-        <Meter
-          label="High value"
-          share={shareOf(largest, high)}
-          text={`${writeUsdc(largest)} of ${writeUsdc(high)} USDC`}
-        />
-        <Meter
-          label="Expiry"
-          share={
-            leftMs === null ? 0 : 1 - Math.min(1, Math.max(0, leftMs / (waitedMs + Math.max(leftMs, 1))))
-          }
-          text={leftMs === null ? 'nothing can expire' : `in ${writeCountdown(leftMs)}`}
-        />
+        {meters.map(([label, share, text]) => (
+          <Meter key={label} label={label} share={share} text={text} />
+        ))}
       </div>
       <p class="note">
         Whichever is full first settles the queue. While gas is dear, the keeper waits for{' '}

@@ -3,7 +3,8 @@ import type { Statement, StatementRow } from '../answers.ts'
 import { countOf, nameMonth, nameNetwork } from '../format.ts'
 import { query } from '../gateway.ts'
 import { Download } from '../parts/ActionButton.tsx'
-import { Table, Usdc } from '../parts/bits.tsx'
+import { Panel, Table, Usdc } from '../parts/bits.tsx'
+import { Choices } from '../parts/Form.tsx'
 import { Empty, View } from '../parts/View.tsx'
 import { href } from '../routing.ts'
 import { useSession } from '../session.ts'
@@ -45,11 +46,7 @@ export function StatementPage({
             location.hash = href('statement', event.currentTarget.value)
           }}
         >
-          {[...months, ...(months.includes(month) ? [] : [month])].map((one) => (
-            <option key={one} value={one}>
-              {nameMonth(one)}
-            </option>
-          ))}
+          <Choices of={[...new Set([...months, month])].map((one) => [one, nameMonth(one)])} />
         </select>
       </label>
       <Download
@@ -106,8 +103,7 @@ function NetworkStatement({ row }: { row: StatementRow }) {
   lines.push(['Gas, paid by the platform', platform.gas_usdc, share(platform.batches)])
   if (others.batches > 0) lines.push(['Gas, paid by others', others.gas_usdc, share(others.batches)])
   return (
-    <section class="panel">
-      <h2>{nameNetwork(row.network)}</h2>
+    <Panel title={nameNetwork(row.network)}>
       <Table
         label={`Statement of ${row.network}`}
         rows={lines}
@@ -126,6 +122,6 @@ function NetworkStatement({ row }: { row: StatementRow }) {
           ['USDC', ([, decimal]) => <Usdc decimal={decimal} />, 'number'],
         ]}
       />
-    </section>
+    </Panel>
   )
 }

@@ -150,11 +150,7 @@ function FormField(props: {
           aria-invalid={isWrong}
           onChange={(event) => set(event.currentTarget.value)}
         >
-          {options.map(([one, title]) => (
-            <option key={one} value={one}>
-              {title}
-            </option>
-          ))}
+          <Choices of={options} />
         </select>
       ) : (
         <input
@@ -178,6 +174,15 @@ function FormField(props: {
       )}
     </Frame>
   )
+}
+
+/** What a select offers. */
+export function Choices({ of }: { of: Options }) {
+  return of.map(([value, title]) => (
+    <option key={value} value={value}>
+      {title}
+    </option>
+  ))
 }
 
 function Checks(props: {

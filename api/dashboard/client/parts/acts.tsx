@@ -26,6 +26,12 @@ export type Act = {
 
 /** What is said once it is done, and what the gateway shows this once. */
 export type Done = { said: string; secret?: Secret }
+/** For what is done by one request. */
+export async function say(request: Promise<unknown>, said: string): Promise<Done> {
+  await request
+  return { said }
+}
+
 type Secret = { title: string; text: string; note: string }
 type Reopened = { act: Act; meanwhile: Difference[] }
 
@@ -44,6 +50,21 @@ export function versioned<Item extends { version: number }>(
     },
   })
   return build(opened)
+}
+
+type Words = [button: string, title: string, action: string, said: string]
+
+/** Takes something off sale, or puts it on sale again. */
+export function toggle(
+  disabledAt: string | null,
+  patch: (body: Body) => Promise<unknown>,
+  of: string,
+  words: { off: Words; on: Words; text: ComponentChildren },
+): Act {
+  const isDanger = disabledAt === null
+  const [button, title, action, said] = isDanger ? words.off : words.on
+  const send = () => say(patch({ disabled: isDanger }), said)
+  return { button, of, title, text: words.text, action, isDanger, send }
 }
 
 /**

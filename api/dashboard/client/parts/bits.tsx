@@ -118,8 +118,12 @@ const tones: Record<string, Tone> = {
 
 const statusNames: Record<string, string> = { verified: 'queued', partially_settled: 'partly settled' }
 
+export function nameStatus(status: string): string {
+  return statusNames[status] ?? status
+}
+
 export function Status({ status }: { status: string }) {
-  return <Badge tone={tones[status] ?? 'plain'}>{statusNames[status] ?? status}</Badge>
+  return <Badge tone={tones[status] ?? 'plain'}>{nameStatus(status)}</Badge>
 }
 
 /** How full something is, from 0 to 1. */
@@ -143,6 +147,16 @@ export function Meter({ label, share, text }: { label: string; share: number; te
         <div class="fill" style={{ width: `${share * 100}%` }} />
       </div>
     </div>
+  )
+}
+
+/** A part of a page. */
+export function Panel({ title, children }: { title: string; children: ComponentChildren }) {
+  return (
+    <section class="panel">
+      <h2>{title}</h2>
+      {children}
+    </section>
   )
 }
 
@@ -241,11 +255,13 @@ export function Tabs(props: {
   )
 }
 
+type Figure = readonly [title: string, value: string, note: ComponentChildren, unit?: string]
+
 /** The numbers that matter most on a page, and what they say. */
-export function Figures({ of }: { of: Figure[] }) {
+export function Figures({ of }: { of: readonly Figure[] }) {
   return (
     <dl class="figures">
-      {of.map(({ title, value, unit, note }) => (
+      {of.map(([title, value, note, unit]) => (
         <div key={title} class="figure">
           <dt>{title}</dt>
           <dd>
@@ -260,5 +276,3 @@ export function Figures({ of }: { of: Figure[] }) {
     </dl>
   )
 }
-
-type Figure = { title: string; value: string; unit?: string; note: ComponentChildren }

@@ -3,7 +3,7 @@ import { parseUsdc } from '#protocol/amount'
 import type { Home, NetworkActivity, NetworkBatches } from '../../answers.ts'
 import { countOf, nameNetwork, writeCount, writeUsdc } from '../../format.ts'
 import { createGateway, query } from '../../gateway.ts'
-import { Copyable, ExplorerLink, Figures, Table, Tabs, Time, Usdc } from '../../parts/bits.tsx'
+import { Copyable, ExplorerLink, Figures, Panel, Table, Tabs, Time, Usdc } from '../../parts/bits.tsx'
 import { Choice } from '../../parts/Choice.tsx'
 import { Empty, View } from '../../parts/View.tsx'
 import { href } from '../../routing.ts'
@@ -74,25 +74,23 @@ function Activity({ network: asked }: { network: string | undefined }) {
             <>
               <Totals activity={activity} />
               <NetworkPlots activity={activity} />
-              <section class="panel">
-                <h2>Keepers</h2>
+              <Panel title="Keepers">
                 <Keepers activity={activity} />
                 <p class="note">
                   Anyone may settle, and nobody pays for it: no terms of this gateway carry a reward, so a
                   keeper earns 0 USDC and its net is the gas that it paid. Amounts in USDC are at the price of
                   now.
                 </p>
-              </section>
+              </Panel>
             </>
           )}
           {batches.length > 0 && (
-            <section class="panel">
-              <h2>Newest batches</h2>
+            <Panel title="Newest batches">
               <BatchTable batches={batches} network={activity.network} />
               <p>
                 <a href={href('network', activity.network, 'batches')}>All batches</a>
               </p>
-            </section>
+            </Panel>
           )}
         </>
       )}
@@ -101,34 +99,18 @@ function Activity({ network: asked }: { network: string | undefined }) {
 }
 
 function Totals({ activity: { network, total } }: { activity: NetworkActivity }) {
+  const { payments, batches, total_usdc, gas_used, gas_cost_usdc, gas_cost_ether, keepers } = total
+  const all = <a href={href('network', network, 'batches')}>in {countOf(batches, 'batch', 'batches')}</a>
+  const gasNote = `${writeCount(BigInt(gas_used))} in all`
+  const paidNote = `${gas_cost_ether} of the gas token`
   return (
     <Figures
       of={[
-        {
-          title: 'Payments',
-          value: writeCount(total.payments),
-          note: (
-            <a href={href('network', network, 'batches')}>in {countOf(total.batches, 'batch', 'batches')}</a>
-          ),
-        },
-        {
-          title: 'Moved',
-          value: writeUsdc(parseUsdc(total.total_usdc)),
-          unit: 'USDC',
-          note: 'to providers and platforms',
-        },
-        {
-          title: 'Gas per payment',
-          value: writeCount(gasPerPayment(total)),
-          note: `${writeCount(BigInt(total.gas_used))} in all`,
-        },
-        {
-          title: 'Paid for gas',
-          value: writeUsdc(parseUsdc(total.gas_cost_usdc)),
-          unit: 'USDC',
-          note: `${total.gas_cost_ether} of the gas token`,
-        },
-        { title: 'Keepers', value: writeCount(total.keepers), note: 'settled any of it' },
+        ['Payments', writeCount(payments), all],
+        ['Moved', writeUsdc(parseUsdc(total_usdc)), 'to providers and platforms', 'USDC'],
+        ['Gas per payment', writeCount(gasPerPayment(total)), gasNote],
+        ['Paid for gas', writeUsdc(parseUsdc(gas_cost_usdc)), paidNote, 'USDC'],
+        ['Keepers', writeCount(keepers), 'settled any of it'],
       ]}
     />
   )

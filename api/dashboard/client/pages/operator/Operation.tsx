@@ -2,7 +2,18 @@ import { parseUsdc } from '#protocol/amount'
 import type { FiringAlert, OperatedNetwork, Operation } from '../../answers.ts'
 import { countOf, nameNetwork, writeCount, writeDistance, writeEther, writeUsdc } from '../../format.ts'
 import { type Act, useActs } from '../../parts/acts.tsx'
-import { Badge, Code, type Column, Copyable, Facts, State, Table, Time, Usdc } from '../../parts/bits.tsx'
+import {
+  Badge,
+  Code,
+  type Column,
+  Copyable,
+  Facts,
+  Panel,
+  State,
+  Table,
+  Time,
+  Usdc,
+} from '../../parts/bits.tsx'
 import { View } from '../../parts/View.tsx'
 import { useOperator } from '../../session.ts'
 import { usePolled } from '../../usePolled.ts'
@@ -32,8 +43,7 @@ export function OperationPage() {
           {networks.map((network) => (
             <Network key={network.network} network={network} asOf={asOf} />
           ))}
-          <section class="panel">
-            <h2>Webhooks</h2>
+          <Panel title="Webhooks">
             <Facts
               of={{
                 'Wait to be sent': writeCount(webhooks.pending),
@@ -42,7 +52,7 @@ export function OperationPage() {
                 'Disabled by a 410': writeCount(webhooks.disabled),
               }}
             />
-          </section>
+          </Panel>
           {dialog}
         </>
       )}

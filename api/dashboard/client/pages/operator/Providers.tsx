@@ -2,8 +2,8 @@ import { useState } from 'preact/hooks'
 import type { OperatorProviders } from '../../answers.ts'
 import { writeCount } from '../../format.ts'
 import { type Gateway, query } from '../../gateway.ts'
-import { type Act, useActs } from '../../parts/acts.tsx'
-import { Badge, type Column, Copyable, ShowMore, Table, Time, Usdc } from '../../parts/bits.tsx'
+import { type Act, say, useActs } from '../../parts/acts.tsx'
+import { Badge, type Column, Copyable, Panel, ShowMore, Table, Time, Usdc } from '../../parts/bits.tsx'
 import { Choice } from '../../parts/Choice.tsx'
 import { Empty, View } from '../../parts/View.tsx'
 import { useOperator } from '../../session.ts'
@@ -43,8 +43,7 @@ export function ProvidersPage() {
         providers.length === 0 ? (
           <Empty title="No provider yet" />
         ) : (
-          <section class="panel">
-            <h2>Their last 30 days</h2>
+          <Panel title="Their last 30 days">
             {notice}
             <Table
               label="Providers"
@@ -55,7 +54,7 @@ export function ProvidersPage() {
             />
             <ShowMore hasMore={hasMore} showMore={showMore} />
             {dialog}
-          </section>
+          </Panel>
         )
       }
     </View>
@@ -75,10 +74,11 @@ function turn({ providerId, name, suspendedAt }: Listed, gateway: Gateway): Act 
     text: 'While it is suspended, nothing of it is sold, and it can’t lift that. What was accepted before is settled all the same.',
     action: `${verb} it`,
     isDanger: suspended,
-    async send() {
-      await gateway.patch(`operator/providers/${providerId}`, { suspended })
-      return { said: `${name} is ${suspended ? 'suspended' : 'reinstated'}.` }
-    },
+    send: () =>
+      say(
+        gateway.patch(`operator/providers/${providerId}`, { suspended }),
+        `${name} is ${suspended ? 'suspended' : 'reinstated'}.`,
+      ),
   }
 }
 

@@ -2,7 +2,7 @@ import type { Deliveries, Delivery, Webhook } from '../../answers.ts'
 import { countOf } from '../../format.ts'
 import { readPages } from '../../gateway.ts'
 import { ActionButton } from '../../parts/ActionButton.tsx'
-import { Badge, Code, Copyable, Facts, PaymentLink, ShowMore, Time } from '../../parts/bits.tsx'
+import { Badge, Code, Copyable, Facts, Panel, PaymentLink, ShowMore, Time } from '../../parts/bits.tsx'
 import { SetupView } from '../../parts/Setup.tsx'
 import { useSession } from '../../session.ts'
 import { useNow } from '../../useNow.ts'
@@ -30,8 +30,7 @@ export function WebhookPage({ webhookId }: { webhookId: string }) {
       {({ webhook, rows, hasMore }) => (
         <>
           <WebhookFacts webhook={webhook} />
-          <section class="panel">
-            <h2>Sent to it</h2>
+          <Panel title="Sent to it">
             {rows.length === 0 && (
               <p class="note">Nothing yet. What happens from now on is sent within seconds.</p>
             )}
@@ -45,7 +44,7 @@ export function WebhookPage({ webhookId }: { webhookId: string }) {
               ))}
             </ul>
             <ShowMore hasMore={hasMore} showMore={showMore} />
-          </section>
+          </Panel>
         </>
       )}
     </SetupView>

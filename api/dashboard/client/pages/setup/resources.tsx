@@ -11,7 +11,7 @@ import type {
   WebhookWithSecret,
 } from '../../answers.ts'
 import { countOf, nameNetwork, writeUsdc } from '../../format.ts'
-import { type Act, type Done, versioned } from '../../parts/acts.tsx'
+import { type Act, type Done, say, toggle, versioned } from '../../parts/acts.tsx'
 import { Code, Copyable, State, Time } from '../../parts/bits.tsx'
 import { href } from '../../routing.ts'
 import { endpointFields, walletFields } from './fields.ts'
@@ -40,10 +40,7 @@ export const endpoints: Resource<Endpoints, Endpoint> = {
     }),
     fields: endpointFields(wallets),
     action: 'Add the endpoint',
-    async send(body) {
-      await gateway.post(`${path}/endpoints`, body)
-      return { said: 'The endpoint is registered.' }
-    },
+    send: (body) => say(gateway.post(`${path}/endpoints`, body), 'The endpoint is registered.'),
   }),
   items: ({ endpoints }) => endpoints,
   empty: {
@@ -81,33 +78,23 @@ export const endpoints: Resource<Endpoints, Endpoint> = {
         title: 'Change an endpoint',
         fields: endpointFields(wallets, now),
         action: 'Save',
-        async send(_, changed) {
-          await patch(changed)
-          return { said: 'The endpoint is changed. New challenges have its new terms within two seconds.' }
-        },
+        send: (_, changed) =>
+          say(
+            patch(changed),
+            'The endpoint is changed. New challenges have its new terms within two seconds.',
+          ),
       })),
       versioned(gateway, at, endpoint, ({ url, disabledAt }, patch) =>
-        disabledAt === null
-          ? {
-              button: 'Disable',
-              of: url,
-              title: 'Disable this endpoint?',
-              text: about(
-                url,
-                'Requests to it are refused from now on. Challenges that are out may be paid for five more minutes, and what was paid settles as usual.',
-              ),
-              action: 'Disable it',
-              isDanger: true,
-              send: () => patch({ disabled: true }).then(() => ({ said: 'The endpoint is disabled.' })),
-            }
-          : {
-              button: 'Enable',
-              of: url,
-              title: 'Sell this endpoint again?',
-              text: about(url, 'Requests to it are answered with its price again.'),
-              action: 'Enable it',
-              send: () => patch({ disabled: false }).then(() => ({ said: 'The endpoint is on sale again.' })),
-            },
+        toggle(disabledAt, patch, url, {
+          off: ['Disable', 'Disable this endpoint?', 'Disable it', 'The endpoint is disabled.'],
+          on: ['Enable', 'Sell this endpoint again?', 'Enable it', 'The endpoint is on sale again.'],
+          text: about(
+            url,
+            disabledAt === null
+              ? 'Requests to it are refused from now on. Challenges that are out may be paid for five more minutes, and what was paid settles as usual.'
+              : 'Requests to it are answered with its price again.',
+          ),
+        }),
       ),
     ]
   },
@@ -130,16 +117,10 @@ export const wallets: Resource<Wallets, Wallet> = {
     title: 'Add a wallet',
     fields: walletFields(home),
     action: 'Add the wallet',
-    async send(body) {
-      await gateway.post(`${path}/wallets`, body)
-      return { said: 'The wallet is registered.' }
-    },
+    send: (body) => say(gateway.post(`${path}/wallets`, body), 'The wallet is registered.'),
   }),
   items: ({ wallets }) => wallets,
-  empty: {
-    title: 'No wallet yet',
-    text: 'A wallet is the address on a network that buyers’ USDC goes to.',
-  },
+  empty: { title: 'No wallet yet', text: 'A wallet is the address on a network that buyers’ USDC goes to.' },
   keyOf: ({ walletId }) => walletId,
   isOff: ({ retiredAt }) => retiredAt !== null,
   columns: ({ endpoints }) => [
@@ -180,10 +161,7 @@ export const wallets: Resource<Wallets, Wallet> = {
         text: about(address, 'No endpoint may use it any more. What was signed for it still settles to it.'),
         action: 'Retire it',
         isDanger: true,
-        async send() {
-          await gateway.delete(at)
-          return { said: 'The wallet is retired.' }
-        },
+        send: () => say(gateway.delete(at), 'The wallet is retired.'),
       },
     ]
   },
@@ -358,10 +336,7 @@ export const webhooks: Resource<Webhooks, Webhook> = {
       text: about(url, 'What waits to be sent to it is dropped, and its log goes with it.'),
       action: 'Delete it',
       isDanger: true,
-      async send() {
-        await desk.gateway.delete(`${desk.path}/webhooks/${webhookId}`)
-        return { said: 'The webhook is deleted.' }
-      },
+      send: () => say(desk.gateway.delete(`${desk.path}/webhooks/${webhookId}`), 'The webhook is deleted.'),
     },
   ],
 }

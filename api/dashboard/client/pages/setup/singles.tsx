@@ -1,7 +1,7 @@
 import type { Home, Provider, Upstream, UpstreamWithSecret } from '../../answers.ts'
 import { GatewayError } from '../../gateway.ts'
 import { ActionButton } from '../../parts/ActionButton.tsx'
-import { type Act, versioned } from '../../parts/acts.tsx'
+import { type Act, say, toggle, versioned } from '../../parts/acts.tsx'
 import { Code, Copyable, State, Time } from '../../parts/bits.tsx'
 import { providerFields } from './fields.ts'
 import type { Desk, Resource } from './ResourcePage.tsx'
@@ -72,10 +72,7 @@ export const upstream: Resource<UpstreamData, Upstream> = {
       text: 'What is sold without code is refused from then on. What was paid settles as usual.',
       action: 'Remove it',
       isDanger: true,
-      async send() {
-        await gateway.delete(`${path}/upstream`)
-        return { said: 'The server is removed.' }
-      },
+      send: () => say(gateway.delete(`${path}/upstream`), 'The server is removed.'),
     },
   ],
 }
@@ -152,36 +149,35 @@ export const provider: Resource<{ provider: Provider; mail: boolean }, Provider>
           },
         ],
         action: 'Save',
-        send: (_, changed) => patch(changed).then(() => say(desk, 'The change is made.')),
+        send: (_, changed) =>
+          say(
+            patch(changed).then(() => refreshHead(desk)),
+            'The change is made.',
+          ),
       })),
       ...(mail && contact !== null && contactConfirmedAt === null ? [confirmContact(contact, desk)] : []),
       versioned(desk.gateway, desk.path, provider, ({ disabledAt }, patch) =>
-        disabledAt === null
-          ? {
-              button: 'Disable everything',
-              title: 'Disable everything?',
-              text: 'Requests to all your endpoints are refused from now on. What was paid settles as usual.',
-              action: 'Disable everything',
-              isDanger: true,
-              send: () => patch({ disabled: true }).then(() => say(desk, 'All your endpoints are disabled.')),
-            }
-          : {
-              button: 'Enable again',
-              title: 'Sell again?',
-              text: 'Requests are answered with a price again, but for endpoints that are disabled by themselves.',
-              action: 'Enable again',
-              send: () =>
-                patch({ disabled: false }).then(() => say(desk, 'Your endpoints are on sale again.')),
-            },
+        toggle(disabledAt, (body) => patch(body).then(() => refreshHead(desk)), '', {
+          off: [
+            'Disable everything',
+            'Disable everything?',
+            'Disable everything',
+            'All your endpoints are disabled.',
+          ],
+          on: ['Enable again', 'Sell again?', 'Enable again', 'Your endpoints are on sale again.'],
+          text:
+            disabledAt === null
+              ? 'Requests to all your endpoints are refused from now on. What was paid settles as usual.'
+              : 'Requests are answered with a price again, but for endpoints that are disabled by themselves.',
+        }),
       ),
     ]
   },
 }
 
 /** The page's head shows the provider, too. */
-async function say({ gateway, update }: Desk, said: string) {
+async function refreshHead({ gateway, update }: Desk) {
   update(await gateway.get<Provider>('account'))
-  return { said }
 }
 
 /** The code is asked for and given back in one place: it may have been mailed before, and counts for a day. */
@@ -209,7 +205,7 @@ function confirmContact(contact: string, desk: Desk): Act {
     action: 'Confirm',
     async send(body) {
       await gateway.post(`${path}/contact/confirmation`, body)
-      return say(desk, 'The contact is confirmed.')
+      return say(refreshHead(desk), 'The contact is confirmed.')
     },
   }
 }
