@@ -27,7 +27,7 @@ export type BackgroundWork = {
 /** Before they are closed for resting: the first payments in a new session take 50 ms. */
 const warmEveryMs = (idleSeconds * 1_000) / 2
 
-/** A keeper reads the index into the record every second or two: where nobody did for so long, none runs. */
+/** How old the last reading of the index must be before we conclude that no keeper runs: one reads every second or two. */
 const recordAgeMs = 10_000
 
 /** Keeps the record of a network while nobody else does, so that what strangers settle shows all the same. */

@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { type NetworkSettings, readNetworkSettings, readPriorityFee } from '#chain/networkSettings'
-import { readTriggerSettings } from '#ledger/queue/triggerSettings'
+import { readTriggerSettings } from '#ledger/queue/triggers'
 import { readDatabaseUrls } from '#ledger/store/pooler'
 import {
   ConfigError,

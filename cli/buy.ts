@@ -85,7 +85,7 @@ async function requireWritable(path: string): Promise<void> {
   }
 }
 
-/** What the client finds wrong with its options is for the user to correct. */
+/** Shows the user what the client finds wrong with its options. */
 function create<Created>(build: () => Created): Created {
   try {
     return build()

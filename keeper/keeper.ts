@@ -30,7 +30,7 @@ import type { Checkpoint } from './settings/checkpoints.ts'
 import { createMetrics } from './settings/metrics.ts'
 import type { FacilitatorSettings } from './settings/settings.ts'
 import { defaultSubmitLimits, type KeeperSettings, type SubmitLimits } from './settings/settings.ts'
-import type { SettlementWallet } from './settler/wallet.ts'
+import type { SettlementWallet } from './settler/context.ts'
 
 export type KeeperDependencies = {
   database: Database

@@ -7,7 +7,7 @@ export type Alert = {
   of: 'api' | 'keeper'
   /** A PromQL expression. */
   expr: string
-  /** For how long it must hold. Default: not at all. */
+  /** How long it must hold. Default: not at all. */
   for?: `${number}${'m' | 'h'}`
   /** `page`: money or service stands still, or will soon. `ticket`: within a day or two. */
   severity: 'page' | 'ticket'

@@ -12,14 +12,14 @@ export type GroupCommitOptions<T, R> = {
   maxItems: number
   /** Groups under way at a time: while one waits for the disk, the next is prepared. */
   concurrency: number
-  /** A group begins beside no other once so many items wait, or since so long. Default: at once. */
+  /** Number, or age, of waiting items from which a group begins while none is under way. Default: at once. */
   alone?: { items: number; afterMs: number }
   /**
-   * A group begins beside another once so many items wait, or since so long: else they gather until that one is done. Default:
-   * at once.
+   * Number, or age, of waiting items from which a group begins beside another one. Below, they gather until that one is done.
+   * Default: at once.
    */
   beside?: { items: number; afterMs: number }
-  /** So many may wait for a group; who comes then is told at once. Default: any number. */
+  /** How many items may wait for a group; a further one is refused at once. Default: any number. */
   maxWaiting?: number
   /** Whether one item may be the cause of the error. If not, as when the database is gone, all of the group fail. */
   isItemFault: (error: unknown) => boolean

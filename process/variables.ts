@@ -24,7 +24,7 @@ import {
 } from './parsers.ts'
 
 /** Who reads a variable. `independent` is a keeper without a database. */
-type Reader = 'api' | 'keeper' | 'independent' | 'indexer' | 'start' | 'deploy' | 'examples'
+export type Reader = 'api' | 'keeper' | 'independent' | 'indexer' | 'start' | 'deploy' | 'examples'
 
 /** One environment variable; `.env.example` and docs/configuration.md are made from these. */
 export type Variable = {

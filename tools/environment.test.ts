@@ -123,10 +123,8 @@ describe('behavior: what several processes read has one answer in all of them', 
       const sending = { gasTokenUsd: eth, priorityFeePerGas: tip }
       expect(api.gateway).toMatchObject({ ...sending, trustedProxies: proxies, triggers: { count } })
       expect(keeper).toMatchObject({
-        ...sending,
-        trustedProxies: proxies,
-        logLevel: level,
-        triggers: { count },
+        ...{ trustedProxies: proxies, logLevel: level },
+        settings: { ...sending, triggers: { count } },
       })
       expect(independent).toMatchObject({ settings: sending, logLevel: level })
       expect(readIndexerOptions({ ...valid, ...env })).toMatchObject({ logLevel: level })

@@ -52,7 +52,7 @@ function setHeaders(c: Context, { limit, remaining, resetSeconds }: Allowed): vo
 
 function kindOf({ req }: Context): Kind {
   const { path, method } = req
-  // What is passed on to an upstream is either of both.
+  // A request that is passed on to an upstream can be a challenge or a verification.
   if (path.startsWith('/p/'))
     return paymentHeaders.some((name) => req.header(name) !== undefined) ? 'verify' : 'challenge'
   if (path === '/challenge') return 'challenge'

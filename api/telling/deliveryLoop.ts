@@ -45,7 +45,7 @@ export type DeliveryLoop = {
   close(): Promise<void>
 }
 
-// What a sender needs, beyond the exchange itself, to write its result down.
+// The time that a sender needs beyond the exchange itself, to write its result down.
 const leaseMarginMs = 30_000
 
 /**
@@ -161,7 +161,7 @@ function signMessage(
   const body = JSON.stringify({
     type: event,
     timestamp: createdAt.toISOString(),
-    // Of a refund, `data` names the payment that it is of.
+    // A refund's `data` names the payment that it gives back.
     data: { paymentId, txHash, ...data },
   })
   const signatures = delivery.secrets.map((secret) => new Webhook(secret).sign(messageId, timestamp, body))

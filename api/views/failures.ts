@@ -1,11 +1,10 @@
-import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
+import { z } from '@hono/zod-openapi'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import { cursorOut, defaultLimit, indexedBlocks, isoOrNull, isoTime, ofProvider } from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import { jsonAnswer } from '../http/problems.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { type FailedAttempt, findSettlementFailures, type SettlementFailure } from './failureQueries.ts'
 import { paymentFilters, paymentPositions, providerPayment, toProviderPayment } from './providerPayments.ts'
 
@@ -18,41 +17,33 @@ export const failedAttempt = z.object({
   attempt: z.int(),
   code: z.string().openapi({ example: 'insufficient_balance' }),
   detail: z.string(),
-  failedAt: isoTime,
-  nextAttemptAt: isoTime.nullable(),
+  failedAt: wire.isoTime,
+  nextAttemptAt: wire.isoTime.nullable(),
 })
 
 const failure = providerPayment.extend({ failures: z.array(failedAttempt) }).openapi('SettlementFailure')
 
 export const failures = z
-  .object({ failures: z.array(failure), cursor: cursorOut, indexedBlocks })
+  .object({ failures: z.array(failure), cursor: wire.cursorOut, indexedBlocks: wire.indexedBlocks })
   .openapi('SettlementFailures')
 
-const getFailures = createRoute({
+const getFailures = route({
   ...ownersOnly,
   tags: ['Provider views'],
   method: 'get',
   path: '/providers/{id}/failures',
   summary: 'Payments whose settlement is failing or has failed, with each attempt and the next one',
-  request: { params: ofProvider, query: failuresQuery },
+  query: failuresQuery,
   responses: {
     200: jsonAnswer('The failures, newest first', failures),
-    ...problems(400, 401, 403, 422, 503),
   },
 })
 
-export type FailureRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addFailureRoute(app: App, { sql, heads, networks, now }: FailureRouteOptions): void {
+export function addFailureRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {
   app.openapi(getFailures, async (c) => {
     const providerId = c.req.valid('param').id
     const query = c.req.valid('query')
-    const { network, cursor, limit = defaultLimit, status = 'retrying', ...filters } = query
+    const { network, cursor, limit = wire.defaultLimit, status = 'retrying', ...filters } = query
     const chainId = networks.chainIdNamed(network)
     const list = `failures ${status}`
     const after = paymentPositions.read(list, cursor)
@@ -77,5 +68,5 @@ function toFailure({ failures, ...payment }: SettlementFailure) {
 }
 
 export function toFailedAttempt({ failedAt, nextAttemptAt, ...attempt }: FailedAttempt) {
-  return { ...attempt, failedAt: failedAt.toISOString(), nextAttemptAt: isoOrNull(nextAttemptAt) }
+  return { ...attempt, failedAt: failedAt.toISOString(), nextAttemptAt: wire.isoOrNull(nextAttemptAt) }
 }

@@ -1,78 +1,58 @@
-import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
+import { z } from '@hono/zod-openapi'
 import { formatUsdc } from '#protocol/amount'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import {
-  addressOut,
-  decimalUsdc,
-  defaultLimit,
-  indexedBlocks,
-  isoOrNull,
-  isoTime,
-  limit,
-  networkName,
-  ofProvider,
-  testnet,
-  testnetFilter,
-  timeFilter,
-} from '../http/wire.ts'
-import { isTestMoneyOnly, type RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import { jsonAnswer } from '../http/problems.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import { isTestMoneyOnly } from '../payments/records/recordedHeads.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { findTopPayers, type TopPayer } from './payerQueries.ts'
 import { choosePeriod } from './period.ts'
 
 const payersQuery = z.object({
-  network: networkName.optional(),
-  testnet: testnetFilter,
-  from: timeFilter,
-  to: timeFilter,
-  limit,
+  network: wire.networkName.optional(),
+  testnet: wire.testnetFilter,
+  from: wire.timeFilter,
+  to: wire.timeFilter,
+  limit: wire.limit,
 })
 
 const payers = z
   .object({
-    testnet,
-    from: isoTime.nullable().openapi({ description: 'Null: all time' }),
-    to: isoTime.nullable(),
+    testnet: wire.testnet,
+    from: wire.isoTime.nullable().openapi({ description: 'Null: all time' }),
+    to: wire.isoTime.nullable(),
     payers: z.array(
       z.object({
-        payer: addressOut,
-        network: networkName,
+        payer: wire.addressOut,
+        network: wire.networkName,
         payments: z.int(),
-        gross_usdc: decimalUsdc,
-        settled_usdc: decimalUsdc,
-        lastPaymentAt: isoTime,
+        gross_usdc: wire.decimalUsdc,
+        settled_usdc: wire.decimalUsdc,
+        lastPaymentAt: wire.isoTime,
       }),
     ),
-    indexedBlocks,
+    indexedBlocks: wire.indexedBlocks,
   })
   .openapi('TopPayers')
 
-const getPayers = createRoute({
+const getPayers = route({
   ...ownersOnly,
   tags: ['Provider views'],
   method: 'get',
   path: '/providers/{id}/payers',
   summary: 'Who paid most',
   description: 'All time, or of the UTC days that `from` and `to` touch, by when payments were accepted.',
-  request: { params: ofProvider, query: payersQuery },
-  responses: { 200: jsonAnswer('The payers, greatest first', payers), ...problems(400, 401, 403, 422, 503) },
+  query: payersQuery,
+  responses: { 200: jsonAnswer('The payers, greatest first', payers) },
 })
 
-export type PayersRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addPayersRoute(app: App, { sql, heads, networks, now }: PayersRouteOptions): void {
+export function addPayersRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {
   app.openapi(getPayers, async (c) => {
     const { id } = c.req.valid('param')
-    const { network, limit = defaultLimit, ...asked } = c.req.valid('query')
+    const { network, limit = wire.defaultLimit, ...asked } = c.req.valid('query')
     const chainId = networks.chainIdNamed(network)
     const period = asked.from || asked.to ? choosePeriod('total', asked, new Date(now())) : undefined
     const indexedBlocks = await heads.ofProvider(id, chainId)
@@ -81,8 +61,8 @@ export function addPayersRoute(app: App, { sql, heads, networks, now }: PayersRo
     return c.json(
       {
         testnet,
-        from: isoOrNull(period?.from),
-        to: isoOrNull(period?.to),
+        from: wire.isoOrNull(period?.from),
+        to: wire.isoOrNull(period?.to),
         payers: found.map(toPayer),
         indexedBlocks,
       },

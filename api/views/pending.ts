@@ -1,12 +1,10 @@
-import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
+import { z } from '@hono/zod-openapi'
 import type { App } from '../http/app.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import type { GatewaySettings } from '../http/settings.ts'
-import { addressOut, oneNetwork, triggerName } from '../http/wire.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { createPendingBatches } from './pendingQueries.ts'
 
 /** No node asks for more than the fees of a batch at this price, in an estimate. */
@@ -14,22 +12,24 @@ const maxFeePerGas = 100_000_000_000n
 const mostPages = 10
 
 const query = z.object({
-  network: oneNetwork,
+  network: wire.oneNetwork,
   page: z.coerce
     .number()
     .int()
     .min(0)
     .max(mostPages - 1)
     .default(0)
-    .openapi({ description: "So many batches further down the queue: keepers that start apart don't race" }),
+    .openapi({
+      description: "How many batches further down the queue to start: keepers that start apart don't race",
+    }),
 })
 
 const pending = z
   .object({
     batches: z.array(
       z.object({
-        feeRecipient: addressOut,
-        trigger: triggerName,
+        feeRecipient: wire.addressOut,
+        trigger: wire.triggerName,
         payments: z.array(z.array(z.string()).min(1).max(2)).openapi({
           description:
             "Payloads (from,to,value,validAfter,validBefore,nonce,signature): the provider's, the fee's; or one that pays a splitter",
@@ -37,8 +37,8 @@ const pending = z
         splitters: z
           .array(
             z.object({
-              address: addressOut,
-              provider: addressOut,
+              address: wire.addressOut,
+              provider: wire.addressOut,
               shares: z.tuple([z.string(), z.string()]).openapi({
                 description: "The provider's and the platform's, in lowest terms",
               }),
@@ -51,35 +51,25 @@ const pending = z
       }),
     ),
     network: z.string(),
-    batchSettlement: addressOut,
-    token: addressOut,
+    batchSettlement: wire.addressOut,
+    token: wire.addressOut,
     indexedBlock: z.int(),
   })
   .openapi('PendingSettlements')
 
-const getPending = createRoute({
+const getPending = route({
   method: 'get',
   path: '/settlements/pending',
   summary: 'What is due, with the signed authorizations: anyone may settle it',
   description:
     "They can only move the buyer's money to the recipients that the buyer signed. What was published can't be voided.",
   tags: ['Settlements'],
-  request: { query },
-  responses: { 200: jsonAnswer('The due batches', pending), ...problems(400, 404, 422, 429, 503) },
+  query,
+  refuses: [404],
+  responses: { 200: jsonAnswer('The due batches', pending) },
 })
 
-export type PendingRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  settings: Pick<GatewaySettings, 'publicQueue' | 'triggers' | 'gasTokenUsd' | 'priorityFeePerGas'>
-  now: () => number
-}
-
-export function addPendingRoute(
-  app: App,
-  { sql, heads, networks, settings, now }: PendingRouteOptions,
-): void {
+export function addPendingRoute(app: App, { sql, heads, networks, settings, now }: RouteOptions): void {
   const findPendingBatches = createPendingBatches(sql)
 
   app.openapi(getPending, async (c) => {

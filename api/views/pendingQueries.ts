@@ -15,14 +15,14 @@ export type PublishedSplitter = { address: Address; provider: Address; shares: [
 export type PendingBatch = {
   feeRecipient: Address
   trigger: Trigger
-  /** Of each payment the signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
+  /** Each payment's signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
   payments: string[][]
   splitters: PublishedSplitter[]
 }
 
 export type PendingQuestion = {
   settings: { triggers: TriggerSettings } & CostSettings
-  /** 0: the most urgent payments; from 1 on, so many batches further down the queue. */
+  /** How many batches further down the queue to start; 0: with the most urgent payments. */
   page: number
   now: Date
 }
@@ -73,7 +73,7 @@ export function createPendingBatches(sql: Database) {
       const ids = payments.map(({ id }) => id)
       await publish(due.group.feeRecipient, due.trigger, ids)
     }
-    // What is too dear for us may be worth its gas to somebody else.
+    // A payment whose gas is too dear for us may be worth it to somebody else.
     const held = page > 0 ? [] : await readHeldBack(sql, { chainId, token: served.token }, mostPayments)
     for (const [feeRecipient, payments] of Map.groupBy(held, (one) => one.feeRecipient))
       await publish(

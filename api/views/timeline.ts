@@ -1,26 +1,15 @@
-import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
+import { z } from '@hono/zod-openapi'
 import { networkByChainId } from '#protocol/networks'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
+import { jsonAnswer } from '../http/problems.ts'
 import { Refusal } from '../http/refusal.ts'
-import {
-  hashOut,
-  indexedBlock,
-  isoOfSeconds,
-  isoOrNull,
-  isoTime,
-  networkName,
-  ofProvider,
-  paymentId,
-  triggerName,
-} from '../http/wire.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
 import type { Payout } from '../payments/records/payments.ts'
-import type { RecordedHeads } from '../payments/records/recordedHeads.ts'
 import { readRefunds } from '../payments/records/refunds.ts'
 import { refund, toRefund } from '../payments/refunds/route.ts'
-import type { GatewayNetworks } from '../registry/networks.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { addConfirmations } from './blockFacts.ts'
 import { failedAttempt, toFailedAttempt } from './failures.ts'
 import {
@@ -31,19 +20,19 @@ import {
 } from './timelineQueries.ts'
 
 const claimingBatch = z.object({
-  trigger: triggerName,
-  claimedAt: isoTime,
-  closedAt: isoTime.nullable(),
+  trigger: wire.triggerName,
+  claimedAt: wire.isoTime,
+  closedAt: wire.isoTime.nullable(),
   outcome: z
     .enum(['settled', 'nothing_left', 'released', 'reverted', 'lost'])
     .nullable()
     .openapi({ description: 'Why it was closed; null while it is open' }),
   transactions: z.array(
     z.object({
-      hash: hashOut,
+      hash: wire.hashOut,
       kind: z.enum(['settle', 'replacement', 'cancellation']),
-      signedAt: isoTime,
-      broadcastAt: isoTime.nullable(),
+      signedAt: wire.isoTime,
+      broadcastAt: wire.isoTime.nullable(),
       blockNumber: z.int().nullable(),
     }),
   ),
@@ -51,51 +40,43 @@ const claimingBatch = z.object({
 
 export const timeline = z
   .object({
-    paymentId,
-    network: networkName,
-    challengedAt: isoTime,
-    acceptedAt: isoTime,
-    publishedAt: isoTime.nullable(),
-    voidedAt: isoTime.nullable(),
-    failedAt: isoTime.nullable(),
+    paymentId: wire.paymentId,
+    network: wire.networkName,
+    challengedAt: wire.isoTime,
+    acceptedAt: wire.isoTime,
+    publishedAt: wire.isoTime.nullable(),
+    voidedAt: wire.isoTime.nullable(),
+    failedAt: wire.isoTime.nullable(),
     batches: z
       .array(claimingBatch)
       .openapi({ description: 'Each batch of ours that claimed it, the oldest first' }),
     failures: z.array(failedAttempt),
     mined: z
-      .object({ at: isoTime, transactionHash: hashOut, blockNumber: z.int() })
+      .object({ at: wire.isoTime, transactionHash: wire.hashOut, blockNumber: z.int() })
       .nullable()
       .openapi({ description: "Of the provider's half, as the recorded chain shows it now" }),
     paidOut: z
-      .object({ at: isoTime, transactionHash: hashOut, blockNumber: z.int() })
+      .object({ at: wire.isoTime, transactionHash: wire.hashOut, blockNumber: z.int() })
       .nullable()
       .openapi({ description: 'By the splitter that it pays; null: not yet, or it pays none' }),
     refunds: z.array(refund),
-    confirmedAt: isoTime.nullable(),
+    confirmedAt: wire.isoTime.nullable(),
     confirmations: z.int().openapi({ description: 'Blocks on top of it so far, at most those required' }),
     confirmationsRequired: z.int(),
-    indexedBlock,
+    indexedBlock: wire.indexedBlock,
   })
   .openapi('PaymentTimeline')
 
-const getTimeline = createRoute({
+const getTimeline = route({
   ...ownersOnly,
   tags: ['Provider views'],
   method: 'get',
   path: '/providers/{id}/payments/{paymentId}/timeline',
   summary: 'What a payment went through, from its challenge to its confirmation',
-  request: { params: ofProvider.extend({ paymentId }) },
-  responses: { 200: jsonAnswer('The timeline', timeline), ...problems(401, 403, 404, 503) },
+  responses: { 200: jsonAnswer('The timeline', timeline) },
 })
 
-export type TimelineRouteOptions = {
-  sql: Database
-  heads: RecordedHeads
-  networks: GatewayNetworks
-  now: () => number
-}
-
-export function addTimelineRoute(app: App, { sql, heads, networks, now }: TimelineRouteOptions): void {
+export function addTimelineRoute(app: App, { sql, heads, networks, now }: RouteOptions): void {
   app.openapi(getTimeline, async (c) => {
     const { id: providerId, paymentId } = c.req.valid('param')
     const at = new Date(now())
@@ -113,7 +94,7 @@ export function addTimelineRoute(app: App, { sql, heads, networks, now }: Timeli
         paymentId,
         ...toTimeline(found),
         refunds: refunds.map(toRefund),
-        confirmedAt: isoOrNull(mined?.confirmedAt),
+        confirmedAt: wire.isoOrNull(mined?.confirmedAt),
         confirmations: Math.min(Math.max(above, 0), required),
         confirmationsRequired: required,
         indexedBlock,
@@ -128,9 +109,9 @@ function toTimeline({ chainId, batches, failures, mined, payout, ...times }: Pay
     network: networkByChainId(chainId).name,
     challengedAt: times.challengedAt.toISOString(),
     acceptedAt: times.acceptedAt.toISOString(),
-    publishedAt: isoOrNull(times.publishedAt),
-    voidedAt: isoOrNull(times.voidedAt),
-    failedAt: isoOrNull(times.failedAt),
+    publishedAt: wire.isoOrNull(times.publishedAt),
+    voidedAt: wire.isoOrNull(times.voidedAt),
+    failedAt: wire.isoOrNull(times.failedAt),
     batches: batches.map(toClaimingBatch),
     failures: failures.map(toFailedAttempt),
     mined: mined && toMined(mined),
@@ -139,14 +120,14 @@ function toTimeline({ chainId, batches, failures, mined, payout, ...times }: Pay
 }
 
 function toMined({ blockTime, txHash, blockNumber }: Pick<Payout, 'blockTime' | 'txHash' | 'blockNumber'>) {
-  return { at: isoOfSeconds(blockTime), transactionHash: txHash, blockNumber: Number(blockNumber) }
+  return { at: wire.isoOfSeconds(blockTime), transactionHash: txHash, blockNumber: Number(blockNumber) }
 }
 
 function toClaimingBatch({ transactions, claimedAt, closedAt, ...batch }: ClaimingBatch) {
   return {
     ...batch,
     claimedAt: claimedAt.toISOString(),
-    closedAt: isoOrNull(closedAt),
+    closedAt: wire.isoOrNull(closedAt),
     transactions: transactions.map(toTransaction),
   }
 }
@@ -155,7 +136,7 @@ function toTransaction({ signedAt, broadcastAt, blockNumber, ...transaction }: S
   return {
     ...transaction,
     signedAt: signedAt.toISOString(),
-    broadcastAt: isoOrNull(broadcastAt),
+    broadcastAt: wire.isoOrNull(broadcastAt),
     blockNumber: blockNumber === null ? null : Number(blockNumber),
   }
 }

@@ -1,68 +1,58 @@
-import { createRoute, z } from '@hono/zod-openapi'
-import type { Database } from '#ledger/store/database'
+import { z } from '@hono/zod-openapi'
 import type { App } from '../http/app.ts'
 import { ownersOnly } from '../http/authenticate.ts'
 import { createCursor, cutPage, textField, timeField } from '../http/cursor.ts'
-import { jsonAnswer, problems } from '../http/problems.ts'
-import {
-  cursor,
-  cursorOut,
-  endpointId,
-  idFilter,
-  isoOrNull,
-  isoTime,
-  ofProvider,
-  timeFilter,
-  wholeNumber,
-} from '../http/wire.ts'
+import { jsonAnswer } from '../http/problems.ts'
+import { route } from '../http/route.ts'
+import * as wire from '../http/wire.ts'
+import type { RouteOptions } from '../routeOptions.ts'
 import { choosePeriod } from './period.ts'
 import { findUsage, usageIntervals } from './usageQueries.ts'
 
 const usageQuery = z.object({
   interval: z.enum(usageIntervals).optional().openapi({ default: 'day' }),
-  from: timeFilter,
-  to: timeFilter,
-  endpointId: idFilter('ep').optional(),
-  limit: wholeNumber(1_000, 100),
-  cursor,
+  from: wire.timeFilter,
+  to: wire.timeFilter,
+  endpointId: wire.idFilter('ep').optional(),
+  limit: wire.wholeNumber(1_000, 100),
+  cursor: wire.cursor,
 })
 
 export const usage = z
   .object({
     interval: z.enum(usageIntervals),
-    from: isoTime,
-    to: isoTime,
+    from: wire.isoTime,
+    to: wire.isoTime,
     usage: z.array(
       z.object({
-        startsAt: isoTime.nullable(),
-        endpointId,
+        startsAt: wire.isoTime.nullable(),
+        endpointId: wire.endpointId,
         calls: z.int().openapi({ description: 'challenged + paid + all refused' }),
         challenged: z.int().openapi({ description: 'Came without a payment and got a challenge' }),
         paid: z.int(),
         refused: z.record(z.string(), z.int()).openapi({ example: { insufficient_balance: 2 } }),
       }),
     ),
-    cursor: cursorOut,
+    cursor: wire.cursorOut,
   })
   .openapi('Usage')
 
-const getUsage = createRoute({
+const getUsage = route({
   ...ownersOnly,
   tags: ['Provider views'],
   method: 'get',
   path: '/providers/{id}/usage',
   summary: 'Calls by endpoint: challenged, paid, refused by reason',
   description: 'Calls that reached the gateway; the newest ones are added every few seconds.',
-  request: { params: ofProvider, query: usageQuery },
+  query: usageQuery,
   responses: {
     200: jsonAnswer('The calls, newest first', usage),
-    ...problems(400, 401, 403, 422, 503),
   },
 })
 
 const positions = createCursor({ startsAt: timeField.nullable(), endpointId: textField })
 
-export function addUsageRoute(app: App, { sql, now }: { sql: Database; now: () => number }): void {
+export function addUsageRoute(app: App, { sql, now }: RouteOptions): void {
   app.openapi(getUsage, async (c) => {
     const { id } = c.req.valid('param')
     const query = c.req.valid('query')
@@ -84,7 +74,7 @@ export function addUsageRoute(app: App, { sql, now }: { sql: Database; now: () =
         interval,
         from: period.from.toISOString(),
         to: period.to.toISOString(),
-        usage: page.map(({ startsAt, ...row }) => ({ startsAt: isoOrNull(startsAt), ...row })),
+        usage: page.map(({ startsAt, ...row }) => ({ startsAt: wire.isoOrNull(startsAt), ...row })),
         cursor: last && positions.write(list, { startsAt: last.startsAt, endpointId: last.endpointId }),
       },
       200,

@@ -54,7 +54,7 @@ export type SubmitAnswer = {
 /** A transfer of a submission, as a half of the payment that it is. */
 export type WatchedTransfer = { half: 0 | 1; progress: SettlementProgress | undefined }
 
-/** What `POST /submit` answers to what wasn't given up. */
+/** The answer of `POST /submit` to a submission that wasn't given up. */
 export function answerOf(watched: readonly WatchedTransfer[]): SubmitAnswer {
   const transfers = watched.map(placeOf)
   const failures = watched.flatMap(failureOf)
@@ -74,7 +74,7 @@ export function isLetGo({ stage, submission }: SettlementProgress, key: Hex): bo
 }
 
 /**
- * What it answers to what was given up: why, and where each transfer stands.
+ * The answer to a submission that was given up: why, and where each transfer stands.
  *
  * @param blamed the transfers that can't be settled now, as far as that can be told.
  */
@@ -111,7 +111,7 @@ function placeOf(watched: WatchedTransfer): TransferPlace {
   return { status: 'queued', txHash: null }
 }
 
-/** What is to blame as the record shows it. */
+/** The failure of a transfer, where the record shows one. */
 function failureOf(watched: WatchedTransfer, transfer: number): TransferFailure[] {
   const state = stateOf(watched)
   if (state === 'cancelled') return [{ transfer, code: 'authorization_cancelled' }]

@@ -135,7 +135,7 @@ function pairFees({ platformWallets }: SubmitDependencies, { transfers }: Submis
   return pairTransfers(transfers, (address) => platformWallets.some((wallet) => wallet === address))
 }
 
-/** What of a submission is new, as payments, and what its transaction costs. */
+/** The new transfers of a submission, as payments, and the cost of its transaction. */
 type Accepted = { candidates: Candidate[]; cost: GasShare }
 
 /**

@@ -22,11 +22,11 @@ export type MemoryJournal = Journal & {
   report: () => { batches: number; payments: number; stillOut: SignedTransaction['hash'] | null }
 }
 
-/** How long an item that failed on chain, or that somebody else has used, is left alone; its gateway may publish it on. */
+/** How long we leave an item alone that failed on chain or was used by somebody else, though its gateway still publishes it. */
 const deferMs = 60_000
-/** How long one is left alone that nothing pays the gas for. */
+/** How long we leave an item alone whose gas nothing pays for. */
 const heldMs = 15_000
-/** While nothing of the token moves. */
+/** How long we wait while the token is paused. */
 const pausedTokenMs = 15_000
 
 /** Keeps what a keeper without a database has begun. What it forgets when it ends, the chain and the gateway know. */

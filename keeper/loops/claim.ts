@@ -18,11 +18,11 @@ import { isTooDear, withoutHeld } from './holds.ts'
 import { sweepChosen } from './sweep.ts'
 import { isTokenPaused } from './tokenPause.ts'
 
-/** What a stranger settled is looked at again after this long, if it isn't concluded by then. */
+/** How long we wait before we look again at what a stranger settled and isn't concluded. */
 const settledElsewhereMs = 15_000
-/** Looks at the queue in one step, each of which may find a whole batch settled by others. */
+/** Most looks at the queue in one step; each may find a whole batch settled by others. */
 const mostRounds = 50
-/** Turns that a wallet remembers. A restart forgets them, and begins with what most payers share. */
+/** How many of its last lanes a wallet remembers. After a restart it begins with the shared lane. */
 const rememberedTurns = 10
 const failedAtOnce = 100
 

@@ -29,7 +29,7 @@ export type Context = {
   memory: Memory
 }
 
-/** What may be forgotten at any time: a restart only looks again. */
+/** State that may be lost at any time: a restart only looks again. */
 export type Memory = {
   /** Batches whose nonce is used, but by none of their transactions, and since when (ms). */
   missingSince: Map<string, number>

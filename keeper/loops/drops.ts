@@ -12,7 +12,7 @@ import { noteTokenPaused } from './tokenPause.ts'
 
 /** How long a payment is deferred when the chain and the index don't agree about it yet. */
 const deferMs = 5_000
-/** While nothing of the token moves, each look at a payment is in vain. */
+/** How long a payment is deferred while the token is paused. */
 const pausedTokenMs = 60_000
 
 /** Releases what a plan leaves out, each for its reason. An item of which one half is still planned stays. */

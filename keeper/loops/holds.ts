@@ -7,9 +7,9 @@ import type { Queryable } from '#ledger/store/database'
 import { type Ceiling, createCeiling } from '../settler/ceiling.ts'
 import type { Context } from './context.ts'
 
-/** A payment that nothing pays the gas for is looked at again after this long. */
+/** How long we wait before we look again at a payment whose gas nothing pays for. */
 const holdMs = 15_000
-/** While gas is too dear, each look says so anew; what was said before a keeper died is over then. */
+/** How long "gas is too dear" holds. Each look renews it, so it ends by itself when a keeper dies. */
 const dearMs = 60_000
 
 /** What gas may be spent for, where the database says what is left for it. */

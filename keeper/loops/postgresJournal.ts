@@ -1,11 +1,11 @@
 import type { Mined } from '#chain/receipts'
 import { type BatchRow, lockBatch, readWalletBatches, setBatchState } from '#ledger/batches/batches'
-import { addGasCost } from '#ledger/batches/gasCosts'
 import { type BatchItem, readBatchItems } from '#ledger/batches/items'
 import { type Lease, pauseWallet, requireLease } from '#ledger/batches/leases'
 import { findDueSweeps } from '#ledger/batches/sweeps'
 import {
   insertTransaction,
+  markDropped,
   markMined,
   markTried,
   readDearestBetween,
@@ -21,7 +21,7 @@ import type { Drop } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
 import type { Context } from './context.ts'
 import { applyDrops, paymentsOf } from './drops.ts'
-import { endBatch } from './endBatch.ts'
+import { endBatch, letGo } from './endBatch.ts'
 
 export type PostgresJournal = Journal & {
   /** A batch that was read already. @param offers default: none yet. */
@@ -57,6 +57,7 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
           const [, locked] = await Promise.all([requireLease(tx, lease), lockBatch(tx, row.id, row.state)])
           if (!locked) throw new Error(`batch ${row.batchId} is not ${row.state} any more`)
           await applyDrops(context, tx, row, drops)
+          if (row.state === 'claimed' && drops.length > 0) await markDropped(tx, row.id)
           await Promise.all([
             insertTransaction(tx, {
               ...transaction,
@@ -76,8 +77,7 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
           from: row.state,
           lease,
           outcome,
-          failure,
-          drops,
+          unsettled: { failure, drops },
           before: async (tx) => !(unlessTaken && (await wasTaken(tx, row.id))),
         }),
     }
@@ -109,44 +109,36 @@ async function saveMined(
 ): Promise<void> {
   const { sql, now } = context
   const { blockNumber, blockHash, status } = receipt
-  const write = async (tx: Queryable) => {
+  const isSuccess = status === 'success'
+  await sql.begin(async (tx) => {
+    const [, locked] = await Promise.all([requireLease(tx, lease), lockBatch(tx, row.id, row.state)])
+    if (!locked) return
+    const refused = payersOf(verdict.failed.map(({ item }) => item))
     await Promise.all([
-      markMined(tx, hash, { blockNumber, blockHash, succeeded: status === 'success' }),
-      addGasCost(tx, row.chainId, now(), cost),
-      // Of payments whose failure the mined batch's own report shows, more is said when that is concluded.
-      quarantinePayers(tx, row, payersOf(verdict.failed.map(({ item }) => item))),
+      markMined(tx, hash, { blockNumber, blockHash, succeeded: isSuccess, cost, now: now(), refused }),
+      // The conclusion of a mined batch says more of payments whose failure its own report shows.
+      quarantinePayers(tx, row, refused),
       // Last: whoever is accepted locks its payer before its drawer.
-      bookGas(tx, row.id, { cost, isOver: status === 'success' }),
+      bookGas(tx, row.id, { cost, isOver: isSuccess }),
     ])
-  }
-  if (status === 'success') {
-    await sql.begin(async (tx) => {
-      const [, locked] = await Promise.all([requireLease(tx, lease), lockBatch(tx, row.id, row.state)])
-      if (!locked) return
-      await write(tx)
-      await setBatchState(tx, row.id, 'mined')
-    })
-    context.memory.mined.set(row.id, receipt)
-    return
-  }
-  const drops = dropsOf(verdict)
-  const failure = verdict.failed[0]?.failure.code ?? 'deferred'
-  await endBatch(context, row, {
-    from: row.state,
-    lease,
-    outcome: 'reverted',
-    failure,
-    drops,
-    before: async (tx) => {
-      await write(tx)
-      const skipped = drops.flatMap(({ item, reason }) => (reason === 'deferred' ? item : []))
-      await quarantinePayments(
-        tx,
-        paymentsOf(verdict.untried.filter((item) => !skipped.includes(item))),
-        row.id,
-      )
-    },
+    // It stays `mined` until its block is final, like any other; what was in it needn't wait for that.
+    if (!isSuccess) await letGoOfReverted(context, tx, row, verdict)
+    await setBatchState(tx, row.id, 'mined')
   })
+  context.memory.mined.set(row.id, receipt)
+}
+
+async function letGoOfReverted(
+  context: Context,
+  tx: Queryable,
+  row: BatchRow,
+  verdict: Verdict,
+): Promise<void> {
+  const drops = dropsOf(verdict)
+  const skipped = drops.flatMap(({ item, reason }) => (reason === 'deferred' ? item : []))
+  const untried = verdict.untried.filter((item) => !skipped.includes(item))
+  await quarantinePayments(tx, paymentsOf(untried), row.id)
+  await letGo(context, tx, row, { failure: verdict.failed[0]?.failure.code ?? 'deferred', drops })
 }
 
 /** What follows for the items of a batch that reverted as a whole. */

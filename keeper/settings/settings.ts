@@ -1,19 +1,25 @@
 import type { TriggerSettings } from '#ledger/queue/triggers'
 
-export type KeeperSettings = {
-  triggers: TriggerSettings
-  /** Pause between two looks at the queue, the chain and the index. */
-  pollMs: number
-  leaseMs: number
-  /** How far the index may be behind the chain. */
-  maxIndexLagBlocks: bigint
+/** What every keeper is told of sending transactions. */
+export type SettlerSettings = {
   /** A stored transaction is sent again after this long. */
   rebroadcastAfterMs: number
   /** One that isn't mined after this long is replaced by a dearer one. */
   replaceAfterMs: number
   /** Wei; null: what the node suggests. */
   priorityFeePerGas: bigint | null
-  /** These three, null: the network's own. */
+  /** Wei; no transaction offers more. */
+  maxFeePerGas: bigint
+}
+
+export type KeeperSettings = Omit<SettlerSettings, 'maxFeePerGas'> & {
+  triggers: TriggerSettings
+  /** Pause between two looks at the queue, the chain and the index. */
+  pollMs: number
+  leaseMs: number
+  /** How far the index may be behind the chain. */
+  maxIndexLagBlocks: bigint
+  /** These three, null: the network's own (chain/gasLimits.ts). */
   maxFeePerGas: bigint | null
   gasPerFee?: bigint | null
   dailyBudget?: bigint | null

@@ -106,6 +106,13 @@ test('behavior: about to expire, what a fee lacks is added while the budget last
   expect(countOf(await none.ceiling.judge(many(10, halfDollar), { isWhole: false }))).toEqual({ null: 10 })
 })
 
+test('behavior: one that runs out takes nobody along whose fee is as small', async () => {
+  const { ceiling } = open(pricesAt(30_000_000n), { budget: 10n ** 9n })
+  const urgent = spender({ ...halfCent, validBefore: seconds + 300n })
+  const [first, ...others] = await ceiling.judge([urgent, ...many(20, halfCent)], { isWhole: false })
+  expect([first, countOf(others)]).toEqual([null, { gas_cost: 20 }])
+})
+
 test('behavior: whatever a fee lacks of its gas is the budget’s, so who pays a tenth of it spends no more than that a day', async () => {
   const tenth = { fee: 300n }
   const prices = pricesAt(10_000_000n)

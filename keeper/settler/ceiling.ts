@@ -24,7 +24,7 @@ export type Ceiling = {
   /** Whether gas is dearer than anything may be sent for. */
   isTooDear: () => Promise<boolean>
   /**
-   * Who of those that would share a transaction has no gas: for each why, or null. The others go without it.
+   * Says of each payment that would share a transaction why nothing pays for its gas; null: something does, and it goes.
    *
    * @param isWhole all of them go, or none.
    */
@@ -44,13 +44,13 @@ export type CeilingOptions = {
   expiryLeadMs: number
   /** Takes what fees don't carry from where it is kept, the first first; for each whether there was enough. */
   draw: (draws: readonly Draw[]) => Promise<boolean[]>
-  /** Whose gas money it is: of fees nothing reaches a stranger, so its budget bears all that it settles. */
+  /** Who pays the gas. A stranger gets nothing of the fees, so its budget bears all that it settles. */
   bears: 'what fees lack' | 'all'
   now: () => Date
 }
 
 /**
- * What gas may be spent for: a price that is never exceeded, and for each payment what its fee carries. What a fee lacks is
+ * Says what gas may be spent: a price that is never exceeded, and for each payment what its fee carries. What a fee lacks is
  * drawn from what the operator gives for it: for payments that were bought at once while their gas costs at most `gasPerFee`
  * times their fee, and whatever it costs shortly before they run out.
  */

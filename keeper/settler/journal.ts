@@ -61,7 +61,7 @@ export type OpenBatch = {
   /** It was handed to the nodes; `isTaken`: one of them said that it has it. */
   markTried: (hash: Hex, isTaken: boolean) => Promise<void>
   /**
-   * It stands in a block: the wallet is free. A batch that reverted as a whole is over.
+   * It stands in a block: the wallet is free.
    *
    * @param cost its gas, in USDC base units.
    */

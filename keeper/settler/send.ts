@@ -1,14 +1,11 @@
 import { type BroadcastResult, broadcast } from '#chain/broadcast'
 import type { Fees } from '#chain/fees'
 import { hashHex } from '#chain/keccak256'
-import { addSweeps } from './addSweeps.ts'
-import type { SettlerContext } from './context.ts'
+import { requireFunds, type SettlementWallet, type SettlerContext, Unfunded } from './context.ts'
 import type { Offer, OpenBatch, SignedTransaction } from './journal.ts'
 import type { Drop, Plan } from './plan.ts'
-import { requireFunds, Unfunded } from './unfunded.ts'
-import type { SettlementWallet } from './wallet.ts'
 
-/** What a transaction that only uses a nonce up takes. */
+/** Gas of a transaction that only uses up a nonce. */
 const cancellationGas = 21_000n
 
 /** What can be signed. */
@@ -32,13 +29,12 @@ export async function sendOffer(
   context: SettlerContext,
   wallet: SettlementWallet,
   open: OpenBatch,
-  { plan: prepared, nonce, fees, balance }: Offerable,
+  { plan, nonce, fees, balance }: Offerable,
   kind: SignedTransaction['kind'],
   drops: readonly Drop[],
 ): Promise<void> {
   const { served, log, metrics, checkpoint } = context
   const { batch, offers } = open
-  const plan = prepared && (await addSweeps(context, open, prepared, { fees, balance }))
   if (!plan) requireFunds(balance, cancellationGas * fees.maxFeePerGas)
   const { maxFeePerGas, maxPriorityFeePerGas } = fees
   const offered = { nonce, gas: plan?.gas ?? cancellationGas, maxFeePerGas, maxPriorityFeePerGas }

@@ -28,9 +28,9 @@ export type Facilitation = {
   fee: bigint
 }
 
-/** What is drawn for a payment's gas that no fee carries: USDC base units. */
+/** The draw for a payment's gas that no fee carries, USDC base units. */
 export type GasDraw = {
-  /** Whose grant it is drawn from; null, or without one: what all share who have none. */
+  /** Whose grant it is drawn from; null, or a provider without a grant: the common allowance. */
   providerId: string | null
   amount: bigint
   /** What these may draw a UTC day. */

@@ -50,7 +50,7 @@ export async function findPayments(
         select from batch_item i join batch b on b.id = i.batch_id
         where i.payment_id = a.payment_id and (
           case a.half when 0 then i.provider_outcome else i.fee_outcome end = ${outcomes.indexOf('failed')}
-          or (b.trigger = 'direct' and b.outcome = 'reverted')
+          or (b.trigger = 'direct' and exists (select from transaction t where t.batch_id = b.id and not t.succeeded))
         )
       ) as "isTriedInVain"
     from unnest(${authorizations.map((one) => one.from)}::text[], ${authorizations.map((one) => one.nonce)}::text[])
@@ -123,7 +123,7 @@ export async function storeSubmission(
   )
 }
 
-/** Of the payments that were in a batch, those of a submission that are in the queue again: nothing tries them any more. */
+/** Finds the payments of submissions that left a batch and are in the queue again: nothing tries them any more. */
 export async function readLeftOfSubmission(sql: Queryable, batchId: bigint): Promise<string[]> {
   const rows = await sql<{ id: string }[]>`
     select q.payment_id as id

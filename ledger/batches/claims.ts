@@ -2,6 +2,7 @@ import type { Address, Hex } from 'viem'
 import type { Trigger } from '#protocol/settlement'
 import { halves } from '../facts/halves.ts'
 import type { Lane } from '../queue/lanes.ts'
+import { payerOf } from '../queue/quarantine.ts'
 import { isApart, isLoose, moves } from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
 import { settleMarginSeconds } from '../store/settleMargin.ts'
@@ -25,7 +26,7 @@ export type Claim = {
 export type Claimed = {
   /** null: nothing of it could be claimed. */
   batch: BatchRow | null
-  /** Of which the chain, as far as it is indexed, leaves nothing to settle: settled, cancelled, or about to expire. */
+  /** Payments that the chain, as far as it is indexed, leaves nothing to settle of: settled, cancelled, or about to expire. */
   unsettleable: string[]
 }
 
@@ -68,7 +69,7 @@ export async function claimPayments(
         -- One that a deep reorg took back after its signatures were deleted would stop its whole batch.
         ) and exists (select from presentation s where s.payment_id = w.id) as settleable
       from wanted w
-      join payer on payer.chain_id = ${lease.chainId} and payer.token = ${token} and payer.address = w.payer
+      ${payerOf(sql, { chainId: lease.chainId, token }, sql`w.payer`)}
     ), chosen as materialized (
       select id from judged where settleable and is_apart = ${areApart}
     ), set_apart as (

@@ -1,7 +1,7 @@
 import type { Address, Hex } from 'viem'
 import type { SignedAuthorization } from '#protocol/payload'
 import { type SplitterTerms, splitterShares } from '#protocol/splitter'
-import { type HalfState, halves } from '../facts/halves.ts'
+import { type HalfState, halves, isAllSettled } from '../facts/halves.ts'
 import { type GasMeans, gasMeans } from '../queue/queue.ts'
 import type { Queryable } from '../store/database.ts'
 
@@ -60,50 +60,42 @@ export function splitColumns(sql: Queryable) {
     p.fee_amount as "feeAmount"`
 }
 
-/** What is in a batch, in the order of its urgency. */
-export async function readBatchItems(sql: Queryable, batchId: bigint): Promise<BatchItem[]> {
-  return readItems(sql, batchId, sql``)
-}
-
-/** Those among them of which a half isn't settled, and how many others there are. */
+/** Those in a batch of which a half isn't settled, and how many others there are. */
 export async function readUnsettledItems(
   sql: Queryable,
   batchId: bigint,
 ): Promise<{ unsettled: BatchItem[]; settled: number }> {
-  const [[row], items] = await Promise.all([
-    sql<[{ count: number }]>`select count(*)::int as count from queue where batch_id = ${batchId}`,
-    readItems(
-      sql,
-      batchId,
-      sql`and exists (
-        select from ${halves(sql)} h where h.payment_id = i.payment_id and h.state <> 'settled'
-      )`,
-    ),
-  ])
-  const unsettled = items.filter(({ provider, fee }) => !isSettled(provider) || (fee && !isSettled(fee)))
-  return { unsettled, settled: row.count - unsettled.length }
+  const rows = await sql<{ id: string; isSettled: boolean }[]>`
+    select q.payment_id as id, ${isAllSettled(sql)} as "isSettled" from queue q where q.batch_id = ${batchId}`
+  const left = rows.flatMap(({ id, isSettled }) => (isSettled ? [] : id))
+  const unsettled = left.length === 0 ? [] : await readBatchItems(sql, batchId, left)
+  return { unsettled, settled: rows.length - left.length }
 }
 
-function isSettled({ state }: ItemHalf): boolean {
-  return state === 'settled'
-}
-
-async function readItems(
+/**
+ * What is in a batch, in the order of its urgency.
+ *
+ * @param among default: all its payments.
+ */
+export async function readBatchItems(
   sql: Queryable,
   batchId: bigint,
-  condition: ReturnType<typeof sql>,
+  among?: readonly string[],
 ): Promise<BatchItem[]> {
   const rows = await sql<HalfRow[]>`
     select i.position, i.payment_id as "paymentId", b.lane = 'quarantined' as "isQuarantined",
       ${gasMeans(sql)}, ${splitColumns(sql)}, h.half, h.authorizer, h.recipient, h.value,
       h.valid_after as "validAfter", h.valid_before as "validBefore", h.nonce, ${signatureOf(sql)} as signature, h.state
-    from batch_item i
-    join batch b on b.id = i.batch_id
-    join queue q on q.payment_id = i.payment_id and q.batch_id = i.batch_id
+    from batch b
+    join batch_item i on i.batch_id = b.id
+    -- Looked up one by one: Postgres takes a batch for shorter than it is, and would compare all of it with all of it.
+    cross join lateral (
+      select * from queue q where q.payment_id = i.payment_id and q.batch_id = b.id offset 0
+    ) q
     join payment p on p.id = i.payment_id
     join lateral ${halves(sql)} h on h.payment_id = i.payment_id
     left join presentation s on s.payment_id = i.payment_id
-    where i.batch_id = ${batchId} ${condition}
+    where b.id = ${batchId} ${among === undefined ? sql`` : sql`and i.payment_id = any(${[...among]}::text[])`}
     order by i.position, h.half`
   return groupHalves(rows)
 }

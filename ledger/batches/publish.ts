@@ -9,7 +9,7 @@ import type { Database, Queryable } from '../store/database.ts'
 import { settleMarginSeconds } from '../store/settleMargin.ts'
 import { type SplitColumns, signatureOf, splitColumns, toTerms } from './items.ts'
 
-/** What a batch of ours holds is published as well once it has been open for so long: its keeper may be gone. */
+/** How long a batch must be open before its payments are published as well: its keeper may be gone. */
 const stalledMs = 60_000
 
 export type StalledPayment = { id: string; feeRecipient: Address; trigger: Trigger }

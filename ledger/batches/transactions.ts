@@ -1,4 +1,5 @@
 import type { Address, Hex } from 'viem'
+import { takeFailuresBack } from '../queue/failures.ts'
 import type { Queryable } from '../store/database.ts'
 import { isHeld, type Lease } from './leases.ts'
 
@@ -81,7 +82,7 @@ export type Offer = Pick<
   | 'maxPriorityFeePerGas'
 >
 
-/** Of each nonce of a wallet in a range the dearest transaction, whatever became of its batch; the lowest nonce first. */
+/** The dearest transaction of each nonce of a wallet in a range, whatever became of its batch; the lowest nonce first. */
 export async function readDearestBetween(
   sql: Queryable,
   { chainId, address }: { chainId: number; address: Address },
@@ -111,20 +112,62 @@ export async function markTried(sql: Queryable, lease: Lease, hash: Hex, isTaken
     where hash = ${hash} and ${isHeld(sql, lease)}`
 }
 
-export async function markMined(
-  sql: Queryable,
-  hash: Hex,
-  mined: { blockNumber: bigint; blockHash: Hex; succeeded: boolean },
-): Promise<void> {
+/** What left a batch before anything was signed is in none of its transactions. */
+export async function markDropped(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`
-    update transaction set mined_block = ${mined.blockNumber}, mined_block_hash = ${mined.blockHash},
-      succeeded = ${mined.succeeded}
-    where hash = ${hash}`
+    update batch_item i set is_dropped = true
+    where i.batch_id = ${batchId}
+      and not exists (select from queue q where q.payment_id = i.payment_id and q.batch_id = i.batch_id)`
 }
 
-/** A reorg dropped whatever of this batch was mined. */
+/** `cost`: USDC base units. `refused`: payers whose payments failed in it. */
+type Mined = {
+  blockNumber: bigint
+  blockHash: Hex
+  succeeded: boolean
+  cost: bigint
+  now: Date
+  refused: readonly Address[]
+}
+
+/** A transaction stands in a block. Its network's UTC day has cost that much more. */
+export async function markMined(sql: Queryable, hash: Hex, mined: Mined): Promise<void> {
+  const day = mined.now.toISOString().slice(0, 10)
+  await sql`
+    with mined as (
+      update transaction set mined_block = ${mined.blockNumber}, mined_block_hash = ${mined.blockHash},
+        succeeded = ${mined.succeeded}, cost = ${mined.cost}, cost_day = ${day}, refused = ${[...new Set(mined.refused)]}::text[]
+      where hash = ${hash} and mined_block is null
+      returning chain_id
+    )
+    insert into gas_cost as earlier (chain_id, day, cost) select chain_id, ${day}, ${mined.cost} from mined
+    on conflict (chain_id, day) do update set cost = earlier.cost + excluded.cost`
+}
+
+/**
+ * A reorg dropped what of this batch was mined: what it cost is not spent, and what failed in it hasn't failed. What was given
+ * up for that stays given up, since whoever waited for it may know.
+ */
 export async function markUnmined(sql: Queryable, batchId: bigint): Promise<void> {
   await sql`
-    update transaction set mined_block = null, mined_block_hash = null, succeeded = null
-    where batch_id = ${batchId} and mined_block is not null`
+    with undone as materialized (
+      select t.hash, b.chain_id, b.token, t.cost, t.cost_day, t.refused
+      from transaction t join batch b on b.id = t.batch_id
+      where t.batch_id = ${batchId} and t.mined_block is not null
+    ), unpaid as (
+      update gas_cost g set cost = g.cost - undone.cost
+      from undone where g.chain_id = undone.chain_id and g.day = undone.cost_day
+    ), returned as (
+      update queue q set gas_spent = greatest(0, q.gas_spent - i.gas)
+      from batch_item i where i.batch_id = ${batchId} and i.payment_id = q.payment_id and i.gas is not null
+    ), forgotten as (
+      update batch_item set gas = null where batch_id = ${batchId} and gas is not null
+    ), unblamed as (
+      update payer p set mined_failures = greatest(0, mined_failures - 1)
+      from undone where p.chain_id = undone.chain_id and p.token = undone.token and p.address = any(undone.refused)
+    )
+    update transaction t set mined_block = null, mined_block_hash = null, succeeded = null, cost = null, cost_day = null,
+      refused = null
+    from undone where t.hash = undone.hash`
+  await takeFailuresBack(sql, batchId)
 }

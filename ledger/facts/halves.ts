@@ -87,6 +87,13 @@ export function isOpen(sql: Queryable, half: 0 | 1) {
   return sql`(select true from authorization_event e where e.payment_id = q.payment_id and ${own} limit 1) is null`
 }
 
+/** Whether every half of the queue's row `q` has settled: looked up one by one, too. */
+export function isAllSettled(sql: Queryable) {
+  return sql`(
+    select true from ${halves(sql)} h where h.payment_id = q.payment_id and h.state <> 'settled' limit 1
+  ) is null`
+}
+
 /** Whether a half of the payment of this id has settled: looked up one by one, too. Null: none has. */
 export function hasSettled(sql: Queryable, paymentId: ReturnType<typeof isOpen>) {
   return sql`(

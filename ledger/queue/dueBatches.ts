@@ -29,16 +29,16 @@ export type DueBatchesOptions = {
   settings: { triggers: TriggerSettings } & CostSettings
   /** Whose transaction it would be, for the estimate of its cost. */
   from: Address
-  /** 0: the most urgent payments; from 1 on, so many batches further down the queue. */
+  /** How many batches further down the queue to start; 0: with the most urgent payments. */
   page?: number
   now: Date
 }
 
-/** Upper bound on the share of time spent looking at every provider wallet in vain. */
+/** Most of the time, as a share, that we spend on looking at every provider wallet in vain. */
 const scanShare = 0.1
 /** How long the first payment of a new group may wait to be noticed. */
 const groupsAgeMs = 1_000
-/** What the payments of a quarantined batch may burn fits under the gas cut. */
+/** How many payments of a quarantined batch fit under the gas cut when each burns all it may. */
 const mostQuarantined = 20
 
 /**

@@ -13,9 +13,9 @@ export type CostSettings = {
   gasTokenUsd: bigint
 }
 
-/** What is asked of the queue only where it makes a difference. */
+/** Questions to the queue that are asked only where the answer matters. */
 export type QueueReads = {
-  /** A provider wallet for which so much or so many wait. */
+  /** A provider wallet for which enough waits: by amount, or by number. */
   findFullWallet: (threshold: {
     amount: bigint
     count: number

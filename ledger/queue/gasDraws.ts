@@ -9,7 +9,7 @@ import { feeOf } from './queue.ts'
 export type GasLimits = {
   /** What the operator adds on a network to fees that are too small for their gas; null: whatever it takes. */
   budget: bigint | null
-  /** What is there for all together who pay no fee and have no grant. */
+  /** The common allowance of all who pay no fee and have no grant. */
   common: bigint
 }
 
@@ -113,11 +113,18 @@ export async function bookGas(
     ), share as (
       select own.*, sum(authorizations) over () as all_authorizations, sum(fee) over () as all_fees from own
     ), booked as (
-      select payment_id, gas_drawer, gas_day, gas_reserved as before, gas_spent + case
+      select payment_id, gas_drawer, gas_day, gas_reserved as before, gas_spent + added as spent, added
+      from share cross join lateral (
+        select case
           when is_together then greatest(0, ${cost} - all_fees)
           else greatest(0, ceil(${cost}::numeric * authorizations / all_authorizations) - fee)
-        end as spent
-      from share where gas_drawer is not null
+        end as added
+      ) cost
+      where gas_drawer is not null
+    ), noted as (
+      -- A reorg takes it back.
+      update batch_item i set gas = booked.added from booked
+      where i.batch_id = ${batchId} and i.payment_id = booked.payment_id
     ), kept as (
       update queue q set gas_spent = booked.spent,
         gas_reserved = case when ${isOver} then booked.spent else greatest(booked.before, booked.spent) end

@@ -7,7 +7,7 @@ import { isApart, isLoose, quarantinePayments } from './stages.ts'
 // bounded by what we count, not by what we detect: its payments go apart, one at a time, and after the second such failure
 // not at all.
 
-/** So many transactions of ours may fail for one payer; then whatever else waits of it is failed unsent. */
+/** How many of our transactions may fail for one payer; then all that waits of it fails unsent. */
 export const mostMinedFailures = 2
 
 /** How many payers of a network are not tried any more. */
@@ -39,11 +39,11 @@ export async function quarantinePayers(
   )
 }
 
-/** Quarantined payments are few and payers many: looked up one by one, whatever Postgres thinks of either's number. */
-function payerOf(sql: Queryable, { chainId, token }: QueueScope) {
+/** Payments are few beside payers: each payer is looked up by its key, whatever Postgres thinks of either's number. */
+export function payerOf(sql: Queryable, { chainId, token }: QueueScope, address = sql`q.payer`) {
   return sql`cross join lateral (
     select mined_failures from payer
-    where payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = q.payer
+    where payer.chain_id = ${chainId} and payer.token = ${token} and payer.address = ${address}
     offset 0
   ) payer`
 }

@@ -71,8 +71,8 @@ export async function readExtremes(
 }
 
 /**
- * What waits for a provider wallet that has so much or so many; null if none has. Takes one step a wallet until the first
- * is found.
+ * Finds a provider wallet for which enough waits, by amount or by number, and says what; null if there is none. Takes one step
+ * a wallet until the first is found.
  *
  * @param below Greater payments don't count: they travel alone.
  * @param acceptedBy Nor do younger ones.
@@ -266,12 +266,12 @@ export type UrgentOptions = {
   hasCode: boolean
   /** Greater ones go by themselves. */
   below: bigint
-  /** What was accepted later is left, unless it expires soon. */
+  /** Leaves out payments that were accepted later, unless they expire soon. */
   acceptedBy: Date
-  /** What expires within this time comes first. */
+  /** Payments that expire within this time come first. */
   expiryLeadMs: number
   limit: number
-  /** Of the oldest, so many are left to others; then neither retries nor what expires is among them. Default 0. */
+  /** How many of the oldest are left to others; then neither retries nor expiring payments are among the result. Default 0. */
   skip?: number
 }
 

@@ -11,7 +11,7 @@ export type QueueDepth = {
   settling: number
   /** USDC base units that its wallet gets of what waits, retries included. */
   amount: bigint
-  /** Of the oldest that waits. */
+  /** When the oldest waiting payment was accepted. */
   oldestAt: Date | null
 }
 

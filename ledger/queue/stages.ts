@@ -1,8 +1,8 @@
 import { bothHalves } from '../facts/halves.ts'
 import type { Queryable } from '../store/database.ts'
 
-// The only place that says where a payment stands, and that moves it from one place to another. docs/architecture.md has
-// the picture. A payment is in the queue, with a stage, or has an outcome; never both.
+// The only place that says where a payment stands, and that moves it from one place to another. The picture is in
+// docs/where-is-my-payment.md. A payment is in the queue, with a stage, or has an outcome; never both.
 
 /** Where a payment stands that isn't over: `queue.stage`, as ledger/migrations/0001_schema.sql explains each. */
 export const stages = [
@@ -28,6 +28,22 @@ export function isLoose(sql: Queryable) {
 /** Whether the queue's row `q` is in a batch. */
 export function isInBatch(sql: Queryable) {
   return sql`q.stage in ('claimed', 'sent')`
+}
+
+/**
+ * Whether a payment can be settled though we don't try it: a transaction of ours carries it whose nonce isn't over for good, or
+ * its signatures were published. A batch is closed once its transaction is final, but for those that another keeper gave up.
+ */
+export function mayStillSettle(sql: Queryable, paymentId: ReturnType<typeof sql>) {
+  return sql`(
+    exists (select from publication where publication.payment_id = ${paymentId})
+    or exists (
+      select from batch_item i join batch b on b.id = i.batch_id
+      where i.payment_id = ${paymentId} and not i.is_dropped
+        and (b.state <> 'closed' or b.outcome in ('released', 'lost'))
+        and exists (select from transaction t where t.batch_id = b.id)
+    )
+  )`
 }
 
 /** Whether the queue's row `row` is shown to anybody: what is only reserved isn't. */
@@ -66,7 +82,7 @@ export function moves(sql: Queryable) {
     toWaiting: sql`stage = 'waiting', next_at = null`,
     toClaimed: sql`stage = 'claimed', next_at = null, held_by = null`,
     toQuarantined: sql`stage = 'quarantined'`,
-    /** Of a failure: what a batch holds, or is apart, stays where it is. */
+    /** After a failure. A payment that a batch holds, or that is apart, stays where it is. */
     toRetrying: sql`stage = case when stage in ('waiting', 'deferred') then 'retrying' else stage end`,
   }
 }
@@ -232,7 +248,7 @@ export async function markSent(sql: Queryable, batchId: bigint): Promise<void> {
 /**
  * Lets payments leave a batch, to where they stood before it: all of it, or those at some positions.
  *
- * What a caller waits for is still waited for; the payments of a submission go on by themselves.
+ * A caller goes on waiting for his payment; the payments of a submission go on one by one.
  */
 export async function releasePayments(
   sql: Queryable,
@@ -336,7 +352,7 @@ export async function endPayments(
   return rows.map(({ id }) => id)
 }
 
-/** What of the payment `p` has arrived, as the bits of `outcome.arrived`, and when the last of it did. */
+/** Which halves of the payment `p` have arrived, as the bits of `outcome.arrived`, and when the last one did. */
 function arrived(sql: Queryable) {
   return sql`(
     select coalesce(sum(case

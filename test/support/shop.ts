@@ -230,7 +230,7 @@ export async function openAttackedShops(stack: Stack) {
 
 export type TestBuyer = { address: Address; privateKey: Hex; client: Client }
 
-/** A wallet with so many USDC, and a client that pays from it. */
+/** A wallet with some USDC, and a client that pays from it. */
 export async function newBuyer(stack: Stack, usdc: string, limits: LimitOptions = {}): Promise<TestBuyer> {
   const privateKey = generatePrivateKey()
   const address = privateKeyToAddress(privateKey)

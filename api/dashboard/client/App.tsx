@@ -36,7 +36,7 @@ import {
   storedKey,
 } from './session.ts'
 
-/** For whoever looks at it, so that it is no part of what everybody waits for. */
+/** Loaded when somebody looks at it, so that nobody else waits for it. */
 const loadNetwork = () => import('./pages/network/NetworkPage.tsx').then(({ NetworkPage }) => NetworkPage)
 
 /** A view by the first part of its route: its place in the navigation, if it has one, and what shows the rest of the route. */

@@ -90,7 +90,7 @@ export function createForward({
       const begin = () => {
         watch.allow(settings.answerTimeoutMs)
         if (request.body === null) outgoing.end()
-        // What fails in it ends the request, which says so.
+        // A failure in it ends the request, which reports it.
         else pipeline(request.body, upload(watch, settings.maxBodyBytes), outgoing).catch(() => {})
       }
       if (socket.connecting)
@@ -145,7 +145,7 @@ function isReset(error: NodeJS.ErrnoException): boolean {
 
 /** Ends a request of which nothing has moved for too long. */
 type Watch = {
-  /** From now on nothing may move for so long. */
+  /** How long nothing may move from now on. */
   allow(ms: number): void
   /** Something has moved. The next one to move something is the buyer, or the upstream. */
   moved(next: 'buyer' | 'upstream'): void

@@ -37,7 +37,7 @@ export type ReserveContext = {
   contractTimeoutMs: number
   /** Whom fees would go to; here there are none, and it only says with what else a payment may share a batch. */
   platformWallet: Address
-  /** What all may draw for gas a UTC day who have no grant, USDC base units. */
+  /** What all callers without a grant may draw for gas a UTC day, together. USDC base units. */
   gasAllowance: bigint
   openLimit: OpenLimit
   settings: FacilitatorSettings
@@ -103,7 +103,7 @@ export async function reserve(
     checked,
   )
   const accept = () => context.accept(candidate, network.payers, checked[0].state)
-  // What is remembered of the payer may be of before the release, whoever did that.
+  // What we remember of the payer may be older than the release.
   const release = async () => {
     const count = await releaseReservations(context.sql, context.now(), from)
     network.payers.forget(from)
@@ -166,9 +166,9 @@ export async function requireIdentifier(
 }
 
 /**
- * Verifies a payment for its seller, who is about to serve: its authorization and so much of the balance are kept for it.
+ * Verifies a payment for its seller, who is about to serve, and reserves its authorization and its amount of the balance.
  *
- * Said once: whoever presents the same again would be served again.
+ * Answers once, so that a replay isn't served.
  *
  * @throws {InvalidPayment|BaseError}
  */

@@ -19,7 +19,7 @@ export function PaymentPage({ paymentId }: { paymentId: string }) {
     const [timeline, payment, receipt, refunds] = await Promise.all([
       gateway.get<Timeline>(`${path}/payments/${id}/timeline`, signal),
       found,
-      // Of what came through the facilitator there is none.
+      // A payment that came through the facilitator has no receipt.
       found.then(({ source }) =>
         source === 'gateway' ? gateway.get<Receipt>(`receipts/${id}`, signal) : null,
       ),

@@ -113,7 +113,7 @@ function bodyOf(fields: readonly Field[], textOf: (field: Field) => string): Bod
 }
 
 function Refusal({ refused, names }: { refused: Refused; names: string[] }) {
-  // What has a field is said there.
+  // A refusal about a field is shown at that field.
   const others = [...refused.fields].filter(([field]) => !names.includes(field))
   return (
     <div class="box bad" role="alert">

@@ -14,10 +14,10 @@ import { Copyable, CopyButton, Status, Time, Transaction } from './bits.tsx'
 import { Dialog } from './Dialog.tsx'
 import { type Body, type Field, Form } from './Form.tsx'
 
-/** For how long the wallet that refunds is bound by its signature: retries take a day and an hour. */
+/** How long the signature of a refund is valid: retries take a day and an hour. */
 const validSeconds = 26 * 3_600
 
-/** What was given back of a payment, and the way to give back more; nothing where that can't be. */
+/** Shows what was given back of a payment, and how to give back more; nothing if that is impossible. */
 export function RefundPanel({ refunds: state, refresh }: { refunds: Refunds; refresh: () => void }) {
   const [isOpen, setIsOpen] = useState(false)
   const { scope } = useSession()

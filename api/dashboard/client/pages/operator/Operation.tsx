@@ -1,5 +1,5 @@
 import { parseUsdc } from '#protocol/amount'
-import type { FiringAlert, OperatedNetwork, Operation } from '../../answers.ts'
+import type { OperatedNetwork, Operation } from '../../answers.ts'
 import { countOf, nameNetwork, writeCount, writeDistance, writeEther, writeUsdc } from '../../format.ts'
 import { type Act, useActs } from '../../parts/acts.tsx'
 import {
@@ -18,7 +18,7 @@ import { View } from '../../parts/View.tsx'
 import { useOperator } from '../../session.ts'
 import { usePolled } from '../../usePolled.ts'
 
-/** How the whole gateway is doing: what is wrong, and for each network its index, keepers and queue. */
+/** How the whole gateway is doing: its readiness, and for each network its index, keepers and queue. */
 export function OperationPage() {
   const { gateway } = useOperator()
   const polled = usePolled((signal) => gateway.get<Operation>('operator/operation', signal), 'operation')
@@ -36,10 +36,10 @@ export function OperationPage() {
   }
   return (
     <View title="Operation" actions={buttons([requeue], 'quiet')} polled={polled}>
-      {({ alerts, networks, webhooks, asOf }) => (
+      {({ readiness, networks, webhooks, asOf }) => (
         <>
           {notice}
-          <Alerts alerts={alerts} />
+          <Readiness readiness={readiness} />
           {networks.map((network) => (
             <Network key={network.network} network={network} asOf={asOf} />
           ))}
@@ -60,28 +60,20 @@ export function OperationPage() {
   )
 }
 
-function Alerts({ alerts }: { alerts: FiringAlert[] }) {
+/** What `/readyz` says. Alerts are for Prometheus: it has the rules, and the times for which they must hold. */
+function Readiness({ readiness: { status, checks } }: Pick<Operation, 'readiness'>) {
+  const failing = checks.filter(({ ok }) => !ok)
   return (
-    <section class={alerts.length === 0 ? 'panel' : 'panel firing'} aria-label="Alerts">
-      <h2>{alerts.length === 0 ? 'Nothing is wrong' : 'Alerts'}</h2>
-      {alerts.length > 0 && (
-        <ul class="rows">
-          {alerts.map(({ name, severity, for: duration, summary, action }) => (
-            <li key={`${name} ${summary}`}>
-              <div class="line">
-                <b>{name}</b>
-                <span class={severity === 'page' ? 'status bad' : 'status busy'}>{severity}</span>
-                {duration !== null && <span class="note">Prometheus tells after {duration}</span>}
-              </div>
-              <p class="break">{summary}</p>
-              <p class="note">{action.replaceAll('`', '')}</p>
-            </li>
-          ))}
-        </ul>
-      )}
-      <p class="note">
-        As far as one look can tell. Rules over time, such as rates of errors, are judged by Prometheus alone.
-      </p>
+    <section class="panel" aria-label="Readiness">
+      <header>
+        <h2>{failing.length === 0 ? 'Ready' : 'Not all is well'}</h2>
+        <Badge tone={status === 'ok' ? 'good' : 'bad'}>{status}</Badge>
+      </header>
+      {failing.map(({ name, detail }) => (
+        <p key={name} class="break">
+          <b>{name}</b> {detail}
+        </p>
+      ))}
     </section>
   )
 }
@@ -100,9 +92,9 @@ function Network({ network: shown, asOf }: { network: OperatedNetwork; asOf: str
     <section class="panel" aria-label={nameNetwork(network)}>
       <header>
         <h2>{nameNetwork(network)}</h2>
-        <span class={index.status === 'current' ? 'status good' : 'status bad'}>
+        <Badge tone={index.status === 'current' ? 'good' : 'bad'}>
           {index.status === 'current' ? 'index current' : `index behind: ${reasons[index.reason ?? '']}`}
-        </span>
+        </Badge>
       </header>
       <Facts
         of={{

@@ -13,7 +13,7 @@ import { type Framework, writeSnippet } from '../../snippets.ts'
 import { usePolled } from '../../usePolled.ts'
 import { endpointFields, walletFields } from '../setup/fields.ts'
 
-/** What is still missing until somebody pays; it goes on by itself as things come to be. */
+/** Shows what is still missing until somebody pays, and goes on by itself. */
 export function FirstSteps() {
   const { gateway, provider, path } = useSession()
   const polled = usePolled(async (signal) => {
