@@ -1,7 +1,14 @@
 import type { Address, Hex } from 'viem'
 import { type HalfState, halves, isAuthorization } from '../facts/halves.ts'
 import { callerOf } from '../queue/queue.ts'
-import { isReserved, mayStillSettle, moves, type OutcomeKind, type Stage } from '../queue/stages.ts'
+import {
+  isOpenOfCaller,
+  isReserved,
+  mayStillSettle,
+  moves,
+  type OutcomeKind,
+  type Stage,
+} from '../queue/stages.ts'
 import { isClosed } from '../registry/suspendProvider.ts'
 import type { Database, Queryable } from '../store/database.ts'
 
@@ -103,8 +110,7 @@ export async function readCaller(
   const [row] = await sql<[{ open: number; isDisabled: boolean }]>`
     select (
         select count(*)::int from queue q join facilitation f on f.payment_id = q.payment_id
-        where ${callerOf(sql)} = ${caller} and (${isReserved(sql)} or q.due_at is not null)
-          and q.batch_id is null
+        where ${callerOf(sql)} = ${caller} and ${isOpenOfCaller(sql)}
       ) as open,
       exists (
         select from provider p where p.id = ${caller} and ${isClosed(sql)}

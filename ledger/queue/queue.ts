@@ -1,7 +1,7 @@
 import type { Address } from 'viem'
 import type { BatchShape } from '#chain/gas'
 import type { Queryable } from '../store/database.ts'
-import { isDue, isHeldBack, isLoose, isRetryDue, isWaiting } from './stages.ts'
+import { isAwaited, isDue, isHeldBack, isLoose, isRetryDue, isWaiting } from './stages.ts'
 import type { WaitingPayments } from './triggers.ts'
 
 // Nothing here reads more of the queue than it returns, but for `findFullWallet`, which takes one step a provider wallet.
@@ -192,7 +192,7 @@ export async function readHeldBack(
   return sql<{ id: string; feeRecipient: Address }[]>`
     select q.payment_id as id, g.fee_recipient as "feeRecipient"
     from queue q join queue_group g on g.id = q.group_id and g.chain_id = ${chainId} and g.token = ${token}
-    where ${isHeldBack(sql)} and q.due_at is null
+    where ${isHeldBack(sql)} and not ${isAwaited(sql)}
     order by q.accepted_at
     limit ${limit}`
 }
