@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { platformWallet, useKeeperStack, walletKey } from '../support/keeperStack.ts'
+import { useKeeperStack, walletKey } from '../support/keeperStack.ts'
 import { type RunningCommand, runCommand } from '../support/processes.ts'
 import { until } from '../support/until.ts'
 
@@ -7,11 +7,7 @@ const stack = useKeeperStack()
 
 function start(change: Record<string, string> = {}): RunningCommand {
   return runCommand([process.execPath, 'keeper/main.ts'], {
-    DATABASE_URL: stack.databaseUrl,
-    NETWORKS: 'localhost',
-    RPC_URL_LOCALHOST: stack.chain.url,
-    DEPLOYMENTS_FILE: stack.deploymentsFile,
-    PLATFORM_WALLET: platformWallet,
+    ...stack.env,
     KEEPER_PRIVATE_KEYS: walletKey(0),
     KEEPER_PORT: '0',
     PRIORITY_FEE_WEI: '0',

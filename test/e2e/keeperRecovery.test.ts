@@ -58,13 +58,7 @@ function startAgain(): Promise<Indexer> {
 
 /** A command of docs/operations.md. */
 function runDocumented(...command: string[]): RunningCommand {
-  return runCommand([process.execPath, ...command], {
-    DATABASE_URL: stack.databaseUrl,
-    NETWORKS: 'localhost',
-    RPC_URL_LOCALHOST: stack.chain.url,
-    DEPLOYMENTS_FILE: stack.deploymentsFile,
-    PLATFORM_WALLET: platformWallet,
-  })
+  return runCommand([process.execPath, ...command], stack.env)
 }
 
 async function isReady(keeper: Keeper): Promise<boolean> {

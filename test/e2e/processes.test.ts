@@ -7,18 +7,14 @@ import { createTestDatabase } from '../support/database.ts'
 import { buildImage, type Image } from '../support/dockerfile.ts'
 import { killAll, type RunningCommand, runCommand, untilGone } from '../support/processes.ts'
 import { newBuyer, openShop, type TestBuyer } from '../support/shop.ts'
-import { startTestStack, type TestStack } from '../support/stack.ts'
+import { useTestStack } from '../support/stack.ts'
 import { until } from '../support/until.ts'
 
 // A dev account of the chain, which has gas money.
 const keeperKey = '0xea6c44ac03bff858b476bba40716402b03e41b8e97e276d1baec7c37d42484a0'
 
 // The stack plays the external services.
-let stack: TestStack
-beforeAll(async () => {
-  stack = await startTestStack({ env: { keeper: { TRIGGER_TIME_SECONDS: '1' } } })
-})
-afterAll(() => stack?.close())
+const stack = useTestStack({ env: { keeper: { TRIGGER_TIME_SECONDS: '1' } } })
 
 let running: RunningCommand | undefined
 afterEach(async () => {
