@@ -587,8 +587,7 @@ const keeper = {
   FACILITATOR_TIMEOUT_MS: {
     parser: integer(100, 80_000),
     readers: ['keeper'],
-    about:
-      'After how long /settle answers settlement_pending; in x402 v1, which has no such answer, after 80 s.',
+    about: 'After how long /settle answers settlement_pending, which x402 v1 does not know.',
     default: '40000',
   },
 } satisfies Record<string, Variable>
