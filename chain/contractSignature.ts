@@ -15,6 +15,9 @@ const magicWord: Hex = `0x1626ba7e${'0'.repeat(56)}`
 /** Gas for the wallet's answer: what is left of the 300,000 that a transfer of such a payer has on chain (chain/gas.ts). */
 const gasLimit = 260_000n
 
+/** How long the gateway waits for a contract wallet to check a signature: a buyer waits for it as well. */
+export const contractWalletTimeoutMs = 3_000
+
 /**
  * Whether the payer's contract accepts the signature (ERC-1271), as USDC will ask it on chain: `from` has code, so its
  * answer alone counts. The signature is passed on verbatim. It is asked as the token would in a transaction of now: by the

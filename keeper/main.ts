@@ -53,7 +53,6 @@ async function mainOfOperator(): Promise<void> {
     accounts: config.privateKeys.map((key) => privateKeyToAccount(key)),
     platformWallets: config.platformWallets,
     settings: config.settings,
-    submitTimeoutMs: config.submitTimeoutMs,
     submitLimits: config.submitLimits,
     facilitator: config.facilitator,
     trustedProxies: config.trustedProxies,

@@ -5,6 +5,9 @@ import type { GatewayEnv } from './app.ts'
 import { Refusal } from './refusal.ts'
 import type { GatewaySettings } from './settings.ts'
 
+/** An address that registers more often than this is a script; a key is shared by a provider's processes. */
+export const fixedRateLimits = { register: 60, keyFactor: 10 }
+
 type Kind = 'challenge' | 'verify' | 'register' | 'other'
 
 /** One of them comes with each payment. */

@@ -90,8 +90,6 @@ export type GatewaySettings = {
   registration: Registration
   /** How many proxies in front of the gateway write X-Forwarded-For. */
   trustedProxies: number
-  /** Bytes of a request's body, at most. */
-  maxBodyBytes: number
   /** Lets webhooks go to private addresses and by `http:`, for local development. */
   webhookAllowPrivate: boolean
   /** SHA-256 of the keys that open the operator's views. */

@@ -48,25 +48,19 @@ export const providerWithKey = provider
   .extend({ keyId: wire.keyId, apiKey: secretKey })
   .openapi('ProviderWithKey')
 
-const createProvider = route({
+const createProvider = route('post', '/providers', {
   tags,
-  method: 'post',
-  path: '/providers',
   summary: 'Register a provider',
   description: 'Open to anyone, to who has the `Registration-Token` of the operator, or closed.',
   headers: registrationToken,
   body: newProvider,
   refuses: [401, 403],
-  responses: {
-    201: jsonAnswer('The provider, and its first API key', providerWithKey),
-  },
+  responses: { 201: jsonAnswer('The provider, and its first API key', providerWithKey) },
 })
 
-const getProvider = route({
+const getProvider = route('get', '/providers/{id}', {
   ...ownersOnly,
   tags,
-  method: 'get',
-  path: '/providers/{id}',
   summary: 'A provider',
   refuses: [404],
   responses: { 200: jsonAnswer('The provider', provider) },
@@ -82,24 +76,18 @@ const providerChange = z
   .partial()
   .openapi('ProviderChange')
 
-const patchProvider = route({
+const patchProvider = route('patch', '/providers/{id}', {
   ...ownersOnly,
   tags,
-  method: 'patch',
-  path: '/providers/{id}',
   summary: 'Change a provider, disable it or enable it',
   headers: ifMatch,
   body: providerChange,
   refuses: [404],
-  responses: {
-    200: jsonAnswer('The provider as it is now', provider),
-  },
+  responses: { 200: jsonAnswer('The provider as it is now', provider) },
 })
 
-const getAccount = route({
+const getAccount = route('get', '/account', {
   tags,
-  method: 'get',
-  path: '/account',
   summary: 'The provider of the API key, and what the key may do',
   security: [{ apiKey: [] }],
   responses: { 200: jsonAnswer('The provider', account) },

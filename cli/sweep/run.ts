@@ -155,7 +155,7 @@ async function confirm(waiting: readonly Waiting[]): Promise<void> {
 }
 
 function readAccount() {
-  const key = readVariable(process.env, 'WALLET_PRIVATE_KEY')
+  const key = process.env.WALLET_PRIVATE_KEY?.trim() || null
   if (key === null)
     throw new CliError(
       'no_wallet',

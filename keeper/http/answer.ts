@@ -1,6 +1,7 @@
 import type { Hex } from 'viem'
 import type { PresentedFailure } from '#ledger/acceptance/checkSignatures'
 import type { SettlementProgress } from '#ledger/acceptance/facilitations'
+import { isLooseStage } from '#ledger/queue/stages'
 import { BaseError, type ErrorCode, isErrorCode } from '#protocol/errors'
 import { isDecided } from './facilitator/settlementWatch.ts'
 
@@ -68,9 +69,12 @@ export function answerOf(watched: readonly WatchedTransfer[]): SubmitAnswer {
   return { txHash, transfers }
 }
 
-/** A payment that waits no longer as a part of the submission: that was given up, and this goes on by itself. */
-export function isLetGo({ stage, submission }: SettlementProgress, key: Hex): boolean {
-  return stage !== null && stage !== 'claimed' && stage !== 'sent' && submission !== key
+/** Whether a payment waits, but not as a part of this submission: not yet, or not any more since that was given up. */
+export function isLetGo(
+  { stage, submission }: Pick<SettlementProgress, 'stage' | 'submission'>,
+  key: Hex,
+): boolean {
+  return isLooseStage(stage) && submission !== key
 }
 
 /**

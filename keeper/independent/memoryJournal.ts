@@ -1,10 +1,11 @@
 import type { Address } from 'viem'
 import type { BatchItem } from '#ledger/batches/items'
 import { countDueSweeps } from '#ledger/batches/sweeps'
+import type { SignedTransaction } from '#ledger/batches/transactions'
 import { mostMinedFailures } from '#ledger/queue/quarantine'
 import type { HoldReason } from '#ledger/queue/stages'
 import { defaultTriggers } from '#ledger/queue/triggers'
-import type { Journal, OpenBatch, SignedTransaction, Verdict } from '../settler/journal.ts'
+import type { Journal, OpenBatch, Verdict } from '../settler/journal.ts'
 import { authorizationKey } from '../settler/outcomes.ts'
 import type { Drop, PlannedBatch } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
@@ -83,9 +84,6 @@ export function createMemoryJournal(
         current.items = current.items.filter((item) => !left.has(item))
         current.attempts.unshift({ ...transaction, at: now().getTime(), triedAt: null })
       },
-      async markTried(hash) {
-        for (const attempt of current.attempts) if (attempt.hash === hash) attempt.triedAt = now().getTime()
-      },
       async markMined({ hash, receipt }, verdict, cost) {
         budget.spend(cost)
         learn(verdict)
@@ -127,6 +125,10 @@ export function createMemoryJournal(
     readOpen: async () => (inFlight ? opened(inFlight) : null),
     // What it began before, it has forgotten or seen mined.
     readOffers: async () => [],
+    async markTried(hash) {
+      for (const attempt of inFlight?.attempts ?? [])
+        if (attempt.hash === hash) attempt.triedAt = now().getTime()
+    },
     async pause(ms) {
       pausedUntil = now().getTime() + ms
     },

@@ -10,7 +10,7 @@ import { countDueSweeps } from '#ledger/batches/sweeps'
 import { type Lane, orderLanes } from '#ledger/queue/lanes'
 import { defaultTriggers } from '#ledger/queue/triggers'
 import type { Logger } from '#process/log'
-import type { StepResult } from '../loops/lease.ts'
+import type { StepResult } from '../loops/worker.ts'
 import type { Checkpoint } from '../settings/checkpoints.ts'
 import type { Metrics } from '../settings/metrics.ts'
 import type { SettlerSettings } from '../settings/settings.ts'
@@ -83,6 +83,8 @@ export function createSettler(dependencies: SettlerDependencies): Settler {
           return isCovered
         })
       },
+      isInBudget: async (amount) =>
+        settings.dailyBudget === 0n || budget.spentToday() + amount <= settings.dailyBudget,
       bears: 'all',
       now,
     }),

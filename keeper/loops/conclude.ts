@@ -9,13 +9,13 @@ import { recordSweeps } from '#ledger/batches/sweeps'
 import { readTransactions, type TransactionRow } from '#ledger/batches/transactions'
 import { recordBatches, recordBlock, recordEvents, requestLookups } from '#ledger/facts/record'
 import { endSettled } from '#ledger/outcomes/conclusions'
-import { recordFailure } from '#ledger/queue/failures'
 import { deferPayments, releasePayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
 import { outcomes as outcomeNames } from '#protocol/settlement'
 import { authorizationKey, readOutcomes, readSweeps, type Tried } from '../settler/outcomes.ts'
 import type { Context } from './context.ts'
 import { endBatch, letGo } from './endBatch.ts'
+import { failPayment } from './failPayment.ts'
 import { unmineBatches } from './recorder.ts'
 import { sweepChosen } from './sweep.ts'
 
@@ -142,7 +142,7 @@ async function releaseUnsettled(
   { position, paymentId }: BatchItem,
   outcome: ItemOutcome,
 ): Promise<string[]> {
-  const { now, settings, metrics, served, log } = context
+  const { now } = context
   const { provider, fee } = outcome
   if (provider || fee)
     await recordOutcome(tx, batch.id, position, { provider: digitOf(provider), fee: digitOf(fee) })
@@ -151,14 +151,7 @@ async function releaseUnsettled(
 
   const failure = failureOf(outcome)
   if (failure) {
-    const { code, detail } = failure
-    const attempts = await recordFailure(
-      tx,
-      { paymentId, batchId: batch.id, code, detail, isFinal: false },
-      { now: now(), leadMs: settings.triggers.expiryLeadMs },
-    )
-    metrics.attempts.inc({ network: served.network.name, result: code })
-    log.warn({ payment: paymentId, batch: batch.batchId, code, attempts }, 'settlement failed on chain')
+    await failPayment(context, tx, { ...failure, paymentId, batchId: batch.id, isFinal: false })
     return []
   }
   if (provider?.outcome === 'used' || fee?.outcome === 'used') {

@@ -7,12 +7,12 @@ import {
   lockBatch,
 } from '#ledger/batches/batches'
 import { type Lease, requireLease } from '#ledger/batches/leases'
-import { recordFailure } from '#ledger/queue/failures'
 import { releasePayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
 import { codeOfDrop, type Drop } from '../settler/plan.ts'
 import type { Context } from './context.ts'
 import { applyDrops } from './drops.ts'
+import { failPayment } from './failPayment.ts'
 
 export type BatchEnd = {
   /** The state it must still be in; in any other, somebody else has dealt with it. */
@@ -64,15 +64,13 @@ export async function letGo(
   batch: BatchRow,
   { failure, drops = [] }: Unsettled,
 ): Promise<void> {
-  const { now, settings } = context
   const { id: batchId } = batch
   if (drops.length > 0) await applyDrops(context, tx, batch, drops)
-  await releasePayments(tx, batchId, now())
+  await releasePayments(tx, batchId, context.now())
   if (batch.lane !== 'direct') return
   const own = new Map(drops.map((drop) => [drop.item.paymentId, codeOfDrop(drop)]))
   for (const paymentId of await readLeftOfSubmission(tx, batchId)) {
     const code = own.get(paymentId) ?? failure
-    const failed = { paymentId, batchId, code, detail: '', isFinal: true }
-    await recordFailure(tx, failed, { now: now(), leadMs: settings.triggers.expiryLeadMs })
+    await failPayment(context, tx, { paymentId, batchId, code, detail: '', isFinal: true })
   }
 }

@@ -8,6 +8,7 @@ import {
   markDropped,
   markMined,
   markTried,
+  type Offer,
   readDearestBetween,
   readTransactions,
   wasTaken,
@@ -16,7 +17,7 @@ import { bookGas } from '#ledger/queue/gasDraws'
 import { quarantinePayers } from '#ledger/queue/quarantine'
 import { quarantinePayments } from '#ledger/queue/stages'
 import type { Queryable } from '#ledger/store/database'
-import type { Journal, Offer, OpenBatch, Verdict } from '../settler/journal.ts'
+import type { Journal, OpenBatch, Verdict } from '../settler/journal.ts'
 import type { Drop } from '../settler/plan.ts'
 import { payersOf } from '../settler/prepare.ts'
 import type { Context } from './context.ts'
@@ -36,9 +37,6 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
       // Sent together: within a database transaction the answers come in order.
       await Promise.all([requireLease(tx, lease), write(tx)])
     })
-  const tried: OpenBatch['markTried'] = async (hash, isTaken) => {
-    await markTried(sql, lease, hash, isTaken)
-  }
 
   function open(row: BatchRow, offers: readonly Offer[] = []): OpenBatch {
     let items: Promise<BatchItem[]> | undefined
@@ -70,7 +68,6 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
         })
         if (row.state === 'claimed') row.state = 'broadcast'
       },
-      markTried: tried,
       markMined: (mined, verdict, cost) => saveMined(context, lease, row, mined, verdict, cost),
       close: ({ outcome, failure, drops = [], unlessTaken = false }) =>
         endBatch(context, row, {
@@ -89,10 +86,8 @@ export function createPostgresJournal(context: Context, lease: Lease): PostgresJ
       const [row] = await readWalletBatches(sql, lease.chainId, lease.address)
       return row ? open(row, row.state === 'claimed' ? [] : await readTransactions(sql, row.id)) : null
     },
-    async readOffers(nonces) {
-      const offers = await readDearestBetween(sql, lease, nonces)
-      return offers.map((offer) => ({ offer, markTried: tried }))
-    },
+    readOffers: (nonces) => readDearestBetween(sql, lease, nonces),
+    markTried: (hash, isTaken) => markTried(sql, lease, hash, isTaken),
     async pause(ms, reason) {
       await fenced((tx) => pauseWallet(tx, lease, new Date(now().getTime() + ms), reason))
     },
@@ -119,7 +114,7 @@ async function saveMined(
       // The conclusion of a mined batch says more of payments whose failure its own report shows.
       quarantinePayers(tx, row, refused),
       // Last: whoever is accepted locks its payer before its drawer.
-      bookGas(tx, row.id, { cost, isOver: isSuccess }),
+      bookGas(tx, row.id, { cost, isOver: isSuccess, now: now() }),
     ])
     // It stays `mined` until its block is final, like any other; what was in it needn't wait for that.
     if (!isSuccess) await letGoOfReverted(context, tx, row, verdict)

@@ -36,12 +36,9 @@ export function readKeeperConfig(env: Environment) {
       ...readSendingSettings(env),
       gasAllowance: readVariable(env, 'GAS_ALLOWANCE_USD'),
     } satisfies KeeperSettings,
-    submitTimeoutMs: readVariable(env, 'SUBMIT_TIMEOUT_MS'),
     submitLimits: { perCaller: readVariable(env, 'SUBMIT_RATE_LIMIT') },
     facilitator: {
       isOpen: readVariable(env, 'FACILITATOR_OPEN'),
-      reserveMs: readVariable(env, 'FACILITATOR_RESERVE_SECONDS') * 1000,
-      timeoutMs: readVariable(env, 'FACILITATOR_TIMEOUT_MS'),
       fee: readVariable(env, 'FACILITATOR_FEE'),
       maxOpen: readVariable(env, 'FACILITATOR_MAX_OPEN'),
     },

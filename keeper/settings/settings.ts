@@ -19,7 +19,7 @@ export type KeeperSettings = Omit<SettlerSettings, 'maxFeePerGas'> & {
   leaseMs: number
   /** How far the index may be behind the chain. */
   maxIndexLagBlocks: bigint
-  /** These three, null: the network's own (chain/gasLimits.ts). */
+  /** Null in one of these three: the network's own value (chain/gasLimits.ts). */
   maxFeePerGas: bigint | null
   gasPerFee?: bigint | null
   dailyBudget?: bigint | null
@@ -40,7 +40,7 @@ export type FacilitatorSettings = {
   holdMs: number
   /** What a provider owes for a payment, USDC base units. */
   fee: bigint
-  /** How many payments of one API key, and of all callers without one together, are reserved or wait at a time. */
+  /** How many payments of one API key, or without one of one wallet that is paid, are reserved or wait at a time. */
   maxOpen: number
 }
 
@@ -48,5 +48,8 @@ export type SubmitLimits = {
   /** Submissions a minute of one address, and of one provider whatever its address. */
   perCaller: number
 }
+
+/** Most HTTP clients and proxies wait for thirty seconds. */
+export const defaultSubmitTimeoutMs = 25_000
 
 export const defaultSubmitLimits: SubmitLimits = { perCaller: 60 }

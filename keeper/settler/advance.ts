@@ -19,7 +19,7 @@ export async function advanceBatch(context: SettlerContext, open: OpenBatch): Pr
   try {
     if (open.offers.length > 0) return (await track(context, open)) ? 'mined' : 'waiting'
     if (!context.wallet) return 'waiting'
-    return (await settle(context, context.wallet, open)) ? 'sent' : 'waiting'
+    return (await offer(context, context.wallet, open)) ? 'sent' : 'waiting'
   } catch (error) {
     if (!(error instanceof Unfunded)) throw error
     await releaseUnfunded(context, open, error)
@@ -28,30 +28,38 @@ export async function advanceBatch(context: SettlerContext, open: OpenBatch): Pr
 }
 
 /**
- * Takes a claimed batch, of which nothing is signed yet, to its first broadcast: asks the chain, drops what would fail,
- * signs, stores the transaction, and only then sends it.
+ * Asks the chain what of a batch can be settled, signs that, stores the transaction, and only then sends it.
  *
- * @returns whether a transaction is out.
+ * Of a claimed batch, of which nothing is signed yet, it drops what would fail. For a nonce that doesn't get mined it offers
+ * more: the batch without what was settled meanwhile, or, if nothing is left of it, an empty transaction to oneself. The stored
+ * bytes were sent again before: only a real jam gets there. Where the fee cap leaves no room, they are all that there is.
+ *
+ * @returns whether another transaction is out.
  * @throws {Unfunded} if the wallet can't pay for it
  */
-async function settle(context: SettlerContext, wallet: SettlementWallet, open: OpenBatch): Promise<boolean> {
+async function offer(context: SettlerContext, wallet: SettlementWallet, open: OpenBatch): Promise<boolean> {
   const { served, log, checkpoint, metrics } = context
+  const isFirst = open.offers.length === 0
   const began = performance.now()
-  await checkpoint('before-simulation')
+  if (isFirst) await checkpoint('before-simulation')
   const prepared = await prepareBatch(context, open)
   if (!prepared) return false
-  await checkpoint('after-simulation')
+  if (isFirst) await checkpoint('after-simulation')
   const { plan, drops, refused } = prepared
-  if (!plan) {
+  if (isFirst && !plan) {
     await open.close({ outcome: 'nothing_left', failure: refused ?? 'authorization_used', drops })
     log.info({ batch: open.batch.batchId, dropped: drops.length }, 'nothing of the batch can be settled now')
     return false
   }
-  await sendOffer(context, wallet, open, prepared, 'settle', drops)
-  metrics.triggerToBroadcast.observe(
-    { network: served.network.name },
-    (open.ageMs + performance.now() - began) / 1000,
-  )
+  const kind = isFirst ? 'settle' : plan ? 'replacement' : 'cancellation'
+  // A payment that a replacement leaves out stays in the batch: the earlier transaction may still be mined with all of them.
+  await sendOffer(context, wallet, open, prepared, kind, isFirst ? drops : [])
+  if (!isFirst) await checkpoint('after-replacement-broadcast')
+  else
+    metrics.triggerToBroadcast.observe(
+      { network: served.network.name },
+      (open.ageMs + performance.now() - began) / 1000,
+    )
   return true
 }
 
@@ -79,7 +87,7 @@ async function track(context: SettlerContext, open: OpenBatch): Promise<boolean>
   ])
   if (mined === 'unavailable' || nextNonce === 'unavailable') {
     // Not found by those that answered: that says nothing. To send it again can't hurt.
-    await resendIfDue(context, open, dearest)
+    await resendIfDue(context, dearest)
     return false
   }
   if (mined) {
@@ -104,15 +112,15 @@ async function track(context: SettlerContext, open: OpenBatch): Promise<boolean>
     // A reorg dropped closed batches as well, which nobody follows any more: until theirs are mined again, ours can't be.
     for (const before of await context.journal.readOffers({ from: nextNonce, below: dearest.nonce })) {
       // If the wallet can't pay for an earlier one, this one may be out all the same: a node may have taken it without a word.
-      await resendIfDue(context, before, before.offer).catch(unfundedOnly)
+      await resendIfDue(context, before).catch(unfundedOnly)
     }
   }
 
-  const resent = await resendIfDue(context, open, dearest)
+  const resent = await resendIfDue(context, dearest)
   const isStuck = dearest.ageMs >= settings.replaceAfterMs
   // The base fee has risen over what was offered: waiting for it to fall again may take for ever.
   const isTooCheap = resent?.status === 'rejected' && resent.code === 'underpriced'
-  if ((isStuck || isTooCheap) && nextNonce === dearest.nonce && wallet) await replace(context, wallet, open)
+  if ((isStuck || isTooCheap) && nextNonce === dearest.nonce && wallet) await offer(context, wallet, open)
   return false
 }
 
@@ -123,20 +131,6 @@ function unfundedOnly(error: unknown): void {
 function unavailableOnly(error: unknown): 'unavailable' {
   if (error instanceof ChainUnavailable) return 'unavailable'
   throw error
-}
-
-/**
- * Offers more for a nonce that doesn't get mined: the batch without what was settled meanwhile, or, if nothing is left
- * of it, an empty transaction to oneself. The stored bytes were sent again before: only a real jam gets here. Where the fee
- * cap leaves no room, they are all that there is.
- */
-async function replace(context: SettlerContext, wallet: SettlementWallet, open: OpenBatch): Promise<void> {
-  const prepared = await prepareBatch(context, open)
-  if (!prepared) return
-  const kind = prepared.plan ? 'replacement' : 'cancellation'
-  // A payment that is left out here stays in the batch: the earlier transaction may still be mined with all of them.
-  await sendOffer(context, wallet, open, prepared, kind, [])
-  await context.checkpoint('after-replacement-broadcast')
 }
 
 /**

@@ -58,10 +58,10 @@ export async function prepareBatch(context: SettlerContext, open: OpenBatch): Pr
   const [own] = offers
   const nonce = own?.nonce ?? state.nonce
   const [before] = own ? [] : await journal.readOffers({ from: nonce, below: nonce + 1 })
-  const offered = own ?? before?.offer
+  const offered = own ?? before
   const fees = offered ? bumpFees(offered, prices, settings.maxFeePerGas) : prices
   if (!fees) {
-    if (before) await resendIfDue(context, before, before.offer)
+    if (before) await resendIfDue(context, before)
     return null
   }
   const gasPrice = priceAt(fees, prices.baseFeePerGas)

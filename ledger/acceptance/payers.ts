@@ -13,6 +13,9 @@ export type PayerCaps = {
   newPayer: bigint | null
 }
 
+/** How long the gateway relies on a balance. It reads the balance anew behind the requests, after about half of that. */
+export const balanceTtlMs = 30_000
+
 export type PayersOptions = {
   database: Database
   /** Whether a payer's balance must cover what it has unsettled. */

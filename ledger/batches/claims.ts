@@ -7,7 +7,7 @@ import { isApart, isLoose, moves } from '../queue/stages.ts'
 import type { Queryable } from '../store/database.ts'
 import { settleMarginSeconds } from '../store/settleMargin.ts'
 import { type BatchRow, batchColumns } from './batches.ts'
-import { type Lease, LeaseLost } from './leases.ts'
+import { isHolder, type Lease, LeaseLost } from './leases.ts'
 
 // A claim is one statement: it holds no lock while anybody's host thinks, or stands still. What two keepers want at the
 // same moment, one of them gets; the other one's claim leaves it out.
@@ -49,10 +49,7 @@ export async function claimPayments(
     (Omit<BatchRow, 'id'> & { id: bigint | null; isHeld: boolean; unsettleable: string[] | null })[]
   >`
     with held as materialized (
-      select 1 as one from wallet_lease
-      where chain_id = ${lease.chainId} and address = ${lease.address} and holder = ${lease.holder}
-        and fence = ${lease.fence} and expires_at > clock_timestamp()
-      for share
+      select 1 as one from wallet_lease where ${isHolder(sql, lease)} for share
     ), wanted as materialized (
       select q.payment_id as id, q.payer, ${isApart(sql)} as was_apart
       from queue q

@@ -1,35 +1,37 @@
 import type { Address, Hex } from 'viem'
+import type { Fees } from '#chain/fees'
 import { takeFailuresBack } from '../queue/failures.ts'
 import type { Queryable } from '../store/database.ts'
-import { isHeld, type Lease } from './leases.ts'
+import { isHolder, type Lease, type WalletId } from './leases.ts'
 
-export type TransactionRow = {
+/** A stored transaction. */
+export type Offer = Fees & {
   hash: Hex
-  batchId: bigint
   nonce: number
   kind: 'settle' | 'replacement' | 'cancellation'
+  gas: bigint
   /** Reads its bytes: as much as a hundred kilobytes, which a look at whether it is mined doesn't need. */
   readRaw: () => Promise<Hex>
-  gas: bigint
-  maxFeePerGas: bigint
-  maxPriorityFeePerGas: bigint
   /** Milliseconds since it was stored, by the database's clock: hosts that share a wallet needn't agree about theirs. */
   ageMs: number
   /** Milliseconds since it was last handed to the nodes, by the same clock; null: never. */
   triedAgoMs: number | null
-  broadcastAt: Date | null
+}
+
+export type TransactionRow = Offer & {
   minedBlock: bigint | null
   minedBlockHash: Hex | null
   succeeded: boolean | null
 }
 
-export type NewTransaction = Pick<
-  TransactionRow,
-  'hash' | 'batchId' | 'nonce' | 'kind' | 'gas' | 'maxFeePerGas' | 'maxPriorityFeePerGas'
-> & { chainId: number; wallet: Address; raw: Hex }
+/** A transaction whose bytes are final. Its hash is known before anybody else has seen it. */
+export type SignedTransaction = Omit<Offer, 'readRaw' | 'ageMs' | 'triedAgoMs'> & { raw: Hex }
 
 /** The write-ahead: committed before the first byte goes out. */
-export async function insertTransaction(sql: Queryable, transaction: NewTransaction): Promise<void> {
+export async function insertTransaction(
+  sql: Queryable,
+  transaction: SignedTransaction & { batchId: bigint; chainId: number; wallet: Address },
+): Promise<void> {
   await sql`
     insert into transaction ${sql({
       hash: transaction.hash,
@@ -50,16 +52,25 @@ function msSince(sql: Queryable, column: string) {
   return sql`(extract(epoch from clock_timestamp() - ${sql(column)}) * 1000)::float8`
 }
 
+/** As the database has it. */
+type Stored<Row extends Offer> = Omit<Row, 'readRaw' | 'nonce'> & { nonce: bigint }
+
+function offerColumns(sql: Queryable) {
+  return sql`hash, nonce, kind, gas, max_fee_per_gas as "maxFeePerGas", max_priority_fee_per_gas as "maxPriorityFeePerGas",
+    ${msSince(sql, 'created_at')} as "ageMs", ${msSince(sql, 'tried_at')} as "triedAgoMs"`
+}
+
+function toOffer<Row extends Offer>(sql: Queryable, row: Stored<Row>) {
+  return { ...row, nonce: Number(row.nonce), readRaw: () => readRaw(sql, row.hash) }
+}
+
 /** Every transaction of a batch, the dearest (the one that counts) first. */
 export async function readTransactions(sql: Queryable, batchId: bigint): Promise<TransactionRow[]> {
-  const rows = await sql<(Omit<TransactionRow, 'readRaw' | 'nonce'> & { nonce: bigint })[]>`
-    select hash, batch_id as "batchId", nonce, kind, gas, max_fee_per_gas as "maxFeePerGas",
-      max_priority_fee_per_gas as "maxPriorityFeePerGas", ${msSince(sql, 'created_at')} as "ageMs",
-      ${msSince(sql, 'tried_at')} as "triedAgoMs", broadcast_at as "broadcastAt", mined_block as "minedBlock",
-      mined_block_hash as "minedBlockHash", succeeded
+  const rows = await sql<Stored<TransactionRow>[]>`
+    select ${offerColumns(sql)}, mined_block as "minedBlock", mined_block_hash as "minedBlockHash", succeeded
     from transaction where batch_id = ${batchId}
     order by max_fee_per_gas desc, created_at desc`
-  return rows.map((row) => ({ ...row, nonce: Number(row.nonce), readRaw: () => readRaw(sql, row.hash) }))
+  return rows.map((row) => toOffer(sql, row))
 }
 
 async function readRaw(sql: Queryable, hash: Hex): Promise<Hex> {
@@ -68,33 +79,17 @@ async function readRaw(sql: Queryable, hash: Hex): Promise<Hex> {
   return `0x${Buffer.from(row.raw).toString('hex')}`
 }
 
-/** What was offered for a nonce. */
-export type Offer = Pick<
-  TransactionRow,
-  | 'hash'
-  | 'nonce'
-  | 'readRaw'
-  | 'kind'
-  | 'gas'
-  | 'ageMs'
-  | 'triedAgoMs'
-  | 'maxFeePerGas'
-  | 'maxPriorityFeePerGas'
->
-
 /** The dearest transaction of each nonce of a wallet in a range, whatever became of its batch; the lowest nonce first. */
 export async function readDearestBetween(
   sql: Queryable,
-  { chainId, address }: { chainId: number; address: Address },
+  { chainId, address }: WalletId,
   nonces: { from: number; below: number },
 ): Promise<Offer[]> {
-  const rows = await sql<(Omit<Offer, 'readRaw' | 'nonce'> & { nonce: bigint })[]>`
-    select distinct on (nonce) hash, nonce, kind, gas, ${msSince(sql, 'created_at')} as "ageMs", max_fee_per_gas as "maxFeePerGas",
-      max_priority_fee_per_gas as "maxPriorityFeePerGas", ${msSince(sql, 'tried_at')} as "triedAgoMs"
-    from transaction
+  const rows = await sql<Stored<Offer>[]>`
+    select distinct on (nonce) ${offerColumns(sql)} from transaction
     where chain_id = ${chainId} and wallet = ${address} and nonce >= ${nonces.from} and nonce < ${nonces.below}
     order by nonce, max_fee_per_gas desc`
-  return rows.map((row) => ({ ...row, nonce: Number(row.nonce), readRaw: () => readRaw(sql, row.hash) }))
+  return rows.map((row) => toOffer(sql, row))
 }
 
 /** Whether a node has ever said that it has a transaction of this batch. */
@@ -109,7 +104,7 @@ export async function markTried(sql: Queryable, lease: Lease, hash: Hex, isTaken
   await sql`
     update transaction set tried_at = clock_timestamp(),
       broadcast_at = case when ${isTaken} then clock_timestamp() else broadcast_at end
-    where hash = ${hash} and ${isHeld(sql, lease)}`
+    where hash = ${hash} and exists (select from wallet_lease where ${isHolder(sql, lease)})`
 }
 
 /** What left a batch before anything was signed is in none of its transactions. */

@@ -1,7 +1,7 @@
 import { halves } from '../facts/halves.ts'
 import type { Queryable } from '../store/database.ts'
 import { decideRetry, notifyAfterAttempts } from './retry.ts'
-import { endPayments, moves, type Stage } from './stages.ts'
+import { endPayments, isBatchStage, moves, type Stage } from './stages.ts'
 
 export type PaymentFailure = {
   paymentId: string
@@ -51,9 +51,8 @@ export async function recordFailure(
   const decision = isFinal
     ? ({ status: 'failed' } as const)
     : decideRetry({ attempts, firstFailedAt, validBefore: payment.validBefore, leadMs, now })
-  const isInBatch = payment.stage === 'claimed' || payment.stage === 'sent'
   // A payment that a batch still holds is ended, or released for another attempt, with the batch.
-  const nextAttemptAt = decision.status === 'retry' ? decision.at : isInBatch ? now : null
+  const nextAttemptAt = decision.status === 'retry' ? decision.at : isBatchStage(payment.stage) ? now : null
   await sql`
     insert into settlement_failure (payment_id, attempt, batch_id, code, detail, failed_at, next_attempt_at)
     values (${paymentId}, ${attempts}, ${batchId}, ${code}, ${detail.slice(0, 500)}, ${now}, ${nextAttemptAt})
@@ -99,7 +98,6 @@ export async function takeFailuresBack(sql: Queryable, batchId: bigint): Promise
     )
     update queue q set attempts = attempts - 1,
       first_failed_at = case when attempts > 1 then first_failed_at end,
-      stage = case when attempts = 1 and stage = 'retrying' then 'waiting' else stage end,
-      next_at = case when attempts = 1 and stage = 'retrying' then null else next_at end
+      ${moves(sql).toUntried}
     from undone where q.payment_id = undone.payment_id`
 }

@@ -190,7 +190,7 @@ describe('a transaction', () => {
     const sold = await seedPayment(sql, { provider })
     const batch = await claim([one.paymentId, other.paymentId, sold.paymentId])
     // Four authorizations, two of them those that were bought.
-    await bookGas(sql, batch, { cost: 41n, isOver: true })
+    await bookGas(sql, batch, { cost: 41n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 common 22'])
     await sql`delete from queue`
     expect(await drawn()).toEqual(['23 common 22'])
@@ -198,9 +198,9 @@ describe('a transaction', () => {
 
   test('behavior: one that reverted leaves the rest of the reservation for the next', async () => {
     const { paymentId } = await accept()
-    await bookGas(sql, await claim([paymentId]), { cost: 12n, isOver: false })
+    await bookGas(sql, await claim([paymentId]), { cost: 12n, isOver: false, now: noon })
     expect(await drawn()).toEqual(['23 common 30'])
-    await bookGas(sql, await claim([paymentId]), { cost: 30n, isOver: true })
+    await bookGas(sql, await claim([paymentId]), { cost: 30n, isOver: true, now: noon })
     // It was dearer than what was offered for it first: so much is missing for others.
     expect(await drawn()).toEqual(['23 common 42'])
   })
@@ -230,12 +230,12 @@ describe('a transaction', () => {
     }
     // Beside one that carries itself: 120 for each of the two.
     const cheaper = [await draw(50n), (await seedPayment(sql, { provider })).paymentId]
-    await bookGas(sql, await claim(cheaper), { cost: 240n, isOver: true })
+    await bookGas(sql, await claim(cheaper), { cost: 240n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 20'])
     const reverted = [await draw(15n)]
-    await bookGas(sql, await claim(reverted), { cost: 110n, isOver: false })
+    await bookGas(sql, await claim(reverted), { cost: 110n, isOver: false, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 35'])
-    await bookGas(sql, await claim(reverted), { cost: 160n, isOver: true })
+    await bookGas(sql, await claim(reverted), { cost: 160n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 90'])
   })
 
@@ -252,7 +252,7 @@ describe('a transaction', () => {
     }
     const scope = { chainId: seedChainId, token: signed?.token ?? '0x' }
     await sql.begin((tx) => recordEvents(tx, scope, [cancelled], 'index'))
-    await bookGas(sql, await claim([payment.paymentId]), { cost: 30n, isOver: true })
+    await bookGas(sql, await claim([payment.paymentId]), { cost: 30n, isOver: true, now: noon })
     expect(await drawn()).toEqual(['23 budget:31337 30'])
   })
 

@@ -32,7 +32,7 @@ export async function quarantinePayers(
     )
     select q.payment_id as id from queue q
     join queue_group g on g.id = q.group_id and g.chain_id = ${chainId} and g.token = ${token}
-    where q.payer in (select address from counted) and q.batch_id is null`
+    where q.payer in (select address from counted) and ${isLoose(sql)}`
   await quarantinePayments(
     sql,
     rows.map(({ id }) => id),
@@ -80,7 +80,6 @@ export async function readQuarantined(
 
 export type CondemnedPayment = {
   paymentId: string
-  payer: Address
   /** What it is settled together with, or not at all. */
   submission: Hex | null
 }
@@ -92,7 +91,7 @@ export async function readCondemned(
   limit: number,
 ): Promise<CondemnedPayment[]> {
   return sql<CondemnedPayment[]>`
-    select q.payment_id as "paymentId", q.payer, q.submission
+    select q.payment_id as "paymentId", q.submission
     from (
       select * from queue q where ${isApart(sql)}
       union all

@@ -20,9 +20,43 @@ export type Stage = (typeof stages)[number]
 export const outcomeKinds = ['spent', 'settled', 'failed', 'voided'] as const
 export type OutcomeKind = (typeof outcomeKinds)[number]
 
+/**
+ * Where a payment stands first; times in Unix milliseconds.
+ *
+ * - `waiting`: for a trigger
+ * - `reserved`: for its seller, until then
+ * - `due`: a caller waits for it since then; with the others of its submission, all or none
+ */
+export type FirstStage =
+  | { stage: 'waiting' }
+  | { stage: 'reserved'; until: number }
+  | { stage: 'due'; since: number; submission?: string }
+
+/** A first stage as `stage`, `next_at`, `due_at` and `submission` of the queue's row. */
+export function firstPlace(first: FirstStage): [Stage, number | null, number | null, string | null] {
+  if (first.stage === 'reserved') return ['reserved', first.until, null, null]
+  if (first.stage === 'due') return ['waiting', null, first.since, first.submission ?? null]
+  return ['waiting', null, null, null]
+}
+
 /** Whether the queue's row `q` is in no batch: it can be claimed, or ended without asking a batch. */
 export function isLoose(sql: Queryable) {
   return sql`q.stage in ('waiting', 'deferred', 'retrying', 'quarantined')`
+}
+
+/** Whether a payment that stands there is loose; null: it is over. */
+export function isLooseStage(stage: Stage | null): boolean {
+  return stage !== null && !isReservedStage(stage) && !isBatchStage(stage)
+}
+
+/** Whether a payment that stands there is kept for its seller. */
+export function isReservedStage(stage: Stage | null): boolean {
+  return stage === 'reserved'
+}
+
+/** Whether a payment that stands there is in a batch. */
+export function isBatchStage(stage: Stage | null): boolean {
+  return stage === 'claimed' || stage === 'sent'
 }
 
 /** Whether the queue's row `q` is in a batch. */
@@ -84,12 +118,30 @@ export function moves(sql: Queryable) {
     toQuarantined: sql`stage = 'quarantined'`,
     /** After a failure. A payment that a batch holds, or that is apart, stays where it is. */
     toRetrying: sql`stage = case when stage in ('waiting', 'deferred') then 'retrying' else stage end`,
+    /** After its only failure was taken back. A payment that doesn't wait for another attempt stays where it is. */
+    toUntried: sql`stage = case when attempts = 1 and stage = 'retrying' then 'waiting' else stage end,
+      next_at = case when attempts = 1 and stage = 'retrying' then null else next_at end`,
   }
 }
 
 /** Whether the queue's row `q` is deferred because nothing pays for its gas. */
 export function isHeldBack(sql: Queryable) {
   return sql`(q.stage = 'deferred' and q.held_by is not null)`
+}
+
+/** Whether the queue's row `q` waits for gas, wherever it stands. */
+export function waitsForGas(sql: Queryable) {
+  return sql`q.held_by is not null`
+}
+
+/** Whether somebody waits for an answer about the queue's row `q`. */
+export function isAwaited(sql: Queryable) {
+  return sql`q.due_at is not null`
+}
+
+/** Whether a caller of the facilitator has the queue's row `q` open: it is reserved, or awaited and in no batch. */
+export function isOpenOfCaller(sql: Queryable) {
+  return sql`((q.stage = 'reserved' or q.due_at is not null) and q.batch_id is null)`
 }
 
 /** Whether the triggers count the queue's row `q`: nobody waits for it, and nothing keeps it apart. */

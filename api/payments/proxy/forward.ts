@@ -10,6 +10,15 @@ import type { AddressGuard } from '../../http/addressGuard.ts'
 import { Refusal } from '../../http/refusal.ts'
 import type { UpstreamSettings } from '../../http/settings.ts'
 
+/** What holds for every upstream. An answer may take a minute to begin, and pause for a minute: models think. */
+export const upstreamLimits: Omit<UpstreamSettings, 'allowPrivate'> = {
+  maxBodyBytes: 10_485_760,
+  connectTimeoutMs: 5_000,
+  answerTimeoutMs: 60_000,
+  idleTimeoutMs: 60_000,
+  concurrency: 100,
+}
+
 export type UpstreamRequest = {
   providerId: string
   url: URL

@@ -70,8 +70,9 @@ export function createFacilitatorDependencies(
           balanceTtlMs: standingTtlMs,
         }
         const payers = createPayers(served, reads, { ...options, now: clock })
-        const meter = createGasMeter(served, { ...settings, ...gasLimitsOf(served.network, settings) }, now)
-        return [served.network.chainId, { served, reads, payers, meter }]
+        const limits = gasLimitsOf(served.network, settings)
+        const meter = createGasMeter(served, { ...settings, ...limits }, now)
+        return [served.network.chainId, { served, reads, payers, meter, gasPerFee: limits.gasPerFee }]
       }),
     ),
     accept: createAccept(database),

@@ -26,6 +26,16 @@ export type FacilitatorNetwork = {
   reads: ChainReads
   payers: Payers
   meter: GasMeter
+  gasPerFee: bigint
+}
+
+export function networkOf(
+  networks: ReadonlyMap<number, FacilitatorNetwork>,
+  { network: { chainId, name } }: ServedNetwork,
+): FacilitatorNetwork {
+  const network = networks.get(chainId)
+  if (!network) throw new Error(`${name} is served without its payers`)
+  return network
 }
 
 export type ReserveContext = {
@@ -65,8 +75,7 @@ export async function reserve(
   const now = context.now().getTime()
   checkTerms(request, Math.floor(now / 1000))
   const { served, authorization, resource, paymentIdentifier } = request
-  const network = context.networks.get(served.network.chainId)
-  if (!network) throw new Error(`${served.network.name} is served without its payers`)
+  const network = networkOf(context.networks, served)
   const { providerId } = caller
   const checked = await checkPresented([authorization], network, {
     ...{ payerSignatures: context.payerSignatures, contractTimeoutMs: context.contractTimeoutMs },
@@ -85,12 +94,7 @@ export async function reserve(
     {
       ...{ source: 'facilitator', requestId: null, providerId, endpointId: null },
       first: mode === 'due' ? { stage: 'due', since: now } : { stage: 'reserved', until },
-      ...{
-        chainId: served.network.chainId,
-        token: served.token,
-        payee: to,
-        feeRecipient: context.platformWallet,
-      },
+      ...{ chainId, token, payee: to, feeRecipient: context.platformWallet },
       ...{ providerAmount: value, feeAmount: 0n, splitter: null, price: value, effectiveRate: '0', resource },
       tier: value < minimumPrice ? 'ultra-micro' : splitPrice(value).tier,
       ...{ idempotencyKey: null, requestHash: request.hash, challengedAt: now, acceptedAt: now },
