@@ -96,7 +96,7 @@ export type AppOptions = {
   loops?: readonly Loop[]
 }
 
-/** For how long this process may not see what another one registered or revoked. */
+/** How long this process may miss what another one registered or revoked. */
 const registryTtlMs = 2_000
 
 /** What anyone may read from a browser. */

@@ -32,7 +32,7 @@ export type Registration =
   | { mode: 'token'; token: string }
   | { mode: 'closed' }
 
-/** Limits of what is passed on to providers' own servers. */
+/** Limits of the requests that the proxy sends to providers' own servers. */
 export type UpstreamSettings = {
   /** Lets them have private addresses, and `http:`. */
   allowPrivate: boolean
@@ -69,7 +69,7 @@ export type GatewaySettings = {
   contractTimeoutMs: number
   /** USDC base units from which on `/verify` answers only after the settlement is mined; null: never. */
   settleBeforeServe: bigint | null
-  /** For how long it waits for that. */
+  /** How long `/verify` waits for that. */
   settleBeforeServeTimeoutMs: number
   /** Thresholds of the keeper, for the estimates in the settlement views. */
   triggers: TriggerSettings
@@ -83,7 +83,7 @@ export type GatewaySettings = {
   maxIndexLagBlocks: bigint
   /** Due batches are published for anybody to settle. */
   publicQueue: boolean
-  /** For how long what a payment was presented with is kept once that is over. */
+  /** How long the authorizations of a payment are kept once the payment is over. */
   retentionDays: number
   /** Null: none. */
   rateLimits: RateLimits | null

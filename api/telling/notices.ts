@@ -9,9 +9,9 @@ export const mailedEvents = [
   'webhook.disabled',
 ] as const
 
-/** So long what happens is gathered before the first mail of it, */
+/** How long happenings are gathered before the first mail tells of them. */
 const gatherMs = 60_000
-/** and so long lies between two mails to one provider. */
+/** Least time between two mails to one provider. */
 const pauseMs = 60 * 60_000
 /** Happenings that one mail tells of. */
 const mostNotices = 1_000

@@ -100,7 +100,7 @@ const getNetworkBatches = route('get', '/network/batches', {
   responses: { 200: jsonAnswer('The batches', networkBatches) },
 })
 
-/** For so long every caller gets the same answer, and caches between them and us may give it. */
+/** How long every caller gets the same answer. Caches between them and us may give it as long. */
 const keptMs = 10_000
 const cached = `public, max-age=${keptMs / 1_000}`
 

@@ -114,7 +114,7 @@ type PendingBatch = {
 
 type PendingQuestion = {
   settings: { triggers: TriggerSettings } & CostSettings
-  /** 0: the most urgent payments; from 1 on, so many batches further down the queue. */
+  /** 0: the most urgent payments. Each page is one batch further down the queue. */
   page: number
   now: Date
 }

@@ -145,7 +145,7 @@ function isReset(error: NodeJS.ErrnoException): boolean {
 
 /** Ends a request of which nothing has moved for too long. */
 type Watch = {
-  /** From now on nothing may move for so long. */
+  /** Sets how long nothing may move from now on. */
   allow(ms: number): void
   /** Something has moved. The next one to move something is the buyer, or the upstream. */
   moved(next: 'buyer' | 'upstream'): void

@@ -21,7 +21,7 @@ import { requestHeaders, responseHeaders } from './headers.ts'
 export type ProxyRouteOptions = RouteOptions & {
   /** Challenges, verifications and voids of this process, where a provider's id stands for its API key. */
   payments: App
-  /** For how long another process's change of an upstream may not be seen. */
+  /** How long this process may miss another one's change of an upstream. */
   ttlMs: number
 }
 
