@@ -96,8 +96,10 @@ export type AppOptions = {
   loops?: readonly Loop[]
 }
 
-/** How long this process may miss what another one registered or revoked. */
+/** How late this process may see what another one registered or revoked. */
 const registryTtlMs = 2_000
+/** The largest body of a request. A payment with the longest signature of a wallet contract needs half of it. */
+const maxBodyBytes = 16_384
 
 /** What anyone may read from a browser. */
 const publicPaths = [
@@ -210,7 +212,7 @@ export function createApp({
   // Before the body's limit and the API keys as well: its bodies have their own limit, and its `Authorization` is a payment.
   app.use('/p/*', limit)
   addProxyRoutes(app, { ...options, payments, ttlMs: registryTtlMs })
-  app.use(limitBody(settings.maxBodyBytes))
+  app.use(limitBody(maxBodyBytes))
   app.use(authenticate({ keyOwners, rateLimiter, settings }))
   app.use(limit)
   // Whatever is added under a provider later is its own alone, even if a route forgets to say so.

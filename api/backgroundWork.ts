@@ -26,7 +26,7 @@ export type BackgroundWork = {
 /** Before they are closed for resting: the first payments in a new session take 50 ms. */
 const warmEveryMs = (idleSeconds * 1_000) / 2
 
-/** Age of the record from which no keeper runs: a keeper reads the index into it every second or two. */
+/** How old the last reading of the index must be before we conclude that no keeper runs: one reads every second or two. */
 const recordAgeMs = 10_000
 
 /** Keeps the record of a network while nobody else does, so that what strangers settle shows all the same. */

@@ -2,16 +2,20 @@
  * The Solidity half of `npm test`: the generated files match the contracts, gas a payment hasn't changed, the tests
  * pass, and coverage is complete. solc uses one core and coverage compiles everything a second time, so the two run in
  * parallel.
+ *
+ * Nothing runs while contracts/passed.json, which only a full run writes, says that just this passed in the last seven days.
+ * `--full` runs everything.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { text } from 'node:stream/consumers'
+import { hashInputs, readPassed, reasonToRun, writePassed } from './contractInputs.ts'
 
 const lines = [
   [
     'node tools/generateAbi.ts --check',
     'npm run gas:check',
-    // What happens at which gas is tried on the code as it is deployed: coverage leaves the sweeps out.
+    // Tests that sweep over gas limits run on the code as it is deployed; coverage leaves them out.
     'hardhat test solidity contracts/test/GasGriefing.t.sol',
   ],
   ['npm run coverage:contracts'],
@@ -31,6 +35,23 @@ async function runAll(commands: readonly string[]): Promise<boolean> {
   return true
 }
 
-process.stdout.write(`Side by side: ${lines.map((commands) => commands.join(', ')).join(' | ')}\n`)
-const passed = await Promise.all(lines.map(runAll))
-if (passed.includes(false)) process.exitCode = 1
+async function runEverything(inputs: string, why: string): Promise<void> {
+  process.stdout.write(`Contracts: everything runs, since ${why}.\n`)
+  process.stdout.write(`Side by side: ${lines.map((commands) => commands.join(', ')).join(' | ')}\n`)
+  const passed = await Promise.all(lines.map(runAll))
+  if (passed.includes(false)) {
+    process.exitCode = 1
+    return
+  }
+  // Somebody may have changed a file meanwhile: then nobody knows which of the two has passed.
+  if ((await hashInputs()) === inputs) await writePassed({ inputs, at: new Date().toISOString() })
+}
+
+const [inputs, last] = await Promise.all([hashInputs(), readPassed()])
+const why = process.argv.includes('--full') ? '--full asks for it' : reasonToRun(last, inputs, new Date())
+if (why !== null) await runEverything(inputs, why)
+else
+  process.stdout.write(
+    `Contracts: SKIPPED ${lines.flat().join(', ')}. They passed on ${last?.at} with the same contracts, tests, tools and ` +
+      'packages (contracts/passed.json). All of it: node tools/testContracts.ts --full\n',
+  )

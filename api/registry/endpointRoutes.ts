@@ -23,7 +23,7 @@ import {
 import type { GatewayNetworks } from './networks.ts'
 import { minimumPriceOn } from './price.ts'
 import { disabledSince } from './providers.ts'
-import { proxyPath } from './upstreams.ts'
+import { findUpstream, proxyPath } from './upstreams.ts'
 import { findWallet, listWallets, type Wallet } from './wallets.ts'
 
 const owner = { ...ownersOnly, tags: ['Providers'] }
@@ -134,6 +134,24 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: Ro
   const urlOf = (given: string, providerId: string) =>
     wire.urlOfResource(given, `${settings.issuer}${proxyPath(providerId)}`).href
 
+  /**
+   * Refuses what the gateway's own address doesn't lead to: it serves no more of a provider than what is below the provider's own path.
+   *
+   * @throws {Refusal} `invalid_field`; `unknown_upstream` where there is nothing behind that path.
+   */
+  async function requireServed(tx: Queryable, url: string, providerId: string): Promise<void> {
+    if (!isBelow(url, settings.issuer)) return
+    if (!isBelow(url, settings.issuer + proxyPath(providerId))) {
+      const detail = `url: the gateway serves nothing of this provider's at ${url}; give a path, such as /forecast`
+      throw new Refusal('invalid_field', detail, { details: { field: 'url' } })
+    }
+    if ((await findUpstream(tx, providerId)) === undefined)
+      throw new Refusal(
+        'unknown_upstream',
+        'Register the server first that the gateway passes requests on to',
+      )
+  }
+
   app.openapi(createEndpoint, async (c) => {
     const providerId = c.req.valid('param').id
     const body = c.req.valid('json')
@@ -141,11 +159,13 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: Ro
     const inserted = await changeRegistry(sql, changerOf(c), async (tx, record) => {
       const wallets = await chooseWallets(tx, networks, { ...body, providerId })
       requirePrice(price, wallets)
+      const url = urlOf(body.url, providerId)
+      await requireServed(tx, url, providerId)
       const endpoint = await insertEndpoint(tx, {
         providerId,
         wallets,
         method: body.method ?? '*',
-        url: urlOf(body.url, providerId),
+        url,
         price,
         description: body.description ?? '',
         mimeType: body.mimeType ?? 'application/json',
@@ -182,6 +202,7 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: Ro
         disabledAt: disabledSince(before, body.disabled, now()),
       }
       if (isUnchanged(before, next)) return before
+      if (next.url !== before.url) await requireServed(tx, next.url, providerId)
       const after = await updateEndpoint(tx, { endpointId, providerId, ...next })
       await record(endpointId, toEndpoint(before), toEndpoint(after))
       return after
@@ -203,6 +224,13 @@ export function addEndpointRoutes(app: App, { sql, networks, settings, now }: Ro
     setVersion(c, found)
     return c.json(toEndpoint(found), 200)
   })
+}
+
+function isBelow(url: string, base: string): boolean {
+  const [inner, outer] = [new URL(url), new URL(base)]
+  return (
+    inner.origin === outer.origin && `${inner.pathname}/`.startsWith(`${outer.pathname.replace(/\/$/, '')}/`)
+  )
 }
 
 type WalletChoice = {

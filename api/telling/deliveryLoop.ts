@@ -186,7 +186,7 @@ function signMessage(
   const body = JSON.stringify({
     type: event,
     timestamp: createdAt.toISOString(),
-    // Of a refund, `data` names the payment that it is of.
+    // A refund's `data` names the payment that it gives back.
     data: { paymentId, txHash, ...data },
   })
   const signatures = delivery.secrets.map((secret) => new Webhook(secret).sign(messageId, timestamp, body))

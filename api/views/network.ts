@@ -100,14 +100,14 @@ const getNetworkBatches = route('get', '/network/batches', {
   responses: { 200: jsonAnswer('The batches', networkBatches) },
 })
 
-/** How long every caller gets the same answer. Caches between them and us may give it as long. */
+/** How long every caller, and every cache in between, gets the same answer. */
 const keptMs = 10_000
 const cached = `public, max-age=${keptMs / 1_000}`
 
 const dayMs = 86_400_000
 const shownDays = { day: 30, week: 26 * 7 } as const
 const mostKeepers = 50
-/** An interval with fewer payments says nothing of how long they took: it would be about one buyer, or one provider. */
+/** The least number of payments for which we say how long they took: fewer would tell of one buyer, or one provider. */
 const leastTimes = 20
 
 export function addNetworkRoutes(app: App, { sql, heads, networks, settings, now }: RouteOptions) {

@@ -86,9 +86,9 @@ const getOperation = route('get', '/operator/operation', {
   responses: { 200: jsonAnswer('As it was read, at most some seconds ago', operation) },
 })
 
-/** Reading the queue's depth reads the whole queue: whoever asks often gets the same answer. */
+/** How long all callers get the same answer: the queue's depth costs a reading of the whole queue. */
 const keptMs = 5_000
-/** Wallets shown of a network's queue, the oldest payment first. */
+/** Most wallets that we show of a network's queue, the oldest payment first. */
 const mostWallets = 100
 
 const monthMs = 30 * 86_400_000

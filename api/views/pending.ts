@@ -3,10 +3,8 @@ import type { Address } from 'viem'
 import { mostPayments } from '#chain/gas'
 import type { ServedNetwork } from '#chain/servedNetworks'
 import { type PublishedPayment, publishPayments, readStalled } from '#ledger/batches/publish'
-import { createDueBatches, type ReadDueBatches } from '#ledger/queue/dueBatches'
-import type { CostSettings } from '#ledger/queue/dueTrigger'
+import { createDueBatches, type DueSettings, type ReadDueBatches } from '#ledger/queue/dueBatches'
 import { readHeldBack } from '#ledger/queue/queue'
-import type { TriggerSettings } from '#ledger/queue/triggers'
 import type { Database } from '#ledger/store/database'
 import type { Trigger } from '#protocol/settlement'
 import type { App } from '../http/app.ts'
@@ -28,7 +26,9 @@ const query = z.object({
     .min(0)
     .max(mostPages - 1)
     .default(0)
-    .openapi({ description: "So many batches further down the queue: keepers that start apart don't race" }),
+    .openapi({
+      description: "How many batches further down the queue to start: keepers that start apart don't race",
+    }),
 })
 
 const pending = z
@@ -107,14 +107,14 @@ type PublishedSplitter = { address: Address; provider: Address; shares: [string,
 type PendingBatch = {
   feeRecipient: Address
   trigger: Trigger
-  /** Of each payment the signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
+  /** Each payment's signed authorizations that are still open, as payloads (SPEC.md 2.4): the provider's, then the fee's. */
   payments: string[][]
   splitters: PublishedSplitter[]
 }
 
 type PendingQuestion = {
-  settings: { triggers: TriggerSettings } & CostSettings
-  /** 0: the most urgent payments. Each page is one batch further down the queue. */
+  settings: DueSettings
+  /** How many batches further down the queue to start; 0: with the most urgent payments. */
   page: number
   now: Date
 }
@@ -165,7 +165,7 @@ function createPendingBatches(sql: Database) {
       const ids = payments.map(({ id }) => id)
       await publish(due.group.feeRecipient, due.trigger, ids)
     }
-    // What is too dear for us may be worth its gas to somebody else.
+    // A payment whose gas is too dear for us may be worth it to somebody else.
     const held = page > 0 ? [] : await readHeldBack(sql, { chainId, token: served.token }, mostPayments)
     for (const [feeRecipient, payments] of Map.groupBy(held, (one) => one.feeRecipient))
       await publish(

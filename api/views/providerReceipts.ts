@@ -34,12 +34,12 @@ const getReceipts = route('get', '/providers/{id}/receipts', {
   },
 })
 
-/** 200 signatures take 5 ms, for which nobody else is served. */
+/** How many receipts are signed in a row: 5 ms, in which nobody else is served. */
 const pageSize = 200
 
 /**
- * What was accepted since isn't among the receipts: it could become visible after one that was accepted later, and whoever
- * goes on after that one would never see it.
+ * How new a payment may be to be left out. An earlier one could still become visible after a later one, and a reader who goes
+ * on after the later one would never see it.
  */
 const unsettledOrderMs = 10_000
 

@@ -142,7 +142,7 @@ type WalletWork = {
   /** In no transaction yet, without what failed before. */
   waitingPayments: number
   waitingAmount: bigint
-  /** What the triggers see. They don't count what waits apart from the others: it is taken up without them. */
+  /** The queue as the triggers see it. They don't count payments that are settled apart from the others. */
   counted: WaitingPayments
   /** In a transaction. */
   settlingPayments: number

@@ -87,7 +87,7 @@ const getStatement = route('get', '/providers/{id}/statement', {
 })
 
 const pageSize = 2_000
-/** Blocks whose gas price is asked for together. */
+/** How many blocks' gas prices are asked for together. */
 const blocksAtOnce = 100
 
 export function addStatementRoute(app: App, options: RouteOptions): void {
@@ -262,7 +262,7 @@ function toCsvLine(cells: Cells): string {
 }
 
 export function toPaymentLine(networks: GatewayNetworks, payment: ProviderPayment): string {
-  // As the sums do: a voided payment whose provider half never moved is none.
+  // As in the sums, a voided payment whose provider half never moved doesn't count.
   const isVoided = payment.voidedAt !== null && payment.txHash === null
   const net = isVoided ? 0n : payment.providerAmount
   const fee = isVoided ? 0n : payment.feeAmount

@@ -182,7 +182,7 @@ async function findPaymentTimeline(
   return { ...payment, batches, failures, mined: mined ?? null, payout }
 }
 
-/** What was dropped from its batch before that was signed is in none of the batch's transactions. */
+/** A payment that left its batch before the signature is in none of the batch's transactions. */
 async function readBatches(sql: Database, paymentId: string): Promise<ClaimingBatch[]> {
   const batches = await sql<(Omit<ClaimingBatch, 'transactions'> & { id: bigint })[]>`
     select b.id, b.trigger, b.created_at as "claimedAt", b.closed_at as "closedAt", b.outcome

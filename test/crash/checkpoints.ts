@@ -5,6 +5,6 @@ export function stretch(first: CheckpointName, last: CheckpointName): Checkpoint
   return checkpoints.slice(checkpoints.indexOf(first), checkpoints.indexOf(last) + 1)
 }
 
-/** Where only a keeper comes that is somebody's facilitator: facilitator.test.ts and x402.test.ts. */
+/** Where only a keeper comes that is somebody's facilitator: facilitator.test.ts. */
 export const ofSubmissions = stretch('before-submission-recorded', 'before-submission-answer')
 export const ofX402 = stretch('after-verify-recorded', 'before-settle-answer')

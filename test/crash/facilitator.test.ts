@@ -1,19 +1,17 @@
-import type { Hash } from 'viem'
+import type { Hash, Hex } from 'viem'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import type { CheckpointName } from '#keeper/settings/checkpoints'
 import { encodePayload } from '#protocol/payload'
-import {
-  type KeeperStack,
-  platformWallet,
-  type QueuedPayment,
-  startKeeperStack,
-  walletKey,
-} from '../support/keeperStack.ts'
+import { untilRecorded } from '../support/keeperScenes.ts'
+import { type KeeperStack, type QueuedPayment, startKeeperStack } from '../support/keeperStack.ts'
 import { findBreaches, findMisplaced } from '../support/ledger.ts'
 import { until } from '../support/until.ts'
-import { ofSubmissions } from './checkpoints.ts'
-import { death, kill, killAll, portOf, startChild } from './children.ts'
-import type { CrashingKeeperOptions, Turn } from './crashingKeeper.ts'
+import { randomHex } from '../support/usdc.ts'
+import { signPayment, type X402Payment } from '../support/x402.ts'
+import { ofSubmissions, ofX402 } from './checkpoints.ts'
+import { killAll, startKeeper } from './mortalKeeper.ts'
+
+// The facilitator dies while somebody waits for its answer: whoever asks again gets the truth, and nothing is settled twice.
 
 let stack: KeeperStack
 beforeAll(async () => {
@@ -22,38 +20,38 @@ beforeAll(async () => {
 afterEach(killAll)
 afterAll(() => stack?.close())
 
-function startKeeper(crashAt: CheckpointName | null) {
-  const { databaseUrl, deploymentsFile, chain, settings } = stack
-  const keeper = startChild('crashingKeeper.ts', {
-    databaseUrl,
-    deploymentsFile,
-    settings,
-    rpcUrl: chain.url,
-    privateKeys: [walletKey(0)],
-    platformWallet,
-  } satisfies CrashingKeeperOptions)
-  keeper.send({ crashAt } satisfies Turn)
-  return keeper
-}
+/** The last thing that it does before it answers: there a real process ends by SIGKILL, as all do in `npm run test:crash`. */
+const bySignal = new Set<CheckpointName>(['before-submission-answer', 'before-settle-answer'])
+const howAt = (checkpoint: CheckpointName) =>
+  process.env.CRASH_RUNS || bySignal.has(checkpoint) ? 'signal' : 'cut'
 
-async function submit(port: number, payment: QueuedPayment): Promise<{ status: number; txHash?: Hash }> {
-  const response = await fetch(`http://127.0.0.1:${port}/submit`, {
+async function post(port: number, path: string, body: unknown) {
+  const response = await fetch(`http://127.0.0.1:${port}/${path}`, {
     method: 'POST',
     headers: { 'content-type': 'application/json', authorization: `Bearer ${stack.apiKey}` },
-    body: JSON.stringify({
-      network: 'localhost',
-      transfers: [payment.provider, payment.fee].map(encodePayload),
-    }),
+    body: JSON.stringify(body),
   })
-  // Where each transfer stands changes while it is mined and indexed.
-  const { txHash } = (await response.json()) as { txHash?: Hash }
-  return { status: response.status, ...(txHash && { txHash }) }
+  return { status: response.status, body: (await response.json()) as Record<string, unknown> }
 }
 
-async function queueOne(): Promise<QueuedPayment> {
-  const [buyer] = await stack.buyers(1, 100_000n)
-  if (!buyer) throw new Error('no buyer')
-  return stack.queue({ buyer, price: 50_000n })
+async function submit(port: number, { provider, fee }: QueuedPayment) {
+  const transfers = [provider, fee].map(encodePayload)
+  const { status, body } = await post(port, 'submit', { network: 'localhost', transfers })
+  // Where each transfer stands changes while it is mined and indexed.
+  const { txHash } = body as { txHash?: Hash }
+  return { status, ...(txHash && { txHash }) }
+}
+
+async function ask(port: number, path: 'verify' | 'settle', payment: X402Payment) {
+  return (await post(port, path, payment.body)).body
+}
+
+/** Asks on while it is pending, as the answer tells a seller to. */
+async function settle(port: number, payment: X402Payment) {
+  for (;;) {
+    const answer = await ask(port, 'settle', payment)
+    if (answer.errorReason !== 'settlement_pending') return answer
+  }
 }
 
 test.each([
@@ -66,23 +64,71 @@ test.each([
   'behavior: a facilitator dies at %s: asked again, it settles once and answers with that transaction',
   async (checkpoint) => {
     const fromBlock = (await stack.served.client.getBlockNumber({ cacheTime: 0 })) + 1n
-    const dying = startKeeper(checkpoint)
-    const died = death(dying)
-    const payment = await queueOne()
-    const lost = submit(await portOf(dying), payment)
-    await expect(lost).rejects.toThrow()
-    await died
+    const dying = await startKeeper(stack, checkpoint, { how: howAt(checkpoint) })
+    const [buyer] = await stack.buyers(1, 100_000n)
+    if (!buyer) throw new Error('no buyer')
+    const payment = await stack.queue({ buyer, price: 50_000n })
+    await expect(submit(await dying.port, payment)).rejects.toThrow()
+    await dying.died
 
-    const next = startKeeper(null)
-    const port = await portOf(next)
-    const answer = await submit(port, payment)
+    const { port } = await startKeeper(stack, null)
+    const answer = await submit(await port, payment)
     expect(answer).toMatchObject({ status: 200, txHash: expect.stringMatching(/^0x[0-9a-f]{64}$/) })
-    expect(await submit(port, payment)).toEqual(answer)
+    expect(await submit(await port, payment)).toEqual(answer)
     await until('it is settled', () => stack.isSettled([payment]))
     expect((await stack.halves(payment)).map((half) => half.txHash)).toEqual([answer.txHash, answer.txHash])
-    expect(await submit(port, payment)).toEqual(answer)
+    expect(await submit(await port, payment)).toEqual(answer)
     expect(await findMisplaced(stack, [payment], fromBlock)).toEqual([])
     expect(await findBreaches(stack.database)).toEqual([])
-    await kill(next)
+  },
+)
+
+test.each([
+  ...ofX402,
+  // The same with a group of x402 sellers waiting for the answer.
+  'after-claim',
+  'before-write-ahead',
+  'after-write-ahead',
+  'after-broadcast',
+  'after-mined-recorded',
+] satisfies CheckpointName[])(
+  'behavior: it dies at %s: asked again, each of a group is settled once, and hears by which transaction',
+  async (checkpoint) => {
+    const payTo = randomHex(20)
+    const payments = await Promise.all(
+      (await stack.buyers(5, 10_000n)).map((buyer) => signPayment(stack.served, buyer, { payTo })),
+    )
+    const dying = await startKeeper(stack, checkpoint, { how: howAt(checkpoint) })
+    const dyingPort = await dying.port
+    await Promise.allSettled(
+      payments.map(async (payment) => {
+        await ask(dyingPort, 'verify', payment)
+        return ask(dyingPort, 'settle', payment)
+      }),
+    )
+    await dying.died
+
+    const port = await (await startKeeper(stack, null)).port
+    const answers = await Promise.all(payments.map((payment) => settle(port, payment)))
+    // Once the index has seen the transaction, a seller may have been answered before the keeper died of recording it.
+    const isToldAgain = checkpoint === 'after-mined-recorded'
+    for (const answer of answers) {
+      expect(answer).toMatchObject(
+        isToldAgain && answer.success === false
+          ? { errorReason: 'duplicate_settlement' }
+          : { success: true, transaction: expect.stringMatching(/^0x[0-9a-f]{64}$/) },
+      )
+    }
+    expect(await stack.balanceOf(payTo)).toBe(50_000n)
+    for (const [index, payment] of payments.entries()) {
+      const { logs } = await stack.served.client.getTransactionReceipt({
+        hash: answers[index]?.transaction as Hex,
+      })
+      const { nonce } = payment.authorization
+      expect(logs.filter(({ topics }) => topics.some((topic) => topic === nonce))).toHaveLength(1)
+      expect(await ask(port, 'settle', payment)).toMatchObject({ errorReason: 'duplicate_settlement' })
+    }
+    await untilRecorded(stack)
+    expect(await findBreaches(stack.database)).toEqual([])
   },
 )

@@ -1,11 +1,9 @@
-import type { ChildProcess } from 'node:child_process'
-import { createTestClient, http } from 'viem'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type CheckpointName, checkpoints } from '#keeper/settings/checkpoints'
 import { closeBatch, readMinedBatches } from '#ledger/batches/batches'
 import { endSettled } from '#ledger/outcomes/conclusions'
 import { type ChaosRpc, startChaosRpc } from '../support/chaosRpc.ts'
-import { attemptsOf } from '../support/keeperScenes.ts'
+import { attemptsOf, mine as mineBlocks, testClient } from '../support/keeperScenes.ts'
 import {
   authorizationsOf,
   type KeeperStack,
@@ -14,16 +12,14 @@ import {
   type SplitPayment,
   startKeeperStack,
   walletAccount,
-  walletKey,
 } from '../support/keeperStack.ts'
 import { findBreaches, findMisplaced, findUnknownTransactions, watchBroadcasts } from '../support/ledger.ts'
 import { until } from '../support/until.ts'
 import { randomHex, sendDirectly } from '../support/usdc.ts'
 import { ofSubmissions, ofX402, stretch } from './checkpoints.ts'
-import { death, isAlive, killAll, startChild } from './children.ts'
-import type { CrashingKeeperOptions, Turn } from './crashingKeeper.ts'
+import { killAll, type Mortal, startKeeper as startMortal } from './mortalKeeper.ts'
 
-/** `npm run test:crash` dies at each checkpoint by itself, so often; else one keeper after another dies at the next one. */
+/** How often `npm run test:crash` dies at each checkpoint; else one keeper after another dies at the next one. */
 const runs = Number(process.env.CRASH_RUNS ?? 0)
 
 let stack: KeeperStack
@@ -43,36 +39,19 @@ afterAll(async () => {
   await stack?.close()
 })
 
-let standby: ChildProcess | undefined
+/** These end a real process by SIGKILL, as all do in `npm run test:crash`; at the others a keeper of this process is cut off. */
+const bySignal = new Set<CheckpointName | null>(['after-claim', 'after-write-ahead', 'after-broadcast'])
 
-/**
- * A keeper's turn begins at once, and the one after it starts up meanwhile. The lease of the one before ends with its
- * process here, not by the clock.
- */
-async function startKeeper(crashAt: CheckpointName | null): Promise<ChildProcess> {
-  const { databaseUrl, deploymentsFile, settings, database } = stack
-  const start = () =>
-    startChild('crashingKeeper.ts', {
-      databaseUrl,
-      deploymentsFile,
-      settings,
-      rpcUrl: rpc.url,
-      privateKeys: [walletKey(0)],
-      platformWallet,
-    } satisfies CrashingKeeperOptions)
-  const keeper = standby && isAlive(standby) ? standby : start()
-  standby = start()
-  await database`update wallet_lease set expires_at = clock_timestamp()`
-  keeper.send({ crashAt } satisfies Turn)
-  return keeper
+/** The lease of the one before ends with it here, not by the clock. */
+async function startKeeper(crashAt: CheckpointName | null): Promise<Mortal> {
+  await stack.database`update wallet_lease set expires_at = clock_timestamp()`
+  const how = runs > 0 || bySignal.has(crashAt) ? 'signal' : 'cut'
+  return startMortal(stack, crashAt, { how, rpcUrl: rpc.url })
 }
 
-const chain = () => createTestClient({ mode: 'hardhat', transport: http(stack.chain.url) })
+const chain = () => testClient(stack)
 
-/** One by one: blocks mined in bulk have no parent hash. */
-async function mine(blocks: number): Promise<void> {
-  for (let i = 0; i < blocks; i++) await chain().mine({ blocks: 1 })
-}
+const mine = (blocks: number) => mineBlocks(stack, blocks)
 
 async function resumeMining(): Promise<void> {
   await chain().setAutomine(true)
@@ -240,7 +219,7 @@ async function play({ first, prepare, provoke, tidy }: Scene, deaths: Checkpoint
 
   let provoked: Promise<unknown> | undefined
   for (const checkpoint of deaths) {
-    const died = death(await startKeeper(checkpoint))
+    const { died } = await startKeeper(checkpoint)
     provoked ??= provoke?.(payments)
     await Promise.all([died, provoked]).catch((error: unknown) => {
       throw new Error(`a keeper was to die at ${checkpoint}`, { cause: error })

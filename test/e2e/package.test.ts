@@ -36,7 +36,8 @@ beforeAll(async () => {
   const results = Object.values(JSON.parse(stdout)) as { filename: string; files: { path: string }[] }[]
   const tarballs = results.map(({ filename }) => join(folder, filename))
   packed = results.at(-1)?.files.map(({ path }) => path) ?? []
-  await npm(['install', '--prefer-offline', '--no-audit', '--no-fund', ...tarballs], empty)
+  const viem = `viem@${packageJson.dependencies.viem}`
+  await npm(['install', '--prefer-offline', '--no-audit', '--no-fund', ...tarballs, viem], empty)
   manifest = (await import(join(installed, 'package.json'), { with: { type: 'json' } })).default
   // Two builds and an install: a busy machine takes minutes.
 }, 900_000)
@@ -121,6 +122,17 @@ describe('packed', () => {
     expect(manifest.dependencies).toMatchObject({ '@tollkeeper/sdk': packageJson.version })
     expect(sdkPackageJson.version).toBe(packageJson.version)
     for (const version of Object.values(manifest.dependencies)) expect(version).toMatch(/^\d+\.\d+\.\d+(-|$)/)
+  })
+
+  test('behavior: installed as the README says, there is one viem', async () => {
+    const lock = JSON.parse(await readFile(join(folder, 'empty/package-lock.json'), 'utf8'))
+    const paths = Object.keys(lock.packages).filter((path) => /(^|\/)node_modules\/viem$/.test(path))
+    expect(paths).toEqual(['node_modules/viem'])
+    const readme = await readFile(join(root, 'README.md'), 'utf8')
+    const { version, dependencies } = packageJson
+    expect(readme).toContain(
+      `npm install …/tollkeeper-sdk-${version}.tgz …/tollkeeper-${version}.tgz viem@${dependencies.viem}`,
+    )
   })
 
   test('default: publint finds nothing', async () => {

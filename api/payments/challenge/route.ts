@@ -191,7 +191,7 @@ async function findRoute(
   throw new Refusal('unknown_endpoint', `No endpoint is registered for ${method} ${pathname}`)
 }
 
-/** What was challenged before it was disabled may still be paid: see `requireAcceptedNetwork` of verifyPayment.ts. */
+/** Refuses new challenges. Old ones may still be paid: see `requireAcceptedNetwork` of verifyPayment.ts. */
 function requireEnabled(offer: Offer): Offer {
   if (offer.disabled !== null) throw new Refusal(offer.disabled)
   return offer

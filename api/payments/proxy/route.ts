@@ -21,7 +21,7 @@ import { requestHeaders, responseHeaders } from './headers.ts'
 export type ProxyRouteOptions = RouteOptions & {
   /** Challenges, verifications and voids of this process, where a provider's id stands for its API key. */
   payments: App
-  /** How long this process may miss another one's change of an upstream. */
+  /** How late this process may see another process's change of an upstream. */
   ttlMs: number
 }
 
@@ -90,7 +90,7 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
       ...{ gatewayUrl: 'http://gateway', providerId, apiKey: providerId, endpointId },
       ...{ publicUrl: publicOrigin, basePath },
       fetch: (url, init) => payments.request(url, init),
-      // What is wrong is the provider's, who reads another log.
+      // The fault is the provider's, who doesn't read our log.
       warn: () => {},
     })
   }
@@ -139,7 +139,7 @@ export function addProxyRoutes(app: App, options: ProxyRouteOptions): void {
     (c, next) => passGate(gateOf(c.get('sale').offer), c, next),
     (c) =>
       passOn(c).catch((error: unknown) => {
-        // What is thrown is voided. A buyer who breaks off, or sends too much, has been served what there is to it.
+        // A throw voids the payment. A buyer who breaks off, or sends too much, was served and pays.
         if (error instanceof Refusal && error.status < 500) return answerProblem(c, error)
         throw error
       }),

@@ -29,7 +29,7 @@ export type RefundRequest = {
   payload: string
 }
 
-/** A wallet's own money isn't asked for so often that its balance need be remembered. */
+/** How long a wallet's balance is remembered: refunds are rare, so there is little to save. */
 const balanceTtlMs = 1_000
 
 /**

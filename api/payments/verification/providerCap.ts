@@ -56,7 +56,7 @@ export function createProviderCap({
   }
 }
 
-/** What isn't over, and what the chain could still take back. */
+/** The sum of the payments that aren't over, or that the chain could still take back. */
 async function sumUnsettled(sql: Database, providerId: string, testnet: boolean): Promise<bigint> {
   const [row] = await sql<[{ sum: bigint }]>`
     select coalesce(sum(p.provider_amount + p.fee_amount), 0) as sum

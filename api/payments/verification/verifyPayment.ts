@@ -78,7 +78,7 @@ async function verifyOrRepeat(context: Context, request: VerifyRequest): Promise
     const admissible = await check(context, request, presented, acceptedAt)
     return await reserve(context, request, presented, { ...admissible, deadlineMs })
   } catch (error) {
-    // What was accepted once may be refused the second time: expired, used on chain, its balance promised to itself.
+    // An accepted payment may be refused the second time: it expired, was used on chain, or its balance is promised to itself.
     const mayBeStored =
       error instanceof BaseError &&
       (request.idempotencyKey !== undefined || timeDependentCodes.has(error.code))
@@ -99,7 +99,7 @@ type Admissible = {
   acceptedAt: number
 }
 
-/** `Prefer: wait` is in whole seconds, and leaves one for the answer's way back: this much of it may be used up. */
+/** How late an answer may be: `Prefer: wait` is in whole seconds, and leaves one for the answer's way back. */
 const answerMs = 500
 
 /** @throws {ProtocolError|Refusal} the first thing that is wrong; nothing is stored until then. */
@@ -228,7 +228,7 @@ async function isAuthentic(context: Context, request: VerifyRequest, presented: 
   }
 }
 
-/** What a used challenge or authorization gets: its answer, made again, if it's the same request again, else 409. */
+/** Answers a used challenge or authorization: the same request gets its answer again, any other gets 409. */
 async function answerAgain(
   context: Context,
   stored: StoredPayment,

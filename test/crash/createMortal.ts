@@ -1,0 +1,45 @@
+import type { Address, Hex } from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
+import { openServedNetworks } from '#chain/servedNetworks'
+import { createKeeper, type Keeper } from '#keeper/keeper'
+import type { Checkpoint, CheckpointName } from '#keeper/settings/checkpoints'
+import type { KeeperSettings } from '#keeper/settings/settings'
+import { type Database, openDatabase } from '#ledger/store/database'
+import { createLogger } from '#process/log'
+import type { Deployment } from '#protocol/deployments'
+import { networks } from '#protocol/networks'
+import { randomHex } from '../support/usdc.ts'
+
+/** What a keeper is made of, and where it dies; null: nowhere. */
+export type MortalOptions = {
+  databaseUrl: string
+  rpcUrl: string
+  deployment: Deployment
+  privateKey: Hex
+  platformWallet: Address
+  settings: KeeperSettings
+  crashAt: CheckpointName | null
+}
+
+export async function createMortal(
+  options: MortalOptions,
+  checkpoint: Checkpoint,
+): Promise<{ keeper: Keeper; database: Database }> {
+  const { databaseUrl, rpcUrl, deployment } = options
+  const database = openDatabase({ url: databaseUrl, applicationName: 'crashing keeper' })
+  const keeper = createKeeper({
+    database,
+    networks: await openServedNetworks([{ network: networks.localhost, deployment, rpcUrls: [rpcUrl] }]),
+    accounts: [privateKeyToAccount(options.privateKey)],
+    platformWallets: [options.platformWallet],
+    settings: options.settings,
+    submitTimeoutMs: 120_000,
+    upkeepMs: 500,
+    log: createLogger('keeper', (process.env.LOG_LEVEL ?? 'silent') as 'silent'),
+    now: () => new Date(),
+    randomBytes32: () => randomHex(32),
+    holder: randomHex(4),
+    checkpoint,
+  })
+  return { keeper, database }
+}
